@@ -1,0 +1,163 @@
+#pragma once
+// What went wrong, as a value of facts. Functions above the Torch line return Status or Result<T>; at the edge
+// (Work::get(), tutti::init(), TUTTI_REQUIRE) the same Error is thrown inside an Exception. All the words that a
+// user reads are composed in error.cc from these facts.
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace tutti {
+
+enum class Code {
+  kInvalidArgument,  // the caller's mistake: what was given, what was expected
+  kUsage,            // the command line or the environment is wrong: exit code 2
+  kMismatch,         // ranks made different calls, or run different programs
+  kTimeout,          // the deadline passed
+  kPeerLost,         // another rank died or closed its connection
+  kAborted,          // the group was ended by an earlier error or by the user
+  kRefused,          // the other side did not let us in: secret, job, generation
+  kUnreachable,      // nobody answers at an address
+  kAddressInUse,     // a port or socket is held by somebody else
+  kNotFound,         // a key, file or program does not exist
+  kCorrupt,          // bytes are not what their format says
+  kLimit,            // a size, count or resource limit was reached
+  kUnsupported,      // cannot be done here, and never pretended
+  kSystem,           // a system call failed
+  kInternal,         // our fault
+};
+
+// The class name that opens the text of an error: "PeerLost", "Timeout", ...
+const char* name(Code code);
+
+// Facts only; whatever is not known stays empty. `detail` is the fact that no other field carries, a clause without
+// a full stop ("closed the connection"); `hint` says what to do.
+struct Error {
+  Code code = Code::kInternal;
+  std::string detail;
+  std::string hint;
+  std::string group;      // name of the group, e.g. "world"
+  int rank = -1;          // this rank, in `group`
+  std::string operation;  // e.g. "all_reduce #42 (f32[1048576], sum)"
+  int peer = -1;          // the other rank, in `group`
+  std::string address;    // of the peer or the server, e.g. "10.0.0.7:4123"
+  double waited = -1;     // seconds
+  double limit = -1;      // seconds allowed
+  int errno_value = 0;    // 0: not from the system
+};
+
+// One line, for example:
+//   PeerLost: all_reduce #42 (f32[1048576]) on group dp, rank 2: rank 3 at 10.0.0.7:4123 closed the connection after
+//   12.4 s of 30 s (hint: ...)
+std::string to_string(const Error& error);
+
+// The one exception type of the library.
+class Exception : public std::runtime_error {
+ public:
+  explicit Exception(Error error) : std::runtime_error(to_string(error)), error_(std::move(error)) {}
+  const Error& error() const { return error_; }
+
+ private:
+  Error error_;
+};
+
+// Success, or an Error. Cheap when successful (one null pointer); copies share the error.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Error error) : error_(std::make_shared<const Error>(std::move(error))) {}  // NOLINT: meant to convert
+  bool ok() const { return error_ == nullptr; }
+  explicit operator bool() const { return ok(); }
+  const Error& error() const { return *error_; }  // only if !ok()
+  void or_throw() const {
+    if (error_) throw Exception(*error_);
+  }
+
+ private:
+  std::shared_ptr<const Error> error_;
+};
+
+// A T, or an Error.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}              // NOLINT: meant to convert
+  Result(Error error) : value_(Status(std::move(error))) {}  // NOLINT
+  Result(Status status) : value_(std::move(status)) {}       // NOLINT: must hold an error
+  bool ok() const { return value_.index() == 0; }
+  explicit operator bool() const { return ok(); }
+  T& operator*() & { return std::get<0>(value_); }
+  const T& operator*() const& { return std::get<0>(value_); }
+  T&& operator*() && { return std::get<0>(std::move(value_)); }
+  T* operator->() { return &std::get<0>(value_); }
+  const T* operator->() const { return &std::get<0>(value_); }
+  Status status() const { return ok() ? Status() : std::get<1>(value_); }
+  const Error& error() const { return std::get<1>(value_).error(); }  // only if !ok()
+  T or_throw() && {
+    status().or_throw();
+    return std::get<0>(std::move(value_));
+  }
+
+ private:
+  std::variant<T, Status> value_;
+};
+
+namespace detail {
+inline Status status_of(Status s) { return s; }
+template <class T>
+Status status_of(const Result<T>& r) {
+  return r.status();
+}
+inline void value_of(Status&&) {}
+template <class T>
+T value_of(Result<T>&& r) {
+  return *std::move(r);
+}
+[[noreturn]] void fail_requirement(const char* condition, std::string detail, std::string hint);
+[[noreturn]] void fail_invariant(const char* condition, const char* file, int line, std::string detail);
+}  // namespace detail
+
+// An Error of a system call: `what` is the clause before errno's words.
+Error system_error(int errno_value, std::string what, std::string hint = {});
+inline Error invalid_argument(std::string detail, std::string hint = {}) {
+  return Error{.code = Code::kInvalidArgument, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+// auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);  returns the error to the caller.
+#define TUTTI_TRY(expression)                                               \
+  __extension__({                                                           \
+    auto tutti_result = (expression);                                       \
+    if (!tutti_result.ok()) return ::tutti::detail::status_of(tutti_result); \
+    ::tutti::detail::value_of(std::move(tutti_result));                     \
+  })
+
+// The caller's fault: throws Exception(kInvalidArgument) with the sentence given.
+#define TUTTI_REQUIRE(condition, ...) \
+  ((condition) ? void() : ::tutti::detail::fail_requirement(#condition, ::tutti::detail::words(__VA_ARGS__), {}))
+
+// Our fault: throws Exception(kInternal).
+#define TUTTI_INVARIANT(condition, ...) \
+  ((condition) ? void()                 \
+               : ::tutti::detail::fail_invariant(#condition, __FILE__, __LINE__, ::tutti::detail::words(__VA_ARGS__)))
+
+namespace detail {
+inline void append(std::string& out, const std::string& part) { out += part; }
+inline void append(std::string& out, const char* part) { out += part; }
+template <class T>
+  requires std::is_arithmetic_v<T>
+void append(std::string& out, T part) {
+  out += std::to_string(part);
+}
+// The operands, one after another, as one string.
+template <class... Parts>
+std::string words(const Parts&... parts) {
+  std::string out;
+  (append(out, parts), ...);
+  return out;
+}
+}  // namespace detail
+
+}  // namespace tutti

@@ -1,0 +1,20 @@
+#pragma once
+// Lines for people, on standard error: "[tutti] text", or "[tutti rank 3] text" once the rank is known. The level comes
+// from TUTTI_LOG (debug, info, warn, error, off; default info). Any thread may call these.
+#include <string_view>
+
+namespace tutti::log {
+
+enum class Level { kDebug, kInfo, kWarn, kError, kOff };
+
+void set_rank(int rank);  // -1: no rank in the prefix
+void set_level(Level level);
+bool enabled(Level level);
+void write(Level level, std::string_view text);
+
+inline void debug(std::string_view text) { write(Level::kDebug, text); }
+inline void info(std::string_view text) { write(Level::kInfo, text); }
+inline void warn(std::string_view text) { write(Level::kWarn, text); }
+inline void error(std::string_view text) { write(Level::kError, text); }
+
+}  // namespace tutti::log

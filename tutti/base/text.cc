@@ -1,0 +1,155 @@
+#include "tutti/base/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+namespace tutti {
+namespace {
+
+// Three significant digits, no trailing zeros: 12.4, 0.17, 52.
+std::string short_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.*f", value >= 100 || value == std::floor(value) ? 0 : value >= 10 ? 1 : 2, value);
+  std::string out = text;
+  if (out.find('.') != std::string::npos) {
+    while (out.back() == '0') out.pop_back();
+    if (out.back() == '.') out.pop_back();
+  }
+  return out;
+}
+
+// A number followed by a unit: both halves of "1.5h".
+std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_view text) {
+  text = trim(text);
+  const size_t end = text.find_first_not_of("0123456789.");
+  auto number = parse_double(text.substr(0, end));
+  if (!number) return std::nullopt;
+  return std::pair(*number, end == std::string_view::npos ? std::string_view() : trim(text.substr(end)));
+}
+
+}  // namespace
+
+std::string seconds_text(double seconds) {
+  if (seconds < 0) return "-" + seconds_text(-seconds);
+  if (seconds >= 3600) return std::to_string(int(seconds / 3600)) + " h " + std::to_string(int(seconds / 60) % 60) + " min";
+  if (seconds >= 120) {
+    const int whole = int(std::lround(seconds));
+    return std::to_string(whole / 60) + " min" + (whole % 60 ? " " + std::to_string(whole % 60) + " s" : "");
+  }
+  if (seconds >= 1 || seconds == 0) return short_number(seconds) + " s";
+  if (seconds >= 1e-3) return short_number(seconds * 1e3) + " ms";
+  return short_number(seconds * 1e6) + " us";
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  return short_number(value) + " " + kUnits[unit];
+}
+
+std::string ranks_text(std::span<const int> ranks) {
+  std::string out;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t j = i;
+    while (j + 1 < ranks.size() && ranks[j + 1] == ranks[j] + 1) ++j;
+    if (j == i + 1) j = i;
+    if (!out.empty()) out += ", ";
+    out += std::to_string(ranks[i]);
+    if (j > i) out += "-" + std::to_string(ranks[j]);
+    i = j + 1;
+  }
+  return out;
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < parts.size(); ++i) out.append(i ? separator : std::string_view()).append(parts[i]);
+  return out;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t at = text.find(separator);
+    parts.emplace_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
+}
+
+std::optional<std::int64_t> parse_int(std::string_view text) {
+  std::int64_t value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || text.empty()) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_double(std::string_view text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || at != end || text.empty() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_seconds(std::string_view text) {
+  const auto parts = number_and_unit(text);
+  if (!parts) return std::nullopt;
+  const auto [value, unit] = *parts;
+  if (unit.empty() || unit == "s") return value;
+  if (unit == "ms") return value * 1e-3;
+  if (unit == "us") return value * 1e-6;
+  if (unit == "min" || unit == "m") return value * 60;
+  if (unit == "h") return value * 3600;
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> parse_bytes(std::string_view text) {
+  const auto parts = number_and_unit(text);
+  if (!parts) return std::nullopt;
+  auto [value, unit] = *parts;
+  static constexpr std::string_view kPrefixes = "KMGTP";
+  if (!unit.empty() && unit != "B") {
+    const size_t power = kPrefixes.find(unit[0] >= 'a' ? char(unit[0] - 32) : unit[0]);
+    if (power == std::string_view::npos) return std::nullopt;
+    const std::string_view rest = unit.substr(1);
+    if (!rest.empty() && rest != "B" && rest != "iB") return std::nullopt;
+    value *= std::pow(1024.0, double(power + 1));
+  }
+  if (value >= 9e18) return std::nullopt;
+  return std::uint64_t(value);
+}
+
+std::optional<std::string> nearest(std::string_view given, std::span<const std::string> known) {
+  std::optional<std::string> best;
+  size_t least = std::max<size_t>(2, given.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    std::vector<size_t> row(candidate.size() + 1);
+    std::iota(row.begin(), row.end(), size_t(0));
+    for (size_t i = 0; i < given.size(); ++i) {
+      size_t diagonal = row[0];
+      row[0] = i + 1;
+      for (size_t j = 0; j < candidate.size(); ++j) {
+        const size_t substituted = diagonal + (given[i] != candidate[j]);
+        diagonal = row[j + 1];
+        row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
+      }
+    }
+    if (row.back() < least) least = row.back(), best = candidate;
+  }
+  return best;
+}
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+#pragma once
+// A Group: ranks that act together. It numbers, checks and starts operations; every rank of it must make the same calls in the
+// same order (send and recv: only the two ranks concerned). A handle: copies mean the same group.
+//
+// Threads: any. Calls on one group from several threads are carried out one after another in the order in which they arrive,
+// which then has to be the same on every rank; different groups never block one another.
+// Failure: every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
+// error at once, and buffers that were in flight are undefined.
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/request.h"
+#include "tutti/comm/work.h"
+
+namespace tutti {
+
+class GroupState;  // comm/group_state.h
+
+class Group {
+ public:
+  Group() = default;  // no group: size 0
+  explicit Group(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+  explicit operator bool() const { return state_ != nullptr; }
+
+  int rank() const;                      // of this process, in this group
+  int size() const;
+  const std::string& name() const;       // "world", "world/tp", ...
+  std::span<const int> global_ranks() const;  // by rank in this group
+  int global_rank() const { return global_ranks()[rank()]; }
+  int local_rank() const;                // among the members on this host
+  int local_size() const;                // members on this host
+  int node() const;                      // which host, numbered by its lowest rank
+  int nodes() const;
+  // Where this rank computes: "cpu", or "cuda:<local rank>" where GPUs are visible. torch::Device(world.device()) takes it.
+  std::string device() const;
+
+  // Starts an operation; errors of the call itself come out of the Work as well.
+  Work submit(const Request& request) const;
+  // Carries out an operation on the calling thread.
+  Status run(const Request& request) const;
+  // Poisons the group on every rank: pending and later operations end with this error.
+  void abort(Error error) const;
+  // The error that poisoned the group, or ok.
+  Status status() const;
+
+  // Sub-groups. Every rank of this group must call, in the same order. `color` < 0: this rank takes no part and gets an
+  // empty Group. Ranks of the new group are ordered by key, then by rank here.
+  Result<Group> split(int color, int key, const std::string& name = {}) const;
+  // The ranks listed, in that order; empty Group for the others.
+  Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
+
+  // One rank of each host (or of the whole group) runs `prepare` first, the others wait for it, then run it too: downloads,
+  // caches. An exception on the first rank reaches all. The limit is the group's deadline for collectives.
+  void first(const std::function<void()>& prepare) const;
+  // One rank after another.
+  void in_order(const std::function<void()>& act) const;
+
+  // Memory that the peers on this host can read: collectives on it copy nothing. 64-byte aligned, prefaulted, not
+  // zeroed; from ordinary memory where no peer shares this host. Freed when the last copy is gone.
+  Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
+  template <class T>
+  std::shared_ptr<T[]> allocate_array(std::size_t count) const {
+    auto memory = allocate(count * sizeof(T)).or_throw();
+    return std::shared_ptr<T[]>(memory, reinterpret_cast<T*>(memory.get()));
+  }
+  // Which path all_reduce of this size takes: "direct", "ring", "recursive_doubling", ...
+  std::string plan_name(const Request& request) const;
+
+  GroupState& state() const { return *state_; }
+
+ private:
+  std::shared_ptr<GroupState> state_;
+};
+
+}  // namespace tutti

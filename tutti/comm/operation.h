@@ -1,0 +1,36 @@
+#pragma once
+// An operation in flight: a cursor that moves when it is stepped and never blocks, so that one thread can drive many, and
+// deadline, abort and waiting are written once, in the engine.
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+// What a blocked operation waits for: descriptors to poll, and ranks (of the group) whose arrival it needs.
+struct Blockers {
+  struct Poll {
+    int fd;
+    short events;  // POLLIN, POLLOUT
+  };
+  std::vector<Poll> fds;
+  std::vector<int> ranks;    // ranks of the group that have to act before this rank can go on
+  bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
+};
+
+enum class Progress {
+  kBlocked,  // nothing moved; see blockers()
+  kMoved,    // something moved; step again
+  kDone,     // finished: buffers are valid and no longer used
+};
+
+class Operation {
+ public:
+  virtual ~Operation() = default;
+  // One thread at a time. An Error ends the operation; buffers are then undefined.
+  virtual Result<Progress> step() = 0;
+  // After kBlocked: what is awaited. Adds to `blockers`.
+  virtual void blockers(Blockers& blockers) const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,5 @@
+#pragma once
+// Everything above the Torch line.
+#include "tutti/comm/collectives.h"
+#include "tutti/comm/group.h"
+#include "tutti/runtime/init.h"

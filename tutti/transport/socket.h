@@ -1,0 +1,44 @@
+#pragma once
+// Stream sockets, with deadlines and errors that say who holds a port or why nobody answers.
+#include <span>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/fd.h"
+#include "tutti/transport/address.h"
+
+namespace tutti {
+
+struct Listener {
+  Fd fd;            // non-blocking, close-on-exec
+  Address address;  // as bound: port 0 is replaced by the port that the system chose
+};
+
+// Binds exactly `address` (never the wildcard unless it is given). A port in use is kAddressInUse and names the process
+// that holds it where /proc tells; an address that is not this machine's lists those that are.
+Result<Listener> listen(const Address& address, int backlog = 512);
+
+// Connects to the first address of `address` that answers; retries refused connections with a growing, jittered pause until
+// the deadline when `retry` is set. The socket is non-blocking, close-on-exec and, for TCP, TCP_NODELAY.
+Result<Fd> connect(const Address& address, Deadline deadline, bool retry = false);
+// One waiting connection, with the same options; an invalid Fd where none waits.
+Result<Fd> accept(const Listener& listener);
+
+Address local_address(int fd);
+Address peer_address(int fd);
+
+// All bytes, on a non-blocking socket. A closed connection is kPeerLost.
+Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);
+Status recv_all(int fd, std::span<std::byte> bytes, Deadline deadline);
+// Waits until the descriptor can be read (or written); false when the deadline passed.
+Result<bool> wait_readable(int fd, Deadline deadline);
+Result<bool> wait_writable(int fd, Deadline deadline);
+
+// A descriptor and some bytes over a connected Unix socket (SCM_RIGHTS).
+Status send_fds(int socket, std::span<const int> fds, std::span<const std::byte> bytes, Deadline deadline);
+struct Received {
+  std::vector<Fd> fds;
+  std::vector<std::byte> bytes;
+};
+Result<Received> recv_fds(int socket, std::size_t max_fds, std::size_t bytes, Deadline deadline);
+
+}  // namespace tutti
