@@ -1,1 +1,62 @@
-// env
+#include "tutti/base/env.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kName = "TUTTI_BASE_TEST_VARIABLE";
+
+class Env : public testing::Test {
+ protected:
+  void TearDown() override { ::unsetenv(kName); }
+  static void set(const char* value) { ::setenv(kName, value, 1); }
+};
+
+TEST_F(Env, EmptyCountsAsUnset) {
+  EXPECT_EQ(env(kName), std::nullopt);
+  set("");
+  EXPECT_EQ(env(kName), std::nullopt);
+  EXPECT_EQ(*env_int(kName), std::nullopt);
+  EXPECT_EQ(*env_seconds(kName), std::nullopt);
+  EXPECT_TRUE(*env_flag(kName, true));
+  EXPECT_FALSE(*env_flag(kName, false));
+  set("x");
+  EXPECT_EQ(env(kName), "x");
+}
+
+TEST_F(Env, ReadsNumbersAndDurations) {
+  set("-12");
+  EXPECT_EQ(*env_int(kName), -12);
+  set("5min");
+  EXPECT_EQ(*env_seconds(kName), 300.0);
+}
+
+TEST_F(Env, ReadsFlags) {
+  for (const char* yes : {"1", "true", "yes", "on"}) {
+    set(yes);
+    EXPECT_TRUE(*env_flag(kName, false)) << yes;
+  }
+  for (const char* no : {"0", "false", "no", "off"}) {
+    set(no);
+    EXPECT_FALSE(*env_flag(kName, true)) << no;
+  }
+}
+
+TEST_F(Env, WhatDoesNotParseNamesTheVariableItsValueAndWhatIsExpected) {
+  set("four");
+  const auto number = env_int(kName);
+  ASSERT_FALSE(number.ok());
+  EXPECT_EQ(number.error().code, Code::kUsage);
+  EXPECT_EQ(to_string(number.error()),
+            "Usage: the environment variable TUTTI_BASE_TEST_VARIABLE is \"four\", expected a whole number");
+  EXPECT_THAT(to_string(env_seconds(kName).error()), HasSubstr("is \"four\", expected a duration such as 30s"));
+  EXPECT_THAT(to_string(env_flag(kName, false).error()), HasSubstr("is \"four\", expected 1 or 0"));
+}
+
+}  // namespace
+}  // namespace tutti
