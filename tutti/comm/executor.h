@@ -1,0 +1,35 @@
+#pragma once
+// Runs any Plan over Links.
+//
+// On each link and in each direction the first message of an operation opens with a header: group sequence number, kind, dtype,
+// op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows both calls.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tutti/comm/operation.h"
+#include "tutti/comm/request.h"
+#include "tutti/planning/collectives/plan.h"
+#include "tutti/transport/link.h"
+
+namespace tutti {
+
+// The type in which the elements of a request travel and are added. Sums, averages and products of f16 and bf16 run in f32: they are
+// converted once before the plan and rounded once after it, so a sum over many ranks loses no more than one rounding.
+// Everything else keeps its type.
+DType wire_dtype(const Request& request);
+
+// What an algorithm has to know of a request, in elements of wire_dtype(). Borrows the splits of the request.
+Shape shape_of(const Request& request, int rank, int size, std::size_t segment = Shape{}.segment);
+
+// The operation of `request`, planned with shape_of(request, rank, size). links[r] leads to rank r of the group (null for this rank
+// and for ranks that the plan does not name); they and the buffers must outlive the operation. Errors carry operation, peer and
+// address; group, rank and times are the engine's to add.
+std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
+                                               std::span<Link* const> links, int rank, int size);
+
+// "all_reduce #42 (f32[1048576], sum)"
+std::string call_text(const Request& request, std::uint64_t sequence);
+
+}  // namespace tutti

@@ -1,0 +1,34 @@
+#pragma once
+// Every algorithm, one a file. Each is a pure function of its Shape, right for any size of group (1 included), any count (0
+// included), in place and not. The order in which a plan adds depends on size, rank order and element only, so that all ranks
+// get the same bits and two runs do, too.
+#include "tutti/planning/collectives/plan.h"
+
+namespace tutti {
+
+// Bandwidth: 2(n-1)/n of the vector each way, in 2(n-1) hops, pipelined by segment. [Patarasuk, Yuan 2009]
+Plan all_reduce_ring(const Shape& shape);
+// Latency: ceil(log2 n) exchanges of the whole vector; ranks beyond the largest power of two fold into a partner. [Thakur 2005]
+Plan all_reduce_recursive_doubling(const Shape& shape);
+
+// ceil(log2 n) hops of the whole vector.
+Plan broadcast_binomial(const Shape& shape);
+// n-1 hops, pipelined by segment: for large vectors every link carries the vector once.
+Plan broadcast_chain(const Shape& shape);
+Plan reduce_binomial(const Shape& shape);
+
+Plan all_gather_ring(const Shape& shape);
+// n-1 hops of one part each; sums in ring order, starting at the rank after the part's owner.
+Plan reduce_scatter_ring(const Shape& shape);
+
+// The root talks to each rank.
+Plan gather_direct(const Shape& shape);
+Plan scatter_direct(const Shape& shape);
+
+// Round k exchanges with the ranks k after and k before. Understands splits.
+Plan all_to_all_pairwise(const Shape& shape);
+
+// ceil(log2 n) rounds of one byte. [Hensgen, Finkel, Manber 1988]
+Plan barrier_dissemination(const Shape& shape);
+
+}  // namespace tutti

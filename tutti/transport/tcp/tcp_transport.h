@@ -1,0 +1,56 @@
+#pragma once
+// Links over TCP: one listening socket a process, one connection for each pair of ranks and each channel.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/fd.h"
+#include "tutti/transport/handshake.h"
+#include "tutti/transport/link.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+
+// Threads: any; connect() calls are carried out one at a time.
+class TcpTransport {
+ public:
+  // Listens on a free port of `bind_host`, a numeric address of this machine.
+  static Result<std::unique_ptr<TcpTransport>> open(const std::string& bind_host, Credentials credentials, int global_rank);
+
+  // "10.0.0.7:40123": what peers are told, through the store.
+  std::string contact() const { return to_string(listener_.address); }
+
+  // Links to the ranks of one group, for one channel (a number that says which group and purpose, the same on every rank). `contacts`
+  // by group rank; empty: no link wanted (this rank's own is ignored). Of two ranks the higher one connects. Blocks until every link
+  // stands; on the deadline the error names the ranks that are missing. A connection of another channel is kept for the call that will
+  // want it; one that fails the handshake is dropped, and a line in the log says why.
+  Result<std::vector<std::unique_ptr<Link>>> connect(std::span<const std::string> contacts, std::span<const int> global_ranks, int my_rank,
+                                                     std::uint64_t channel, Deadline deadline);
+
+ private:
+  struct Dial;     // one connection to make
+  struct Arrival;  // one connection that came in and has not said yet who it is
+  struct Meeting;  // one connect() call
+
+  TcpTransport(Listener listener, Credentials credentials, int global_rank);
+  void dial(Meeting& meeting);
+  Status receive(Meeting& meeting, Deadline deadline);
+  void welcome(std::vector<Arrival>& arrivals);
+
+  Listener listener_;
+  Credentials credentials_;
+  int global_rank_;
+  std::mutex mutex_;                                        // one connect() at a time
+  std::map<std::pair<std::uint64_t, int>, Fd> early_;       // by channel and global rank: let in, not yet wanted
+};
+
+// A connected socket as a Link; `peer_address` for error texts.
+std::unique_ptr<Link> make_tcp_link(Fd socket, std::string peer_address);
+
+}  // namespace tutti
