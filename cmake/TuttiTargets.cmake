@@ -32,8 +32,11 @@ function(tutti_compile_options target)
   endif()
 endfunction()
 
-function(tutti_library name)
+# tutti_library(core core): the static library libtutti_core.a, which others link as tutti::core, here and when installed.
+function(tutti_library name exported)
   add_library(tutti_${name} STATIC)
+  add_library(tutti::${exported} ALIAS tutti_${name})
+  set_target_properties(tutti_${name} PROPERTIES EXPORT_NAME ${exported})
   target_include_directories(tutti_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(tutti_${name} PUBLIC cxx_std_20)
   tutti_compile_options(tutti_${name})

@@ -1,0 +1,52 @@
+# What `cmake --install` leaves: headers under include/tutti, the static libraries, the programs, a CMake package
+# (find_package(tutti COMPONENTS core | tutti)) and two pkg-config files. The component `core` never asks for LibTorch.
+include(CMakePackageConfigHelpers)
+set(TUTTI_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+
+if(NOT TUTTI_TORCH)
+  set(without_torch REGEX "/tutti/((tensor|parallel|models)(/|$)|tutti\\.h$)" EXCLUDE)
+endif()
+install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE ${without_torch})
+install(TARGETS tutti_core EXPORT tutti-core-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT tutti-core-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
+
+if(TUTTI_TORCH)
+  install(TARGETS tutti_torch EXPORT tutti-torch-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT tutti-torch-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
+endif()
+
+foreach(program tutti train_image)
+  if(TARGET ${program})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
+endforeach()
+
+configure_package_config_file(cmake/tutti-config.cmake.in ${CMAKE_BINARY_DIR}/tutti-config.cmake
+                              INSTALL_DESTINATION ${TUTTI_CMAKE_DIR} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/tutti-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/tutti-config.cmake ${CMAKE_BINARY_DIR}/tutti-config-version.cmake DESTINATION ${TUTTI_CMAKE_DIR})
+
+# pkg-config files find their prefix from where they lie, so an install tree may be moved.
+file(RELATIVE_PATH TUTTI_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" TUTTI_PC_PREFIX "${TUTTI_PC_PREFIX}")
+configure_file(cmake/tutti-core.pc.in ${CMAKE_BINARY_DIR}/tutti-core.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/tutti-core.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TUTTI_TORCH)
+  set(TUTTI_TORCH_PC_CFLAGS "")
+  set(TUTTI_TORCH_PC_LIBS "")
+  foreach(folder ${TORCH_INCLUDE_DIRS})
+    if(NOT folder STREQUAL "/usr/include")
+      string(APPEND TUTTI_TORCH_PC_CFLAGS " -isystem ${folder}")
+    endif()
+  endforeach()
+  # TORCH_LIBRARIES lists CMake targets and paths; a linker needs the folder and the three names.
+  get_target_property(torch_file torch IMPORTED_LOCATION)
+  if(torch_file)
+    get_filename_component(torch_folder ${torch_file} DIRECTORY)
+    set(TUTTI_TORCH_PC_LIBS "-L${torch_folder} -ltorch -ltorch_cpu -lc10")
+  else()
+    set(TUTTI_TORCH_PC_LIBS "-ltorch -ltorch_cpu -lc10")
+  endif()
+  configure_file(cmake/tutti.pc.in ${CMAKE_BINARY_DIR}/tutti.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

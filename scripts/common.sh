@@ -1,0 +1,132 @@
+# shellcheck shell=bash
+# What ./quickstart and ./run-tests share: words, packages, a clean environment, how many jobs. To be sourced.
+
+say() { printf '== %s\n' "$*"; }
+warn() { printf '== warning: %s\n' "$*" >&2; }
+die() {
+  printf '== %s\n' "$*" >&2
+  exit 1
+}
+
+# Variables that an earlier job, a batch script or an MPI launcher may have left in this shell. Ranks that we start
+# would take them for theirs.
+forget_stale_variables() {
+  unset CDPATH GTEST_FILTER
+  unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT
+  unset GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "${!TORCHELASTIC_@}"
+  unset "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!MV2_@}" "${!MPI_@}" "${!PALS_@}" "${!SLURM_@}" "${!SLURMD_@}" "${!PBS_@}"
+  local name
+  for name in "${!TUTTI_@}"; do
+    [[ $name == TUTTI_LOG ]] || unset "$name"
+  done
+}
+
+# packages_for PART...: the Debian packages that a part of the house needs.
+packages_for() {
+  local part
+  for part in "$@"; do
+    case $part in
+      core) printf '%s\n' g++ cmake ninja-build ccache libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev ;;
+      torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
+      tests) printf '%s\n' libgtest-dev libgmock-dev pkg-config python3 ;;
+      data) printf '%s\n' dataset-fashion-mnist ;;
+      clang) printf '%s\n' clang ;;
+      *) die "packages_for: no part $part" ;;
+    esac
+  done
+}
+
+# Those of the packages named that are not installed, one a line. Either OpenBLAS will do.
+missing_packages() {
+  local package
+  for package in "$@"; do
+    [[ $package == libopenblas0-pthread ]] && is_installed libopenblas0-openmp && continue
+    is_installed "$package" || printf '%s\n' "$package"
+  done
+}
+
+is_installed() {
+  [[ $(dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+# Installs what is missing, and says so; silent when all is there.
+install_packages() {
+  if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "No apt here: the build will say what it misses. In Debian's names: $*"
+    return
+  fi
+  local missing=() as_root=()
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null || die "These packages are missing and there is no sudo. As root: apt-get install ${missing[*]}"
+    as_root=(sudo)
+    # Without a terminal nobody can type a password.
+    [[ -t 0 ]] || sudo -n true 2>/dev/null || die "These packages are missing and sudo wants a password. First: sudo apt-get install ${missing[*]}"
+  fi
+  say "Installing with apt: ${missing[*]}"
+  as_root+=(env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300)
+  local log
+  log=$(mktemp)
+  if ! { "${as_root[@]}" update && "${as_root[@]}" install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1 </dev/null; then
+    tail -n 30 "$log" >&2
+    rm -f "$log"
+    die "apt could not install them (its last words stand above). Tutti is built from Debian 12's packages; README.md says what to do elsewhere."
+  fi
+  rm -f "$log"
+}
+
+# The first number of a file, or nothing.
+number_in() { grep -o -m1 '[0-9]*' "$1" 2>/dev/null | head -n 1; }
+
+# Cores that this process may use: its affinity, and the quota of its container.
+cores() {
+  local cores quota period
+  cores=$(nproc)
+  if read -r quota period 2>/dev/null </sys/fs/cgroup/cpu.max && [[ $quota != max ]]; then
+    quota=$(((quota + period - 1) / period))
+    ((quota < cores)) && cores=$quota
+  fi
+  printf '%s\n' "$((cores > 0 ? cores : 1))"
+}
+
+# Compilers at a time: one a core, as far as memory goes (a file with LibTorch's headers takes 1.5 GB).
+jobs_for_build() {
+  local jobs memory_kb limit
+  jobs=$(cores)
+  memory_kb=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
+  limit=$(number_in /sys/fs/cgroup/memory.max)
+  if [[ -n $limit ]] && ((limit / 1024 < memory_kb)); then memory_kb=$((limit / 1024)); fi
+  local fitting=$((memory_kb / 1572864))
+  ((fitting < jobs)) && jobs=$fitting
+  printf '%s\n' "$((jobs > 0 ? jobs : 1))"
+}
+
+# Debian's libtorch pulls in the reference BLAS, which is 13 to 60 times slower than OpenBLAS. Where an administrator has
+# pinned that one, our own processes take OpenBLAS all the same.
+use_fast_blas() {
+  local triple blas folder
+  triple=$(g++ -print-multiarch 2>/dev/null) || return 0
+  blas=$(readlink -f "/usr/lib/$triple/libblas.so.3" 2>/dev/null) || return 0
+  case $blas in *openblas* | *mkl* | *blis* | *atlas*) return 0 ;; esac
+  for folder in "/usr/lib/$triple"/openblas-{pthread,openmp,serial}; do
+    if [[ -e $folder/libblas.so.3 ]]; then
+      export LD_LIBRARY_PATH="$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+      warn "the system's BLAS is $blas, the slow one; this run uses $folder. For good: sudo update-alternatives --auto libblas.so.3-$triple"
+      return 0
+    fi
+  done
+  warn "the system's BLAS is $blas, 13 to 60 times slower than OpenBLAS: sudo apt-get install libopenblas0-pthread"
+}
+
+# configure PRESET [cmake options]: quiet unless it fails.
+configure() {
+  local log
+  log=$(mktemp)
+  if ! cmake --preset "$@" >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    die "CMake could not configure the preset $1 (see above). A stale build/$1 from another compiler? Remove it and try again."
+  fi
+  rm -f "$log"
+}

@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+"""Keeps the house in its layers (docs/design.md, "Layout").
+
+  layers.py includes ROOT                 every #include of tutti/ and apps/ against the table below
+  layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
+  layers.py headers ROOT CXX [torch]    every header compiles on its own
+
+Debian puts ATen into /usr/include, so a wrong include compiles: only this keeps the Torch line.
+"""
+import concurrent.futures
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+# What each folder of tutti/ may include besides itself. The order is that of docs/design.md.
+ABOVE = {
+    "base": [],
+    "planning": ["base"],
+    "transport": ["base"],
+    "store": ["base", "transport"],
+    "trace": ["base"],
+    "rendezvous": ["base", "transport", "store"],
+    "comm": ["base", "planning", "transport", "store", "rendezvous", "trace"],
+    "data": ["base", "planning"],
+    "checkpoint": ["base", "planning", "store"],
+    "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "trace"],
+    "launch": ["base", "transport", "store", "rendezvous", "trace"],
+}
+CORE = list(ABOVE)
+BELOW = {
+    "tensor": CORE,
+    "parallel": CORE + ["tensor"],
+    "models": CORE + ["tensor", "parallel"],
+}
+# The umbrellas, and the version, which stand in tutti/ itself.
+TOP = {"core.h": CORE, "version.h": [], "tutti.h": CORE + list(BELOW)}
+ANYWHERE = ["version.h"]
+# Only trainers see LibTorch; everything else in apps/ (the command, its bench) must start in milliseconds.
+TRAINERS = ("train_", "pretrain_")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+TORCH_HEADER = re.compile(r"^(ATen|c10|torch|caffe2)/")
+TORCH_SYMBOL = re.compile(r"(?<![\w:])(?:at|c10|torch|caffe2)::")  # demangled
+TORCH_LIBRARY = re.compile(r"lib(?:torch|c10|caffe2)[\w.]*")
+
+
+def includes_of(path):
+    text = path.read_text(encoding="utf-8")
+    for match in INCLUDE.finditer(text):
+        yield text.count("\n", 0, match.start()) + 1, match.group(1), match.group(2)
+
+
+def folder_of(parts):
+    """tutti/comm/x.h -> comm; tutti/core.h -> core.h"""
+    return parts[1]
+
+
+def check_file(root, path):
+    """The sentences about one source file."""
+    relative = path.relative_to(root)
+    parts = relative.parts
+    is_test = path.name.endswith("_test.cc") or "testing" in parts
+    if parts[0] == "apps":
+        torch_allowed = parts[1].startswith(TRAINERS)
+        allowed = None  # a program may wire any parts together
+    else:
+        here = folder_of(parts)
+        torch_allowed = here in BELOW or here == "tutti.h"
+        allowed = {**ABOVE, **BELOW, **TOP}.get(here)
+        if allowed is None:
+            yield f"{relative}: the folder tutti/{here} is not in the table of tests/layers/layers.py"
+            return
+    for line, quote, name in includes_of(path):
+        where = f"{relative}:{line}"
+        if TORCH_HEADER.match(name) and not torch_allowed:
+            yield f"{where}: includes <{name}>, but nothing above the Torch line may include LibTorch"
+        if quote == '"' and not name.startswith(("tutti/", "tests/", "apps/", "bench/")):
+            yield f'{where}: includes "{name}"; write the path from the repository root ("tutti/...")'
+        if quote == "<" and name.startswith("tutti/"):
+            yield f"{where}: includes <{name}>; inside the project it is \"{name}\""
+        if re.match(r"^(fmt|spdlog)/", name) and path.suffix == ".h":
+            yield f"{where}: a header includes <{name}>, which is for .cc files only"
+        if not name.startswith("tutti/"):
+            continue
+        if not (root / name).exists():
+            yield f"{where}: includes {name}, which does not exist"
+        there = folder_of(name.split("/"))
+        if there in BELOW or there == "tutti.h":
+            if not torch_allowed:
+                yield f"{where}: includes {name}, which lies below the Torch line"
+        if allowed is None or there in ANYWHERE or there == folder_of(parts):
+            continue
+        if there not in allowed:
+            # A test may use what its folder's users use, as long as the Torch line holds.
+            if is_test and (torch_allowed or there in ABOVE):
+                continue
+            yield f"{where}: {folder_of(parts)}/ may include {', '.join(allowed) or 'nothing else'}; not {there}/"
+
+
+def sources(root, folders=("tutti", "apps"), suffixes=(".h", ".cc")):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def check_includes(root):
+    files = list(sources(root))
+    problems = [problem for path in files for problem in check_file(root, path)]
+    return problems, f"{len(files)} files keep their layers"
+
+
+def check_libraries(files):
+    problems = []
+    for file in files:
+        if file.endswith(".a"):
+            symbols = subprocess.run(["nm", "--demangle", "--undefined-only", file], capture_output=True, text=True, check=True).stdout
+            member = "?"
+            for line in symbols.splitlines():
+                if line.endswith(":"):
+                    member = line[:-1]
+                elif TORCH_SYMBOL.search(line):
+                    problems.append(f"{file}: {member} needs LibTorch: {line.strip()}")
+        else:
+            needed = subprocess.run(["ldd", file], capture_output=True, text=True, check=True).stdout
+            for library in sorted(set(TORCH_LIBRARY.findall(needed))):
+                problems.append(f"{file}: loads {library}, which costs half a second of start-up")
+    return problems, f"{len(files)} files are free of LibTorch"
+
+
+def proven_by_build(root, header):
+    """A header that comes first in its own .cc or test was compiled on its own there."""
+    own = str(header.relative_to(root))
+    for sibling in (header.with_suffix(".cc"), header.with_name(header.stem + "_test.cc")):
+        if sibling.exists():
+            first = next(includes_of(sibling), None)
+            if first and first[2] == own:
+                return True
+    return False
+
+
+def check_headers(root, compiler, with_torch):
+    headers = list(sources(root, folders=("tutti",), suffixes=(".h",)))
+    if not with_torch:
+        headers = [h for h in headers if folder_of(h.relative_to(root).parts) not in (*BELOW, "tutti.h")]
+    problems = []
+    for header in headers:
+        if "#pragma once" not in header.read_text(encoding="utf-8"):
+            problems.append(f"{header.relative_to(root)}: has no #pragma once")
+    alone = [h for h in headers if not proven_by_build(root, h)]
+
+    def compile_one(header):
+        with tempfile.NamedTemporaryFile("w", suffix=".cc") as source:
+            source.write(f'#include "{header.relative_to(root)}"\n')
+            source.flush()
+            flags = ["-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Wno-missing-field-initializers", f"-I{root}"]
+            run = subprocess.run([*compiler, *flags, source.name], capture_output=True, text=True)
+        return header, run
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for header, run in pool.map(compile_one, alone):
+            if run.returncode != 0:
+                problems.append(f"{header.relative_to(root)}: does not compile on its own:\n{run.stderr.strip()}")
+    return problems, f"{len(headers)} headers stand alone ({len(alone)} compiled here, the others come first in their own .cc)"
+
+
+def main(arguments):
+    if len(arguments) >= 2 and arguments[0] == "includes":
+        problems, good = check_includes(pathlib.Path(arguments[1]).resolve())
+    elif len(arguments) >= 2 and arguments[0] == "libraries":
+        problems, good = check_libraries(arguments[1:])
+    elif len(arguments) >= 3 and arguments[0] == "headers":
+        problems, good = check_headers(pathlib.Path(arguments[1]).resolve(), shlex.split(arguments[2]), "torch" in arguments[3:])
+    else:
+        print(__doc__, file=sys.stderr)
+        return 2
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    print(good if not problems else f"{len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
