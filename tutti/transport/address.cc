@@ -1,0 +1,201 @@
+// Addresses as people write them, as the resolver finds them, and as the kernel wants them.
+//
+// A host is *numeric* (it names one interface) or a *name* (it may stand for several, and for different ones on different
+// machines: Debian maps a machine's own name to 127.0.1.1). Sockets are only ever bound and connected to numeric
+// addresses; resolve() is the one place where names turn into numbers.
+#include "tutti/transport/address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+
+#include "tutti/base/fd.h"
+#include "tutti/base/text.h"
+#include "tutti/transport/sockaddr.h"
+
+namespace tutti {
+namespace {
+
+struct FreeAddresses {
+  void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
+
+// getaddrinfo's code, or 0 and the list.
+int look_up(const Address& address, int flags, AddressList& list) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  list.reset(found);
+  return code;
+}
+
+Error bad_text(std::string_view text, const std::string& why) {
+  return invalid_argument("\"" + std::string(text) + "\" is no address: " + why,
+                          "write HOST:PORT, [IPV6]:PORT or unix:/PATH, for example 10.0.0.7:29500");
+}
+
+Result<std::uint16_t> parse_port(std::string_view whole, std::string_view port) {
+  const auto number = parse_int(port);
+  if (!number || *number < 0 || *number > 65535)
+    return bad_text(whole, "the port \"" + std::string(port) + "\" is no number from 0 to 65535");
+  return std::uint16_t(*number);
+}
+
+}  // namespace
+
+Result<Address> parse_address(std::string_view text, std::uint16_t default_port) {
+  const std::string_view whole = text = trim(text);
+  if (text.empty()) return bad_text(whole, "it is empty");
+  if (text.starts_with("unix:")) {
+    text.remove_prefix(5);
+    if (text.empty()) return bad_text(whole, "the path is missing");
+    return Address{.path = std::string(text)};
+  }
+  Address address{.port = default_port};
+  if (text.starts_with('[')) {
+    const auto end = text.find(']');
+    if (end == text.npos) return bad_text(whole, "the closing ] is missing");
+    address.host = text.substr(1, end - 1);
+    text.remove_prefix(end + 1);
+    if (!text.empty()) {
+      if (text.front() != ':') return bad_text(whole, "after ] comes :PORT");
+      address.port = TUTTI_TRY(parse_port(whole, text.substr(1)));
+    }
+  } else if (std::count(text.begin(), text.end(), ':') == 1) {
+    const auto colon = text.find(':');
+    address.host = text.substr(0, colon);
+    address.port = TUTTI_TRY(parse_port(whole, text.substr(colon + 1)));
+  } else {
+    address.host = text;  // no colon, or the many of a bare IPv6 address
+  }
+  if (address.host.empty()) return bad_text(whole, "the host is missing");
+  if (address.host.find_first_of(" \t/@") != std::string::npos) return bad_text(whole, "a host has no such characters");
+  if (address.host.find(':') != std::string::npos && !to_socket_address(address).ok())
+    return bad_text(whole, "\"" + address.host + "\" is no IPv6 address");
+  return address;
+}
+
+std::string to_string(const Address& address) {
+  if (address.is_unix()) return "unix:" + address.path;
+  if (address.host.empty()) return "an unnamed local socket";
+  const bool v6 = address.host.find(':') != std::string::npos;
+  return (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(address.port);
+}
+
+Result<SocketAddress> to_socket_address(const Address& address) {
+  SocketAddress result;
+  if (address.is_unix()) {
+    auto* un = reinterpret_cast<sockaddr_un*>(&result.storage);
+    un->sun_family = AF_UNIX;
+    if (address.path.size() >= sizeof(un->sun_path))
+      return invalid_argument("the path of a Unix socket has " + std::to_string(address.path.size()) + " bytes, the system allows " +
+                                  std::to_string(sizeof(un->sun_path) - 1) + ": " + address.path,
+                              "choose a shorter folder, for example through XDG_RUNTIME_DIR or TMPDIR");
+    std::memcpy(un->sun_path, address.path.c_str(), address.path.size() + 1);
+    result.length = socklen_t(offsetof(sockaddr_un, sun_path) + address.path.size() + 1);
+    return result;
+  }
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&result.storage);
+  if (::inet_pton(AF_INET, address.host.c_str(), &v4->sin_addr) == 1) {
+    v4->sin_family = AF_INET;
+    v4->sin_port = htons(address.port);
+    result.length = sizeof(sockaddr_in);
+    return result;
+  }
+  AddressList list;  // IPv6, perhaps with a scope (fe80::1%eth0), which inet_pton does not read
+  if (look_up(address, AI_NUMERICHOST, list) != 0 || !list)
+    return invalid_argument("\"" + address.host + "\" is no numeric address");
+  std::memcpy(&result.storage, list->ai_addr, list->ai_addrlen);
+  result.length = list->ai_addrlen;
+  return result;
+}
+
+Address from_socket_address(const SocketAddress& from) {
+  Address address;
+  if (from.family() == AF_UNIX) {
+    const auto* un = reinterpret_cast<const sockaddr_un*>(&from.storage);
+    const std::size_t size = from.length > offsetof(sockaddr_un, sun_path) ? from.length - offsetof(sockaddr_un, sun_path) : 0;
+    address.path.assign(un->sun_path, strnlen(un->sun_path, size));
+    return address;
+  }
+  char host[NI_MAXHOST];
+  if (::getnameinfo(from.get(), from.length, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0) address.host = host;
+  if (from.family() == AF_INET) address.port = ntohs(reinterpret_cast<const sockaddr_in*>(&from.storage)->sin_port);
+  if (from.family() == AF_INET6) address.port = ntohs(reinterpret_cast<const sockaddr_in6*>(&from.storage)->sin6_port);
+  return address;
+}
+
+Result<std::vector<Address>> resolve(const Address& address) {
+  if (address.is_unix() || to_socket_address(address).ok()) return std::vector<Address>{address};
+  AddressList list;
+  if (const int code = look_up(address, 0, list); code != 0) {
+    const int errno_value = code == EAI_SYSTEM ? errno : 0;
+    return Error{.code = Code::kUnreachable,
+                 .detail = "cannot find the address of host \"" + address.host + "\"" +
+                           (errno_value ? "" : std::string(" (") + ::gai_strerror(code) + ")"),
+                 .hint = "check its spelling, DNS and /etc/hosts on this machine, or give a numeric address",
+                 .errno_value = errno_value};
+  }
+  std::vector<Address> found;
+  for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
+    SocketAddress socket_address;
+    std::memcpy(&socket_address.storage, entry->ai_addr, entry->ai_addrlen);
+    socket_address.length = entry->ai_addrlen;
+    Address numeric = from_socket_address(socket_address);
+    if (!numeric.host.empty() && std::find(found.begin(), found.end(), numeric) == found.end()) found.push_back(std::move(numeric));
+  }
+  return found;
+}
+
+bool is_loopback(const Address& numeric) {
+  if (numeric.is_unix()) return true;
+  const auto socket_address = to_socket_address(numeric);
+  if (!socket_address.ok()) return false;
+  if (socket_address->family() == AF_INET)
+    return (ntohl(reinterpret_cast<const sockaddr_in*>(&socket_address->storage)->sin_addr.s_addr) >> 24) == 127;
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&socket_address->storage)->sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+std::vector<std::string> local_addresses() {
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) != 0) return {};
+  std::vector<std::string> outward, loopback;
+  for (const ifaddrs* entry = interfaces; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress socket_address;
+    socket_address.length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&socket_address.storage, entry->ifa_addr, socket_address.length);
+    const Address address = from_socket_address(socket_address);
+    auto& list = is_loopback(address) ? loopback : outward;
+    if (std::find(list.begin(), list.end(), address.host) == list.end()) list.push_back(address.host);
+  }
+  ::freeifaddrs(interfaces);
+  outward.insert(outward.end(), loopback.begin(), loopback.end());
+  return outward;
+}
+
+bool is_local_address(const std::string& numeric_host) {
+  const auto socket_address = to_socket_address(Address{.host = numeric_host});
+  if (!socket_address.ok()) return false;
+  // The kernel knows best: all of 127/8 is local without being listed at any interface.
+  const Fd probe(::socket(socket_address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  return probe && ::bind(probe.get(), socket_address->get(), socket_address->length) == 0;
+}
+
+}  // namespace tutti
