@@ -62,7 +62,8 @@ Result<Secret> Secret::from_file(const std::string& path) {
 std::string Secret::fingerprint() const {
   if (none_) return "none";
   std::string text;
-  for (const std::byte b : std::span(crypto::sha256(bytes_)).first(4)) {
+  const crypto::Digest digest = crypto::sha256(bytes_);
+  for (const std::byte b : std::span(digest).first(4)) {
     constexpr char kDigits[] = "0123456789abcdef";
     text += kDigits[std::to_integer<unsigned>(b) >> 4];
     text += kDigits[std::to_integer<unsigned>(b) & 15];
