@@ -41,7 +41,7 @@ bool has_control_character(std::string_view text) {
 }
 
 // Names go into error texts: shortened, and without what could play with a terminal.
-std::string quoted(std::string_view name) {
+std::string in_quotes(std::string_view name) {
   std::string out = "\"";
   for (unsigned char c : name.substr(0, 80)) out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
   return out + (name.size() > 80 ? "...\"" : "\"");
@@ -102,14 +102,14 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& name) override {
     auto& seen = place_ == Place::kTop ? seen_ : seen_here_;
-    if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", quoted(name)));
+    if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", in_quotes(name)));
     if (place_ == Place::kTop) {
       if (name.empty()) return fail("a tensor has an empty name");
-      if (name.size() > kMaxNameBytes) return fail(fmt::format("the name {} has more than {} bytes", quoted(name), kMaxNameBytes));
-      if (has_control_character(name)) return fail(fmt::format("the name {} holds a control character", quoted(name)));
+      if (name.size() > kMaxNameBytes) return fail(fmt::format("the name {} has more than {} bytes", in_quotes(name), kMaxNameBytes));
+      if (has_control_character(name)) return fail(fmt::format("the name {} holds a control character", in_quotes(name)));
     }
     if (place_ == Place::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", quoted(entry_.name), quoted(name)));
+      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", in_quotes(entry_.name), in_quotes(name)));
     }
     key_ = name;
     return true;
@@ -118,7 +118,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (place_ == Place::kTensor) {
       for (const char* needed : {"dtype", "shape", "data_offsets"}) {
-        if (!seen_here_.contains(needed)) return fail(fmt::format("{} has no {}", quoted(entry_.name), needed));
+        if (!seen_here_.contains(needed)) return fail(fmt::format("{} has no {}", in_quotes(entry_.name), needed));
       }
       header.entries.push_back(std::move(entry_));
     }
@@ -140,7 +140,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::kOffsets && offsets_ != 2) return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", quoted(entry_.name), offsets_));
+    if (place_ == Place::kOffsets && offsets_ != 2) return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", in_quotes(entry_.name), offsets_));
     place_ = Place::kTensor;
     return true;
   }
@@ -155,11 +155,11 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   std::string where() const {
     switch (place_) {
       case Place::kStart: return "the header";
-      case Place::kTop: return quoted(key_);
-      case Place::kMetadata: return fmt::format("__metadata__ {}", quoted(key_));
+      case Place::kTop: return in_quotes(key_);
+      case Place::kMetadata: return fmt::format("__metadata__ {}", in_quotes(key_));
       case Place::kTensor:
       case Place::kShape:
-      case Place::kOffsets: return fmt::format("{} of {}", key_, quoted(entry_.name));
+      case Place::kOffsets: return fmt::format("{} of {}", key_, in_quotes(entry_.name));
     }
     return {};
   }
@@ -182,12 +182,12 @@ Error corrupt(std::string detail) { return Error{.code = Code::kCorrupt, .detail
 // The bytes that dtype and shape ask for.
 Result<std::uint64_t> bytes_of(const SafetensorsEntry& entry) {
   const DTypeRow* row = find_dtype(entry.dtype);
-  if (!row) return corrupt(fmt::format("{} has the unknown dtype {}", quoted(entry.name), quoted(entry.dtype)));
+  if (!row) return corrupt(fmt::format("{} has the unknown dtype {}", in_quotes(entry.name), in_quotes(entry.dtype)));
   std::uint64_t bits = row->bits;
   for (auto extent : entry.shape) {
-    if (__builtin_mul_overflow(bits, extent, &bits)) return corrupt(fmt::format("the shape of {} overflows 64 bits", quoted(entry.name)));
+    if (__builtin_mul_overflow(bits, extent, &bits)) return corrupt(fmt::format("the shape of {} overflows 64 bits", in_quotes(entry.name)));
   }
-  if (bits % 8 != 0) return corrupt(fmt::format("{} does not fill whole bytes", quoted(entry.name)));
+  if (bits % 8 != 0) return corrupt(fmt::format("{} does not fill whole bytes", in_quotes(entry.name)));
   return bits / 8;
 }
 
@@ -211,10 +211,10 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   for (const auto& entry : entries) {
     const std::uint64_t bytes = TUTTI_TRY(bytes_of(entry));
     if (entry.begin != expected_begin) {
-      return corrupt(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap", quoted(entry.name), entry.begin, expected_begin));
+      return corrupt(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap", in_quotes(entry.name), entry.begin, expected_begin));
     }
     if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return corrupt(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", quoted(entry.name), entry.begin, entry.end, bytes));
+      return corrupt(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", in_quotes(entry.name), entry.begin, entry.end, bytes));
     }
     expected_begin = entry.end;
   }
