@@ -1,0 +1,36 @@
+#pragma once
+// What the starters of parallel programs say of themselves in the environment: a table with a line for each, and Slurm's, which
+// takes more care. A starter counts only if it speaks of this very process: variables that an allocation shell carries do not.
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+using Environment = std::map<std::string, std::string>;
+
+// The variable's value; an empty one counts as unset.
+std::optional<std::string> lookup(const Environment& environment, const std::string& name);
+
+// What a scheduler says of this process. Numbers as text, each with the variable that gave it.
+struct SchedulerFacts {
+  struct Fact {
+    std::string variable;
+    std::optional<std::string> value;
+  };
+  std::string starter;  // "mpirun", "srun", ...
+  Fact rank, world_size, local_rank, local_world_size;
+  std::optional<int> hosts;  // how many the ranks are spread over, where it tells
+  std::string job;           // unique among the jobs of one user at one time; empty where it does not tell
+};
+
+// The innermost starter that speaks of this process, or none. kMismatch if two MPIs disagree on the rank or the world size: then
+// one set of variables is stale.
+Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environment);
+
+// A sentence for the log where variables of Slurm are there but this process is no task of a step; else empty.
+std::string slurm_note(const Environment& environment);
+
+}  // namespace tutti

@@ -1,0 +1,75 @@
+// scheme "://" place [ "?" name "=" number { "&" name "=" number } ]
+#include "tutti/rendezvous/url.h"
+
+#include <vector>
+
+#include "tutti/base/text.h"
+#include "tutti/transport/address.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kForms = "env://, tcp://host:port?rank=0&world_size=2 or file:///path?rank=0&world_size=2";
+
+Error wrong(const std::string& url, const std::string& how, std::string hint = {}) {
+  return Error{.code = Code::kUsage, .detail = "the rendezvous URL \"" + url + "\" " + how, .hint = std::move(hint)};
+}
+
+std::string did_you_mean(std::string_view given, std::initializer_list<std::string> known) {
+  const std::vector<std::string> names(known);
+  const auto near = nearest(given, names);
+  return near ? "did you mean " + *near + "?" : "known are " + join(names, ", ");
+}
+
+Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_view query) {
+  for (const std::string& part : split(query, '&')) {
+    const std::size_t equals = part.find('=');
+    const std::string name = part.substr(0, equals);
+    if (name != "rank" && name != "world_size")
+      return wrong(url, "has the unknown parameter \"" + name + "\"", did_you_mean(name, {"rank", "world_size"}));
+    const auto value = equals == std::string::npos ? std::nullopt : parse_int(std::string_view(part).substr(equals + 1));
+    if (!value || *value < 0 || *value > INT32_MAX) return wrong(url, "needs a whole number after " + name + "=");
+    auto& target = name == "rank" ? parsed.rank : parsed.world_size;
+    if (target && *target != int(*value))
+      return wrong(url, "gives " + name + " twice: " + std::to_string(*target) + " and " + std::to_string(*value));
+    target = int(*value);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<RendezvousUrl> parse_url(const std::string& url) {
+  RendezvousUrl parsed;
+  const std::size_t colon = url.find("://");
+  if (colon == std::string::npos) return wrong(url, "has no scheme", std::string("expected ") + kForms);
+  const std::string scheme = url.substr(0, colon);
+  std::string_view rest = std::string_view(url).substr(colon + 3);
+  if (const std::size_t question = rest.find('?'); question != std::string_view::npos) {
+    TUTTI_TRY(read_query(parsed, url, rest.substr(question + 1)));
+    rest = rest.substr(0, question);
+  }
+  if (scheme == "env") {
+    parsed.scheme = Scheme::kEnv;
+    if (!rest.empty()) return wrong(url, "names a place, but env:// takes it from MASTER_ADDR and MASTER_PORT", "use tcp://host:port");
+  } else if (scheme == "tcp") {
+    parsed.scheme = Scheme::kTcp;
+    if (rest.ends_with('/')) rest.remove_suffix(1);
+    const auto address = parse_address(rest);
+    if (!address.ok()) return wrong(url, "has no valid host:port: " + address.error().detail);
+    if (address->is_unix() || address->host.empty()) return wrong(url, "has no host", "for example tcp://10.0.0.7:29500");
+    if (address->port == 0) return wrong(url, "has no port", "every rank must know it: for example tcp://" + address->host + ":29500");
+    parsed.host = address->host;
+    parsed.port = address->port;
+  } else if (scheme == "file") {
+    parsed.scheme = Scheme::kFile;
+    if (rest.empty()) return wrong(url, "has no path", "for example file:///shared/job-17");
+    if (rest.front() != '/') return wrong(url, "has a path that is not absolute", "write three slashes: file:///" + std::string(rest));
+    parsed.path = rest;
+  } else {
+    return wrong(url, "has the unknown scheme \"" + scheme + "\"", did_you_mean(scheme, {"env", "tcp", "file"}));
+  }
+  return parsed;
+}
+
+}  // namespace tutti
