@@ -1,16 +1,20 @@
 # What `cmake --install` leaves: headers under include/tutti, the static libraries, the programs, a CMake package
 # (find_package(tutti COMPONENTS core | tutti)) and two pkg-config files. The component `core` never asks for LibTorch.
 include(CMakePackageConfigHelpers)
+set(TUTTI_INSTALL_TORCH ${TUTTI_TORCH})
+if(TUTTI_TORCH_WHEEL)
+  set(TUTTI_INSTALL_TORCH OFF)  # a wheel has no CMake package that users of ours could find
+endif()
 set(TUTTI_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-if(NOT TUTTI_TORCH)
+if(NOT TUTTI_INSTALL_TORCH)
   set(without_torch REGEX "/tutti/((tensor|parallel|models)(/|$)|tutti\\.h$)" EXCLUDE)
 endif()
 install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE ${without_torch})
 install(TARGETS tutti_core EXPORT tutti-core-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tutti-core-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
 
-if(TUTTI_TORCH)
+if(TUTTI_INSTALL_TORCH)
   install(TARGETS tutti_torch EXPORT tutti-torch-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT tutti-torch-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
 endif()
@@ -31,7 +35,7 @@ file(RELATIVE_PATH TUTTI_PC_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" TUTTI_PC_PREFIX "${TUTTI_PC_PREFIX}")
 configure_file(cmake/tutti-core.pc.in ${CMAKE_BINARY_DIR}/tutti-core.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/tutti-core.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-if(TUTTI_TORCH)
+if(TUTTI_INSTALL_TORCH)
   set(TUTTI_TORCH_PC_CFLAGS "")
   set(TUTTI_TORCH_PC_LIBS "")
   foreach(folder ${TORCH_INCLUDE_DIRS})

@@ -1,0 +1,25 @@
+# LibTorch as the targets in TORCH_LIBRARIES. Usually find_package(Torch): Debian's libtorch-dev, or the folder of a LibTorch
+# archive named in CMAKE_PREFIX_PATH. With TUTTI_TORCH_WHEEL, the CPU part of an unpacked Python wheel of torch (see
+# scripts/libtorch-wheel): its own CMake files would ask for a CUDA toolkit, and its include folder brings foreign copies of
+# fmt and others, so only the four folders that are LibTorch are taken from it.
+set(TUTTI_TORCH_WHEEL "" CACHE PATH "Folder where a Python wheel of torch was unpacked; empty: find_package(Torch)")
+
+if(NOT TUTTI_TORCH_WHEEL)
+  find_package(Torch REQUIRED)
+  return()
+endif()
+
+set(wheel_include ${CMAKE_BINARY_DIR}/libtorch-include)
+file(MAKE_DIRECTORY ${wheel_include})
+foreach(folder ATen c10 caffe2 torch)
+  file(CREATE_LINK ${TUTTI_TORCH_WHEEL}/torch/include/${folder} ${wheel_include}/${folder} SYMBOLIC)
+endforeach()
+set(TORCH_INCLUDE_DIRS ${wheel_include} ${wheel_include}/torch/csrc/api/include)
+add_library(c10 SHARED IMPORTED)
+set_target_properties(c10 PROPERTIES IMPORTED_LOCATION ${TUTTI_TORCH_WHEEL}/torch/lib/libc10.so)
+add_library(torch SHARED IMPORTED)
+set_target_properties(torch PROPERTIES IMPORTED_LOCATION ${TUTTI_TORCH_WHEEL}/torch/lib/libtorch_cpu.so
+                      INTERFACE_INCLUDE_DIRECTORIES "${TORCH_INCLUDE_DIRS}" INTERFACE_LINK_LIBRARIES c10)
+set(TORCH_LIBRARIES torch)
+file(STRINGS ${TUTTI_TORCH_WHEEL}/torch/version.py wheel_version REGEX "^__version__")
+message(STATUS "LibTorch from a Python wheel: ${wheel_version}")
