@@ -10,7 +10,7 @@
 namespace tutti {
 
 // Wakes the rank at the other end after bytes were put into, or taken out of, a queue. Called by the thread that uses a link,
-// with no lock held; must not block.
+// with no lock held; must not block, and must stay valid as long as either end lives.
 using Ring = std::function<void()>;
 
 // Two ends of one connection, each with a bounded queue of `capacity` bytes towards the other. An end that is destroyed is a peer

@@ -50,7 +50,4 @@ class TcpTransport {
   std::map<std::pair<std::uint64_t, int>, Fd> early_;       // by channel and global rank: let in, not yet wanted
 };
 
-// A connected socket as a Link; `peer_address` for error texts.
-std::unique_ptr<Link> make_tcp_link(Fd socket, std::string peer_address);
-
 }  // namespace tutti

@@ -1,0 +1,46 @@
+#include "tutti/transport/tcp/tcp_link.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "tests/conformance/link_conformance.h"
+
+namespace tutti {
+namespace {
+
+// A connection over loopback, by hand: this is a test of the link, not of how sockets meet.
+std::pair<Fd, Fd> make_sockets() {
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  EXPECT_EQ(::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
+  EXPECT_EQ(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
+  Fd server(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  return {std::move(client), std::move(server)};
+}
+
+LinkPair make_pair() {
+  auto [client, server] = make_sockets();
+  return {.first = make_tcp_link(std::move(client), "127.0.0.1:1"), .second = make_tcp_link(std::move(server), "127.0.0.1:2")};
+}
+
+INSTANTIATE_TEST_SUITE_P(Tcp, LinkConformance, testing::Values(LinkMaker{"loopback", make_pair}),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TcpLink, NamesTheAddressOfAPeerThatIsGone) {
+  LinkPair pair = make_pair();
+  pair.second.reset();
+  char byte;
+  const iovec buffer{&byte, 1};
+  Result<std::size_t> got = std::size_t(0);
+  while (got.ok()) got = pair.first->try_recv({&buffer, 1});
+  EXPECT_EQ(to_string(got.error()), "PeerLost: closed the connection at 127.0.0.1:1");
+}
+
+}  // namespace
+}  // namespace tutti
