@@ -1,0 +1,92 @@
+// torchrun's names are the field's common tongue, so workers get all of them with torchrun's meaning: RANK is of the world,
+// LOCAL_RANK of the host, GROUP_RANK is the number of the host. MASTER_ADDR and MASTER_PORT are for the program (PyTorch's rank 0
+// binds the port); our own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch that nobody serves the
+// port yet.
+//
+// A shell inside mpirun, srun or another job carries variables that name a rank. A program that believes them joins a world that is
+// not this one, so they are removed here; only variables of ranks and rendezvous, not a site's tuning.
+#include "tutti/launch/environment.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tutti {
+namespace {
+
+constexpr std::array kStalePrefixes = {"PMI_", "PMIX_", "OMPI_", "MV2_", "HYDI_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_"};
+constexpr std::array kStaleNames = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
+    "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "MPIRUN_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
+    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "TUTTI_INIT", "TUTTI_STORE", "TUTTI_JOB", "TUTTI_GENERATION", "TUTTI_SECRET",
+    "TUTTI_SECRET_FD", "TUTTI_SECRET_FILE", "TUTTI_INSECURE"};
+
+bool is_stale(std::string_view name) {
+  return std::any_of(kStalePrefixes.begin(), kStalePrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+         std::find(kStaleNames.begin(), kStaleNames.end(), name) != kStaleNames.end();
+}
+
+}  // namespace
+
+Environment current_environment() {
+  Environment environment;
+  for (char** at = environ; at && *at; ++at) {
+    const std::string_view entry = *at;
+    const auto equals = entry.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+std::vector<std::string> to_strings(const Environment& environment) {
+  std::vector<std::string> strings;
+  for (const auto& [name, value] : environment) strings.push_back(name + "=" + value);
+  return strings;
+}
+
+std::vector<std::string> remove_stale(Environment& environment) {
+  std::vector<std::string> removed;
+  for (auto at = environment.begin(); at != environment.end();) {
+    if (is_stale(at->first)) {
+      removed.push_back(at->first);
+      at = environment.erase(at);
+    } else {
+      ++at;
+    }
+  }
+  return removed;
+}
+
+void set_place(Environment& environment, const Place& place) {
+  const auto set = [&](const char* name, const std::string& value) { environment[name] = value; };
+  const auto set_number = [&](const char* name, int value) { environment[name] = std::to_string(value); };
+  set_number("RANK", place.rank);
+  set_number("WORLD_SIZE", place.world_size);
+  set_number("LOCAL_RANK", place.local_rank);
+  set_number("LOCAL_WORLD_SIZE", place.local_world_size);
+  set_number("GROUP_RANK", place.node);
+  set_number("GROUP_WORLD_SIZE", place.nodes);
+  set_number("ROLE_RANK", place.rank);
+  set_number("ROLE_WORLD_SIZE", place.world_size);
+  set("ROLE_NAME", "default");
+  set("MASTER_ADDR", place.master_address);
+  set_number("MASTER_PORT", place.master_port);
+  set("TORCHELASTIC_RESTART_COUNT", "0");
+  set("TORCHELASTIC_MAX_RESTARTS", "0");
+  set("TORCHELASTIC_RUN_ID", place.job);
+  set("TORCHELASTIC_USE_AGENT_STORE", "False");
+  if (!place.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", place.error_file);
+  set("TUTTI_JOB", place.job);
+  set("TUTTI_GENERATION", "0");
+  if (!place.store.empty()) set("TUTTI_STORE", place.store);
+  if (place.secret_fd >= 0) {
+    set_number("TUTTI_SECRET_FD", place.secret_fd);
+  } else {
+    set("TUTTI_INSECURE", "1");
+  }
+}
+
+}  // namespace tutti

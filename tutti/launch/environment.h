@@ -1,0 +1,38 @@
+#pragma once
+// What a worker finds in its environment: the user's variables, minus those of other launchers, plus torchrun's and ours.
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti {
+
+using Environment = std::map<std::string, std::string>;
+
+// This process's environment, as a value.
+Environment current_environment();
+// "NAME=value" strings for execve().
+std::vector<std::string> to_strings(const Environment& environment);
+
+// Removes what another launcher (mpirun, srun, torchrun, an outer tutti run) left and a worker would take for its own rank or
+// rendezvous; the names removed, ascending.
+std::vector<std::string> remove_stale(Environment& environment);
+
+// The place of one worker in the job.
+struct Place {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  int node = 0;
+  int nodes = 1;
+  std::string master_address;
+  int master_port = 0;
+  std::string job;
+  std::string store;       // host:port of the agent's store
+  std::string error_file;  // where the worker may write why it failed, in torchelastic's JSON
+  int secret_fd = -1;      // of the sealed memfd with the job's secret; -1: the job runs without (--insecure)
+};
+void set_place(Environment& environment, const Place& place);
+
+}  // namespace tutti

@@ -1,0 +1,90 @@
+// The parent-death signal takes the workers down with the agent, but not what a worker started: that becomes somebody else's child and
+// goes on. So the agent runs as the child of a keeper that does nothing but wait. Both are subreapers:
+//
+//   agent killed:   its workers die by their parent-death signal, what they had started becomes the keeper's child, and the
+//                   keeper ends it.
+//   keeper killed:  the agent sees it (a pidfd becomes readable) and ends everybody, itself last.
+//
+// The agent is a process group of its own, so that Ctrl-C and `kill -- -PGID` reach the keeper alone, which passes each signal on once: the
+// second one is then truly the user's second.
+#include "tutti/launch/keeper.h"
+
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "tutti/launch/process.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+sigset_t keeper_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : kPassedOn) sigaddset(&set, signal);
+  sigaddset(&set, SIGCHLD);
+  return set;
+}
+
+// The agent's wait status, when it has ended; orphans that came to us meanwhile are reaped on the way.
+int keep(pid_t agent) {
+  const sigset_t signals = keeper_signals();
+  for (;;) {
+    siginfo_t info{};
+    if (sigwaitinfo(&signals, &info) < 0) continue;
+    if (info.si_signo != SIGCHLD) {
+      kill(agent, info.si_signo);
+      continue;
+    }
+    int status = 0;
+    pid_t reaped;
+    while ((reaped = waitpid(-1, &status, WNOHANG)) > 0) {
+      if (reaped == agent) return status;
+    }
+  }
+}
+
+}  // namespace
+
+Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent) {
+  TUTTI_TRY(become_subreaper());
+  const sigset_t signals = keeper_signals();
+  sigset_t before;
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  const pid_t keeper = getpid();
+  const pid_t child = fork();
+  if (child < 0) return system_error(errno, "could not start the agent", "raise the limit of processes: ulimit -u");
+  if (child == 0) {
+    setpgid(0, 0);
+    ::signal(SIGTTOU, SIG_IGN);  // a group in the background may still write to its terminal
+    const Fd keeper_gone(int(syscall(SYS_pidfd_open, keeper, 0)));
+    if (getppid() != keeper) _exit(128 + SIGKILL);
+    int code = 1;
+    if (const Status status = become_subreaper(); !status) {
+      std::fprintf(stderr, "tutti: %s\n", to_string(status.error()).c_str());
+    } else {
+      code = agent(keeper_gone);
+    }
+    std::fflush(nullptr);
+    _exit(code);
+  }
+  setpgid(child, child);
+  const Exit exit = exit_of(keep(child));
+  const auto ended = end_descendants(Deadline::after_seconds(5));
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (exit.signal != 0) {
+    std::fprintf(stderr, "[tutti] the agent %s; its workers were ended%s\n", to_string(exit).c_str(),
+                 ended.ok() ? "" : (", except: " + to_string(ended.error())).c_str());
+  }
+  return exit.shell_code();
+}
+
+}  // namespace tutti

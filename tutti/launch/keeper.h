@@ -1,0 +1,16 @@
+#pragma once
+// Two processes, so that `kill -9` of either leaves nobody behind.
+#include <functional>
+
+#include "tutti/base/error.h"
+#include "tutti/base/fd.h"
+
+namespace tutti {
+
+// Forks. The child runs `agent` and exits with what it returns; the calling process stays as its keeper: it passes signals on to
+// the agent, and when the agent is gone, however it went, ends every process that the agent left. Returns the exit code of the
+// job in the calling process only. The agent gets a descriptor that becomes readable when its keeper dies; it must then
+// end_descendants() and leave. Call while this process has one thread.
+Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent);
+
+}  // namespace tutti

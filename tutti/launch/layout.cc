@@ -1,0 +1,68 @@
+// torchrun's documentation multiplies node rank by N, which is wrong as soon as two nodes differ; a running sum never is.
+#include "tutti/launch/layout.h"
+
+#include <numeric>
+#include <string>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kMostRanksPerNode = 4096;
+
+Error bad_count(std::string_view part, std::string_view whole) {
+  std::string detail = "-n needs a number of ranks, 1 or more, not '" + std::string(part) + "'";
+  if (part != whole) detail += " (in '" + std::string(whole) + "')";
+  return Error{.code = Code::kUsage,
+               .detail = std::move(detail),
+               .hint = "for example -n 4, -n auto for one rank per core, or -n 8,2 for two nodes of 8 and 2 ranks"};
+}
+
+Result<int> parse_count(std::string_view part, std::string_view whole) {
+  const auto count = parse_int(trim(part));
+  if (!count || *count < 1) return bad_count(trim(part), whole);
+  if (*count > kMostRanksPerNode) {
+    return Error{.code = Code::kUsage,
+                 .detail = "-n " + std::to_string(*count) + " is more than the " + std::to_string(kMostRanksPerNode) +
+                           " ranks that one node may run"};
+  }
+  return int(*count);
+}
+
+}  // namespace
+
+Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, int cores) {
+  if (text == "auto" || text == "cpu") return RankCounts{.here = cores, .all = nodes.value_or(1) == 1 ? std::vector{cores} : std::vector<int>()};
+  if (text.find(',') == std::string_view::npos) {
+    const int here = TUTTI_TRY(parse_count(text, text));
+    return RankCounts{.here = here, .all = nodes.value_or(1) == 1 ? std::vector{here} : std::vector<int>()};
+  }
+  RankCounts counts;
+  for (const std::string& part : split(text, ',')) counts.all.push_back(TUTTI_TRY(parse_count(part, text)));
+  if (nodes && *nodes != int(counts.all.size())) {
+    return Error{.code = Code::kUsage,
+                 .detail = "-n " + std::string(text) + " lists " + std::to_string(counts.all.size()) + " nodes, but --nnodes is " +
+                           std::to_string(*nodes),
+                 .hint = "give one number per node, or leave --nnodes out"};
+  }
+  if (node < 0 || node >= int(counts.all.size())) {
+    return Error{.code = Code::kUsage,
+                 .detail = "--node-rank " + std::to_string(node) + " is not one of the " + std::to_string(counts.all.size()) +
+                           " nodes of -n " + std::string(text),
+                 .hint = "nodes are numbered from 0"};
+  }
+  counts.here = counts.all[std::size_t(node)];
+  return counts;
+}
+
+int Layout::world_size() const { return std::accumulate(counts.begin(), counts.end(), 0); }
+int Layout::first_rank() const { return std::accumulate(counts.begin(), counts.begin() + node, 0); }
+
+int Layout::node_of(int rank) const {
+  int node = 0;
+  for (int end = counts[0]; rank >= end && node + 1 < nodes();) end += counts[std::size_t(++node)];
+  return node;
+}
+
+}  // namespace tutti

@@ -1,0 +1,30 @@
+#pragma once
+// How many ranks each node runs, and which numbers they get: the running sum of the counts, in the order of the nodes.
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+// What `-n` said. "4": this node; "8,2": every node; "auto" or "cpu": one rank per core of this node.
+struct RankCounts {
+  int here = 1;
+  std::vector<int> all;  // empty: the nodes have to tell each other
+};
+// `nodes` none: not given, so a list says it. `node` is this node's number. `cores`: what "auto" means.
+Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, int cores);
+
+struct Layout {
+  std::vector<int> counts = {1};  // ranks of each node
+  int node = 0;                   // this one
+
+  int nodes() const { return int(counts.size()); }
+  int here() const { return counts[std::size_t(node)]; }
+  int world_size() const;
+  int first_rank() const;  // of this node
+  int node_of(int rank) const;
+};
+
+}  // namespace tutti

@@ -1,0 +1,103 @@
+#include "tutti/launch/output.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "tutti/base/env.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+// Six colours that can be told apart on light and dark ground.
+std::string coloured(int rank, const std::string& text) { return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m"; }
+
+Result<Fd> open_log(const std::string& path) {
+  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!file) return system_error(errno, "cannot write the log file " + path, "choose another --log-dir");
+  return file;
+}
+
+}  // namespace
+
+Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option) {
+  const auto bad = [&](std::string_view part) {
+    return Error{.code = Code::kUsage,
+                 .detail = option + " needs ranks such as 0,2,5-7, not '" + std::string(part) + "'"};
+  };
+  std::set<int> ranks;
+  for (const std::string& part : split(text, ',')) {
+    const auto dash = part.find('-', 1);
+    const auto first = parse_int(trim(std::string_view(part).substr(0, dash)));
+    const auto last = dash == std::string::npos ? first : parse_int(trim(std::string_view(part).substr(dash + 1)));
+    if (!first || !last || *first < 0 || *last < *first || *last > 1'000'000) return bad(part);
+    for (auto rank = *first; rank <= *last; ++rank) ranks.insert(int(rank));
+  }
+  return ranks;
+}
+
+bool wants_colour(int fd) {
+  if (env("NO_COLOR")) return false;
+  if (env("CLICOLOR_FORCE").value_or("0") != "0") return true;
+  return isatty(fd) && env("TERM").value_or("dumb") != "dumb";
+}
+
+Result<std::string> make_rank_folder(const std::string& log_dir, const std::string& job, int rank) {
+  const std::string folder = log_dir + "/" + job + "/attempt_0/rank_" + std::to_string(rank);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return system_error(error.value(), "cannot make the log folder " + folder, "choose another --log-dir");
+  return folder;
+}
+
+Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, const std::string& folder, Console& output, Console& errors) {
+  WorkerOutput made(rank, options, folder);
+  made.shown_ = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
+  made.raw_ = !options.prefix;
+  Console* const consoles[] = {&output, &errors};
+  const char* const names[] = {"stdout.log", "stderr.log"};
+  for (const Stream stream : {kOutput, kErrors}) {
+    Channel& channel = made.streams_[stream];
+    channel.console = consoles[stream];
+    const std::string prefix = "[" + std::to_string(rank) + "]";
+    channel.prefix = (wants_colour(consoles[stream]->fd()) ? coloured(rank, prefix) : prefix) + " ";
+    if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder + "/" + names[stream]));
+  }
+  return made;
+}
+
+void WorkerOutput::take(Stream stream, std::string_view bytes) {
+  Channel& channel = streams_[stream];
+  write_file(channel, bytes);
+  if (raw_ && shown_) channel.console->write_raw(bytes);
+  channel.lines.feed(bytes, [&](std::string_view line) { show(channel, line); });
+}
+
+void WorkerOutput::close(Stream stream) {
+  Channel& channel = streams_[stream];
+  channel.lines.flush([&](std::string_view line) { show(channel, line); });
+}
+
+void WorkerOutput::show(Channel& channel, std::string_view line) {
+  tail_.add(line);
+  if (shown_ && !raw_) channel.console->write_line(channel.prefix, line);
+}
+
+// A full disk must not end a training that goes on well: it is told once, and the console still shows the lines.
+void WorkerOutput::write_file(Channel& channel, std::string_view bytes) {
+  while (channel.file && !channel.file_failed && !bytes.empty()) {
+    const ssize_t count = write(channel.file.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      channel.console->write_line("[tutti] ", to_string(system_error(errno, "a log file in " + folder_ + " ends here", "free space, or choose another --log-dir")));
+      channel.file_failed = true;
+      return;
+    }
+    bytes.remove_prefix(std::size_t(count));
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,65 @@
+#pragma once
+// Where the output of the workers goes: the console with a prefix, one file per rank and stream, and the tail for the report.
+//
+// Layout of --log-dir DIR:  DIR/<job>/attempt_0/rank_<r>/stdout.log and stderr.log, byte for byte what the rank wrote;
+// error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
+#include <array>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "tutti/base/fd.h"
+#include "tutti/launch/console.h"
+#include "tutti/launch/lines.h"
+
+namespace tutti {
+
+struct OutputOptions {
+  std::string log_dir;       // empty: no files
+  bool prefix = true;        // "[rank] " before each line
+  std::set<int> only_ranks;  // on the console; empty: all
+  std::set<int> quiet_ranks;
+  std::size_t tail_lines = 20;
+};
+
+// Ranks as a user lists them: "0,2,5-7".
+Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option);
+// Whether escape sequences are welcome on a descriptor: a terminal that is not "dumb", no NO_COLOR, or CLICOLOR_FORCE.
+bool wants_colour(int fd);
+// Makes DIR/<job>/attempt_0/rank_<r>; its path.
+Result<std::string> make_rank_folder(const std::string& log_dir, const std::string& job, int rank);
+
+class WorkerOutput {
+ public:
+  enum Stream { kOutput = 0, kErrors = 1 };
+
+  // `folder` empty: no files. The consoles outlive this.
+  static Result<WorkerOutput> create(int rank, const OutputOptions& options, const std::string& folder, Console& output, Console& errors);
+
+  void take(Stream stream, std::string_view bytes);
+  void close(Stream stream);  // the end of a stream: its partial last line goes out
+  bool congested(Stream stream) const { return shown_ && streams_[stream].console->congested(); }
+  const Tail& tail() const { return tail_; }
+  std::string stderr_file() const { return folder_.empty() ? std::string() : folder_ + "/stderr.log"; }
+
+ private:
+  struct Channel {
+    Console* console = nullptr;
+    LineSplitter lines;
+    Fd file;
+    std::string prefix;
+    bool file_failed = false;
+  };
+
+  WorkerOutput(int rank, const OutputOptions& options, std::string folder) : rank_(rank), folder_(std::move(folder)), tail_(options.tail_lines) {}
+  void show(Channel& channel, std::string_view line);
+  void write_file(Channel& channel, std::string_view bytes);
+
+  int rank_;
+  std::string folder_;
+  bool shown_ = true, raw_ = false;
+  std::array<Channel, 2> streams_;
+  Tail tail_;
+};
+
+}  // namespace tutti

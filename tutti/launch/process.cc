@@ -1,0 +1,212 @@
+// Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that allocates is
+// made before. It moves to a session of its own (one kill() reaches the rank and its helpers, and the terminal's Ctrl-C reaches only
+// the agent, which passes it on once), asks for SIGKILL at its parent's death, and then looks whether the parent had died before it
+// asked. A pipe that closes on execve() carries errno back if that fails.
+//
+// Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest subreaper
+// becomes its parent. So "kill all children, reap, look again until there are none" reaches everybody, with no guess about process
+// groups, and no risk of a reused pid: an unreaped child keeps its number.
+#include "tutti/launch/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+struct Pipe {
+  Fd read, write;
+};
+
+Result<Pipe> make_pipe() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "could not make a pipe for a worker", "raise the limit of open files: ulimit -n");
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  for (const std::string& text : strings) out.push_back(const_cast<char*>(text.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// What the child does; async-signal-safe only. Returns errno if it could not become the program.
+int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input, int output, int errors,
+                   const std::vector<int>& inherited) {
+  setsid();
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
+  if (getppid() != parent) _exit(128 + SIGKILL);
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0) return errno;
+  for (const int fd : inherited) {
+    if (fcntl(fd, F_SETFD, 0) != 0) return errno;
+  }
+  execve(path, arguments, environment);
+  return errno;
+}
+
+// Descriptors 0 to 2 of a process started without them would be taken by our pipes, and dup2() would then overwrite them.
+void fill_standard_descriptors() {
+  for (;;) {
+    const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fd > 2) {
+      if (fd >= 0) close(fd);
+      return;
+    }
+    fcntl(fd, F_SETFD, 0);
+  }
+}
+
+struct ProcEntry {
+  pid_t pid = -1, parent = -1;
+  std::string name;
+  char state = '?';
+};
+
+std::vector<ProcEntry> all_processes() {
+  std::vector<ProcEntry> entries;
+  DIR* const dir = opendir("/proc");
+  if (!dir) return entries;
+  while (const dirent* entry = readdir(dir)) {
+    const auto pid = parse_int(entry->d_name);
+    if (!pid) continue;
+    std::ifstream file("/proc/" + std::string(entry->d_name) + "/stat");
+    std::string line;
+    if (!std::getline(file, line)) continue;
+    const auto open = line.find('('), close = line.rfind(')');  // the name may hold anything, ")" too
+    if (open == std::string::npos || close == std::string::npos) continue;
+    ProcEntry found{.pid = pid_t(*pid), .name = line.substr(open + 1, close - open - 1)};
+    std::istringstream(line.substr(close + 1)) >> found.state >> found.parent;
+    entries.push_back(std::move(found));
+  }
+  closedir(dir);
+  return entries;
+}
+
+std::string waits_for(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/wchan");
+  std::string channel;
+  std::getline(file, channel);
+  return channel.empty() || channel == "0" ? "an unknown place of the kernel" : channel;
+}
+
+}  // namespace
+
+Exit exit_of(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return Exit{.signal = WTERMSIG(wait_status), .dumped = bool(WCOREDUMP(wait_status))};
+  return Exit{.code = WEXITSTATUS(wait_status)};
+}
+
+std::string signal_name(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return name ? "SIG" + std::string(name) : "signal " + std::to_string(signal);
+}
+
+std::string to_string(const Exit& exit) {
+  if (exit.signal == 0) return exit.code == 0 ? "ended well" : "exited with code " + std::to_string(exit.code);
+  std::string text = "was killed by " + signal_name(exit.signal);
+  if (const char* const words = sigdescr_np(exit.signal); words && exit.signal != SIGKILL && exit.signal != SIGTERM) {
+    std::string lower = words;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    text += " (" + lower + ")";
+  }
+  return exit.dumped ? text + ", core dumped" : text;
+}
+
+Result<Process> start_process(const ProcessSpec& spec) {
+  fill_standard_descriptors();
+  Pipe output = TUTTI_TRY(make_pipe()), errors = TUTTI_TRY(make_pipe()), failure = TUTTI_TRY(make_pipe());
+  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<char*> arguments = pointers(spec.arguments), environment = pointers(spec.environment);
+  const pid_t parent = getpid();
+
+  const pid_t pid = fork();
+  if (pid < 0) return system_error(errno, "could not start another process", "raise the limit of processes (ulimit -u, pids cgroup), or ask for fewer ranks");
+  if (pid == 0) {
+    const int cause = become_program(spec.path.c_str(), arguments.data(), environment.data(), parent,
+                                     spec.input >= 0 ? spec.input : nothing.get(), output.write.get(), errors.write.get(), spec.inherited);
+    [[maybe_unused]] const ssize_t told = write(failure.write.get(), &cause, sizeof cause);
+    _exit(127);
+  }
+  failure.write.reset();
+  int cause = 0;
+  ssize_t got;
+  do {
+    got = read(failure.read.get(), &cause, sizeof cause);
+  } while (got < 0 && errno == EINTR);
+  if (got == ssize_t(sizeof cause)) {
+    waitpid(pid, nullptr, 0);
+    std::string hint;
+    if (cause == ENOENT) hint = "the file is there, so the loader or interpreter that it names is not: is it built for this machine?";
+    if (cause == ENOEXEC) hint = "it is not in a format that this machine runs: is it built for another kind of CPU?";
+    if (cause == E2BIG) hint = "the arguments and the environment together are too long";
+    Error error = system_error(cause, "could not execute '" + spec.path + "'", hint);
+    error.code = Code::kUsage;
+    return error;
+  }
+  TUTTI_TRY(set_nonblocking(output.read.get(), true));
+  TUTTI_TRY(set_nonblocking(errors.read.get(), true));
+  return Process{.pid = pid, .output = std::move(output.read), .errors = std::move(errors.read)};
+}
+
+Status become_subreaper() {
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return system_error(errno, "could not become the reaper of orphaned workers");
+  return {};
+}
+
+Result<std::vector<Survivor>> end_descendants(Deadline deadline) {
+  std::vector<Survivor> ended;
+  const pid_t self = getpid();
+  sigset_t child_signal;
+  sigemptyset(&child_signal);
+  sigaddset(&child_signal, SIGCHLD);
+  sigset_t old_mask;
+  pthread_sigmask(SIG_BLOCK, &child_signal, &old_mask);
+  const auto restore = [&] { pthread_sigmask(SIG_SETMASK, &old_mask, nullptr); };
+  for (;;) {
+    pid_t reaped;
+    while ((reaped = waitpid(-1, nullptr, WNOHANG)) > 0) {
+    }
+    if (reaped < 0 && errno == ECHILD) {
+      restore();
+      return ended;
+    }
+    ProcEntry stuck;
+    for (const ProcEntry& entry : all_processes()) {
+      if (entry.parent != self || entry.state == 'Z') continue;
+      kill(entry.pid, SIGKILL);
+      stuck = entry;
+      const bool known = std::any_of(ended.begin(), ended.end(), [&](const Survivor& s) { return s.pid == entry.pid; });
+      if (!known) ended.push_back({entry.pid, entry.name});
+    }
+    if (deadline.expired()) {
+      restore();
+      return deadline.error("process " + std::to_string(stuck.pid) + " (" + stuck.name + ") does not end on SIGKILL: it waits in the kernel for " +
+                                waits_for(stuck.pid),
+                            "look at its device or file system; kill it by hand when that answers");
+    }
+    // The next death, or a short look-again: an orphan that arrives alive sends no signal.
+    const timespec pause{0, 10'000'000};
+    sigtimedwait(&child_signal, nullptr, &pause);
+  }
+}
+
+}  // namespace tutti
