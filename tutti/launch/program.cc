@@ -88,7 +88,8 @@ Result<std::string> check_path(const std::string& path) {
   if (!S_ISREG(info.st_mode)) return usage("'" + path + "' is not a file that can be executed");
   if (access(path.c_str(), X_OK) != 0) {
     return usage("the program '" + path + "' is not executable",
-                 path.ends_with(".py") ? "start it with its interpreter: tutti run ... python3 " + path : "chmod +x " + path);
+                 path.ends_with(".py") ? "start it with its interpreter: tutti run ... python3 " + path
+                 : info.st_uid == geteuid() ? "if it is a program: chmod +x " + path : std::string());
   }
   TUTTI_TRY(check_format(path));
   return path;

@@ -1,0 +1,53 @@
+// The command: `tutti COMMAND ...`. The table below is the list of commands.
+#include <cstdio>
+
+#include "command.h"
+#include "tutti/base/text.h"
+#include "tutti/version.h"
+
+namespace {
+
+constexpr tutti::cli::Command kCommands[] = {
+    {"run", "start a program as several ranks, on this host or on several", tutti::cli::run_command},
+};
+
+void print_help() {
+  std::puts("tutti: distributed training for C++\n\nUsage: tutti COMMAND [OPTIONS]\n\nCommands:");
+  for (const auto& command : kCommands) std::printf("  %-10s %s\n", command.name, command.summary);
+  std::puts(
+      "\nOptions:\n  -h, --help   this text\n  --version    the version\n\n`tutti COMMAND --help` explains a command. For example:\n"
+      "  tutti run -n 4 ./train --epochs 3");
+}
+
+int unknown(const std::string& given) {
+  std::vector<std::string> known = {"--help", "--version"};
+  for (const auto& command : kCommands) known.emplace_back(command.name);
+  const auto best = tutti::nearest(given, known);
+  tutti::cli::tell("tutti", {.code = tutti::Code::kUsage,
+                             .detail = (given[0] == '-' ? "unknown option " : "unknown command ") + given,
+                             .hint = best ? "did you mean " + *best + "?" : "tutti --help lists the commands"});
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (arguments.empty()) {
+    print_help();
+    return 2;
+  }
+  const std::string& first = arguments[0];
+  if (first == "-h" || first == "--help" || first == "help") {
+    print_help();
+    return 0;
+  }
+  if (first == "--version") {
+    std::puts("tutti " TUTTI_VERSION);
+    return 0;
+  }
+  for (const auto& command : kCommands) {
+    if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+  }
+  return unknown(first);
+}

@@ -1,0 +1,38 @@
+#pragma once
+// One `tutti run`: what the command line said, and the way from there to running agents.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/launch/output.h"
+
+namespace tutti {
+
+struct JobOptions {
+  std::string ranks = "1";  // -n: "4", "8,2", "auto"
+  std::string program;      // as the user named it
+  std::vector<std::string> arguments;  // without the program's name
+
+  std::optional<int> nodes;
+  int node = 0;
+  std::string master_address;  // empty: 127.0.0.1 on one node, required on several
+  std::optional<int> master_port;
+  std::optional<int> store_port;  // several nodes; none: the port after master_port
+  std::string job;                // empty: made up on one node; after the port on several
+  std::string secret_file;
+  bool insecure = false;
+  Duration connect_timeout = std::chrono::minutes(5);
+
+  bool tune = true;
+  bool announce = true;
+  Duration grace = std::chrono::seconds(5);
+  Duration signal_grace = std::chrono::seconds(30);
+  std::optional<Duration> time_limit;
+  OutputOptions output;
+};
+
+// Runs the job's part on this node. The exit code of the job, or the error that kept it from starting (kUsage: the user's mistake).
+// Call from the main thread of a process without other threads. Blocks until nothing of the job is left here.
+Result<int> run_job(const JobOptions& options);
+
+}  // namespace tutti
