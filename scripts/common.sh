@@ -14,7 +14,7 @@ forget_stale_variables() {
   unset CDPATH GTEST_FILTER
   unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK MASTER_ADDR MASTER_PORT
   unset GROUP_RANK GROUP_WORLD_SIZE ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME "${!TORCHELASTIC_@}"
-  unset "${!OMPI_@}" "${!PMI_@}" "${!PMIX_@}" "${!MV2_@}" "${!MPI_@}" "${!PALS_@}" "${!SLURM_@}" "${!SLURMD_@}" "${!PBS_@}"
+  unset "${!OMPI_@}" "${!HYDI_@}" "${!JSM_@}" "${!FLUX_@}" "${!PMI_@}" "${!PMIX_@}" "${!MV2_@}" "${!MPI_@}" "${!PALS_@}" "${!SLURM_@}" "${!SLURMD_@}" "${!PBS_@}"
   local name
   for name in "${!TUTTI_@}"; do
     [[ $name == TUTTI_LOG ]] || unset "$name"
