@@ -78,7 +78,8 @@ def check_file(root, path):
         where = f"{relative}:{line}"
         if TORCH_HEADER.match(name) and not torch_allowed:
             yield f"{where}: includes <{name}>, but nothing above the Torch line may include LibTorch"
-        if quote == '"' and not name.startswith(("tutti/", "tests/", "apps/", "bench/")):
+        beside = parts[0] == "apps" and (path.parent / name).exists()  # a program's own files
+        if quote == '"' and not beside and not name.startswith(("tutti/", "tests/", "apps/", "bench/")):
             yield f'{where}: includes "{name}"; write the path from the repository root ("tutti/...")'
         if quote == "<" and name.startswith("tutti/"):
             yield f"{where}: includes <{name}>; inside the project it is \"{name}\""
