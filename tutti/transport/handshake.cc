@@ -233,8 +233,10 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     const ssize_t got = ::recv(fd, bytes_.data() + have_, size - have_, MSG_DONTWAIT);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return false;
+    if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // somebody looked whether we are here
+      return Error{.code = Code::kPeerLost, .detail = "the client left without a word"};
     if (got <= 0)
-      return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended" : "the client left without a word", "");
+      return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended" : "the client left in the middle of its first message", "");
     have_ += std::size_t(got);
     if (stage_ == Stage::kHello && std::memcmp(bytes_.data(), kHelloMagic, std::min(have_, kMagicSize)) != 0)
       return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)), "");

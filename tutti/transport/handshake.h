@@ -65,7 +65,8 @@ Result<Hello> handshake_as_server(int fd, const Credentials& credentials, Role r
 class ServerHandshake {
  public:
   ServerHandshake(const Credentials& credentials, Role role);  // `credentials` must outlive it
-  // true: finished, hello() is valid; false: needs more bytes. An error, for the log: close the connection.
+  // true: finished, hello() is valid; false: needs more bytes. An error, for the log: close the connection
+  // (kPeerLost: the client left before it said anything).
   Result<bool> advance(int fd);
   const Hello& hello() const { return hello_; }
 

@@ -1,0 +1,16 @@
+#include "tutti/store/memory_store.h"
+
+#include "tutti/store/shared_table.h"
+
+namespace tutti {
+
+MemoryStore::MemoryStore() : MemoryStore(std::make_shared<SharedTable>()) {}
+MemoryStore::MemoryStore(std::shared_ptr<SharedTable> table) : table_(std::move(table)) {}
+
+Result<std::unique_ptr<Store>> MemoryStore::clone(Deadline) { return std::unique_ptr<Store>(new MemoryStore(table_)); }
+
+Result<Reply> MemoryStore::call(const Request& request, Deadline deadline, const Waiting& waiting) {
+  return table_->call(request, deadline, waiting, kReportEvery);
+}
+
+}  // namespace tutti

@@ -1,0 +1,52 @@
+#pragma once
+// A Table that the threads of one process share, with the store server as one of its users: threads wait on a condition, the
+// server is handed the answers to its clients. Threads: any.
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/store/store.h"
+#include "tutti/store/table.h"
+
+namespace tutti {
+
+class SharedTable {
+ public:
+  using Answers = std::vector<Table::Answer>;
+
+  // For a thread of this process: carries out the request and waits for the reply.
+  Result<Reply> call(const Request& request, Deadline deadline, const Store::Waiting& waiting, double report_every);
+
+  // For the server: tickets and answers of clients elsewhere. `ring` is called, with the table locked, when a thread of this
+  // process has caused answers that take_answers() will give; an empty one ends that.
+  void serve(std::function<void()> ring);
+  Table::Ticket new_ticket();
+  Answers submit(Table::Ticket ticket, Request request);
+  Answers take_answers();
+  bool withdraw(Table::Ticket ticket);
+  Missing missing(Table::Ticket ticket) const;
+
+  // Ends all waits of this process and refuses new calls, with `reason`.
+  void close(Error reason);
+
+ private:
+  struct Caller {  // a thread that waits
+    std::condition_variable answered;
+    std::optional<Reply> reply;
+  };
+  Answers submit_locked(Table::Ticket ticket, Request request);
+
+  mutable std::mutex mutex_;
+  Table table_;
+  Table::Ticket next_ticket_ = 1;
+  std::unordered_map<Table::Ticket, Caller*> callers_;
+  Answers outbox_;  // for the server
+  std::function<void()> ring_;
+  std::optional<Error> closed_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,179 @@
+// The client and the server together: what is special to a connection. The verbs themselves: tests/conformance.
+#include "tutti/store/tcp_store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <thread>
+
+#include "tutti/store/store_server.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Deadline soon() { return Deadline::after_seconds(60); }
+Credentials credentials() { return {.secret = Secret::from_text("open sesame"), .job = "job"}; }
+
+class TcpStoreTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto server = StoreServer::start({.host = "127.0.0.1"}, credentials());
+    ASSERT_TRUE(server.ok()) << to_string(server.error());
+    server_ = *std::move(server);
+  }
+  std::unique_ptr<TcpStore> client(int rank = -1) { return TcpStore::connect(server_->address(), credentials(), rank, soon()).or_throw(); }
+
+  std::unique_ptr<StoreServer> server_;
+};
+
+TEST_F(TcpStoreTest, ClientAndServerSeeOneTable) {
+  auto store = client();
+  const auto local = server_->local();
+  store->set("a", "1").or_throw();
+  EXPECT_EQ(local->get("a", soon()).or_throw(), "1");
+  local->set("b", std::string(3 << 20, 'x')).or_throw();
+  EXPECT_EQ(store->get("b", soon()).or_throw().size(), 3u << 20);
+  EXPECT_EQ(server_->counts().let_in, 1u);
+}
+
+TEST_F(TcpStoreTest, BarrierWithTheServersOwnProcessReachesTheClientEvenIfTheServerEndsAtOnce) {
+  auto store = client();
+  std::thread other([&] { store->barrier("end", 1, 2, soon()).or_throw(); });
+  server_->local()->barrier("end", 0, 2, soon()).or_throw();
+  server_.reset();
+  other.join();
+}
+
+TEST_F(TcpStoreTest, LostServerIsNamedAndStaysLost) {
+  auto store = client();
+  const std::string address = to_string(server_->address());
+  std::thread stopper([&] {
+    while (server_->counts().calls == 0) std::this_thread::yield();
+    server_.reset();
+  });
+  const auto value = store->get("never", soon());
+  stopper.join();
+  ASSERT_FALSE(value.ok());
+  EXPECT_EQ(value.error().code, Code::kPeerLost);
+  EXPECT_THAT(to_string(value.error()), HasSubstr("get \"never\": the store at " + address + " closed the connection"));
+  EXPECT_EQ(store->set("a", "b").error().code, Code::kPeerLost);
+}
+
+TEST_F(TcpStoreTest, LocalWaitsEndWithTheServer) {
+  const auto local = server_->local();
+  std::thread stopper([&] { server_.reset(); });
+  const auto value = local->get("never", soon());
+  stopper.join();
+  ASSERT_FALSE(value.ok());
+  EXPECT_EQ(value.error().code, Code::kAborted);
+}
+
+TEST_F(TcpStoreTest, TimedOutCallLeavesTheConnectionUsable) {
+  auto store = client();
+  const auto late = store->get("late", Deadline::after_seconds(0.01));
+  ASSERT_FALSE(late.ok());
+  EXPECT_THAT(to_string(late.error()), HasSubstr("Timeout: get \"late\": the key was not set after"));
+  store->set("late", "now").or_throw();
+  EXPECT_EQ(store->get("late", soon()).or_throw(), "now");
+}
+
+TEST_F(TcpStoreTest, RankThatIsGoneIsMissingAgain) {
+  auto leaving = client(1);
+  std::thread gone([&] { EXPECT_FALSE(leaving->barrier("b", 1, 3, Deadline::after_seconds(0.05)).ok()); });
+  gone.join();
+  const auto status = client(0)->barrier("b", 0, 3, Deadline::after_seconds(0.05));
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(to_string(status.error()), HasSubstr("barrier \"b\", rank 0: ranks 1, 2 of 3 did not come after"));
+}
+
+TEST_F(TcpStoreTest, SecondProcessOfOneRankIsNamedAndTheFirstIsNotHarmed) {
+  std::thread first([&] { client(1)->barrier("b", 1, 2, soon()).or_throw(); });
+  while (server_->counts().calls == 0) std::this_thread::yield();
+  const auto twice = client(1)->barrier("b", 1, 2, soon());
+  ASSERT_FALSE(twice.ok());
+  EXPECT_THAT(to_string(twice.error()), HasSubstr("Mismatch: barrier \"b\", rank 1: rank 1 has entered already: two processes have the same rank"));
+  client(0)->barrier("b", 0, 2, soon()).or_throw();
+  first.join();
+}
+
+TEST_F(TcpStoreTest, WatchBecomesReadableWhenTheKeyIsSet) {
+  auto store = client();
+  auto watch = store->watch("fault", soon()).or_throw();
+  EXPECT_FALSE(watch.try_read().has_value());
+  store->set("fault", "rank 3 crashed").or_throw();
+  ASSERT_TRUE(wait_readable(watch.fd(), soon()).or_throw());
+  const auto value = watch.try_read();
+  ASSERT_TRUE(value.has_value());
+  EXPECT_EQ(**value, "rank 3 crashed");
+}
+
+TEST_F(TcpStoreTest, WatchTellsThatTheServerIsGone) {
+  auto watch = client()->watch("fault", soon()).or_throw();
+  server_.reset();
+  ASSERT_TRUE(wait_readable(watch.fd(), soon()).or_throw());
+  const auto value = watch.try_read();
+  ASSERT_TRUE(value.has_value());
+  EXPECT_EQ(value->error().code, Code::kPeerLost);
+}
+
+TEST_F(TcpStoreTest, ManyClientsGather) {
+  constexpr int kRanks = 7;
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([&, rank] {
+      auto store = client(rank);
+      for (int round = 0; round < 20; ++round) {
+        const auto values = store->gather_all("round", rank, kRanks, std::to_string(rank * 100 + round), soon()).or_throw();
+        for (int i = 0; i < kRanks; ++i) EXPECT_EQ(values[std::size_t(i)], std::to_string(i * 100 + round));
+      }
+    });
+  for (auto& rank : ranks) rank.join();
+}
+
+TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
+  auto store = client();
+  const auto twin = store->clone(soon()).or_throw();
+  std::thread waiter([&] { EXPECT_EQ(twin->get("k", soon()).or_throw(), "v"); });
+  store->set("k", "v").or_throw();
+  waiter.join();
+}
+
+TEST_F(TcpStoreTest, SecondListenerOnAUnixSocket) {
+  const std::string path = testing::TempDir() + "tutti_store_" + std::to_string(::getpid());
+  const Address address = server_->also_listen({.path = path}).or_throw();
+  auto store = TcpStore::connect(address, credentials(), 0, soon()).or_throw();
+  store->set("a", "b").or_throw();
+  EXPECT_EQ(client()->get("a", soon()).or_throw(), "b");
+  server_.reset();
+  EXPECT_NE(::access(path.c_str(), F_OK), 0) << "the socket file was left behind";
+}
+
+TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreToldApart) {
+  const auto refusal = [&](Credentials other) {
+    const auto store = TcpStore::connect(server_->address(), other, 0, soon());
+    return store.ok() ? std::string("let in") : to_string(store.error());
+  };
+  const std::string where = "Refused: the store at " + to_string(server_->address());
+  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "another"}), HasSubstr(where + " belongs to another job"));
+  EXPECT_THAT(refusal({.secret = Secret::from_text("guess"), .job = "job"}), HasSubstr(where + " holds another secret (ours has fingerprint "));
+  EXPECT_THAT(refusal({.secret = Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
+  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "job", .generation = 3}),
+              HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));
+}
+
+TEST_F(TcpStoreTest, ClientThatCameFirstWaitsForTheServer) {
+  const Address address{.path = testing::TempDir() + "tutti_late_" + std::to_string(::getpid())};
+  std::thread late([&] { server_ = StoreServer::start(address, credentials()).or_throw(); });
+  auto store = TcpStore::connect(address, credentials(), 0, soon());
+  late.join();
+  ASSERT_TRUE(store.ok()) << to_string(store.error());
+}
+
+}  // namespace
+}  // namespace tutti
