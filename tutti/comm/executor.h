@@ -1,13 +1,13 @@
 #pragma once
 // Runs any Plan over Links.
 //
-// On each link and in each direction the first message of an operation opens with a header: group sequence number, kind, dtype,
+// On each link and in each direction the first message of an operation opens with a CallHeader: group sequence number, kind, dtype,
 // op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows both calls.
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 
+#include "tutti/comm/call_header.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/request.h"
 #include "tutti/planning/collectives/plan.h"
@@ -28,8 +28,5 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment =
 // address; group, rank and times are the engine's to add.
 std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
                                                std::span<Link* const> links, int rank, int size);
-
-// "all_reduce #42 (f32[1048576], sum)"
-std::string call_text(const Request& request, std::uint64_t sequence);
 
 }  // namespace tutti

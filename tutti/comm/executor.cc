@@ -1,0 +1,299 @@
+// A plan in motion. Its steps stand in queues: for each peer a queue of sends and one of receives, because a link is a stream of bytes in
+// each direction, and one queue of local steps. Only the head of a queue can move, and only when the steps that it comes after are done. Each
+// call of step() gives every head one try, so all peers and both directions progress together and nothing ever waits.
+//
+// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there. A stream knows nothing of
+// elements: the bytes of an element whose end has not come are carried over to the next chunk.
+//
+// 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are rounded once.
+#include "tutti/comm/executor.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "tutti/base/float16.h"
+#include "tutti/comm/kernels/reduce.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kChunk = 128 << 10;  // bytes: half of a small L2
+
+bool is_16_bit_float(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
+template <class From, class To, class Convert>
+void convert(const void* from, void* to, std::size_t count, Convert one) {
+  const auto* source = static_cast<const From*>(from);
+  auto* target = static_cast<To*>(to);
+  for (std::size_t i = 0; i < count; ++i) target[i] = one(source[i]);
+}
+
+void widen(DType dtype, const void* from, float* to, std::size_t count) {
+  if (dtype == DType::kF16) convert<Half, float>(from, to, count, [](Half value) { return to_float(value); });
+  else convert<BFloat16, float>(from, to, count, [](BFloat16 value) { return to_float(value); });
+}
+
+void narrow(DType dtype, const float* from, void* to, std::size_t count) {
+  if (dtype == DType::kF16) convert<float, Half>(from, to, count, [](float value) { return to_half(value); });
+  else convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
+}
+
+class PlanOperation final : public Operation {
+ public:
+  PlanOperation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence, std::span<Link* const> links, int rank, int size)
+      : request_(request), plan_(std::move(plan)), sequence_(sequence), rank_(rank), size_(size), wire_(wire_dtype(request)), element_(size_of(wire_)) {
+    left_ = plan_->steps.size();
+    done_.resize(left_);
+    std::vector<int> lane_of(size, -1);
+    std::size_t largest_reduced = 0;
+    for (std::uint32_t i = 0; i < plan_->steps.size(); ++i) {
+      const Step& step = plan_->steps[i];
+      if (step.peer < 0) {
+        local_.steps.push_back(i);
+        continue;
+      }
+      if (lane_of[step.peer] < 0) {
+        TUTTI_INVARIANT(links[step.peer] != nullptr, "no link to rank ", step.peer, " for ", call_text(request, sequence));
+        lane_of[step.peer] = int(lanes_.size());
+        lanes_.push_back(Lane{.peer = step.peer, .link = links[step.peer], .header = header_of(request_, plan_->algorithm, sequence_, step.peer)});
+      }
+      Lane& lane = lanes_[lane_of[step.peer]];
+      (step.kind == StepKind::kSend ? lane.sends : lane.recvs).steps.push_back(i);
+      if (step.kind == StepKind::kRecvReduce) largest_reduced = std::max(largest_reduced, step.into.bytes);
+    }
+    chunk_bytes_ = std::min(kChunk, largest_reduced);
+    if (chunk_bytes_ > 0) chunk_ = std::make_unique_for_overwrite<std::byte[]>(chunk_bytes_);
+    if (plan_->scratch_bytes > 0) scratch_ = std::make_unique_for_overwrite<std::byte[]>(plan_->scratch_bytes);
+    bases_[int(Area::kIn)] = static_cast<std::byte*>(const_cast<void*>(request_.in));  // no plan writes In
+    bases_[int(Area::kOut)] = static_cast<std::byte*>(request_.out);
+    bases_[int(Area::kScratch)] = scratch_.get();
+  }
+
+  Result<Progress> step() override {
+    if (!started_) start();
+    bool moved = run_local();
+    for (Lane& lane : lanes_) {
+      moved |= TUTTI_TRY(send(lane));
+      moved |= TUTTI_TRY(recv(lane));
+    }
+    moved |= run_local();
+    if (left_ > 0) return moved ? Progress::kMoved : Progress::kBlocked;
+    finish();
+    return Progress::kDone;
+  }
+
+  void blockers(Blockers& blockers) const override {
+    for (const Lane& lane : lanes_) {
+      const bool sends = head(lane.sends) != nullptr, recvs = head(lane.recvs) != nullptr;
+      if (!sends && !recvs) continue;
+      blockers.ranks.push_back(lane.peer);
+      if (lane.link->poll_fd() < 0) blockers.needs_bell = true;
+      else blockers.fds.push_back({lane.link->poll_fd(), short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0))});
+    }
+  }
+
+ private:
+  struct Queue {
+    std::vector<std::uint32_t> steps;
+    std::size_t next = 0;   // of steps
+    std::size_t moved = 0;  // bytes of the step `next`
+  };
+  struct Lane {
+    int peer;
+    Link* link;
+    CallHeader header;  // ours
+    Queue sends{}, recvs{};
+    std::size_t header_sent = 0, header_received = 0;  // bytes
+    CallHeader came{};
+    std::array<std::byte, 8> carried{};  // of an element whose end has not come yet
+    std::size_t carried_bytes = 0;
+  };
+
+  // The step that may move now, if any.
+  const Step* head(const Queue& queue) const {
+    if (queue.next == queue.steps.size()) return nullptr;
+    const Step& step = plan_->steps[queue.steps[queue.next]];
+    for (const std::uint32_t earlier : plan_->dependencies(step)) {
+      if (!done_[earlier]) return nullptr;
+    }
+    return &step;
+  }
+
+  void complete(Queue& queue) {
+    done_[queue.steps[queue.next]] = true;
+    ++queue.next;
+    queue.moved = 0;
+    --left_;
+  }
+
+  std::byte* at(const Range& range) const { return bases_[int(range.area)] + range.offset; }
+
+  void start() {
+    started_ = true;
+    if (wire_ == request_.dtype) return;
+    const std::size_t in_count = request_.kind == Kind::kReduceScatter ? request_.count * size_ : request_.count;
+    staged_in_ = std::make_unique_for_overwrite<float[]>(in_count);
+    widen(request_.dtype, request_.in, staged_in_.get(), in_count);
+    bases_[int(Area::kIn)] = bases_[int(Area::kOut)] = reinterpret_cast<std::byte*>(staged_in_.get());
+    if (request_.kind == Kind::kReduceScatter) {
+      staged_out_ = std::make_unique_for_overwrite<float[]>(request_.count);
+      bases_[int(Area::kOut)] = reinterpret_cast<std::byte*>(staged_out_.get());
+    }
+  }
+
+  void finish() {
+    const bool reduces = request_.kind == Kind::kAllReduce || request_.kind == Kind::kReduceScatter || (request_.kind == Kind::kReduce && rank_ == request_.root);
+    if (!reduces) return;
+    std::byte* const out = bases_[int(Area::kOut)];
+    if (request_.op == ReduceOp::kAvg) divide(wire_, out, request_.count, size_);
+    if (wire_ != request_.dtype) narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, request_.count);
+  }
+
+  bool run_local() {
+    bool any = false;
+    while (const Step* step = head(local_)) {
+      if (step->kind == StepKind::kCopy) std::memcpy(at(step->into), at(step->from), step->into.bytes);
+      else reduce_pair(wire_, request_.op, at(step->into), at(step->from), step->into.bytes / element_);
+      complete(local_);
+      any = true;
+    }
+    return any;
+  }
+
+  Result<bool> send(Lane& lane) {
+    const Step* step = head(lane.sends);
+    if (!step) return false;
+    const std::size_t header_left = sizeof lane.header - lane.header_sent;
+    const iovec buffers[] = {{reinterpret_cast<std::byte*>(&lane.header) + lane.header_sent, header_left},
+                             {at(step->from) + lane.sends.moved, step->from.bytes - lane.sends.moved}};
+    std::size_t sent = 0;
+    if (header_left + buffers[1].iov_len > 0) {
+      auto result = lane.link->try_send(std::span(buffers).subspan(header_left > 0 ? 0 : 1));
+      if (!result.ok()) return failed(lane, result.error());
+      sent = *result;
+      if (sent == 0) return false;
+    }
+    const std::size_t of_header = std::min(sent, header_left);
+    lane.header_sent += of_header;
+    lane.sends.moved += sent - of_header;
+    if (lane.header_sent == sizeof lane.header && lane.sends.moved == step->from.bytes) complete(lane.sends);
+    return true;
+  }
+
+  Result<bool> recv(Lane& lane) {
+    const Step* step = head(lane.recvs);
+    if (!step) return false;
+    const bool reduces = step->kind == StepKind::kRecvReduce;
+    const std::size_t header_left = sizeof lane.came - lane.header_received, left = step->into.bytes - lane.recvs.moved;
+    iovec payload{at(step->into) + lane.recvs.moved, left};
+    if (reduces) {
+      if (lane.carried_bytes > 0) std::memcpy(chunk_.get(), lane.carried.data(), lane.carried_bytes);
+      payload = {chunk_.get() + lane.carried_bytes, std::min(left, chunk_bytes_) - lane.carried_bytes};
+    }
+    const iovec buffers[] = {{reinterpret_cast<std::byte*>(&lane.came) + lane.header_received, header_left}, payload};
+    std::size_t got = 0;
+    if (header_left + payload.iov_len > 0) {
+      auto result = lane.link->try_recv(std::span(buffers).subspan(header_left > 0 ? 0 : 1));
+      if (!result.ok()) return failed(lane, result.error());
+      got = *result;
+      if (got == 0) return false;
+    }
+    const std::size_t of_header = std::min(got, header_left);
+    lane.header_received += of_header;
+    if (lane.header_received < sizeof lane.came) return true;
+    if (header_left > 0) {
+      const CallHeader expected = expected_header(request_, plan_->algorithm, sequence_, lane.peer);
+      if (auto mismatch = compare(lane.came, expected, request_, lane.peer)) return failed(lane, *mismatch);
+    }
+    if (reduces) add(lane, *step, got - of_header);
+    else lane.recvs.moved += got - of_header;
+    if (lane.recvs.moved == step->into.bytes) complete(lane.recvs);
+    return true;
+  }
+
+  // The chunk holds what was carried over and `came` bytes more: adds the whole elements, keeps the rest.
+  void add(Lane& lane, const Step& step, std::size_t came) {
+    const std::size_t bytes = lane.carried_bytes + came, count = bytes / element_;
+    std::byte* const into = at(step.into) + lane.recvs.moved;
+    if (step.from == step.into) {
+      reduce_pair(wire_, request_.op, into, chunk_.get(), count);
+    } else {
+      const void* const in[] = {at(step.from) + lane.recvs.moved, chunk_.get()};
+      void* const out[] = {into};
+      reduce_many(wire_, request_.op, in, out, count, 1);
+    }
+    lane.recvs.moved += count * element_;
+    lane.carried_bytes = bytes % element_;
+    if (lane.carried_bytes > 0) std::memcpy(lane.carried.data(), chunk_.get() + count * element_, lane.carried_bytes);
+  }
+
+  Error failed(const Lane& lane, Error error) const {
+    error.peer = lane.peer;
+    error.address = lane.link->peer_address();
+    error.operation = call_text(request_, sequence_);
+    return error;
+  }
+
+  const Request request_;
+  const std::shared_ptr<const Plan> plan_;
+  const std::uint64_t sequence_;
+  const int rank_, size_;
+  const DType wire_;
+  const std::size_t element_;  // bytes
+  bool started_ = false;
+  std::vector<Lane> lanes_;
+  Queue local_;
+  std::vector<bool> done_;
+  std::size_t left_;  // steps
+  std::array<std::byte*, 3> bases_;
+  std::unique_ptr<std::byte[]> scratch_, chunk_;
+  std::size_t chunk_bytes_ = 0;
+  std::unique_ptr<float[]> staged_in_, staged_out_;
+};
+
+}  // namespace
+
+DType wire_dtype(const Request& request) {
+  const bool reduces = request.kind == Kind::kReduce || request.kind == Kind::kAllReduce || request.kind == Kind::kReduceScatter;
+  const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg || request.op == ReduceOp::kProduct;
+  return reduces && rounds && is_16_bit_float(request.dtype) ? DType::kF32 : request.dtype;
+}
+
+Shape shape_of(const Request& request, int rank, int size, std::size_t segment) {
+  const DType wire = wire_dtype(request);
+  Shape shape{.rank = rank,
+              .size = size,
+              .root = request.root,
+              .count = request.count,
+              .element = size_of(wire),
+              .segment = segment,
+              .in_splits = request.in_splits,
+              .out_splits = request.out_splits};
+  const auto *in = static_cast<const std::byte*>(request.in), *out = static_cast<const std::byte*>(request.out);
+  const std::size_t own = rank * request.count * size_of(request.dtype);
+  switch (request.kind) {
+    case Kind::kReduce:
+    case Kind::kAllReduce: shape.in_place = in == out || wire != request.dtype; break;  // a staging buffer is both
+    case Kind::kAllToAll: shape.in_place = in == out; break;
+    case Kind::kGather:
+    case Kind::kAllGather: shape.in_place = out && in == out + own; break;
+    case Kind::kScatter: shape.in_place = in && out == in + own; break;
+    case Kind::kReduceScatter: shape.in_place = in && out == in + own && wire == request.dtype; break;
+    case Kind::kBarrier:
+    case Kind::kBroadcast:
+    case Kind::kSend:
+    case Kind::kRecv: break;
+  }
+  return shape;
+}
+
+std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
+                                               std::span<Link* const> links, int rank, int size) {
+  return std::make_unique<PlanOperation>(request, std::move(plan), sequence, links, rank, size);
+}
+
+}  // namespace tutti
