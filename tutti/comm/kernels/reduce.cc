@@ -1,0 +1,66 @@
+// Chooses, once, the loops for the widest instruction set that this CPU has.
+#include "tutti/comm/kernels/reduce.h"
+
+#include "tutti/comm/kernels/reduce_isa.h"
+
+namespace tutti {
+namespace {
+
+using Loop = void (*)(const kernels::Inputs&);
+
+Loop choose_loop() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return kernels::avx512::reduce;
+  if (__builtin_cpu_supports("avx2")) return kernels::avx2::reduce;
+#endif
+  return kernels::generic::reduce;
+}
+
+const Loop kLoop = choose_loop();
+
+ReduceOp for_bool(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAvg:
+    case ReduceOp::kMax: return ReduceOp::kBor;
+    case ReduceOp::kProduct:
+    case ReduceOp::kMin: return ReduceOp::kBand;
+    case ReduceOp::kBand:
+    case ReduceOp::kBor:
+    case ReduceOp::kBxor: return op;
+  }
+  return op;
+}
+
+}  // namespace
+
+void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::size_t count, int divisor) {
+  if (dtype == DType::kBool) op = for_bool(op);
+  else if (op == ReduceOp::kAvg && divisor == 1) op = ReduceOp::kSum;
+  kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor});
+}
+
+void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::size_t count) {
+  const void* const in[] = {into, other};
+  void* const out[] = {into};
+  reduce_many(dtype, op, in, out, count, 1);
+}
+
+void divide(DType dtype, void* data, std::size_t count, int divisor) {
+  const void* const in[] = {data};
+  void* const out[] = {data};
+  if (divisor != 1 && dtype != DType::kBool) reduce_many(dtype, ReduceOp::kAvg, in, out, count, divisor);
+}
+
+Status check_reduction(DType dtype, ReduceOp op) {
+  const bool bitwise = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
+  if (bitwise && is_floating(dtype))
+    return invalid_argument(detail::words("the operation ", name(op), " is for integers and bool, not for ", name(dtype)));
+  if (op == ReduceOp::kAvg && dtype == DType::kBool)
+    return invalid_argument("the operation avg is not for bool", "use min, max, band or bor");
+  return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,30 @@
+#pragma once
+// What reduce.cc hands to the loops of one instruction set (reduce_impl.h).
+#include <cstddef>
+
+#include "tutti/comm/request.h"
+
+namespace tutti::kernels {
+
+struct Inputs {
+  DType dtype;
+  ReduceOp op;
+  const void* const* in;
+  int inputs;
+  void* const* out;
+  int outputs;
+  std::size_t count;
+  int divisor;  // kAvg only
+};
+
+namespace generic {
+void reduce(const Inputs& io);
+}
+namespace avx2 {
+void reduce(const Inputs& io);
+}
+namespace avx512 {
+void reduce(const Inputs& io);
+}
+
+}  // namespace tutti::kernels
