@@ -1,6 +1,6 @@
 // CLI11 2.1.2 answers mistakes with exit codes from 100 on and suggests nothing; here every mistake is a sentence, the nearest known
 // option, and exit code 2.
-#include "command.h"
+#include "apps/tutti/command.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

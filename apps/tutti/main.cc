@@ -1,7 +1,7 @@
 // The command: `tutti COMMAND ...`. The table below is the list of commands.
 #include <cstdio>
 
-#include "command.h"
+#include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 

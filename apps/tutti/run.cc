@@ -2,7 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 
-#include "command.h"
+#include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"

@@ -1,0 +1,136 @@
+// How a job ends badly: who is named, what the exit code is, and that nobody stays behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <filesystem>
+
+#include "tests/launch/running.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
+  const Folder folder;
+  const Ended ended = run({"run", "-n", "4", "--log-dir", folder.path() + "/logs", "--job-id", "j", worker(), "fail", "2", "7", folder.path()});
+  EXPECT_EQ(ended.code, 7);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("[tutti] rank 2 (pid "), HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
+                               HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"), HasSubstr("[2] step 42\n"),
+                               HasSubstr("[2] about to fail\n"), HasSubstr("innocent: ranks 0, 1, 3 ran until the agent stopped them"),
+                               HasSubstr(folder.path() + "/logs/j/attempt_0/rank_2/stderr.log")));
+}
+
+TEST(Failure, NamesTheSignal) {
+  const Folder folder;
+  const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
+  EXPECT_EQ(segv.code, 128 + SIGSEGV);
+  EXPECT_THAT(segv.err, AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 ran until")));
+  const Folder other;
+  const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
+  EXPECT_EQ(killed.code, 137);
+  EXPECT_THAT(killed.err, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("innocent: rank 1")));
+}
+
+TEST(Failure, KillsARankThatIgnoresSigterm) {
+  const Folder folder;
+  const Ended ended = run({"run", "-n", "2", "--grace", "200ms", worker(), "stubborn", folder.path()});
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_THAT(ended.err, HasSubstr("innocent: rank 0 ran on for 200 ms after SIGTERM and needed SIGKILL"));
+}
+
+TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {
+  const Ended ended = run({"run", worker(), "error-file"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("it said: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
+}
+
+TEST(Failure, ScratchFilesAreRemoved) {
+  const Folder folder;
+  run({"run", worker(), "error-file"}, {{"TMPDIR", folder.path()}});
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Failure, EndsWhatACleanJobLeftRunning) {
+  const Folder folder;
+  const Ended ended = run({"run", "-n", "2", worker(), "daemon", folder.path(), "exit"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("ended what the ranks had left running: "));
+}
+
+TEST(Failure, TimeLimit) {
+  const Ended ended = run({"run", "-n", "2", "--timeout", "300ms", worker(), "pause"});
+  EXPECT_EQ(ended.code, 124);
+  EXPECT_THAT(ended.err, HasSubstr("the time limit of 300 ms has passed"));
+}
+
+// Every way to kill the launcher, with ranks that have started daemons.
+class KilledLauncher : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(KilledLauncher, LeavesNobody) {
+  const Folder folder;
+  Running running({"run", "-n", "2", worker(), "daemon", folder.path(), "stay"});
+  running.await_out("ready", 2);
+  const bool agent = GetParam() == std::string("agent");
+  kill(agent ? running.agent() : running.pid(), SIGKILL);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 137);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+  if (agent) {
+    EXPECT_THAT(ended.err, HasSubstr("the agent was killed by SIGKILL; its workers were ended"));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kill9, KilledLauncher, ::testing::Values("agent", "keeper"), [](const auto& info) { return std::string(info.param); });
+
+TEST(Signals, OneIsPassedOnSoThatRanksCanSave) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Running running({"run", "-n", "2", worker(), "trap", "0"});
+    running.await_out("ready", 2);
+    running.send(signal);
+    const Ended ended = running.wait();
+    EXPECT_EQ(ended.code, 0);  // every rank ended well, by its own word
+    EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] saved after " + std::to_string(signal)), HasSubstr("[1] saved after " + std::to_string(signal))));
+    EXPECT_TRUE(running.nobody_left()) << running.census();
+  }
+}
+
+TEST(Signals, ARanksOwnCodeAfterSavingIsTheJobs) {
+  Running running({"run", "-n", "2", worker(), "trap", "75"});
+  running.await_out("ready", 2);
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 75);
+}
+
+TEST(Signals, ARankThatDoesNotCatchItEndsTheJobWithThatSignal) {
+  Running running({"run", "-n", "2", worker(), "pause"});
+  running.await_out("ready", 2);
+  running.send(SIGINT);
+  EXPECT_EQ(running.wait().code, 130);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(Signals, TheSecondOneKills) {
+  const Folder folder;
+  Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});
+  while (!std::filesystem::exists(folder.path() + "/deaf")) usleep(1000);
+  running.send(SIGTERM);
+  running.await_err("passing SIGTERM on to all ranks");
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(Signals, AStoppedRankIsEndedToo) {
+  const Folder folder;
+  Running running({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSTOP), folder.path()});
+  running.await_err("about to fail");
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+}  // namespace
+}  // namespace tutti::testing
