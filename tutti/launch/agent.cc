@@ -293,6 +293,7 @@ void Agent::on_user_signal(int signal) {
     if (worker.alive) worker.end.stopped = true;
   }
   signal_all(signal);
+  signal_all(SIGCONT);  // a stopped process takes no other signal
   phase_ = Phase::kStopping;
   grace_ = spec_.signal_grace;
   phase_ends_ = Deadline::after(grace_);
@@ -355,7 +356,7 @@ void Agent::stop_all(Duration grace) {
     if (worker.alive) worker.end.stopped = true;
   }
   signal_all(SIGTERM);
-  signal_all(SIGCONT);  // a stopped process takes no SIGTERM
+  signal_all(SIGCONT);
 }
 
 void Agent::kill_all() {

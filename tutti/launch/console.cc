@@ -75,6 +75,7 @@ void Console::pump() {
 }
 
 void Console::drain(Deadline deadline) {
+  if (stalled_) return pump();  // it has had its time
   while (wants_write() && !deadline.expired()) {
     pollfd ready{fd_, POLLOUT, 0};
     poll(&ready, 1, deadline.poll_timeout_ms());

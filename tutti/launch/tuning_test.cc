@@ -1,0 +1,101 @@
+#include "tutti/launch/tuning.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr CpuFeatures kHaswell{.avx2 = true, .fma = true};
+constexpr CpuFeatures kZen5{.avx2 = true, .fma = true, .avx512f = true, .avx512dq = true, .avx512bw = true, .avx512vl = true, .avx512cd = true};
+
+std::string value_of(const std::vector<Setting>& settings, const std::string& name) {
+  for (const Setting& setting : settings) {
+    if (setting.name == name) return setting.value;
+  }
+  return "(unset)";
+}
+
+TEST(OpenblasCoretype, NeverAKernelThatTheCpuLacks) {
+  EXPECT_EQ(openblas_coretype(CpuFeatures{}), "");
+  EXPECT_EQ(openblas_coretype(CpuFeatures{.avx2 = true}), "");
+  EXPECT_EQ(openblas_coretype(kHaswell), "Haswell");
+  EXPECT_EQ(openblas_coretype(kZen5), "SkylakeX");
+  // Each of the five subsets is needed: Knights Landing has F and CD, but not DQ, BW and VL.
+  for (bool CpuFeatures::*subset : {&CpuFeatures::avx512f, &CpuFeatures::avx512dq, &CpuFeatures::avx512bw, &CpuFeatures::avx512vl, &CpuFeatures::avx512cd}) {
+    CpuFeatures cpu = kZen5;
+    cpu.*subset = false;
+    EXPECT_EQ(openblas_coretype(cpu), "Haswell");
+  }
+}
+
+TEST(RecommendedSettings, ShareTheCores) {
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 64, 4), "OMP_NUM_THREADS"), "16");
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 7, 2), "OPENBLAS_NUM_THREADS"), "3");
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 8), "OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OPENBLAS_CORETYPE"), "SkylakeX");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_MMAP_THRESHOLD_"), "2147483648");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "4294967296");
+}
+
+class Cgroups : public ::testing::Test {
+ protected:
+  Cgroups() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tutti_cgroup_XXXXXX").string();
+    mount_ = mkdtemp(pattern.data());
+  }
+  ~Cgroups() override { std::filesystem::remove_all(mount_); }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(mount_ + path).parent_path());
+    std::ofstream(mount_ + path) << text;
+  }
+  std::string mount_;
+};
+
+TEST_F(Cgroups, UnifiedQuotaOfAnyAncestorCounts) {
+  write("/a/cpu.max", "150000 100000\n");
+  write("/a/b/cpu.max", "max 100000\n");
+  EXPECT_EQ(cgroup_cores("0::/a/b\n", mount_), 2);  // a core and a half: two threads can use it
+  write("/a/b/cpu.max", "50000 100000\n");
+  EXPECT_EQ(cgroup_cores("0::/a/b\n", mount_), 1);
+  EXPECT_EQ(cgroup_cores("0::/\n", mount_), std::nullopt);
+}
+
+TEST_F(Cgroups, FirstVersionAndContainersWithoutANamespace) {
+  write("/cpu/cpu.cfs_quota_us", "300000\n");
+  write("/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(cgroup_cores("3:cpu,cpuacct:/docker/0123\n0::/\n", mount_), 3);
+  write("/cpu/cpu.cfs_quota_us", "-1\n");
+  EXPECT_EQ(cgroup_cores("3:cpu,cpuacct:/docker/0123\n0::/\n", mount_), std::nullopt);
+  EXPECT_EQ(cgroup_cores("no such format\n::\n", mount_), std::nullopt);
+}
+
+TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
+
+TEST(SlowStartWarning, OnlyWhereItIsSlow) {
+  std::map<std::string, std::string> variables;
+  const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  };
+  EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, "SkylakeX"), "");
+  EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, ""), "");
+  EXPECT_EQ(slow_start_warning(lookup, CpuFeatures{}, 8, 1, "Prescott"), "");  // it is one
+  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 1, "Prescott"), AllOf(HasSubstr("up to 5 times slower"), HasSubstr("set OPENBLAS_CORETYPE=SkylakeX")));
+  EXPECT_THAT(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), HasSubstr("set OMP_NUM_THREADS=2"));
+  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "prescott"), HasSubstr("set OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2, or start it with"));
+  variables = {{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "8"}};
+  EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 4, "Prescott"), "");
+}
+
+}  // namespace
+}  // namespace tutti
