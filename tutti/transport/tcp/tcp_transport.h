@@ -34,20 +34,26 @@ class TcpTransport {
                                                      std::uint64_t channel, Deadline deadline);
 
  private:
-  struct Dial;     // one connection to make
-  struct Arrival;  // one connection that came in and has not said yet who it is
   struct Meeting;  // one connect() call
+  struct Arrival {  // a connection that came in and has not said yet who it is
+    Fd socket;
+    std::unique_ptr<ServerHandshake> handshake;
+    Deadline deadline;
+  };
 
   TcpTransport(Listener listener, Credentials credentials, int global_rank);
-  void dial(Meeting& meeting);
-  Status receive(Meeting& meeting, Deadline deadline);
-  void welcome(std::vector<Arrival>& arrivals);
+  void dial_all(Meeting& meeting);
+  Result<Fd> dial(Meeting& meeting, int rank);
+  Status receive(Meeting& meeting);
+  Status accept_all();
+  void advance_all(Meeting& meeting);
 
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
-  std::mutex mutex_;                                        // one connect() at a time
-  std::map<std::pair<std::uint64_t, int>, Fd> early_;       // by channel and global rank: let in, not yet wanted
+  std::mutex mutex_;                                   // one connect() at a time; guards the rest
+  std::vector<Arrival> arrivals_;
+  std::map<std::pair<std::uint64_t, int>, Fd> early_;  // by channel and global rank: let in, not yet wanted
 };
 
 }  // namespace tutti

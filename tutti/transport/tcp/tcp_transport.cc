@@ -1,0 +1,232 @@
+// How a full mesh meets. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle: rank 0 only answers, and
+// whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the handshake, so a few threads dial while the caller's
+// thread answers; all of them are joined before connect() returns.
+//
+// Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its connection passes the handshake
+// like any other, and is kept under its channel until it is wanted.
+#include "tutti/transport/tcp/tcp_transport.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/transport/tcp/tcp_link.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kDialers = 8;
+constexpr int kTries = 3;  // of a peer that lets go during the handshake
+constexpr std::size_t kMostArrivals = 1024;
+constexpr auto kHandshakeLimit = std::chrono::seconds(30);
+constexpr auto kLook = std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
+
+Error about(Error error, int rank) {
+  error.operation = "connecting to rank " + std::to_string(rank);
+  return error;
+}
+
+}  // namespace
+
+struct TcpTransport::Meeting {
+  std::span<const std::string> contacts;
+  std::span<const int> global_ranks;
+  int my_rank;
+  std::uint64_t channel;
+  Deadline deadline;
+  std::vector<Fd> answered;  // by group rank: those that dialled us
+  Fd bell;                   // a dialer has ended
+
+  std::mutex mutex;          // guards the rest
+  std::vector<Fd> dialled;   // by group rank
+  std::vector<int> to_dial;  // not begun yet
+  int dialers = 0;           // threads that have not ended
+  std::set<int> open;        // descriptors in a handshake
+  Status failure;            // the first
+
+  bool wants(int rank) const { return rank != my_rank && !contacts[rank].empty(); }
+
+  std::vector<int> missing_callers() const {
+    std::vector<int> ranks;
+    for (int rank = my_rank + 1; rank < int(contacts.size()); ++rank) {
+      if (wants(rank) && !answered[rank]) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  // Ends the other dialers too: their sockets fall silent.
+  void fail(Status status) {
+    std::lock_guard lock(mutex);
+    if (failure.ok()) failure = std::move(status);
+    to_dial.clear();
+    for (const int fd : open) (void)::shutdown(fd, SHUT_RDWR);
+  }
+  bool failed() {
+    std::lock_guard lock(mutex);
+    return !failure.ok();
+  }
+};
+
+TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank)
+    : listener_(std::move(listener)), credentials_(std::move(credentials)), global_rank_(global_rank) {}
+
+Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const std::string& bind_host, Credentials credentials, int global_rank) {
+  Listener listener = TUTTI_TRY(listen(Address{.host = bind_host, .port = 0}));
+  return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(listener), std::move(credentials), global_rank));
+}
+
+Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const std::string> contacts, std::span<const int> global_ranks, int my_rank,
+                                                                 std::uint64_t channel, Deadline deadline) {
+  std::lock_guard lock(mutex_);
+  const int size = int(contacts.size());
+  Meeting meeting{.contacts = contacts, .global_ranks = global_ranks, .my_rank = my_rank, .channel = channel, .deadline = deadline,
+                  .bell = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
+  if (!meeting.bell) return system_error(errno, "cannot make an eventfd");
+  meeting.answered.resize(size);
+  meeting.dialled.resize(size);
+  for (int rank = my_rank - 1; rank >= 0; --rank) {
+    if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
+  }
+  for (int rank = my_rank + 1; rank < size; ++rank) {
+    if (auto early = early_.extract({channel, global_ranks[rank]})) meeting.answered[rank] = std::move(early.mapped());
+  }
+
+  Status status;
+  {
+    std::vector<std::jthread> dialers;
+    meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
+    for (int i = meeting.dialers; i > 0; --i) dialers.emplace_back([&] { dial_all(meeting); });
+    status = receive(meeting);
+    if (!status.ok()) meeting.fail(status);
+  }
+  if (!status.ok()) return status;
+
+  std::vector<std::unique_ptr<Link>> links(size);
+  for (int rank = 0; rank < size; ++rank) {
+    Fd& socket = rank < my_rank ? meeting.dialled[rank] : meeting.answered[rank];
+    if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank]);
+  }
+  return links;
+}
+
+// One of the threads that dial.
+void TcpTransport::dial_all(Meeting& meeting) {
+  for (;;) {
+    int rank;
+    {
+      std::lock_guard lock(meeting.mutex);
+      if (meeting.to_dial.empty()) {
+        --meeting.dialers;
+        (void)::eventfd_write(meeting.bell.get(), 1);
+        return;
+      }
+      rank = meeting.to_dial.back();
+      meeting.to_dial.pop_back();
+    }
+    auto socket = dial(meeting, rank);
+    if (!socket.ok()) {
+      meeting.fail(about(socket.error(), rank));
+    } else {
+      std::lock_guard lock(meeting.mutex);
+      meeting.dialled[rank] = *std::move(socket);
+    }
+  }
+}
+
+Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
+  const Address address = TUTTI_TRY(parse_address(meeting.contacts[rank]));
+  for (int tries = 1;; ++tries) {
+    auto connected = tutti::connect(address, meeting.deadline.at_most(kLook));
+    if (!connected.ok()) {
+      Error error = connected.error();
+      error.waited = meeting.deadline.waited(), error.limit = meeting.deadline.limit();
+      // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may heal.
+      const bool may_heal = error.code == Code::kUnreachable && error.errno_value != ECONNREFUSED;
+      if (!may_heal || meeting.deadline.expired() || meeting.failed()) return error;
+      --tries;
+      continue;
+    }
+    Fd socket = *std::move(connected);
+    {
+      std::lock_guard lock(meeting.mutex);
+      if (!meeting.failure.ok()) return meeting.failure;
+      meeting.open.insert(socket.get());
+    }
+    const Status welcome =
+        handshake_as_client(socket.get(), credentials_, {.role = Role::kData, .rank = global_rank_, .channel = meeting.channel}, meeting.deadline);
+    {
+      std::lock_guard lock(meeting.mutex);
+      meeting.open.erase(socket.get());
+    }
+    if (welcome.ok()) return socket;
+    if (welcome.error().code != Code::kPeerLost || tries == kTries || meeting.failed()) return welcome;
+  }
+}
+
+// The caller's thread: answers until every link stands.
+Status TcpTransport::receive(Meeting& meeting) {
+  for (;;) {
+    const std::vector<int> missing = meeting.missing_callers();
+    {
+      std::lock_guard lock(meeting.mutex);
+      if (!meeting.failure.ok()) return meeting.failure;
+      if (missing.empty() && meeting.dialers == 0) return {};
+    }
+    if (meeting.deadline.expired()) {
+      if (!missing.empty()) {
+        Error error = meeting.deadline.error((missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing) + " did not connect to " + contact(),
+                                             "look at the logs of those ranks; can they reach this address?");
+        error.operation = "connecting";
+        return error;
+      }
+      // Only dialling is left: its own errors, which say more, come with the same deadline.
+    }
+    std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
+    if (arrivals_.size() < kMostArrivals) polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
+    for (const Arrival& arrival : arrivals_) polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
+    const Deadline look = meeting.deadline.expired() ? Deadline::after(kLook) : meeting.deadline.at_most(kLook);
+    if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR) return system_error(errno, "poll failed");
+    eventfd_t rings;
+    (void)::eventfd_read(meeting.bell.get(), &rings);
+    TUTTI_TRY(accept_all());
+    advance_all(meeting);
+  }
+}
+
+Status TcpTransport::accept_all() {
+  while (arrivals_.size() < kMostArrivals) {
+    Fd socket = TUTTI_TRY(accept(listener_));
+    if (!socket) break;
+    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData), Deadline::after(kHandshakeLimit)});
+  }
+  return {};
+}
+
+void TcpTransport::advance_all(Meeting& meeting) {
+  std::erase_if(arrivals_, [&](Arrival& arrival) {
+    auto finished = arrival.handshake->advance(arrival.socket.get());
+    if (!finished.ok() || (!*finished && arrival.deadline.expired())) {
+      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(arrival.deadline.limit()) : to_string(finished.error());
+      log::warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() + ": " + why);
+      return true;
+    }
+    if (!*finished) return false;
+    const Hello& hello = arrival.handshake->hello();
+    for (int rank = meeting.my_rank + 1; hello.channel == meeting.channel && rank < int(meeting.contacts.size()); ++rank) {
+      if (meeting.global_ranks[rank] != hello.rank || !meeting.wants(rank)) continue;
+      meeting.answered[rank] = std::move(arrival.socket);
+      return true;
+    }
+    early_[{hello.channel, hello.rank}] = std::move(arrival.socket);
+    return true;
+  });
+}
+
+}  // namespace tutti
