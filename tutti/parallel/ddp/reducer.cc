@@ -1,0 +1,412 @@
+// How gradients become averages.
+//
+// Each parameter has an AccumulateGrad node in autograd's graph; a hook behind it runs when its gradient of this backward is
+// complete. Parameters are gathered in buckets, first in the reverse of their registration, which is roughly the order in which
+// gradients come, and from the second step on in the order that was observed (rank 0's, so that all agree). A bucket is launched when
+// all its gradients are there and all buckets before it were launched: the order on the group is then the same on every rank,
+// whatever the order of hooks.
+//
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where it lies, and since
+// HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a fresh gradient over without a
+// copy, nobody copies anything. Smaller ones are packed into one flat range per bucket and copied back afterwards. With
+// `gradients_as_views` everything is packed and `.grad` is a window into the flat range: no copies, but autograd adds into it.
+//
+// When to launch is a question of cores. With a spare core per rank the engine thread reduces while backward computes (kOn). With none the
+// two would only take turns on one core, so everything is launched in finish(), on the calling thread (kOff).
+//
+// LibTorch holds AccumulateGrad nodes weakly, so we hold them; hooks hold our state weakly, so a model outlives its reducer.
+#include "tutti/parallel/ddp/reducer.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "tutti/base/text.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/named_tensor.h"
+#include "tutti/parallel/ddp/replicas.h"
+#include "tutti/planning/buckets.h"
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kFlatAlignment = 64;  // of every packed gradient, in bytes
+
+struct Parameter {
+  std::string name;
+  at::Tensor tensor;
+  std::shared_ptr<torch::autograd::Node> accumulator;
+  std::size_t bytes = 0;
+  std::size_t bucket = 0;
+  at::Tensor window;   // its place in the bucket's flat range; undefined: reduced where it lies
+  at::Tensor reduced;  // while in flight: what is reduced where it lies
+  bool ready = false;
+};
+
+struct Bucket {
+  std::vector<std::size_t> parameters;
+  at::Tensor flat;  // the packed ones; undefined if there are none
+  std::size_t bytes = 0;
+  std::size_t waiting = 0;  // parameters that are not ready
+  std::vector<Work> works;
+};
+
+class Hook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Hook(std::function<void()> act) : act_(std::move(act)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+    act_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+// All elements of a tensor without holes, in the order of memory.
+TensorBytes dense_bytes(const at::Tensor& tensor, const std::string& role) {
+  if (tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense()) return checked_bytes(tensor, role);
+  return checked_bytes(tensor.as_strided({tensor.numel()}, {1}), role);
+}
+
+std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : module.named_parameters()) tensors.push_back({item.key(), item.value()});
+  return tensors;
+}
+
+std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& item : module.named_buffers()) {
+    if (item.value().defined()) tensors.push_back({item.key(), item.value()});
+  }
+  return tensors;
+}
+
+bool has_spare_cores(const Group& group) {
+  const auto cores = std::thread::hardware_concurrency();
+  return cores >= unsigned(group.local_size()) * unsigned(at::get_num_threads() + 1);
+}
+
+}  // namespace
+
+struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
+  State(std::shared_ptr<torch::nn::Module> model, const Group& world, const DataParallelOptions& given)
+      : module(std::move(model)), group(world), options(given) {}
+
+  void collect_parameters();
+  void install_hooks();
+  void make_buckets(const std::vector<std::size_t>& order);
+  void pack_bucket(Bucket& bucket);
+  at::Tensor shared_tensor(std::size_t count, const at::TensorOptions& like) const;
+  void on_ready(std::size_t index);
+  void launch(Bucket& bucket);
+  void start(Bucket& bucket, const TensorBytes& bytes);
+  void require_all_ready();
+  void write_back(const Bucket& bucket, const std::vector<std::uint8_t>& used);
+  std::vector<std::uint8_t> used_anywhere();
+  void adopt_observed_order();
+  void begin_step();
+
+  std::shared_ptr<torch::nn::Module> module;
+  Group group;
+  DataParallelOptions options;
+  std::optional<HeapTensors> heap;
+  bool overlap = false;
+
+  mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
+  std::vector<Parameter> parameters;
+  std::vector<Bucket> buckets;
+  std::size_t next_bucket = 0;         // the first that was not launched
+  std::vector<std::size_t> observed;   // parameters in the order of this step's gradients
+  bool order_is_final = false;
+  bool sync = true;
+  DataParallelStats totals;
+};
+
+void Reducer::State::collect_parameters() {
+  for (const auto& [name, tensor] : parameters_of(*module)) {
+    if (!tensor.requires_grad()) continue;
+    (void)dense_bytes(tensor.detach(), "parameter " + name);
+    parameters.push_back({.name = name, .tensor = tensor, .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
+  }
+  TUTTI_REQUIRE(!parameters.empty(), "DataParallel: the model has no parameter that requires a gradient");
+}
+
+void Reducer::State::install_hooks() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto& accumulator = parameters[i].accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);
+    accumulator->add_post_hook(std::make_unique<Hook>([weak = weak_from_this(), i] {
+      if (const auto state = weak.lock()) state->on_ready(i);
+    }));
+  }
+}
+
+void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
+  std::vector<BucketItem> items;
+  for (auto index : order) items.push_back({.bytes = parameters[index].bytes, .kind = int(parameters[index].tensor.scalar_type())});
+  const std::size_t limits[] = {options.first_bucket_bytes, options.bucket_bytes};
+  buckets.clear();
+  for (const auto& places : assign_buckets(items, limits)) {
+    Bucket bucket;
+    for (auto place : places) {
+      parameters[order[place]].bucket = buckets.size();
+      bucket.parameters.push_back(order[place]);
+      bucket.bytes += items[place].bytes;
+    }
+    pack_bucket(bucket);
+    buckets.push_back(std::move(bucket));
+  }
+  begin_step();
+}
+
+// Gives every small gradient of the bucket a window in one flat range.
+void Reducer::State::pack_bucket(Bucket& bucket) {
+  const auto like = parameters[bucket.parameters.front()].tensor.options();
+  const std::size_t granule = kFlatAlignment / std::size_t(like.dtype().itemsize());
+  std::vector<std::pair<std::size_t, std::size_t>> places;  // parameter, offset in elements
+  std::size_t count = 0;
+  for (auto index : bucket.parameters) {
+    parameters[index].window = at::Tensor();
+    if (!options.gradients_as_views && parameters[index].bytes >= options.in_place_bytes) continue;
+    places.emplace_back(index, count);
+    count += (std::size_t(parameters[index].tensor.numel()) + granule - 1) / granule * granule;
+  }
+  if (places.empty()) return;
+  bucket.flat = shared_tensor(count, like);
+  for (const auto& [index, offset] : places) {
+    auto& parameter = parameters[index];
+    // from_blob and not narrow(): LibTorch 1.13's zero_grad() detaches gradients in place, which views forbid.
+    auto* begin = static_cast<std::byte*>(bucket.flat.data_ptr()) + offset * std::size_t(like.dtype().itemsize());
+    parameter.window = at::from_blob(begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = bucket.flat](void*) {}, like.requires_grad(false));
+    if (options.gradients_as_views && parameter.tensor.grad().defined()) {
+      parameter.window.copy_(parameter.tensor.grad());
+      parameter.tensor.mutable_grad() = parameter.window;
+    }
+  }
+}
+
+at::Tensor Reducer::State::shared_tensor(std::size_t count, const at::TensorOptions& like) const {
+  auto memory = group.allocate(count * std::size_t(like.dtype().itemsize())).or_throw();
+  auto* data = memory.get();
+  return at::from_blob(data, {std::int64_t(count)}, [memory](void*) {}, like.requires_grad(false)).zero_();
+}
+
+void Reducer::State::begin_step() {
+  for (auto& parameter : parameters) {
+    parameter.ready = false;
+    parameter.reduced = at::Tensor();
+  }
+  for (auto& bucket : buckets) {
+    bucket.waiting = bucket.parameters.size();
+    bucket.works.clear();
+  }
+  next_bucket = 0;
+  observed.clear();
+}
+
+void Reducer::State::on_ready(std::size_t index) {
+  std::lock_guard lock(mutex);
+  if (!sync) return;
+  auto& parameter = parameters[index];
+  TUTTI_REQUIRE(!parameter.ready, "DataParallel: the gradient of ", parameter.name, " was made twice before finish(); call finish() after each backward(), ",
+                "or accumulate inside no_sync()");
+  parameter.ready = true;
+  observed.push_back(index);
+  --buckets[parameter.bucket].waiting;
+  if (!overlap) return;
+  while (next_bucket < buckets.size() && buckets[next_bucket].waiting == 0) launch(buckets[next_bucket++]);
+}
+
+// A parameter without a gradient takes part with zeros: other ranks may have used it.
+void Reducer::State::launch(Bucket& bucket) {
+  for (auto index : bucket.parameters) {
+    auto& parameter = parameters[index];
+    auto& gradient = parameter.tensor.mutable_grad();
+    TUTTI_REQUIRE(!gradient.defined() || gradient.layout() == at::kStrided, "DataParallel: the gradient of ", parameter.name, " is sparse; expected a dense one");
+    if (parameter.window.defined()) {
+      if (!gradient.defined()) {
+        parameter.window.zero_();
+      } else if (gradient.data_ptr() != parameter.window.data_ptr()) {
+        parameter.window.copy_(gradient);
+        if (options.gradients_as_views) gradient = parameter.window;
+      }
+      continue;
+    }
+    // The layout must not depend on what a rank did: it is always the parameter's.
+    if (!gradient.defined()) {
+      parameter.reduced = at::zeros_like(parameter.tensor);
+    } else if (gradient.strides() == parameter.tensor.strides()) {
+      parameter.reduced = gradient;
+    } else {
+      parameter.reduced = at::empty_like(parameter.tensor).copy_(gradient);
+    }
+    start(bucket, dense_bytes(parameter.reduced.detach(), "the gradient of " + parameter.name));
+  }
+  if (bucket.flat.defined()) start(bucket, checked_bytes(bucket.flat, "a bucket of gradients"));
+}
+
+void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
+  if (group.size() == 1) return;
+  const Request request{.kind = Kind::kAllReduce, .dtype = bytes.dtype, .op = ReduceOp::kAvg, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+  if (overlap) {
+    bucket.works.push_back(group.submit(request));
+  } else {
+    group.run(request).or_throw();
+  }
+}
+
+void Reducer::State::require_all_ready() {
+  std::vector<std::string> missing;
+  for (const auto& parameter : parameters) {
+    if (!parameter.ready) missing.push_back(parameter.name);
+  }
+  if (missing.empty() || (options.find_unused && missing.size() < parameters.size())) return;
+  const std::size_t count = missing.size();
+  if (count > 8) missing.resize(8);
+  Error error{.code = Code::kInvalidArgument, .group = group.name(), .rank = group.rank()};
+  if (count == parameters.size()) {
+    error.detail = "DataParallel::finish() found no gradient of this step";
+    error.hint = "call it once after each backward(), of an output of forward()";
+  } else {
+    error.detail = fmt::format("{} of {} parameters got no gradient in this step: {}{}", count, parameters.size(), join(missing, ", "), count > 8 ? ", ..." : "");
+    error.hint = "let every parameter take part in the loss, or set DataParallelOptions::find_unused";
+  }
+  group.abort(error);
+  throw Exception(error);
+}
+
+std::vector<std::uint8_t> Reducer::State::used_anywhere() {
+  std::vector<std::uint8_t> used;
+  for (const auto& parameter : parameters) used.push_back(parameter.ready);
+  if (options.find_unused) all_reduce(group, std::span(used), ReduceOp::kMax);
+  return used;
+}
+
+void Reducer::State::write_back(const Bucket& bucket, const std::vector<std::uint8_t>& used) {
+  for (auto index : bucket.parameters) {
+    auto& parameter = parameters[index];
+    if (!used[index]) continue;
+    auto& gradient = parameter.tensor.mutable_grad();
+    const auto& average = parameter.window.defined() ? parameter.window : parameter.reduced;
+    if (gradient.defined()) {
+      if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
+    } else {
+      gradient = parameter.window.defined() && !options.gradients_as_views ? average.clone() : average;
+    }
+  }
+}
+
+void Reducer::State::adopt_observed_order() {
+  order_is_final = true;
+  std::vector<std::int64_t> order(observed.begin(), observed.end());
+  broadcast(group, std::span(order), 0);
+  make_buckets({order.begin(), order.end()});
+}
+
+Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options)
+    : state_(std::make_shared<State>(std::move(module), group, options)) {
+  const at::NoGradGuard no_grad;
+  auto& state = *state_;
+  state.collect_parameters();
+  auto tensors = parameters_of(*state.module);
+  for (auto& buffer : buffers_of(*state.module)) tensors.push_back(std::move(buffer));
+  if (group.size() > 1) {
+    require_same_structure(group, tensors);
+    broadcast_values(group, tensors);
+  }
+  if (options.heap_tensors) state.heap.emplace(group);
+  state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && has_spare_cores(group));
+  std::vector<std::size_t> reversed(state.parameters.size());
+  for (std::size_t i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
+  state.make_buckets(reversed);
+  state.install_hooks();
+}
+
+Reducer::~Reducer() {
+  std::lock_guard lock(state_->mutex);
+  for (const auto& bucket : state_->buckets) {
+    for (const auto& work : bucket.works) (void)work.wait();
+  }
+}
+
+void Reducer::before_forward() {
+  if (!at::GradMode::is_enabled() || !state_->module->is_training()) return;
+  std::lock_guard lock(state_->mutex);
+  auto& state = *state_;
+  if (!state.sync) return;
+  TUTTI_REQUIRE(state.observed.size() < state.parameters.size(), "DataParallel: forward() after a backward() without finish(): gradients were not averaged");
+  const at::NoGradGuard no_grad;
+  if (state.options.broadcast_buffers && state.group.size() > 1) broadcast_values(state.group, buffers_of(*state.module));
+  if (!state.options.gradients_as_views) return;
+  for (auto& parameter : state.parameters) {
+    if (parameter.tensor.grad().defined()) continue;
+    parameter.window.zero_();
+    parameter.tensor.mutable_grad() = parameter.window;
+  }
+}
+
+void Reducer::finish() {
+  std::lock_guard lock(state_->mutex);
+  auto& state = *state_;
+  if (!state.sync) return;
+  const auto begin = now();
+  const at::NoGradGuard no_grad;
+  state.group.status().or_throw();
+  state.require_all_ready();
+  while (state.next_bucket < state.buckets.size()) state.launch(state.buckets[state.next_bucket++]);
+  Status status;
+  for (const auto& bucket : state.buckets) {
+    for (const auto& work : bucket.works) {
+      if (auto ended = work.wait(); status.ok()) status = std::move(ended);
+    }
+  }
+  status.or_throw();
+  const auto used = state.used_anywhere();
+  for (const auto& bucket : state.buckets) state.write_back(bucket, used);
+
+  auto& totals = state.totals;
+  ++totals.steps;
+  totals.last_exposed_seconds = seconds_since(begin);
+  totals.exposed_seconds += totals.last_exposed_seconds;
+  if (!state.order_is_final && !state.options.find_unused) {
+    state.adopt_observed_order();
+  } else {
+    state.begin_step();
+  }
+}
+
+void Reducer::zero_grad() {
+  std::lock_guard lock(state_->mutex);
+  for (auto& parameter : state_->parameters) parameter.tensor.mutable_grad() = at::Tensor();
+}
+
+void Reducer::set_sync(bool on) {
+  std::lock_guard lock(state_->mutex);
+  state_->sync = on;
+}
+
+DataParallelStats Reducer::stats() const {
+  std::lock_guard lock(state_->mutex);
+  auto stats = state_->totals;
+  stats.overlapped = state_->overlap;
+  for (const auto& bucket : state_->buckets) {
+    stats.bytes_per_step += bucket.bytes;
+    auto& names = stats.buckets.emplace_back();
+    for (auto index : bucket.parameters) names.push_back(state_->parameters[index].name);
+  }
+  return stats;
+}
+
+}  // namespace tutti

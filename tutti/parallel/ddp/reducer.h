@@ -1,0 +1,60 @@
+#pragma once
+// The machine inside DataParallel, which does not depend on the type of the model.
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/group.h"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace tutti {
+
+enum class Overlap {
+  kAuto,  // kOn where each rank of this host has a core to spare beside its compute threads, else kOff
+  kOn,    // start a bucket's all_reduce as soon as its gradients are there; the engine thread drives it
+  kOff,   // in finish(), on the calling thread
+};
+
+struct DataParallelOptions {
+  std::size_t first_bucket_bytes = std::size_t(1) << 20;  // small, so that the first all_reduce starts early
+  std::size_t bucket_bytes = std::size_t(25) << 20;
+  std::size_t in_place_bytes = std::size_t(256) << 10;  // gradients from this size on are reduced where they lie, others packed
+  Overlap overlap = Overlap::kAuto;
+  bool broadcast_buffers = true;       // before each forward() of a module that trains
+  bool find_unused = false;            // parameters without a gradient count as zero; unused on all ranks: left without one
+  bool gradients_as_views = false;     // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
+  bool heap_tensors = true;            // large tensors in the group's memory while this lives, see HeapTensors
+};
+
+struct DataParallelStats {
+  std::size_t steps = 0;                     // finished, with communication
+  double exposed_seconds = 0;                // in finish(), of all steps: communication that computing did not hide
+  double last_exposed_seconds = 0;
+  std::size_t bytes_per_step = 0;
+  bool overlapped = false;
+  std::vector<std::vector<std::string>> buckets;  // names of parameters, in the order of launch
+};
+
+class Reducer {
+ public:
+  // Compares the models and broadcasts parameters and buffers from rank 0. Throws Exception: models that differ (the first difference
+  // with both sides), nothing to train, a parameter that is not on the CPU or not dense.
+  Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options);
+  ~Reducer();  // waits for what is in flight
+
+  void before_forward();
+  void finish();
+  void zero_grad();
+  void set_sync(bool on);
+  DataParallelStats stats() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;  // shared with the hooks, which hold it weakly
+};
+
+}  // namespace tutti

@@ -1,0 +1,119 @@
+// Comparing models is cheap when they agree, which is nearly always: each rank writes its tensors down, one line each, and the ranks
+// compare a hash of the text. Only if a hash differs do they exchange the texts, so that every rank can show the first line that
+// differs, and whose it is. The tensors' values travel as bytes: a broadcast does not care what they mean.
+#include "tutti/parallel/ddp/replicas.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/base/text.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/named_tensor.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kSmall = std::size_t(64) << 10;
+constexpr std::size_t kPack = std::size_t(16) << 20;
+
+std::string line_of(const NamedTensor& named) {
+  std::string line = fmt::format("{} {}", named.name, describe(named.tensor));
+  if (!named.tensor.is_contiguous()) line += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
+  return line + (named.tensor.requires_grad() ? "" : " (not trained)");
+}
+
+// FNV-1a.
+std::int64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (unsigned char c : text) hash = (hash ^ c) * 1099511628211u;
+  return std::int64_t(hash);
+}
+
+std::vector<std::string> texts_of_all(const Group& group, const std::string& text) {
+  const auto longest = std::size_t(all_reduce(group, std::int64_t(text.size()), ReduceOp::kMax));
+  std::vector<std::uint8_t> mine(longest, 0), all(longest * std::size_t(group.size()));
+  std::memcpy(mine.data(), text.data(), text.size());
+  all_gather(group, std::span<const std::uint8_t>(mine), std::span(all));
+  std::vector<std::string> texts;
+  for (std::size_t at = 0; at < all.size(); at += longest) {
+    const std::string padded(reinterpret_cast<const char*>(all.data()) + at, longest);
+    texts.push_back(padded.substr(0, padded.find('\0')));
+  }
+  return texts;
+}
+
+Error difference(const Group& group, const std::vector<std::string>& texts) {
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (texts[rank] == texts[0]) continue;
+    const auto first = split(texts[0], '\n'), other = split(texts[rank], '\n');
+    std::size_t at = 0;
+    while (at < first.size() && at < other.size() && first[at] == other[at]) ++at;
+    auto side = [&](const std::vector<std::string>& lines) { return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing"); };
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)", at + 1, first.size() - 1,
+                                       side(first), side(other), rank, other.size() - 1),
+                 .hint = "build the same model on every rank, from the same options",
+                 .group = group.name(),
+                 .rank = group.rank()};
+  }
+  return Error{.code = Code::kInternal, .detail = "models compare equal, but their hashes differ"};
+}
+
+std::size_t bytes_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
+
+void broadcast_bytes(const Group& group, void* data, std::size_t bytes, int root) {
+  broadcast(group, std::span(static_cast<std::uint8_t*>(data), bytes), root);
+}
+
+void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, std::size_t bytes, int root) {
+  const auto pack = group.allocate(std::max<std::size_t>(bytes, 1)).or_throw();
+  auto each = [&](auto&& move) {
+    std::byte* at = pack.get();
+    for (const auto& tensor : tensors) {
+      move(at, tensor.data_ptr(), bytes_of(tensor));
+      at += bytes_of(tensor);
+    }
+  };
+  if (group.rank() == root) each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(packed, own, size); });
+  broadcast_bytes(group, pack.get(), bytes, root);
+  if (group.rank() != root) each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(own, packed, size); });
+}
+
+}  // namespace
+
+void require_same_structure(const Group& group, std::span<const NamedTensor> tensors) {
+  std::string text;
+  for (const auto& named : tensors) text += line_of(named) + "\n";
+  const std::int64_t hash = hash_of(text);
+  const bool same = all_reduce(group, hash, ReduceOp::kMin) == all_reduce(group, hash, ReduceOp::kMax);
+  if (!same) throw Exception(difference(group, texts_of_all(group, text)));
+}
+
+void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root) {
+  std::vector<at::Tensor> pack;
+  std::size_t packed_bytes = 0;
+  auto flush = [&] {
+    if (packed_bytes > 0) broadcast_packed(group, pack, packed_bytes, root);
+    pack.clear();
+    packed_bytes = 0;
+  };
+  for (const auto& named : tensors) {
+    const std::size_t bytes = bytes_of(named.tensor);
+    if (bytes > kSmall) {
+      broadcast_bytes(group, named.tensor.data_ptr(), bytes, root);
+    } else {
+      if (packed_bytes + bytes > kPack) flush();
+      pack.push_back(named.tensor);
+      packed_bytes += bytes;
+    }
+    if (group.rank() != root && !named.tensor.is_inference()) named.tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  flush();
+}
+
+}  // namespace tutti

@@ -1,0 +1,248 @@
+// Blocks come in size classes, eight to a power of two, so at most an eighth is wasted; a class has a list of idle blocks, and a
+// request takes the one that was put back last, which is the warmest. A training step asks for the same sizes every time, so
+// from the second step on nothing is fresh.
+//
+// A block belongs to a place: private memory, or the heap of the newest HeapTensors. Only blocks of the current place are kept idle;
+// those of another place leave when their tensor does. So a heap is let go of as soon as nobody uses it, and a world can end.
+//
+// What is particular about a process-wide allocator:
+//  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
+//  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in the child; there
+//    everything that came from a heap is forgotten, not freed, and the records of blocks lie in private memory for this reason.
+//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's usual error.
+#include "tutti/tensor/caching_allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <mutex>
+#include <vector>
+
+#include "tutti/comm/group.h"
+#include "tutti/tensor/compat.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kLarge = std::size_t(64) << 10;
+constexpr std::size_t kHugePage = std::size_t(2) << 20;
+constexpr int kClasses = 48 * 8;
+
+// The class of the smallest block that holds `bytes` (at least kLarge).
+int size_class(std::size_t bytes) {
+  const int exponent = std::bit_width(bytes - 1) - 1;  // 2^exponent < bytes <= 2^(exponent + 1)
+  return exponent * 8 + int(((bytes - 1) >> (exponent - 3)) & 7);
+}
+std::size_t class_bytes(int size_class) {
+  const int exponent = size_class / 8, eighth = size_class % 8;
+  return (std::size_t(1) << exponent) + (std::size_t(eighth + 1) << (exponent - 3));
+}
+
+constexpr std::uint64_t kPrivate = 0;
+
+struct Block {
+  std::shared_ptr<std::byte> memory;
+  int size_class = 0;
+  std::uint64_t heap = kPrivate;  // the number of the HeapTensors that it came from; not the object, which would keep its world alive
+  unsigned process = 0;           // counts forks: of the process that made it
+};
+
+// The sources that are attached, the newest last.
+struct Attached {
+  std::uint64_t number = kPrivate;
+  std::shared_ptr<const HeapTensors::Source> source;
+};
+
+std::shared_ptr<std::byte> private_memory(std::size_t bytes) {
+  void* memory = nullptr;
+  const bool huge = bytes >= kHugePage / 2;
+  if (::posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes) != 0) return nullptr;
+  if (huge) ::madvise(memory, bytes, MADV_HUGEPAGE);
+  return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
+}
+
+class CachingAllocator final : public compat::Allocator {
+ public:
+  static CachingAllocator& instance() {
+    static auto* allocator = new CachingAllocator;  // never destroyed, see above
+    return *allocator;
+  }
+
+  void configure(CachingAllocatorOptions options) {
+    {
+      std::lock_guard lock(mutex_);
+      options_ = options;
+    }
+    release_idle();
+  }
+
+  void attach(std::shared_ptr<const HeapTensors::Source> source) {
+    {
+      std::lock_guard lock(mutex_);
+      sources_.push_back({++last_number_, std::move(source)});
+    }
+    release_idle();
+  }
+  void detach(const std::shared_ptr<const HeapTensors::Source>& source) {
+    {
+      std::lock_guard lock(mutex_);
+      std::erase_if(sources_, [&](const Attached& attached) { return attached.source == source; });
+    }
+    release_idle();
+  }
+
+  CachingAllocatorStats stats() const {
+    std::lock_guard lock(mutex_);
+    return stats_;
+  }
+
+  void release_idle() const {
+    std::vector<Block*> victims;
+    {
+      std::lock_guard lock(mutex_);
+      for (auto& list : idle_) {
+        victims.insert(victims.end(), list.begin(), list.end());
+        list.clear();
+      }
+      for (const auto* block : victims) forget(*block, stats_.idle_bytes);
+    }
+    for (auto* block : victims) delete block;
+  }
+
+ private:
+  CachingAllocator() {
+    static CachingAllocator* self;
+    self = this;
+    ::pthread_atfork([] { self->mutex_.lock(); }, [] { self->mutex_.unlock(); }, [] { self->after_fork_in_child(); });
+  }
+
+  c10::DataPtr get(std::size_t bytes) const override {
+    const c10::Device cpu(c10::DeviceType::CPU);
+    if (bytes == 0) return {nullptr, nullptr, [](void*) {}, cpu};
+    if (bytes < kLarge) {
+      void* memory = nullptr;
+      if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);
+      return {memory, memory, std::free, cpu};
+    }
+    Block* block = take(bytes);
+    return {block->memory.get(), block, [](void* context) { instance().put_back(static_cast<Block*>(context)); }, cpu};
+  }
+
+  Block* take(std::size_t bytes) const {
+    const int wanted = size_class(bytes);
+    Attached current;
+    {
+      std::lock_guard lock(mutex_);
+      if (auto& list = idle_[wanted]; !list.empty()) {
+        Block* block = list.back();
+        list.pop_back();
+        stats_.idle_bytes -= class_bytes(wanted);
+        stats_.live_bytes += class_bytes(wanted);
+        ++stats_.reused_blocks;
+        return block;
+      }
+      if (!sources_.empty()) current = sources_.back();
+    }
+    Block* block = make(wanted, current);
+    if (!block) {
+      release_idle();
+      block = make(wanted, current);
+    }
+    if (!block) block = make(wanted, {});
+    if (!block) fail(bytes);
+    std::lock_guard lock(mutex_);
+    block->process = process_;
+    stats_.live_bytes += class_bytes(wanted);
+    stats_.heap_bytes += block->heap != kPrivate ? class_bytes(wanted) : 0;
+    ++stats_.fresh_blocks;
+    return block;
+  }
+
+  static Block* make(int size_class, const Attached& from) {
+    std::shared_ptr<std::byte> memory;
+    if (from.source) {
+      if (auto from_heap = (*from.source)(class_bytes(size_class)); from_heap.ok()) memory = *std::move(from_heap);
+    } else {
+      memory = private_memory(class_bytes(size_class));
+    }
+    return memory ? new Block{.memory = std::move(memory), .size_class = size_class, .heap = from.number} : nullptr;
+  }
+
+  void put_back(Block* block) const {
+    const std::size_t bytes = class_bytes(block->size_class);
+    {
+      std::lock_guard lock(mutex_);
+      if (block->process != process_ && block->heap != kPrivate) return;  // the parent's heap: nothing of it exists here
+      const bool current = block->heap == (sources_.empty() ? kPrivate : sources_.back().number);
+      if (current && bytes <= options_.max_idle_bytes && stats_.idle_bytes <= options_.max_idle_bytes - bytes) {
+        idle_[block->size_class].push_back(block);
+        stats_.live_bytes -= bytes;
+        stats_.idle_bytes += bytes;
+        return;
+      }
+      forget(*block, stats_.live_bytes);
+    }
+    delete block;
+  }
+
+  void forget(const Block& block, std::size_t& counter) const {
+    counter -= class_bytes(block.size_class);
+    if (block.heap != kPrivate) stats_.heap_bytes -= class_bytes(block.size_class);
+  }
+
+  // Runs in the only thread of the child, with the lock held since before the fork. What belonged to a heap is leaked on purpose:
+  // freeing it would write to memory that is not there.
+  void after_fork_in_child() {
+    ++process_;
+    for (auto& list : idle_) {
+      for (const auto* block : list) {
+        if (block->heap != kPrivate) stats_.idle_bytes -= class_bytes(block->size_class);
+      }
+      std::erase_if(list, [](const Block* block) { return block->heap != kPrivate; });
+    }
+    stats_.heap_bytes = 0;
+    new std::vector(std::move(sources_));
+    sources_.clear();
+    mutex_.unlock();
+  }
+
+  [[noreturn]] static void fail(std::size_t bytes) {
+    throw Exception(Error{.code = Code::kLimit, .detail = "no memory for a tensor of " + std::to_string(bytes) + " bytes", .hint = "a smaller batch or model, or more memory"});
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::array<std::vector<Block*>, kClasses> idle_;
+  mutable CachingAllocatorStats stats_;
+  CachingAllocatorOptions options_;
+  std::vector<Attached> sources_;
+  std::uint64_t last_number_ = kPrivate;
+  unsigned process_ = 0;
+};
+
+constexpr std::uint8_t kPriority = 1;  // above LibTorch's own
+
+}  // namespace
+
+void install_caching_allocator(CachingAllocatorOptions options) {
+  CachingAllocator::instance().configure(options);
+  c10::SetCPUAllocator(&CachingAllocator::instance(), kPriority);
+}
+
+HeapTensors::HeapTensors(const Group& group) : HeapTensors([group](std::size_t bytes) { return group.allocate(bytes); }) {}
+
+HeapTensors::HeapTensors(Source source) : source_(std::make_shared<const Source>(std::move(source))) {
+  c10::SetCPUAllocator(&CachingAllocator::instance(), kPriority);
+  CachingAllocator::instance().attach(source_);
+}
+
+HeapTensors::~HeapTensors() { CachingAllocator::instance().detach(source_); }
+
+CachingAllocatorStats caching_allocator_stats() { return CachingAllocator::instance().stats(); }
+void release_idle_tensor_memory() { CachingAllocator::instance().release_idle(); }
+
+}  // namespace tutti

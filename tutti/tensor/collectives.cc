@@ -1,0 +1,176 @@
+// Every verb is two steps: turn the tensors into the Request that describes them, where all the checks are, and hand it to the
+// group. A tensor that is written to gets a new version, so that autograd notices when a value that it has saved was overwritten.
+#include "tutti/tensor/collectives.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace tutti {
+namespace {
+
+std::optional<DType> dtype_of(const at::Tensor& tensor) {
+  const auto type = tensor.scalar_type();
+  if (type == at::kFloat) return DType::kF32;
+  if (type == at::kDouble) return DType::kF64;
+  if (type == at::kHalf) return DType::kF16;
+  if (type == at::kBFloat16) return DType::kBF16;
+  if (type == at::kChar) return DType::kI8;
+  if (type == at::kByte) return DType::kU8;
+  if (type == at::kInt) return DType::kI32;
+  if (type == at::kLong) return DType::kI64;
+  if (type == at::kBool) return DType::kBool;
+  return {};
+}
+
+[[noreturn]] void refuse(std::string_view role, const at::Tensor& tensor, std::string_view why, std::string hint) {
+  throw Exception(invalid_argument(fmt::format("{}, {}, {}", role, describe(tensor), why), std::move(hint)));
+}
+
+TensorBytes written(const at::Tensor& tensor, std::string_view role) {
+  const auto bytes = checked_bytes(tensor, role);
+  if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+  return bytes;
+}
+
+void require_same_type(const at::Tensor& in, const at::Tensor& out, std::string_view verb) {
+  if (in.scalar_type() != out.scalar_type()) {
+    throw Exception(invalid_argument(fmt::format("{}: in is {} and out is {}; expected one element type", verb, describe(in), describe(out))));
+  }
+}
+
+void require_count(std::size_t found, std::size_t expected, std::string_view verb, std::string_view role, const at::Tensor& tensor) {
+  if (found != expected) {
+    throw Exception(invalid_argument(fmt::format("{}: {} is {} with {} elements; expected {}", verb, role, describe(tensor), found, expected)));
+  }
+}
+
+Request all_reduce_request(const at::Tensor& tensor, ReduceOp op) {
+  const auto bytes = written(tensor, "the tensor of all_reduce");
+  return {.kind = Kind::kAllReduce, .dtype = bytes.dtype, .op = op, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+}
+
+Request broadcast_request(const Group& group, const at::Tensor& tensor, int root) {
+  const auto bytes = group.rank() == root ? checked_bytes(tensor, "the tensor of broadcast") : written(tensor, "the tensor of broadcast");
+  return {.kind = Kind::kBroadcast, .dtype = bytes.dtype, .root = root, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+}
+
+// One side holds a part for every rank.
+Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out, ReduceOp op = ReduceOp::kSum) {
+  const auto verb = name(kind);
+  require_same_type(in, out, verb);
+  const auto from = checked_bytes(in, fmt::format("in of {}", verb)), to = written(out, fmt::format("out of {}", verb));
+  const std::size_t ranks = std::size_t(group.size());
+  std::size_t count = 0;
+  if (kind == Kind::kAllGather) {
+    count = from.count;
+    require_count(to.count, count * ranks, verb, "out", out);
+  } else if (kind == Kind::kReduceScatter) {
+    count = to.count;
+    require_count(from.count, count * ranks, verb, "in", in);
+  } else {
+    count = from.count / ranks;
+    require_count(from.count, count * ranks, verb, "in", in);
+    require_count(to.count, from.count, verb, "out", out);
+  }
+  return {.kind = kind, .dtype = from.dtype, .op = op, .in = from.data, .out = to.data, .count = count};
+}
+
+Request point_request(Kind kind, const at::Tensor& tensor, int peer, int tag) {
+  const auto bytes = kind == Kind::kSend ? checked_bytes(tensor, "the tensor of send") : written(tensor, "the tensor of recv");
+  return {.kind = kind, .dtype = bytes.dtype, .root = peer, .tag = tag, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+}
+
+TensorWork start(const Group& group, const Request& request, std::initializer_list<at::Tensor> tensors) {
+  return TensorWork(group.submit(request), std::span(tensors.begin(), tensors.size()));
+}
+
+}  // namespace
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "an undefined tensor";
+  const auto dtype = dtype_of(tensor);
+  std::string text = fmt::format("{}[{}]", dtype ? name(*dtype) : c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ", "));
+  if (!tensor.device().is_cpu()) text += fmt::format(" on {}", tensor.device().str());
+  return text;
+}
+
+TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
+  if (!tensor.defined()) refuse(role, tensor, "holds nothing", "give a tensor of the right shape");
+  if (!tensor.device().is_cpu()) refuse(role, tensor, "is not on the CPU", "move it with tensor.to(torch::kCPU)");
+  if (tensor.layout() != at::kStrided) refuse(role, tensor, "is not dense", "convert it with tensor.to_dense()");
+  const auto dtype = dtype_of(tensor);
+  if (!dtype) refuse(role, tensor, "has an element type that collectives do not know", "convert it, for example with tensor.to(torch::kFloat); known are f32, f64, f16, bf16, i8, u8, i32, i64, bool");
+  if (!tensor.is_contiguous()) refuse(role, tensor, fmt::format("is not contiguous (strides [{}])", fmt::join(tensor.strides().vec(), ", ")), "use tensor.contiguous(), and copy the result back if it is written to");
+  return {.dtype = *dtype, .data = tensor.data_ptr(), .count = std::size_t(tensor.numel())};
+}
+
+TensorWork::TensorWork(Work work, std::span<const at::Tensor> tensors) : flight_(std::make_shared<Flight>()) {
+  flight_->work = std::move(work);
+  flight_->tensors = std::make_shared<std::vector<at::Tensor>>(tensors.begin(), tensors.end());
+}
+
+void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op) { group.run(all_reduce_request(tensor, op)).or_throw(); }
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, ReduceOp op) { return start(group, all_reduce_request(tensor, op), {tensor}); }
+
+void broadcast(const Group& group, const at::Tensor& tensor, int root) { group.run(broadcast_request(group, tensor, root)).or_throw(); }
+TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root) { return start(group, broadcast_request(group, tensor, root), {tensor}); }
+
+void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+  const auto from = checked_bytes(in, "in of reduce");
+  void* to = nullptr;
+  if (group.rank() == root) {
+    require_same_type(in, out, "reduce");
+    const auto bytes = written(out, "out of reduce");
+    require_count(bytes.count, from.count, "reduce", "out", out);
+    to = bytes.data;
+  }
+  group.run({.kind = Kind::kReduce, .dtype = from.dtype, .op = op, .root = root, .in = from.data, .out = to, .count = from.count}).or_throw();
+}
+
+void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out) { group.run(parts_request(group, Kind::kAllGather, in, out)).or_throw(); }
+TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out) {
+  return start(group, parts_request(group, Kind::kAllGather, in, out), {in, out});
+}
+
+void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  const auto from = checked_bytes(in, "in of gather");
+  void* to = nullptr;
+  if (group.rank() == root) {
+    require_same_type(in, out, "gather");
+    const auto bytes = written(out, "out of gather");
+    require_count(bytes.count, from.count * std::size_t(group.size()), "gather", "out", out);
+    to = bytes.data;
+  }
+  group.run({.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count}).or_throw();
+}
+
+void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  const auto to = written(out, "out of scatter");
+  const void* from = nullptr;
+  if (group.rank() == root) {
+    require_same_type(in, out, "scatter");
+    const auto bytes = checked_bytes(in, "in of scatter");
+    require_count(bytes.count, to.count * std::size_t(group.size()), "scatter", "in", in);
+    from = bytes.data;
+  }
+  group.run({.kind = Kind::kScatter, .dtype = to.dtype, .root = root, .in = from, .out = to.data, .count = to.count}).or_throw();
+}
+
+void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
+  group.run(parts_request(group, Kind::kReduceScatter, in, out, op)).or_throw();
+}
+TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
+  return start(group, parts_request(group, Kind::kReduceScatter, in, out, op), {in, out});
+}
+
+void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out) { group.run(parts_request(group, Kind::kAllToAll, in, out)).or_throw(); }
+
+void send(const Group& group, const at::Tensor& tensor, int peer, int tag) { isend(group, tensor, peer, tag).get(); }
+void recv(const Group& group, const at::Tensor& tensor, int peer, int tag) { irecv(group, tensor, peer, tag).get(); }
+TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag) { return start(group, point_request(Kind::kSend, tensor, peer, tag), {tensor}); }
+TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag) { return start(group, point_request(Kind::kRecv, tensor, peer, tag), {tensor}); }
+
+}  // namespace tutti
