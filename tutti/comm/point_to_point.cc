@@ -1,0 +1,311 @@
+// Two ranks share one link for all their sends and receives, so a message is a header (CallHeader, with a tag) and its bytes, and the state
+// of both streams belongs to the pair, not to an operation. An operation is an entry in a queue of its peer; whichever is stepped moves
+// the stream on for all.
+//
+// Sending is a queue: the first entry is on the link. Receiving reads a header and then decides: the oldest posted receive with the tag
+// gets the bytes where they belong; where there is none, and only because a receive of another tag is waiting behind it, the message goes
+// into a buffer. With no receive posted nothing is read at all. A receive that is posted later looks into the buffers first.
+//
+// A pair that has failed stays failed: its streams may have stopped in the middle of a message.
+#include "tutti/comm/point_to_point.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <list>
+#include <set>
+
+#include "tutti/base/text.h"
+#include "tutti/comm/call_header.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kMostKept = 64 << 20;
+
+struct Message {
+  CallHeader header;
+  std::unique_ptr<std::byte[]> bytes;
+  std::size_t size() const { return header.count * size_of(header.dtype); }
+};
+
+}  // namespace
+
+class PointToPoint::Send final : public Operation {
+ public:
+  Send(Peer& peer, const Request& request, std::uint64_t sequence);
+  ~Send() override;
+  Result<Progress> step() override;
+  void blockers(Blockers& blockers) const override;
+
+  Peer& peer;
+  const Request request;
+  const std::uint64_t sequence;
+  CallHeader header;
+  std::size_t moved = 0;  // bytes, the header included
+  bool done = false;
+  std::size_t total() const { return sizeof header + request.count * size_of(request.dtype); }
+};
+
+class PointToPoint::Recv final : public Operation {
+ public:
+  Recv(Peer& peer, const Request& request, std::uint64_t sequence);
+  ~Recv() override;
+  Result<Progress> step() override;
+  void blockers(Blockers& blockers) const override;
+
+  Peer& peer;
+  const Request request;
+  const std::uint64_t sequence;
+  bool done = false;
+  std::size_t size() const { return request.count * size_of(request.dtype); }
+};
+
+struct PointToPoint::Peer {
+  int rank;
+  Link* link;
+  Status broken{};  // the first failure of the pair
+
+  std::deque<Send*> sends{};
+  std::uint64_t messages_sent = 0;
+
+  std::list<Recv*> posted{};  // in the order in which they were made
+  std::list<Message> kept{};  // complete, asked for by nobody yet
+  std::size_t kept_bytes = 0;
+  // The message that is coming in: first its header, then its bytes, into a receive or into a buffer.
+  Message coming{};
+  std::size_t header_bytes = 0, payload_bytes = 0;  // that have come
+  Recv* target = nullptr;
+  std::uint64_t messages_received = 0;
+
+  bool header_came() const { return header_bytes == sizeof(CallHeader); }
+
+  Recv* first_posted(std::int32_t tag) const {
+    const auto at = std::find_if(posted.begin(), posted.end(), [&](const Recv* recv) { return recv->request.tag == tag; });
+    return at == posted.end() ? nullptr : *at;
+  }
+
+  Error fail(Error error, const Request& request, std::uint64_t sequence) const {
+    error.peer = rank;
+    error.address = link ? link->peer_address() : "";
+    error.operation = call_text(request, sequence);
+    return error;
+  }
+
+  void blockers(Blockers& blockers, short events) const {
+    if (!link) return;
+    blockers.ranks.push_back(rank);
+    if (link->poll_fd() < 0) blockers.needs_bell = true;
+    else blockers.fds.push_back({link->poll_fd(), events});
+  }
+
+  Result<bool> push(const Send& by);
+  Result<bool> pull(const Recv& by);
+  Status read_header(const Recv& by);
+  Status choose_target(const Recv& by);
+  Status check(const CallHeader& header, const Recv& recv) const;
+  void finish_message();
+  void take_kept(Recv& recv);
+  std::string kept_tags() const;
+};
+
+// Moves the first send on. Whether anything moved.
+Result<bool> PointToPoint::Peer::push(const Send& by) {
+  if (!broken.ok()) return broken;
+  Send& first = *sends.front();
+  const std::size_t header_left = sizeof first.header - std::min(sizeof first.header, first.moved);
+  const std::size_t sent_payload = first.moved - (sizeof first.header - header_left);
+  iovec buffers[] = {{reinterpret_cast<std::byte*>(&first.header) + sizeof first.header - header_left, header_left},
+                     {static_cast<std::byte*>(const_cast<void*>(first.request.in)) + sent_payload, first.total() - first.moved - header_left}};
+  auto sent = link->try_send(std::span(buffers).subspan(header_left > 0 ? 0 : 1));
+  if (!sent.ok()) {
+    broken = fail(sent.error(), by.request, by.sequence);
+    return broken;
+  }
+  first.moved += *sent;
+  if (first.moved < first.total()) return *sent > 0;
+  first.done = true;
+  sends.pop_front();
+  return true;
+}
+
+// Takes what has come, as far as somebody wants it. Whether anything moved.
+Result<bool> PointToPoint::Peer::pull(const Recv& by) {
+  if (!broken.ok()) return broken;
+  std::byte* place = nullptr;
+  if (header_came()) {
+    if (Status chosen = choose_target(by); !chosen.ok()) return broken = chosen;
+    place = target ? static_cast<std::byte*>(target->request.out) : coming.bytes.get();
+  }
+  const iovec buffer = header_came() ? iovec{place + payload_bytes, coming.size() - payload_bytes}
+                                     : iovec{reinterpret_cast<std::byte*>(&coming.header) + header_bytes, sizeof(CallHeader) - header_bytes};
+  std::size_t got = 0;
+  if (buffer.iov_len > 0) {
+    auto result = link->try_recv({&buffer, 1});
+    if (!result.ok()) return broken = fail(result.error(), by.request, by.sequence);
+    got = *result;
+    if (got == 0) return false;
+  }
+  if (!header_came()) {
+    header_bytes += got;
+    if (header_came()) {
+      if (Status read = read_header(by); !read.ok()) return broken = read;
+    }
+    return true;
+  }
+  payload_bytes += got;
+  if (payload_bytes == coming.size()) finish_message();
+  return true;
+}
+
+Status PointToPoint::Peer::read_header(const Recv& by) {
+  const CallHeader& header = coming.header;
+  CallHeader expected = header;
+  expected.magic = CallHeader::kMagic;
+  expected.kind = Kind::kSend;
+  expected.algorithm = Algorithm::kDirect;
+  expected.sequence = messages_received + 1;
+  if (auto mismatch = compare(header, expected, by.request, rank)) return fail(*mismatch, by.request, by.sequence);
+  if (header.count > (std::uint64_t(1) << 56)) return fail(Error{.code = Code::kCorrupt, .detail = "sent an impossible count"}, by.request, by.sequence);
+  return {};
+}
+
+// A message and the receive of its tag must be of one type and size.
+Status PointToPoint::Peer::check(const CallHeader& header, const Recv& recv) const {
+  if (header.dtype == recv.request.dtype && header.count == recv.request.count) return {};
+  const Request theirs{.kind = Kind::kSend, .dtype = header.dtype, .root = header.root, .tag = header.tag, .count = header.count};
+  Error error{.code = Code::kMismatch,
+              .detail = "called " + to_string(theirs) + ", this rank " + to_string(recv.request),
+              .hint = "a receive needs the type and count that were sent"};
+  return fail(std::move(error), recv.request, recv.sequence);
+}
+
+// The receive that gets the message, or a buffer where none has its tag. Once chosen it stays.
+Status PointToPoint::Peer::choose_target(const Recv& by) {
+  if (target || coming.bytes) return {};
+  const CallHeader& header = coming.header;
+  target = first_posted(header.tag);
+  if (target) {
+    return check(header, *target);
+  }
+  kept_bytes += coming.size();
+  if (kept_bytes > kMostKept) {
+    kept.push_back({.header = header, .bytes = nullptr});
+    return fail(Error{.code = Code::kLimit,
+                      .detail = "has sent " + bytes_text(kept_bytes) + " that nobody receives (" + kept_tags() + ") ahead of what is awaited, at most " +
+                                bytes_text(kMostKept) + " are kept",
+                      .hint = "receive in the order in which it is sent, or post those receives too"},
+                by.request, by.sequence);
+  }
+  coming.bytes = std::make_unique_for_overwrite<std::byte[]>(std::max<std::size_t>(coming.size(), 1));
+  return {};
+}
+
+void PointToPoint::Peer::finish_message() {
+  ++messages_received;
+  if (target) {
+    target->done = true;
+    posted.remove(target);
+    target = nullptr;
+  } else {
+    kept.push_back(std::move(coming));
+    // Somebody may have asked for it while it came.
+    if (Recv* recv = first_posted(kept.back().header.tag)) take_kept(*recv);
+  }
+  coming = {};
+  header_bytes = payload_bytes = 0;
+}
+
+// The oldest kept message of the receive's tag, if there is one.
+void PointToPoint::Peer::take_kept(Recv& recv) {
+  const auto at = std::find_if(kept.begin(), kept.end(), [&](const Message& message) { return message.header.tag == recv.request.tag; });
+  if (at == kept.end()) return;
+  if (Status same = check(at->header, recv); !same.ok()) {
+    broken = same;
+    return;
+  }
+  if (at->size() > 0) std::memcpy(recv.request.out, at->bytes.get(), at->size());
+  kept_bytes -= at->size();
+  kept.erase(at);
+  recv.done = true;
+  posted.remove(&recv);
+}
+
+std::string PointToPoint::Peer::kept_tags() const {
+  std::set<std::int32_t> tags;
+  for (const Message& message : kept) tags.insert(message.header.tag);
+  const std::vector<int> list(tags.begin(), tags.end());
+  return (list.size() == 1 ? "tag " : "tags ") + ranks_text(list);
+}
+
+PointToPoint::Send::Send(Peer& to, const Request& what, std::uint64_t number) : peer(to), request(what), sequence(number) {
+  header = header_of(request, Algorithm::kDirect, ++peer.messages_sent, peer.rank);
+  header.root = request.root;
+  header.tag = request.tag;
+  peer.sends.push_back(this);
+}
+
+PointToPoint::Send::~Send() {
+  if (done) return;
+  std::erase(peer.sends, this);
+  if (moved > 0 && peer.broken.ok()) {
+    peer.broken = peer.fail(Error{.code = Code::kAborted, .detail = "got the beginning of this message only: the send was given up"}, request, sequence);
+  }
+}
+
+Result<Progress> PointToPoint::Send::step() {
+  if (done) return Progress::kDone;
+  const bool any = TUTTI_TRY(peer.push(*this));
+  return done ? Progress::kDone : any ? Progress::kMoved : Progress::kBlocked;
+}
+
+void PointToPoint::Send::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLOUT); }
+
+PointToPoint::Recv::Recv(Peer& from, const Request& what, std::uint64_t number) : peer(from), request(what), sequence(number) {
+  peer.posted.push_back(this);
+  if (peer.broken.ok()) peer.take_kept(*this);
+}
+
+PointToPoint::Recv::~Recv() {
+  if (done) return;
+  peer.posted.remove(this);
+  if (peer.target != this) return;
+  peer.target = nullptr;
+  if (peer.broken.ok()) {
+    peer.broken = peer.fail(Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"}, request, sequence);
+  }
+}
+
+Result<Progress> PointToPoint::Recv::step() {
+  if (done) return Progress::kDone;
+  const bool any = TUTTI_TRY(peer.pull(*this));
+  return done ? Progress::kDone : any ? Progress::kMoved : Progress::kBlocked;
+}
+
+void PointToPoint::Recv::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLIN); }
+
+PointToPoint::PointToPoint(std::span<Link* const> links) {
+  for (int rank = 0; rank < int(links.size()); ++rank) {
+    peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank, .link = links[rank]}));
+    if (!links[rank]) {
+      peers_.back()->broken = invalid_argument("rank " + std::to_string(rank) + " cannot be sent to or received from: it has no link",
+                                               "a rank copies to itself, it does not send");
+    }
+  }
+}
+
+PointToPoint::~PointToPoint() = default;
+
+std::unique_ptr<Operation> PointToPoint::make_send(const Request& request, std::uint64_t sequence) {
+  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ", peers_.size(), " ranks");
+  return std::make_unique<Send>(*peers_[request.root], request, sequence);
+}
+
+std::unique_ptr<Operation> PointToPoint::make_recv(const Request& request, std::uint64_t sequence) {
+  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ", peers_.size(), " ranks");
+  return std::make_unique<Recv>(*peers_[request.root], request, sequence);
+}
+
+}  // namespace tutti

@@ -1,0 +1,235 @@
+#include "tutti/comm/point_to_point.h"
+
+#include <gmock/gmock.h>
+
+#include "tutti/base/deadline.h"
+#include "tutti/transport/inproc/inproc_link.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+using Ints = std::vector<std::int32_t>;
+
+// Ranks 0 and 1 of a group of two.
+struct Pair {
+  explicit Pair(std::size_t capacity = 256 << 10) {
+    std::tie(first, second) = make_inproc_links({}, {}, capacity);
+    Link* const of_zero[] = {nullptr, first.get()};
+    Link* const of_one[] = {second.get(), nullptr};
+    zero = std::make_unique<PointToPoint>(of_zero);
+    one = std::make_unique<PointToPoint>(of_one);
+  }
+  std::unique_ptr<Operation> send(const Ints& data, int tag) {
+    return zero->make_send({.kind = Kind::kSend, .dtype = DType::kI32, .root = 1, .tag = tag, .in = data.data(), .count = data.size()}, ++sends);
+  }
+  std::unique_ptr<Operation> recv(Ints& data, int tag) {
+    return one->make_recv({.kind = Kind::kRecv, .dtype = DType::kI32, .root = 0, .tag = tag, .out = data.data(), .count = data.size()}, ++recvs);
+  }
+  std::unique_ptr<Link> first, second;
+  std::unique_ptr<PointToPoint> zero, one;
+  std::uint64_t sends = 0, recvs = 0;
+};
+
+// Steps in turn until all are done or one fails.
+Status drive(std::initializer_list<Operation*> operations) {
+  const Deadline deadline = Deadline::after_seconds(60);
+  for (;;) {
+    bool all = true;
+    for (Operation* operation : operations) {
+      auto progress = operation->step();
+      if (!progress.ok()) return progress.status();
+      all &= *progress == Progress::kDone;
+    }
+    if (all) return {};
+    if (deadline.expired()) return deadline.error("no end");
+  }
+}
+bool is_done(Operation& operation) {
+  auto progress = operation.step();
+  while (progress.ok() && *progress == Progress::kMoved) progress = operation.step();
+  return progress.ok() && *progress == Progress::kDone;
+}
+
+TEST(PointToPoint, CarriesAMessage) {
+  Pair pair;
+  const Ints sent{1, 2, 3};
+  Ints got(3);
+  auto send = pair.send(sent, 7), recv = pair.recv(got, 7);
+  ASSERT_TRUE(drive({send.get(), recv.get()}).ok());
+  EXPECT_EQ(got, sent);
+}
+
+TEST(PointToPoint, ASendIsDoneWhenItsBytesAreHandedOver) {
+  Pair pair;
+  Ints sent{1, 2, 3}, got(3);
+  auto send = pair.send(sent, 0);
+  EXPECT_TRUE(is_done(*send));
+  sent = {0, 0, 0};
+  auto recv = pair.recv(got, 0);
+  ASSERT_TRUE(drive({recv.get()}).ok());
+  EXPECT_EQ(got, (Ints{1, 2, 3}));
+}
+
+TEST(PointToPoint, LargeMessagesThroughASmallLinkInBothDirections) {
+  Pair pair(1000);
+  Ints there(50000), back(70001), got_there(there.size()), got_back(back.size());
+  for (std::size_t i = 0; i < there.size(); ++i) there[i] = int(i * 7);
+  for (std::size_t i = 0; i < back.size(); ++i) back[i] = int(i * 11);
+  auto send_there = pair.send(there, 1), recv_there = pair.recv(got_there, 1);
+  auto send_back = pair.one->make_send({.kind = Kind::kSend, .dtype = DType::kI32, .root = 0, .tag = 1, .in = back.data(), .count = back.size()}, 1);
+  auto recv_back = pair.zero->make_recv({.kind = Kind::kRecv, .dtype = DType::kI32, .root = 1, .tag = 1, .out = got_back.data(), .count = got_back.size()}, 1);
+  ASSERT_TRUE(drive({send_there.get(), send_back.get(), recv_there.get(), recv_back.get()}).ok());
+  EXPECT_EQ(got_there, there);
+  EXPECT_EQ(got_back, back);
+}
+
+TEST(PointToPoint, EmptyMessages) {
+  Pair pair;
+  const Ints nothing;
+  Ints got;
+  auto send = pair.send(nothing, 1), recv = pair.recv(got, 1);
+  EXPECT_FALSE(is_done(*recv)) << "even nothing has to be sent";
+  ASSERT_TRUE(drive({send.get(), recv.get()}).ok());
+}
+
+TEST(PointToPoint, KeepsOrderPerTagAndMatchesTagsInAnyOrder) {
+  Pair pair;
+  const Ints a{1}, b{2}, c{3}, d{4};
+  auto s1 = pair.send(a, 10), s2 = pair.send(b, 20), s3 = pair.send(c, 10), s4 = pair.send(d, 20);
+  Ints first_20(1), second_20(1), first_10(1), second_10(1);
+  auto r1 = pair.recv(first_20, 20);
+  ASSERT_TRUE(drive({s1.get(), s2.get(), s3.get(), s4.get(), r1.get()}).ok());  // gets past a
+  auto r2 = pair.recv(second_20, 20);
+  ASSERT_TRUE(drive({r2.get()}).ok());  // gets past c
+  auto r3 = pair.recv(first_10, 10), r4 = pair.recv(second_10, 10);
+  ASSERT_TRUE(drive({r4.get(), r3.get()}).ok()) << "order of posting decides, not of stepping";
+  EXPECT_EQ(first_20, b);
+  EXPECT_EQ(second_20, d);
+  EXPECT_EQ(first_10, a);
+  EXPECT_EQ(second_10, c);
+}
+
+TEST(PointToPoint, AReceivePostedWhileItsMessageIsBeingKept) {
+  Pair pair(1000);
+  Ints large(5000, 9), small{5}, got_large(5000), got_small(1);
+  auto send_large = pair.send(large, 1), send_small = pair.send(small, 2);
+  auto recv_small = pair.recv(got_small, 2);
+  for (int i = 0; i < 5; ++i) {  // the large message is in the middle of being kept
+    ASSERT_TRUE(send_large->step().ok());
+    ASSERT_TRUE(recv_small->step().ok());
+  }
+  auto recv_large = pair.recv(got_large, 1);
+  ASSERT_TRUE(drive({send_large.get(), send_small.get(), recv_large.get(), recv_small.get()}).ok());
+  EXPECT_EQ(got_large, large);
+  EXPECT_EQ(got_small, small);
+}
+
+TEST(PointToPoint, NothingIsReadThatNobodyAskedFor) {
+  Pair pair(1000);
+  Ints large(5000, 9);
+  auto send = pair.send(large, 1);
+  EXPECT_FALSE(is_done(*send)) << "the sender feels that nobody receives";
+  Ints got(5000);
+  auto recv = pair.recv(got, 1);
+  ASSERT_TRUE(drive({send.get(), recv.get()}).ok());
+}
+
+TEST(PointToPoint, KeepsNoMoreThanItsLimit) {
+  Pair pair(1 << 20);
+  const Ints chunk(4 << 20, 1);  // 16 MiB
+  const Ints last{1};
+  std::vector<std::unique_ptr<Operation>> sends;
+  for (int i = 0; i < 5; ++i) sends.push_back(pair.send(chunk, 3 + i % 2));
+  auto end = pair.send(last, 9);
+  Ints got(1);
+  auto recv = pair.recv(got, 9);
+  const Status status = drive({sends[0].get(), sends[1].get(), sends[2].get(), sends[3].get(), sends[4].get(), end.get(), recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(to_string(status.error()),
+            "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that nobody receives (tags 3, 4) ahead of what is awaited, at most 64 "
+            "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
+}
+
+TEST(PointToPoint, AMismatchShowsBothCalls) {
+  Pair pair;
+  const Ints sent{1, 2, 3};
+  Ints got(2);
+  auto send = pair.send(sent, 7), recv = pair.recv(got, 7);
+  const Status status = drive({send.get(), recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(to_string(status.error()),
+            "Mismatch: recv #1 (i32[2], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7), this rank recv (i32[2], from 0, tag 7) (hint: a "
+            "receive needs the type and count that were sent)");
+}
+
+TEST(PointToPoint, AMismatchWithAKeptMessage) {
+  Pair pair;
+  const Ints sent{1, 2, 3}, other{1};
+  Ints got_other(1);
+  auto s1 = pair.send(sent, 7), s2 = pair.send(other, 8), r2 = pair.recv(got_other, 8);
+  ASSERT_TRUE(drive({s1.get(), s2.get(), r2.get()}).ok());
+  double number;
+  auto recv = pair.one->make_recv({.kind = Kind::kRecv, .dtype = DType::kF64, .root = 0, .tag = 7, .out = &number, .count = 1}, 5);
+  const Status status = drive({recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(to_string(status.error()), HasSubstr("Mismatch: recv #5 (f64[1], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7)"));
+}
+
+TEST(PointToPoint, ALostPeerIsNamedAfterItsLastMessage) {
+  Pair pair;
+  const Ints sent{1};
+  Ints got(1), more(1);
+  auto send = pair.send(sent, 1);
+  ASSERT_TRUE(is_done(*send));
+  pair.first.reset();
+  auto recv = pair.recv(got, 1), never = pair.recv(more, 1);
+  ASSERT_TRUE(drive({recv.get()}).ok());
+  EXPECT_EQ(got, sent);
+  const Status status = drive({never.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(to_string(status.error()), "PeerLost: recv #2 (i32[1], from 0, tag 1): rank 0 at inproc left the group");
+}
+
+TEST(PointToPoint, OperationsThatAreGivenUpLeaveNoTrap) {
+  Pair pair(100);
+  const Ints large(1000, 1);
+  Ints got(1000);
+  auto recv = pair.recv(got, 1), later = pair.recv(got, 1);
+  {
+    auto send = pair.send(large, 1);
+    ASSERT_TRUE(send->step().ok());
+    for (int i = 0; i < 3; ++i) ASSERT_TRUE(recv->step().ok());
+  }
+  auto next = pair.send(large, 1);
+  auto result = next->step();
+  ASSERT_FALSE(result.ok()) << "half a message is on the link";
+  EXPECT_EQ(result.error().code, Code::kAborted);
+  recv.reset();
+  result = later->step();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Code::kAborted);
+}
+
+TEST(PointToPoint, NotToItself) {
+  Pair pair;
+  char byte = 0;
+  auto send = pair.zero->make_send({.kind = Kind::kSend, .root = 0, .in = &byte, .count = 1}, 1);
+  auto result = send->step();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+  EXPECT_THROW(pair.zero->make_send({.kind = Kind::kSend, .root = 2, .in = &byte, .count = 1}, 1), Exception);
+}
+
+TEST(PointToPoint, SaysForWhomItWaits) {
+  Pair pair;
+  Ints got(1);
+  auto recv = pair.recv(got, 1);
+  Blockers blockers;
+  recv->blockers(blockers);
+  EXPECT_EQ(blockers.ranks, std::vector<int>{0});
+  EXPECT_TRUE(blockers.needs_bell);
+}
+
+}  // namespace
+}  // namespace tutti
