@@ -1,6 +1,7 @@
 #pragma once
 // The two 16-bit floating point formats, as storage only: arithmetic is done in float.
 //   Half: IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits).  BFloat16: the upper half of a binary32.
+// (Always inlined: they are also compiled for wider instruction sets, and no such copy may be shared by the linker.)
 // Conversions from float round to nearest, ties to even, and keep NaN a NaN.
 #include <bit>
 #include <cstdint>
@@ -14,15 +15,15 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-inline float to_float(BFloat16 value) { return std::bit_cast<float>(std::uint32_t(value.bits) << 16); }
+[[gnu::always_inline]] inline float to_float(BFloat16 value) { return std::bit_cast<float>(std::uint32_t(value.bits) << 16); }
 
-inline BFloat16 to_bfloat16(float value) {
+[[gnu::always_inline]] inline BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return {std::uint16_t((bits >> 16) | 0x40)};  // NaN: quiet, payload's top kept
   return {std::uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
-inline float to_float(Half value) {
+[[gnu::always_inline]] inline float to_float(Half value) {
   const std::uint32_t sign = std::uint32_t(value.bits & 0x8000) << 16, exponent = (value.bits >> 10) & 31, fraction = value.bits & 1023;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | (fraction << 13));
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
@@ -30,7 +31,7 @@ inline float to_float(Half value) {
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
 }
 
-inline Half to_half(float value) {
+[[gnu::always_inline]] inline Half to_half(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value), magnitude = bits & 0x7fffffff;
   const std::uint16_t sign = std::uint16_t((bits >> 16) & 0x8000);
   if (magnitude > 0x7f800000) return {std::uint16_t(sign | 0x7e00)};

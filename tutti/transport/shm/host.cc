@@ -1,0 +1,206 @@
+// The introduction of two ranks: after the handshake each sends {arena, bell} with SCM_RIGHTS. The bell's line lies at the
+// start of its owner's arena.
+#include "tutti/transport/shm/host.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+#include "tutti/base/env.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::byte kGoodbye{'G'};
+
+Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
+  auto arena = std::make_shared<Arena>(TUTTI_TRY(Arena::create(heap_limit)));
+  (void)TUTTI_TRY(arena->grow(4096));  // the bell's line
+  new (arena->base()) BellLine;
+  return arena;
+}
+
+Result<std::shared_ptr<Fd>> make_bell() {
+  auto fd = std::make_shared<Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!*fd) return system_error(errno, "cannot create an eventfd");
+  return fd;
+}
+
+pid_t peer_pid(int socket) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Host>> Host::open(std::size_t heap_limit, const Credentials& credentials, int global_rank) {
+  auto host = std::unique_ptr<Host>(new Host);
+  host->heap_limit_ = heap_limit;
+  host->credentials_ = std::make_unique<Credentials>(credentials);
+  host->global_rank_ = global_rank;
+  std::string directory = env("XDG_RUNTIME_DIR").value_or(env("TMPDIR").value_or("/tmp")) + "/tutti-XXXXXX";
+  if (!::mkdtemp(directory.data())) {  // mode 0700
+    directory = "/tmp/tutti-XXXXXX";
+    if (!::mkdtemp(directory.data())) return system_error(errno, "cannot create a private directory for sockets in /tmp");
+  }
+  host->directory_ = directory;
+  host->contact_ = directory + "/rank";
+  host->listener_ = TUTTI_TRY(listen(Address{.path = host->contact_}));
+  return host;
+}
+
+Status Host::join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank, Deadline deadline) {
+  rank_ = local_rank;
+  peers_.resize(contacts.size());
+  for (int r = 0; r < size(); ++r) {
+    peers_[r].global_rank = global_ranks[r];
+    peers_[r].state = std::make_shared<std::atomic<Peer>>(Peer::kAlive);
+  }
+  PeerData& self = peers_[rank_];
+  self.arena = TUTTI_TRY(make_arena(heap_limit_));
+  self.line = reinterpret_cast<BellLine*>(self.arena->base());
+  self.event_owner = TUTTI_TRY(make_bell());
+  self.event_fd = self.event_owner->get();
+  self.bell = Bell(self.line, self.event_fd);
+  self.pid = ::getpid();
+  const auto about = [&](const Status& status, int r) -> Status {
+    if (status.ok()) return status;
+    Error error = status.error();
+    error.detail = "cannot join local rank " + std::to_string(r) + " (global rank " + std::to_string(global_ranks[r]) + "): " + error.detail;
+    return error;
+  };
+  for (int r = 0; r < rank_; ++r) {
+    auto socket = connect(Address{.path = contacts[r]}, deadline, true);
+    if (!socket.ok()) return about(socket.status(), r);
+    TUTTI_TRY(about(handshake_as_client((*socket).get(), *credentials_, Hello{.role = Role::kLocal, .rank = global_rank_, .channel = std::uint64_t(rank_)}, deadline), r));
+    TUTTI_TRY(about(introduce(r, std::move(*socket), deadline), r));
+  }
+  for (int missing = size() - 1 - rank_; missing > 0;) {
+    if (!TUTTI_TRY(wait_readable(listener_.fd.get(), deadline))) {
+      std::string names;
+      for (int r = rank_ + 1; r < size(); ++r)
+        if (!peers_[r].socket) names += (names.empty() ? "" : ", ") + std::to_string(global_ranks[r]);
+      return deadline.error("the ranks " + names + " on this host did not connect for shared memory", "are they still running?");
+    }
+    Fd socket = TUTTI_TRY(accept(listener_));
+    if (!socket) continue;
+    auto hello = handshake_as_server(socket.get(), *credentials_, Role::kLocal, deadline.at_most(std::chrono::seconds(5)));
+    if (!hello.ok()) continue;  // a stranger: not our business, and no reason to stop
+    const int r = int(hello->channel);
+    if (r <= rank_ || r >= size() || peers_[r].socket) continue;
+    TUTTI_TRY(about(introduce(r, std::move(socket), deadline), r));
+    --missing;
+  }
+  listener_.fd.reset();
+  ::unlink(contact_.c_str());
+  ::rmdir(directory_.c_str());
+  directory_.clear();
+  return {};
+}
+
+Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
+  PeerData& peer = peers_[local_rank];
+  const int mine[] = {arena().fd(), own_bell_fd()};
+  const std::byte greeting[] = {std::byte{'H'}};
+  TUTTI_TRY(send_fds(socket.get(), mine, greeting, deadline));
+  Received received = TUTTI_TRY(recv_fds(socket.get(), 2, 1, deadline));
+  if (received.fds.size() != 2) return Error{.code = Code::kPeerLost, .detail = "it sent no shared memory"};
+  peer.arena = std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), heap_limit_)));
+  peer.line = reinterpret_cast<BellLine*>(peer.arena->base());
+  peer.event_owner = std::make_shared<Fd>(std::move(received.fds[1]));
+  peer.event_fd = peer.event_owner->get();
+  peer.bell = Bell(peer.line, peer.event_fd);
+  peer.pid = peer_pid(socket.get());
+  peer.socket = std::make_unique<Fd>(std::move(socket));
+  return {};
+}
+
+Result<std::vector<std::unique_ptr<Host>>> Host::inproc(int size, std::size_t heap_limit) {
+  std::vector<PeerData> shared(size);
+  for (int r = 0; r < size; ++r) {
+    shared[r].arena = TUTTI_TRY(make_arena(heap_limit));
+    shared[r].line = reinterpret_cast<BellLine*>(shared[r].arena->base());
+    shared[r].event_owner = TUTTI_TRY(make_bell());
+    shared[r].event_fd = shared[r].event_owner->get();
+    shared[r].bell = Bell(shared[r].line, shared[r].event_fd);
+    shared[r].pid = ::getpid();
+    shared[r].global_rank = r;
+    shared[r].state = std::make_shared<std::atomic<Peer>>(Peer::kAlive);
+  }
+  std::vector<std::unique_ptr<Host>> hosts;
+  for (int r = 0; r < size; ++r) {
+    auto host = std::unique_ptr<Host>(new Host);
+    host->rank_ = r;
+    host->global_rank_ = r;
+    host->peers_.resize(size);
+    for (int k = 0; k < size; ++k) {
+      PeerData& peer = host->peers_[k];
+      peer.arena = shared[k].arena;
+      peer.line = shared[k].line;
+      peer.event_owner = shared[k].event_owner;
+      peer.event_fd = shared[k].event_fd;
+      peer.bell = shared[k].bell;
+      peer.pid = shared[k].pid;
+      peer.global_rank = k;
+      peer.state = shared[k].state;
+    }
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
+Host::Place Host::find(const void* p, std::size_t bytes) const {
+  // Own memory first: the common case. A view into a peer's arena works as well.
+  for (int step = 0; step < size(); ++step) {
+    const int r = step == 0 ? rank_ : step <= rank_ ? step - 1 : step;
+    const Arena& arena = *peers_[r].arena;
+    if (arena.contains(p)) {
+      const std::size_t offset = std::size_t(static_cast<const std::byte*>(p) - arena.base());
+      if (offset + bytes <= arena.reserved()) return {r, offset};
+    }
+  }
+  return {};
+}
+
+std::vector<std::pair<int, int>> Host::watch_fds() const {
+  std::vector<std::pair<int, int>> fds;
+  for (int r = 0; r < size(); ++r)
+    if (peers_[r].socket && state(r) == Peer::kAlive) fds.emplace_back(peers_[r].socket->get(), r);
+  return fds;
+}
+
+Host::Peer Host::watch(int local_rank) {
+  PeerData& peer = peers_[local_rank];
+  std::byte note{};
+  const ssize_t got = ::recv(peer.socket->get(), &note, 1, MSG_DONTWAIT);
+  if (got == 1 && note == kGoodbye) peer.state->store(Peer::kLeft, std::memory_order_release);
+  else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) peer.state->store(Peer::kLost, std::memory_order_release);
+  return state(local_rank);
+}
+
+void Host::goodbye() {
+  for (PeerData& peer : peers_)
+    if (peer.socket) (void)::send(peer.socket->get(), &kGoodbye, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (!peers_.empty() && !credentials_) peers_[rank_].state->store(Peer::kLeft, std::memory_order_release);  // inproc
+  for (PeerData& peer : peers_) peer.bell.ring();
+}
+
+void Host::die() {
+  peers_[rank_].state->store(Peer::kLost, std::memory_order_release);
+  for (PeerData& peer : peers_) peer.bell.ring_awake();
+}
+
+Host::~Host() {
+  if (!directory_.empty()) {
+    ::unlink(contact_.c_str());
+    ::rmdir(directory_.c_str());
+  }
+}
+
+}  // namespace tutti

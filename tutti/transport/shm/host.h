@@ -1,0 +1,91 @@
+#pragma once
+// The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
+//
+// Joining: each rank listens on a Unix socket in a private directory, connects to the ranks below it, passes the handshake
+// of the job, and hands over three descriptors (its arena, its bell, and nothing else has a name). The sockets stay open:
+// an end of file without a goodbye is the death of that rank.
+// Threads: after join() everything but watch() may be called from any thread; watch() belongs to the engine.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/transport/bell.h"
+#include "tutti/transport/handshake.h"
+#include "tutti/transport/shm/arena.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+
+class Host {
+ public:
+  enum class Peer : std::uint8_t { kAlive, kLeft, kLost };
+
+  // First half of joining: opens this rank's socket. contact() is what the others need to know.
+  static Result<std::unique_ptr<Host>> open(std::size_t heap_limit, const Credentials& credentials, int global_rank);
+  const std::string& contact() const { return contact_; }
+  // Second half: `contacts` and `global_ranks` of all ranks of this host, by local rank. Errors name the peer.
+  Status join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank, Deadline deadline);
+
+  // Hosts of `size` ranks that are threads of this process, sharing the same mappings.
+  static Result<std::vector<std::unique_ptr<Host>>> inproc(int size, std::size_t heap_limit);
+
+  int rank() const { return rank_; }
+  int size() const { return int(peers_.size()); }
+  Arena& arena() { return *peers_[rank_].arena; }
+  std::byte* base(int local_rank) const { return peers_[local_rank].arena->base(); }
+  // Which rank's arena holds [p, p + bytes), and where; -1 where none does.
+  struct Place {
+    int owner = -1;
+    std::size_t offset = 0;
+  };
+  Place find(const void* p, std::size_t bytes) const;
+
+  Bell bell(int local_rank) const { return peers_[local_rank].bell; }
+  BellLine& own_bell_line() { return *peers_[rank_].line; }
+  int own_bell_fd() const { return peers_[rank_].event_fd; }
+
+  Peer state(int local_rank) const { return peers_[local_rank].state->load(std::memory_order_acquire); }
+  pid_t pid(int local_rank) const { return peers_[local_rank].pid; }
+  int global_rank(int local_rank) const { return peers_[local_rank].global_rank; }
+
+  // Descriptors on which a death or a goodbye shows, with the local rank; for poll().
+  std::vector<std::pair<int, int>> watch_fds() const;
+  // The descriptor of `local_rank` is readable: what became of it.
+  Peer watch(int local_rank);
+  // Tells the peers that this rank leaves in peace.
+  void goodbye();
+  // Threads as ranks: this rank "dies" (tests).
+  void die();
+
+ private:
+  struct PeerData {
+    std::shared_ptr<Arena> arena;
+    BellLine* line = nullptr;
+    int event_fd = -1;
+    std::shared_ptr<Fd> event_owner;
+    Bell bell;
+    pid_t pid = 0;
+    int global_rank = -1;
+    std::unique_ptr<Fd> socket;
+    std::shared_ptr<std::atomic<Peer>> state;
+  };
+
+  Host() = default;
+  Status introduce(int local_rank, Fd socket, Deadline deadline);
+
+  int rank_ = 0;
+  int global_rank_ = 0;
+  std::size_t heap_limit_ = 0;
+  std::unique_ptr<Credentials> credentials_;
+  Listener listener_;
+  std::string directory_, contact_;
+  std::vector<PeerData> peers_;
+
+ public:
+  ~Host();
+};
+
+}  // namespace tutti
