@@ -1,0 +1,170 @@
+#include "tutti/comm/direct/staged.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "tutti/comm/kernels/reduce.h"
+
+namespace tutti {
+namespace {
+
+// Whether a piece holds a part for every rank (the input is n parts), rather than a stretch of one vector.
+bool has_parts(Kind kind) { return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll; }
+
+std::size_t prefix(std::span<const std::size_t> splits, int rank) {
+  return std::accumulate(splits.begin(), splits.begin() + rank, std::size_t(0));
+}
+
+}  // namespace
+
+StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots, std::uint64_t largest_split)
+    : request_(request), slots_(std::move(slots)), rank_(channel.rank()), size_(channel.size()), element_(size_of(request.dtype)) {
+  per_piece_ = kPieceBytes / element_ / (has_parts(request.kind) ? std::size_t(size_) : 1);
+  const std::size_t total = request.kind == Kind::kAllToAll && !request.in_splits.empty() ? largest_split : request.count;
+  pieces_ = (total + per_piece_ - 1) / per_piece_;
+}
+
+StagedTransfer::Span StagedTransfer::piece(std::size_t k, std::size_t total) const {
+  const std::size_t begin = std::min(total, k * per_piece_);
+  return {begin, std::min(total - begin, per_piece_)};
+}
+
+// Cuts on cache lines, so that no two ranks write one line.
+StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
+  const std::size_t line = 64 / element_;
+  const auto cut = [&](int r) { return r >= size_ ? whole.count : whole.count * std::size_t(r) / std::size_t(size_) / line * line; };
+  return {cut(rank), cut(rank + 1) - cut(rank)};  // begin counts from the start of the piece
+}
+
+std::size_t StagedTransfer::in_part(int rank) const {
+  return request_.in_splits.empty() ? std::size_t(rank) * request_.count : prefix(request_.in_splits, rank);
+}
+std::size_t StagedTransfer::out_part(int rank) const {
+  return request_.out_splits.empty() ? std::size_t(rank) * request_.count : prefix(request_.out_splits, rank);
+}
+std::size_t StagedTransfer::part_count(int from, int to) const {
+  if (request_.kind != Kind::kAllToAll || request_.in_splits.empty()) return request_.count;
+  return from == rank_ ? request_.in_splits[to] : request_.out_splits[from];
+}
+
+void StagedTransfer::copy_in(std::size_t k) {
+  const auto copy_part = [&](int to) {
+    const Span p = piece(k, part_count(rank_, to));
+    std::memcpy(sub_slot(rank_, k, to), in(in_part(to) + p.begin), p.count * element_);
+  };
+  switch (request_.kind) {
+    case Kind::kAllReduce:
+    case Kind::kReduce: {
+      const Span p = piece(k, request_.count);
+      if (size_ == 2) {  // each adds its own half from where it is: only the other's half moves
+        const Span half = slice(p, 1 - rank_);
+        std::memcpy(slot(rank_, k) + half.begin * element_, in(p.begin + half.begin), half.count * element_);
+      } else {
+        std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
+      }
+      break;
+    }
+    case Kind::kBroadcast:
+      if (rank_ == request_.root) {
+        const Span p = piece(k, request_.count);
+        std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
+      }
+      break;
+    case Kind::kGather:
+    case Kind::kAllGather: {
+      const Span p = piece(k, request_.count);
+      std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
+      break;
+    }
+    case Kind::kScatter:
+      if (rank_ == request_.root)
+        for (int r = 0; r < size_; ++r) copy_part(r);
+      break;
+    case Kind::kReduceScatter:
+    case Kind::kAllToAll:
+      // The own part too: an all_to_all in place overwrites it before it is taken.
+      for (int r = 0; r < size_; ++r) copy_part(r);
+      break;
+    case Kind::kBarrier:
+    case Kind::kSend:
+    case Kind::kRecv: break;
+  }
+}
+
+void StagedTransfer::combine(std::size_t k) {
+  switch (request_.kind) {
+    case Kind::kAllReduce:
+    case Kind::kReduce: {
+      const Span p = piece(k, request_.count);
+      const Span mine = slice(p, rank_);
+      const std::size_t at = mine.begin * element_;
+      std::vector<const void*> ins(size_);
+      std::vector<void*> outs;
+      for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
+      if (request_.kind == Kind::kReduce) {
+        // The root's slot, or straight to its place where the root adds itself.
+        outs.push_back(rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at);
+      } else if (size_ == 2) {
+        outs = {out(p.begin + mine.begin), slot(1 - rank_, k) + at};
+      } else {
+        outs.push_back(out(p.begin + mine.begin));
+        for (int r = 0; r < size_; ++r)
+          if (r != rank_) outs.push_back(slot(r, k) + at);
+      }
+      if (size_ == 2) ins[rank_] = in(p.begin + mine.begin);
+      reduce_many(request_.dtype, request_.op, ins, outs, mine.count, request_.op == ReduceOp::kAvg ? size_ : 1);
+      break;
+    }
+    case Kind::kBroadcast:
+      if (rank_ != request_.root) {
+        const Span p = piece(k, request_.count);
+        std::memcpy(out(p.begin), slot(request_.root, k), p.count * element_);
+      }
+      break;
+    case Kind::kGather:
+      if (rank_ != request_.root) break;
+      [[fallthrough]];
+    case Kind::kAllGather: {
+      const Span p = piece(k, request_.count);
+      for (int r = 0; r < size_; ++r) std::memcpy(out(std::size_t(r) * request_.count + p.begin), slot(r, k), p.count * element_);
+      break;
+    }
+    case Kind::kScatter: {
+      const Span p = piece(k, request_.count);
+      std::memcpy(out(p.begin), sub_slot(request_.root, k, rank_), p.count * element_);
+      break;
+    }
+    case Kind::kReduceScatter: {
+      const Span p = piece(k, request_.count);
+      std::vector<const void*> ins(size_);
+      for (int r = 0; r < size_; ++r) ins[r] = sub_slot(r, k, rank_);
+      void* const outs[] = {out(p.begin)};
+      reduce_many(request_.dtype, request_.op, ins, outs, p.count, request_.op == ReduceOp::kAvg ? size_ : 1);
+      break;
+    }
+    case Kind::kAllToAll:
+      for (int r = 0; r < size_; ++r) {
+        const Span p = piece(k, part_count(r, rank_));
+        std::memcpy(out(out_part(r) + p.begin), sub_slot(r, k, rank_), p.count * element_);
+      }
+      break;
+    case Kind::kBarrier:
+    case Kind::kSend:
+    case Kind::kRecv: break;
+  }
+}
+
+// The slices that the others added into this rank's slot.
+void StagedTransfer::copy_out(std::size_t k) {
+  const bool takes = request_.kind == Kind::kAllReduce || (request_.kind == Kind::kReduce && rank_ == request_.root);
+  if (!takes) return;
+  const Span p = piece(k, request_.count);
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const Span theirs = slice(p, r);
+    std::memcpy(out(p.begin + theirs.begin), slot(rank_, k) + theirs.begin * element_, theirs.count * element_);
+  }
+}
+
+}  // namespace tutti

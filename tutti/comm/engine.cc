@@ -1,0 +1,126 @@
+// The loop: drive every pending operation one step; if something moved, again; if nothing moved for a while, sleep in poll() on
+// this process's bell, the sockets that blocked operations name, the peers' sockets and the fault watch.
+//
+// Sleeping and being woken through shared memory: set `asleep`, fence, look once more at everything, then poll(). A peer stores,
+// fences and reads `asleep` (transport/bell.h), so either it sees the sleeper or the sleeper sees its store.
+#include "tutti/comm/engine.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "tutti/comm/group_state.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kLongestSleep = std::chrono::seconds(1);  // deadlines and hang warnings are looked at this often at least
+constexpr Duration kYieldBeforeSleep = std::chrono::microseconds(50);
+
+}  // namespace
+
+SpinPolicy spin_policy(int ranks_on_this_host) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  SpinPolicy policy;
+  if (ranks_on_this_host > cores) policy.pauses = 0;
+  return policy;
+}
+
+Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched) : host_(host), watched_fd_(watched_fd), on_watched_(std::move(on_watched)) {
+  if (host_) {
+    bell_fd_ = host_->own_bell_fd();
+  } else {
+    own_bell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    bell_fd_ = own_bell_.get();
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  stopping_.store(true);
+  (void)::eventfd_write(bell_fd_, 1);
+  if (!thread_.joinable()) return;
+  if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
+  else thread_.join();
+}
+
+void Engine::notify() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (sleeping_.load(std::memory_order_relaxed)) (void)::eventfd_write(bell_fd_, 1);
+}
+
+void Engine::activate(std::shared_ptr<GroupState> group) {
+  {
+    std::lock_guard lock(mutex_);
+    fresh_.push_back(std::move(group));
+  }
+  notify();
+}
+
+bool Engine::drive_all() {
+  {
+    std::lock_guard lock(mutex_);
+    for (auto& group : fresh_)
+      if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(std::move(group));
+    fresh_.clear();
+  }
+  bool moved = false;
+  for (auto& group : active_) moved |= group->try_drive();
+  std::erase_if(active_, [](const auto& group) { return group->retire_if_idle(); });
+  return moved;
+}
+
+void Engine::run() {
+  Clock::time_point idle_since = now();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (drive_all()) {
+      idle_since = now();
+      continue;
+    }
+    if (!active_.empty() && now() - idle_since < kYieldBeforeSleep) {
+      ::sched_yield();
+      continue;
+    }
+    sleep();
+    idle_since = now();
+  }
+}
+
+void Engine::sleep() {
+  Blockers blockers;
+  for (auto& group : active_) group->blockers(blockers);
+  BellLine* const line = host_ && blockers.needs_bell ? &host_->own_bell_line() : nullptr;
+  if (line) line->asleep.store(1, std::memory_order_relaxed);
+  sleeping_.store(true, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool moved = drive_all() || stopping_.load();
+  if (!moved) {
+    std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};
+    for (const auto& [fd, events] : blockers.fds) fds.push_back({fd, events, 0});
+    std::vector<std::pair<int, int>> watched;
+    if (host_) watched = host_->watch_fds();
+    const std::size_t first_watched = fds.size();
+    for (const auto& [fd, rank] : watched) fds.push_back({fd, POLLIN, 0});
+    if (watched_fd_ >= 0) fds.push_back({watched_fd_, POLLIN, 0});
+    const int timeout = active_.empty() ? -1 : int(std::chrono::ceil<std::chrono::milliseconds>(std::min(kLongestSleep, GroupState::earliest_check(active_))).count());
+    if (::poll(fds.data(), fds.size(), timeout) > 0) {
+      for (std::size_t i = 0; i < watched.size(); ++i)
+        if (fds[first_watched + i].revents) (void)host_->watch(watched[i].second);
+      if (watched_fd_ >= 0 && fds.back().revents && !on_watched_()) watched_fd_ = -1;
+      eventfd_t count = 0;
+      if (fds[0].revents) (void)::eventfd_read(bell_fd_, &count);
+    }
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  if (line) line->asleep.store(0, std::memory_order_relaxed);
+}
+
+}  // namespace tutti

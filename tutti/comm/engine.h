@@ -1,0 +1,56 @@
+#pragma once
+// One thread a process that drives what nobody else is driving, sleeps when all are blocked, and watches the peers.
+// Threads: activate(), notify() and stop() from any; the rest is its own.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tutti/base/fd.h"
+#include "tutti/transport/shm/host.h"
+
+namespace tutti {
+
+class GroupState;
+
+class Engine {
+ public:
+  // `host` may be null (no peers on this host). `watched`: another descriptor to poll (-1: none), with what to do when it can
+  // be read; that is how a fault of the job arrives through the store.
+  Engine(Host* host, int watched_fd, std::function<bool()> on_watched);  // on_watched returns whether to go on watching
+  ~Engine();
+
+  // The group has operations pending.
+  void activate(std::shared_ptr<GroupState> group);
+  // Looks again at all pending operations.
+  void notify();
+  void stop();
+
+ private:
+  void run();
+  bool drive_all();
+  void sleep();
+
+  Host* host_;
+  int watched_fd_;
+  std::function<bool()> on_watched_;
+  Fd own_bell_;  // where there is no host
+  int bell_fd_;
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> sleeping_{false};
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<GroupState>> fresh_;   // guarded by mutex_
+  std::vector<std::shared_ptr<GroupState>> active_;  // the engine's own
+  std::thread thread_;
+};
+
+// How long to try before giving the processor away, and before sleeping.
+struct SpinPolicy {
+  int pauses = 2000;                                     // tries with a pause instruction; 0 if ranks outnumber the cores
+  Duration yields = std::chrono::milliseconds(1);        // then sched_yield for this long; then the engine sleeps for it
+};
+SpinPolicy spin_policy(int ranks_on_this_host);
+
+}  // namespace tutti

@@ -1,0 +1,124 @@
+#pragma once
+// The state behind a Group, on one rank: queue, driver, ways to the peers.
+//
+// Collectives are carried out one after another in the order of submission; sends and receives proceed beside them. Whoever
+// holds the driver lock steps them: the calling thread (run(), Work::wait()), else the engine. A call that finds the queue
+// empty is carried out on the caller's stack without a queue entry; if that takes long it is handed to the engine.
+#include <atomic>
+#include <deque>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/comm/direct/direct.h"
+#include "tutti/comm/operation.h"
+#include "tutti/comm/point_to_point.h"
+#include "tutti/comm/process.h"
+#include "tutti/comm/request.h"
+
+namespace tutti {
+
+// One operation that was queued. Any thread may read `done`; the rest belongs to the driver until then.
+class Submission {
+ public:
+  Request request;
+  std::uint64_t sequence = 0;
+  Operation* operation = nullptr;      // owned, or on the stack of the call that waits for it
+  std::unique_ptr<Operation> owned;
+  std::shared_ptr<GroupState> group;
+  std::optional<Deadline> deadline;    // from submission
+  bool warned = false;
+  std::vector<std::size_t> splits[2];  // own copies: the caller's spans need not outlive submit()
+  Status result;                       // valid once done
+  std::atomic<bool> done{false};
+};
+
+class GroupState : public std::enable_shared_from_this<GroupState> {
+ public:
+  struct Spec {
+    std::string name;
+    std::uint64_t id = 1;           // the same on every rank; links are told apart by it
+    int rank = 0;
+    std::vector<int> global_ranks;  // by rank
+  };
+  // Exchanges a text among the members, by rank.
+  using Exchange = std::function<Result<std::vector<std::string>>(const std::string& mine)>;
+  // Every member calls; opens the ways to the peers.
+  static Result<std::shared_ptr<GroupState>> create(std::shared_ptr<Process> process, Spec spec, const Exchange& exchange, Deadline deadline);
+  ~GroupState();
+
+  const Spec& spec() const { return spec_; }
+  int rank() const { return spec_.rank; }
+  int size() const { return int(spec_.global_ranks.size()); }
+  Process& process() const { return *process_; }
+  const std::shared_ptr<Process>& process_ptr() const { return process_; }
+  bool is_direct() const { return direct_ != nullptr; }
+  std::uint64_t next_child() { return ++children_; }
+
+  Status run(const Request& request);
+  Result<std::shared_ptr<Submission>> submit(const Request& request);
+  Status wait(Submission& submission);
+  void abort(Error error);
+  Status status() const;
+
+  // Engine's side.
+  bool try_drive();  // false if nothing moved or somebody else drives
+  void blockers(Blockers& blockers);
+  bool retire_if_idle();
+  static Duration earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups);
+
+ private:
+  GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
+
+  Status validate(const Request& request) const;
+  std::unique_ptr<Operation> make_operation(const Request& request, std::uint64_t sequence);
+  Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
+  Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
+  Result<std::shared_ptr<Submission>> enqueue(const Request& request);
+  bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
+  void unlock_driver();
+  bool drive();                              // with the driver lock
+  bool drive_one(Submission& submission);    // whether it moved (or ended)
+  void finish(Submission& submission, Status result);
+  Status health(const Operation& operation);  // ok, or why this cannot end well
+  Error complete(Error error, const Request& request, std::uint64_t sequence) const;
+  Error overdue(const Operation& operation, const Deadline& deadline);
+  void warn_of_hang(Submission& submission);
+  Status fail(Error error);                   // poisons; gives the error with the root cause of the job
+  std::string name_ranks(std::vector<int> ranks) const;
+
+  std::shared_ptr<Process> process_;
+  Spec spec_;
+  Duration limit_{};
+  SpinPolicy spin_;
+  std::size_t control_offset_ = 0;
+  bool owns_control_ = false;
+  int host_ranks_ = 1;                    // members on this host
+  std::vector<std::byte*> control_base_;  // of this host's block, if any
+  std::unique_ptr<DirectChannel> direct_;
+  std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
+  std::vector<Link*> link_pointers_[2];
+  std::unique_ptr<PointToPoint> point_to_point_;
+  std::vector<std::shared_ptr<std::atomic<bool>>> peer_gone_;
+
+  std::atomic_flag driver_;
+  std::atomic<int> pending_{0};         // queued, not finished
+  std::atomic<bool> active_{false};     // known to the engine
+  std::atomic<std::uint64_t> sequence_{0}, p2p_sequence_{0};
+  std::uint64_t children_ = 0;
+  std::mutex queue_mutex_;
+  std::deque<std::shared_ptr<Submission>> fresh_;      // guarded by queue_mutex_
+  std::deque<std::shared_ptr<Submission>> queue_;      // the driver's: collectives, in order
+  std::list<std::shared_ptr<Submission>> exchanges_;   // the driver's: sends and receives
+  Clock::time_point last_health_{};
+
+  std::atomic<bool> poisoned_{false};
+  mutable std::mutex poison_mutex_;
+  Status poison_;  // guarded by poison_mutex_
+};
+
+}  // namespace tutti

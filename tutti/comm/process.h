@@ -1,0 +1,61 @@
+#pragma once
+// What all groups of one rank share: who the ranks of the world are and where, and the ways to them. Built by runtime/init.cc (or
+// comm/inproc_world.cc, where ranks are threads) and kept alive by the groups made from it.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/comm/engine.h"
+#include "tutti/comm/heap.h"
+#include "tutti/store/store.h"
+#include "tutti/transport/shm/host.h"
+#include "tutti/transport/tcp/tcp_transport.h"
+
+namespace tutti {
+
+struct Process {
+  struct Rank {
+    int node = 0;             // numbered by the lowest rank on it
+    int local_rank = 0;
+    std::string tcp_contact;  // empty: not reachable by TCP
+  };
+
+  Process() = default;
+  ~Process();
+  Process(const Process&) = delete;
+
+  int rank = 0;             // in the world
+  std::vector<Rank> world;  // by global rank
+  Duration collective_timeout = std::chrono::minutes(10);
+  Duration hang_warning = std::chrono::seconds(30);
+  Duration farewell_timeout = std::chrono::seconds(10);
+  std::string algorithm;    // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+
+  std::unique_ptr<Store> store;      // null in a world of one
+  std::shared_ptr<void> keep_alive;  // what the store needs: the server, on the rank that serves it
+  std::unique_ptr<Host> host;        // null where no other rank shares this machine's memory
+  std::unique_ptr<Heap> heap;        // in host->arena()
+  std::unique_ptr<TcpTransport> tcp;
+  std::unique_ptr<Engine> engine;
+  std::function<void()> farewell;    // leaves the job in peace; called once, at the end
+
+  // The first error of the job, told through the store: publishes `mine` if it is the first, waits a moment for a better
+  // explanation if `mine` is only an echo (a lost peer), and gives the root cause of the job, if one is known.
+  std::string root_cause(const Error& mine);
+  // A fault arrived by itself (from the launcher, or from another rank). Ends every group.
+  void fault_arrived(const std::string& text);
+  // The fault that arrived, if any. Any thread.
+  bool has_fault() const { return has_fault_.load(std::memory_order_acquire); }
+  std::string fault() const;
+
+ private:
+  mutable std::mutex fault_mutex_;
+  std::string fault_;  // guarded by fault_mutex_
+  std::atomic<bool> has_fault_{false};
+};
+
+}  // namespace tutti
