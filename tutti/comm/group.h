@@ -52,10 +52,11 @@ class Group {
   // The ranks listed, in that order; empty Group for the others.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
 
-  // One rank of each host (or of the whole group) runs `prepare` first, the others wait for it, then run it too: downloads,
-  // caches. An exception on the first rank reaches all. The limit is the group's deadline for collectives.
-  void first(const std::function<void()>& prepare) const;
-  // One rank after another.
+  // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest rank of each
+  // host. Whether this rank was the one. An exception on it reaches all. The limit is the group's deadline for collectives.
+  enum class Scope { kGroup, kHost };
+  bool first(const std::function<void()>& prepare, Scope scope = Scope::kGroup) const;
+  // Every rank runs `act`, one after another, by rank. An exception on one ends the turn and reaches all.
   void in_order(const std::function<void()>& act) const;
 
   // Memory that the peers on this host can read: collectives on it copy nothing. 64-byte aligned, prefaulted, not

@@ -95,15 +95,13 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Spec spec_;
   Duration limit_{};
   SpinPolicy spin_;
-  std::size_t control_offset_ = 0;
-  bool owns_control_ = false;
   int host_ranks_ = 1;                    // members on this host
-  std::vector<std::byte*> control_base_;  // of this host's block, if any
+  std::atomic<std::uint32_t>* poison_word_ = nullptr;          // in the block of this host, if any
   std::unique_ptr<DirectChannel> direct_;
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
   std::unique_ptr<PointToPoint> point_to_point_;
-  std::vector<std::shared_ptr<std::atomic<bool>>> peer_gone_;
+  std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
 
   std::atomic_flag driver_;
   std::atomic<int> pending_{0};         // queued, not finished

@@ -57,10 +57,6 @@ DirectChannel::DirectChannel(Host& host, Heap& heap, std::byte* control, std::ve
     if (r != rank_) bells_.push_back(host_.bell(local_ranks_[r]));
 }
 
-DirectChannel::~DirectChannel() {
-  if (has_slots_) heap_.release(slots_offset_, kSlotsBytes);
-}
-
 std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
   if (!p) return 0;
   const Host::Place place = host_.find(p, bytes);

@@ -16,7 +16,6 @@ class DirectChannel {
  public:
   // local_ranks: by rank of the group, the rank on the host. `control` is the group's block.
   DirectChannel(Host& host, Heap& heap, std::byte* control, std::vector<int> local_ranks, int rank);
-  ~DirectChannel();
   DirectChannel(const DirectChannel&) = delete;
 
   int rank() const { return rank_; }

@@ -1,0 +1,195 @@
+// The handle: facts, sub-groups, and the small courtesies built from the verbs.
+#include "tutti/comm/group.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <set>
+
+#include "tutti/base/env.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/comm/group_state.h"
+#include "tutti/comm/select.h"
+
+namespace tutti {
+namespace {
+
+// A short text from every rank of `group`, by rank; longer ones are cut.
+constexpr std::size_t kNote = 512;
+Result<std::vector<std::string>> exchange_notes(const Group& group, std::string mine) {
+  mine.resize(kNote - 1);  // zero-filled
+  mine.push_back('\0');
+  std::string all(kNote * group.size(), '\0');
+  TUTTI_TRY(group.run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = mine.data(), .out = all.data(), .count = kNote}));
+  std::vector<std::string> notes;
+  for (int r = 0; r < group.size(); ++r) notes.emplace_back(all.c_str() + kNote * r);
+  return notes;
+}
+
+// Runs `act` if it is this rank's turn; then all ranks learn how it went.
+void act_and_tell(const Group& group, bool my_turn, const std::function<void()>& act) {
+  std::string trouble;
+  std::exception_ptr thrown;
+  if (my_turn) {
+    try {
+      act();
+    } catch (const std::exception& e) {
+      trouble = *e.what() ? e.what() : "an exception without words";
+      thrown = std::current_exception();
+    } catch (...) {
+      trouble = "an exception that is no std::exception";
+      thrown = std::current_exception();
+    }
+  }
+  const auto notes = exchange_notes(group, trouble);
+  if (thrown) std::rethrow_exception(thrown);
+  notes.status().or_throw();
+  for (int r = 0; r < group.size(); ++r)
+    if (!(*notes)[r].empty())
+      throw Exception(Error{.code = Code::kAborted, .detail = "failed in its turn: " + (*notes)[r], .group = group.name(), .rank = group.rank(), .peer = r});
+}
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t h = (a + 0x9e3779b97f4a7c15ull) ^ (b * 0xbf58476d1ce4e5b9ull);
+  h ^= h >> 31;
+  h *= 0x94d049bb133111ebull;
+  return (h ^ h >> 29) >> 2;  // two bits are kept for the purpose of a link
+}
+
+int visible_gpus() {
+  if (const auto listed = env("CUDA_VISIBLE_DEVICES")) return *listed == "-1" ? 0 : int(split(*listed, ',').size());
+  if (std::getenv("CUDA_VISIBLE_DEVICES")) return 0;  // set, and empty
+  glob_t found{};
+  const int devices = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? int(found.gl_pathc) : 0;
+  ::globfree(&found);
+  return devices;
+}
+
+const Process::Rank& whereabouts(const GroupState& state, int rank) { return state.process().world[state.spec().global_ranks[rank]]; }
+
+}  // namespace
+
+int Group::rank() const { return state_->rank(); }
+int Group::size() const { return state_ ? state_->size() : 0; }
+const std::string& Group::name() const { return state_->spec().name; }
+std::span<const int> Group::global_ranks() const { return state_->spec().global_ranks; }
+
+int Group::local_rank() const {
+  int before = 0;
+  for (int r = 0; r < rank(); ++r) before += whereabouts(*state_, r).node == whereabouts(*state_, rank()).node;
+  return before;
+}
+int Group::local_size() const {
+  int here = 0;
+  for (int r = 0; r < size(); ++r) here += whereabouts(*state_, r).node == whereabouts(*state_, rank()).node;
+  return here;
+}
+int Group::node() const {
+  std::set<int> before;
+  for (int r = 0; r < size(); ++r) {
+    if (whereabouts(*state_, r).node == whereabouts(*state_, rank()).node) break;
+    before.insert(whereabouts(*state_, r).node);
+  }
+  return int(before.size());
+}
+int Group::nodes() const {
+  std::set<int> all;
+  for (int r = 0; r < size(); ++r) all.insert(whereabouts(*state_, r).node);
+  return int(all.size());
+}
+
+std::string Group::device() const {
+  if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
+  const int gpus = visible_gpus();
+  if (gpus == 0) return "cpu";
+  return "cuda:" + std::to_string(state_->process().world[state_->process().rank].local_rank % gpus);
+}
+
+Work Group::submit(const Request& request) const {
+  auto submission = state_->submit(request);
+  return submission.ok() ? Work(*std::move(submission)) : Work(submission.status());
+}
+Status Group::run(const Request& request) const { return state_->run(request); }
+void Group::abort(Error error) const { state_->abort(std::move(error)); }
+Status Group::status() const { return state_->status(); }
+
+Result<Group> Group::split(int color, int key, const std::string& name) const {
+  struct Choice {
+    std::int32_t color, key;
+  };
+  const Choice mine{color, key};
+  std::vector<Choice> all(size());
+  TUTTI_TRY(run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = &mine, .out = all.data(), .count = sizeof mine}));
+  const std::uint64_t child = state_->next_child();
+
+  std::vector<int> members;  // ranks of this group
+  for (int r = 0; r < size(); ++r)
+    if (all[r].color == color) members.push_back(r);
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
+
+  // Every rank takes part in the one exchange of create(), member or not, whatever happens to it.
+  bool exchanged = false;
+  const auto exchange = [&](const std::string& note) -> Result<std::vector<std::string>> {
+    exchanged = true;
+    const std::vector<std::string> notes = TUTTI_TRY(exchange_notes(*this, note));
+    std::vector<std::string> of_members;
+    for (int r : members) of_members.push_back(notes[r]);
+    return of_members;
+  };
+  Result<std::shared_ptr<GroupState>> made = std::shared_ptr<GroupState>();
+  if (color >= 0) {
+    GroupState::Spec spec;
+    spec.name = this->name() + "/" + (name.empty() ? detail::words("split", std::to_string(child), ".", color) : name);
+    spec.id = mix(mix(state_->spec().id, child), std::uint64_t(color));
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      spec.global_ranks.push_back(global_ranks()[members[i]]);
+      if (members[i] == rank()) spec.rank = int(i);
+    }
+    made = GroupState::create(state_->process_ptr(), std::move(spec), exchange, Deadline::after(state_->process().collective_timeout));
+  }
+  if (!exchanged) TUTTI_TRY(exchange({}));
+  if (!made.ok()) return made.status();
+  return *made ? Group(*made) : Group();
+}
+
+Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name) const {
+  const auto found = std::find(ranks.begin(), ranks.end(), rank());
+  for (int r : ranks) {
+    if (r < 0 || r >= size()) return invalid_argument(detail::words("new_group: rank ", r, " is not in group ", this->name(), ", which has ", size()));
+    if (std::count(ranks.begin(), ranks.end(), r) > 1) return invalid_argument(detail::words("new_group: rank ", r, " is listed twice"));
+  }
+  return split(found == ranks.end() ? -1 : 0, int(found - ranks.begin()), name);
+}
+
+bool Group::first(const std::function<void()>& prepare, Scope scope) const {
+  const bool mine = scope == Scope::kGroup ? rank() == 0 : local_rank() == 0;
+  act_and_tell(*this, mine, prepare);
+  return mine;
+}
+
+void Group::in_order(const std::function<void()>& act) const {
+  for (int turn = 0; turn < size(); ++turn) act_and_tell(*this, turn == rank(), act);
+}
+
+Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
+  if (Heap* const heap = state_->process().heap.get()) {
+    const std::size_t offset = TUTTI_TRY(heap->allocate(bytes));
+    // The block lives as long as the process's heap does, which the deleter keeps alive.
+    return std::shared_ptr<std::byte>(heap->at(offset), [process = state_->process_ptr(), offset, bytes](std::byte*) { process->heap->release(offset, bytes); });
+  }
+  void* const memory = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
+  if (!memory) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
+  return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
+}
+
+std::string Group::plan_name(const Request& request) const {
+  if (size() == 1) return "alone";
+  if (state_->is_direct() && !is_point_to_point(request.kind)) return "direct";
+  if (is_point_to_point(request.kind)) return "link";
+  return tutti::name(select_algorithm(request, size(), state_->process().algorithm));
+}
+
+}  // namespace tutti

@@ -1,0 +1,454 @@
+// Numbering, checking, starting, driving and ending operations.
+//
+// A blocking call on an idle group costs no allocation, no lock but the driver's flag, and no look at the clock before it has
+// spun for a while; its deadline counts from the first look.
+#include "tutti/comm/group_state.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <new>
+
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/executor.h"
+#include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/local_operation.h"
+#include "tutti/comm/select.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead and not yet reaped; 0 if unknown.
+char process_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end = text.rfind(')');
+  return end == std::string::npos || end + 2 >= text.size() ? 0 : text[end + 2];
+}
+
+bool is_rooted(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter; }
+
+}  // namespace
+
+Status GroupState::validate(const Request& r) const {
+  const auto wrong = [&](std::string detail, std::string hint = {}) {
+    return complete(invalid_argument(std::move(detail), std::move(hint)), r, sequence_.load());
+  };
+  const int n = size(), me = rank();
+  if ((is_rooted(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= n))
+    return wrong(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root, " is not a rank of this group, which has ", n));
+  if (is_point_to_point(r.kind) && r.root == me) return wrong("a rank cannot send to itself or receive from itself", "copy the buffer");
+  if (r.kind == Kind::kAllReduce || r.kind == Kind::kReduce || r.kind == Kind::kReduceScatter)
+    if (Status status = check_reduction(r.dtype, r.op); !status.ok()) return complete(status.error(), r, sequence_.load());
+  const bool splits = !r.in_splits.empty() || !r.out_splits.empty();
+  if (splits) {
+    if (r.kind != Kind::kAllToAll) return wrong("splits are for all_to_all only");
+    if (int(r.in_splits.size()) != n || int(r.out_splits.size()) != n)
+      return wrong(detail::words("in_splits has ", std::to_string(r.in_splits.size()), " and out_splits ", std::to_string(r.out_splits.size()), " entries, expected ", n, " each"));
+    if (r.in == r.out && r.in) return wrong("all_to_all with splits cannot be in place", "give it another output");
+  }
+  if (r.count > 0 && !splits && r.kind != Kind::kBarrier) {
+    const bool root = me == r.root;
+    const bool reads = r.kind == Kind::kBroadcast || r.kind == Kind::kScatter ? root : r.kind != Kind::kRecv;
+    const bool writes = r.kind == Kind::kReduce || r.kind == Kind::kGather ? root : r.kind == Kind::kBroadcast ? !root : r.kind != Kind::kSend;
+    if (reads && !r.in) return wrong("the input buffer is null");
+    if (writes && !r.out) return wrong("the output buffer is null");
+  }
+  return {};
+}
+
+std::unique_ptr<Operation> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
+  if (request.kind == Kind::kSend) return point_to_point_->make_send(request, sequence);
+  if (request.kind == Kind::kRecv) return point_to_point_->make_recv(request, sequence);
+  if (direct_) return std::make_unique<DirectOperation>(*direct_, request, sequence);
+  auto plan = make_plan(select_algorithm(request, size(), process_->algorithm), request.kind, shape_of(request, rank(), size()));
+  return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0], rank(), size());
+}
+
+Status GroupState::run(const Request& request) {
+  if (poisoned_.load(std::memory_order_acquire) || process_->has_fault()) return fail(Error{.code = Code::kAborted, .detail = "the group has ended"});
+  if (Status status = validate(request); !status.ok()) return status;
+  if (size() == 1) {
+    run_alone(request);
+    return {};
+  }
+  if (pending_.load(std::memory_order_acquire) == 0 && lock_driver()) {
+    if (pending_.load(std::memory_order_acquire) == 0) {
+      if (direct_ && !is_point_to_point(request.kind)) {
+        const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+        DirectOperation operation(*direct_, request, sequence);
+        return run_inline(operation, request, sequence);
+      }
+      const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
+      const auto operation = make_operation(request, sequence);
+      return run_inline(*operation, request, sequence);
+    }
+    unlock_driver();
+  }
+  auto submission = enqueue(request);
+  if (!submission.ok()) return submission.status();
+  return wait(**submission);
+}
+
+void GroupState::unlock_driver() {
+  driver_.clear(std::memory_order_release);
+  if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
+}
+
+// With the driver lock, which it gives back.
+Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
+  std::optional<Deadline> deadline;
+  Clock::time_point blocked_since{};
+  int tries = 0;
+  for (;;) {
+    Result<Progress> progress = operation.step();
+    if (!progress.ok()) {
+      unlock_driver();
+      return fail(complete(progress.error(), request, sequence));
+    }
+    if (*progress == Progress::kDone) {
+      unlock_driver();
+      return {};
+    }
+    if (*progress == Progress::kMoved) {
+      tries = 0;
+      blocked_since = {};
+      continue;
+    }
+    if (++tries < spin_.pauses) {
+      pause_cpu();
+      continue;
+    }
+    if (pending_.load(std::memory_order_acquire) > 0) drive();  // sends and receives that were submitted beside this
+    ::sched_yield();
+    if (tries % 8 != 0) continue;
+    const auto time = now();
+    if (!deadline) deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
+    if (blocked_since == Clock::time_point{}) blocked_since = time;
+    if (Status status = health(operation); !status.ok()) {
+      unlock_driver();
+      return fail(complete(status.error(), request, sequence));
+    }
+    if (time - blocked_since > spin_.yields) return hand_over(operation, request, sequence, *deadline);
+  }
+}
+
+// A long wait: the engine goes on with the operation while this thread sleeps. The operation stays on this stack, which
+// does not unwind before it has ended.
+Status GroupState::hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline) {
+  auto submission = std::make_shared<Submission>();
+  submission->request = request;
+  submission->sequence = sequence;
+  submission->operation = &operation;
+  submission->group = shared_from_this();
+  submission->deadline = deadline;
+  pending_.fetch_add(1);
+  if (is_point_to_point(request.kind)) exchanges_.push_back(submission);
+  else queue_.push_front(submission);
+  driver_.clear(std::memory_order_release);
+  if (!active_.exchange(true)) process_->engine->activate(shared_from_this());
+  else process_->engine->notify();
+  submission->done.wait(false, std::memory_order_acquire);
+  return submission->result.ok() ? Status() : fail(submission->result.error());
+}
+
+Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request) {
+  if (poisoned_.load(std::memory_order_acquire) || process_->has_fault()) return fail(Error{.code = Code::kAborted, .detail = "the group has ended"});
+  if (Status status = validate(request); !status.ok()) return status;
+  return enqueue(request);
+}
+
+Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) {
+  auto submission = std::make_shared<Submission>();
+  submission->request = request;
+  submission->splits[0].assign(request.in_splits.begin(), request.in_splits.end());
+  submission->splits[1].assign(request.out_splits.begin(), request.out_splits.end());
+  submission->request.in_splits = submission->splits[0];
+  submission->request.out_splits = submission->splits[1];
+  submission->deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
+  submission->group = shared_from_this();
+  if (size() == 1) {
+    run_alone(submission->request);
+    submission->done.store(true);
+    return submission;
+  }
+  {
+    std::lock_guard lock(queue_mutex_);
+    submission->sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
+    fresh_.push_back(submission);
+    pending_.fetch_add(1);
+  }
+  if (!active_.exchange(true)) process_->engine->activate(shared_from_this());
+  else process_->engine->notify();
+  return submission;
+}
+
+// The waiting thread drives the group while nobody else does, for a while; then it leaves that to the engine.
+Status GroupState::wait(Submission& submission) {
+  Clock::time_point still_since{};
+  for (int tries = 0; !submission.done.load(std::memory_order_acquire);) {
+    if (lock_driver()) {
+      const bool moved = drive();
+      unlock_driver();
+      if (moved) {
+        tries = 0;
+        still_since = {};
+        continue;
+      }
+    }
+    if (++tries < spin_.pauses / 16) {
+      pause_cpu();
+      continue;
+    }
+    ::sched_yield();
+    if (tries % 8 != 0) continue;
+    const auto time = now();
+    if (still_since == Clock::time_point{}) still_since = time;
+    if (time - still_since > spin_.yields) {
+      process_->engine->notify();
+      submission.done.wait(false, std::memory_order_acquire);
+    }
+  }
+  return submission.result.ok() ? Status() : fail(submission.result.error());
+}
+
+bool GroupState::try_drive() {
+  if (pending_.load(std::memory_order_acquire) == 0 || !lock_driver()) return false;
+  const bool moved = drive();
+  driver_.clear(std::memory_order_release);
+  return moved;
+}
+
+bool GroupState::drive() {
+  {
+    std::lock_guard lock(queue_mutex_);
+    while (!fresh_.empty()) {
+      auto submission = std::move(fresh_.front());
+      fresh_.pop_front();
+      // Sends and receives exist from here on in the order of submission, which is the order in which they match.
+      if (is_point_to_point(submission->request.kind)) {
+        submission->owned = make_operation(submission->request, submission->sequence);
+        submission->operation = submission->owned.get();
+        exchanges_.push_back(std::move(submission));
+      } else {
+        queue_.push_back(std::move(submission));
+      }
+    }
+  }
+  bool moved = false;
+  while (!queue_.empty()) {
+    const std::shared_ptr<Submission> head = queue_.front();
+    if (!head->operation) {
+      head->owned = make_operation(head->request, head->sequence);
+      head->operation = head->owned.get();
+    }
+    const bool head_moved = drive_one(*head);
+    moved |= head_moved;
+    if (!head->done.load(std::memory_order_relaxed)) break;
+    queue_.pop_front();
+  }
+  for (auto it = exchanges_.begin(); it != exchanges_.end();) {
+    moved |= drive_one(**it);
+    it = (*it)->done.load(std::memory_order_relaxed) ? exchanges_.erase(it) : std::next(it);
+  }
+  return moved;
+}
+
+bool GroupState::drive_one(Submission& submission) {
+  if (poisoned_.load(std::memory_order_relaxed)) {
+    finish(submission, status());
+    return true;
+  }
+  bool moved = false;
+  for (;;) {
+    Result<Progress> progress = submission.operation->step();
+    if (!progress.ok()) {
+      finish(submission, complete(progress.error(), submission.request, submission.sequence));
+      return true;
+    }
+    if (*progress == Progress::kDone) {
+      finish(submission, {});
+      return true;
+    }
+    if (*progress == Progress::kBlocked) break;
+    moved = true;
+  }
+  if (moved) return true;
+  const auto time = now();
+  if (time >= submission.deadline->at()) {
+    finish(submission, complete(overdue(*submission.operation, *submission.deadline), submission.request, submission.sequence));
+    return true;
+  }
+  if (time - last_health_ > kHealthPeriod) {
+    last_health_ = time;
+    if (Status status = health(*submission.operation); !status.ok()) {
+      finish(submission, complete(status.error(), submission.request, submission.sequence));
+      return true;
+    }
+    if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning)) warn_of_hang(submission);
+  }
+  return false;
+}
+
+// The waiting call composes the root cause (fail()); here only what the driver knows is kept. The group is poisoned at
+// once, so that no later operation starts.
+void GroupState::finish(Submission& submission, Status result) {
+  if (!result.ok() && !poisoned_.load()) {
+    std::lock_guard lock(poison_mutex_);
+    poison_ = result;
+    poisoned_.store(true, std::memory_order_release);
+    if (poison_word_) {
+      std::uint32_t none = 0;
+      poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
+      if (process_->host)
+        for (int r = 0; r < process_->host->size(); ++r)
+          if (r != process_->host->rank()) process_->host->bell(r).ring();
+    }
+  }
+  submission.result = std::move(result);
+  submission.owned.reset();
+  submission.operation = nullptr;
+  submission.done.store(true, std::memory_order_release);
+  submission.done.notify_all();
+  pending_.fetch_sub(1);
+}
+
+Status GroupState::health(const Operation& operation) {
+  if (process_->has_fault()) return Error{.code = Code::kAborted, .detail = "the job has failed"};
+  if (poisoned_.load(std::memory_order_acquire)) return status();
+  if (poison_word_) {
+    if (const std::uint32_t who = poison_word_->load(std::memory_order_acquire); who != 0 && int(who) - 1 != rank())
+      return Error{.code = Code::kAborted, .detail = "ended the group after an error of its own", .peer = int(who) - 1};
+  }
+  if (!process_->host) return {};
+  Blockers blockers;
+  operation.blockers(blockers);
+  for (int r : blockers.ranks) {
+    const Process::Rank& peer = process_->world[spec_.global_ranks[r]];
+    if (peer.node != process_->world[process_->rank].node) continue;
+    switch (process_->host->state(peer.local_rank)) {
+      case Host::Peer::kAlive: break;
+      case Host::Peer::kLeft:
+        peer_gone_[r]->store(true);
+        return Error{.code = Code::kPeerLost, .detail = "left the world in peace and will not take part", .hint = "do all ranks make the same number of calls?", .peer = r};
+      case Host::Peer::kLost:
+        peer_gone_[r]->store(true);
+        return Error{.code = Code::kPeerLost, .detail = detail::words("(pid ", process_->host->pid(peer.local_rank), ") died"), .peer = r};
+    }
+  }
+  return {};
+}
+
+std::string GroupState::name_ranks(std::vector<int> ranks) const {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  std::string text = (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+  if (!process_->host) return text;
+  for (int r : ranks) {
+    const Process::Rank& peer = process_->world[spec_.global_ranks[r]];
+    if (peer.node != process_->world[process_->rank].node) continue;
+    const pid_t pid = process_->host->pid(peer.local_rank);
+    if (process_state(pid) == 'T') text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
+  }
+  return text;
+}
+
+Error GroupState::overdue(const Operation& operation, const Deadline& deadline) {
+  Blockers blockers;
+  operation.blockers(blockers);
+  Error error = deadline.error("still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : name_ranks(blockers.ranks)));
+  error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
+  return error;
+}
+
+void GroupState::warn_of_hang(Submission& submission) {
+  submission.warned = true;
+  Blockers blockers;
+  submission.operation->blockers(blockers);
+  log::warn(call_text(submission.request, submission.sequence) + " on group " + spec_.name + ", rank " + std::to_string(rank()) + ", has waited " +
+            seconds_text(submission.deadline->waited()) + " of " + seconds_text(submission.deadline->limit()) + " for " +
+            (blockers.ranks.empty() ? std::string("its peers") : name_ranks(blockers.ranks)));
+}
+
+void GroupState::blockers(Blockers& blockers) {
+  if (!lock_driver()) return;
+  if (!queue_.empty() && queue_.front()->operation) queue_.front()->operation->blockers(blockers);
+  for (const auto& submission : exchanges_) submission->operation->blockers(blockers);
+  driver_.clear(std::memory_order_release);
+}
+
+bool GroupState::retire_if_idle() {
+  if (pending_.load(std::memory_order_acquire) != 0) return false;
+  active_.store(false);
+  if (pending_.load() == 0) return true;
+  return active_.exchange(true);  // somebody has activated us again: stay if they did not
+}
+
+Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups) {
+  Duration least = std::chrono::hours(1);
+  for (const auto& group : groups) {
+    if (!group->lock_driver()) continue;
+    for (const auto& submission : group->queue_) least = std::min(least, submission->deadline->remaining());
+    for (const auto& submission : group->exchanges_) least = std::min(least, submission->deadline->remaining());
+    group->driver_.clear(std::memory_order_release);
+  }
+  return least;
+}
+
+Error GroupState::complete(Error error, const Request& request, std::uint64_t sequence) const {
+  if (error.group.empty()) error.group = spec_.name;
+  if (error.rank < 0) error.rank = rank();
+  if (error.operation.empty()) error.operation = call_text(request, sequence);
+  return error;
+}
+
+// Poisons the group, and adds the root cause of the job where it is not this error itself.
+Status GroupState::fail(Error error) {
+  {
+    std::lock_guard lock(poison_mutex_);
+    const bool later = poisoned_.load() && error.code == Code::kAborted && !poison_.ok() && poison_.error().code != Code::kAborted;
+    if (later) return poison_;
+  }
+  if (error.group.empty()) error.group = spec_.name;
+  if (error.rank < 0) error.rank = rank();
+  const std::string cause = process_->root_cause(error);
+  if (!cause.empty() && cause != to_string(error) && error.detail.find(cause) == std::string::npos) error.detail += "; root cause: " + cause;
+  Status status(error);
+  {
+    std::lock_guard lock(poison_mutex_);
+    poison_ = status;
+    poisoned_.store(true, std::memory_order_release);
+  }
+  if (poison_word_) {
+    std::uint32_t none = 0;
+    poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
+  }
+  if (process_->host)
+    for (int r = 0; r < process_->host->size(); ++r)
+      if (r != process_->host->rank()) process_->host->bell(r).ring();
+  if (process_->engine) process_->engine->notify();
+  return status;
+}
+
+void GroupState::abort(Error error) { (void)fail(std::move(error)); }
+
+Status GroupState::status() const {
+  std::lock_guard lock(poison_mutex_);
+  return poison_;
+}
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+#include "tutti/comm/select.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "tutti/planning/collectives/algorithms.h"
+
+namespace tutti {
+namespace {
+
+struct Row {
+  Kind kind;
+  std::size_t below;  // bytes of the whole vector on a rank
+  Algorithm algorithm;
+  Plan (*plan)(const Shape&);
+};
+
+constexpr std::size_t kAny = ~std::size_t(0);
+
+// First row that fits. The borders: recursive doubling sends the vector log2(n) times but waits only log2(n) times.
+constexpr Row kTable[] = {
+    {Kind::kAllReduce, 16 << 10, Algorithm::kRecursiveDoubling, all_reduce_recursive_doubling},
+    {Kind::kAllReduce, kAny, Algorithm::kRing, all_reduce_ring},
+    {Kind::kBroadcast, 256 << 10, Algorithm::kBinomial, broadcast_binomial},
+    {Kind::kBroadcast, kAny, Algorithm::kChain, broadcast_chain},
+    {Kind::kReduce, kAny, Algorithm::kBinomial, reduce_binomial},
+    {Kind::kAllGather, kAny, Algorithm::kRing, all_gather_ring},
+    {Kind::kReduceScatter, kAny, Algorithm::kRing, reduce_scatter_ring},
+    {Kind::kGather, kAny, Algorithm::kDirect, gather_direct},
+    {Kind::kScatter, kAny, Algorithm::kDirect, scatter_direct},
+    {Kind::kAllToAll, kAny, Algorithm::kPairwise, all_to_all_pairwise},
+    {Kind::kBarrier, kAny, Algorithm::kDissemination, barrier_dissemination},
+};
+
+}  // namespace
+
+Algorithm select_algorithm(const Request& request, int size, const std::string& forced) {
+  const std::size_t parts = request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll ? std::size_t(size) : 1;
+  const std::size_t bytes = request.count * size_of(request.dtype) * parts;
+  if (!forced.empty())
+    for (const Row& row : kTable)
+      if (row.kind == request.kind && forced == name(row.algorithm)) return row.algorithm;
+  const Row* const row = std::find_if(std::begin(kTable), std::end(kTable), [&](const Row& r) { return r.kind == request.kind && bytes < r.below; });
+  return row->algorithm;
+}
+
+Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape) {
+  for (const Row& row : kTable)
+    if (row.kind == kind && row.algorithm == algorithm) return row.plan(shape);
+  return Error{.code = Code::kUnsupported, .detail = detail::words("there is no ", name(algorithm), " for ", name(kind))};
+}
+
+}  // namespace tutti
