@@ -3,6 +3,7 @@
 // The choice depends on the call and the size of the group alone, so all ranks choose alike.
 #include <string>
 
+#include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 #include "tutti/planning/collectives/plan.h"
 

@@ -1,0 +1,45 @@
+#pragma once
+// Ranks for tests: threads over inproc, or forked processes that join through a real store. A watchdog ends a test that hangs and
+// says which ranks were still at work.
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/comm/group.h"
+
+namespace tutti::test {
+
+using RankBody = std::function<void(Group& world)>;  // throws to fail
+
+// What became of a rank.
+struct Outcome {
+  std::string error;       // text of the exception; empty if none
+  int exit_code = 0;       // processes only
+  int signal = 0;          // processes only: that ended it
+  bool hung = false;       // the watchdog had to end it
+  bool ok() const { return error.empty() && exit_code == 0 && signal == 0 && !hung; }
+};
+
+struct WorldOptions {
+  std::string algorithm;               // TUTTI_ALGORITHM
+  std::string transport;               // TUTTI_TRANSPORT: processes only
+  double timeout = 30;                 // seconds for each collective
+  double watchdog = 100;               // seconds for the whole
+  std::map<std::string, std::string> environment = {};
+};
+
+// Each returns one Outcome a rank.
+std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOptions& options = {});
+std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOptions& options = {});
+// What went wrong, one line a rank; empty if nothing did.
+std::string describe(const std::vector<Outcome>& outcomes);
+
+// For bodies: throws with the words given.
+template <class... Parts>
+void check(bool condition, const Parts&... parts) {
+  if (!condition) throw std::runtime_error(detail::words("check failed: ", parts...));
+}
+
+}  // namespace tutti::test
