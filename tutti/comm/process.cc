@@ -3,8 +3,9 @@
 namespace tutti {
 namespace {
 
+constexpr const char* kErrorKey = "error";
 constexpr const char* kFaultKey = "fault";
-constexpr Duration kPatience = std::chrono::milliseconds(700);  // for the launcher or the failing rank to say why
+constexpr Duration kPatience = std::chrono::milliseconds(700);  // for the launcher to say how a rank ended
 
 }  // namespace
 
@@ -20,16 +21,17 @@ std::string Process::root_cause(const Error& mine) {
   // A lost peer or an ended group is the echo of something that somebody else saw first hand.
   const bool echo = mine.code == Code::kPeerLost || mine.code == Code::kAborted;
   if (echo) {
-    auto known = store->get(kFaultKey, Deadline::after(kPatience));
-    if (known.ok()) {
-      fault_arrived(*known);
-      return *known;
+    const auto told = store->check({kErrorKey});
+    if (launcher && !(told.ok() && *told)) {
+      auto known = launcher->get(kFaultKey, Deadline::after(kPatience));
+      if (known.ok()) {
+        fault_arrived(*known);
+        return *known;
+      }
     }
   }
-  auto stored = store->compare_set(kFaultKey, std::nullopt, to_string(mine));
-  if (!stored.ok() || !stored->value) return {};
-  fault_arrived(*stored->value);
-  return *stored->value;
+  auto stored = store->compare_set(kErrorKey, std::nullopt, to_string(mine));
+  return stored.ok() && stored->value ? *stored->value : std::string();
 }
 
 void Process::fault_arrived(const std::string& text) {

@@ -36,6 +36,7 @@ struct Process {
   std::string algorithm;    // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::unique_ptr<Store> store;      // null in a world of one
+  std::unique_ptr<Store> launcher;   // where tutti run tells of a fault; null without it
   std::shared_ptr<void> keep_alive;  // what the store needs: the server, on the rank that serves it
   std::unique_ptr<Host> host;        // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;        // in host->arena()
@@ -44,7 +45,8 @@ struct Process {
   std::function<void()> farewell;    // leaves the job in peace; called once, at the end
 
   // The first error of the job, told through the store: publishes `mine` if it is the first, waits a moment for a better
-  // explanation if `mine` is only an echo (a lost peer), and gives the root cause of the job, if one is known.
+  // explanation if `mine` is only an echo (a lost peer), and gives the root cause of the job, if one is known. Ranks tell
+  // of their errors under the key "error", the launcher of a rank that ended badly under "fault".
   std::string root_cause(const Error& mine);
   // A fault arrived by itself (from the launcher, or from another rank). Ends every group.
   void fault_arrived(const std::string& text);

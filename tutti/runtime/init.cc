@@ -1,0 +1,222 @@
+// Four steps. Join: who am I, and where is the store (rendezvous/). Meet: every rank says on which machine it is and where its
+// socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port where there are others. Create the
+// world group.
+#include "tutti/runtime/init.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/env.h"
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/group_state.h"
+#include "tutti/rendezvous/join.h"
+#include "tutti/store/store_server.h"
+#include "tutti/store/tcp_store.h"
+#include "tutti/transport/address.h"
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+
+struct Settings {
+  std::string transport;  // "auto", "shm", "tcp"
+  Duration join_timeout, collective_timeout;
+  std::size_t heap_limit;
+};
+
+std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE)); }
+
+Result<Settings> read_settings(const Options& options) {
+  Settings s;
+  s.transport = !options.transport.empty() ? options.transport : env("TUTTI_TRANSPORT").value_or("auto");
+  if (s.transport != "auto" && s.transport != "shm" && s.transport != "tcp")
+    return Error{.code = Code::kUsage, .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp", .hint = "see TUTTI_TRANSPORT"};
+  const auto seconds = [](const std::optional<Duration>& given, const char* variable, double otherwise) -> Result<Duration> {
+    if (given) return *given;
+    const std::optional<double> value = TUTTI_TRY(env_seconds(variable));
+    if (value && *value <= 0) return Error{.code = Code::kUsage, .detail = std::string(variable) + " must be more than 0 s"};
+    return from_seconds(value.value_or(otherwise));
+  };
+  s.join_timeout = TUTTI_TRY(seconds(options.join_timeout, "TUTTI_JOIN_TIMEOUT", 300));
+  s.collective_timeout = TUTTI_TRY(seconds(options.collective_timeout, "TUTTI_TIMEOUT", 600));
+  s.heap_limit = physical_memory();
+  if (const auto text = env("TUTTI_HEAP_LIMIT")) {
+    const auto bytes = parse_bytes(*text);
+    if (!bytes || *bytes < (1 << 20)) return Error{.code = Code::kUsage, .detail = "TUTTI_HEAP_LIMIT is \"" + *text + "\", expected a size of at least 1M such as 8G"};
+    s.heap_limit = *bytes;
+  }
+  return s;
+}
+
+// The same for processes that can share memory and reach one another over loopback.
+std::string host_id() {
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(boot, id);
+  struct stat net {};
+  if (::stat("/proc/self/ns/net", &net) == 0) id += "/" + std::to_string(net.st_ino);
+  return id;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  (void)::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// What each rank tells the others.
+struct Meeting {
+  std::vector<std::string> host_ids, host_names, shm_contacts;
+};
+
+Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline, const Store::Waiting& waiting) {
+  const json mine = {{"host", host}, {"name", host_name()}, {"shm", shm_contact}};
+  const std::vector<std::string> notes = TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine.dump(), deadline, waiting));
+  Meeting meeting;
+  for (std::size_t r = 0; r < notes.size(); ++r) {
+    const json note = json::parse(notes[r], nullptr, false);
+    if (!note.is_object() || !note.value("host", json()).is_string() || !note.value("shm", json()).is_string())
+      return Error{.code = Code::kMismatch, .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know", .hint = "do all ranks run the same version of tutti?"};
+    meeting.host_ids.push_back(note["host"]);
+    meeting.host_names.push_back(note.value("name", std::string("?")));
+    meeting.shm_contacts.push_back(note["shm"]);
+  }
+  return meeting;
+}
+
+// The address under which the other hosts reach this rank: the one that reached the store, never what the host name means.
+Result<std::string> advertised_host(const Membership& m, bool several_machines) {
+  std::string host = m.local_host;
+  if (host.empty()) {
+    const auto mine = local_addresses();
+    host = several_machines && !mine.empty() ? mine.front() : "127.0.0.1";
+  }
+  if (several_machines && is_loopback(Address{.host = host})) {
+    const auto mine = local_addresses();
+    return Error{.code = Code::kUsage,
+                 .detail = "this rank would tell the other machines to reach it at " + host + ", which is loopback: they would reach themselves",
+                 .hint = "set MASTER_ADDR to an address of rank 0's machine that the others reach, not 127.0.1.1 or localhost; this machine has " + join(mine, ", "),
+                 .rank = m.rank};
+  }
+  return host;
+}
+
+Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host, const Meeting& meeting, Deadline deadline) {
+  const int n = m.world_size;
+  // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node.
+  p.world.resize(n);
+  std::vector<std::string> seen;
+  for (int r = 0; r < n; ++r) {
+    const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.host_ids[r];
+    const auto found = std::find(seen.begin(), seen.end(), id);
+    p.world[r].node = int(found - seen.begin());
+    if (found == seen.end()) seen.push_back(id);
+    p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) { return other.node == p.world[r].node; }));
+  }
+  const bool several = seen.size() > 1;
+  if (several && settings.transport == "shm")
+    return Error{.code = Code::kUsage, .detail = "TUTTI_TRANSPORT=shm, but the ranks are on " + std::to_string(seen.size()) + " hosts", .hint = "use auto"};
+
+  std::vector<std::string> contacts;
+  std::vector<int> here;
+  for (int r = 0; r < n; ++r)
+    if (p.world[r].node == p.world[p.rank].node) contacts.push_back(meeting.shm_contacts[r]), here.push_back(r);
+  if (host && here.size() > 1) {
+    TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, deadline));
+    p.host = std::move(host);
+    p.heap = std::make_unique<Heap>(p.host->arena());
+  }
+  if (several) {
+    const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(), [&](const std::string& id) { return id != meeting.host_ids[0]; });
+    const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
+    p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
+    const auto all = TUTTI_TRY(m.store->gather_all("tcp", m.rank, n, p.tcp->contact(), deadline));
+    for (int r = 0; r < n; ++r) p.world[r].tcp_contact = all[r];
+  }
+  return {};
+}
+
+// With tutti run, its agent tells of ranks that ended badly: the engine watches for that.
+void watch_for_faults(const std::shared_ptr<Process>& process, const Membership& m) {
+  int fd = -1;
+  std::function<bool()> on_news;
+  if (m.started_by == "tutti run") {
+    const auto deadline = Deadline::after_seconds(10);
+    auto connection = TcpStore::connect(m.store_address, m.credentials, m.rank, deadline);
+    if (connection.ok()) {
+      auto watch = (*connection)->watch("fault", deadline);
+      if (watch.ok()) {
+        auto shared = std::make_shared<Watch>(*std::move(watch));
+        fd = shared->fd();
+        on_news = [shared, p = process.get()] {
+          auto news = shared->try_read();
+          if (!news) return true;
+          if (news->ok()) p->fault_arrived(**news);
+          return false;
+        };
+      }
+      process->launcher = *std::move(connection);
+    }
+  }
+  process->engine = std::make_unique<Engine>(process->host.get(), fd, std::move(on_news));
+}
+
+// The rank that serves the store stays until the others have said goodbye, or for a while.
+std::function<void()> make_farewell(const std::shared_ptr<Process>& process, bool serves) {
+  return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
+    if (!p->store || p->has_fault()) return;
+    const auto deadline = Deadline::after(p->farewell_timeout);
+    if (!serves) (void)p->store->set("goodbye/" + std::to_string(rank), "");
+    if (!serves) return;
+    std::vector<std::string> keys;
+    for (int r = 0; r < n; ++r)
+      if (r != rank) keys.push_back("goodbye/" + std::to_string(r));
+    (void)p->store->wait(keys, deadline);
+  };
+}
+
+}  // namespace
+
+Result<Group> try_init(const Options& options) {
+  const Settings settings = TUTTI_TRY(read_settings(options));
+  const auto deadline = Deadline::after(settings.join_timeout);
+  Membership m = TUTTI_TRY(join(JoinOptions{.url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
+  auto process = std::make_shared<Process>();
+  process->rank = m.rank;
+  process->collective_timeout = settings.collective_timeout;
+  process->algorithm = env("TUTTI_ALGORITHM").value_or("");
+  GroupState::Spec spec{.name = "world", .rank = m.rank};
+  for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
+  if (m.world_size == 1) {
+    process->world.resize(1);
+    return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), nullptr, deadline)));
+  }
+  log::set_rank(m.rank);
+  std::unique_ptr<Host> host;
+  if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(settings.heap_limit, m.credentials, m.rank));
+  const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {
+    log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " + seconds_text(waited) + " for " +
+              (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing));
+  };
+  const Meeting meeting = TUTTI_TRY(meet(m, host_id(), host ? host->contact() : "", deadline, waiting));
+  TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
+  watch_for_faults(process, m);
+  Store* const store = m.store.get();
+  const bool serves = m.server != nullptr;
+  process->store = std::move(m.store);
+  process->keep_alive = std::shared_ptr<StoreServer>(std::move(m.server));
+  process->farewell = make_farewell(process, serves);
+  const auto exchange = [&](const std::string& mine) { return store->gather_all("world", m.rank, m.world_size, mine, deadline, waiting); };
+  return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
+}
+
+Group init(const Options& options) { return try_init(options).or_throw(); }
+
+}  // namespace tutti
