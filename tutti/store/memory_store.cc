@@ -9,7 +9,7 @@ MemoryStore::MemoryStore(std::shared_ptr<SharedTable> table) : table_(std::move(
 
 Result<std::unique_ptr<Store>> MemoryStore::clone(Deadline) { return std::unique_ptr<Store>(new MemoryStore(table_)); }
 
-Result<Reply> MemoryStore::call(const Request& request, Deadline deadline, const Waiting& waiting) {
+Result<Reply> MemoryStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
   return table_->call(request, deadline, waiting, kReportEvery);
 }
 

@@ -18,7 +18,7 @@ class MemoryStore final : public TableStore {
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;  // the same table
 
  private:
-  Result<Reply> call(const Request& request, Deadline deadline, const Waiting& waiting) override;
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
 
   std::shared_ptr<SharedTable> table_;
 };

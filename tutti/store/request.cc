@@ -49,7 +49,7 @@ std::string quoted_list(const std::vector<std::string>& keys) {
 Error limit_error(std::string detail) { return Error{.code = Code::kLimit, .detail = std::move(detail)}; }
 
 // How many keys and values an operation takes.
-bool has_shape_of_its_op(const Request& r) {
+bool has_shape_of_its_op(const StoreRequest& r) {
   const std::size_t keys = r.keys.size(), values = r.values.size();
   switch (r.op) {
     case Op::kSet:
@@ -77,14 +77,14 @@ bool may_wait(Op op) {
   return op == Op::kGet || op == Op::kWait || op == Op::kPop || op == Op::kBarrier || op == Op::kGatherAll;
 }
 
-std::string describe(const Request& request) {
+std::string describe(const StoreRequest& request) {
   std::string text = name(request.op);
   if (request.keys.size() == 1) text += " " + quoted(request.keys[0]);
   if (request.keys.size() > 1) text += " " + std::to_string(request.keys.size()) + " keys";
   return text;
 }
 
-Status check_request(const Request& request) {
+Status check_request(const StoreRequest& request) {
   if (!has_shape_of_its_op(request))
     return invalid_argument(std::to_string(request.keys.size()) + " keys and " + std::to_string(request.values.size()) + " values were given");
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
@@ -110,7 +110,7 @@ Status check_request(const Request& request) {
   return {};
 }
 
-Error timeout_error(const Request& request, const Missing& missing, Deadline deadline) {
+Error timeout_error(const StoreRequest& request, const Missing& missing, Deadline deadline) {
   Error error = deadline.error("nothing came");
   error.operation = describe(request);
   if (request.rank >= 0) error.rank = request.rank;

@@ -28,7 +28,7 @@ enum class Op : std::uint8_t {
   kGatherAll = 15,
 };
 
-struct Request {
+struct StoreRequest {
   Op op = Op::kNumKeys;
   std::vector<std::string> keys;
   std::vector<std::string> values;  // compare_set: desired, then what is expected unless the key should not exist
@@ -36,7 +36,7 @@ struct Request {
   std::int32_t rank = -1;           // barrier, gather_all
   std::int32_t size = 0;
 
-  bool operator==(const Request&) const = default;
+  bool operator==(const StoreRequest&) const = default;
 };
 
 struct Reply {
@@ -63,11 +63,11 @@ inline constexpr std::size_t kMaxWaiters = 64 * 1024;
 inline constexpr int kMaxRanks = 1 << 20;
 
 // kInvalidArgument or kLimit where a request is malformed or too large; checked before it is sent and before it is obeyed.
-Status check_request(const Request& request);
+Status check_request(const StoreRequest& request);
 bool may_wait(Op op);
 // get "addr/3", wait for 4 keys, barrier "init": for error texts.
-std::string describe(const Request& request);
+std::string describe(const StoreRequest& request);
 // kTimeout that says what did not come.
-Error timeout_error(const Request& request, const Missing& missing, Deadline deadline);
+Error timeout_error(const StoreRequest& request, const Missing& missing, Deadline deadline);
 
 }  // namespace tutti

@@ -7,7 +7,7 @@
 namespace tutti {
 
 // Fills the callers of this process; what is left is the server's.
-SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, Request request) {
+SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreRequest request) {
   Answers answers, remote;
   table_.submit(ticket, std::move(request), answers);
   for (auto& answer : answers) {
@@ -26,7 +26,7 @@ SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, Request re
   return remote;
 }
 
-Result<Reply> SharedTable::call(const Request& request, Deadline deadline, const Store::Waiting& waiting, double report_every) {
+Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting, double report_every) {
   std::unique_lock lock(mutex_);
   if (closed_) return *closed_;
   const Table::Ticket ticket = next_ticket_++;
@@ -71,7 +71,7 @@ Table::Ticket SharedTable::new_ticket() {
   return next_ticket_++;
 }
 
-SharedTable::Answers SharedTable::submit(Table::Ticket ticket, Request request) {
+SharedTable::Answers SharedTable::submit(Table::Ticket ticket, StoreRequest request) {
   const std::lock_guard lock(mutex_);
   return submit_locked(ticket, std::move(request));
 }

@@ -19,13 +19,13 @@ class SharedTable {
   using Answers = std::vector<Table::Answer>;
 
   // For a thread of this process: carries out the request and waits for the reply.
-  Result<Reply> call(const Request& request, Deadline deadline, const Store::Waiting& waiting, double report_every);
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting, double report_every);
 
   // For the server: tickets and answers of clients elsewhere. `ring` is called, with the table locked, when a thread of this
   // process has caused answers that take_answers() will give; an empty one ends that.
   void serve(std::function<void()> ring);
   Table::Ticket new_ticket();
-  Answers submit(Table::Ticket ticket, Request request);
+  Answers submit(Table::Ticket ticket, StoreRequest request);
   Answers take_answers();
   bool withdraw(Table::Ticket ticket);
   Missing missing(Table::Ticket ticket) const;
@@ -38,7 +38,7 @@ class SharedTable {
     std::condition_variable answered;
     std::optional<Reply> reply;
   };
-  Answers submit_locked(Table::Ticket ticket, Request request);
+  Answers submit_locked(Table::Ticket ticket, StoreRequest request);
 
   mutable std::mutex mutex_;
   Table table_;

@@ -297,7 +297,7 @@ Status StoreServer::Thread::obey(StoreConnection& connection, const wire::Frame&
     send(connection);
     return {};
   }
-  Request request = TUTTI_TRY(wire::parse_request(frame));
+  StoreRequest request = TUTTI_TRY(wire::parse_request(frame));
   if (open != connection.open_calls.end()) return Error{.code = Code::kCorrupt, .detail = "two calls under one id"};
   if (connection.open_calls.size() >= kMaxOpenCalls) return Error{.code = Code::kLimit, .detail = "too many open calls"};
   calls_.fetch_add(1);

@@ -37,7 +37,7 @@ void unlist(std::unordered_map<std::string, std::deque<Table::Ticket>>& lists, c
 
 }  // namespace
 
-void Table::submit(Ticket ticket, Request request, std::vector<Answer>& answers) {
+void Table::submit(Ticket ticket, StoreRequest request, std::vector<Answer>& answers) {
   if (const Status valid = check_request(request); !valid.ok()) {
     answers.push_back({{ticket}, failure(valid.error())});
   } else if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
@@ -51,7 +51,7 @@ void Table::submit(Ticket ticket, Request request, std::vector<Answer>& answers)
 }
 
 // Whether the request was dealt with: parked, or turned away.
-bool Table::park(Ticket ticket, Request& request, std::vector<Answer>& answers) {
+bool Table::park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answers) {
   const bool for_keys = request.op == Op::kGet || request.op == Op::kWait;
   const std::string* lacking = nullptr;
   if (for_keys) lacking = first_missing(request.keys);
@@ -66,7 +66,7 @@ bool Table::park(Ticket ticket, Request& request, std::vector<Answer>& answers) 
   return true;
 }
 
-Reply Table::carry_out(Request& request, std::vector<Answer>& answers) {
+Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
   Reply reply;
   switch (request.op) {
     case Op::kSet: return outcome(store(request.keys[0], std::move(request.values[0]), answers));
@@ -112,7 +112,7 @@ Reply Table::carry_out(Request& request, std::vector<Answer>& answers) {
   return failure(Code::kInternal, "an operation without a meaning");
 }
 
-Reply Table::get(const Request& request) const {
+Reply Table::get(const StoreRequest& request) const {
   std::size_t sum = 0;
   for (const auto& key : request.keys) sum += values_.find(key)->second.size();
   if (sum > kMaxCallBytes)
@@ -123,7 +123,7 @@ Reply Table::get(const Request& request) const {
   return reply;
 }
 
-Reply Table::add(const Request& request, std::vector<Answer>& answers) {
+Reply Table::add(const StoreRequest& request, std::vector<Answer>& answers) {
   const auto found = values_.find(request.keys[0]);
   std::int64_t number = 0;
   if (found != values_.end()) {
@@ -137,7 +137,7 @@ Reply Table::add(const Request& request, std::vector<Answer>& answers) {
   return reply;
 }
 
-Reply Table::compare_set(Request& request, std::vector<Answer>& answers) {
+Reply Table::compare_set(StoreRequest& request, std::vector<Answer>& answers) {
   const std::string& key = request.keys[0];
   const auto found = values_.find(key);
   const bool exists = found != values_.end(), expects = request.values.size() == 2;
@@ -229,7 +229,7 @@ Status Table::push(const std::string& key, std::string value, std::vector<Answer
   return {};
 }
 
-void Table::enter(Ticket ticket, Request request, std::vector<Answer>& answers) {
+void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answers) {
   const auto turn_away = [&](Reply reply) { answers.push_back({{ticket}, std::move(reply)}); };
   const std::string key = request.keys[0];
   auto found = meetings_.find(key);
@@ -267,7 +267,7 @@ void Table::enter(Ticket ticket, Request request, std::vector<Answer>& answers) 
   for (const auto& [rank, entrant] : meeting.entered) {
     answer.tickets.push_back(entrant);
     auto waiting = pending_.extract(entrant);
-    Request& entry = waiting.empty() ? request : waiting.mapped();  // the last to enter does not wait
+    StoreRequest& entry = waiting.empty() ? request : waiting.mapped();  // the last to enter does not wait
     if (entry.op == Op::kGatherAll) answer.reply.values.push_back(std::move(entry.values[0]));
   }
   bytes_ -= meeting.bytes;
@@ -278,7 +278,7 @@ void Table::enter(Ticket ticket, Request request, std::vector<Answer>& answers) 
 bool Table::withdraw(Ticket ticket) {
   auto waiting = pending_.extract(ticket);
   if (waiting.empty()) return false;
-  const Request& request = waiting.mapped();
+  const StoreRequest& request = waiting.mapped();
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
     const auto meeting = meetings_.find(request.keys[0]);
     const std::size_t bytes = request.values.empty() ? 0 : request.values[0].size();
@@ -298,7 +298,7 @@ Missing Table::missing(Ticket ticket) const {
   Missing missing;
   const auto waiting = pending_.find(ticket);
   if (waiting == pending_.end()) return missing;
-  const Request& request = waiting->second;
+  const StoreRequest& request = waiting->second;
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
     const Meeting& meeting = meetings_.find(request.keys[0])->second;
     for (int rank = 0; rank < meeting.size; ++rank)

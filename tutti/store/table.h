@@ -22,7 +22,7 @@ class Table {
   };
 
   // Carries out the request; answers, to it and to those that it sets free, are appended to `answers`.
-  void submit(Ticket ticket, Request request, std::vector<Answer>& answers);
+  void submit(Ticket ticket, StoreRequest request, std::vector<Answer>& answers);
   // Takes back a request that waits (a rank leaves its barrier); false if it does not wait any more.
   bool withdraw(Ticket ticket);
   // What a waiting request still waits for; empty if it does not wait.
@@ -38,23 +38,23 @@ class Table {
     std::size_t bytes = 0;          // of the values of those that have entered
   };
 
-  Reply carry_out(Request& request, std::vector<Answer>& answers);
-  Reply add(const Request& request, std::vector<Answer>& answers);
-  Reply compare_set(Request& request, std::vector<Answer>& answers);
+  Reply carry_out(StoreRequest& request, std::vector<Answer>& answers);
+  Reply add(const StoreRequest& request, std::vector<Answer>& answers);
+  Reply compare_set(StoreRequest& request, std::vector<Answer>& answers);
   Reply remove(const std::string& key);
-  Reply get(const Request& request) const;
+  Reply get(const StoreRequest& request) const;
   Status store(const std::string& key, std::string value, std::vector<Answer>& answers);
   Status push(const std::string& key, std::string value, std::vector<Answer>& answers);
   Status admit(std::size_t more_keys, std::size_t more_bytes) const;
-  bool park(Ticket ticket, Request& request, std::vector<Answer>& answers);
+  bool park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answers);
   void release_waiters(const std::string& key, std::vector<Answer>& answers);
-  void enter(Ticket ticket, Request request, std::vector<Answer>& answers);
+  void enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answers);
   const std::string* first_missing(const std::vector<std::string>& keys) const;
 
   std::unordered_map<std::string, std::string> values_;
   std::unordered_map<std::string, std::deque<std::string>> queues_;  // never empty ones
   std::unordered_map<std::string, Meeting> meetings_;
-  std::unordered_map<Ticket, Request> pending_;
+  std::unordered_map<Ticket, StoreRequest> pending_;
   std::unordered_map<std::string, std::deque<Ticket>> waiters_;  // each ticket under the first key that it lacks
   std::unordered_map<std::string, std::deque<Ticket>> poppers_;
   std::size_t bytes_ = 0;  // of keys and values, queues and meetings included

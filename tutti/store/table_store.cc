@@ -3,7 +3,7 @@
 
 namespace tutti {
 
-Result<Reply> TableStore::run(const Request& request, const Deadline* deadline, const Waiting& waiting) {
+Result<Reply> TableStore::run(const StoreRequest& request, const Deadline* deadline, const Waiting& waiting) {
   const auto with_name = [&](Error error) {
     if (error.operation.empty()) error.operation = describe(request);
     if (error.rank < 0) error.rank = request.rank;
@@ -34,7 +34,7 @@ Result<std::int64_t> TableStore::add(const std::string& key, std::int64_t amount
 }
 
 Result<CompareSet> TableStore::compare_set(const std::string& key, const std::optional<std::string>& expected, const std::string& desired) {
-  Request request{.op = Op::kCompareSet, .keys = {key}, .values = {desired}};
+  StoreRequest request{.op = Op::kCompareSet, .keys = {key}, .values = {desired}};
   if (expected) request.values.push_back(*expected);
   Reply reply = TUTTI_TRY(run(request));
   CompareSet result{.stored = reply.flag};

@@ -35,12 +35,12 @@ class TableStore : public Store {
  protected:
   // Carries out one checked request. On the deadline: timeout_error(), and the request no longer waits anywhere. `waiting` (may
   // be empty) is called about every kReportEvery seconds of a barrier or gather_all.
-  virtual Result<Reply> call(const Request& request, Deadline deadline, const Waiting& waiting) = 0;
+  virtual Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) = 0;
 
   static constexpr double kReportEvery = 5;
 
  private:
-  Result<Reply> run(const Request& request, const Deadline* deadline = nullptr, const Waiting& waiting = {});
+  Result<Reply> run(const StoreRequest& request, const Deadline* deadline = nullptr, const Waiting& waiting = {});
 
   Duration call_timeout_ = std::chrono::minutes(5);
 };

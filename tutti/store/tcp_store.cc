@@ -56,7 +56,7 @@ Result<std::unique_ptr<Store>> TcpStore::clone(Deadline deadline) {
 Address TcpStore::local_address() const { return tutti::local_address(fd_.get()); }
 
 Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline) {
-  const Request request{.op = Op::kGet, .keys = {key}};
+  const StoreRequest request{.op = Op::kGet, .keys = {key}};
   TUTTI_TRY(check_request(request));
   Fd fd = TUTTI_TRY(let_in(server_, credentials_, rank_, deadline));
   const std::string body = wire::body_of(request);
@@ -112,7 +112,7 @@ Result<std::optional<wire::Frame>> TcpStore::receive(Deadline deadline) {
   }
 }
 
-Result<Reply> TcpStore::call(const Request& request, Deadline deadline, const Waiting& waiting) {
+Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
   const std::lock_guard lock(mutex_);
   if (broken_) return *broken_;
   const std::uint32_t id = next_id_++;
@@ -139,7 +139,7 @@ Result<Reply> TcpStore::call(const Request& request, Deadline deadline, const Wa
 }
 
 // The deadline has passed. A reply that was under way already still counts.
-Result<Reply> TcpStore::give_up(std::uint32_t id, const Request& request, Deadline deadline) {
+Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline) {
   const Deadline grace = Deadline::after(kCancelGrace);
   std::optional<Reply> crossed;
   if (const Status sent = send(id, std::uint8_t(wire::Kind::kCancel), {}, grace); !sent.ok()) return break_off(sent.error());

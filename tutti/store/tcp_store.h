@@ -50,10 +50,10 @@ class TcpStore final : public TableStore {
   TcpStore(Fd fd, Address server, Credentials credentials, int rank)
       : fd_(std::move(fd)), server_(std::move(server)), credentials_(std::move(credentials)), rank_(rank) {}
 
-  Result<Reply> call(const Request& request, Deadline deadline, const Waiting& waiting) override;
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
   Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
   Result<std::optional<wire::Frame>> receive(Deadline deadline);
-  Result<Reply> give_up(std::uint32_t id, const Request& request, Deadline deadline);
+  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
   Error break_off(Error error);
 
   std::mutex mutex_;  // one call at a time; guards what follows

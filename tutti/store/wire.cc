@@ -89,7 +89,7 @@ std::string header(std::uint32_t id, std::uint8_t kind, std::size_t body_bytes) 
   return out;
 }
 
-std::string body_of(const Request& request) {
+std::string body_of(const StoreRequest& request) {
   std::string out;
   out.reserve(size_of(request.keys) + size_of(request.values) + 16);
   put(out, request.keys);
@@ -124,10 +124,10 @@ std::string body_of(const Missing& missing) {
 
 std::uint8_t kind_of(const Reply& reply) { return std::uint8_t(reply.error ? Kind::kFailure : Kind::kReply); }
 
-Result<Request> parse_request(const Frame& frame) {
+Result<StoreRequest> parse_request(const Frame& frame) {
   if (frame.kind < std::uint8_t(Op::kSet) || frame.kind > std::uint8_t(Op::kGatherAll)) return corrupt("request: no such operation");
   Cursor cursor(frame.body);
-  Request request{.op = Op(frame.kind)};
+  StoreRequest request{.op = Op(frame.kind)};
   request.keys = cursor.strings();
   request.values = cursor.strings();
   request.number = cursor.number<std::int64_t>();

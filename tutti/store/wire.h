@@ -34,13 +34,13 @@ struct Frame {
 };
 
 std::string header(std::uint32_t id, std::uint8_t kind, std::size_t body_bytes);
-std::string body_of(const Request& request);
+std::string body_of(const StoreRequest& request);
 std::string body_of(const Reply& reply);  // of a failure if it holds an error
 std::string body_of(const Missing& missing);
 std::uint8_t kind_of(const Reply& reply);
 
 // kCorrupt where the bytes are not what they should be. Sizes are checked before anything is allocated for them.
-Result<Request> parse_request(const Frame& frame);
+Result<StoreRequest> parse_request(const Frame& frame);
 Result<Reply> parse_reply(const Frame& frame);
 Result<Missing> parse_missing(const Frame& frame);
 
