@@ -1,0 +1,173 @@
+#include "tutti/rendezvous/secret.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class SecretOfJob : public testing::Test {
+ protected:
+  SecretOfJob() {
+    std::string pattern = fs::temp_directory_path() / "tutti-secret-XXXXXX";
+    folder_ = ::mkdtemp(pattern.data());
+    environment_ = {{"XDG_RUNTIME_DIR", folder_}};
+  }
+  ~SecretOfJob() override { fs::remove_all(folder_); }
+
+  std::string write(const std::string& name, const std::string& text, mode_t mode) {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path) << text;
+    ::chmod(path.c_str(), mode);
+    return path;
+  }
+  static std::string print(const Secret& secret) { return secret.fingerprint(); }
+
+  std::string folder_;
+  Environment environment_;
+};
+
+TEST_F(SecretOfJob, RanksOfOneHostMakeAndShareAFile) {
+  const auto first = job_secret(environment_, "port-1", true, "");
+  ASSERT_TRUE(first.ok()) << to_string(first.error());
+  EXPECT_EQ(first->file, folder_ + "/tutti/port-1.secret");
+  struct stat info;
+  ASSERT_EQ(::stat(first->file.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  ASSERT_EQ(::stat((folder_ + "/tutti").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  const auto second = job_secret(environment_, "port-1", true, "");
+  EXPECT_EQ(print(first->secret), print(second->secret));
+  EXPECT_NE(print(first->secret), print(job_secret(environment_, "port-2", true, "")->secret));
+  fs::remove(first->file);
+  EXPECT_NE(print(first->secret), print(job_secret(environment_, "port-1", true, "")->secret)) << "a secret is random, not derived";
+}
+
+TEST_F(SecretOfJob, ARaceHasOneWinner) {
+  std::vector<std::string> seen(8);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < seen.size(); ++i)
+      threads.emplace_back([&, i] {
+        const auto secret = job_secret(environment_, "race", true, "");
+        if (secret.ok()) seen[i] = print(secret->secret);
+      });
+  }
+  EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 1u);
+  EXPECT_NE(seen[0], "");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ + "/tutti"), {}), 1) << "nothing but the secret is left";
+}
+
+TEST_F(SecretOfJob, SeveralHostsWithoutASecretAreRefused) {
+  const auto secret = job_secret(environment_, "j", false, "its ranks are on several hosts");
+  ASSERT_FALSE(secret.ok());
+  EXPECT_EQ(secret.error().code, Code::kRefused);
+  EXPECT_EQ(to_string(secret.error()),
+            "Refused: the job has no secret, and its ranks are on several hosts: whoever reaches its ports could join it (hint: give every "
+            "rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand -hex 32) or TUTTI_SECRET, or accept "
+            "strangers with TUTTI_INSECURE=1)");
+}
+
+TEST_F(SecretOfJob, InsecureIsAskedForAndNeverAssumed) {
+  environment_["TUTTI_INSECURE"] = "1";
+  EXPECT_TRUE(job_secret(environment_, "j", false, "")->secret.is_none());
+  environment_["TUTTI_INSECURE"] = "0";
+  EXPECT_FALSE(job_secret(environment_, "j", false, "").ok());
+  environment_["TUTTI_INSECURE"] = "maybe";
+  EXPECT_THAT(to_string(job_secret(environment_, "j", false, "").error()), HasSubstr("TUTTI_INSECURE is \"maybe\", expected 1 or 0"));
+}
+
+TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
+  environment_["TUTTI_SECRET"] = "swordfish";
+  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(Secret::from_text("swordfish")));
+  environment_["TUTTI_SECRET_FILE"] = write("key", "from a file\n", 0600);
+  EXPECT_EQ(print(job_secret(environment_, "j", false, "")->secret), print(Secret::from_text("from a file")));
+  const Fd memory(::memfd_create("secret", MFD_CLOEXEC));
+  const Secret made = Secret::random();
+  ASSERT_EQ(::write(memory.get(), made.bytes().data(), 32), 32);
+  environment_["TUTTI_SECRET_FD"] = std::to_string(memory.get());
+  for (int again = 0; again < 2; ++again) {
+    const auto found = job_secret(environment_, "j", false, "");
+    ASSERT_TRUE(found.ok()) << to_string(found.error());
+    EXPECT_EQ(print(found->secret), print(made));
+    EXPECT_EQ(found->file, "");
+  }
+}
+
+TEST_F(SecretOfJob, ADescriptorThatAWrapperClosedSaysSo) {
+  const auto text = [&](const std::string& fd) {
+    environment_["TUTTI_SECRET_FD"] = fd;
+    return to_string(job_secret(environment_, "j", true, "").error());
+  };
+  EXPECT_THAT(text("1048577"), HasSubstr("TUTTI_SECRET_FD is \"1048577\", but no such descriptor is open (hint: a program between tutti run"));
+  EXPECT_THAT(text("five"), HasSubstr("expected the number of a descriptor"));
+  const Fd empty(::memfd_create("empty", MFD_CLOEXEC));
+  EXPECT_THAT(text(std::to_string(empty.get())), HasSubstr("but it holds no secret of 32 bytes"));
+  EXPECT_EQ(::ftruncate(empty.get(), 33), 0);
+  EXPECT_THAT(text(std::to_string(empty.get())), HasSubstr("but it holds no secret of 32 bytes"));
+}
+
+TEST_F(SecretOfJob, AFileOpenToOthersIsRefused) {
+  environment_["TUTTI_SECRET_FILE"] = write("key", "x", 0640);
+  EXPECT_THAT(to_string(job_secret(environment_, "j", false, "").error()), HasSubstr("chmod 600"));
+}
+
+TEST_F(SecretOfJob, AJobsFileOpenToOthersIsRefused) {
+  ASSERT_TRUE(runtime_directory(environment_).ok());
+  write("tutti/j.secret", "known to all", 0644);
+  EXPECT_THAT(to_string(job_secret(environment_, "j", true, "").error()), HasSubstr("can be read or written by others"));
+}
+
+TEST_F(SecretOfJob, AnOpenRuntimeFolderIsPassedOver) {
+  ::chmod(folder_.c_str(), 0755);
+  const std::string tmp = folder_ + "/tmp";
+  fs::create_directory(tmp);
+  const auto folder = runtime_directory({{"XDG_RUNTIME_DIR", folder_}, {"TMPDIR", tmp}});
+  ASSERT_TRUE(folder.ok()) << to_string(folder.error());
+  EXPECT_THAT(*folder, testing::Not(testing::StartsWith(folder_ + "/tutti")));
+}
+
+TEST_F(SecretOfJob, AFolderInTmpThatIsNotOursAloneIsRefused) {
+  if (fs::exists("/run/user/" + std::to_string(::geteuid()))) GTEST_SKIP() << "this user has a folder in /run/user, so TMPDIR is not asked";
+  const Environment environment = {{"TMPDIR", folder_}};
+  const std::string path = folder_ + "/tutti-" + std::to_string(::geteuid());
+  fs::create_directory(path);
+  ::chmod(path.c_str(), 0755);
+  EXPECT_THAT(to_string(runtime_directory(environment).error()), HasSubstr(path + " can be entered by others, so no secret can be kept there"));
+  fs::remove(path);
+  fs::create_directory(folder_ + "/elsewhere");
+  ::chmod((folder_ + "/elsewhere").c_str(), 0700);
+  fs::create_symlink(folder_ + "/elsewhere", path);
+  EXPECT_THAT(to_string(runtime_directory(environment).error()), HasSubstr(path + " is no folder"));
+  fs::remove(path);
+  EXPECT_EQ(*runtime_directory(environment), path);
+}
+
+TEST(FileNameOf, IsPlainShortAndDistinct) {
+  EXPECT_EQ(file_name_of("srun-812.0"), "srun-812.0");
+  const std::vector<std::string> jobs = {"", ".", "..", "../x", "a/b", "a_b", "a:b", std::string(200, 'a'), std::string(199, 'a'),
+                                         "1254424576.0;tcp://192.0.2.2:49975"};
+  std::set<std::string> names;
+  for (const std::string& job : jobs) {
+    const std::string name = file_name_of(job);
+    EXPECT_LE(name.size(), 40u);
+    EXPECT_EQ(name.find('/'), std::string::npos);
+    EXPECT_NE(name.front(), '.');
+    names.insert(name);
+  }
+  EXPECT_EQ(names.size(), jobs.size());
+}
+
+}  // namespace
+}  // namespace tutti
