@@ -1,0 +1,244 @@
+// The keys, below join/:
+//   world       the arrival of the first rank that came; every other compares its own size of the world
+//   member/R    who came as rank R; a second one finds the first's name there
+//   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
+//   seats       the ranks that came, as "0 2 1 "
+//   complete    set once all have come; who finds it on arrival is one too many
+//   trouble     the error of whoever found the ranks to disagree
+//   told/R      rank R has read the trouble
+// A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses nobody: it
+// only gives the name, when the gathering says that the rank is there already.
+//
+// A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and every rank
+// fails with the same words within seconds instead of some with another's closed connection or after the whole limit. Rank
+// 0 may serve the store: it stays until the others have read them.
+#include "tutti/rendezvous/assembly.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice = std::chrono::seconds(5);
+constexpr Duration kFarewell = std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
+constexpr const char* kWorld = "join/world";
+constexpr const char* kArrivals = "join/arrivals";
+constexpr const char* kSeats = "join/seats";
+constexpr const char* kComplete = "join/complete";
+constexpr const char* kTrouble = "join/trouble";
+std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
+std::string told_key(const std::string& rank) { return "join/told/" + rank; }
+
+std::string first_line_of(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string link_target(const char* path) {
+  char target[256];
+  const ssize_t size = ::readlink(path, target, sizeof target);
+  return size < 0 ? std::string() : std::string(target, std::size_t(size));
+}
+
+std::string process(const Arrival& arrival) { return "pid " + std::to_string(arrival.pid) + " on " + arrival.host; }
+
+Error wrong_size(const Arrival& me, const Arrival& first) {
+  return Error{.code = Code::kMismatch,
+               .detail = "this is " + process(me) + " and says the world has " + std::to_string(me.world_size) + " ranks (" +
+                         me.world_size_source + "), but " + to_string(first) + " says " + std::to_string(first.world_size) + " (" +
+                         first.world_size_source + ")",
+               .hint = "give every rank the same world size; if they belong to two jobs, give these different ports"};
+}
+
+Error duplicate(const Arrival& me, const Arrival& other) {
+  return Error{.code = Code::kMismatch,
+               .detail = "two processes are rank " + std::to_string(me.rank) + ": this one, " + process(me) + " (" + me.rank_source +
+                         "), and " + process(other) + " (" + other.rank_source + ")",
+               .hint = "give every rank its own number; if they belong to two jobs, give these different ports"};
+}
+
+Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
+  return Error{.code = Code::kMismatch,
+               .detail = "all " + std::to_string(me.world_size) + " ranks of this job have come already" +
+                         (other ? "; rank " + std::to_string(me.rank) + " is " + process(*other) : std::string()) + ", so this process, " +
+                         process(me) + ", is one too many",
+               .hint = "was it started twice, or does it belong to another job at the same place?"};
+}
+
+std::string encode_trouble(const Error& error) {
+  const nlohmann::json json = {{"timeout", error.code == Code::kTimeout}, {"detail", error.detail}, {"hint", error.hint},
+                               {"waited", error.waited}, {"limit", error.limit}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Error decode_trouble(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Error error{.code = Code::kMismatch, .detail = "another rank reported that the ranks do not agree"};
+  if (!json.is_object()) return error;
+  const auto word = [&](const char* name, std::string& to) {
+    if (const auto at = json.find(name); at != json.end() && at->is_string()) to = at->get<std::string>();
+  };
+  const auto number = [&](const char* name, double& to) {
+    if (const auto at = json.find(name); at != json.end() && at->is_number()) to = at->get<double>();
+  };
+  if (const auto at = json.find("timeout"); at != json.end() && *at == true) error.code = Code::kTimeout;
+  word("detail", error.detail);
+  word("hint", error.hint);
+  number("waited", error.waited);
+  number("limit", error.limit);
+  return error;
+}
+
+class RollCall {
+ public:
+  RollCall(Store& store, const Arrival& me, Deadline deadline) : store_(store), me_(me), mine_(encode(me)), deadline_(deadline) {}
+
+  Result<std::vector<Arrival>> run() {
+    const auto seat = TUTTI_TRY(store_.compare_set(member_key(me_.rank), std::nullopt, mine_));
+    if (!seat.stored && seat.value) predecessor_ = TUTTI_TRY(decode(*seat.value));
+    if (seat.stored) TUTTI_TRY(store_.append(kSeats, std::to_string(me_.rank) + " "));
+    if (TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
+    const auto world = TUTTI_TRY(store_.compare_set(kWorld, std::nullopt, mine_));
+    if (!world.stored && world.value) {
+      const Arrival first = TUTTI_TRY(decode(*world.value));
+      if (first.world_size != me_.world_size) return spread(wrong_size(me_, first));
+    }
+    const auto values = TUTTI_TRY(gather());
+    std::vector<Arrival> arrivals;
+    for (const std::string& value : values) arrivals.push_back(TUTTI_TRY(decode(value)));
+    if (me_.rank == 0) TUTTI_TRY(store_.set(kComplete, mine_));
+    return arrivals;
+  }
+
+ private:
+  Result<std::vector<std::string>> gather() {
+    double next_line = to_seconds(kLongestSlice);
+    for (Duration slice = kFirstSlice;; slice = std::min(slice * 2, kLongestSlice)) {
+      auto values = store_.gather_all(kArrivals, me_.rank, me_.world_size, mine_, deadline_.at_most(slice));
+      if (values.ok()) return values;
+      const Error& error = values.error();
+      if (error.code == Code::kMismatch && predecessor_) return spread(duplicate(me_, *predecessor_));
+      if (error.code != Code::kTimeout) return values;
+      if (TUTTI_TRY(store_.check({kTrouble}))) return read_trouble();
+      if (predecessor_ && TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
+      if (deadline_.expired()) {
+        const Error timeout = deadline_.error(error.detail, error.hint);
+        return me_.rank == 0 ? spread(timeout) : timeout;  // with rank 0 the store may end, so the others end here too
+      }
+      if (deadline_.waited() < next_line) continue;
+      log::info("waiting for the others: " + error.detail + " after " + seconds_text(deadline_.waited()) + " of " +
+                seconds_text(deadline_.limit()));
+      next_line = deadline_.waited() + to_seconds(kLongestSlice);
+    }
+  }
+
+  // Tells everybody, once; the first trouble stands.
+  Error spread(Error error) {
+    const auto told = store_.compare_set(kTrouble, std::nullopt, encode_trouble(error));
+    if (told.ok() && !predecessor_) (void)store_.set(told_key(std::to_string(me_.rank)), "");
+    if (told.ok() && me_.rank == 0) wait_for_readers();
+    return error;
+  }
+
+  Error read_trouble() {
+    const auto text = store_.get(kTrouble, Deadline::after(kFarewell));
+    if (!text.ok()) return text.error();
+    (void)store_.set(told_key(std::to_string(me_.rank)), "");
+    if (me_.rank == 0) wait_for_readers();
+    return decode_trouble(*text);
+  }
+
+  // Who has a seat and waits reads the trouble after its slice; whoever found it, or has died, never will.
+  void wait_for_readers() {
+    const auto seats = store_.get(kSeats, Deadline::after(kFarewell));
+    if (!seats.ok()) return;
+    std::vector<std::string> keys;
+    for (const std::string& rank : split(trim(*seats), ' '))
+      if (rank != std::to_string(me_.rank)) keys.push_back(told_key(rank));
+    if (!keys.empty()) (void)store_.wait(keys, Deadline::after(kFarewell));
+  }
+
+  Store& store_;
+  const Arrival& me_;
+  const std::string mine_;
+  Deadline deadline_;
+  std::optional<Arrival> predecessor_;  // who came as this rank before
+};
+
+}  // namespace
+
+Arrival arrival_of(const Identity& identity, const std::string& local_host) {
+  char host[256] = {};
+  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '?';
+  return Arrival{.rank = identity.rank,
+                 .world_size = identity.world_size,
+                 .world_size_source = identity.world_size_source,
+                 .rank_source = identity.rank_source,
+                 .host = host,
+                 .machine = first_line_of("/proc/sys/kernel/random/boot_id") + " " + link_target("/proc/self/ns/net"),
+                 .pid = int(::getpid()),
+                 .local_host = local_host};
+}
+
+std::string to_string(const Arrival& arrival) { return "rank " + std::to_string(arrival.rank) + " (" + process(arrival) + ")"; }
+
+std::string encode(const Arrival& a) {
+  const nlohmann::json json = {{"rank", a.rank}, {"world_size", a.world_size}, {"world_size_source", a.world_size_source},
+                               {"rank_source", a.rank_source}, {"host", a.host}, {"machine", a.machine}, {"pid", a.pid},
+                               {"local_host", a.local_host}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host name need not be UTF-8
+}
+
+Result<Arrival> decode(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Error wrong{.code = Code::kCorrupt,
+                    .detail = "what another rank says of itself is not understood: " + text.substr(0, 200),
+                    .hint = "do all ranks run the same version of tutti?"};
+  if (!json.is_object()) return wrong;
+  Arrival arrival;
+  const auto read = [&](const char* name, auto& to) {
+    const auto at = json.find(name);
+    if constexpr (std::is_same_v<decltype(to), int&>) {
+      if (at == json.end() || !at->is_number_integer()) return false;
+      to = at->template get<int>();
+    } else {
+      if (at == json.end() || !at->is_string()) return false;
+      to = at->template get<std::string>();
+    }
+    return true;
+  };
+  if (read("rank", arrival.rank) && read("world_size", arrival.world_size) && read("world_size_source", arrival.world_size_source) &&
+      read("rank_source", arrival.rank_source) && read("host", arrival.host) && read("machine", arrival.machine) &&
+      read("pid", arrival.pid) && read("local_host", arrival.local_host))
+    return arrival;
+  return wrong;
+}
+
+Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline) {
+  return RollCall(store, me, deadline).run();
+}
+
+Status check_addresses(const std::vector<Arrival>& world) {
+  bool several = false;
+  for (const Arrival& arrival : world) several = several || arrival.machine != world.front().machine;
+  if (!several) return {};
+  for (const Arrival& arrival : world)
+    if (!arrival.local_host.empty() && is_loopback(Address{.host = arrival.local_host}))
+      return Error{.code = Code::kUsage,
+                   .detail = to_string(arrival) + " would advertise the loopback address " + arrival.local_host +
+                             ", which the ranks on other machines cannot reach",
+                   .hint = "set MASTER_ADDR to an address of rank 0's machine on the network that the machines share; if it is a name, "
+                           "the line for it in /etc/hosts must not say " + arrival.local_host};
+  return {};
+}
+
+}  // namespace tutti

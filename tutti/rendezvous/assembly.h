@@ -1,0 +1,42 @@
+#pragma once
+// The roll call: once every rank has reached the same store, it tells who it is and learns who the others are. Here two processes
+// of one number, different world sizes, a world that is complete already and an address that others cannot reach are found out.
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/store/store.h"
+
+namespace tutti {
+
+// What a rank tells the others of itself.
+struct Arrival {
+  int rank = 0;
+  int world_size = 1;
+  std::string world_size_source;  // "WORLD_SIZE in the environment"
+  std::string rank_source;
+  std::string host;     // host name, for people only
+  std::string machine;  // equal for two ranks that share a kernel and a network, else different
+  int pid = 0;
+  std::string local_host;  // the numeric address that reached the store; empty where no network was used
+
+  bool operator==(const Arrival&) const = default;
+};
+
+// This process.
+Arrival arrival_of(const Identity& identity, const std::string& local_host);
+// "rank 1 (pid 4123 on node7)"
+std::string to_string(const Arrival& arrival);
+
+std::string encode(const Arrival& arrival);
+Result<Arrival> decode(const std::string& text);
+
+// Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of this
+// generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
+Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline);
+
+// kUsage if the ranks are on several machines and one can be reached by itself alone.
+Status check_addresses(const std::vector<Arrival>& world);
+
+}  // namespace tutti

@@ -1,0 +1,140 @@
+// Four steps, each of which knows the words for its own mistakes: who am I (identity), what lets me in (secret), reach the store (meet),
+// the roll call (assembly).
+#include "tutti/rendezvous/join.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/rendezvous/assembly.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/rendezvous/meet.h"
+#include "tutti/rendezvous/secret.h"
+#include "tutti/store/prefix_store.h"
+#include "tutti/store/store_server.h"
+
+namespace tutti {
+namespace {
+
+Environment this_environment() {
+  Environment environment;
+  for (char** at = environ; at && *at; ++at) {
+    const std::string_view entry = *at;
+    if (const std::size_t equals = entry.find('='); equals != std::string_view::npos)
+      environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+// Of a PBS_NODEFILE: one host a line.
+Result<std::string> first_host_in(const std::string& path) {
+  std::ifstream file(path);
+  std::string host;
+  if (file >> host) return host;
+  return Error{.code = Code::kUsage,
+               .detail = "PBS_NODEFILE is \"" + path + "\", which has no host in it or cannot be read",
+               .hint = "set MASTER_ADDR to the address of rank 0's host on every rank"};
+}
+
+// What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a file.
+Status complete(Identity& identity, const Environment& environment) {
+  if (identity.meeting == Meeting::kLocal)
+    identity.address = Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
+  if (identity.meeting == Meeting::kPorts && identity.address.host.empty())
+    identity.address.host = TUTTI_TRY(first_host_in(identity.path));
+  if (identity.meeting == Meeting::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
+    // Nobody dials loopback from elsewhere. A name may be loopback here only, so it proves nothing.
+    const Address& place = identity.address;
+    if (place.host == "localhost" || is_loopback(place)) identity.one_host = Identity::OneHost::kYes;
+  }
+  return {};
+}
+
+// Whether only processes of this machine can dial the place.
+bool is_closed(const Identity& identity) {
+  if (identity.one_host == Identity::OneHost::kYes) return true;
+  if (identity.meeting != Meeting::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
+  const auto places = resolve(identity.address);
+  return places.ok() && std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); });
+}
+
+Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {
+  using OneHost = Identity::OneHost;
+  // An agent that serves has given its secret; nobody meets it with one of his own.
+  if (identity.meeting == Meeting::kServed) {
+    if (auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_STORE is set, but not the secret that lets one in there (TUTTI_SECRET_FD, TUTTI_SECRET_FILE or TUTTI_SECRET)",
+                 .hint = "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier job: unset it"};
+  }
+  const std::string why_not = identity.one_host == OneHost::kNo ? "its ranks are on several hosts"
+                                                               : "other hosts can reach " + identity.address.host + " (from " +
+                                                                     identity.meeting_source + ")";
+  return job_secret(environment, identity.job, is_closed(identity), why_not);
+}
+
+Result<Membership> join_world(const Identity& identity, const Environment& environment, Deadline deadline) {
+  Membership member;
+  member.rank = identity.rank;
+  member.world_size = identity.world_size;
+  member.local_rank = identity.local_rank;
+  member.local_world_size = identity.local_world_size;
+  member.job = identity.job;
+  member.generation = identity.generation;
+  member.started_by = identity.started_by;
+  member.credentials.job = identity.job;
+  member.credentials.generation = identity.generation;
+  if (identity.world_size == 1) {
+    member.credentials.secret = Secret::random();
+    return member;
+  }
+
+  std::string secret_file;
+  MeetingPoint point;
+  if (identity.meeting == Meeting::kFile) {
+    const auto given = TUTTI_TRY(given_secret(environment));
+    if (given) member.credentials.secret = *given;
+    point = TUTTI_TRY(meet_in_file(identity, member.credentials, given.has_value(), deadline));
+  } else {
+    JobSecret secret = TUTTI_TRY(secret_of(identity, environment));
+    member.credentials.secret = secret.secret;
+    secret_file = secret.file;
+    point = TUTTI_TRY(meet_at_server(identity, member.credentials, deadline));
+  }
+  // The server goes last, so that an error below still reaches the others.
+  member.server = std::move(point.server);
+  auto store = std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
+  const auto world = TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline));
+  TUTTI_TRY(check_addresses(world));
+  if (identity.rank == 0 && !secret_file.empty()) (void)::unlink(secret_file.c_str());  // all have read it
+  member.store = std::move(store);
+  member.store_address = point.address;
+  member.local_host = point.local_host;
+  return member;
+}
+
+}  // namespace
+
+Membership::Membership() = default;
+Membership::Membership(Membership&&) noexcept = default;
+Membership& Membership::operator=(Membership&&) noexcept = default;
+Membership::~Membership() = default;
+
+Result<Membership> join(const JoinOptions& options) {
+  const Deadline deadline = Deadline::after(options.timeout);
+  const Environment environment = this_environment();
+  const CallFacts call{.url = options.url, .rank = options.rank, .world_size = options.world_size};
+  auto identity = identify(call, environment);
+  if (!identity.ok()) return identity.status();
+  if (!identity->note.empty()) log::info(identity->note);
+  if (const Status done = complete(*identity, environment); !done.ok()) return joining_error(done.error(), *identity);
+  auto member = join_world(*identity, environment, deadline);
+  if (!member.ok()) return joining_error(member.error(), *identity);
+  return member;
+}
+
+}  // namespace tutti
