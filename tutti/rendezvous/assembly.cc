@@ -1,13 +1,13 @@
 // The keys, below join/:
 //   world       the arrival of the first rank that came; every other compares its own size of the world
-//   member/R    who came as rank R; a second one finds the first's name there
+//   member/R    who came as rank R, a line each: all but the first are successors of killed ones, or duplicates
 //   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
-//   seats       the ranks that came, as "0 2 1 "
+//   tokens      of all that came, as "a2f0 77b1 "
 //   complete    set once all have come; who finds it on arrival is one too many
 //   trouble     the error of whoever found the ranks to disagree
-//   told/R      rank R has read the trouble
+//   told/TOKEN  that process has read the trouble, or found it
 // A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses nobody: it
-// only gives the name, when the gathering says that the rank is there already.
+// only gives the name, when the gathering says that the rank is there already. (It may say so to the first as well as to the second.)
 //
 // A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and every rank
 // fails with the same words within seconds instead of some with another's closed connection or after the whole limit. Rank
@@ -22,6 +22,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/handshake.h"
 
 namespace tutti {
 namespace {
@@ -30,11 +31,11 @@ constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice =
 constexpr Duration kFarewell = std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
 constexpr const char* kWorld = "join/world";
 constexpr const char* kArrivals = "join/arrivals";
-constexpr const char* kSeats = "join/seats";
+constexpr const char* kTokens = "join/tokens";
 constexpr const char* kComplete = "join/complete";
 constexpr const char* kTrouble = "join/trouble";
 std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
-std::string told_key(const std::string& rank) { return "join/told/" + rank; }
+std::string told_key(const std::string& token) { return "join/told/" + token; }
 
 std::string first_line_of(const char* path) {
   std::ifstream file(path);
@@ -103,9 +104,9 @@ class RollCall {
   RollCall(Store& store, const Arrival& me, Deadline deadline) : store_(store), me_(me), mine_(encode(me)), deadline_(deadline) {}
 
   Result<std::vector<Arrival>> run() {
-    const auto seat = TUTTI_TRY(store_.compare_set(member_key(me_.rank), std::nullopt, mine_));
-    if (!seat.stored && seat.value) predecessor_ = TUTTI_TRY(decode(*seat.value));
-    if (seat.stored) TUTTI_TRY(store_.append(kSeats, std::to_string(me_.rank) + " "));
+    TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
+    predecessor_ = TUTTI_TRY(somebody_else());
+    TUTTI_TRY(store_.append(kTokens, me_.token + " "));
     if (TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
     const auto world = TUTTI_TRY(store_.compare_set(kWorld, std::nullopt, mine_));
     if (!world.stored && world.value) {
@@ -126,7 +127,8 @@ class RollCall {
       auto values = store_.gather_all(kArrivals, me_.rank, me_.world_size, mine_, deadline_.at_most(slice));
       if (values.ok()) return values;
       const Error& error = values.error();
-      if (error.code == Code::kMismatch && predecessor_) return spread(duplicate(me_, *predecessor_));
+      if (error.code == Code::kMismatch)
+        if (const auto other = TUTTI_TRY(somebody_else())) return spread(duplicate(me_, *other));
       if (error.code != Code::kTimeout) return values;
       if (TUTTI_TRY(store_.check({kTrouble}))) return read_trouble();
       if (predecessor_ && TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
@@ -141,10 +143,20 @@ class RollCall {
     }
   }
 
+  // The last one that came as the same rank and is not this process.
+  Result<std::optional<Arrival>> somebody_else() {
+    std::optional<Arrival> other;
+    for (const std::string& line : split(trim(TUTTI_TRY(store_.get(member_key(me_.rank), deadline_))), '\n')) {
+      const Arrival arrival = TUTTI_TRY(decode(line));
+      if (arrival != me_) other = arrival;
+    }
+    return other;
+  }
+
   // Tells everybody, once; the first trouble stands.
   Error spread(Error error) {
     const auto told = store_.compare_set(kTrouble, std::nullopt, encode_trouble(error));
-    if (told.ok() && !predecessor_) (void)store_.set(told_key(std::to_string(me_.rank)), "");
+    if (told.ok()) (void)store_.set(told_key(me_.token), "");
     if (told.ok() && me_.rank == 0) wait_for_readers();
     return error;
   }
@@ -152,18 +164,18 @@ class RollCall {
   Error read_trouble() {
     const auto text = store_.get(kTrouble, Deadline::after(kFarewell));
     if (!text.ok()) return text.error();
-    (void)store_.set(told_key(std::to_string(me_.rank)), "");
+    (void)store_.set(told_key(me_.token), "");
     if (me_.rank == 0) wait_for_readers();
     return decode_trouble(*text);
   }
 
-  // Who has a seat and waits reads the trouble after its slice; whoever found it, or has died, never will.
+  // Who waits reads the trouble after its slice; who has died never will.
   void wait_for_readers() {
-    const auto seats = store_.get(kSeats, Deadline::after(kFarewell));
-    if (!seats.ok()) return;
+    const auto tokens = store_.get(kTokens, Deadline::after(kFarewell));
+    if (!tokens.ok()) return;
     std::vector<std::string> keys;
-    for (const std::string& rank : split(trim(*seats), ' '))
-      if (rank != std::to_string(me_.rank)) keys.push_back(told_key(rank));
+    for (const std::string& token : split(trim(*tokens), ' '))
+      if (token != me_.token) keys.push_back(told_key(token));
     if (!keys.empty()) (void)store_.wait(keys, Deadline::after(kFarewell));
   }
 
@@ -186,7 +198,8 @@ Arrival arrival_of(const Identity& identity, const std::string& local_host) {
                  .host = host,
                  .machine = first_line_of("/proc/sys/kernel/random/boot_id") + " " + link_target("/proc/self/ns/net"),
                  .pid = int(::getpid()),
-                 .local_host = local_host};
+                 .local_host = local_host,
+                 .token = Secret::random().fingerprint()};
 }
 
 std::string to_string(const Arrival& arrival) { return "rank " + std::to_string(arrival.rank) + " (" + process(arrival) + ")"; }
@@ -194,7 +207,7 @@ std::string to_string(const Arrival& arrival) { return "rank " + std::to_string(
 std::string encode(const Arrival& a) {
   const nlohmann::json json = {{"rank", a.rank}, {"world_size", a.world_size}, {"world_size_source", a.world_size_source},
                                {"rank_source", a.rank_source}, {"host", a.host}, {"machine", a.machine}, {"pid", a.pid},
-                               {"local_host", a.local_host}};
+                               {"local_host", a.local_host}, {"token", a.token}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host name need not be UTF-8
 }
 
@@ -218,7 +231,7 @@ Result<Arrival> decode(const std::string& text) {
   };
   if (read("rank", arrival.rank) && read("world_size", arrival.world_size) && read("world_size_source", arrival.world_size_source) &&
       read("rank_source", arrival.rank_source) && read("host", arrival.host) && read("machine", arrival.machine) &&
-      read("pid", arrival.pid) && read("local_host", arrival.local_host))
+      read("pid", arrival.pid) && read("local_host", arrival.local_host) && read("token", arrival.token))
     return arrival;
   return wrong;
 }
