@@ -53,7 +53,7 @@ class Formatter : public CLI::Formatter {
 // The options as text; JobOptions holds what they mean.
 struct Texts {
   std::string ranks = "1", nodes, node_rank, master_port, store_port;
-  std::string connect_timeout = "5min", grace = "5s", signal_grace = "30s", time_limit;
+  std::string connect_timeout = "5min", node_timeout = "10s", grace = "5s", signal_grace = "30s", time_limit;
   std::string only_ranks, quiet_ranks;
   bool no_prefix = false, no_tune = false, quiet = false;
 };
@@ -78,15 +78,16 @@ void declare(CLI::App& app, Texts& texts, JobOptions& job) {
   add("Several nodes", "--job-id", job.job, "name of the job, the same on all nodes (default: from the port)")->type_name("ID");
   add("Several nodes", "--secret-file", job.secret_file, "file of mode 0600 with the job's secret (or TUTTI_SECRET)")->type_name("FILE");
   add_flag("Several nodes", "--insecure", job.insecure, "let in whoever connects");
-  add("Several nodes", "--connect-timeout", texts.connect_timeout, "how long the nodes wait for each other")->type_name("TIME");
+  add("Several nodes", "--connect-timeout", texts.connect_timeout, "how long the nodes wait for each other (5min)")->type_name("TIME");
+  add("Several nodes", "--node-timeout", texts.node_timeout, "a node that is silent this long is lost (10s)")->type_name("TIME");
   add("Output", "--log-dir", job.output.log_dir, "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log")->type_name("DIR");
   add("Output", "--only-ranks", texts.only_ranks, "show only these ranks here, for example 0,2,5-7")->type_name("LIST");
   add("Output", "--quiet-ranks", texts.quiet_ranks, "do not show these ranks here")->type_name("LIST");
   add_flag("Output", "--no-prefix", texts.no_prefix, "no [rank] before each line; bytes as they come");
   add_flag("Output", "-q,--quiet", texts.quiet, "no line about the job at its start");
   add_flag("Speed", "--no-tune", texts.no_tune, "leave OMP_NUM_THREADS, OPENBLAS_* and MALLOC_* alone");
-  add("Ending", "--grace", texts.grace, "from SIGTERM to SIGKILL after a rank failed")->type_name("TIME");
-  add("Ending", "--signal-grace", texts.signal_grace, "the same after Ctrl-C or SIGTERM, which ranks may use to save")->type_name("TIME");
+  add("Ending", "--grace", texts.grace, "from SIGTERM to SIGKILL after a rank failed (5s)")->type_name("TIME");
+  add("Ending", "--signal-grace", texts.signal_grace, "the same after Ctrl-C or SIGTERM, for ranks that save (30s)")->type_name("TIME");
   add("Ending", "--timeout", texts.time_limit, "end the job after this long")->type_name("TIME");
 }
 
@@ -101,6 +102,7 @@ Status interpret(const Texts& texts, std::vector<std::string> rest, JobOptions& 
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
   job.connect_timeout = TUTTI_TRY(duration("--connect-timeout", texts.connect_timeout));
+  job.node_timeout = TUTTI_TRY(duration("--node-timeout", texts.node_timeout));
   job.grace = TUTTI_TRY(duration("--grace", texts.grace));
   job.signal_grace = TUTTI_TRY(duration("--signal-grace", texts.signal_grace));
   if (!texts.time_limit.empty()) job.time_limit = TUTTI_TRY(duration("--timeout", texts.time_limit));
@@ -110,27 +112,6 @@ Status interpret(const Texts& texts, std::vector<std::string> rest, JobOptions& 
   job.announce = !texts.quiet;
   job.output.prefix = !texts.no_prefix;
   return {};
-}
-
-int exit_code_of(Code code) {
-  switch (code) {
-    case Code::kTimeout:
-    case Code::kUnreachable:
-    case Code::kPeerLost:
-    case Code::kAborted: return kExitRendezvous;
-    case Code::kUsage:
-    case Code::kInvalidArgument:
-    case Code::kMismatch:
-    case Code::kRefused:
-    case Code::kAddressInUse:
-    case Code::kNotFound:
-    case Code::kUnsupported: return kExitUsage;
-    case Code::kCorrupt:
-    case Code::kLimit:
-    case Code::kSystem:
-    case Code::kInternal: return 1;
-  }
-  return 1;
 }
 
 }  // namespace

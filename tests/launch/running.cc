@@ -130,17 +130,24 @@ void Running::await_err(const std::string& text) {
 
 void Running::send(int signal) const { kill(pid_, signal); }
 
+bool Running::is_over() const {
+  siginfo_t info{};
+  return waitid(P_PID, id_t(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
+}
+
 void Running::close_output() {
   close(out_);
   out_ = -1;
 }
 
 pid_t Running::agent() {
-  for (const pid_t pid : processes()) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    std::string skipped, state;
-    pid_t parent = 0;
-    if (file >> skipped >> skipped >> state >> parent && parent == pid_) return pid;
+  for (const auto end = Clock::now() + kPatience; Clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+    for (const pid_t pid : processes()) {
+      std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+      std::string skipped, state;
+      pid_t parent = 0;
+      if (file >> skipped >> skipped >> state >> parent && parent == pid_) return pid;
+    }
   }
   ADD_FAILURE() << "the keeper has no agent";
   return -1;

@@ -26,6 +26,7 @@ class Running {
   void await_out(const std::string& text, int times = 1);
   void await_err(const std::string& text);
   void send(int signal) const;
+  bool is_over() const;  // it has ended, though nobody has waited for it yet
   Ended wait();
   void close_output();  // as a reader that goes away
   // Reads nothing from now on, until wait().

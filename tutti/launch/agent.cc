@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -35,13 +34,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
+constexpr auto kKillLimit = std::chrono::seconds(5);    // what SIGKILL may take
+constexpr auto kLeaveLimit = std::chrono::seconds(10);   // what other nodes may take beyond the grace
 constexpr auto kConsoleLimit = std::chrono::seconds(5);  // what the last lines may wait for the console
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
-}
 
 // A folder for the error files of a job without --log-dir; removed at the end.
 class ScratchFolder {
@@ -90,7 +85,7 @@ class Agent {
   void reap();
   void on_end(Worker& worker, Exit exit);
   void fail(Worker& culprit);
-  void on_remote_fault();
+  void on_nodes();
   void stop_all(Duration grace);
   void kill_all();
   void signal_all(int signal);
@@ -104,7 +99,7 @@ class Agent {
   const AgentSpec& spec_;
   Nodes* const nodes_;
   const Fd& keeper_gone_;
-  const std::string host_ = host_name();
+  const std::string& host_ = spec_.host;
   ScratchFolder scratch_;
   Console output_{STDOUT_FILENO}, errors_{STDERR_FILENO};
   Fd signals_;
@@ -125,9 +120,11 @@ int Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
   if (const Status status = start(); !status) {
     say(to_string(status.error()));
-    if (nodes_) nodes_->publish({"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") could not start its ranks: " + status.error().detail, kExitUsage});
+    const std::string detail = "node " + std::to_string(spec_.layout.node) + " (" + host_ + ") could not start its ranks: " + status.error().detail;
+    if (nodes_) nodes_->publish({detail, kExitUsage});
     kill_all();
     (void)end_descendants(Deadline::after(kKillLimit));
+    if (nodes_) nodes_->leave(spec_.grace + kLeaveLimit);
     errors_.drain(Deadline::after(kConsoleLimit));
     return status.error().code == Code::kUsage ? kExitUsage : 1;
   }
@@ -195,9 +192,11 @@ Status Agent::start_worker(int local_rank, Environment environment) {
 }
 
 void Agent::loop() {
-  while (anybody_alive()) {
+  while (anybody_alive() || (nodes_ && phase_ == Phase::kRunning && !nodes_->job_ended())) {
     wait_for_events();
+    on_nodes();
     on_time();
+    if (nodes_ && phase_ == Phase::kRunning && !anybody_alive()) nodes_->done();
   }
 }
 
@@ -207,7 +206,7 @@ void Agent::wait_for_events() {
   const auto watch = [&](int fd, short events) { fds.push_back({fd, events, 0}); };
   watch(signals_.get(), POLLIN);
   watch(keeper_lost_ ? -1 : keeper_gone_.get(), POLLIN);
-  watch(nodes_ && !remote_fault_ ? nodes_->wake_descriptor() : -1, POLLIN);
+  watch(nodes_ && !nodes_->job_ended() ? nodes_->descriptor() : -1, POLLIN);
   watch(output_.wants_write() ? output_.fd() : -1, POLLOUT);
   watch(errors_.wants_write() ? errors_.fd() : -1, POLLOUT);
   const std::size_t first_reader = fds.size();
@@ -225,6 +224,7 @@ void Agent::wait_for_events() {
     const int limit = int(std::clamp<std::int64_t>(left, 0, 86400000));
     timeout = timeout < 0 ? limit : std::min(timeout, limit);
   }
+  if (nodes_ && !nodes_->one_node() && !nodes_->job_ended()) timeout = timeout < 0 ? 1000 : std::min(timeout, 1000);  // signs of life
   if (output_.wants_write() || errors_.wants_write()) timeout = timeout < 0 ? 500 : std::min(timeout, 500);  // to notice a stall
   if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR) std::abort();
 
@@ -236,7 +236,6 @@ void Agent::wait_for_events() {
     keeper_lost_ = true;
     kill_all();
   }
-  if (fds[2].revents) on_remote_fault();
   output_.pump();
   errors_.pump();
 }
@@ -288,6 +287,9 @@ void Agent::on_user_signal(int signal) {
   }
   user_signal_ = signal;
   if (phase_ != Phase::kRunning) return;
+  if (nodes_ && !nodes_->one_node()) {
+    nodes_->publish({"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") was told to stop by " + signal_name(signal), 128 + signal});
+  }
   say("passing " + signal_name(signal) + " on to all ranks; SIGKILL in " + seconds_text(to_seconds(spec_.signal_grace)) + " or at a second " + signal_name(signal));
   for (Worker& worker : workers_) {
     if (worker.alive) worker.end.stopped = true;
@@ -324,19 +326,19 @@ void Agent::fail(Worker& culprit) {
   culprit_ = &culprit;
   const std::string text = fault_text(culprit.end, host_);
   if (nodes_ && !nodes_->publish({text, culprit.end.exit.shell_code()})) {
-    culprit_ = nullptr;
-    remote_fault_ = nodes_->remote_fault();
-    if (remote_fault_) return stop_all(spec_.grace);
-    culprit_ = &culprit;
+    culprit_ = nullptr;  // an echo of what ended the job elsewhere
+    return on_nodes();
   }
   const auto others = std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
   say(text + (others == 0 ? "" : "; stopping the other " + std::to_string(others) + (others == 1 ? " rank" : " ranks") + " of this node"));
   stop_all(spec_.grace);
 }
 
-void Agent::on_remote_fault() {
-  remote_fault_ = nodes_->remote_fault();
-  if (!remote_fault_ || phase_ != Phase::kRunning) return;
+void Agent::on_nodes() {
+  if (!nodes_) return;
+  nodes_->update();
+  if (!nodes_->fault() || phase_ != Phase::kRunning) return;
+  remote_fault_ = nodes_->fault();
   say("stopping the ranks of this node: " + remote_fault_->text);
   stop_all(spec_.grace);
 }
@@ -420,6 +422,7 @@ int Agent::conclude() {
     }
   }
   if (keeper_lost_) code = 128 + SIGKILL;
+  if (nodes_) nodes_->leave(spec_.grace + kLeaveLimit);
   output_.drain(Deadline::after(kConsoleLimit));
   errors_.drain(Deadline::after(kConsoleLimit));
   return code;

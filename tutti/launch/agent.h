@@ -15,6 +15,7 @@ struct AgentSpec {
   std::string program;                 // a path for execve()
   std::vector<std::string> arguments;  // with argv[0]
   Layout layout;
+  std::string host;            // its name, for words
   std::string job;
   std::string master_address;  // for the program: MASTER_ADDR, MASTER_PORT
   int master_port = 0;

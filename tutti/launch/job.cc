@@ -2,12 +2,20 @@
 // a thread, and only then is the store served.
 #include "tutti/launch/job.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <ctime>
 
 #include "tutti/base/env.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
@@ -41,25 +49,155 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   return error;
 }
 
-}  // namespace
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
+}
 
-Result<int> run_job(const JobOptions& options) {
-  AgentSpec spec;
+Result<Secret> secret_from(const std::string& path) {
+  auto secret = Secret::from_file(path);
+  if (secret.ok()) return secret;
+  Error error = secret.error();
+  error.code = Code::kUsage;
+  return error;
+}
+
+// The secret that the user gave, or one that nobody knows; on several nodes it has to be given.
+Result<Secret> secret_of(const JobOptions& options, bool one_node) {
+  if (options.insecure) return Secret::none();
+  if (!options.secret_file.empty()) return secret_from(options.secret_file);
+  if (const auto file = env("TUTTI_SECRET_FILE")) return secret_from(*file);
+  if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
+  if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
+  if (one_node) return Secret::random();
+  return Error{.code = Code::kUsage,
+               .detail = "a job on several nodes needs a secret that all of them know, or whoever reaches its port could join it",
+               .hint = "make one (umask 077; openssl rand -hex 32 > secret), copy it to all nodes, and give --secret-file secret; or accept "
+                       "strangers with --insecure"};
+}
+
+// The secret as a descriptor for the workers: memory that nobody can change, in no file and on no command line.
+Result<Fd> secret_descriptor(const Secret& secret) {
+  Fd fd(memfd_create("tutti-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto bytes = secret.bytes();
+  if (!fd || write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+    return system_error(errno, "could not make the descriptor with the job's secret");
+  }
+  return fd;
+}
+
+// Where node 0 serves, and the others dial.
+Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes, int master_port) {
+  if (nodes == 1) return Address{.host = "127.0.0.1"};
+  const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
+  const Address wanted{.host = master_address, .port = std::uint16_t(port)};
+  if (options.node != 0) return wanted;
+  const std::vector<Address> found = TUTTI_TRY(resolve(wanted));
+  const bool is_name = found.size() != 1 || found[0].host != master_address;
+  for (const Address& address : found) {
+    if (!is_name || !is_loopback(address)) return address;
+  }
+  return Error{.code = Code::kUsage,
+               .detail = "--master-addr " + master_address + " is " + found[0].host + " on this machine, which other nodes cannot reach",
+               .hint = "give an address of this machine (" + join(local_addresses(), ", ") + "), or correct the line of /etc/hosts that maps the name to " + found[0].host};
+}
+
+// The job as the agent sees it, all checked that can be checked without starting anything.
+struct Prepared {
+  AgentSpec agent;
+  NodesOptions nodes;
+};
+
+Result<Prepared> prepare(const JobOptions& options) {
+  Prepared job;
+  AgentSpec& spec = job.agent;
+  NodesOptions& nodes = job.nodes;
   spec.program = TUTTI_TRY(find_program(options.program, env("PATH").value_or("")));
   spec.arguments = options.arguments;
   spec.arguments.insert(spec.arguments.begin(), options.program);
-  const RankCounts counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, usable_cores()));
-  spec.layout = Layout{.counts = counts.all, .node = options.node};
-  spec.job = options.job.empty() ? new_job_id() : options.job;
+  nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, usable_cores()));
+  nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
+  nodes.node = options.node;
+  const bool one_node = nodes.nodes == 1;
+  if (options.node >= nodes.nodes) {
+    return Error{.code = Code::kUsage,
+                 .detail = "--node-rank " + std::to_string(options.node) + " is not one of " + std::to_string(nodes.nodes) + (one_node ? " node" : " nodes"),
+                 .hint = "nodes are numbered from 0; --nnodes says how many there are"};
+  }
+  if (!one_node && options.master_address.empty()) {
+    return Error{.code = Code::kUsage, .detail = std::to_string(nodes.nodes) + " nodes need --master-addr", .hint = "the address of node 0, as all nodes see it"};
+  }
   spec.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
-  spec.master_port = TUTTI_TRY(free_port(spec.master_address, options.master_port));
+  const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
+  spec.master_port = wanted_port.value_or(0);
+  nodes.store = TUTTI_TRY(store_address(options, spec.master_address, nodes.nodes, spec.master_port));
+  if (options.node == 0) spec.master_port = TUTTI_TRY(free_port(one_node ? spec.master_address : nodes.store.host, wanted_port));
+  spec.job = !options.job.empty() ? options.job : one_node ? new_job_id() : "tutti-" + std::to_string(spec.master_port);
+  nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
+  nodes.timeout = options.connect_timeout;
+  nodes.lost_after = options.node_timeout;
+  nodes.say = [](const std::string& text) { log::info(text); };
+  nodes.host = spec.host = host_name();
   spec.tune = options.tune;
   spec.announce = options.announce;
   spec.grace = options.grace;
   spec.signal_grace = options.signal_grace;
   spec.time_limit = options.time_limit;
   spec.output = options.output;
-  return run_with_keeper([&](const Fd& keeper_gone) { return run_agent(spec, nullptr, keeper_gone); });
+  return job;
+}
+
+Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
+  auto opened = Nodes::open(job.nodes);
+  if (!opened.ok()) {
+    Error error = opened.error();
+    if (error.code == Code::kAddressInUse) error.hint = "the nodes' store needs this port: choose another with --store-port, the same on all nodes";
+    return error;
+  }
+  Nodes& nodes = **opened;
+  {
+    const EndAtOnce waiting;
+    TUTTI_TRY(nodes.meet());
+  }
+  const Fd secret = job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
+  job.agent.layout = nodes.layout();
+  job.agent.store = nodes.store_address();
+  job.agent.secret_fd = secret.get();
+  return run_agent(job.agent, &nodes, keeper_gone);
+}
+
+}  // namespace
+
+Result<int> run_job(const JobOptions& options) {
+  Prepared job = TUTTI_TRY(prepare(options));
+  return run_with_keeper([&](const Fd& keeper_gone) {
+    const Result<int> code = run_prepared(job, keeper_gone);
+    if (code.ok()) return *code;
+    log::error(to_string(code.error()));
+    return exit_code_of(code.error().code);
+  });
+}
+
+int exit_code_of(Code code) {
+  switch (code) {
+    case Code::kTimeout:
+    case Code::kUnreachable:
+    case Code::kPeerLost:
+    case Code::kAborted: return kExitRendezvous;
+    case Code::kUsage:
+    case Code::kInvalidArgument:
+    case Code::kMismatch:
+    case Code::kRefused:
+    case Code::kAddressInUse:
+    case Code::kNotFound:
+    case Code::kUnsupported: return kExitUsage;
+    case Code::kCorrupt:
+    case Code::kLimit:
+    case Code::kSystem:
+    case Code::kInternal: return 1;
+  }
+  return 1;
 }
 
 }  // namespace tutti

@@ -22,6 +22,7 @@ struct JobOptions {
   std::string secret_file;
   bool insecure = false;
   Duration connect_timeout = std::chrono::minutes(5);
+  Duration node_timeout = std::chrono::seconds(10);  // a node without a sign of life for this long is lost
 
   bool tune = true;
   bool announce = true;
@@ -31,8 +32,12 @@ struct JobOptions {
   OutputOptions output;
 };
 
-// Runs the job's part on this node. The exit code of the job, or the error that kept it from starting (kUsage: the user's mistake).
+// Runs the job's part on this node. The exit code of the job, or the error that kept it from starting; what goes wrong once the agent
+// runs (a port in use, nodes that do not meet) has been told on standard error and is an exit code.
 // Call from the main thread of a process without other threads. Blocks until nothing of the job is left here.
 Result<int> run_job(const JobOptions& options);
+
+// What `tutti run` exits with when an error kept the job from running.
+int exit_code_of(Code code);
 
 }  // namespace tutti

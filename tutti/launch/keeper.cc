@@ -9,7 +9,7 @@
 // second one is then truly the user's second.
 #include "tutti/launch/keeper.h"
 
-#include <sys/signalfd.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -80,11 +80,25 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
   const Exit exit = exit_of(keep(child));
   const auto ended = end_descendants(Deadline::after_seconds(5));
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (exit.signal != 0) {
+  const bool by_user = exit.signal == SIGINT || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGQUIT;
+  if (exit.signal != 0 && !by_user) {
     std::fprintf(stderr, "[tutti] the agent %s; its workers were ended%s\n", to_string(exit).c_str(),
                  ended.ok() ? "" : (", except: " + to_string(ended.error())).c_str());
   }
   return exit.shell_code();
+}
+
+EndAtOnce::EndAtOnce() {
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  sigset_t signals = keeper_signals();
+  sigdelset(&signals, SIGCHLD);
+  sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
+EndAtOnce::~EndAtOnce() {
+  const sigset_t signals = keeper_signals();
+  sigprocmask(SIG_BLOCK, &signals, nullptr);
+  prctl(PR_SET_PDEATHSIG, 0);
 }
 
 }  // namespace tutti

@@ -13,4 +13,13 @@ namespace tutti {
 // end_descendants() and leave. Call while this process has one thread.
 Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent);
 
+// While the agent only waits, before it has workers: the user's signals end it at once, and so does the death of its keeper. The
+// destructor puts things back. Threads of the agent must be started outside, or they would take the signals.
+class EndAtOnce {
+ public:
+  EndAtOnce();
+  ~EndAtOnce();
+  EndAtOnce(const EndAtOnce&) = delete;
+};
+
 }  // namespace tutti

@@ -1,0 +1,201 @@
+// Several agents on loopback, as on several hosts: who gets which ranks, and how one node's failure ends the others.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/launch/running.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Arguments = std::vector<std::string>;
+
+// Two ports that were free a moment ago, and a secret.
+class Nodes : public ::testing::Test {
+ protected:
+  Nodes() {
+    const auto first = listen(Address{.host = "127.0.0.1"}), second = listen(Address{.host = "127.0.0.1"});
+    master_port_ = std::to_string(first->address.port), store_port_ = std::to_string(second->address.port);
+  }
+
+  Arguments node(int number, int nodes, const std::string& ranks, const Arguments& rest) const {
+    Arguments arguments = {"run", "--nnodes", std::to_string(nodes), "--node-rank", std::to_string(number), "--master-addr", "127.0.0.1",
+                           "--master-port", master_port_, "--store-port", store_port_, "-n", ranks, "--connect-timeout", "50s"};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  }
+
+  std::string master_port_, store_port_;
+  const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};
+  const Folder folder_;
+};
+
+TEST_F(Nodes, UnequalCountsGiveTheRunningSum) {
+  const Arguments program = {"-q", worker(), "env", "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", "TUTTI_STORE"};
+  Running second(node(1, 3, "1", program), secret_), third(node(2, 3, "2", program), secret_), first(node(0, 3, "3", program), secret_);
+  const Ended ends[] = {first.wait(), second.wait(), third.wait()};
+  for (const Ended& end : ends) EXPECT_EQ(end.code, 0) << end.err;
+  const auto lines = [&](int rank, int local, int group) {
+    const std::string prefix = "[" + std::to_string(rank) + "] ";
+    return prefix + "RANK=" + std::to_string(rank) + "\n" + prefix + "LOCAL_RANK=" + std::to_string(local) + "\n" + prefix + "WORLD_SIZE=6\n" + prefix +
+           "GROUP_RANK=" + std::to_string(group) + "\n" + prefix + "MASTER_PORT=" + master_port_ + "\n" + prefix + "TUTTI_STORE=127.0.0.1:" + store_port_ + "\n";
+  };
+  EXPECT_THAT(ends[0].out, AllOf(HasSubstr(lines(0, 0, 0)), HasSubstr(lines(1, 1, 0)), HasSubstr(lines(2, 2, 0))));
+  EXPECT_EQ(ends[1].out, lines(3, 0, 1));
+  EXPECT_THAT(ends[2].out, AllOf(HasSubstr(lines(4, 0, 2)), HasSubstr(lines(5, 1, 2))));
+}
+
+TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
+  // Ranks 0 and 1 on node 0; rank 2 on node 1 fails when all are up.
+  const Arguments program = {worker(), "fail", "2", "7", folder_.path()};
+  Running first(node(0, 2, "2,1", program), secret_), second(node(1, 2, "2,1", program), secret_);
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 7);
+  EXPECT_EQ(there.code, 7);
+  EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 2 (pid "), HasSubstr("exited with code 7"), HasSubstr("[2] about to fail")));
+  EXPECT_THAT(here.err, AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "), HasSubstr("the report is on that node")));
+  EXPECT_TRUE(first.nobody_left()) << first.census();
+  EXPECT_TRUE(second.nobody_left()) << second.census();
+}
+
+TEST_F(Nodes, ASignalToOneEndsAll) {
+  const Arguments program = {worker(), "pause"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  second.send(SIGINT);
+  EXPECT_EQ(second.wait().code, 130);
+  const Ended here = first.wait();
+  EXPECT_EQ(here.code, 130);
+  EXPECT_THAT(here.err, HasSubstr("was told to stop by SIGINT"));
+}
+
+TEST_F(Nodes, ALostNodeIsNamed) {
+  const Arguments program = {"--node-timeout", "4s", worker(), "pause"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  kill(second.agent(), SIGKILL);
+  second.wait();
+  const Ended here = first.wait();
+  EXPECT_EQ(here.code, 1);
+  EXPECT_THAT(here.err, HasSubstr("is lost: nothing was heard of its agent for "));
+  EXPECT_THAT(here.err, HasSubstr("node 1 ("));
+}
+
+TEST_F(Nodes, LosingNodeZeroEndsTheOthers) {
+  const Arguments program = {worker(), "pause"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  kill(first.agent(), SIGKILL);
+  first.wait();
+  const Ended there = second.wait();
+  EXPECT_EQ(there.code, 1);
+  EXPECT_THAT(there.err, HasSubstr("lost the store of node 0"));
+}
+
+TEST_F(Nodes, AMissingNodeIsNamed) {
+  Arguments arguments = node(0, 3, "1", {worker(), "print"});
+  arguments.insert(arguments.begin() + 1, {"--connect-timeout", "300ms"});
+  arguments.erase(arguments.end() - 4, arguments.end() - 2);  // the longer limit
+  const Ended ended = run(arguments, secret_);
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("1, 2"), HasSubstr("node"), HasSubstr("300 ms")));
+}
+
+TEST_F(Nodes, AnUnreachableMasterIsNamed) {
+  const Ended ended = run({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", master_port_, "--store-port", store_port_,
+                           "--connect-timeout", "300ms", worker(), "print"}, secret_);
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("127.0.0.1:" + store_port_), HasSubstr("is node 0 started")));
+}
+
+TEST_F(Nodes, CtrlCWhileWaiting) {
+  Running first(node(0, 2, "1", {worker(), "print"}), secret_);
+  first.await_err("waiting for node 1 of 2");
+  first.send(SIGINT);
+  EXPECT_EQ(first.wait().code, 130);
+  EXPECT_TRUE(first.nobody_left());
+}
+
+TEST_F(Nodes, AWrongSecretIsRefused) {
+  Running first(node(0, 2, "1", {worker(), "print"}), secret_);
+  const Ended there = run(node(1, 2, "1", {worker(), "print"}), {{"TUTTI_SECRET", "another word"}});
+  EXPECT_EQ(there.code, 2);
+  EXPECT_THAT(there.err, AllOf(HasSubstr("Refused"), HasSubstr("secret")));
+  first.send(SIGTERM);
+  EXPECT_EQ(first.wait().code, 143);
+}
+
+TEST_F(Nodes, ContradictionsAreTold) {
+  const Arguments program = {worker(), "print"};
+  Running first(node(0, 2, "2,1", program), secret_), second(node(1, 2, "2,3", program), secret_);
+  EXPECT_EQ(first.wait().code, 2);
+  const Ended there = second.wait();
+  EXPECT_EQ(there.code, 2);
+  EXPECT_THAT(there.err, HasSubstr("node 0 was given -n 2,1, but node 1 -n 2,3"));
+}
+
+TEST_F(Nodes, TwoOfOneNumber) {
+  const Arguments program = {worker(), "print"};
+  Running server(node(0, 3, "1", program), secret_), one(node(1, 3, "1", program), secret_), twin(node(1, 3, "1", program), secret_);
+  // Whichever of the twins comes second is told; the other still waits for node 2.
+  const Deadline patience = Deadline::after_seconds(60);
+  while (!one.is_over() && !twin.is_over() && !patience.expired()) usleep(1000);
+  Running& told = one.is_over() ? one : twin;
+  const Ended ended = told.wait();
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("Mismatch"), HasSubstr("every node needs its own --node-rank")));
+  for (Running* other : {&server, &one, &twin}) {
+    if (other != &told) other->send(SIGTERM), other->wait();
+  }
+}
+
+TEST_F(Nodes, AKilledKeeperLeavesNobodyWaiting) {
+  Running first(node(0, 2, "1", {worker(), "print"}), secret_);
+  ASSERT_GT(first.agent(), 0);
+  first.send(SIGKILL);
+  first.wait();
+  EXPECT_TRUE(first.nobody_left()) << first.census();
+}
+
+TEST(NodesUsage, IsToldInASentence) {
+  const auto told = [](const Arguments& arguments) {
+    const Ended ended = run(arguments, {{"TUTTI_SECRET", ""}});
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(told({"run", "--nnodes", "2", "sh"}), HasSubstr("2 nodes need --master-addr"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}), HasSubstr("--node-rank 2 is not one of 2 nodes"));
+  EXPECT_THAT(told({"run", "--node-rank", "1", "sh"}), HasSubstr("--node-rank 1 is not one of 1 node"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "sh"}), AllOf(HasSubstr("needs a secret"), HasSubstr("--secret-file")));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--secret-file", "/no/such/file", "sh"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--master-addr", "192.0.2.1", "--insecure", "sh"}), HasSubstr("192.0.2.1"));
+}
+
+TEST_F(Nodes, AStorePortInUseNamesItsHolder) {
+  const auto holder = listen(Address{.host = "127.0.0.1"});
+  store_port_ = std::to_string(holder->address.port);
+  const Ended ended = run(node(0, 2, "1", {worker(), "print"}), secret_);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("AddressInUse"), HasSubstr("--store-port")));
+}
+
+// Workers get the secret by a descriptor that nobody can change, and none of it in their variables.
+TEST(Secret, IsInheritedAndSealed) {
+  const Ended ended = run({"run", "-q", "--no-prefix", "python3", "-c",
+                           "import os, fcntl\nfd = int(os.environ['TUTTI_SECRET_FD'])\nprint(len(os.pread(fd, 100, 0)), fcntl.fcntl(fd, 1034), os.environ.get('TUTTI_SECRET'))"},
+                          {{"TUTTI_SECRET", "abc"}});
+  EXPECT_EQ(ended.out, "32 15 None\n");
+}
+
+}  // namespace
+}  // namespace tutti::testing

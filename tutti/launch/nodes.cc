@@ -1,0 +1,192 @@
+// Agents of different nodes never talk to each other, only to the store. Whatever ends the job is one key that exists once:
+// whoever stores it first has decided, and everybody watches it. So two failures at the same moment still have one winner, and every
+// node prints the same cause.
+//
+// A node whose host dies stores nothing. Its agent's sign of life then stands still, which node 0 sees on its own monotonic clock (no
+// wall clocks are compared), and node 0 tells the fault in its place. If node 0 itself dies, the others lose the connection.
+#include "tutti/launch/nodes.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "tutti/base/text.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short calls, while workers are running
+constexpr auto kBeat = std::chrono::seconds(1);
+constexpr const char* kEnd = "agents/end";
+
+std::string nodes_text(std::span<const int> nodes) { return (nodes.size() == 1 ? "node " : "nodes ") + ranks_text(nodes); }
+
+// The store speaks of ranks; among agents these are nodes.
+Error of_nodes(Error error) {
+  for (std::string* text : {&error.detail, &error.hint}) {
+    for (std::size_t at = 0; (at = text->find("rank", at)) != std::string::npos; at += 4) text->replace(at, 4, "node");
+  }
+  if (error.code == Code::kMismatch) error.hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
+  return error;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
+  std::unique_ptr<Nodes> nodes(new Nodes(std::move(options)));
+  if (nodes->options_.node == 0) {
+    nodes->server_ = TUTTI_TRY(StoreServer::start(nodes->options_.store, nodes->options_.credentials));
+    nodes->options_.store = nodes->server_->address();
+  }
+  nodes->store_address_ = to_string(nodes->options_.store);
+  return nodes;
+}
+
+Status Nodes::meet() {
+  const Deadline deadline = Deadline::after(options_.timeout);
+  if (one_node()) {
+    store_ = server_->local();
+    layout_ = Layout{.counts = {options_.counts.here}};
+    hosts_ = {options_.host};
+    return {};
+  }
+  for (;;) {
+    auto connected = TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(std::chrono::seconds(5)));
+    if (connected.ok()) {
+      (*connected)->set_call_timeout(kCallLimit);
+      watch_ = TUTTI_TRY((*connected)->watch(kEnd, deadline));
+      store_ = std::move(*connected);
+      break;
+    }
+    Error error = connected.error();
+    const bool again = error.code == Code::kTimeout || error.code == Code::kUnreachable;
+    if (again && !deadline.expired()) {
+      options_.say("waiting for node 0 at " + store_address_ + " for " + seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
+      if (error.code == Code::kUnreachable) poll(nullptr, 0, 500);  // told at once: do not ask in a tight loop
+      continue;
+    }
+    if (again) {
+      error.waited = deadline.waited(), error.limit = deadline.limit();
+      error.hint = "is node 0 started, with the same --master-addr and --master-port, and does a firewall let " + store_address_ + " through?";
+    }
+    return error;
+  }
+  TUTTI_TRY(roll_call(deadline));
+  beats_.resize(std::size_t(options_.nodes));
+  return {};
+}
+
+Status Nodes::roll_call(Deadline deadline) {
+  std::vector<std::string> listed;
+  for (const int count : options_.counts.all) listed.push_back(std::to_string(count));
+  const std::string mine = std::to_string(options_.counts.here) + "\n" + join(listed, ",") + "\n" + options_.host;
+  const auto waiting = [&](std::span<const int> missing, double waited) {
+    options_.say("waiting for " + nodes_text(missing) + " of " + std::to_string(options_.nodes) + " for " + seconds_text(waited));
+  };
+  const auto answers = store_->gather_all("agents/roll", options_.node, options_.nodes, mine, deadline, waiting);
+  if (!answers.ok()) return of_nodes(answers.error());
+  layout_ = Layout{.counts = {}, .node = options_.node};
+  std::string list, list_of;
+  for (int node = 0; node < options_.nodes; ++node) {
+    const auto parts = split((*answers)[std::size_t(node)], '\n');
+    const auto count = parts.size() == 3 ? parse_int(parts[0]) : std::nullopt;
+    if (!count || *count < 1) {
+      return Error{.code = Code::kMismatch, .detail = "node " + std::to_string(node) + " runs another version of tutti", .hint = "install the same version on all nodes"};
+    }
+    if (!parts[1].empty() && !list.empty() && parts[1] != list) {
+      return Error{.code = Code::kMismatch, .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) + " -n " + parts[1]};
+    }
+    if (!parts[1].empty()) list = parts[1], list_of = std::to_string(node);
+    layout_.counts.push_back(int(*count));
+    hosts_.push_back(parts[2]);
+  }
+  for (int node = 0; !list.empty() && node < options_.nodes; ++node) {
+    const std::string planned = split(list, ',')[std::size_t(node)];
+    if (planned == std::to_string(layout_.counts[std::size_t(node)])) continue;
+    return Error{.code = Code::kMismatch,
+                 .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) + " runs " + std::to_string(layout_.counts[std::size_t(node)]) + " ranks"};
+  }
+  return {};
+}
+
+void Nodes::update() {
+  if (one_node() || ended_) return;
+  if (const auto answer = watch_->try_read()) {
+    if (!answer->ok()) return lose_store(answer->error());
+    return end_with(**answer);
+  }
+  if (now() - last_beat_ < kBeat) return;
+  last_beat_ = now();
+  const Status told = store_->set("agents/beat/" + std::to_string(options_.node), std::to_string(++beat_));
+  if (!told) return lose_store(told.error());
+  if (options_.node == 0) look_for_lost_nodes();
+}
+
+void Nodes::end_with(const std::string& value) {
+  ended_ = true;
+  const auto line = value.find('\n');
+  const auto code = parse_int(value.substr(0, line)).value_or(1);
+  if (code != 0) fault_ = Fault{.text = line == std::string::npos ? value : value.substr(line + 1), .code = int(code)};
+}
+
+void Nodes::lose_store(const Error& error) {
+  store_lost_ = true;
+  ended_ = true;
+  fault_ = Fault{.text = "node " + std::to_string(options_.node) + " (" + options_.host + ") lost the store of node 0 (" +
+                         (hosts_.empty() ? store_address_ : hosts_[0]) + "): " + to_string(error)};
+}
+
+void Nodes::look_for_lost_nodes() {
+  const auto table = server_->local();
+  for (int node = 1; node < options_.nodes; ++node) {
+    Beat& beat = beats_[std::size_t(node)];
+    const std::string key = "agents/beat/" + std::to_string(node);
+    const auto there = table->check({key});
+    const auto value = there.ok() && *there ? table->get(key, Deadline::after(kCallLimit)) : Result<std::string>(std::string());
+    if (value.ok() && *value != beat.value) {
+      beat.value = *value;
+      beat.seen = now();
+    } else if (now() - beat.seen >= options_.lost_after) {
+      const Fault fault{.text = "node " + std::to_string(node) + " (" + hosts_[std::size_t(node)] + ") is lost: nothing was heard of its agent for " +
+                                seconds_text(seconds_since(beat.seen))};
+      publish(fault);
+      (void)store_->add("agents/left", 1);  // nobody else will say so for it
+      ended_ = true;
+      if (!fault_) fault_ = fault;
+      return;
+    }
+  }
+}
+
+bool Nodes::publish(const Fault& fault) {
+  if (!store_ || store_lost_) return true;
+  if (!one_node()) {
+    const auto ended = store_->compare_set(kEnd, std::nullopt, std::to_string(fault.code) + "\n" + fault.text);
+    if (!ended.ok()) return true;  // the store is gone; what happened here is still the best that this node knows
+    if (!ended->stored) {
+      end_with(ended->value.value_or("1\nanother failure"));
+      return !fault_;
+    }
+  }
+  (void)store_->multi_set({"fault", "generation-0/fault"}, {fault.text, fault.text});
+  return true;
+}
+
+void Nodes::done() {
+  if (one_node()) ended_ = true;
+  if (ended_ || done_) return;
+  done_ = true;
+  const auto count = store_->add("agents/done", 1);
+  if (!count.ok()) return lose_store(count.error());
+  if (*count == options_.nodes) (void)store_->compare_set(kEnd, std::nullopt, "0\n");
+}
+
+void Nodes::leave(Duration patience) {
+  if (one_node() || store_lost_ || !store_) return;
+  const auto count = store_->add("agents/left", 1);
+  if (count.ok() && *count >= options_.nodes) (void)store_->set("agents/left/all", "");
+  if (options_.node == 0) (void)store_->get("agents/left/all", Deadline::after(patience));
+}
+
+}  // namespace tutti
