@@ -3,6 +3,8 @@
 // runs a body on every rank of a world.
 #include <gtest/gtest.h>
 
+#include <ostream>
+
 #include "tests/harness/ranks.h"
 
 namespace tutti::test {
@@ -10,7 +12,10 @@ namespace tutti::test {
 struct GroupBackend {
   std::string name;
   std::function<std::vector<Outcome>(int size, const RankBody& body)> run;
+  bool thorough = false;  // every op with every dtype
 };
+
+inline void PrintTo(const GroupBackend& backend, std::ostream* out) { *out << backend.name; }
 
 class GroupConformance : public ::testing::TestWithParam<GroupBackend> {};
 

@@ -63,8 +63,8 @@ Status GroupState::validate(const Request& r) const {
   }
   if (r.count > 0 && !splits && r.kind != Kind::kBarrier) {
     const bool root = me == r.root;
-    const bool reads = r.kind == Kind::kBroadcast || r.kind == Kind::kScatter ? root : r.kind != Kind::kRecv;
-    const bool writes = r.kind == Kind::kReduce || r.kind == Kind::kGather ? root : r.kind == Kind::kBroadcast ? !root : r.kind != Kind::kSend;
+    const bool reads = r.kind == Kind::kScatter ? root : r.kind != Kind::kRecv && r.kind != Kind::kBroadcast;
+    const bool writes = r.kind == Kind::kReduce || r.kind == Kind::kGather ? root : r.kind != Kind::kSend;
     if (reads && !r.in) return wrong("the input buffer is null");
     if (writes && !r.out) return wrong("the output buffer is null");
   }
@@ -140,8 +140,17 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
     if (!deadline) deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
     if (blocked_since == Clock::time_point{}) blocked_since = time;
     if (Status status = health(operation); !status.ok()) {
+      // What the peer did before it left may have come between our last look and this one.
+      progress = operation.step();
+      if (progress.ok() && *progress != Progress::kBlocked) {
+        if (*progress == Progress::kDone) {
+          unlock_driver();
+          return {};
+        }
+        continue;
+      }
       unlock_driver();
-      return fail(complete(status.error(), request, sequence));
+      return fail(complete(progress.ok() ? status.error() : progress.error(), request, sequence));
     }
     if (time - blocked_since > spin_.yields) return hand_over(operation, request, sequence, *deadline);
   }
@@ -296,7 +305,12 @@ bool GroupState::drive_one(Submission& submission) {
   if (time - last_health_ > kHealthPeriod) {
     last_health_ = time;
     if (Status status = health(*submission.operation); !status.ok()) {
-      finish(submission, complete(status.error(), submission.request, submission.sequence));
+      const Result<Progress> progress = submission.operation->step();  // as in run_inline()
+      if (progress.ok() && *progress != Progress::kBlocked) {
+        if (*progress == Progress::kDone) finish(submission, {});
+        return true;
+      }
+      finish(submission, complete(progress.ok() ? status.error() : progress.error(), submission.request, submission.sequence));
       return true;
     }
     if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning)) warn_of_hang(submission);

@@ -42,6 +42,7 @@ Request canonical(Request r) {
   const bool rooted = r.kind == Kind::kBroadcast || r.kind == Kind::kReduce || r.kind == Kind::kGather || r.kind == Kind::kScatter;
   if (!reduces) r.op = ReduceOp::kSum;
   if (!rooted) r.root = 0;
+  if (r.kind == Kind::kBroadcast) r.in = r.out;  // one buffer
   if (r.kind == Kind::kBarrier) r.dtype = DType::kU8, r.count = 0;
   return r;
 }
@@ -270,7 +271,7 @@ void DirectOperation::finish_small(const void* const* parts) {
       break;
     }
     case Kind::kBroadcast:
-      if (rank != request_.root || request_.out != request_.in) std::memcpy(request_.out, parts[request_.root], bytes);
+      if (rank != request_.root) std::memcpy(request_.out, parts[request_.root], bytes);
       break;
     case Kind::kGather:
       if (rank != request_.root) break;
@@ -351,7 +352,6 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
       } else if (rank != root) {
         copy_bytes(out, from, bytes);
       }
-      if (rank == root && request_.out != request_.in && request_.out) copy_bytes(out, request_.in, bytes);
       break;
     }
     case Kind::kGather:
