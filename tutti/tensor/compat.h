@@ -2,8 +2,10 @@
 // The one place that knows which LibTorch this is: 1.13 (Debian 12) and 2.x.
 #include <c10/core/Allocator.h>
 #include <torch/csrc/api/include/torch/version.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstring>
+#include <utility>
 
 namespace tutti::compat {
 
@@ -26,5 +28,8 @@ class Allocator : public c10::Allocator {
  protected:
   virtual c10::DataPtr get(std::size_t bytes) const = 0;
 };
+
+// A strong hold on a parameter's AccumulateGrad node: a shared_ptr up to some 2.x, an intrusive_ptr after it.
+using AccumulatorPtr = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
 }  // namespace tutti::compat

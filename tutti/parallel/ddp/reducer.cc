@@ -37,6 +37,7 @@
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/compat.h"
 
 namespace tutti {
 namespace {
@@ -46,7 +47,7 @@ constexpr std::size_t kFlatAlignment = 64;  // of every packed gradient, in byte
 struct Parameter {
   std::string name;
   at::Tensor tensor;
-  std::shared_ptr<torch::autograd::Node> accumulator;
+  compat::AccumulatorPtr accumulator;
   std::size_t bytes = 0;
   std::size_t bucket = 0;
   at::Tensor window;   // its place in the bucket's flat range; undefined: reduced where it lies
