@@ -24,7 +24,7 @@ function(tutti_compile_options target)
     target_compile_options(${target} PRIVATE -Wthread-safety)
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    target_compile_options(${target} PRIVATE -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)  # false alarms inside std::string and std::vector: GCC PR105651
+    target_compile_options(${target} PRIVATE -Wno-restrict)  # PR105651: false alarms on std::string
   endif()
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
