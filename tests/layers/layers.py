@@ -37,7 +37,7 @@ BELOW = {
     "models": CORE + ["tensor", "parallel"],
 }
 # The umbrellas, and the version, which stand in tutti/ itself.
-TOP = {"core.h": CORE, "version.h": [], "tutti.h": CORE + list(BELOW)}
+TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}
 ANYWHERE = ["version.h"]
 # Only trainers see LibTorch; everything else in apps/ (the command, its bench) must start in milliseconds.
 TRAINERS = ("train_", "pretrain_")
