@@ -10,7 +10,8 @@ set(TUTTI_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 if(NOT TUTTI_INSTALL_TORCH)
   set(without_torch REGEX "/tutti/((tensor|parallel|models)(/|$)|tutti\\.h$)" EXCLUDE)
 endif()
-install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE ${without_torch})
+install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE PATTERN "*_impl.h" EXCLUDE
+        ${without_torch})
 install(TARGETS tutti_core EXPORT tutti-core-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT tutti-core-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
 
