@@ -1,0 +1,96 @@
+#include "tutti/rendezvous/assembly.h"
+
+#include <gmock/gmock.h>
+
+#include <thread>
+
+#include "tutti/store/memory_store.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+Arrival someone(int rank, int world_size) {
+  return Arrival{.rank = rank, .world_size = world_size, .world_size_source = "WORLD_SIZE in the environment", .rank_source = "RANK in the environment",
+                 .host = "node" + std::to_string(rank), .machine = "m" + std::to_string(rank), .pid = 100 + rank, .local_host = "10.0.0.1",
+                 .token = "t" + std::to_string(rank)};
+}
+
+class RollCallOfThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Assembly, RollCallOfThreads, ::testing::Values(1, 2, 3, 7));
+
+TEST_P(RollCallOfThreads, GivesEverybodyToEverybodyByRank) {
+  MemoryStore store;
+  std::vector<std::vector<Arrival>> seen(static_cast<std::size_t>(GetParam()));
+  {
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < GetParam(); ++rank)
+      threads.emplace_back([&, rank] {
+        auto world = assemble(store, someone(rank, GetParam()), Deadline::after(60s));
+        if (world.ok()) seen[std::size_t(rank)] = *std::move(world);
+      });
+  }
+  for (const auto& world : seen) {
+    ASSERT_EQ(world.size(), std::size_t(GetParam()));
+    for (int rank = 0; rank < GetParam(); ++rank) EXPECT_EQ(world[std::size_t(rank)], someone(rank, GetParam()));
+  }
+}
+
+TEST(Assembly, TimeoutNamesTheMissing) {
+  MemoryStore store;
+  const auto world = assemble(store, someone(1, 5), Deadline::after(50ms));
+  ASSERT_FALSE(world.ok());
+  EXPECT_EQ(world.error().code, Code::kTimeout);
+  EXPECT_EQ(world.error().detail, "ranks 0, 2-4 of 5 did not come");
+  EXPECT_DOUBLE_EQ(world.error().limit, 0.05);
+}
+
+TEST(Assembly, ATroubleReachesThoseWhoWait) {
+  MemoryStore store;
+  Result<std::vector<Arrival>> waiting = std::vector<Arrival>();
+  std::jthread first([&] { waiting = assemble(store, someone(1, 3), Deadline::after(60s)); });
+  ASSERT_TRUE(store.get("join/world", Deadline::after(60s)).ok());
+  const auto wrong = assemble(store, someone(2, 4), Deadline::after(60s));
+  first.join();
+  ASSERT_FALSE(wrong.ok());
+  ASSERT_FALSE(waiting.ok());
+  EXPECT_EQ(wrong.error().detail,
+            "this is pid 102 on node2 and says the world has 4 ranks (WORLD_SIZE in the environment), but rank 1 (pid 101 on node1) says 3 "
+            "(WORLD_SIZE in the environment)");
+  EXPECT_EQ(waiting.error().detail, wrong.error().detail);
+  EXPECT_EQ(waiting.error().hint, wrong.error().hint);
+  EXPECT_EQ(waiting.error().code, Code::kMismatch);
+}
+
+TEST(Assembly, NonsenseFromAnotherRankIsAnErrorNotACrash) {
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("{\"rank\":\"0\"}"), encode(someone(0, 2)).substr(5),
+                                  std::string("{\"rank\":0,\"world_size\":2}"), std::string(100000, '[')})
+    EXPECT_EQ(decode(text).status().error().code, Code::kCorrupt) << text.substr(0, 80);
+  EXPECT_EQ(*decode(encode(someone(3, 4))), someone(3, 4));
+  MemoryStore store;
+  ASSERT_TRUE(store.set("join/world", "nonsense").ok());
+  EXPECT_EQ(assemble(store, someone(0, 2), Deadline::after(1s)).status().error().code, Code::kCorrupt);
+}
+
+TEST(Assembly, AHostNameNeedNotBeUtf8) {
+  Arrival odd = someone(0, 1);
+  odd.host = "n\xff";
+  EXPECT_TRUE(decode(encode(odd)).ok());
+}
+
+TEST(Addresses, LoopbackAcrossMachinesIsRefusedByName) {
+  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  EXPECT_TRUE(check_addresses(world).ok());
+  world[1].local_host = "127.0.1.1";
+  EXPECT_THAT(to_string(check_addresses(world).error()), HasSubstr("rank 1 (pid 101 on node1) would advertise the loopback address 127.0.1.1"));
+  world[1].machine = world[0].machine;
+  EXPECT_TRUE(check_addresses(world).ok()) << "on one machine loopback is fine";
+  world[1].machine = "other";
+  world[1].local_host = "";
+  EXPECT_TRUE(check_addresses(world).ok()) << "nothing is advertised";
+}
+
+}  // namespace
+}  // namespace tutti
