@@ -1,0 +1,197 @@
+#include "tutti/parallel/ddp/data_parallel.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using test::check;
+using testing::HasSubstr;
+
+// Two branches, of which a step may use one.
+class Branches : public torch::nn::Module {
+ public:
+  explicit Branches(std::int64_t width = 3)
+      : left(register_module("left", torch::nn::Linear(width, 2))), right(register_module("right", torch::nn::Linear(width, 2))) {}
+  at::Tensor forward(const at::Tensor& x, bool use_left = true, bool use_right = true) {
+    auto y = at::zeros({x.size(0), 2});
+    if (use_left) y = y + left->forward(x);
+    if (use_right) y = y + right->forward(x);
+    return y;
+  }
+  torch::nn::Linear left, right;
+};
+
+class Normed : public torch::nn::Module {
+ public:
+  Normed() : norm(register_module("norm", torch::nn::BatchNorm1d(3))) {}
+  at::Tensor forward(const at::Tensor& x) { return norm->forward(x); }
+  torch::nn::BatchNorm1d norm;
+};
+
+// LibTorch's seed belongs to the process, so models are made before the ranks' threads start.
+template <class M, class... Arguments>
+std::vector<std::shared_ptr<M>> make_models(int count, Arguments... arguments) {
+  std::vector<std::shared_ptr<M>> models;
+  for (int i = 0; i < count; ++i) models.push_back(std::make_shared<M>(arguments...));
+  return models;
+}
+
+const DataParallelOptions kPlain = {.heap_tensors = false};
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+    return "no error";
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+void check_says(const std::string& text, const std::string& part) { check(text.find(part) != std::string::npos, "\"", text, "\" does not say \"", part, "\""); }
+
+TEST(DataParallel, TakesTheWeightsAndBuffersOfRankZero) {
+  auto models = make_models<Branches>(3);
+  const auto expected = models[0]->right->weight.detach().clone();
+  ASSERT_FALSE(at::equal(models[2]->right->weight, expected));
+  const auto outcomes = test::run_threads(3, [&](Group& world) {
+    DataParallel ddp(models[world.rank()], world, kPlain);
+    check(at::equal(ddp.module().right->weight, expected), "weights differ");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
+  std::vector models = {std::make_shared<Branches>(3), std::make_shared<Branches>(3), std::make_shared<Branches>(4)};
+  const auto outcomes = test::run_threads(3, [&](Group& world) {
+    const auto error = error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); });
+    check_says(error, "tensor 1 of 4 is left.weight f32[2, 3] on rank 0, but left.weight f32[2, 4] on rank 2 (4 tensors there)");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, TellsAMissingParameterAndAFrozenOne) {
+  std::vector<std::shared_ptr<Branches>> models = make_models<Branches>(2);
+  models[1]->left->weight.set_requires_grad(false);
+  std::vector<std::shared_ptr<Branches>> extra = make_models<Branches>(2);
+  extra[1]->register_parameter("more", at::ones({1}));
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }), "left.weight f32[2, 3] (not trained) on rank 1");
+    check_says(error_of([&] { DataParallel ddp(extra[world.rank()], world, kPlain); }), "but more f32[1] on rank 1 (5 tensors there)");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, NamesParametersWithoutAGradient) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    DataParallel ddp(models[world.rank()], world, kPlain);
+    ddp.forward(at::ones({1, 3}), true, world.rank() == 1).sum().backward();
+    const auto error = error_of([&] { ddp.finish(); });
+    check_says(error, "2 of 4 parameters got no gradient in this step: right.weight, right.bias");
+    check_says(error, "find_unused");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, FindUnusedAveragesWithZeros) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto options = kPlain;
+    options.find_unused = true;
+    DataParallel ddp(models[world.rank()], world, options);
+    for (int step = 0; step < 3; ++step) {
+      ddp.zero_grad();
+      ddp.forward(at::ones({1, 3}), true, world.rank() == 1 && step > 0).sum().backward();
+      ddp.finish();
+      check(at::equal(ddp.module().left->bias.grad(), at::ones({2})), "left");
+      if (step == 0) check(!ddp.module().right->bias.grad().defined(), "unused everywhere, but has a gradient");
+      if (step > 0) check(at::equal(ddp.module().right->bias.grad(), at::full({2}, 0.5)), "right");
+    }
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, TellsForgottenAndRepeatedCalls) {
+  auto models = make_models<Branches>(1);
+  const auto outcomes = test::run_threads(1, [&](Group& world) {
+    DataParallel ddp(models[0], world, kPlain);
+    ddp.forward(at::ones({1, 3})).sum().backward();
+    check_says(error_of([&] { ddp.forward(at::ones({1, 3})); }), "without finish()");
+    check_says(error_of([&] { models[0]->forward(at::ones({1, 3})).sum().backward(); }), "was made twice before finish()");
+    ddp.finish();
+    check_says(error_of([&] { ddp.finish(); }), "found no gradient of this step");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, TakesBuffersFromRankZeroBeforeEachForward) {
+  auto models = make_models<Normed>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    DataParallel ddp(models[world.rank()], world, kPlain);
+    const auto x = at::arange(12, at::kFloat).view({4, 3}) + world.rank();
+    for (int step = 0; step < 2; ++step) {
+      ddp.forward(x).sum().backward();
+      ddp.finish();
+      ddp.zero_grad();
+    }
+    auto mean = ddp.module().norm->running_mean.clone();
+    all_reduce(world, mean, ReduceOp::kMax);
+    const auto rank_one_ahead_by = (mean - models[0]->norm->running_mean).abs().max().item<float>();
+    check(std::abs(rank_one_ahead_by - 0.1f) < 1e-5f, "the ranks' means are apart by ", rank_one_ahead_by);  // one forward since rank 0's was taken
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, LaunchesInTheObservedOrderFromTheSecondStepOn) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto options = kPlain;
+    options.first_bucket_bytes = options.bucket_bytes = 1;
+    DataParallel ddp(models[world.rank()], world, options);
+    check(ddp.stats().buckets.front().front() == "right.bias", "first the reverse of the registration");
+    const auto x = at::ones({1, 3});
+    const auto y = models[world.rank()]->right->forward(x).sum() * models[world.rank()]->left->forward(x).sum();
+    y.backward();
+    ddp.finish();
+    const auto after = ddp.stats().buckets;
+    const auto mine = after.front().front();
+    check(after.size() == 4, "four buckets");
+    check(ddp.stats().steps == 1 && ddp.stats().bytes_per_step == 4 * (3 * 2 + 2) * 2, "stats");
+    std::int64_t first_is_left = mine.starts_with("left");
+    check(all_reduce(world, first_is_left, ReduceOp::kMin) == all_reduce(world, first_is_left, ReduceOp::kMax), "ranks disagree");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, AnErrorOfAPeerComesOutOfFinish) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    DataParallel ddp(models[world.rank()], world, kPlain);
+    ddp.forward(at::ones({1, 3})).sum().backward();
+    if (world.rank() == 1) {
+      world.abort(Error{.code = Code::kCorrupt, .detail = "the disk is on fire"});
+      return;
+    }
+    check_says(error_of([&] { ddp.finish(); }), "the disk is on fire");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, RefusesAModelWithNothingToTrain) {
+  auto model = std::make_shared<Branches>();
+  for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
+  const auto outcomes = test::run_threads(1, [&](Group& world) {
+    check_says(error_of([&] { DataParallel ddp(model, world, kPlain); }), "no parameter that requires a gradient");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,256 @@
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include <ATen/ATen.h>
+
+#include "tests/harness/ranks.h"
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/checkpoint.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using tutti::test::check;
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+    return "no error";
+  } catch (const Exception& e) {
+    return e.what();
+  }
+}
+
+// Memory of its own, counted.
+struct FakeHeap {
+  std::atomic<int> live{0}, given{0};
+  bool exhausted = false;
+  HeapTensors::Source source() {
+    return [this](std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
+      if (exhausted) return Error{.code = Code::kLimit, .detail = "no more"};
+      ++live, ++given;
+      return std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), [this](std::byte* p) {
+        --live;
+        std::free(p);
+      });
+    };
+  }
+};
+
+constexpr std::int64_t kLarge = 1 << 18;  // floats: 1 MiB
+
+TEST(CachingAllocator, ReusesWhatWasLetGo) {
+  install_caching_allocator();
+  auto first = at::empty({kLarge});
+  const void* where = first.data_ptr();
+  first = at::Tensor();
+  const auto before = caching_allocator_stats();
+  auto second = at::empty({kLarge - 5});  // of the same size class
+  EXPECT_EQ(second.data_ptr(), where);
+  const auto after = caching_allocator_stats();
+  EXPECT_EQ(after.reused_blocks, before.reused_blocks + 1);
+  EXPECT_EQ(after.fresh_blocks, before.fresh_blocks);
+  EXPECT_EQ(std::uintptr_t(second.data_ptr()) % 64, 0u);
+}
+
+TEST(CachingAllocator, EverySizeIsWritableToItsEnd) {
+  install_caching_allocator();
+  for (std::int64_t bytes : {0, 1, 63, 65535, 65536, 65537, 73728, 73729, 131072, 131073, 1000003}) {
+    auto tensor = at::full({bytes}, 7, at::kByte);
+    EXPECT_EQ(tensor.sum().item<std::int64_t>(), 7 * bytes);
+  }
+}
+
+TEST(CachingAllocator, KeepsNothingWhenToldSo) {
+  install_caching_allocator({.max_idle_bytes = 0});
+  at::empty({kLarge});
+  EXPECT_EQ(caching_allocator_stats().idle_bytes, 0u);
+  install_caching_allocator();
+  at::empty({kLarge});
+  EXPECT_GT(caching_allocator_stats().idle_bytes, 0u);
+  release_idle_tensor_memory();
+  EXPECT_EQ(caching_allocator_stats().idle_bytes, 0u);
+}
+
+TEST(HeapTensors, LargeTensorsComeFromTheHeapAndSmallOnesDoNot) {
+  FakeHeap heap;
+  {
+    HeapTensors attached(heap.source());
+    auto small = at::empty({16});
+    EXPECT_EQ(heap.given, 0);
+    auto large = at::empty({kLarge});
+    EXPECT_EQ(heap.given, 1);
+    large = at::Tensor();
+    large = at::empty({kLarge});
+    EXPECT_EQ(heap.given, 1) << "the idle block was there";
+    EXPECT_EQ(heap.live, 1);
+  }
+  EXPECT_EQ(heap.live, 0) << "idle and let go blocks leave with the heap";
+}
+
+TEST(HeapTensors, TensorsOutliveIt) {
+  FakeHeap heap;
+  at::Tensor tensor;
+  {
+    HeapTensors attached(heap.source());
+    tensor = at::ones({kLarge});
+  }
+  EXPECT_EQ(tensor.sum().item<float>(), float(kLarge));
+  EXPECT_EQ(heap.live, 1);
+  tensor = at::Tensor();
+  EXPECT_EQ(heap.live, 0);
+}
+
+TEST(HeapTensors, AnExhaustedHeapFallsBackToPrivateMemory) {
+  FakeHeap heap;
+  heap.exhausted = true;
+  HeapTensors attached(heap.source());
+  EXPECT_EQ(at::ones({kLarge}).sum().item<float>(), float(kLarge));
+}
+
+TEST(HeapTensors, ThreadsShareIt) {
+  FakeHeap heap;
+  {
+    HeapTensors attached(heap.source());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([t] {
+        for (int i = 0; i < 300; ++i) {
+          auto tensor = at::empty({kLarge / 8 + 4096 * ((t + i) % 5)});
+          auto* data = tensor.data_ptr<float>();
+          std::fill_n(data, 1000, float(t));
+          for (int k = 0; k < 1000; ++k) ASSERT_EQ(data[k], float(t));
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_LE(heap.given, 20);
+  }
+  EXPECT_EQ(heap.live, 0);
+}
+
+TEST(HeapTensors, AForkedChildHasAnAllocatorWithoutTheHeap) {
+  FakeHeap heap;
+  HeapTensors attached(heap.source());
+  auto* of_parent = new at::Tensor(at::ones({kLarge}));
+  at::empty({kLarge});  // an idle block
+  const int given = heap.given;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    *of_parent = at::Tensor();  // must not touch the heap
+    const bool fine = at::empty({kLarge}).defined() && heap.given == given;
+    ::_exit(fine ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  delete of_parent;
+}
+
+TEST(CheckedBytes, SaysWhatIsWrongAndWhatToDo) {
+  EXPECT_EQ(checked_bytes(at::ones({2, 3}), "x").count, 6u);
+  EXPECT_EQ(checked_bytes(at::ones({2}, at::kBFloat16), "x").dtype, DType::kBF16);
+  auto error = [](const at::Tensor& tensor) { return error_of([&] { checked_bytes(tensor, "the gradient of fc1.weight"); }); };
+  EXPECT_THAT(error(at::ones({2, 3}).t()),
+              AllOf(HasSubstr("the gradient of fc1.weight, f32[3, 2], is not contiguous (strides [1, 3])"), HasSubstr("tensor.contiguous()")));
+  EXPECT_THAT(error(at::ones({2}, at::kComplexFloat)), AllOf(HasSubstr("ComplexFloat[2]"), HasSubstr("tensor.to(torch::kFloat)")));
+  EXPECT_THAT(error(at::empty({4}, at::TensorOptions().device(at::kMeta))), AllOf(HasSubstr("f32[4] on meta"), HasSubstr("not on the CPU"), HasSubstr("tensor.to(torch::kCPU)")));
+  EXPECT_THAT(error(at::ones({2, 2}).to_sparse()), AllOf(HasSubstr("is not dense"), HasSubstr("to_dense()")));
+  EXPECT_THAT(error(at::Tensor()), HasSubstr("an undefined tensor"));
+}
+
+TEST(TensorCollectives, EveryVerb) {
+  const auto outcomes = test::run_threads(3, [](Group& world) {
+    const int rank = world.rank();
+    auto mine = at::full({2, 2}, rank + 1, at::kDouble);
+    all_reduce(world, mine);
+    check(at::equal(mine, at::full({2, 2}, 6, at::kDouble)), "all_reduce");
+    auto later = at::full({3}, rank);
+    all_reduce_async(world, later, ReduceOp::kMax).get();
+    check(at::equal(later, at::full({3}, 2)), "all_reduce_async");
+    auto told = at::full({5}, rank, at::kLong);
+    broadcast(world, told, 1);
+    check(at::equal(told, at::ones({5}, at::kLong)), "broadcast");
+    auto own = at::full({2}, rank, at::kInt), everyone = at::empty({3, 2}, at::kInt);
+    all_gather(world, own, everyone);
+    check(at::equal(everyone, at::arange(3, at::kInt).view({3, 1}).expand({3, 2})), "all_gather");
+    auto part = at::empty({2}, at::kInt);
+    reduce_scatter(world, everyone, part);
+    check(at::equal(part, at::full({2}, 3 * rank, at::kInt)), "reduce_scatter");
+    auto gathered = rank == 2 ? at::empty({3, 2}, at::kInt) : at::Tensor();
+    gather(world, own, gathered, 2);
+    check(rank != 2 || at::equal(gathered, everyone), "gather");
+    scatter(world, gathered, part, 2);
+    check(at::equal(part, own), "scatter");
+    auto sum = at::empty({2}, at::kInt);
+    reduce(world, own, sum, 0);
+    check(rank != 0 || at::equal(sum, at::full({2}, 3, at::kInt)), "reduce");
+    auto swapped = at::empty({3}, at::kInt);
+    all_to_all(world, at::arange(3, at::kInt) + 10 * rank, swapped);
+    check(at::equal(swapped, at::arange(3, at::kInt) * 10 + rank), "all_to_all");
+    auto passed = at::empty({4});
+    auto arriving = irecv(world, passed, (rank + 2) % 3);
+    send(world, at::full({4}, rank, at::kFloat), (rank + 1) % 3);
+    arriving.get();
+    check(at::equal(passed, at::full({4}, (rank + 2) % 3, at::kFloat)), "send, recv");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(TensorCollectives, TellCountsAndTypesThatDoNotFit) {
+  const auto outcomes = test::run_threads(2, [](Group& world) {
+    const auto counts = error_of([&] { all_gather(world, at::ones({3}), at::ones({5})); });
+    check(counts.find("all_gather: out is f32[5] with 5 elements; expected 6") != std::string::npos, counts);
+    const auto types = error_of([&] { reduce_scatter(world, at::ones({4}), at::ones({2}, at::kDouble)); });
+    check(types.find("in is f32[4] and out is f64[2]; expected one element type") != std::string::npos, types);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(TensorCollectives, AutogradSeesThatATensorWasWrittenTo) {
+  const auto outcomes = test::run_threads(1, [](Group& world) {
+    auto tensor = at::ones({2});
+    const auto version = tensor._version();
+    all_reduce(world, tensor);
+    check(tensor._version() == version + 1, "version ", int(tensor._version()));
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+class ModuleFile : public testing::Test {
+ protected:
+  void TearDown() override { std::filesystem::remove(path_); }
+  const std::string path_ = (std::filesystem::temp_directory_path() / ("tutti-module-" + std::to_string(::getpid()) + ".safetensors")).string();
+};
+
+TEST_F(ModuleFile, SavesAndLoads) {
+  torch::nn::LinearImpl one(3, 4), other(3, 4);
+  ASSERT_TRUE(save_module(one, path_).ok());
+  ASSERT_TRUE(load_module(other, path_).ok());
+  EXPECT_TRUE(at::equal(one.weight, other.weight));
+  EXPECT_TRUE(at::equal(one.bias, other.bias));
+  EXPECT_TRUE(other.weight.requires_grad());
+}
+
+TEST_F(ModuleFile, NamesTheTensorThatDoesNotFitAndChangesNothing) {
+  torch::nn::LinearImpl saved(3, 4), wider(5, 4), bare(torch::nn::LinearOptions(3, 4).bias(false));
+  ASSERT_TRUE(save_module(saved, path_).ok());
+  const auto before = wider.weight.clone();
+  EXPECT_THAT(to_string(load_module(wider, path_).error()), HasSubstr("weight is F32[4, 3] in the file and f32[4, 5] in the model"));
+  EXPECT_TRUE(at::equal(wider.weight, before));
+  EXPECT_THAT(to_string(load_module(bare, path_).error()), HasSubstr("holds bias, which the model does not have"));
+  ASSERT_TRUE(save_module(bare, path_).ok());
+  EXPECT_THAT(to_string(load_module(saved, path_).error()), HasSubstr("has no tensor bias, which the model has (f32[4])"));
+}
+
+}  // namespace
+}  // namespace tutti
