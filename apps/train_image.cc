@@ -57,15 +57,15 @@ std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& options, const tutti::ImageTrainingResult& result) {
-  const auto rounded = [](double value, double unit) { return std::round(value / unit) * unit; };
+  const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
   nlohmann::ordered_json json = {{"peer", "tutti"},
                                  {"torch", tutti::torch_version()},
                                  {"model", options.model},
                                  {"world", world.size()},
                                  {"batch_per_rank", options.batch_size},
                                  {"steps", result.steps},
-                                 {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1e-3) : 0.0},
-                                 {"samples_per_s", rounded(result.samples_per_s, 0.1)},
+                                 {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1000) : 0.0},
+                                 {"samples_per_s", rounded(result.samples_per_s, 10)},
                                  {"test_accuracy", result.test_accuracy}};
   fmt::print("{}\n", json.dump());
 }

@@ -9,6 +9,8 @@
 //  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
 //  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in the child; there
 //    everything that came from a heap is forgotten, not freed, and the records of blocks lie in private memory for this reason.
+//  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up among the blocks;
+//    any other came from malloc.
 //  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's usual error.
 #include "tutti/tensor/caching_allocator.h"
 
@@ -20,6 +22,7 @@
 #include <bit>
 #include <cstdlib>
 #include <mutex>
+#include <unordered_map>
 #include <vector>
 
 #include "tutti/comm/group.h"
@@ -29,6 +32,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLarge = std::size_t(64) << 10;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr int kClasses = 48 * 8;
@@ -47,6 +51,7 @@ constexpr std::uint64_t kPrivate = 0;
 
 struct Block {
   std::shared_ptr<std::byte> memory;
+  std::byte* data = nullptr;  // in it, on a page boundary
   int size_class = 0;
   std::uint64_t heap = kPrivate;  // the number of the HeapTensors that it came from; not the object, which would keep its world alive
   unsigned process = 0;           // counts forks: of the process that made it
@@ -61,7 +66,7 @@ struct Attached {
 std::shared_ptr<std::byte> private_memory(std::size_t bytes) {
   void* memory = nullptr;
   const bool huge = bytes >= kHugePage / 2;
-  if (::posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes) != 0) return nullptr;
+  if (::posix_memalign(&memory, huge ? kHugePage : kPage, bytes) != 0) return nullptr;
   if (huge) ::madvise(memory, bytes, MADV_HUGEPAGE);
   return {static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); }};
 }
@@ -122,15 +127,30 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   c10::DataPtr get(std::size_t bytes) const override {
-    const c10::Device cpu(c10::DeviceType::CPU);
-    if (bytes == 0) return {nullptr, nullptr, [](void*) {}, cpu};
-    if (bytes < kLarge) {
-      void* memory = nullptr;
-      if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);
-      return {memory, memory, std::free, cpu};
+    void* data = bytes < kLarge ? take_small(bytes) : take(bytes)->data;
+    return {data, data, &let_go, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &let_go; }
+
+  static bool on_page(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % kPage == 0; }
+
+  static void let_go(void* data) {
+    if (on_page(data)) {
+      if (data) instance().put_back(data);
+    } else {
+      std::free(data);
     }
-    Block* block = take(bytes);
-    return {block->memory.get(), block, [](void* context) { instance().put_back(static_cast<Block*>(context)); }, cpu};
+  }
+
+  // From malloc, and never on a page boundary, which tells it from a block.
+  static void* take_small(std::size_t bytes) {
+    if (bytes == 0) return nullptr;
+    void* memory = nullptr;
+    if (::posix_memalign(&memory, kAlignment, bytes) != 0) fail(bytes);
+    if (!on_page(memory)) return memory;
+    void* elsewhere = take_small(bytes);
+    std::free(memory);
+    return elsewhere;
   }
 
   Block* take(std::size_t bytes) const {
@@ -156,6 +176,7 @@ class CachingAllocator final : public compat::Allocator {
     if (!block) block = make(wanted, {});
     if (!block) fail(bytes);
     std::lock_guard lock(mutex_);
+    blocks_.emplace(block->data, block);
     block->process = process_;
     stats_.live_bytes += class_bytes(wanted);
     stats_.heap_bytes += block->heap != kPrivate ? class_bytes(wanted) : 0;
@@ -166,17 +187,23 @@ class CachingAllocator final : public compat::Allocator {
   static Block* make(int size_class, const Attached& from) {
     std::shared_ptr<std::byte> memory;
     if (from.source) {
-      if (auto from_heap = (*from.source)(class_bytes(size_class)); from_heap.ok()) memory = *std::move(from_heap);
+      auto given = (*from.source)(class_bytes(size_class));
+      if (given.ok() && !on_page(given->get())) given = (*from.source)(class_bytes(size_class) + kPage);
+      if (given.ok()) memory = *std::move(given);
     } else {
       memory = private_memory(class_bytes(size_class));
     }
-    return memory ? new Block{.memory = std::move(memory), .size_class = size_class, .heap = from.number} : nullptr;
+    if (!memory) return nullptr;
+    auto* data = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage);
+    return new Block{.memory = std::move(memory), .data = data, .size_class = size_class, .heap = from.number};
   }
 
-  void put_back(Block* block) const {
-    const std::size_t bytes = class_bytes(block->size_class);
+  void put_back(void* data) const {
+    Block* block = nullptr;
     {
       std::lock_guard lock(mutex_);
+      block = blocks_.at(data);
+      const std::size_t bytes = class_bytes(block->size_class);
       if (block->process != process_ && block->heap != kPrivate) return;  // the parent's heap: nothing of it exists here
       const bool current = block->heap == (sources_.empty() ? kPrivate : sources_.back().number);
       if (current && bytes <= options_.max_idle_bytes && stats_.idle_bytes <= options_.max_idle_bytes - bytes) {
@@ -191,6 +218,7 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   void forget(const Block& block, std::size_t& counter) const {
+    blocks_.erase(block.data);
     counter -= class_bytes(block.size_class);
     if (block.heap != kPrivate) stats_.heap_bytes -= class_bytes(block.size_class);
   }
@@ -216,6 +244,7 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   mutable std::mutex mutex_;
+  mutable std::unordered_map<void*, Block*> blocks_;  // by data, in tensors and idle
   mutable std::array<std::vector<Block*>, kClasses> idle_;
   mutable CachingAllocatorStats stats_;
   CachingAllocatorOptions options_;

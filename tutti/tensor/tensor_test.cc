@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 
 #include "tests/harness/ranks.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -38,7 +39,7 @@ struct FakeHeap {
     return [this](std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
       if (exhausted) return Error{.code = Code::kLimit, .detail = "no more"};
       ++live, ++given;
-      return std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), [this](std::byte* p) {
+      return std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), [this](std::byte* p) {
         --live;
         std::free(p);
       });
@@ -68,6 +69,17 @@ TEST(CachingAllocator, EverySizeIsWritableToItsEnd) {
     auto tensor = at::full({bytes}, 7, at::kByte);
     EXPECT_EQ(tensor.sum().item<std::int64_t>(), 7 * bytes);
   }
+}
+
+TEST(CachingAllocator, FreesByTheBarePointer) {
+  install_caching_allocator();
+  auto* allocator = c10::GetCPUAllocator();
+  std::vector<void*> all;
+  for (std::size_t bytes : {1, 4000, 4096, 4097, 65535, 65536, 200000}) {
+    for (int i = 0; i < 200; ++i) all.push_back(allocator->raw_allocate(bytes));
+  }
+  for (auto* data : all) allocator->raw_deallocate(data);
+  EXPECT_EQ(allocator->raw_allocate(0), nullptr);
 }
 
 TEST(CachingAllocator, KeepsNothingWhenToldSo) {
@@ -108,6 +120,14 @@ TEST(HeapTensors, TensorsOutliveIt) {
   EXPECT_EQ(heap.live, 1);
   tensor = at::Tensor();
   EXPECT_EQ(heap.live, 0);
+}
+
+TEST(HeapTensors, MemoryThatBeginsWithinAPageWillDo) {
+  HeapTensors attached([](std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
+    std::shared_ptr<std::byte[]> memory(new (std::align_val_t(4096)) std::byte[bytes + 64], [](std::byte* p) { ::operator delete[](p, std::align_val_t(4096)); });
+    return std::shared_ptr<std::byte>(memory, memory.get() + 64);
+  });
+  EXPECT_EQ(at::ones({kLarge}).sum().item<float>(), float(kLarge));
 }
 
 TEST(HeapTensors, AnExhaustedHeapFallsBackToPrivateMemory) {
