@@ -1,8 +1,8 @@
 // The loop: drive every pending operation one step; if something moved, again; if nothing moved for a while, sleep in poll() on
 // this process's bell, the sockets that blocked operations name, the peers' sockets and the fault watch.
 //
-// Sleeping and being woken through shared memory: set `asleep`, fence, look once more at everything, then poll(). A peer stores,
-// fences and reads `asleep` (transport/bell.h), so either it sees the sleeper or the sleeper sees its store.
+// Sleeping and being woken through shared memory: set `asleep`, fence, look once more at everything, then poll(); see
+// transport/bell.h.
 #include "tutti/comm/engine.h"
 
 #include <poll.h>
@@ -100,7 +100,7 @@ void Engine::sleep() {
   BellLine* const line = host_ && blockers.needs_bell ? &host_->own_bell_line() : nullptr;
   if (line) line->asleep.store(1, std::memory_order_relaxed);
   sleeping_.store(true, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  fence_everybody(line && line->fence.load(std::memory_order_relaxed) == 0);
   const bool moved = drive_all() || stopping_.load();
   if (!moved) {
     std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};

@@ -1,7 +1,10 @@
 #pragma once
 // How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only an engine thread sleeps,
-// in epoll, with an eventfd as its bell. Before sleeping it sets `asleep` and looks once more at what it waits for; who
-// changes shared memory rings afterwards. The two fences make one of them see the other.
+// with an eventfd as its bell. It sets `asleep`, looks once more at what it waits for, and sleeps; who changes shared
+// memory looks at `asleep` afterwards. Each side must see the other's store, which takes a full fence on both sides, and the
+// one in ring() would stand in every operation, waiting for the store before it to leave for the other core: half of
+// a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the registered processes
+// pass a fence. Where a rank of the host cannot register, ring() fences (`fence`).
 #include <sys/eventfd.h>
 
 #include <atomic>
@@ -11,7 +14,14 @@ namespace tutti {
 
 struct alignas(128) BellLine {  // in shared memory, one a rank, written by its owner
   std::atomic<std::uint32_t> asleep{0};
+  std::atomic<std::uint32_t> fence{1};       // 1: who rings must fence first
+  std::atomic<std::uint32_t> registered{0};  // 1: the owner can be fenced by membarrier
 };
+
+// Lets other processes fence this one. Whether the system can.
+bool register_for_fences();
+// After setting `asleep`, before the last look. Fences this thread, and, where registered, all threads of registered processes.
+void fence_everybody(bool registered);
 
 // A peer's bell. Does not own the descriptor.
 class Bell {
@@ -20,7 +30,8 @@ class Bell {
   Bell(BellLine* line, int event_fd) : line_(line), event_fd_(event_fd) {}
   // After the store that the peer may be waiting for.
   void ring() const {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (line_->fence.load(std::memory_order_relaxed) != 0) std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
     if (line_->asleep.load(std::memory_order_relaxed) != 0) ring_awake();
   }
   void ring_awake() const { (void)::eventfd_write(event_fd_, 1); }

@@ -16,22 +16,23 @@
 namespace tutti {
 
 inline constexpr int kSlots = 4;
-inline constexpr std::size_t kLinePayload = 56;
+inline constexpr std::size_t kLinePayload = 120;
+// Bytes that a rank contributes up to which they are copied into a slot of the control block instead.
+inline constexpr std::size_t kOneShotBytes = 4096;
 
-// The call that a rank is making, for the peer that finds its own differs.
-struct CallRecord {
+struct alignas(128) CallLine {
+  std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
+  std::byte payload[kLinePayload];     // small data, or a Descriptor; valid once word is
+};
+static_assert(sizeof(CallLine) == 128);
+
+// The call that a rank is making, written when it finds that a peer's differs: both find it at the same tick.
+struct alignas(128) CallRecord {
   std::atomic<std::uint64_t> word{0};  // of the tick it belongs to; written last
   std::atomic<std::uint64_t> sequence{0};
   std::atomic<std::uint64_t> count{0};
   std::atomic<std::uint64_t> shape{0};  // kind, dtype, op, root: see pack_shape()
 };
-
-struct alignas(128) CallLine {
-  std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
-  std::byte payload[kLinePayload]{};   // small data, or a Descriptor; valid once word is
-  CallRecord record;                   // written after the word, off the critical path
-};
-static_assert(sizeof(CallLine) == 128);
 
 // Payload of a call whose data does not fit: where this rank's buffers are, as places in arenas (0: private memory).
 struct Descriptor {
@@ -63,6 +64,8 @@ class GroupControl {
   GroupControl(std::byte* base, int ranks) : base_(base), ranks_(ranks), layout_(layout(ranks)) {}
 
   CallLine* lines(int slot) const { return reinterpret_cast<CallLine*>(base_) + slot * ranks_; }
+  CallRecord& record(int rank) const { return reinterpret_cast<CallRecord*>(base_ + layout_.records)[rank]; }
+  std::byte* one_shot(int slot, int rank) const { return base_ + layout_.one_shots + std::size_t(slot * ranks_ + rank) * kOneShotBytes; }
   // Not 0: the group ended; 1 + the rank (on this host) that ended it.
   std::atomic<std::uint32_t>& poison() const { return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison); }
   // all_to_all with splits: elements that `from` has for each rank.
@@ -75,15 +78,17 @@ class GroupControl {
 
  private:
   struct Layout {
-    std::size_t poison, splits, links, total;
+    std::size_t records, poison, splits, links, one_shots, total;
   };
   static Layout layout(int ranks) {
     const std::size_t n = std::size_t(ranks);
     Layout l;
-    l.poison = kSlots * n * sizeof(CallLine);
+    l.records = kSlots * n * sizeof(CallLine);
+    l.poison = l.records + n * sizeof(CallRecord);
     l.splits = l.poison + 128;
     l.links = (l.splits + n * n * sizeof(std::uint64_t) + 127) / 128 * 128;
-    l.total = l.links + n * (n - 1) * sizeof(ShmLinkControl);
+    l.one_shots = (l.links + n * (n - 1) * sizeof(ShmLinkControl) + 4095) / 4096 * 4096;
+    l.total = l.one_shots + kSlots * n * kOneShotBytes;
     return l;
   }
 

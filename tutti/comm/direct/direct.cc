@@ -1,7 +1,7 @@
 // Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's buffers,
 // and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
 //
-//   inline    up to 56 bytes from each rank ride in the flag line itself: one meeting and one cache miss a peer
+//   inline    up to 120 bytes from each rank ride in the flag line itself: one meeting and one or two cache misses a peer
 //   one-shot  up to 4 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
 //   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that matters
 //             lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all outputs, which
@@ -10,11 +10,12 @@
 // The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
 //
 // Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for large
-// ones, field by field. Who finds a difference reads the peer's CallRecord and says both.
+// ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
 #include "tutti/comm/direct/direct.h"
 
+#include <sched.h>
+
 #include <algorithm>
-#include <new>
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/direct/staged.h"
@@ -89,20 +90,15 @@ std::size_t DirectOperation::contributed() const {
   return request_.count * element_ * (gives_parts(request_.kind) ? std::size_t(channel_.size_) : 1);
 }
 
-void DirectOperation::post(const void* payload, std::size_t bytes, bool first) {
+void DirectOperation::post(const void* payload, std::size_t bytes) {
   DirectChannel& c = channel_;
   const std::uint64_t tick = ++c.tick_;
   CallLine& line = c.control_.lines(int(tick % kSlots))[c.rank_];
   word_ = tick << kTickShift | fingerprint_;
   if (bytes) std::memcpy(line.payload, payload, bytes);
   line.word.store(word_, std::memory_order_release);
+  __builtin_prefetch(&c.control_.lines(int((tick + 1) % kSlots))[c.rank_], 1);  // own it before it is needed
   c.ring_peers();
-  if (first) {
-    line.record.sequence.store(sequence_, std::memory_order_relaxed);
-    line.record.count.store(request_.count, std::memory_order_relaxed);
-    line.record.shape.store(pack_shape(request_), std::memory_order_relaxed);
-    line.record.word.store(word_, std::memory_order_release);
-  }
   next_ = 0;
 }
 
@@ -119,15 +115,23 @@ Result<bool> DirectOperation::met() {
 }
 
 Error DirectOperation::mismatch(int peer) {
-  const CallRecord& record = channel_.control_.lines(int((word_ >> kTickShift) % kSlots))[peer].record;
-  Error error{.code = Code::kMismatch, .peer = peer};
-  // The peer writes its record right after its word.
+  CallRecord& mine = channel_.control_.record(channel_.rank_);
+  mine.sequence.store(sequence_, std::memory_order_relaxed);
+  mine.count.store(request_.count, std::memory_order_relaxed);
+  mine.shape.store(pack_shape(request_), std::memory_order_relaxed);
+  mine.word.store(word_, std::memory_order_release);
+  const CallRecord& record = channel_.control_.record(peer);
+  Error error{.code = Code::kMismatch, .hint = "all ranks of a group must make the same calls in the same order", .peer = peer};
   const auto begin = now();
-  while (record.word.load(std::memory_order_acquire) >> kTickShift != word_ >> kTickShift && seconds_since(begin) < 0.1) {
+  while (record.word.load(std::memory_order_acquire) >> kTickShift != word_ >> kTickShift) {
+    if (seconds_since(begin) > 5) {
+      error.detail = "made another call while this rank called " + call_text(request_, sequence_);
+      return error;
+    }
+    ::sched_yield();
   }
   Request theirs = unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
   error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) + " while this rank called " + call_text(request_, sequence_);
-  error.hint = "all ranks of a group must make the same calls in the same order";
   return error;
 }
 
@@ -164,7 +168,7 @@ Result<Progress> DirectOperation::step() {
       s.waiting = false;
       const std::size_t k = s.iteration++;
       if (k >= 1 && k - 1 < s.pieces()) s.combine(k - 1);
-      if (k < s.pieces() + 1) post(nullptr, 0, false);
+      if (k < s.pieces() + 1) post(nullptr, 0);
       if (k >= 2) s.copy_out(k - 2);
       return k == s.pieces() + 1 ? Progress::kDone : Progress::kMoved;
     }
@@ -177,12 +181,10 @@ Result<Progress> DirectOperation::enter() {
   stage_ = Stage::kMeet;
   const bool gives = request_.kind == Kind::kBroadcast || request_.kind == Kind::kScatter ? c.rank_ == request_.root : request_.kind != Kind::kBarrier;
   switch (way_) {
-    case Way::kInline: post(request_.in, gives ? contributed() : 0, true); break;
+    case Way::kInline: post(request_.in, gives ? contributed() : 0); break;
     case Way::kOneShot: {
-      Descriptor mine{.slots = TUTTI_TRY(c.slots())};
-      std::byte* const slot = c.resolve(mine.slots) + (c.tick_ + 1) % kSlots * kOneShotBytes;
-      if (gives) std::memcpy(slot, request_.in, contributed());
-      post(&mine, sizeof mine, true);
+      if (gives) std::memcpy(c.control_.one_shot(int((c.tick_ + 1) % kSlots), c.rank_), request_.in, contributed());
+      post(nullptr, 0);
       break;
     }
     case Way::kLarge: {
@@ -200,7 +202,7 @@ Result<Progress> DirectOperation::enter() {
         mine.out = c.place_of(request_.out, vector);
       }
       if (request_.kind == Kind::kAllToAll && request_.in == request_.out) mine.in = 0;  // peers would read what was overwritten
-      post(&mine, sizeof mine, true);
+      post(&mine, sizeof mine);
       break;
     }
   }
@@ -219,26 +221,26 @@ Result<Progress> DirectOperation::after_meeting() {
     finish_small(parts);
     return Progress::kDone;
   }
-  std::vector<Descriptor> theirs(c.size_);
-  for (int r = 0; r < c.size_; ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   if (way_ == Way::kOneShot) {
-    for (int r = 0; r < c.size_; ++r) parts[r] = c.resolve(theirs[r].slots) + tick % kSlots * kOneShotBytes;
+    for (int r = 0; r < c.size_; ++r) parts[r] = c.control_.one_shot(int(tick % kSlots), r);
     finish_small(parts);
     return Progress::kDone;
   }
+  std::vector<Descriptor> theirs(c.size_);
+  for (int r = 0; r < c.size_; ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size_; ++r)
     if (theirs[r].shape != theirs[c.rank_].shape || (request_.in_splits.empty() && theirs[r].count != request_.count)) return mismatch(r);
   if (!request_.in_splits.empty()) TUTTI_TRY(check_splits());
   if (can_go_direct(theirs.data())) {
     act_direct(theirs.data());
-    post(nullptr, 0, false);
+    post(nullptr, 0);
     stage_ = Stage::kLeave;
     return Progress::kMoved;
   }
   std::vector<std::byte*> slots(c.size_);
   std::uint64_t largest = 0;
   for (int r = 0; r < c.size_; ++r) {
-    slots[r] = c.resolve(theirs[r].slots) + kSlots * kOneShotBytes;
+    slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
   staged_ = std::make_unique<StagedTransfer>(c, request_, std::move(slots), largest);

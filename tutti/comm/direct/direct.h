@@ -44,13 +44,12 @@ class DirectChannel {
   bool has_slots_ = false;
 };
 
-// Bytes that a rank contributes up to which all of its data rides in its line, or in a slot next to it.
+// Bytes that a rank contributes up to which all of its data rides in its line.
 inline constexpr std::size_t kInlineBytes = kLinePayload;
-inline constexpr std::size_t kOneShotBytes = 4096;
-// Staging memory of a rank in a group: one-shot slots, then three pieces through which private buffers flow.
+// Staging memory of a rank in a group: pieces through which private buffers flow.
 inline constexpr std::size_t kPieceBytes = std::size_t(128) << 10;
 inline constexpr int kPieces = 3;
-inline constexpr std::size_t kSlotsBytes = kSlots * kOneShotBytes + kPieces * kPieceBytes;
+inline constexpr std::size_t kSlotsBytes = kPieces * kPieceBytes;
 
 class DirectOperation final : public Operation {
  public:
@@ -62,7 +61,7 @@ class DirectOperation final : public Operation {
  private:
   enum class Stage : std::uint8_t { kEnter, kMeet, kLeave, kStaged };
 
-  void post(const void* payload, std::size_t bytes, bool first);
+  void post(const void* payload, std::size_t bytes);
   Result<bool> met();
   Error mismatch(int peer);
   Result<Progress> enter();

@@ -1,9 +1,8 @@
 // The loops behind reduce.h, compiled once per instruction set: each reduce_<isa>.cc defines TUTTI_ISA and includes this
 // file. Not for other includes.
 //
-// One pass: load element i of every input in rank order, combine in registers, store to every output. The streams are
-// only p wide, so for p = 2..4 the loop over inputs is unrolled at compile time; blocks of kBlock elements live in an
-// array that the compiler keeps in vector registers. Inputs and outputs may be the same buffer at the same index, never
+// One pass: load element i of every input in rank order, combine in registers, store to every output. For p = 2..4 the
+// loop over inputs is unrolled at compile time. Inputs and outputs may be the same buffer at the same index, never
 // shifted against one another, so no iteration depends on another (the ivdep pragma says so).
 #include <algorithm>
 #include <type_traits>
@@ -34,64 +33,86 @@ struct Element<Half> {
   static Half store(float value) { return to_half(value); }
 };
 
-// Integer sums and products wrap: computed unsigned, where overflow is defined.
-template <class T>
-struct Arithmetic {
-  using type = T;
-};
-template <class T>
-  requires std::is_integral_v<T>
-struct Arithmetic<T> {
-  using type = std::common_type_t<std::make_unsigned_t<T>, unsigned>;
-};
-
-template <ReduceOp op, class T>
-inline T combine(T a, T b) {
-  using A = typename Arithmetic<T>::type;
-  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return T(A(a) + A(b));
-  else if constexpr (op == ReduceOp::kProduct) return T(A(a) * A(b));
-  else if constexpr (op == ReduceOp::kMin) return b < a || b != b ? b : a;  // NaN wins, as in PyTorch
-  else if constexpr (op == ReduceOp::kMax) return a < b || b != b ? b : a;
-  else if constexpr (std::is_integral_v<T> && op == ReduceOp::kBand) return T(a & b);
-  else if constexpr (std::is_integral_v<T> && op == ReduceOp::kBor) return T(a | b);
-  else if constexpr (std::is_integral_v<T> && op == ReduceOp::kBxor) return T(a ^ b);
+// T is a number or a vector of numbers; integer sums and products wrap (-fwrapv).
+template <ReduceOp op, bool kInteger, class T>
+[[gnu::always_inline]] inline T combine(T a, T b) {
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return a + b;
+  else if constexpr (op == ReduceOp::kProduct) return a * b;
+  else if constexpr (op == ReduceOp::kMin) return (b < a) | (b != b) ? b : a;  // NaN wins, as in PyTorch
+  else if constexpr (op == ReduceOp::kMax) return (a < b) | (b != b) ? b : a;
+  else if constexpr (kInteger && op == ReduceOp::kBand) return a & b;
+  else if constexpr (kInteger && op == ReduceOp::kBor) return a | b;
+  else if constexpr (kInteger && op == ReduceOp::kBxor) return a ^ b;
   else return a;  // excluded by check_reduction()
+}
+
+// Elements from `begin` to `end`, one by one.
+template <class Stored, ReduceOp op>
+void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
+  using E = Element<Stored>;
+  using Wide = typename E::Wide;
+#pragma GCC ivdep
+  for (std::size_t i = begin; i < end; ++i) {
+    Wide sum = E::load(static_cast<const Stored*>(io.in[0])[i]);
+    for (int r = 1; r < io.inputs; ++r) sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(sum, E::load(static_cast<const Stored*>(io.in[r])[i])));
+    if constexpr (op == ReduceOp::kAvg) sum = Wide(sum / Wide(io.divisor));
+    const Stored value = E::store(sum);
+    for (int k = 0; k < io.outputs; ++k) static_cast<Stored*>(io.out[k])[i] = value;
+  }
+}
+
+// 16-bit floats: blocks are widened into an array of floats, which the compiler keeps in vector registers.
+template <class Stored, ReduceOp op, int kInputs>
+void run_widened(const Inputs& io) {
+  using E = Element<Stored>;
+  constexpr std::size_t kBlock = 64;
+  const int inputs = kInputs > 0 ? kInputs : io.inputs;
+  std::size_t i = 0;
+  for (; i + kBlock <= io.count; i += kBlock) {
+    float sum[kBlock];
+    const Stored* const first = static_cast<const Stored*>(io.in[0]) + i;
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < kBlock; ++j) sum[j] = E::load(first[j]);
+    for (int r = 1; r < inputs; ++r) {
+      const Stored* const next = static_cast<const Stored*>(io.in[r]) + i;
+#pragma GCC ivdep
+      for (std::size_t j = 0; j < kBlock; ++j) sum[j] = combine<op, false, float>(sum[j], E::load(next[j]));
+    }
+    Stored done[kBlock];
+    const float divisor = float(io.divisor);
+#pragma GCC ivdep
+    for (std::size_t j = 0; j < kBlock; ++j) done[j] = E::store(op == ReduceOp::kAvg ? sum[j] / divisor : sum[j]);
+    for (int k = 0; k < io.outputs; ++k) __builtin_memcpy(static_cast<Stored*>(io.out[k]) + i, done, sizeof done);
+  }
+  run_scalar<Stored, op>(io, i, io.count);
+}
+
+// Everything else: four vectors of 64 bytes at a time.
+template <class Stored, ReduceOp op, int kInputs>
+void run_vectors(const Inputs& io) {
+  typedef Stored Vector __attribute__((vector_size(64)));
+  typedef Stored Unaligned __attribute__((vector_size(64), aligned(1), may_alias));
+  constexpr std::size_t kLanes = 64 / sizeof(Stored), kUnroll = 4;
+  const int inputs = kInputs > 0 ? kInputs : io.inputs;
+  std::size_t i = 0;
+  for (; i + kUnroll * kLanes <= io.count; i += kUnroll * kLanes) {
+    Vector sum[kUnroll];
+    for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = *reinterpret_cast<const Unaligned*>(static_cast<const Stored*>(io.in[0]) + i + j * kLanes);
+    for (int r = 1; r < inputs; ++r)
+      for (std::size_t j = 0; j < kUnroll; ++j)
+        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(sum[j], *reinterpret_cast<const Unaligned*>(static_cast<const Stored*>(io.in[r]) + i + j * kLanes));
+    if constexpr (op == ReduceOp::kAvg)
+      for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= Stored(io.divisor);
+    for (int k = 0; k < io.outputs; ++k)
+      for (std::size_t j = 0; j < kUnroll; ++j) *reinterpret_cast<Unaligned*>(static_cast<Stored*>(io.out[k]) + i + j * kLanes) = sum[j];
+  }
+  run_scalar<Stored, op>(io, i, io.count);
 }
 
 template <class Stored, ReduceOp op, int kInputs>
 void run(const Inputs& io) {
-  using E = Element<Stored>;
-  using Wide = typename E::Wide;
-  constexpr std::size_t kBlock = 256 / sizeof(Stored);
-  const int inputs = kInputs > 0 ? kInputs : io.inputs;
-  const auto input = [&](int r) { return static_cast<const Stored*>(io.in[r]); };
-  const auto finish = [&](Wide value) {
-    if constexpr (op == ReduceOp::kAvg) value = Wide(value / Wide(io.divisor));
-    return E::store(value);
-  };
-  std::size_t i = 0;
-  for (; i + kBlock <= io.count; i += kBlock) {
-    Wide sum[kBlock];
-    const Stored* first = input(0) + i;
-#pragma GCC ivdep
-    for (std::size_t j = 0; j < kBlock; ++j) sum[j] = E::load(first[j]);
-#pragma GCC unroll 4
-    for (int r = 1; r < inputs; ++r) {
-      const Stored* next = input(r) + i;
-#pragma GCC ivdep
-      for (std::size_t j = 0; j < kBlock; ++j) sum[j] = combine<op, Wide>(sum[j], E::load(next[j]));
-    }
-    Stored done[kBlock];
-#pragma GCC ivdep
-    for (std::size_t j = 0; j < kBlock; ++j) done[j] = finish(sum[j]);
-    for (int k = 0; k < io.outputs; ++k) __builtin_memcpy(static_cast<Stored*>(io.out[k]) + i, done, sizeof done);
-  }
-  for (; i < io.count; ++i) {
-    Wide sum = E::load(input(0)[i]);
-    for (int r = 1; r < inputs; ++r) sum = combine<op, Wide>(sum, E::load(input(r)[i]));
-    const Stored value = finish(sum);
-    for (int k = 0; k < io.outputs; ++k) static_cast<Stored*>(io.out[k])[i] = value;
-  }
+  if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>) run_vectors<Stored, op, kInputs>(io);
+  else run_widened<Stored, op, kInputs>(io);
 }
 
 template <class Stored, ReduceOp op>

@@ -21,7 +21,8 @@ constexpr std::byte kGoodbye{'G'};
 Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
   auto arena = std::make_shared<Arena>(TUTTI_TRY(Arena::create(heap_limit)));
   (void)TUTTI_TRY(arena->grow(4096));  // the bell's line
-  new (arena->base()) BellLine;
+  auto* const line = new (arena->base()) BellLine;
+  line->registered.store(register_for_fences());
   return arena;
 }
 
@@ -97,11 +98,19 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
     TUTTI_TRY(about(introduce(r, std::move(socket), deadline), r));
     --missing;
   }
+  settle_fences();
   listener_.fd.reset();
   ::unlink(contact_.c_str());
   ::rmdir(directory_.c_str());
   directory_.clear();
   return {};
+}
+
+// Everybody can be fenced: then nobody who rings this rank has to fence.
+void Host::settle_fences() {
+  bool all = true;
+  for (const PeerData& peer : peers_) all &= peer.line->registered.load() != 0;
+  peers_[rank_].line->fence.store(all ? 0 : 1);
 }
 
 Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
@@ -150,6 +159,7 @@ Result<std::vector<std::unique_ptr<Host>>> Host::inproc(int size, std::size_t he
       peer.global_rank = k;
       peer.state = shared[k].state;
     }
+    host->settle_fences();
     hosts.push_back(std::move(host));
   }
   return hosts;

@@ -74,6 +74,7 @@ class Host {
   };
 
   Host() = default;
+  void settle_fences();
   Status introduce(int local_rank, Fd socket, Deadline deadline);
 
   int rank_ = 0;
