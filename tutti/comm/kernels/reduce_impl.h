@@ -87,55 +87,66 @@ void run_widened(const Inputs& io) {
   run_scalar<Stored, op>(io, i, io.count);
 }
 
-// Everything else: four vectors of 64 bytes at a time.
-template <class Stored, ReduceOp op, int kInputs>
+// Everything else: four vectors of 64 bytes at a time. The pointers are copied to the stack first: a store through a vector
+// type may alias anything, and would have them read again after each.
+template <class Stored, ReduceOp op, int kInputs, int kOutputs>
 void run_vectors(const Inputs& io) {
   typedef Stored Vector __attribute__((vector_size(64)));
   typedef Stored Unaligned __attribute__((vector_size(64), aligned(1), may_alias));
   constexpr std::size_t kLanes = 64 / sizeof(Stored), kUnroll = 4;
-  const int inputs = kInputs > 0 ? kInputs : io.inputs;
+  constexpr int kMost = 256;
+  const int inputs = kInputs > 0 ? kInputs : io.inputs, outputs = kOutputs > 0 ? kOutputs : io.outputs;
+  if (inputs > kMost || outputs > kMost) return run_scalar<Stored, op>(io, 0, io.count);
+  const Stored* in[kInputs > 0 ? kInputs : kMost];
+  Stored* out[kOutputs > 0 ? kOutputs : kMost];
+  for (int r = 0; r < inputs; ++r) in[r] = static_cast<const Stored*>(io.in[r]);
+  for (int k = 0; k < outputs; ++k) out[k] = static_cast<Stored*>(io.out[k]);
+  const std::size_t count = io.count;
+  const Stored divisor = Stored(io.divisor);
   std::size_t i = 0;
-  for (; i + kUnroll * kLanes <= io.count; i += kUnroll * kLanes) {
+  for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
     Vector sum[kUnroll];
-    for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = *reinterpret_cast<const Unaligned*>(static_cast<const Stored*>(io.in[0]) + i + j * kLanes);
+    for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = *reinterpret_cast<const Unaligned*>(in[0] + i + j * kLanes);
     for (int r = 1; r < inputs; ++r)
       for (std::size_t j = 0; j < kUnroll; ++j)
-        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(sum[j], *reinterpret_cast<const Unaligned*>(static_cast<const Stored*>(io.in[r]) + i + j * kLanes));
+        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(sum[j], *reinterpret_cast<const Unaligned*>(in[r] + i + j * kLanes));
     if constexpr (op == ReduceOp::kAvg)
-      for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= Stored(io.divisor);
-    for (int k = 0; k < io.outputs; ++k)
-      for (std::size_t j = 0; j < kUnroll; ++j) *reinterpret_cast<Unaligned*>(static_cast<Stored*>(io.out[k]) + i + j * kLanes) = sum[j];
+      for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= divisor;
+    for (int k = 0; k < outputs; ++k)
+      for (std::size_t j = 0; j < kUnroll; ++j) *reinterpret_cast<Unaligned*>(out[k] + i + j * kLanes) = sum[j];
   }
-  run_scalar<Stored, op>(io, i, io.count);
+  run_scalar<Stored, op>(io, i, count);
 }
 
-template <class Stored, ReduceOp op, int kInputs>
+template <class Stored, ReduceOp op, int kInputs, int kOutputs>
 void run(const Inputs& io) {
-  if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>) run_vectors<Stored, op, kInputs>(io);
+  if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>) run_vectors<Stored, op, kInputs, kOutputs>(io);
   else run_widened<Stored, op, kInputs>(io);
 }
 
+// The shapes that training has most, unrolled: sums of 2 to 4 ranks into one place or into all.
 template <class Stored, ReduceOp op>
-void by_inputs(const Inputs& io) {
-  switch (io.inputs) {
-    case 2: return run<Stored, op, 2>(io);
-    case 3: return run<Stored, op, 3>(io);
-    case 4: return run<Stored, op, 4>(io);
+void by_shape(const Inputs& io) {
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) {
+    if (io.inputs == 2 && io.outputs == 2) return run<Stored, op, 2, 2>(io);
+    if (io.inputs == 2 && io.outputs == 1) return run<Stored, op, 2, 1>(io);
+    if (io.inputs == 3 && io.outputs == 3) return run<Stored, op, 3, 3>(io);
+    if (io.inputs == 4 && io.outputs == 4) return run<Stored, op, 4, 4>(io);
   }
-  run<Stored, op, 0>(io);
+  run<Stored, op, 0, 0>(io);
 }
 
 template <class Stored>
 void by_op(const Inputs& io) {
   switch (io.op) {
-    case ReduceOp::kSum: return by_inputs<Stored, ReduceOp::kSum>(io);
-    case ReduceOp::kAvg: return by_inputs<Stored, ReduceOp::kAvg>(io);
-    case ReduceOp::kProduct: return by_inputs<Stored, ReduceOp::kProduct>(io);
-    case ReduceOp::kMin: return by_inputs<Stored, ReduceOp::kMin>(io);
-    case ReduceOp::kMax: return by_inputs<Stored, ReduceOp::kMax>(io);
-    case ReduceOp::kBand: return by_inputs<Stored, ReduceOp::kBand>(io);
-    case ReduceOp::kBor: return by_inputs<Stored, ReduceOp::kBor>(io);
-    case ReduceOp::kBxor: return by_inputs<Stored, ReduceOp::kBxor>(io);
+    case ReduceOp::kSum: return by_shape<Stored, ReduceOp::kSum>(io);
+    case ReduceOp::kAvg: return by_shape<Stored, ReduceOp::kAvg>(io);
+    case ReduceOp::kProduct: return by_shape<Stored, ReduceOp::kProduct>(io);
+    case ReduceOp::kMin: return by_shape<Stored, ReduceOp::kMin>(io);
+    case ReduceOp::kMax: return by_shape<Stored, ReduceOp::kMax>(io);
+    case ReduceOp::kBand: return by_shape<Stored, ReduceOp::kBand>(io);
+    case ReduceOp::kBor: return by_shape<Stored, ReduceOp::kBor>(io);
+    case ReduceOp::kBxor: return by_shape<Stored, ReduceOp::kBxor>(io);
   }
 }
 
