@@ -2,4 +2,5 @@
 // Everything above the Torch line.
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
+#include "tutti/comm/mesh_groups.h"
 #include "tutti/runtime/init.h"

@@ -1,0 +1,135 @@
+// Every instruction set that this CPU has gives the bits of the plainest loop, for every dtype, op and shape.
+#include "tutti/comm/kernels/reduce.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tutti/base/float16.h"
+#include "tutti/comm/kernels/copy.h"
+#include "tutti/comm/kernels/reduce_isa.h"
+
+namespace tutti {
+namespace {
+
+struct Loop {
+  const char* name;
+  void (*run)(const kernels::Inputs&);
+};
+
+std::vector<Loop> loops() {
+  std::vector<Loop> all = {{"generic", kernels::generic::reduce}};
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) all.push_back({"avx2", kernels::avx2::reduce});
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    all.push_back({"avx512", kernels::avx512::reduce});
+#endif
+  return all;
+}
+
+// Random bits are hard cases: NaN, infinities, subnormals, overflow. Booleans are 0 or 1.
+std::vector<std::byte> random_elements(DType dtype, std::size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> bytes(count * size_of(dtype));
+  for (auto& b : bytes) b = std::byte(dtype == DType::kBool ? random() & 1 : random());
+  return bytes;
+}
+
+template <class T>
+T element(const void* at, std::size_t i) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(at) + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+// NaN compares as a class: which NaN comes out of an addition depends on the order of operands in the instruction.
+bool same(DType dtype, const void* a, const void* b, std::size_t i) {
+  switch (dtype) {
+    case DType::kF32: if (std::isnan(element<float>(a, i)) && std::isnan(element<float>(b, i))) return true; break;
+    case DType::kF64: if (std::isnan(element<double>(a, i)) && std::isnan(element<double>(b, i))) return true; break;
+    case DType::kF16: if (std::isnan(to_float(element<Half>(a, i))) && std::isnan(to_float(element<Half>(b, i)))) return true; break;
+    case DType::kBF16: if (std::isnan(to_float(element<BFloat16>(a, i))) && std::isnan(to_float(element<BFloat16>(b, i)))) return true; break;
+    case DType::kI8: case DType::kU8: case DType::kI32: case DType::kI64: case DType::kBool: break;
+  }
+  const std::size_t size = size_of(dtype);
+  return std::memcmp(static_cast<const char*>(a) + i * size, static_cast<const char*>(b) + i * size, size) == 0;
+}
+
+TEST(Reduce, EveryInstructionSetAgreesWithOneElementAtATime) {
+  for (const Loop& loop : loops())
+    for (DType dtype : kDTypes)
+      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
+        if (!check_reduction(dtype, op).ok()) continue;
+        for (int inputs : {1, 2, 3, 4, 7})
+          for (std::size_t count : {0, 1, 63, 64, 1001}) {
+            std::vector<std::vector<std::byte>> data;
+            std::vector<const void*> in;
+            for (int r = 0; r < inputs; ++r) data.push_back(random_elements(dtype, count, unsigned(100 * inputs + r)));
+            for (auto& d : data) in.push_back(d.data());
+            std::vector<std::byte> expected(count * size_of(dtype)), other = expected;
+            // One element at a time never reaches the vector loop.
+            for (std::size_t i = 0; i < count; ++i) {
+              std::vector<const void*> one;
+              for (const void* p : in) one.push_back(static_cast<const std::byte*>(p) + i * size_of(dtype));
+              void* const out[] = {expected.data() + i * size_of(dtype)};
+              kernels::generic::reduce({dtype, op, one.data(), inputs, out, 1, 1, 3});
+            }
+            void* const outs[] = {data[0].data(), other.data()};  // one of them in place
+            loop.run({dtype, op, in.data(), inputs, outs, 2, count, 3});
+            for (std::size_t i = 0; i < count; ++i) {
+              ASSERT_TRUE(same(dtype, data[0].data(), expected.data(), i)) << loop.name << " " << name(dtype) << " " << name(op) << " of " << inputs << " at " << i;
+              ASSERT_TRUE(same(dtype, other.data(), expected.data(), i)) << "second output";
+            }
+          }
+      }
+}
+
+TEST(Reduce, SixteenBitSumsRoundOnce) {
+  // 256 + 1 is not a bfloat16, but 256 + 1 + 1 is: a sum rounded at every step would stay at 256.
+  const BFloat16 big = to_bfloat16(256), one = to_bfloat16(1);
+  const void* const in[] = {&big, &one, &one};
+  BFloat16 sum;
+  void* const out[] = {&sum};
+  reduce_many(DType::kBF16, ReduceOp::kSum, in, out, 1, 1);
+  EXPECT_EQ(to_float(sum), 258);
+}
+
+TEST(Reduce, IntegersWrapAndNaNWinsMinimum) {
+  std::int8_t a = 127, b = 1;
+  reduce_pair(DType::kI8, ReduceOp::kSum, &a, &b, 1);
+  EXPECT_EQ(a, -128);
+  float x = std::numeric_limits<float>::quiet_NaN(), y = 1;
+  reduce_pair(DType::kF32, ReduceOp::kMin, &y, &x, 1);
+  EXPECT_TRUE(std::isnan(y));
+}
+
+TEST(Reduce, BooleansAreLogical) {
+  std::uint8_t a[] = {0, 0, 1, 1};
+  const std::uint8_t b[] = {0, 1, 0, 1};
+  reduce_pair(DType::kBool, ReduceOp::kSum, a, b, 4);
+  EXPECT_EQ(std::vector<int>(a, a + 4), (std::vector<int>{0, 1, 1, 1}));
+}
+
+TEST(Reduce, WhatDoesNotExistIsASentence) {
+  EXPECT_EQ(to_string(check_reduction(DType::kF32, ReduceOp::kBxor).error()), "InvalidArgument: the operation bxor is for integers and bool, not for f32");
+  EXPECT_FALSE(check_reduction(DType::kBool, ReduceOp::kAvg).ok());
+}
+
+TEST(Copy, EveryLengthAndOffset) {
+  std::vector<std::byte> from(kStreamFrom + 300), to(kStreamFrom + 400);
+  for (std::size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 7);
+  for (std::size_t bytes : {std::size_t(0), std::size_t(1), std::size_t(63), std::size_t(1000), kStreamFrom, kStreamFrom + 129})
+    for (std::size_t offset : {0, 1, 33}) {
+      std::fill(to.begin(), to.end(), std::byte{0xee});
+      copy_bytes(to.data() + offset, from.data() + offset * 2, bytes);
+      ASSERT_EQ(std::memcmp(to.data() + offset, from.data() + offset * 2, bytes), 0);
+      ASSERT_EQ(to[offset + bytes], std::byte{0xee});
+    }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,30 @@
+#pragma once
+// The groups of a mesh: for every axis, and every combination of axes, the one that this rank belongs to.
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "tutti/comm/group.h"
+#include "tutti/planning/mesh.h"
+
+namespace tutti {
+
+class MeshGroups {
+ public:
+  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". Unknown names throw, and list the known.
+  const Group& along(std::string_view axes) const;
+  const Mesh& mesh() const { return mesh_; }
+
+ private:
+  friend Result<MeshGroups> split(const Group& world, const Mesh& mesh);
+  explicit MeshGroups(Mesh mesh) : mesh_(std::move(mesh)) {}
+
+  Mesh mesh_;
+  std::map<std::string, Group, std::less<>> groups_;
+};
+
+// Every rank of `world` calls; mesh.size() must be its size. With n axes this makes 2^n - 1 groups; the one over all axes is the
+// world itself.
+Result<MeshGroups> split(const Group& world, const Mesh& mesh);
+
+}  // namespace tutti
