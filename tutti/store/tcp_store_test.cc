@@ -6,8 +6,10 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
+#include "tests/conformance/store_conformance.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"
 
@@ -19,6 +21,30 @@ using testing::HasSubstr;
 
 Deadline soon() { return Deadline::after_seconds(60); }
 Credentials credentials() { return {.secret = Secret::from_text("open sesame"), .job = "job"}; }
+
+class TcpWorld : public StoreWorld {
+ public:
+  std::unique_ptr<Store> open() override { return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw(); }
+
+ private:
+  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials()).or_throw();
+};
+
+// The host's own handle and a connection, in turn.
+class MixedWorld : public StoreWorld {
+ public:
+  std::unique_ptr<Store> open() override {
+    if (count_.fetch_add(1) % 2 == 0) return server_->local();
+    return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw();
+  }
+
+ private:
+  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials()).or_throw();
+  std::atomic<int> count_ = 0;
+};
+
+const StoreMaker kTcp{"Tcp", [] { return std::make_unique<TcpWorld>(); }}, kMixed{"TcpAndLocal", [] { return std::make_unique<MixedWorld>(); }};
+INSTANTIATE_TEST_SUITE_P(OverTcp, StoreConformance, testing::Values(kTcp, prefixed(kTcp), kMixed), name_of_store);
 
 class TcpStoreTest : public testing::Test {
  protected:

@@ -1,0 +1,60 @@
+#pragma once
+// A Store in a file that all ranks see: for rendezvous by file://, on one host or on a shared file system. It works without
+// any server: the file is a log of changes, and each process replays it into a table of its own.
+//
+// One process, the owner, creates the file; it is live while the owner lives, so a file that an earlier job left behind is
+// recognised and never read. Waits are woken by inotify; on network file systems, where that tells nothing of other machines, the
+// file is looked at every tenth of a second.
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "tutti/store/table.h"
+#include "tutti/store/table_store.h"
+
+namespace tutti {
+
+class FileLog;
+
+// Threads: any; calls are made one after another (clone() for a second handle). The file holds at most 256 MiB of changes
+// (kLimit), so it suits the meeting of ranks, not lasting traffic. A rank that dies inside a barrier counts as entered.
+class FileStore final : public TableStore {
+ public:
+  // The owner's. Replaces a stale file; kAddressInUse if the owner of the file there lives. The file has mode 0600 and is removed
+  // with this handle. `job`: at most 400 bytes.
+  static Result<std::unique_ptr<FileStore>> create(const std::string& path, const std::string& job);
+  // Everybody else's. Waits until the owner has made the file. kRefused if the file belongs to another running job; a kTimeout tells a
+  // missing file from a stale one and names the job that left it.
+  static Result<std::unique_ptr<FileStore>> join(const std::string& path, const std::string& job, Deadline deadline);
+  ~FileStore() override;
+
+  Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
+
+ private:
+  explicit FileStore(std::unique_ptr<FileLog> log);
+  static Result<std::unique_ptr<FileStore>> open(std::unique_ptr<FileLog> log, Deadline deadline);
+
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
+  Result<Reply> change(const StoreRequest& request, Deadline deadline);
+  Result<Reply> look(const StoreRequest& request, Deadline deadline);
+  Result<Reply> pop_value(const StoreRequest& request, Deadline deadline);
+  Result<Reply> meet(const StoreRequest& request, Deadline deadline, const Waiting& waiting);
+
+  Status catch_up();
+  Result<Table::Ticket> record(const StoreRequest& request);
+  void apply(Table::Ticket ticket, StoreRequest request);
+  std::optional<Reply> take_answer(Table::Ticket ticket);
+  Status wait_change(Deadline deadline);
+  Table::Ticket new_ticket() { return std::uint64_t(author_) << 32 | next_sequence_++; }
+
+  std::mutex mutex_;  // guards all
+  std::unique_ptr<FileLog> log_;
+  Table table_;
+  std::uint32_t author_ = 0;  // this handle, in the log
+  std::uint32_t next_sequence_ = 1;
+  std::unordered_map<Table::Ticket, Reply> answers_;  // to own calls, not yet taken
+};
+
+}  // namespace tutti
