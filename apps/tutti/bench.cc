@@ -9,6 +9,7 @@
 #include "apps/tutti/command.h"
 #include "bench/collectives/run.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/kernels/reduce.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
 #include "tutti/planning/collectives/plan.h"
@@ -45,6 +46,7 @@ void declare(CLI::App& app, Texts& texts) {
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("OP", texts.operation, "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier, send_recv, or all")
       ->type_name("");
   const auto add = [&](const char* names, std::string& target, const char* words, const char* type) { app.add_option(names, target, words)->type_name(type); };
@@ -103,6 +105,8 @@ Result<bench::BenchOptions> interpret(const Texts& texts) {
   options.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
   for (int op = 0; op <= int(ReduceOp::kBxor); ++op) ops.emplace_back(name(ReduceOp(op)));
   options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
+  for (const bench::Operation* operation : options.operations)
+    if (operation->reduces) TUTTI_TRY(check_reduction(options.dtype, options.op));
   for (int algorithm = 0; algorithm <= int(Algorithm::kDissemination); ++algorithm) algorithms.emplace_back(name(Algorithm(algorithm)));
   if (TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)) > 0) options.algorithm = texts.algorithm;
   options.memory = bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private"})));

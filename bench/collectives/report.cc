@@ -32,7 +32,7 @@ std::string table_row(const Operation& operation, int ranks, const Figure& f) {
 }
 
 std::string verdict(const Operation& operation, const Figure& f, double copy) {
-  return fmt::format("verdict: {} of {} takes {}, {:.2g} times as long as a memcpy of as many bytes by every rank at once ({}, {:.1f} GB/s a rank)\n",
+  return fmt::format("verdict: {} of {} takes {}, {:.2f} times as long as a memcpy of as many bytes by every rank at once ({}, {:.1f} GB/s a rank)\n",
                      operation.name, bytes_text(f.bytes), seconds_text(f.us * 1e-6), f.us * 1e-6 / copy, seconds_text(copy), double(f.bytes) / copy * 1e-9);
 }
 

@@ -82,7 +82,7 @@ int run_rank(const BenchOptions& options) {
       if (first) print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
       if (barrier) break;
     }
-    if (options.json || last.bytes == 0) continue;
+    if (options.json || last.bytes == 0 || world.size() == 1) continue;
     const double copy = copy_seconds(world, b.get(), a.get(), last.bytes);
     if (first) print(verdict(*operation, last, copy) + "\n");
   }

@@ -1,0 +1,79 @@
+"""What the comparisons share: building, running, and ratios with their spread.
+
+Absolute times on a shared machine mean little; a ratio of two runs in the same minute means much. So every round runs each entrant
+once, one after another, starting with another one each time, and a ratio is taken within its round.
+"""
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def complain(program, sentence, hint=""):
+    """A user's mistake: a sentence, and exit code 2."""
+    sys.stderr.write(f"{program}: {sentence}\n" + (f"hint: {hint}\n" if hint else ""))
+    sys.exit(2)
+
+
+def find_program(program, build, name):
+    path = Path(build) / "bin" / name
+    if not os.access(path, os.X_OK):
+        complain(program, f"{path} is not there", f"cmake --preset {Path(build).name} && cmake --build --preset {Path(build).name}, or --build FOLDER")
+    return str(path)
+
+
+def run(command, variables=None, unset=(), timeout=1800):
+    """Standard output of a command that must succeed."""
+    environment = {k: v for k, v in os.environ.items() if k not in unset}
+    environment.update(variables or {})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout)
+    if done.returncode != 0:
+        raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def in_turn(entrants, rounds):
+    """[{name: result of its run}] for each round. `entrants`: {name: function}."""
+    names, all_rounds = list(entrants), []
+    for number in range(rounds):
+        results = {}
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            note(f"round {number + 1} of {rounds}: {name} (load {os.getloadavg()[0]:.1f})")
+            results[name] = entrants[name]()
+        all_rounds.append(results)
+    note("")
+    return all_rounds
+
+
+def note(text):
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+    elif text:
+        sys.stderr.write(text + "\n")
+
+
+class Loads:
+    """The load average before and after, for the head of a table."""
+
+    def __init__(self):
+        self.before = os.getloadavg()[0]
+
+    def text(self):
+        return f"load average {self.before:.1f} before, {os.getloadavg()[0]:.1f} after, {len(os.sched_getaffinity(0))} cores"
+
+
+def ratio_text(ratios):
+    """Median and spread: "4.1x (3.8-4.4)"."""
+    if not ratios:
+        return ""
+    digits = 2 if statistics.median(ratios) < 10 else 0
+    return f"{statistics.median(ratios):.{digits}f}x ({min(ratios):.{digits}f}-{max(ratios):.{digits}f})"
+
+
+def table(head, rows):
+    """Markdown."""
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
