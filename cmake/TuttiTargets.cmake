@@ -1,7 +1,7 @@
 # How every folder adds its files. A folder's CMakeLists.txt says
 #   tutti_sources(core a.cc b.cc)        files of tutti::core (above the Torch line)
 #   tutti_sources(torch c.cc)            files of tutti::tutti (below it)
-#   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests
+#   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests; LIBRARIES: what else it links
 include(GNUInstallDirs)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -55,8 +55,9 @@ endfunction()
 
 function(tutti_test name)
   if(TUTTI_TESTS)
-    add_executable(${name} ${ARGN})
-    target_link_libraries(${name} PRIVATE tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
+    cmake_parse_arguments(PARSE_ARGV 1 test "" "" LIBRARIES)
+    add_executable(${name} ${test_UNPARSED_ARGUMENTS})
+    target_link_libraries(${name} PRIVATE ${test_LIBRARIES} tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
     tutti_compile_options(${name})
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES TIMEOUT 120)
   endif()
