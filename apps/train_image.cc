@@ -92,6 +92,7 @@ int exit_code(const tutti::Error& error) {
 int main(int argc, char** argv) {
   CommandLine line;
   CLI::App app("Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.", "train_image");
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_options(app, line);
   try {
     app.parse(argc, argv);

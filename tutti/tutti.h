@@ -1,6 +1,12 @@
 #pragma once
-// Everything: the core, and what needs LibTorch.
+// Everything: the core, and what needs LibTorch, with LibTorch itself.
+#include <torch/torch.h>
+
 #include "tutti/core.h"
 #include "tutti/data/sampler.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/optim/sgd.h"
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/compute.h"

@@ -1,0 +1,136 @@
+// train_image as a program: alone and on ranks, what it prints, what it saves, and what it says to mistakes. The data is made here: the
+// place of a bright square tells the class, which a network learns in a few steps.
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/safetensors.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tutti::testing::Ended;
+using tutti::testing::Folder;
+
+void write_idx(const std::string& path, std::vector<std::uint32_t> shape, const std::string& values) {
+  std::ofstream file(path, std::ios::binary);
+  file << std::string({0, 0, 8, char(shape.size())});
+  for (auto extent : shape) file << std::string({char(extent >> 24), char(extent >> 16), char(extent >> 8), char(extent)});
+  file << values;
+}
+
+void write_dataset(const std::string& folder, const std::string& name, int size) {
+  std::mt19937 random(7);
+  std::string pixels, labels;
+  for (int i = 0; i < size; ++i) {
+    const int label = int(random() % 10), row = 2 + label / 5 * 12, column = 1 + label % 5 * 5;
+    std::string picture(28 * 28, '\0');
+    for (auto& pixel : picture) pixel = char(random() % 60);
+    for (int y = row; y < row + 8; ++y) picture.replace(std::size_t(y * 28 + column), 5, 5, char(250));
+    pixels += picture;
+    labels += char(label);
+  }
+  write_idx(folder + "/" + name + "-images-idx3-ubyte", {std::uint32_t(size), 28, 28}, pixels);
+  write_idx(folder + "/" + name + "-labels-idx1-ubyte", {std::uint32_t(size)}, labels);
+}
+
+class TrainImage : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_dataset(folder_.path(), "train", 1000);
+    write_dataset(folder_.path(), "t10k", 301);
+  }
+  // On `ranks` ranks; 0: the program alone.
+  Ended train(int ranks, std::vector<std::string> arguments) {
+    std::vector<std::string> line;
+    if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
+    line.insert(line.end(), {TRAIN_IMAGE, "--data", folder_.path()});
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    return tutti::testing::run(line, {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+  }
+  // The last line that rank 0 wrote to standard output, without tutti run's prefix.
+  static nlohmann::ordered_json json_of(const Ended& ended) {
+    const auto lines = split(std::string(trim(ended.out)), '\n');
+    const auto begin = lines.back().find('{');
+    return begin == std::string::npos ? nlohmann::ordered_json() : nlohmann::ordered_json::parse(lines.back().substr(begin));
+  }
+
+  Folder folder_;
+};
+
+TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
+  for (int ranks : {0, 2}) {
+    const auto ended = train(ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--epochs", "2", "--lr", "0.02", "--json"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto json = json_of(ended);
+    std::vector<std::string> keys;
+    for (const auto& [key, value] : json.items()) keys.push_back(key);
+    EXPECT_THAT(keys, ElementsAre("peer", "torch", "model", "world", "batch_per_rank", "steps", "ms_per_step", "samples_per_s", "test_accuracy"));
+    EXPECT_EQ(json["peer"], "tutti");
+    EXPECT_EQ(json["world"], ranks == 0 ? 1 : 2);
+    EXPECT_EQ(json["steps"], 2 * (31 - 3)) << "1000 samples, the first three steps of an epoch are not timed";
+    EXPECT_GE(json["test_accuracy"], 0.9);
+    EXPECT_THAT(ended.err + ended.out, HasSubstr("step 62/62  loss "));
+  }
+}
+
+TEST_F(TrainImage, RanksTrainToTheWeightsOfOneProcess) {
+  const auto file = [&](int ranks) { return folder_.path() + "/weights" + std::to_string(ranks) + ".safetensors"; };
+  for (int ranks : {0, 2}) {
+    const auto ended = train(ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--max-steps", "6", "--seed", "3", "--save", file(ranks)});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+  }
+  const auto alone = SafetensorsFile::open(file(0)), together = SafetensorsFile::open(file(2));
+  ASSERT_TRUE(alone.ok() && together.ok());
+  ASSERT_EQ(together->entries().size(), 8u);
+  EXPECT_EQ(together->metadata().at("model"), "cnn");
+  double largest = 0;
+  for (const auto& entry : alone->entries()) {
+    std::vector<float> one(entry.bytes() / 4), two(entry.bytes() / 4);
+    ASSERT_TRUE(alone->read(entry, std::as_writable_bytes(std::span(one))).ok());
+    ASSERT_TRUE(together->read(*together->find(entry.name), std::as_writable_bytes(std::span(two))).ok());
+    for (std::size_t i = 0; i < one.size(); ++i) largest = std::max(largest, double(std::abs(one[i] - two[i])));
+  }
+  EXPECT_LE(largest, 1e-5) << "batches of 2 x 16 are the batches of 32: sample k of rank r is sample 2 k + r";
+}
+
+TEST_F(TrainImage, MistakesGetASentence) {
+  auto ended = train(0, {"--modle", "mlp"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("unknown argument --modle; did you mean --model?"));
+  ended = train(0, {"--model", "rnn"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("rnn"));
+  ended = train(0, {"--batch-size", "0"});
+  EXPECT_EQ(ended.code, 2);
+  ended = train(0, {"--batch-size", "5000"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank"));
+  ended = train(0, {"--data", "/nowhere"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("there is no folder /nowhere"), HasSubstr("apt-get install dataset-fashion-mnist")));
+}
+
+TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
+  write_idx(folder_.path() + "/train-labels-idx1-ubyte", {1000}, std::string(999, '\1'));
+  const auto ended = train(2, {});
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("train-labels-idx1-ubyte: byte 1007: expected 1 more bytes"), HasSubstr("the file ends")));
+}
+
+TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
+  const auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot save weights in /no/such/folder: No such file or directory"), Not(HasSubstr("step "))));
+}
+
+}  // namespace
+}  // namespace tutti
