@@ -98,6 +98,20 @@ TEST_P(JoinSizes, TcpUrl) {
   expect_world(ranks.run(starts), "by hand");
 }
 
+TEST_P(JoinSizes, FileUrl) {
+  Ranks ranks;
+  const std::string path = ranks.folder() + "/meeting";
+  std::vector<Start> starts;
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    const std::string url = "file://" + path + "?rank=" + std::to_string(rank) + "&world_size=" + std::to_string(GetParam());
+    starts.push_back({{}, {.url = url}});
+  }
+  const auto reports = ranks.run(starts);
+  expect_world(reports, "by hand");
+  EXPECT_EQ(reports[1].local_host, "");
+  EXPECT_FALSE(fs::exists(path)) << "the owner removes the file";
+}
+
 TEST_P(JoinSizes, TheStoreOfTuttiRun) {
   Ranks ranks;
   const Fd secret(::memfd_create("secret", 0));
@@ -349,6 +363,31 @@ TEST(JoinFails, SeveralHostsWithoutASecret) {
   Ranks ranks;
   EXPECT_THAT(ranks.run({{by_hand(0, 2, "29500", "203.0.113.9")}}).front().error,
               HasSubstr("Refused: join, rank 0: the job has no secret, and other hosts can reach 203.0.113.9 (from MASTER_ADDR and MASTER_PORT)"));
+}
+
+TEST(JoinFails, AFileThatAnEarlierJobLeft) {
+  Ranks ranks;
+  const std::string path = ranks.folder() + "/meeting";
+  const auto url = [&](int rank) { return "file://" + path + "?world_size=2&rank=" + std::to_string(rank); };
+  const int killed = ranks.start({{}, {.url = url(0)}});
+  while (!fs::exists(path)) ::usleep(1000);
+  ranks.kill(killed);
+  ASSERT_TRUE(fs::exists(path));
+  const auto late = ranks.run({{{}, {.url = url(1), .timeout = 500ms}}}).front();
+  EXPECT_THAT(late.error, AllOf(HasSubstr("join, rank 1"), HasSubstr(path), HasSubstr("(the place is from the URL)"))) << late.error;
+  EXPECT_THAT(late.error, HasSubstr("the file there is stale, left by job \"file-meeting\"")) << late.error;
+  // The owner of the next job knows a dead one's file and takes its place.
+  expect_world(ranks.run({{{}, {.url = url(0)}}, {{}, {.url = url(1)}}}), "by hand");
+}
+
+TEST(JoinFails, ASecondRankZeroAtAFile) {
+  Ranks ranks;
+  const std::string path = ranks.folder() + "/meeting";
+  const auto url = [&](int rank) { return "file://" + path + "?world_size=2&rank=" + std::to_string(rank); };
+  ranks.start({{}, {.url = url(0)}});
+  while (!fs::exists(path)) ::usleep(1000);
+  const auto second = ranks.run({{{}, {.url = url(0)}}}).front();
+  EXPECT_THAT(second.error, AllOf(HasSubstr("AddressInUse: join, rank 0"), HasSubstr(path))) << second.error;
 }
 
 TEST(JoinFails, AStaleStoreVariable) {
