@@ -151,6 +151,19 @@ TEST(PointToPoint, KeepsNoMoreThanItsLimit) {
             "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
 }
 
+TEST(PointToPoint, WhatWasTakenNoLongerCounts) {
+  Pair pair(1 << 20);
+  const Ints chunk(4 << 20, 1), last{1};  // 16 MiB
+  Ints got(4 << 20), got_last(1);
+  for (int i = 0; i < 6; ++i) {
+    auto large = pair.send(chunk, 3), small = pair.send(last, 9), recv_small = pair.recv(got_last, 9);
+    const Status status = drive({large.get(), small.get(), recv_small.get()});
+    ASSERT_TRUE(status.ok()) << to_string(status.error());
+    auto recv_large = pair.recv(got, 3);
+    ASSERT_TRUE(is_done(*recv_large));
+  }
+}
+
 TEST(PointToPoint, AMismatchShowsBothCalls) {
   Pair pair;
   const Ints sent{1, 2, 3};
