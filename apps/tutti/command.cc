@@ -1,5 +1,5 @@
-// CLI11 2.1.2 answers mistakes with exit codes from 100 on and suggests nothing; here every mistake is a sentence, the nearest known
-// option, and exit code 2.
+// CLI11 2.1.2 answers mistakes with exit codes from 100 on and suggests nothing; here every mistake is a sentence, the
+// nearest known option, and exit code 2.
 #include "apps/tutti/command.h"
 
 #include <CLI/CLI.hpp>
@@ -58,15 +58,19 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
     if (!rest.empty() && rest[0][0] == '-') {
       tell(app.get_name(), unknown_option(app, rest[0]));
     } else {
-      tell(app.get_name(), Error{.code = Code::kUsage, .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});
+      tell(app.get_name(), Error{.code = Code::kUsage,
+                                 .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});
     }
     return 2;
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what(), option = what.substr(0, what.find(':'));
-    tell(app.get_name(), Error{.code = Code::kUsage, .detail = option + " needs a value", .hint = app.get_name() + " --help explains the options"});
+    tell(app.get_name(), Error{.code = Code::kUsage,
+                               .detail = option + " needs a value",
+                               .hint = app.get_name() + " --help explains the options"});
     return 2;
   } catch (const CLI::ParseError& error) {
-    tell(app.get_name(), Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
+    tell(app.get_name(),
+         Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
     return 2;
   }
 }

@@ -16,7 +16,8 @@ void print_help() {
   std::puts("tutti: distributed training for C++\n\nUsage: tutti COMMAND [OPTIONS]\n\nCommands:");
   for (const auto& command : kCommands) std::printf("  %-10s %s\n", command.name, command.summary);
   std::puts(
-      "\nOptions:\n  -h, --help   this text\n  --version    the version\n\n`tutti COMMAND --help` explains a command. For example:\n"
+      "\nOptions:\n  -h, --help   this text\n  --version    the version\n\n`tutti COMMAND --help` explains a command. "
+      "For example:\n"
       "  tutti run -n 4 ./train --epochs 3");
 }
 

@@ -33,21 +33,25 @@ Result<std::optional<int>> number(const std::string& option, const std::string& 
   if (text.empty()) return std::optional<int>();
   const auto value = parse_int(text);
   if (!value || *value < least || *value > most) {
-    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" + text + "'");
+    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" +
+                 text + "'");
   }
   return std::optional<int>(int(*value));
 }
 
 Result<Duration> duration(const std::string& option, const std::string& text) {
   const auto seconds = parse_seconds(text);
-  if (!seconds || *seconds < 0 || *seconds > 1e9) return usage(option + " needs a duration such as 30s or 5min, not '" + text + "'");
+  if (!seconds || *seconds < 0 || *seconds > 1e9)
+    return usage(option + " needs a duration such as 30s or 5min, not '" + text + "'");
   return from_seconds(*seconds);
 }
 
 class Formatter : public CLI::Formatter {
  public:
   Formatter() { column_width(34); }
-  std::string make_usage(const CLI::App*, std::string) const override { return std::string("Usage: ") + kUsageLine + "\n"; }
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return std::string("Usage: ") + kUsageLine + "\n";
+  }
 };
 
 // The options as text; JobOptions holds what they mean.
@@ -69,25 +73,36 @@ void declare(CLI::App& app, Texts& texts, JobOptions& job) {
   const auto add_flag = [&](const char* group, const char* names, bool& target, const char* words) {
     app.add_flag(names, target, words)->group(group);
   };
-  add("Ranks", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this node; auto: one per core; 8,2: of each node")->type_name("N");
+  add("Ranks", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this node; auto: one per core; 8,2: of each node")
+      ->type_name("N");
   add("Several nodes", "--nnodes", texts.nodes, "number of nodes (default 1)")->type_name("K");
   add("Several nodes", "--node-rank", texts.node_rank, "number of this node, from 0")->type_name("R");
-  add("Several nodes", "--master-addr", job.master_address, "address of node 0, as all nodes see it")->type_name("HOST");
-  add("Several nodes", "--master-port", texts.master_port, "MASTER_PORT of the program, left free for it (default 29500; one node: any)")->type_name("PORT");
-  add("Several nodes", "--store-port", texts.store_port, "where node 0 serves the store (default: master port + 1)")->type_name("PORT");
-  add("Several nodes", "--job-id", job.job, "name of the job, the same on all nodes (default: from the port)")->type_name("ID");
-  add("Several nodes", "--secret-file", job.secret_file, "file of mode 0600 with the job's secret (or TUTTI_SECRET)")->type_name("FILE");
+  add("Several nodes", "--master-addr", job.master_address, "address of node 0, as all nodes see it")
+      ->type_name("HOST");
+  add("Several nodes", "--master-port", texts.master_port,
+      "MASTER_PORT of the program, left free for it (default 29500; one node: any)")
+      ->type_name("PORT");
+  add("Several nodes", "--store-port", texts.store_port, "where node 0 serves the store (default: master port + 1)")
+      ->type_name("PORT");
+  add("Several nodes", "--job-id", job.job, "name of the job, the same on all nodes (default: from the port)")
+      ->type_name("ID");
+  add("Several nodes", "--secret-file", job.secret_file, "file of mode 0600 with the job's secret (or TUTTI_SECRET)")
+      ->type_name("FILE");
   add_flag("Several nodes", "--insecure", job.insecure, "let in whoever connects");
-  add("Several nodes", "--connect-timeout", texts.connect_timeout, "how long the nodes wait for each other (5min)")->type_name("TIME");
-  add("Several nodes", "--node-timeout", texts.node_timeout, "a node that is silent this long is lost (10s)")->type_name("TIME");
-  add("Output", "--log-dir", job.output.log_dir, "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log")->type_name("DIR");
+  add("Several nodes", "--connect-timeout", texts.connect_timeout, "how long the nodes wait for each other (5min)")
+      ->type_name("TIME");
+  add("Several nodes", "--node-timeout", texts.node_timeout, "a node that is silent this long is lost (10s)")
+      ->type_name("TIME");
+  add("Output", "--log-dir", job.output.log_dir, "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log")
+      ->type_name("DIR");
   add("Output", "--only-ranks", texts.only_ranks, "show only these ranks here, for example 0,2,5-7")->type_name("LIST");
   add("Output", "--quiet-ranks", texts.quiet_ranks, "do not show these ranks here")->type_name("LIST");
   add_flag("Output", "--no-prefix", texts.no_prefix, "no [rank] before each line; bytes as they come");
   add_flag("Output", "-q,--quiet", texts.quiet, "no line about the job at its start");
   add_flag("Speed", "--no-tune", texts.no_tune, "leave OMP_NUM_THREADS, OPENBLAS_* and MALLOC_* alone");
   add("Ending", "--grace", texts.grace, "from SIGTERM to SIGKILL after a rank failed (5s)")->type_name("TIME");
-  add("Ending", "--signal-grace", texts.signal_grace, "the same after Ctrl-C or SIGTERM, for ranks that save (30s)")->type_name("TIME");
+  add("Ending", "--signal-grace", texts.signal_grace, "the same after Ctrl-C or SIGTERM, for ranks that save (30s)")
+      ->type_name("TIME");
   add("Ending", "--timeout", texts.time_limit, "end the job after this long")->type_name("TIME");
 }
 

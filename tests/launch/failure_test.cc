@@ -16,11 +16,14 @@ using ::testing::Not;
 
 TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
   const Folder folder;
-  const Ended ended = run({"run", "-n", "4", "--log-dir", folder.path() + "/logs", "--job-id", "j", worker(), "fail", "2", "7", folder.path()});
+  const Ended ended = run({"run", "-n", "4", "--log-dir", folder.path() + "/logs", "--job-id", "j", worker(), "fail",
+                           "2", "7", folder.path()});
   EXPECT_EQ(ended.code, 7);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("[tutti] rank 2 (pid "), HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
-                               HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"), HasSubstr("[2] step 42\n"),
-                               HasSubstr("[2] about to fail\n"), HasSubstr("innocent: ranks 0, 1, 3 ran until the agent stopped them"),
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("[tutti] rank 2 (pid "),
+                               HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
+                               HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"),
+                               HasSubstr("[2] step 42\n"), HasSubstr("[2] about to fail\n"),
+                               HasSubstr("innocent: ranks 0, 1, 3 ran until the agent stopped them"),
                                HasSubstr(folder.path() + "/logs/j/attempt_0/rank_2/stderr.log")));
 }
 
@@ -28,11 +31,13 @@ TEST(Failure, NamesTheSignal) {
   const Folder folder;
   const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
   EXPECT_EQ(segv.code, 128 + SIGSEGV);
-  EXPECT_THAT(segv.err, AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 ran until")));
+  EXPECT_THAT(segv.err,
+              AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 ran until")));
   const Folder other;
   const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
   EXPECT_EQ(killed.code, 137);
-  EXPECT_THAT(killed.err, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("innocent: rank 1")));
+  EXPECT_THAT(killed.err,
+              AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("innocent: rank 1")));
 }
 
 TEST(Failure, KillsARankThatIgnoresSigterm) {
@@ -83,7 +88,8 @@ TEST_P(KilledLauncher, LeavesNobody) {
     EXPECT_THAT(ended.err, HasSubstr("the agent was killed by SIGKILL; its workers were ended"));
   }
 }
-INSTANTIATE_TEST_SUITE_P(Kill9, KilledLauncher, ::testing::Values("agent", "keeper"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Kill9, KilledLauncher, ::testing::Values("agent", "keeper"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST(Signals, OneIsPassedOnSoThatRanksCanSave) {
   for (const int signal : {SIGTERM, SIGINT}) {
@@ -92,7 +98,8 @@ TEST(Signals, OneIsPassedOnSoThatRanksCanSave) {
     running.send(signal);
     const Ended ended = running.wait();
     EXPECT_EQ(ended.code, 0);  // every rank ended well, by its own word
-    EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] saved after " + std::to_string(signal)), HasSubstr("[1] saved after " + std::to_string(signal))));
+    EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] saved after " + std::to_string(signal)),
+                                 HasSubstr("[1] saved after " + std::to_string(signal))));
     EXPECT_TRUE(running.nobody_left()) << running.census();
   }
 }

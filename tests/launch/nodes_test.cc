@@ -1,7 +1,6 @@
 // Several agents on loopback, as on several hosts: who gets which ranks, and how one node's failure ends the others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <csignal>
@@ -26,8 +25,21 @@ class Nodes : public ::testing::Test {
   }
 
   Arguments node(int number, int nodes, const std::string& ranks, const Arguments& rest) const {
-    Arguments arguments = {"run", "--nnodes", std::to_string(nodes), "--node-rank", std::to_string(number), "--master-addr", "127.0.0.1",
-                           "--master-port", master_port_, "--store-port", store_port_, "-n", ranks, "--connect-timeout", "50s"};
+    Arguments arguments = {"run",
+                           "--nnodes",
+                           std::to_string(nodes),
+                           "--node-rank",
+                           std::to_string(number),
+                           "--master-addr",
+                           "127.0.0.1",
+                           "--master-port",
+                           master_port_,
+                           "--store-port",
+                           store_port_,
+                           "-n",
+                           ranks,
+                           "--connect-timeout",
+                           "50s"};
     arguments.insert(arguments.end(), rest.begin(), rest.end());
     return arguments;
   }
@@ -38,14 +50,17 @@ class Nodes : public ::testing::Test {
 };
 
 TEST_F(Nodes, UnequalCountsGiveTheRunningSum) {
-  const Arguments program = {"-q", worker(), "env", "RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", "TUTTI_STORE"};
-  Running second(node(1, 3, "1", program), secret_), third(node(2, 3, "2", program), secret_), first(node(0, 3, "3", program), secret_);
+  const Arguments program = {"-q",         worker(),     "env",         "RANK",       "LOCAL_RANK",
+                             "WORLD_SIZE", "GROUP_RANK", "MASTER_PORT", "TUTTI_STORE"};
+  Running second(node(1, 3, "1", program), secret_), third(node(2, 3, "2", program), secret_),
+      first(node(0, 3, "3", program), secret_);
   const Ended ends[] = {first.wait(), second.wait(), third.wait()};
   for (const Ended& end : ends) EXPECT_EQ(end.code, 0) << end.err;
   const auto lines = [&](int rank, int local, int group) {
     const std::string prefix = "[" + std::to_string(rank) + "] ";
-    return prefix + "RANK=" + std::to_string(rank) + "\n" + prefix + "LOCAL_RANK=" + std::to_string(local) + "\n" + prefix + "WORLD_SIZE=6\n" + prefix +
-           "GROUP_RANK=" + std::to_string(group) + "\n" + prefix + "MASTER_PORT=" + master_port_ + "\n" + prefix + "TUTTI_STORE=127.0.0.1:" + store_port_ + "\n";
+    return prefix + "RANK=" + std::to_string(rank) + "\n" + prefix + "LOCAL_RANK=" + std::to_string(local) + "\n" +
+           prefix + "WORLD_SIZE=6\n" + prefix + "GROUP_RANK=" + std::to_string(group) + "\n" + prefix +
+           "MASTER_PORT=" + master_port_ + "\n" + prefix + "TUTTI_STORE=127.0.0.1:" + store_port_ + "\n";
   };
   EXPECT_THAT(ends[0].out, AllOf(HasSubstr(lines(0, 0, 0)), HasSubstr(lines(1, 1, 0)), HasSubstr(lines(2, 2, 0))));
   EXPECT_EQ(ends[1].out, lines(3, 0, 1));
@@ -59,8 +74,10 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
   const Ended here = first.wait(), there = second.wait();
   EXPECT_EQ(here.code, 7);
   EXPECT_EQ(there.code, 7);
-  EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 2 (pid "), HasSubstr("exited with code 7"), HasSubstr("[2] about to fail")));
-  EXPECT_THAT(here.err, AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "), HasSubstr("the report is on that node")));
+  EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 2 (pid "), HasSubstr("exited with code 7"),
+                               HasSubstr("[2] about to fail")));
+  EXPECT_THAT(here.err, AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "),
+                              HasSubstr("the report is on that node")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
   EXPECT_TRUE(second.nobody_left()) << second.census();
 }
@@ -112,8 +129,9 @@ TEST_F(Nodes, AMissingNodeIsNamed) {
 }
 
 TEST_F(Nodes, AnUnreachableMasterIsNamed) {
-  const Ended ended = run({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", master_port_, "--store-port", store_port_,
-                           "--connect-timeout", "300ms", worker(), "print"}, secret_);
+  const Ended ended = run({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
+                           master_port_, "--store-port", store_port_, "--connect-timeout", "300ms", worker(), "print"},
+                          secret_);
   EXPECT_EQ(ended.code, 4);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("127.0.0.1:" + store_port_), HasSubstr("is node 0 started")));
 }
@@ -146,7 +164,8 @@ TEST_F(Nodes, ContradictionsAreTold) {
 
 TEST_F(Nodes, TwoOfOneNumber) {
   const Arguments program = {worker(), "print"};
-  Running server(node(0, 3, "1", program), secret_), one(node(1, 3, "1", program), secret_), twin(node(1, 3, "1", program), secret_);
+  Running server(node(0, 3, "1", program), secret_), one(node(1, 3, "1", program), secret_),
+      twin(node(1, 3, "1", program), secret_);
   // Whichever of the twins comes second is told; the other still waits for node 2.
   const Deadline patience = Deadline::after_seconds(60);
   while (!one.is_over() && !twin.is_over() && !patience.expired()) usleep(1000);
@@ -174,10 +193,14 @@ TEST(NodesUsage, IsToldInASentence) {
     return ended.err;
   };
   EXPECT_THAT(told({"run", "--nnodes", "2", "sh"}), HasSubstr("2 nodes need --master-addr"));
-  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}), HasSubstr("--node-rank 2 is not one of 2 nodes"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}),
+              HasSubstr("--node-rank 2 is not one of 2 nodes"));
   EXPECT_THAT(told({"run", "--node-rank", "1", "sh"}), HasSubstr("--node-rank 1 is not one of 1 node"));
-  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "sh"}), AllOf(HasSubstr("needs a secret"), HasSubstr("--secret-file")));
-  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--secret-file", "/no/such/file", "sh"}), HasSubstr("/no/such/file"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "sh"}),
+              AllOf(HasSubstr("needs a secret"), HasSubstr("--secret-file")));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--secret-file",
+                    "/no/such/file", "sh"}),
+              HasSubstr("/no/such/file"));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--master-addr", "192.0.2.1", "--insecure", "sh"}), HasSubstr("192.0.2.1"));
 }
 
@@ -192,7 +215,8 @@ TEST_F(Nodes, AStorePortInUseNamesItsHolder) {
 // Workers get the secret by a descriptor that nobody can change, and none of it in their variables.
 TEST(Secret, IsInheritedAndSealed) {
   const Ended ended = run({"run", "-q", "--no-prefix", "python3", "-c",
-                           "import os, fcntl\nfd = int(os.environ['TUTTI_SECRET_FD'])\nprint(len(os.pread(fd, 100, 0)), fcntl.fcntl(fd, 1034), os.environ.get('TUTTI_SECRET'))"},
+                           "import os, fcntl\nfd = int(os.environ['TUTTI_SECRET_FD'])\nprint(len(os.pread(fd, 100, "
+                           "0)), fcntl.fcntl(fd, 1034), os.environ.get('TUTTI_SECRET'))"},
                           {{"TUTTI_SECRET", "abc"}});
   EXPECT_EQ(ended.out, "32 15 None\n");
 }

@@ -34,9 +34,11 @@ void write_script(const std::string& path, const std::string& text, mode_t mode 
 TEST(Run, PrefixesWholeLinesAndKeepsTheStreamsApart) {
   const Ended ended = run({"run", "-n", "3", worker(), "print"});
   EXPECT_EQ(ended.code, 0);
-  EXPECT_THAT(lines_of(ended.out), ::testing::UnorderedElementsAre("[0] out 0", "[1] out 1", "[2] out 2", "[0] last line without an end",
-                                                                   "[1] last line without an end", "[2] last line without an end"));
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("[0] err 0\n"), HasSubstr("[1] err 1\n"), HasSubstr("[2] err 2\n"), Not(HasSubstr("out"))));
+  EXPECT_THAT(lines_of(ended.out),
+              ::testing::UnorderedElementsAre("[0] out 0", "[1] out 1", "[2] out 2", "[0] last line without an end",
+                                              "[1] last line without an end", "[2] last line without an end"));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("[0] err 0\n"), HasSubstr("[1] err 1\n"), HasSubstr("[2] err 2\n"),
+                               Not(HasSubstr("out"))));
 }
 
 TEST(Run, NoPrefixPassesBytesThrough) {
@@ -47,19 +49,25 @@ TEST(Run, NoPrefixPassesBytesThrough) {
 
 TEST(Run, ColoursOnlyWhenAsked) {
   EXPECT_THAT(run({"run", "-q", worker(), "print"}).out, Not(HasSubstr("\033")));
-  EXPECT_THAT(run({"run", "-q", worker(), "print"}, {{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", ""}}).out, HasSubstr("\033[31m[0]\033[0m out 0"));
-  EXPECT_THAT(run({"run", "-q", worker(), "print"}, {{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", "1"}}).out, Not(HasSubstr("\033")));
+  EXPECT_THAT(run({"run", "-q", worker(), "print"}, {{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", ""}}).out,
+              HasSubstr("\033[31m[0]\033[0m out 0"));
+  EXPECT_THAT(run({"run", "-q", worker(), "print"}, {{"CLICOLOR_FORCE", "1"}, {"NO_COLOR", "1"}}).out,
+              Not(HasSubstr("\033")));
 }
 
 TEST(Run, FiltersTheConsoleByRank) {
-  EXPECT_EQ(run({"run", "-n", "3", "-q", "--only-ranks", "1", worker(), "print"}).out, "[1] out 1\n[1] last line without an end\n");
+  EXPECT_EQ(run({"run", "-n", "3", "-q", "--only-ranks", "1", worker(), "print"}).out,
+            "[1] out 1\n[1] last line without an end\n");
   const Ended ended = run({"run", "-n", "3", "-q", "--quiet-ranks", "0-1", worker(), "print"});
   EXPECT_EQ(ended.out, "[2] out 2\n[2] last line without an end\n");
 }
 
 TEST(Run, WritesAFilePerRankAndStream) {
   const Folder folder;
-  ASSERT_EQ(run({"run", "-n", "2", "--job-id", "myjob", "--log-dir", folder.path(), "--quiet-ranks", "0,1", worker(), "print"}).code, 0);
+  ASSERT_EQ(run({"run", "-n", "2", "--job-id", "myjob", "--log-dir", folder.path(), "--quiet-ranks", "0,1", worker(),
+                 "print"})
+                .code,
+            0);
   for (const std::string rank : {"0", "1"}) {
     const std::string base = folder.path() + "/myjob/attempt_0/rank_" + rank;
     EXPECT_EQ(read_file(base + "/stdout.log"), "out " + rank + "\nlast line without an end");
@@ -68,34 +76,71 @@ TEST(Run, WritesAFilePerRankAndStream) {
 }
 
 TEST(Run, GivesWorkersTorchrunsVariables) {
-  const Ended ended = run({"run", "-n", "2", "-q", "--only-ranks", "1", "--job-id", "j7", worker(), "env", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE",
-                           "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME", "MASTER_ADDR", "TORCHELASTIC_RESTART_COUNT",
-                           "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TUTTI_JOB", "TUTTI_GENERATION"});
-  EXPECT_EQ(ended.out,
-            "[1] RANK=1\n[1] LOCAL_RANK=1\n[1] WORLD_SIZE=2\n[1] LOCAL_WORLD_SIZE=2\n[1] GROUP_RANK=0\n[1] GROUP_WORLD_SIZE=1\n[1] ROLE_RANK=1\n"
-            "[1] ROLE_WORLD_SIZE=2\n[1] ROLE_NAME=default\n[1] MASTER_ADDR=127.0.0.1\n[1] TORCHELASTIC_RESTART_COUNT=0\n"
-            "[1] TORCHELASTIC_MAX_RESTARTS=0\n[1] TORCHELASTIC_RUN_ID=j7\n[1] TORCHELASTIC_USE_AGENT_STORE=False\n[1] TUTTI_JOB=j7\n"
-            "[1] TUTTI_GENERATION=0\n");
+  const Ended ended = run({"run",
+                           "-n",
+                           "2",
+                           "-q",
+                           "--only-ranks",
+                           "1",
+                           "--job-id",
+                           "j7",
+                           worker(),
+                           "env",
+                           "RANK",
+                           "LOCAL_RANK",
+                           "WORLD_SIZE",
+                           "LOCAL_WORLD_SIZE",
+                           "GROUP_RANK",
+                           "GROUP_WORLD_SIZE",
+                           "ROLE_RANK",
+                           "ROLE_WORLD_SIZE",
+                           "ROLE_NAME",
+                           "MASTER_ADDR",
+                           "TORCHELASTIC_RESTART_COUNT",
+                           "TORCHELASTIC_MAX_RESTARTS",
+                           "TORCHELASTIC_RUN_ID",
+                           "TORCHELASTIC_USE_AGENT_STORE",
+                           "TUTTI_JOB",
+                           "TUTTI_GENERATION"});
+  EXPECT_EQ(
+      ended.out,
+      "[1] RANK=1\n[1] LOCAL_RANK=1\n[1] WORLD_SIZE=2\n[1] LOCAL_WORLD_SIZE=2\n[1] GROUP_RANK=0\n[1] "
+      "GROUP_WORLD_SIZE=1\n[1] ROLE_RANK=1\n"
+      "[1] ROLE_WORLD_SIZE=2\n[1] ROLE_NAME=default\n[1] MASTER_ADDR=127.0.0.1\n[1] TORCHELASTIC_RESTART_COUNT=0\n"
+      "[1] TORCHELASTIC_MAX_RESTARTS=0\n[1] TORCHELASTIC_RUN_ID=j7\n[1] TORCHELASTIC_USE_AGENT_STORE=False\n[1] "
+      "TUTTI_JOB=j7\n"
+      "[1] TUTTI_GENERATION=0\n");
 }
 
 TEST(Run, MasterPortIsFreeForTheProgram) {
   const Ended ended = run({"run", "-q", "python3", "-c",
-                           "import os, socket; s = socket.socket(); s.bind((os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))); print('bound')"});
+                           "import os, socket; s = socket.socket(); s.bind((os.environ['MASTER_ADDR'], "
+                           "int(os.environ['MASTER_PORT']))); print('bound')"});
   EXPECT_THAT(ended.out, HasSubstr("bound"));
 }
 
 TEST(Run, RemovesWhatOtherLaunchersLeft) {
-  const Ended ended = run({"run", worker(), "env", "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID", "TUTTI_INIT"},
-                          {{"RANK", "7"}, {"PMI_RANK", "5"}, {"OMPI_COMM_WORLD_RANK", "4"}, {"MV2_COMM_WORLD_RANK", "3"}, {"PMIX_RANK", "2"},
-                           {"SLURM_PROCID", "9"}, {"TUTTI_INIT", "tcp://elsewhere:1"}, {"WORLD_SIZE", "64"}, {"MASTER_ADDR", "10.9.9.9"}});
+  const Ended ended = run({"run", worker(), "env", "RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK",
+                           "PMIX_RANK", "SLURM_PROCID", "TUTTI_INIT"},
+                          {{"RANK", "7"},
+                           {"PMI_RANK", "5"},
+                           {"OMPI_COMM_WORLD_RANK", "4"},
+                           {"MV2_COMM_WORLD_RANK", "3"},
+                           {"PMIX_RANK", "2"},
+                           {"SLURM_PROCID", "9"},
+                           {"TUTTI_INIT", "tcp://elsewhere:1"},
+                           {"WORLD_SIZE", "64"},
+                           {"MASTER_ADDR", "10.9.9.9"}});
   EXPECT_EQ(ended.out,
-            "[0] RANK=0\n[0] PMI_RANK=(unset)\n[0] OMPI_COMM_WORLD_RANK=(unset)\n[0] MV2_COMM_WORLD_RANK=(unset)\n[0] PMIX_RANK=(unset)\n"
+            "[0] RANK=0\n[0] PMI_RANK=(unset)\n[0] OMPI_COMM_WORLD_RANK=(unset)\n[0] MV2_COMM_WORLD_RANK=(unset)\n[0] "
+            "PMIX_RANK=(unset)\n"
             "[0] SLURM_PROCID=(unset)\n[0] TUTTI_INIT=(unset)\n");
   EXPECT_THAT(ended.err, HasSubstr("variables of another launcher"));
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
-  const Ended tuned = run({"run", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}, {{"OMP_NUM_THREADS", "3"}});
+  const Ended tuned =
+      run({"run", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}, {{"OMP_NUM_THREADS", "3"}});
   EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] MALLOC_TRIM_THRESHOLD_=4294967296\n");
   EXPECT_THAT(tuned.err, AllOf(HasSubstr("MALLOC_TRIM_THRESHOLD_=4294967296"), Not(HasSubstr(" OMP_NUM_THREADS="))));
   EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}).out,
@@ -105,13 +150,15 @@ TEST(Run, TunesWhatTheUserHasNot) {
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {
   const std::string expected = "argument --help\nargument -n\nargument 3\nargument --\nargument -h\n";
   EXPECT_EQ(run({"run", "-q", "--no-prefix", worker(), "arguments", "--help", "-n", "3", "--", "-h"}).out, expected);
-  EXPECT_EQ(run({"run", "-q", "--no-prefix", "--", worker(), "arguments", "--help", "-n", "3", "--", "-h"}).out, expected);
+  EXPECT_EQ(run({"run", "-q", "--no-prefix", "--", worker(), "arguments", "--help", "-n", "3", "--", "-h"}).out,
+            expected);
 }
 
 TEST(Run, FindsProgramsThroughPath) {
   const Folder folder;
   write_script(folder.path() + "/my-script", "#!/bin/sh\necho from the script $1\n");
-  EXPECT_EQ(run({"run", "-q", "my-script", "x"}, {{"PATH", folder.path() + ":/usr/bin:/bin"}}).out, "[0] from the script x\n");
+  EXPECT_EQ(run({"run", "-q", "my-script", "x"}, {{"PATH", folder.path() + ":/usr/bin:/bin"}}).out,
+            "[0] from the script x\n");
 }
 
 TEST(Run, RankZeroReadsStandardInput) {
@@ -147,7 +194,8 @@ TEST(Run, AReaderThatWentAwayHoldsNobodyUp) {
 
 TEST(Run, HelpAndVersion) {
   EXPECT_EQ(run({"--help"}).code, 0);
-  EXPECT_THAT(run({"run", "--help"}).out, AllOf(HasSubstr("--master-addr"), HasSubstr("Examples"), HasSubstr("Exit codes")));
+  EXPECT_THAT(run({"run", "--help"}).out,
+              AllOf(HasSubstr("--master-addr"), HasSubstr("Examples"), HasSubstr("Exit codes")));
   EXPECT_THAT(run({"--version"}).out, MatchesRegex("tutti [0-9]+\\.[0-9]+\\.[0-9]+\n"));
 }
 
@@ -205,7 +253,8 @@ TEST(Run, ATakenMasterPortNamesItsHolder) {
   ASSERT_TRUE(listener.ok());
   const Ended ended = run({"run", "--master-port", std::to_string(listener->address.port), worker(), "print"});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("AddressInUse"), HasSubstr(std::to_string(getpid())), HasSubstr("--master-port")));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("AddressInUse"), HasSubstr(std::to_string(getpid())), HasSubstr("--master-port")));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Everybody below a Running carries a variable with a mark of its own, so the census finds them by /proc/*/environ whatever session,
-// group or parent they have moved to.
+// Everybody below a Running carries a variable with a mark of its own, so the census finds them by /proc/*/environ
+// whatever session, group or parent they have moved to.
 #include "tests/launch/running.h"
 
 #include <dirent.h>
@@ -56,8 +56,11 @@ Running::Running(std::vector<std::string> arguments, std::map<std::string, std::
   static std::atomic<int> number{0};
   mark_ = std::to_string(getpid()) + "." + std::to_string(number++);
   auto environment = current_environment();
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "TUTTI_SECRET", "TUTTI_LOG", "CLICOLOR_FORCE"}) environment.erase(name);
-  for (const auto& [name, value] : changes) value.empty() ? void(environment.erase(name)) : void(environment[name] = value);
+  for (const char* name :
+       {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "TUTTI_SECRET", "TUTTI_LOG", "CLICOLOR_FORCE"})
+    environment.erase(name);
+  for (const auto& [name, value] : changes)
+    value.empty() ? void(environment.erase(name)) : void(environment[name] = value);
   environment["TUTTI_TEST_MARK"] = mark_;
   const auto variables = to_strings(environment);
   arguments.insert(arguments.begin(), TUTTI_TEST_COMMAND);
@@ -141,7 +144,8 @@ void Running::close_output() {
 }
 
 pid_t Running::agent() {
-  for (const auto end = Clock::now() + kPatience; Clock::now() < end; std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+  for (const auto end = Clock::now() + kPatience; Clock::now() < end;
+       std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     for (const pid_t pid : processes()) {
       std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
       std::string skipped, state;
@@ -163,7 +167,9 @@ Ended Running::wait() {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     if (Clock::now() > end) {
-      ADD_FAILURE() << "tutti run does not end; output:\n" << ended_.out << "\nerrors:\n" << ended_.err << "\nalive: " << census();
+      ADD_FAILURE() << "tutti run does not end; output:\n"
+                    << ended_.out << "\nerrors:\n"
+                    << ended_.err << "\nalive: " << census();
       kill(pid_, SIGKILL);
       waitpid(pid_, &status, 0);
       break;
@@ -182,7 +188,8 @@ std::string Running::census() {
   std::string names;
   for (const pid_t pid : processes()) {
     const std::string folder = "/proc/" + std::to_string(pid);
-    if (read_file(folder + "/environ").find("TUTTI_TEST_MARK=" + mark_ + std::string(1, '\0')) == std::string::npos) continue;
+    if (read_file(folder + "/environ").find("TUTTI_TEST_MARK=" + mark_ + std::string(1, '\0')) == std::string::npos)
+      continue;
     std::string command = read_file(folder + "/cmdline");
     for (char& c : command) c = c ? c : ' ';
     names += std::to_string(pid) + " " + command + "\n";

@@ -16,7 +16,8 @@ struct Ended {
 class Running {
  public:
   // Starts `tutti ARGUMENTS` with these changes to the environment (an empty value unsets).
-  explicit Running(std::vector<std::string> arguments, std::map<std::string, std::string> changes = {}, std::string input = {});
+  explicit Running(std::vector<std::string> arguments, std::map<std::string, std::string> changes = {},
+                   std::string input = {});
   Running(const Running&) = delete;
   ~Running();  // kills what is still there
 

@@ -1,4 +1,5 @@
-// A small program with many ways to behave, started by the tests of `tutti run` as its ranks. What it does is its first argument.
+// A small program with many ways to behave, started by the tests of `tutti run` as its ranks. What it does is its first
+// argument.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,7 +25,8 @@ int rank() { return std::atoi(variable("RANK")); }
 void touch(const std::string& path) { close(open(path.c_str(), O_WRONLY | O_CREAT, 0600)); }
 void await(const std::string& path) {
   struct stat info {};
-  for (int i = 0; i < 60000 && stat(path.c_str(), &info) != 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 60000 && stat(path.c_str(), &info) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 [[noreturn]] void wait_forever() {
@@ -70,7 +72,8 @@ int main(int argc, char** argv) {
     const std::string folder = argument(4);
     touch(folder + "/up" + std::to_string(rank()));
     if (rank() != culprit) wait_forever();
-    for (int other = 0; other < std::atoi(variable("WORLD_SIZE")); ++other) await(folder + "/up" + std::to_string(other));
+    for (int other = 0; other < std::atoi(variable("WORLD_SIZE")); ++other)
+      await(folder + "/up" + std::to_string(other));
     std::printf("step 41\nstep 42\n");
     std::fflush(stdout);
     std::fprintf(stderr, "about to fail\n");

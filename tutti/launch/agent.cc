@@ -1,13 +1,13 @@
-// One thread, one poll loop. What can happen: a worker writes, a worker ends (SIGCHLD through a signalfd: a subreaper has to reap
-// strangers as well, so one loop over waitpid() serves both), the user sends a signal, another node tells of a fault, the keeper
-// dies, the console takes bytes again, a time limit passes.
+// One thread, one poll loop. What can happen: a worker writes, a worker ends (SIGCHLD through a signalfd: a subreaper
+// has to reap strangers as well, so one loop over waitpid() serves both), the user sends a signal, another node tells
+// of a fault, the keeper dies, the console takes bytes again, a time limit passes.
 //
 // The job goes through three phases:
 //   running    until the first failure, a signal, a fault elsewhere or the time limit;
 //   stopping   every live worker's process group has SIGTERM; the grace runs;
 //   killing    the grace is over, or the user pressed Ctrl-C again: SIGKILL.
-// A worker that ends with 0 while the others go on is no failure. The first failure is the culprit; whoever ends after the agent
-// has told it to stop is innocent.
+// A worker that ends with 0 while the others go on is no failure. The first failure is the culprit; whoever ends after
+// the agent has told it to stop is innocent.
 #include "tutti/launch/agent.h"
 
 #include <poll.h>
@@ -34,7 +34,7 @@
 namespace tutti {
 namespace {
 
-constexpr auto kKillLimit = std::chrono::seconds(5);    // what SIGKILL may take
+constexpr auto kKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
 constexpr auto kLeaveLimit = std::chrono::seconds(10);   // what other nodes may take beyond the grace
 constexpr auto kConsoleLimit = std::chrono::seconds(5);  // what the last lines may wait for the console
 
@@ -67,7 +67,8 @@ struct Worker {
 
 class Agent {
  public:
-  Agent(const AgentSpec& spec, Nodes* nodes, const Fd& keeper_gone) : spec_(spec), nodes_(nodes), keeper_gone_(keeper_gone) {}
+  Agent(const AgentSpec& spec, Nodes* nodes, const Fd& keeper_gone)
+      : spec_(spec), nodes_(nodes), keeper_gone_(keeper_gone) {}
   int run();
 
  private:
@@ -120,7 +121,8 @@ int Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
   if (const Status status = start(); !status) {
     say(to_string(status.error()));
-    const std::string detail = "node " + std::to_string(spec_.layout.node) + " (" + host_ + ") could not start its ranks: " + status.error().detail;
+    const std::string detail = "node " + std::to_string(spec_.layout.node) + " (" + host_ +
+                               ") could not start its ranks: " + status.error().detail;
     if (nodes_) nodes_->publish({detail, kExitUsage});
     kill_all();
     (void)end_descendants(Deadline::after(kKillLimit));
@@ -150,7 +152,8 @@ Status Agent::start() {
   }
   if (spec_.announce) announce(removed, settings);
   workers_.reserve(std::size_t(spec_.layout.here()));
-  for (int local_rank = 0; local_rank < spec_.layout.here(); ++local_rank) TUTTI_TRY(start_worker(local_rank, environment));
+  for (int local_rank = 0; local_rank < spec_.layout.here(); ++local_rank)
+    TUTTI_TRY(start_worker(local_rank, environment));
   return {};
 }
 
@@ -158,12 +161,16 @@ void Agent::announce(const std::vector<std::string>& removed, const std::vector<
   const Layout& layout = spec_.layout;
   std::string line = std::to_string(layout.here()) + (layout.here() == 1 ? " rank" : " ranks");
   if (layout.nodes() > 1) {
-    line += " (" + std::to_string(layout.first_rank()) + " to " + std::to_string(layout.first_rank() + layout.here() - 1) + " of " +
-            std::to_string(layout.world_size()) + ") on node " + std::to_string(layout.node) + " of " + std::to_string(layout.nodes());
+    line += " (" + std::to_string(layout.first_rank()) + " to " +
+            std::to_string(layout.first_rank() + layout.here() - 1) + " of " + std::to_string(layout.world_size()) +
+            ") on node " + std::to_string(layout.node) + " of " + std::to_string(layout.nodes());
   }
   line += ", job " + spec_.job;
-  for (std::size_t i = 0; i < settings.size(); ++i) line += (i ? " " : "; set (yours win, --no-tune: none): ") + settings[i].name + "=" + settings[i].value;
-  if (!removed.empty()) line += "; removed " + std::to_string(removed.size()) + " variables of another launcher (" + removed.front() + (removed.size() > 1 ? ", ...)" : ")");
+  for (std::size_t i = 0; i < settings.size(); ++i)
+    line += (i ? " " : "; set (yours win, --no-tune: none): ") + settings[i].name + "=" + settings[i].value;
+  if (!removed.empty())
+    line += "; removed " + std::to_string(removed.size()) + " variables of another launcher (" + removed.front() +
+            (removed.size() > 1 ? ", ...)" : ")");
   say(line);
 }
 
@@ -177,9 +184,17 @@ Status Agent::start_worker(int local_rank, Environment environment) {
   } else if (!scratch_.path().empty()) {
     error_file = scratch_.path() + "/rank_" + std::to_string(rank) + "_error.json";
   }
-  set_place(environment, Place{.rank = rank, .world_size = layout.world_size(), .local_rank = local_rank, .local_world_size = layout.here(),
-                               .node = layout.node, .nodes = layout.nodes(), .master_address = spec_.master_address,
-                               .master_port = spec_.master_port, .job = spec_.job, .store = spec_.store, .error_file = error_file,
+  set_place(environment, Place{.rank = rank,
+                               .world_size = layout.world_size(),
+                               .local_rank = local_rank,
+                               .local_world_size = layout.here(),
+                               .node = layout.node,
+                               .nodes = layout.nodes(),
+                               .master_address = spec_.master_address,
+                               .master_port = spec_.master_port,
+                               .job = spec_.job,
+                               .store = spec_.store,
+                               .error_file = error_file,
                                .secret_fd = spec_.secret_fd});
   WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, spec_.output, folder, output_, errors_));
   ProcessSpec process{.path = spec_.program, .arguments = spec_.arguments, .environment = to_strings(environment)};
@@ -187,7 +202,11 @@ Status Agent::start_worker(int local_rank, Environment environment) {
   if (spec_.secret_fd >= 0) process.inherited = {spec_.secret_fd};
   Process started = TUTTI_TRY(start_process(process));
   const WorkerEnd end{.rank = rank, .pid = started.pid};
-  workers_.push_back(Worker{.end = end, .process = std::move(started), .output = std::move(output), .error_file = error_file, .started = now()});
+  workers_.push_back(Worker{.end = end,
+                            .process = std::move(started),
+                            .output = std::move(output),
+                            .error_file = error_file,
+                            .started = now()});
   return {};
 }
 
@@ -224,8 +243,10 @@ void Agent::wait_for_events() {
     const int limit = int(std::clamp<std::int64_t>(left, 0, 86400000));
     timeout = timeout < 0 ? limit : std::min(timeout, limit);
   }
-  if (nodes_ && !nodes_->one_node() && !nodes_->job_ended()) timeout = timeout < 0 ? 1000 : std::min(timeout, 1000);  // signs of life
-  if (output_.wants_write() || errors_.wants_write()) timeout = timeout < 0 ? 500 : std::min(timeout, 500);  // to notice a stall
+  if (nodes_ && !nodes_->one_node() && !nodes_->job_ended())
+    timeout = timeout < 0 ? 1000 : std::min(timeout, 1000);  // signs of life
+  if (output_.wants_write() || errors_.wants_write())
+    timeout = timeout < 0 ? 500 : std::min(timeout, 500);  // to notice a stall
   if (poll(fds.data(), fds.size(), timeout) < 0 && errno != EINTR) std::abort();
 
   for (std::size_t i = 0; i < readers.size(); ++i) {
@@ -288,9 +309,12 @@ void Agent::on_user_signal(int signal) {
   user_signal_ = signal;
   if (phase_ != Phase::kRunning) return;
   if (nodes_ && !nodes_->one_node()) {
-    nodes_->publish({"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") was told to stop by " + signal_name(signal), 128 + signal});
+    nodes_->publish(
+        {"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") was told to stop by " + signal_name(signal),
+         128 + signal});
   }
-  say("passing " + signal_name(signal) + " on to all ranks; SIGKILL in " + seconds_text(to_seconds(spec_.signal_grace)) + " or at a second " + signal_name(signal));
+  say("passing " + signal_name(signal) + " on to all ranks; SIGKILL in " +
+      seconds_text(to_seconds(spec_.signal_grace)) + " or at a second " + signal_name(signal));
   for (Worker& worker : workers_) {
     if (worker.alive) worker.end.stopped = true;
   }
@@ -306,11 +330,13 @@ void Agent::reap() {
   int status = 0;
   pid_t pid;
   while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-    const auto worker = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.alive && w.end.pid == pid; });
+    const auto worker =
+        std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.alive && w.end.pid == pid; });
     if (worker != workers_.end()) ended.emplace_back(&*worker, exit_of(status));
   }
   // Of several that ended between two looks, a crash is more likely the cause, and an exit code the echo.
-  std::stable_sort(ended.begin(), ended.end(), [](const auto& a, const auto& b) { return (a.second.signal != 0) > (b.second.signal != 0); });
+  std::stable_sort(ended.begin(), ended.end(),
+                   [](const auto& a, const auto& b) { return (a.second.signal != 0) > (b.second.signal != 0); });
   for (auto& [worker, exit] : ended) on_end(*worker, exit);
 }
 
@@ -329,8 +355,11 @@ void Agent::fail(Worker& culprit) {
     culprit_ = nullptr;  // an echo of what ended the job elsewhere
     return on_nodes();
   }
-  const auto others = std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
-  say(text + (others == 0 ? "" : "; stopping the other " + std::to_string(others) + (others == 1 ? " rank" : " ranks") + " of this node"));
+  const auto others =
+      std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
+  say(text + (others == 0 ? ""
+                          : "; stopping the other " + std::to_string(others) + (others == 1 ? " rank" : " ranks") +
+                                " of this node"));
   stop_all(spec_.grace);
 }
 
@@ -381,7 +410,8 @@ void Agent::on_time() {
   if (phase_ == Phase::kStopping) {
     kill_all();
   } else if (phase_ == Phase::kKilling) {
-    for (Worker& worker : workers_) worker.alive = false;  // end_descendants() says which of them the kernel does not let go
+    for (Worker& worker : workers_)
+      worker.alive = false;  // end_descendants() says which of them the kernel does not let go
   }
 }
 
@@ -397,7 +427,8 @@ int Agent::conclude() {
     say(to_string(survivors.error()));
   } else if (!survivors->empty()) {
     std::vector<std::string> names;
-    for (const Survivor& survivor : *survivors) names.push_back(survivor.name + " (pid " + std::to_string(survivor.pid) + ")");
+    for (const Survivor& survivor : *survivors)
+      names.push_back(survivor.name + " (pid " + std::to_string(survivor.pid) + ")");
     say("ended what the ranks had left running: " + join(names, ", "));
   }
 
@@ -406,9 +437,13 @@ int Agent::conclude() {
   for (const Worker& worker : workers_) ends.push_back(worker.end);
   if (culprit_) {
     code = culprit_->end.exit.shell_code();
-    const Failure failure{.culprit = culprit_->end, .host = host_, .message = error_file_message(culprit_->error_file),
-                          .last_lines = culprit_->output.tail().lines(), .log_file = culprit_->output.stderr_file(),
-                          .out_of_memory = out_of_memory_kills() > memory_kills_before_, .grace = to_seconds(grace_)};
+    const Failure failure{.culprit = culprit_->end,
+                          .host = host_,
+                          .message = error_file_message(culprit_->error_file),
+                          .last_lines = culprit_->output.tail().lines(),
+                          .log_file = culprit_->output.stderr_file(),
+                          .out_of_memory = out_of_memory_kills() > memory_kills_before_,
+                          .grace = to_seconds(grace_)};
     errors_.write_raw(failure_report(failure, ends) + "\n");
   } else if (remote_fault_) {
     code = remote_fault_->code;
@@ -416,9 +451,11 @@ int Agent::conclude() {
   } else if (timed_out_) {
     code = kExitTimeLimit;
   } else {
-    // After a signal of the user a rank may save and end with a code of its own; one that the signal ended counts as that signal.
+    // After a signal of the user a rank may save and end with a code of its own; one that the signal ended counts as
+    // that signal.
     for (const WorkerEnd& end : ends) {
-      if (code == 0 && !end.exit.ok()) code = end.exit.signal && user_signal_ ? 128 + user_signal_ : end.exit.shell_code();
+      if (code == 0 && !end.exit.ok())
+        code = end.exit.signal && user_signal_ ? 128 + user_signal_ : end.exit.shell_code();
     }
   }
   if (keeper_lost_) code = 128 + SIGKILL;
@@ -430,6 +467,8 @@ int Agent::conclude() {
 
 }  // namespace
 
-int run_agent(const AgentSpec& spec, Nodes* nodes, const Fd& keeper_gone) { return Agent(spec, nodes, keeper_gone).run(); }
+int run_agent(const AgentSpec& spec, Nodes* nodes, const Fd& keeper_gone) {
+  return Agent(spec, nodes, keeper_gone).run();
+}
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 #pragma once
-// The agent of one node: starts its workers, carries their output, notices how each ends, and sees to it that the job ends as one.
+// The agent of one node: starts its workers, carries their output, notices how each ends, and sees to it that the job
+// ends as one.
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,14 +16,14 @@ struct AgentSpec {
   std::string program;                 // a path for execve()
   std::vector<std::string> arguments;  // with argv[0]
   Layout layout;
-  std::string host;            // its name, for words
+  std::string host;  // its name, for words
   std::string job;
   std::string master_address;  // for the program: MASTER_ADDR, MASTER_PORT
   int master_port = 0;
-  std::string store;           // TUTTI_STORE
-  int secret_fd = -1;          // -1: none
-  bool tune = true;            // set recommended_settings() where the user has not
-  bool announce = true;        // the one line at the start
+  std::string store;                                 // TUTTI_STORE
+  int secret_fd = -1;                                // -1: none
+  bool tune = true;                                  // set recommended_settings() where the user has not
+  bool announce = true;                              // the one line at the start
   Duration grace = std::chrono::seconds(5);          // from SIGTERM to SIGKILL after a failure
   Duration signal_grace = std::chrono::seconds(30);  // and after a signal that the user sent
   std::optional<Duration> time_limit;
@@ -33,9 +34,9 @@ inline constexpr int kExitUsage = 2;
 inline constexpr int kExitRendezvous = 4;
 inline constexpr int kExitTimeLimit = 124;
 
-// Runs the workers of this node to their end and returns the exit code of the job. Blocks. Call from the main thread of the child of
-// run_with_keeper(), whose descriptor is `keeper_gone`. `nodes` (may be null: no store) tells and learns of failures elsewhere. When it
-// returns no worker is alive and nothing that a worker started.
+// Runs the workers of this node to their end and returns the exit code of the job. Blocks. Call from the main thread of
+// the child of run_with_keeper(), whose descriptor is `keeper_gone`. `nodes` (may be null: no store) tells and learns
+// of failures elsewhere. When it returns no worker is alive and nothing that a worker started.
 int run_agent(const AgentSpec& spec, Nodes* nodes, const Fd& keeper_gone);
 
 }  // namespace tutti

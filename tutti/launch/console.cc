@@ -1,10 +1,10 @@
-// A rank that prints must not wait for a pager that somebody stopped, a full pipe or a terminal with Ctrl-S pressed: its peers
-// would wait in a collective, and a look at the log would have become a hang. Yet `tutti run ... | gzip` must lose nothing only because
-// gzip is slow. So a console that is slow but moves holds the ranks back, as a pipe between them would, and one that has not taken a
-// byte for the stall limit loses lines, with a count, until it moves again.
+// A rank that prints must not wait for a pager that somebody stopped, a full pipe or a terminal with Ctrl-S pressed:
+// its peers would wait in a collective, and a look at the log would have become a hang. Yet `tutti run ... | gzip` must
+// lose nothing only because gzip is slow. So a console that is slow but moves holds the ranks back, as a pipe between
+// them would, and one that has not taken a byte for the stall limit loses lines, with a count, until it moves again.
 //
-// One write of at most PIPE_BUF bytes after POLLOUT does not block on a pipe, a terminal or a socket, and that without O_NONBLOCK,
-// which belongs to the open file and would surprise every other process that shares it.
+// One write of at most PIPE_BUF bytes after POLLOUT does not block on a pipe, a terminal or a socket, and that without
+// O_NONBLOCK, which belongs to the open file and would surprise every other process that shares it.
 #include "tutti/launch/console.h"
 
 #include <limits.h>
@@ -51,7 +51,8 @@ void Console::pump() {
     }
     const ssize_t count = write(fd_, queue_.data() + sent_, std::min<std::size_t>(pending(), PIPE_BUF));
     if (count < 0 && (errno == EINTR || errno == EAGAIN)) return;
-    if (count <= 0) {  // the reader is gone (EPIPE), the terminal hung up (EIO), the disk is full: nothing to be said to it any more
+    if (count <= 0) {  // the reader is gone (EPIPE), the terminal hung up (EIO), the disk is full: nothing to be said
+                       // to it any more
       closed_ = true;
       queue_.clear();
       sent_ = 0;
@@ -62,8 +63,9 @@ void Console::pump() {
     if (stalled_ && pending() < limits_.queue_bytes / 2) {
       stalled_ = false;
       if (dropped_in_stall_ > 0) {
-        queue_ += "[tutti] " + std::to_string(dropped_in_stall_) + " lines were dropped because nobody read this output for " +
-                  seconds_text(to_seconds(limits_.stall)) + " (hint: --log-dir keeps everything)\n";
+        queue_ += "[tutti] " + std::to_string(dropped_in_stall_) +
+                  " lines were dropped because nobody read this output for " + seconds_text(to_seconds(limits_.stall)) +
+                  " (hint: --log-dir keeps everything)\n";
       }
       dropped_in_stall_ = 0;
     }

@@ -1,8 +1,9 @@
 #pragma once
-// The agent's standard output or error: a bounded queue that never blocks the agent, and through it never a rank, for longer than
-// the stall limit.
+// The agent's standard output or error: a bounded queue that never blocks the agent, and through it never a rank, for
+// longer than the stall limit.
 //
-// Threads: one, the agent's. The descriptor is borrowed and stays blocking (O_NONBLOCK would change it for the shell as well).
+// Threads: one, the agent's. The descriptor is borrowed and stays blocking (O_NONBLOCK would change it for the shell as
+// well).
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,8 +13,8 @@
 namespace tutti {
 
 struct ConsoleLimits {
-  std::size_t queue_bytes = 4 << 20;                    // above this the readers pause
-  Duration stall = std::chrono::seconds(5);             // no byte taken for this long: lines are dropped and counted
+  std::size_t queue_bytes = 4 << 20;         // above this the readers pause
+  Duration stall = std::chrono::seconds(5);  // no byte taken for this long: lines are dropped and counted
 };
 
 class Console {
@@ -24,12 +25,13 @@ class Console {
   void write_line(std::string_view prefix, std::string_view line);
   void write_raw(std::string_view bytes);
 
-  // For the poll loop: wait for POLLOUT on fd() while wants_write(), then pump(). Also call pump() now and then without: it notices
-  // stalls.
+  // For the poll loop: wait for POLLOUT on fd() while wants_write(), then pump(). Also call pump() now and then
+  // without: it notices stalls.
   int fd() const { return fd_; }
   bool wants_write() const { return !closed_ && sent_ < queue_.size(); }
   void pump();
-  // The queue is full and the console still moves: whoever reads from the ranks should wait. Ends by itself after the stall limit.
+  // The queue is full and the console still moves: whoever reads from the ranks should wait. Ends by itself after the
+  // stall limit.
   bool congested() const { return !closed_ && !stalled_ && pending() >= limits_.queue_bytes; }
   bool closed() const { return closed_; }
   std::uint64_t dropped_lines() const { return dropped_; }

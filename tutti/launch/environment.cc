@@ -1,10 +1,10 @@
-// torchrun's names are the field's common tongue, so workers get all of them with torchrun's meaning: RANK is of the world,
-// LOCAL_RANK of the host, GROUP_RANK is the number of the host. MASTER_ADDR and MASTER_PORT are for the program (PyTorch's rank 0
-// binds the port); our own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch that nobody serves the
-// port yet.
+// torchrun's names are the field's common tongue, so workers get all of them with torchrun's meaning: RANK is of the
+// world, LOCAL_RANK of the host, GROUP_RANK is the number of the host. MASTER_ADDR and MASTER_PORT are for the program
+// (PyTorch's rank 0 binds the port); our own store is TUTTI_STORE, and TORCHELASTIC_USE_AGENT_STORE=False tells PyTorch
+// that nobody serves the port yet.
 //
-// A shell inside mpirun, srun or another job carries variables that name a rank. A program that believes them joins a world that is
-// not this one, so they are removed here; only variables of ranks and rendezvous, not a site's tuning.
+// A shell inside mpirun, srun or another job carries variables that name a rank. A program that believes them joins a
+// world that is not this one, so they are removed here; only variables of ranks and rendezvous, not a site's tuning.
 #include "tutti/launch/environment.h"
 
 #include <unistd.h>
@@ -15,16 +15,44 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kStalePrefixes = {"PMI_", "PMIX_", "OMPI_", "MV2_", "HYDI_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_"};
-constexpr std::array kStaleNames = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
-    "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT", "MPIRUN_RANK", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID",
-    "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_TASKS_PER_NODE", "SLURM_GTIDS", "TUTTI_INIT", "TUTTI_STORE", "TUTTI_JOB", "TUTTI_GENERATION", "TUTTI_SECRET",
-    "TUTTI_SECRET_FD", "TUTTI_SECRET_FILE", "TUTTI_INSECURE"};
+constexpr std::array kStalePrefixes = {"PMI_",  "PMIX_", "OMPI_",     "MV2_",
+                                       "HYDI_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_"};
+constexpr std::array kStaleNames = {"RANK",
+                                    "WORLD_SIZE",
+                                    "LOCAL_RANK",
+                                    "LOCAL_WORLD_SIZE",
+                                    "NODE_RANK",
+                                    "GROUP_RANK",
+                                    "GROUP_WORLD_SIZE",
+                                    "ROLE_RANK",
+                                    "ROLE_WORLD_SIZE",
+                                    "ROLE_NAME",
+                                    "MASTER_ADDR",
+                                    "MASTER_PORT",
+                                    "MPIRUN_RANK",
+                                    "SLURM_PROCID",
+                                    "SLURM_LOCALID",
+                                    "SLURM_NODEID",
+                                    "SLURM_NTASKS",
+                                    "SLURM_NPROCS",
+                                    "SLURM_STEP_NUM_TASKS",
+                                    "SLURM_STEP_NUM_NODES",
+                                    "SLURM_STEP_NODELIST",
+                                    "SLURM_STEP_TASKS_PER_NODE",
+                                    "SLURM_TASKS_PER_NODE",
+                                    "SLURM_GTIDS",
+                                    "TUTTI_INIT",
+                                    "TUTTI_STORE",
+                                    "TUTTI_JOB",
+                                    "TUTTI_GENERATION",
+                                    "TUTTI_SECRET",
+                                    "TUTTI_SECRET_FD",
+                                    "TUTTI_SECRET_FILE",
+                                    "TUTTI_INSECURE"};
 
 bool is_stale(std::string_view name) {
-  return std::any_of(kStalePrefixes.begin(), kStalePrefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+  return std::any_of(kStalePrefixes.begin(), kStalePrefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
          std::find(kStaleNames.begin(), kStaleNames.end(), name) != kStaleNames.end();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// What a worker finds in its environment: the user's variables, minus those of other launchers, plus torchrun's and ours.
+// What a worker finds in its environment: the user's variables, minus those of other launchers, plus torchrun's and
+// ours.
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,8 +15,8 @@ Environment current_environment();
 // "NAME=value" strings for execve().
 std::vector<std::string> to_strings(const Environment& environment);
 
-// Removes what another launcher (mpirun, srun, torchrun, an outer tutti run) left and a worker would take for its own rank or
-// rendezvous; the names removed, ascending.
+// Removes what another launcher (mpirun, srun, torchrun, an outer tutti run) left and a worker would take for its own
+// rank or rendezvous; the names removed, ascending.
 std::vector<std::string> remove_stale(Environment& environment);
 
 // The place of one worker in the job.

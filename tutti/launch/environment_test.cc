@@ -10,19 +10,40 @@ using ::testing::ElementsAre;
 using ::testing::Pair;
 
 TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
-  Environment environment = {{"HOME", "/root"}, {"PATH", "/bin"}, {"PMI_RANK", "1"}, {"PMIX_RANK", "1"}, {"OMPI_COMM_WORLD_RANK", "1"},
-                             {"MV2_COMM_WORLD_LOCAL_RANK", "1"}, {"SLURM_PROCID", "1"}, {"SLURM_JOB_ID", "77"}, {"RANK", "3"},
-                             {"TORCHELASTIC_RUN_ID", "x"}, {"TUTTI_SECRET", "s"}, {"TUTTI_LOG", "debug"}, {"RANKING", "kept"}};
+  Environment environment = {{"HOME", "/root"},
+                             {"PATH", "/bin"},
+                             {"PMI_RANK", "1"},
+                             {"PMIX_RANK", "1"},
+                             {"OMPI_COMM_WORLD_RANK", "1"},
+                             {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+                             {"SLURM_PROCID", "1"},
+                             {"SLURM_JOB_ID", "77"},
+                             {"RANK", "3"},
+                             {"TORCHELASTIC_RUN_ID", "x"},
+                             {"TUTTI_SECRET", "s"},
+                             {"TUTTI_LOG", "debug"},
+                             {"RANKING", "kept"}};
   const auto removed = remove_stale(environment);
-  EXPECT_THAT(environment, ElementsAre(Pair("HOME", "/root"), Pair("PATH", "/bin"), Pair("RANKING", "kept"), Pair("SLURM_JOB_ID", "77"), Pair("TUTTI_LOG", "debug")));
-  EXPECT_THAT(removed, ElementsAre("MV2_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK", "SLURM_PROCID",
-                                   "TORCHELASTIC_RUN_ID", "TUTTI_SECRET"));
+  EXPECT_THAT(environment, ElementsAre(Pair("HOME", "/root"), Pair("PATH", "/bin"), Pair("RANKING", "kept"),
+                                       Pair("SLURM_JOB_ID", "77"), Pair("TUTTI_LOG", "debug")));
+  EXPECT_THAT(removed, ElementsAre("MV2_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK",
+                                   "SLURM_PROCID", "TORCHELASTIC_RUN_ID", "TUTTI_SECRET"));
 }
 
 TEST(Environment, PlaceOfAWorker) {
   Environment environment;
-  set_place(environment, Place{.rank = 9, .world_size = 10, .local_rank = 1, .local_world_size = 2, .node = 1, .nodes = 2, .master_address = "10.0.0.1",
-                               .master_port = 29500, .job = "j", .store = "10.0.0.1:29501", .error_file = "/tmp/e", .secret_fd = 5});
+  set_place(environment, Place{.rank = 9,
+                               .world_size = 10,
+                               .local_rank = 1,
+                               .local_world_size = 2,
+                               .node = 1,
+                               .nodes = 2,
+                               .master_address = "10.0.0.1",
+                               .master_port = 29500,
+                               .job = "j",
+                               .store = "10.0.0.1:29501",
+                               .error_file = "/tmp/e",
+                               .secret_fd = 5});
   EXPECT_EQ(environment["RANK"], "9");
   EXPECT_EQ(environment["LOCAL_RANK"], "1");
   EXPECT_EQ(environment["GROUP_RANK"], "1");

@@ -1,5 +1,5 @@
-// The order matters: what can be wrong on the command line is checked before anything is started, the keeper is forked before there is
-// a thread, and only then is the store served.
+// The order matters: what can be wrong on the command line is checked before anything is started, the keeper is forked
+// before there is a thread, and only then is the store served.
 #include "tutti/launch/job.h"
 
 #include <fcntl.h>
@@ -22,6 +22,7 @@
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
+#include "tutti/rendezvous/serving.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -45,7 +46,8 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   const auto listener = listen(Address{.host = host, .port = std::uint16_t(wanted.value_or(0))});
   if (listener.ok()) return int(listener->address.port);
   Error error = listener.error();
-  if (wanted && error.code == Code::kAddressInUse) error.hint = "choose another --master-port, or leave it out on one node";
+  if (wanted && error.code == Code::kAddressInUse)
+    error.hint = "choose another --master-port, or leave it out on one node";
   return error;
 }
 
@@ -70,10 +72,14 @@ Result<Secret> secret_of(const JobOptions& options, bool one_node) {
   if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
   if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
   if (one_node) return Secret::random();
-  return Error{.code = Code::kUsage,
-               .detail = "a job on several nodes needs a secret that all of them know, or whoever reaches its port could join it",
-               .hint = "make one (umask 077; openssl rand -hex 32 > secret), copy it to all nodes, and give --secret-file secret; or accept "
-                       "strangers with --insecure"};
+  return Error{
+      .code = Code::kUsage,
+      .detail =
+          "a job on several nodes needs a secret that all of them know, or whoever reaches its port could join it",
+      .hint =
+          "make one (umask 077; openssl rand -hex 32 > secret), copy it to all nodes, and give --secret-file secret; "
+          "or accept "
+          "strangers with --insecure"};
 }
 
 // The secret as a descriptor for the workers: memory that nobody can change, in no file and on no command line.
@@ -88,19 +94,18 @@ Result<Fd> secret_descriptor(const Secret& secret) {
 }
 
 // Where node 0 serves, and the others dial.
-Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes, int master_port) {
+Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
+                              int master_port) {
   if (nodes == 1) return Address{.host = "127.0.0.1"};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
-  const std::vector<Address> found = TUTTI_TRY(resolve(wanted));
-  const bool is_name = found.size() != 1 || found[0].host != master_address;
-  for (const Address& address : found) {
-    if (!is_name || !is_loopback(address)) return address;
-  }
-  return Error{.code = Code::kUsage,
-               .detail = "--master-addr " + master_address + " is " + found[0].host + " on this machine, which other nodes cannot reach",
-               .hint = "give an address of this machine (" + join(local_addresses(), ", ") + "), or correct the line of /etc/hosts that maps the name to " + found[0].host};
+  // A loopback address that was written out is meant: several agents on one machine. A name that turns out to be one is
+  // a mistake.
+  const bool meant = master_address == "localhost" || is_loopback(wanted);
+  const auto found = TUTTI_TRY(
+      serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
+  return found.front();
 }
 
 // The job as the agent sees it, all checked that can be checked without starting anything.
@@ -122,17 +127,21 @@ Result<Prepared> prepare(const JobOptions& options) {
   const bool one_node = nodes.nodes == 1;
   if (options.node >= nodes.nodes) {
     return Error{.code = Code::kUsage,
-                 .detail = "--node-rank " + std::to_string(options.node) + " is not one of " + std::to_string(nodes.nodes) + (one_node ? " node" : " nodes"),
+                 .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
+                           std::to_string(nodes.nodes) + (one_node ? " node" : " nodes"),
                  .hint = "nodes are numbered from 0; --nnodes says how many there are"};
   }
   if (!one_node && options.master_address.empty()) {
-    return Error{.code = Code::kUsage, .detail = std::to_string(nodes.nodes) + " nodes need --master-addr", .hint = "the address of node 0, as all nodes see it"};
+    return Error{.code = Code::kUsage,
+                 .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
+                 .hint = "the address of node 0, as all nodes see it"};
   }
   spec.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
   const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
   spec.master_port = wanted_port.value_or(0);
   nodes.store = TUTTI_TRY(store_address(options, spec.master_address, nodes.nodes, spec.master_port));
-  if (options.node == 0) spec.master_port = TUTTI_TRY(free_port(one_node ? spec.master_address : nodes.store.host, wanted_port));
+  if (options.node == 0)
+    spec.master_port = TUTTI_TRY(free_port(one_node ? spec.master_address : nodes.store.host, wanted_port));
   spec.job = !options.job.empty() ? options.job : one_node ? new_job_id() : "tutti-" + std::to_string(spec.master_port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
   nodes.timeout = options.connect_timeout;
@@ -152,7 +161,8 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   auto opened = Nodes::open(job.nodes);
   if (!opened.ok()) {
     Error error = opened.error();
-    if (error.code == Code::kAddressInUse) error.hint = "the nodes' store needs this port: choose another with --store-port, the same on all nodes";
+    if (error.code == Code::kAddressInUse)
+      error.hint = "the nodes' store needs this port: choose another with --store-port, the same on all nodes";
     return error;
   }
   Nodes& nodes = **opened;
@@ -160,7 +170,8 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
     const EndAtOnce waiting;
     TUTTI_TRY(nodes.meet());
   }
-  const Fd secret = job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
+  const Fd secret =
+      job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
   job.agent.layout = nodes.layout();
   job.agent.store = nodes.store_address();
   job.agent.secret_fd = secret.get();
@@ -184,18 +195,21 @@ int exit_code_of(Code code) {
     case Code::kTimeout:
     case Code::kUnreachable:
     case Code::kPeerLost:
-    case Code::kAborted: return kExitRendezvous;
+    case Code::kAborted:
+      return kExitRendezvous;
     case Code::kUsage:
     case Code::kInvalidArgument:
     case Code::kMismatch:
     case Code::kRefused:
     case Code::kAddressInUse:
     case Code::kNotFound:
-    case Code::kUnsupported: return kExitUsage;
+    case Code::kUnsupported:
+      return kExitUsage;
     case Code::kCorrupt:
     case Code::kLimit:
     case Code::kSystem:
-    case Code::kInternal: return 1;
+    case Code::kInternal:
+      return 1;
   }
   return 1;
 }

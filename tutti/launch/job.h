@@ -9,8 +9,8 @@
 namespace tutti {
 
 struct JobOptions {
-  std::string ranks = "1";  // -n: "4", "8,2", "auto"
-  std::string program;      // as the user named it
+  std::string ranks = "1";             // -n: "4", "8,2", "auto"
+  std::string program;                 // as the user named it
   std::vector<std::string> arguments;  // without the program's name
 
   std::optional<int> nodes;
@@ -32,9 +32,9 @@ struct JobOptions {
   OutputOptions output;
 };
 
-// Runs the job's part on this node. The exit code of the job, or the error that kept it from starting; what goes wrong once the agent
-// runs (a port in use, nodes that do not meet) has been told on standard error and is an exit code.
-// Call from the main thread of a process without other threads. Blocks until nothing of the job is left here.
+// Runs the job's part on this node. The exit code of the job, or the error that kept it from starting; what goes wrong
+// once the agent runs (a port in use, nodes that do not meet) has been told on standard error and is an exit code. Call
+// from the main thread of a process without other threads. Blocks until nothing of the job is left here.
 Result<int> run_job(const JobOptions& options);
 
 // What `tutti run` exits with when an error kept the job from running.

@@ -1,12 +1,13 @@
-// The parent-death signal takes the workers down with the agent, but not what a worker started: that becomes somebody else's child and
-// goes on. So the agent runs as the child of a keeper that does nothing but wait. Both are subreapers:
+// The parent-death signal takes the workers down with the agent, but not what a worker started: that becomes somebody
+// else's child and goes on. So the agent runs as the child of a keeper that does nothing but wait. Both are subreapers:
 //
-//   agent killed:   its workers die by their parent-death signal, what they had started becomes the keeper's child, and the
+//   agent killed:   its workers die by their parent-death signal, what they had started becomes the keeper's child, and
+//   the
 //                   keeper ends it.
 //   keeper killed:  the agent sees it (a pidfd becomes readable) and ends everybody, itself last.
 //
-// The agent is a process group of its own, so that Ctrl-C and `kill -- -PGID` reach the keeper alone, which passes each signal on once: the
-// second one is then truly the user's second.
+// The agent is a process group of its own, so that Ctrl-C and `kill -- -PGID` reach the keeper alone, which passes each
+// signal on once: the second one is then truly the user's second.
 #include "tutti/launch/keeper.h"
 
 #include <sys/prctl.h>
@@ -80,7 +81,8 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
   const Exit exit = exit_of(keep(child));
   const auto ended = end_descendants(Deadline::after_seconds(5));
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  const bool by_user = exit.signal == SIGINT || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGQUIT;
+  const bool by_user =
+      exit.signal == SIGINT || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGQUIT;
   if (exit.signal != 0 && !by_user) {
     std::fprintf(stderr, "[tutti] the agent %s; its workers were ended%s\n", to_string(exit).c_str(),
                  ended.ok() ? "" : (", except: " + to_string(ended.error())).c_str());

@@ -7,14 +7,15 @@
 
 namespace tutti {
 
-// Forks. The child runs `agent` and exits with what it returns; the calling process stays as its keeper: it passes signals on to
-// the agent, and when the agent is gone, however it went, ends every process that the agent left. Returns the exit code of the
-// job in the calling process only. The agent gets a descriptor that becomes readable when its keeper dies; it must then
-// end_descendants() and leave. Call while this process has one thread.
+// Forks. The child runs `agent` and exits with what it returns; the calling process stays as its keeper: it passes
+// signals on to the agent, and when the agent is gone, however it went, ends every process that the agent left. Returns
+// the exit code of the job in the calling process only. The agent gets a descriptor that becomes readable when its
+// keeper dies; it must then end_descendants() and leave. Call while this process has one thread.
 Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent);
 
-// While the agent only waits, before it has workers: the user's signals end it at once, and so does the death of its keeper. The
-// destructor puts things back. Threads of the agent must be started outside, or they would take the signals.
+// While the agent only waits, before it has workers: the user's signals end it at once, and so does the death of its
+// keeper. The destructor puts things back. Threads of the agent must be started outside, or they would take the
+// signals.
 class EndAtOnce {
  public:
   EndAtOnce();

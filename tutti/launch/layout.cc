@@ -1,4 +1,5 @@
-// torchrun's documentation multiplies node rank by N, which is wrong as soon as two nodes differ; a running sum never is.
+// torchrun's documentation multiplies node rank by N, which is wrong as soon as two nodes differ; a running sum never
+// is.
 #include "tutti/launch/layout.h"
 
 #include <numeric>
@@ -33,7 +34,8 @@ Result<int> parse_count(std::string_view part, std::string_view whole) {
 }  // namespace
 
 Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, int cores) {
-  if (text == "auto" || text == "cpu") return RankCounts{.here = cores, .all = nodes.value_or(1) == 1 ? std::vector{cores} : std::vector<int>()};
+  if (text == "auto" || text == "cpu")
+    return RankCounts{.here = cores, .all = nodes.value_or(1) == 1 ? std::vector{cores} : std::vector<int>()};
   if (text.find(',') == std::string_view::npos) {
     const int here = TUTTI_TRY(parse_count(text, text));
     return RankCounts{.here = here, .all = nodes.value_or(1) == 1 ? std::vector{here} : std::vector<int>()};
@@ -42,14 +44,14 @@ Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> n
   for (const std::string& part : split(text, ',')) counts.all.push_back(TUTTI_TRY(parse_count(part, text)));
   if (nodes && *nodes != int(counts.all.size())) {
     return Error{.code = Code::kUsage,
-                 .detail = "-n " + std::string(text) + " lists " + std::to_string(counts.all.size()) + " nodes, but --nnodes is " +
-                           std::to_string(*nodes),
+                 .detail = "-n " + std::string(text) + " lists " + std::to_string(counts.all.size()) +
+                           " nodes, but --nnodes is " + std::to_string(*nodes),
                  .hint = "give one number per node, or leave --nnodes out"};
   }
   if (node < 0 || node >= int(counts.all.size())) {
     return Error{.code = Code::kUsage,
-                 .detail = "--node-rank " + std::to_string(node) + " is not one of the " + std::to_string(counts.all.size()) +
-                           " nodes of -n " + std::string(text),
+                 .detail = "--node-rank " + std::to_string(node) + " is not one of the " +
+                           std::to_string(counts.all.size()) + " nodes of -n " + std::string(text),
                  .hint = "nodes are numbered from 0"};
   }
   counts.here = counts.all[std::size_t(node)];

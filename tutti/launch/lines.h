@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-// Collects bytes until a line is whole. A line longer than kLongest comes out in pieces of that size, so one endless line cannot
-// take the memory of the agent.
+// Collects bytes until a line is whole. A line longer than kLongest comes out in pieces of that size, so one endless
+// line cannot take the memory of the agent.
 class LineSplitter {
  public:
   static constexpr std::size_t kLongest = 64 * 1024;

@@ -1,9 +1,10 @@
-// Agents of different nodes never talk to each other, only to the store. Whatever ends the job is one key that exists once:
-// whoever stores it first has decided, and everybody watches it. So two failures at the same moment still have one winner, and every
-// node prints the same cause.
+// Agents of different nodes never talk to each other, only to the store. Whatever ends the job is one key that exists
+// once: whoever stores it first has decided, and everybody watches it. So two failures at the same moment still have
+// one winner, and every node prints the same cause.
 //
-// A node whose host dies stores nothing. Its agent's sign of life then stands still, which node 0 sees on its own monotonic clock (no
-// wall clocks are compared), and node 0 tells the fault in its place. If node 0 itself dies, the others lose the connection.
+// A node whose host dies stores nothing. Its agent's sign of life then stands still, which node 0 sees on its own
+// monotonic clock (no wall clocks are compared), and node 0 tells the fault in its place. If node 0 itself dies, the
+// others lose the connection.
 #include "tutti/launch/nodes.h"
 
 #include <poll.h>
@@ -20,14 +21,17 @@ constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short c
 constexpr auto kBeat = std::chrono::seconds(1);
 constexpr const char* kEnd = "agents/end";
 
-std::string nodes_text(std::span<const int> nodes) { return (nodes.size() == 1 ? "node " : "nodes ") + ranks_text(nodes); }
+std::string nodes_text(std::span<const int> nodes) {
+  return (nodes.size() == 1 ? "node " : "nodes ") + ranks_text(nodes);
+}
 
 // The store speaks of ranks; among agents these are nodes.
 Error of_nodes(Error error) {
   for (std::string* text : {&error.detail, &error.hint}) {
     for (std::size_t at = 0; (at = text->find("rank", at)) != std::string::npos; at += 4) text->replace(at, 4, "node");
   }
-  if (error.code == Code::kMismatch) error.hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
+  if (error.code == Code::kMismatch)
+    error.hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
   return error;
 }
 
@@ -52,7 +56,8 @@ Status Nodes::meet() {
     return {};
   }
   for (;;) {
-    auto connected = TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(std::chrono::seconds(5)));
+    auto connected =
+        TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(std::chrono::seconds(5)));
     if (connected.ok()) {
       (*connected)->set_call_timeout(kCallLimit);
       watch_ = TUTTI_TRY((*connected)->watch(kEnd, deadline));
@@ -62,13 +67,15 @@ Status Nodes::meet() {
     Error error = connected.error();
     const bool again = error.code == Code::kTimeout || error.code == Code::kUnreachable;
     if (again && !deadline.expired()) {
-      options_.say("waiting for node 0 at " + store_address_ + " for " + seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
+      options_.say("waiting for node 0 at " + store_address_ + " for " + seconds_text(deadline.waited()) + " of " +
+                   seconds_text(deadline.limit()));
       if (error.code == Code::kUnreachable) poll(nullptr, 0, 500);  // told at once: do not ask in a tight loop
       continue;
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
-      error.hint = "is node 0 started, with the same --master-addr and --master-port, and does a firewall let " + store_address_ + " through?";
+      error.hint = "is node 0 started, with the same --master-addr and --master-port, and does a firewall let " +
+                   store_address_ + " through?";
     }
     return error;
   }
@@ -82,7 +89,8 @@ Status Nodes::roll_call(Deadline deadline) {
   for (const int count : options_.counts.all) listed.push_back(std::to_string(count));
   const std::string mine = std::to_string(options_.counts.here) + "\n" + join(listed, ",") + "\n" + options_.host;
   const auto waiting = [&](std::span<const int> missing, double waited) {
-    options_.say("waiting for " + nodes_text(missing) + " of " + std::to_string(options_.nodes) + " for " + seconds_text(waited));
+    options_.say("waiting for " + nodes_text(missing) + " of " + std::to_string(options_.nodes) + " for " +
+                 seconds_text(waited));
   };
   const auto answers = store_->gather_all("agents/roll", options_.node, options_.nodes, mine, deadline, waiting);
   if (!answers.ok()) return of_nodes(answers.error());
@@ -92,10 +100,14 @@ Status Nodes::roll_call(Deadline deadline) {
     const auto parts = split((*answers)[std::size_t(node)], '\n');
     const auto count = parts.size() == 3 ? parse_int(parts[0]) : std::nullopt;
     if (!count || *count < 1) {
-      return Error{.code = Code::kMismatch, .detail = "node " + std::to_string(node) + " runs another version of tutti", .hint = "install the same version on all nodes"};
+      return Error{.code = Code::kMismatch,
+                   .detail = "node " + std::to_string(node) + " runs another version of tutti",
+                   .hint = "install the same version on all nodes"};
     }
     if (!parts[1].empty() && !list.empty() && parts[1] != list) {
-      return Error{.code = Code::kMismatch, .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) + " -n " + parts[1]};
+      return Error{.code = Code::kMismatch,
+                   .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) +
+                             " -n " + parts[1]};
     }
     if (!parts[1].empty()) list = parts[1], list_of = std::to_string(node);
     layout_.counts.push_back(int(*count));
@@ -105,7 +117,8 @@ Status Nodes::roll_call(Deadline deadline) {
     const std::string planned = split(list, ',')[std::size_t(node)];
     if (planned == std::to_string(layout_.counts[std::size_t(node)])) continue;
     return Error{.code = Code::kMismatch,
-                 .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) + " runs " + std::to_string(layout_.counts[std::size_t(node)]) + " ranks"};
+                 .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) +
+                           " runs " + std::to_string(layout_.counts[std::size_t(node)]) + " ranks"};
   }
   return {};
 }
@@ -133,8 +146,9 @@ void Nodes::end_with(const std::string& value) {
 void Nodes::lose_store(const Error& error) {
   store_lost_ = true;
   ended_ = true;
-  fault_ = Fault{.text = "node " + std::to_string(options_.node) + " (" + options_.host + ") lost the store of node 0 (" +
-                         (hosts_.empty() ? store_address_ : hosts_[0]) + "): " + to_string(error)};
+  fault_ =
+      Fault{.text = "node " + std::to_string(options_.node) + " (" + options_.host + ") lost the store of node 0 (" +
+                    (hosts_.empty() ? store_address_ : hosts_[0]) + "): " + to_string(error)};
 }
 
 void Nodes::look_for_lost_nodes() {
@@ -143,12 +157,14 @@ void Nodes::look_for_lost_nodes() {
     Beat& beat = beats_[std::size_t(node)];
     const std::string key = "agents/beat/" + std::to_string(node);
     const auto there = table->check({key});
-    const auto value = there.ok() && *there ? table->get(key, Deadline::after(kCallLimit)) : Result<std::string>(std::string());
+    const auto value =
+        there.ok() && *there ? table->get(key, Deadline::after(kCallLimit)) : Result<std::string>(std::string());
     if (value.ok() && *value != beat.value) {
       beat.value = *value;
       beat.seen = now();
     } else if (now() - beat.seen >= options_.lost_after) {
-      const Fault fault{.text = "node " + std::to_string(node) + " (" + hosts_[std::size_t(node)] + ") is lost: nothing was heard of its agent for " +
+      const Fault fault{.text = "node " + std::to_string(node) + " (" + hosts_[std::size_t(node)] +
+                                ") is lost: nothing was heard of its agent for " +
                                 seconds_text(seconds_since(beat.seen))};
       publish(fault);
       (void)store_->add("agents/left", 1);  // nobody else will say so for it

@@ -1,5 +1,6 @@
 #pragma once
-// The agents of a job's nodes, as they meet in the store that node 0 serves: who runs how many ranks, what ended the job, who is lost.
+// The agents of a job's nodes, as they meet in the store that node 0 serves: who runs how many ranks, what ended the
+// job, who is lost.
 //
 // Keys:  agents/roll             the roll call (gather_all): counts and host names
 //        agents/end              the first of "all ranks ended well" and a fault, "CODE\nTEXT"; every agent watches it
@@ -29,16 +30,17 @@ struct NodesOptions {
   RankCounts counts;
   Address store;  // node 0 serves here, the others connect
   Credentials credentials;
-  std::string host;                                 // of this node, for words
-  Duration timeout = std::chrono::minutes(5);       // for all nodes to come
-  Duration lost_after = std::chrono::seconds(10);   // without a sign of life
-  std::function<void(const std::string&)> say;      // lines while waiting
+  std::string host;                                // of this node, for words
+  Duration timeout = std::chrono::minutes(5);      // for all nodes to come
+  Duration lost_after = std::chrono::seconds(10);  // without a sign of life
+  std::function<void(const std::string&)> say;     // lines while waiting
 };
 
 // Threads: one, the agent's (node 0 has the server's besides).
 class Nodes {
  public:
-  // Node 0: serves the store. Call before anything that waits, so that a port in use is told at once. Others: nothing to do.
+  // Node 0: serves the store. Call before anything that waits, so that a port in use is told at once. Others: nothing
+  // to do.
   static Result<std::unique_ptr<Nodes>> open(NodesOptions options);
   // Waits until every node is here. kTimeout names those that are missing; kMismatch what they disagree on.
   Status meet();

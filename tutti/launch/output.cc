@@ -13,7 +13,9 @@ namespace tutti {
 namespace {
 
 // Six colours that can be told apart on light and dark ground.
-std::string coloured(int rank, const std::string& text) { return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m"; }
+std::string coloured(int rank, const std::string& text) {
+  return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m";
+}
 
 Result<Fd> open_log(const std::string& path) {
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -53,7 +55,8 @@ Result<std::string> make_rank_folder(const std::string& log_dir, const std::stri
   return folder;
 }
 
-Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, const std::string& folder, Console& output, Console& errors) {
+Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, const std::string& folder,
+                                          Console& output, Console& errors) {
   WorkerOutput made(rank, options, folder);
   made.shown_ = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
   made.raw_ = !options.prefix;
@@ -92,7 +95,8 @@ void WorkerOutput::write_file(Channel& channel, std::string_view bytes) {
     const ssize_t count = write(channel.file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      channel.console->write_line("[tutti] ", to_string(system_error(errno, "a log file in " + folder_ + " ends here", "free space, or choose another --log-dir")));
+      channel.console->write_line("[tutti] ", to_string(system_error(errno, "a log file in " + folder_ + " ends here",
+                                                                     "free space, or choose another --log-dir")));
       channel.file_failed = true;
       return;
     }

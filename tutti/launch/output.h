@@ -1,5 +1,6 @@
 #pragma once
-// Where the output of the workers goes: the console with a prefix, one file per rank and stream, and the tail for the report.
+// Where the output of the workers goes: the console with a prefix, one file per rank and stream, and the tail for the
+// report.
 //
 // Layout of --log-dir DIR:  DIR/<job>/attempt_0/rank_<r>/stdout.log and stderr.log, byte for byte what the rank wrote;
 // error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
@@ -34,7 +35,8 @@ class WorkerOutput {
   enum Stream { kOutput = 0, kErrors = 1 };
 
   // `folder` empty: no files. The consoles outlive this.
-  static Result<WorkerOutput> create(int rank, const OutputOptions& options, const std::string& folder, Console& output, Console& errors);
+  static Result<WorkerOutput> create(int rank, const OutputOptions& options, const std::string& folder, Console& output,
+                                     Console& errors);
 
   void take(Stream stream, std::string_view bytes);
   void close(Stream stream);  // the end of a stream: its partial last line goes out
@@ -51,7 +53,8 @@ class WorkerOutput {
     bool file_failed = false;
   };
 
-  WorkerOutput(int rank, const OutputOptions& options, std::string folder) : rank_(rank), folder_(std::move(folder)), tail_(options.tail_lines) {}
+  WorkerOutput(int rank, const OutputOptions& options, std::string folder)
+      : rank_(rank), folder_(std::move(folder)), tail_(options.tail_lines) {}
   void show(Channel& channel, std::string_view line);
   void write_file(Channel& channel, std::string_view bytes);
 

@@ -1,4 +1,6 @@
 // Lines, the console that never blocks, and the words of the report.
+#include "tutti/launch/output.h"
+
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +13,6 @@
 #include "tutti/launch/console.h"
 #include "tutti/launch/lines.h"
 #include "tutti/launch/out_of_memory.h"
-#include "tutti/launch/output.h"
 #include "tutti/launch/report.h"
 
 namespace tutti {
@@ -29,7 +30,8 @@ TEST(LineSplitter, WholeLinesInAnyPieces) {
     LineSplitter splitter;
     std::vector<std::string> lines;
     const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
-    for (std::size_t at = 0; at < text.size(); at += piece) splitter.feed(std::string_view(text).substr(at, piece), sink);
+    for (std::size_t at = 0; at < text.size(); at += piece)
+      splitter.feed(std::string_view(text).substr(at, piece), sink);
     EXPECT_EQ(lines.size(), 3u);
     splitter.flush(sink);
     splitter.flush(sink);
@@ -89,7 +91,9 @@ TEST(Console, HoldsBackThenDropsThenSaysHowMuch) {
   console.write_line("", "after");
   console.pump();
   seen += pipe.take();
-  EXPECT_THAT(seen, AllOf(Not(HasSubstr("lost")), HasSubstr("[tutti] 2 lines were dropped because nobody read this output"), HasSubstr("after\n")));
+  EXPECT_THAT(seen,
+              AllOf(Not(HasSubstr("lost")), HasSubstr("[tutti] 2 lines were dropped because nobody read this output"),
+                    HasSubstr("after\n")));
 }
 
 TEST(Console, AClosedReaderIsNoError) {
@@ -105,14 +109,19 @@ TEST(Console, AClosedReaderIsNoError) {
 
 TEST(ParseRanks, ListsAndRanges) {
   EXPECT_THAT(*parse_ranks("0,2,5-7", "--x"), ElementsAre(0, 2, 5, 6, 7));
-  for (const char* wrong : {"", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999"}) EXPECT_FALSE(parse_ranks(wrong, "--x").ok()) << wrong;
+  for (const char* wrong : {"", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999"})
+    EXPECT_FALSE(parse_ranks(wrong, "--x").ok()) << wrong;
 }
 
 TEST(Report, OneCulpritAndTheInnocent) {
   const WorkerEnd culprit{.rank = 2, .pid = 8123, .exit = {.signal = SIGKILL}, .seconds = 12.4};
-  const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.signal = SIGTERM}, .stopped = true}, {.rank = 1, .exit = {.signal = SIGKILL}, .stopped = true, .needed_kill = true},
-                                      culprit, {.rank = 3}, {.rank = 4, .exit = {.code = 1}}};
-  const Failure failure{.culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_file = "/l/stderr.log", .grace = 5};
+  const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.signal = SIGTERM}, .stopped = true},
+                                      {.rank = 1, .exit = {.signal = SIGKILL}, .stopped = true, .needed_kill = true},
+                                      culprit,
+                                      {.rank = 3},
+                                      {.rank = 4, .exit = {.code = 1}}};
+  const Failure failure{
+      .culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_file = "/l/stderr.log", .grace = 5};
   EXPECT_EQ(failure_report(failure, all),
             "[tutti] the job failed: rank 2 (pid 8123 on alpha) was killed by SIGKILL, 12.4 s after its start\n"
             "[tutti]   its last 2 lines:\n"
@@ -132,7 +141,8 @@ TEST(Report, OneCulpritAndTheInnocent) {
 TEST(Report, WordsOfAnEnd) {
   EXPECT_EQ(to_string(Exit{}), "ended well");
   EXPECT_EQ(to_string(Exit{.code = 3}), "exited with code 3");
-  EXPECT_EQ(to_string(Exit{.signal = SIGSEGV, .dumped = true}), "was killed by SIGSEGV (segmentation fault), core dumped");
+  EXPECT_EQ(to_string(Exit{.signal = SIGSEGV, .dumped = true}),
+            "was killed by SIGSEGV (segmentation fault), core dumped");
   EXPECT_EQ((Exit{.signal = SIGTERM}).shell_code(), 143);
   EXPECT_THAT(signal_name(63), StartsWith("signal 63"));
 }

@@ -1,11 +1,11 @@
-// Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that allocates is
-// made before. It moves to a session of its own (one kill() reaches the rank and its helpers, and the terminal's Ctrl-C reaches only
-// the agent, which passes it on once), asks for SIGKILL at its parent's death, and then looks whether the parent had died before it
-// asked. A pipe that closes on execve() carries errno back if that fails.
+// Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that
+// allocates is made before. It moves to a session of its own (one kill() reaches the rank and its helpers, and the
+// terminal's Ctrl-C reaches only the agent, which passes it on once), asks for SIGKILL at its parent's death, and then
+// looks whether the parent had died before it asked. A pipe that closes on execve() carries errno back if that fails.
 //
-// Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest subreaper
-// becomes its parent. So "kill all children, reap, look again until there are none" reaches everybody, with no guess about process
-// groups, and no risk of a reused pid: an unreaped child keeps its number.
+// Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest
+// subreaper becomes its parent. So "kill all children, reap, look again until there are none" reaches everybody, with
+// no guess about process groups, and no risk of a reused pid: an unreaped child keeps its number.
 #include "tutti/launch/process.h"
 
 #include <dirent.h>
@@ -32,7 +32,8 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "could not make a pipe for a worker", "raise the limit of open files: ulimit -n");
+  if (pipe2(ends, O_CLOEXEC) != 0)
+    return system_error(errno, "could not make a pipe for a worker", "raise the limit of open files: ulimit -n");
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -44,8 +45,8 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 // What the child does; async-signal-safe only. Returns errno if it could not become the program.
-int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input, int output, int errors,
-                   const std::vector<int>& inherited) {
+int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input,
+                   int output, int errors, const std::vector<int>& inherited) {
   setsid();
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   if (getppid() != parent) _exit(128 + SIGKILL);
@@ -63,7 +64,8 @@ int become_program(const char* path, char* const* arguments, char* const* enviro
   return errno;
 }
 
-// Descriptors 0 to 2 of a process started without them would be taken by our pipes, and dup2() would then overwrite them.
+// Descriptors 0 to 2 of a process started without them would be taken by our pipes, and dup2() would then overwrite
+// them.
 void fill_standard_descriptors() {
   for (;;) {
     const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -139,10 +141,13 @@ Result<Process> start_process(const ProcessSpec& spec) {
   const pid_t parent = getpid();
 
   const pid_t pid = fork();
-  if (pid < 0) return system_error(errno, "could not start another process", "raise the limit of processes (ulimit -u, pids cgroup), or ask for fewer ranks");
+  if (pid < 0)
+    return system_error(errno, "could not start another process",
+                        "raise the limit of processes (ulimit -u, pids cgroup), or ask for fewer ranks");
   if (pid == 0) {
     const int cause = become_program(spec.path.c_str(), arguments.data(), environment.data(), parent,
-                                     spec.input >= 0 ? spec.input : nothing.get(), output.write.get(), errors.write.get(), spec.inherited);
+                                     spec.input >= 0 ? spec.input : nothing.get(), output.write.get(),
+                                     errors.write.get(), spec.inherited);
     [[maybe_unused]] const ssize_t told = write(failure.write.get(), &cause, sizeof cause);
     _exit(127);
   }
@@ -155,7 +160,8 @@ Result<Process> start_process(const ProcessSpec& spec) {
   if (got == ssize_t(sizeof cause)) {
     waitpid(pid, nullptr, 0);
     std::string hint;
-    if (cause == ENOENT) hint = "the file is there, so the loader or interpreter that it names is not: is it built for this machine?";
+    if (cause == ENOENT)
+      hint = "the file is there, so the loader or interpreter that it names is not: is it built for this machine?";
     if (cause == ENOEXEC) hint = "it is not in a format that this machine runs: is it built for another kind of CPU?";
     if (cause == E2BIG) hint = "the arguments and the environment together are too long";
     Error error = system_error(cause, "could not execute '" + spec.path + "'", hint);
@@ -168,7 +174,8 @@ Result<Process> start_process(const ProcessSpec& spec) {
 }
 
 Status become_subreaper() {
-  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return system_error(errno, "could not become the reaper of orphaned workers");
+  if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0)
+    return system_error(errno, "could not become the reaper of orphaned workers");
   return {};
 }
 
@@ -199,8 +206,8 @@ Result<std::vector<Survivor>> end_descendants(Deadline deadline) {
     }
     if (deadline.expired()) {
       restore();
-      return deadline.error("process " + std::to_string(stuck.pid) + " (" + stuck.name + ") does not end on SIGKILL: it waits in the kernel for " +
-                                waits_for(stuck.pid),
+      return deadline.error("process " + std::to_string(stuck.pid) + " (" + stuck.name +
+                                ") does not end on SIGKILL: it waits in the kernel for " + waits_for(stuck.pid),
                             "look at its device or file system; kill it by hand when that answers");
     }
     // The next death, or a short look-again: an orphan that arrives alive sends no signal.

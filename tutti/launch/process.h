@@ -1,6 +1,6 @@
 #pragma once
-// Starting and ending processes so that none is left behind. Call these from the main thread only: the parent-death signal
-// follows the thread that forked.
+// Starting and ending processes so that none is left behind. Call these from the main thread only: the parent-death
+// signal follows the thread that forked.
 #include <sys/types.h>
 
 #include <string>
@@ -38,19 +38,20 @@ struct Process {
   Fd output;       // reading ends of its standard output and error, non-blocking
   Fd errors;
 };
-// Forks and executes: a session of its own, SIGKILL when this process dies, signals as a fresh program expects them. An execve()
-// that fails is an error here, not an exit code of the child.
+// Forks and executes: a session of its own, SIGKILL when this process dies, signals as a fresh program expects them. An
+// execve() that fails is an error here, not an exit code of the child.
 Result<Process> start_process(const ProcessSpec& spec);
 
-// This process becomes the parent of every descendant whose own parent dies, so that double forks and setsid() do not hide.
+// This process becomes the parent of every descendant whose own parent dies, so that double forks and setsid() do not
+// hide.
 Status become_subreaper();
 struct Survivor {
   pid_t pid = -1;
   std::string name;
 };
-// Kills every descendant and reaps it. Needs become_subreaper(): whoever loses its parent comes to us, so nobody escapes between two
-// looks. Returns those ended; a process that SIGKILL cannot end by the deadline (waiting in the kernel) is a kTimeout that names
-// it and what it waits for.
+// Kills every descendant and reaps it. Needs become_subreaper(): whoever loses its parent comes to us, so nobody
+// escapes between two looks. Returns those ended; a process that SIGKILL cannot end by the deadline (waiting in the
+// kernel) is a kTimeout that names it and what it waits for.
 Result<std::vector<Survivor>> end_descendants(Deadline deadline);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// execve() tells a child that something is wrong in one word; looking first, in the parent, says what it is and what to do, before
-// any rank is started.
+// execve() tells a child that something is wrong in one word; looking first, in the parent, says what it is and what to
+// do, before any rank is started.
 #include "tutti/launch/program.h"
 
 #include <dirent.h>
@@ -45,7 +45,8 @@ std::string did_you_mean(const std::string& name, const std::string& folder) {
   return "did you mean " + (folder.empty() ? *best : folder + "/" + *best) + "?";
 }
 
-// A script that starts with "#!": whether its interpreter can run. A file that is neither a script nor ELF is told as well.
+// A script that starts with "#!": whether its interpreter can run. A file that is neither a script nor ELF is told as
+// well.
 Status check_format(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return {};  // executable but not readable is legal
@@ -54,21 +55,27 @@ Status check_format(const std::string& path) {
   if (size == 0) return usage("'" + path + "' is an empty file");
   if (size < 4) return {};
   const std::string_view text(head.data(), std::size_t(size));
-  if (text.starts_with("\x7f" "ELF")) return {};
+  if (text.starts_with("\x7f"
+                       "ELF"))
+    return {};
   if (!text.starts_with("#!")) {
     return usage("'" + path + "' is neither a program of this machine nor a script that starts with #!",
                  "name its interpreter: tutti run ... sh " + path);
   }
-  std::string_view line = trim(text.substr(2, text.find('\n') == std::string_view::npos ? std::string_view::npos : text.find('\n') - 2));
+  std::string_view line =
+      trim(text.substr(2, text.find('\n') == std::string_view::npos ? std::string_view::npos : text.find('\n') - 2));
   const bool dos = text.find('\r') != std::string_view::npos && text.find('\r') < text.find('\n');
   if (dos) {
-    return usage("'" + path + "' has DOS line ends, so its interpreter is looked for under a name that ends in a carriage return",
-                 "convert it: sed -i 's/\\r$//' " + path);
+    return usage(
+        "'" + path +
+            "' has DOS line ends, so its interpreter is looked for under a name that ends in a carriage return",
+        "convert it: sed -i 's/\\r$//' " + path);
   }
   const std::string interpreter(line.substr(0, line.find_first_of(" \t")));
   if (!is_executable_file(interpreter)) {
-    return usage("the interpreter '" + interpreter + "' of the script '" + path + "' does not exist or is not executable",
-                 "correct the script's first line, or start it with its interpreter: tutti run ... python3 " + path);
+    return usage(
+        "the interpreter '" + interpreter + "' of the script '" + path + "' does not exist or is not executable",
+        "correct the script's first line, or start it with its interpreter: tutti run ... python3 " + path);
   }
   return {};
 }
@@ -88,8 +95,9 @@ Result<std::string> check_path(const std::string& path) {
   if (!S_ISREG(info.st_mode)) return usage("'" + path + "' is not a file that can be executed");
   if (access(path.c_str(), X_OK) != 0) {
     return usage("the program '" + path + "' is not executable",
-                 path.ends_with(".py") ? "start it with its interpreter: tutti run ... python3 " + path
-                 : info.st_uid == geteuid() ? "if it is a program: chmod +x " + path : std::string());
+                 path.ends_with(".py")      ? "start it with its interpreter: tutti run ... python3 " + path
+                 : info.st_uid == geteuid() ? "if it is a program: chmod +x " + path
+                                            : std::string());
   }
   TUTTI_TRY(check_format(path));
   return path;
@@ -107,8 +115,9 @@ Result<std::string> find_program(const std::string& name, const std::string& sea
   struct stat info {};
   if (stat(name.c_str(), &info) == 0) {
     if (S_ISDIR(info.st_mode)) return usage("'" + name + "' is a folder, not a program");
-    return usage("no program '" + name + "' in PATH",
-                 "there is one in this folder: ./" + name + (name.ends_with(".py") ? ", or python3 " + name : std::string()));
+    return usage(
+        "no program '" + name + "' in PATH",
+        "there is one in this folder: ./" + name + (name.ends_with(".py") ? ", or python3 " + name : std::string()));
   }
   for (const std::string& folder : split(search_path, ':')) {
     const std::string hint = did_you_mean(name, folder);

@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-// A name with a slash is a path, any other is looked for in `search_path` (the value of PATH). Checks that the file exists, is no
-// folder, may be executed, and that a script's interpreter does and may as well. Errors are kUsage.
+// A name with a slash is a path, any other is looked for in `search_path` (the value of PATH). Checks that the file
+// exists, is no folder, may be executed, and that a script's interpreter does and may as well. Errors are kUsage.
 Result<std::string> find_program(const std::string& name, const std::string& search_path);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops them, and a list of
-// every exit code buries the one that matters; so they are named as innocent, in one line.
+// A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops
+// them, and a list of every exit code buries the one that matters; so they are named as innocent, in one line.
 #include "tutti/launch/report.h"
 
 #include <csignal>
@@ -21,31 +21,43 @@ void add_line(std::string& report, const std::string& line) { report += "\n[tutt
 std::string hint_of(const Failure& failure) {
   const Exit& exit = failure.culprit.exit;
   if (failure.out_of_memory && exit.signal == SIGKILL) {
-    return "the kernel's out-of-memory killer struck in this cgroup: fewer ranks, smaller batches, or a higher memory limit";
+    return "the kernel's out-of-memory killer struck in this cgroup: fewer ranks, smaller batches, or a higher memory "
+           "limit";
   }
   switch (exit.signal) {
-    case SIGKILL: return "nothing of tutti sent it: somebody's kill -9, or the out-of-memory killer (dmesg tells)";
-    case SIGILL: return "an instruction that this CPU lacks: was the program built for another CPU, or OPENBLAS_CORETYPE set too high?";
-    case SIGBUS: return "memory that is mapped but cannot be had: a full /dev/shm or disk, or a file that was cut";
-    default: break;
+    case SIGKILL:
+      return "nothing of tutti sent it: somebody's kill -9, or the out-of-memory killer (dmesg tells)";
+    case SIGILL:
+      return "an instruction that this CPU lacks: was the program built for another CPU, or OPENBLAS_CORETYPE set too "
+             "high?";
+    case SIGBUS:
+      return "memory that is mapped but cannot be had: a full /dev/shm or disk, or a file that was cut";
+    default:
+      break;
   }
-  if (exit.signal == 0 && exit.code == 127) return "127 often means that a shell did not find a command or a library is missing";
-  if (exit.signal == 0 && exit.code > 128) return "a shell's way to say that its command died by " + signal_name(exit.code - 128);
+  if (exit.signal == 0 && exit.code == 127)
+    return "127 often means that a shell did not find a command or a library is missing";
+  if (exit.signal == 0 && exit.code > 128)
+    return "a shell's way to say that its command died by " + signal_name(exit.code - 128);
   return {};
 }
 
 }  // namespace
 
 std::string fault_text(const WorkerEnd& worker, const std::string& host) {
-  return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + " on " + host + ") " + to_string(worker.exit);
+  return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + " on " + host + ") " +
+         to_string(worker.exit);
 }
 
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   const WorkerEnd& culprit = failure.culprit;
-  std::string report = "[tutti] the job failed: " + fault_text(culprit, failure.host) + ", " + seconds_text(culprit.seconds) + " after its start";
+  std::string report = "[tutti] the job failed: " + fault_text(culprit, failure.host) + ", " +
+                       seconds_text(culprit.seconds) + " after its start";
   if (!failure.message.empty()) add_line(report, "it said: " + failure.message);
   if (!failure.last_lines.empty()) {
-    add_line(report, failure.last_lines.size() == 1 ? "its last line:" : "its last " + std::to_string(failure.last_lines.size()) + " lines:");
+    add_line(report, failure.last_lines.size() == 1
+                         ? "its last line:"
+                         : "its last " + std::to_string(failure.last_lines.size()) + " lines:");
     for (const std::string& line : failure.last_lines) report += "\n[" + std::to_string(culprit.rank) + "] " + line;
   } else {
     add_line(report, "it wrote nothing");
@@ -62,7 +74,9 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
       (worker.exit.ok() ? finished : also).push_back(worker.rank);
     }
   }
-  if (!stopped.empty()) add_line(report, "innocent: " + ranks_words(stopped) + " ran until the agent stopped " + (stopped.size() == 1 ? "it" : "them"));
+  if (!stopped.empty())
+    add_line(report, "innocent: " + ranks_words(stopped) + " ran until the agent stopped " +
+                         (stopped.size() == 1 ? "it" : "them"));
   if (!killed.empty()) {
     add_line(report, "innocent: " + ranks_words(killed) + " ran on for " + seconds_text(failure.grace) +
                          " after SIGTERM and needed SIGKILL");
@@ -84,7 +98,8 @@ std::string error_file_message(const std::string& path) {
   const auto message = json.find("message");
   if (message == json.end()) return {};
   if (message->is_string()) return message->get<std::string>();
-  if (message->is_object() && message->contains("message") && (*message)["message"].is_string()) return (*message)["message"].get<std::string>();
+  if (message->is_object() && message->contains("message") && (*message)["message"].is_string())
+    return (*message)["message"].get<std::string>();
   return message->dump();
 }
 

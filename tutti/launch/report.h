@@ -13,18 +13,18 @@ struct WorkerEnd {
   int rank = 0;
   pid_t pid = -1;
   Exit exit;
-  double seconds = 0;          // it ran
-  bool stopped = false;        // it was running when the agent told it to stop
-  bool needed_kill = false;    // it did not leave within the grace
+  double seconds = 0;        // it ran
+  bool stopped = false;      // it was running when the agent told it to stop
+  bool needed_kill = false;  // it did not leave within the grace
 };
 
 struct Failure {
   WorkerEnd culprit;
   std::string host;
-  std::string message;               // what the rank itself wrote into its TORCHELASTIC_ERROR_FILE
+  std::string message;  // what the rank itself wrote into its TORCHELASTIC_ERROR_FILE
   std::deque<std::string> last_lines;
-  std::string log_file;              // empty: none
-  bool out_of_memory = false;        // the cgroup's OOM killer struck while the job ran
+  std::string log_file;        // empty: none
+  bool out_of_memory = false;  // the cgroup's OOM killer struck while the job ran
   double grace = 0;
 };
 
@@ -32,7 +32,8 @@ struct Failure {
 std::string fault_text(const WorkerEnd& worker, const std::string& host);
 // The block that ends the output of a failed job, several lines without the last '\n'.
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all);
-// The words of an error file: torchelastic's JSON with message a text or an object, or plain text; empty if there are none.
+// The words of an error file: torchelastic's JSON with message a text or an object, or plain text; empty if there are
+// none.
 std::string error_file_message(const std::string& path);
 
 }  // namespace tutti

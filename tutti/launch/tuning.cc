@@ -1,15 +1,17 @@
 // Three habits of the libraries below a trainer cost it up to five times its speed, and a variable cures each.
 //
-// Threads. OpenMP and OpenBLAS start one thread per core of the machine in every process, so four ranks on four cores run
-// sixteen threads that spin against one another; torchrun's cure, one thread, wastes cores instead. The right number is cores
-// that we may use (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by the ranks of the host.
+// Threads. OpenMP and OpenBLAS start one thread per core of the machine in every process, so four ranks on four cores
+// run sixteen threads that spin against one another; torchrun's cure, one thread, wastes cores instead. The right
+// number is cores that we may use (affinity mask and cgroup quota: a container with two of 64 cores has two) divided by
+// the ranks of the host.
 //
-// Kernels. OpenBLAS 0.3.21 picks its kernels by CPU family, takes a family that it does not know for a Prescott of 2004, and
-// then multiplies matrices with SSE3. OPENBLAS_CORETYPE overrides the choice. A kernel that the CPU lacks dies of SIGILL, so the
-// choice goes by feature bits and not by names: SkylakeX needs five AVX-512 subsets, Haswell needs AVX2 and FMA.
+// Kernels. OpenBLAS 0.3.21 picks its kernels by CPU family, takes a family that it does not know for a Prescott of
+// 2004, and then multiplies matrices with SSE3. OPENBLAS_CORETYPE overrides the choice. A kernel that the CPU lacks
+// dies of SIGILL, so the choice goes by feature bits and not by names: SkylakeX needs five AVX-512 subsets, Haswell
+// needs AVX2 and FMA.
 //
-// Memory. glibc gives large blocks back to the kernel when they are freed, so each temporary tensor faults its pages in anew. High
-// thresholds keep them in the process.
+// Memory. glibc gives large blocks back to the kernel when they are freed, so each temporary tensor faults its pages in
+// anew. High thresholds keep them in the process.
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
@@ -49,8 +51,8 @@ std::optional<double> quota_of(const std::string& folder, bool unified) {
   return *q / *p;
 }
 
-// The least quota on the way from a cgroup up to the root of its mount; the root is read even where the path does not exist in
-// this mount, as in a container without its own cgroup namespace.
+// The least quota on the way from a cgroup up to the root of its mount; the root is read even where the path does not
+// exist in this mount, as in a container without its own cgroup namespace.
 std::optional<double> least_quota(const std::string& mount, std::string path, bool unified) {
   std::optional<double> least;
   for (;;) {
@@ -76,10 +78,12 @@ int affinity_cores() {
 
 // Kernels that OpenBLAS falls back to on a CPU that it does not know, or that are older than AVX2.
 bool is_old_kernel(std::string_view core) {
-  static constexpr std::array kOld = {"Prescott", "Core2",    "Penryn",  "Dunnington", "Nehalem",  "Atom", "Athlon", "Opteron",
-                                      "Barcelona", "Bobcat", "Katmai", "Coppermine", "Northwood", "Nano", "Generic", "Sandybridge"};
+  static constexpr std::array kOld = {"Prescott",  "Core2",   "Penryn",    "Dunnington", "Nehalem", "Atom",
+                                      "Athlon",    "Opteron", "Barcelona", "Bobcat",     "Katmai",  "Coppermine",
+                                      "Northwood", "Nano",    "Generic",   "Sandybridge"};
   return std::any_of(kOld.begin(), kOld.end(), [&](std::string_view old) {
-    return old.size() == core.size() && std::equal(old.begin(), old.end(), core.begin(), [](char a, char b) { return (a | 32) == (b | 32); });
+    return old.size() == core.size() &&
+           std::equal(old.begin(), old.end(), core.begin(), [](char a, char b) { return (a | 32) == (b | 32); });
   });
 }
 
@@ -148,8 +152,8 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   return settings;
 }
 
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable, const CpuFeatures& cpu,
-                               int cores, int local_ranks, std::string_view openblas_core) {
+std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
+                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core) {
   std::string why, set;
   const auto add = [&](const std::string& reason, const std::string& name, const std::string& value) {
     why += (why.empty() ? "" : ", and ") + reason;
@@ -157,14 +161,17 @@ std::string slow_start_warning(const std::function<std::optional<std::string>(co
   };
   const std::string core = openblas_coretype(cpu);
   if (is_old_kernel(openblas_core) && !core.empty() && !variable("OPENBLAS_CORETYPE")) {
-    add("OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (up to 5 times slower)", "OPENBLAS_CORETYPE", core);
+    add("OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (up to 5 times slower)", "OPENBLAS_CORETYPE",
+        core);
   }
   if (local_ranks > 1 && cores > 1 && !variable("OMP_NUM_THREADS")) {
-    add(std::to_string(local_ranks) + " ranks would start " + std::to_string(cores) + " threads each on " + std::to_string(cores) + " cores",
+    add(std::to_string(local_ranks) + " ranks would start " + std::to_string(cores) + " threads each on " +
+            std::to_string(cores) + " cores",
         "OMP_NUM_THREADS", std::to_string(std::max(1, cores / local_ranks)));
   }
   if (why.empty()) return {};
-  return "this program was not started by `tutti run` and will be slow: " + why + "; set" + set + ", or start it with `tutti run`";
+  return "this program was not started by `tutti run` and will be slow: " + why + "; set" + set +
+         ", or start it with `tutti run`";
 }
 
 std::string loaded_openblas_core() {

@@ -1,7 +1,7 @@
 #pragma once
 // The environment variables that decide whether a rank runs at full speed, and what they should be on this machine.
-// Pure functions of (CPU, cores, ranks), so that a test can be any machine; the launcher applies them and the runtime warns
-// where they are missing.
+// Pure functions of (CPU, cores, ranks), so that a test can be any machine; the launcher applies them and the runtime
+// warns where they are missing.
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,8 +21,8 @@ CpuFeatures cpu_features();
 
 // Cores that this process may use: the affinity mask, cut by the cgroup's CPU quota (v1 or v2), at least 1.
 int usable_cores();
-// The quota part alone, in whole cores rounded up; none without a quota. `self_cgroup` is the text of /proc/self/cgroup and
-// `mount` the folder where cgroups are mounted.
+// The quota part alone, in whole cores rounded up; none without a quota. `self_cgroup` is the text of /proc/self/cgroup
+// and `mount` the folder where cgroups are mounted.
 std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::string& mount);
 
 // The OPENBLAS_CORETYPE that uses this CPU without an instruction that it lacks; empty: leave OpenBLAS alone.
@@ -35,11 +35,11 @@ struct Setting {
 // Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
 
-// One sentence for a program that was not started by `tutti run` and would run several times slower for want of settings, or
-// empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS chose, empty if none is
-// loaded.
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable, const CpuFeatures& cpu,
-                               int cores, int local_ranks, std::string_view openblas_core);
+// One sentence for a program that was not started by `tutti run` and would run several times slower for want of
+// settings, or empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS
+// chose, empty if none is loaded.
+std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
+                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core);
 // The name that OpenBLAS gives the kernels it runs ("SkylakeX", "Prescott"), if this process has it loaded.
 std::string loaded_openblas_core();
 

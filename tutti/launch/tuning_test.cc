@@ -15,7 +15,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr CpuFeatures kHaswell{.avx2 = true, .fma = true};
-constexpr CpuFeatures kZen5{.avx2 = true, .fma = true, .avx512f = true, .avx512dq = true, .avx512bw = true, .avx512vl = true, .avx512cd = true};
+constexpr CpuFeatures kZen5{
+    .avx2 = true, .fma = true, .avx512f = true, .avx512dq = true, .avx512bw = true, .avx512vl = true, .avx512cd = true};
 
 std::string value_of(const std::vector<Setting>& settings, const std::string& name) {
   for (const Setting& setting : settings) {
@@ -30,7 +31,8 @@ TEST(OpenblasCoretype, NeverAKernelThatTheCpuLacks) {
   EXPECT_EQ(openblas_coretype(kHaswell), "Haswell");
   EXPECT_EQ(openblas_coretype(kZen5), "SkylakeX");
   // Each of the five subsets is needed: Knights Landing has F and CD, but not DQ, BW and VL.
-  for (bool CpuFeatures::*subset : {&CpuFeatures::avx512f, &CpuFeatures::avx512dq, &CpuFeatures::avx512bw, &CpuFeatures::avx512vl, &CpuFeatures::avx512cd}) {
+  for (bool CpuFeatures::*subset : {&CpuFeatures::avx512f, &CpuFeatures::avx512dq, &CpuFeatures::avx512bw,
+                                    &CpuFeatures::avx512vl, &CpuFeatures::avx512cd}) {
     CpuFeatures cpu = kZen5;
     cpu.*subset = false;
     EXPECT_EQ(openblas_coretype(cpu), "Haswell");
@@ -90,9 +92,11 @@ TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, "SkylakeX"), "");
   EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, ""), "");
   EXPECT_EQ(slow_start_warning(lookup, CpuFeatures{}, 8, 1, "Prescott"), "");  // it is one
-  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 1, "Prescott"), AllOf(HasSubstr("up to 5 times slower"), HasSubstr("set OPENBLAS_CORETYPE=SkylakeX")));
+  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 1, "Prescott"),
+              AllOf(HasSubstr("up to 5 times slower"), HasSubstr("set OPENBLAS_CORETYPE=SkylakeX")));
   EXPECT_THAT(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), HasSubstr("set OMP_NUM_THREADS=2"));
-  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "prescott"), HasSubstr("set OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2, or start it with"));
+  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "prescott"),
+              HasSubstr("set OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2, or start it with"));
   variables = {{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "8"}};
   EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 4, "Prescott"), "");
 }
