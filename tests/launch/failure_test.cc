@@ -23,7 +23,7 @@ TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
                                HasSubstr(") exited with code 7; stopping the other 3 ranks of this node\n"),
                                HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"),
                                HasSubstr("[2] step 42\n"), HasSubstr("[2] about to fail\n"),
-                               HasSubstr("innocent: ranks 0, 1, 3 ran until the agent stopped them"),
+                               HasSubstr("innocent: ranks 0, 1, 3 were running and ended because of it"),
                                HasSubstr(folder.path() + "/logs/j/attempt_0/rank_2/stderr.log")));
 }
 
@@ -32,7 +32,7 @@ TEST(Failure, NamesTheSignal) {
   const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
   EXPECT_EQ(segv.code, 128 + SIGSEGV);
   EXPECT_THAT(segv.err,
-              AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 ran until")));
+              AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 was running")));
   const Folder other;
   const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
   EXPECT_EQ(killed.code, 137);

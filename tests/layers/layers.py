@@ -27,8 +27,8 @@ ABOVE = {
     "comm": ["base", "planning", "transport", "store", "rendezvous", "trace"],
     "data": ["base", "planning"],
     "checkpoint": ["base", "planning", "store"],
-    "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "trace"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
+    "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "launch", "trace"],
 }
 CORE = list(ABOVE)
 BELOW = {

@@ -2,8 +2,9 @@
 // has to reap strangers as well, so one loop over waitpid() serves both), the user sends a signal, another node tells
 // of a fault, the keeper dies, the console takes bytes again, a time limit passes.
 //
-// The job goes through three phases:
+// The job goes through four phases:
 //   running    until the first failure, a signal, a fault elsewhere or the time limit;
+//   told       the cause is in the store; ranks that read it there may say so and leave by themselves;
 //   stopping   every live worker's process group has SIGTERM; the grace runs;
 //   killing    the grace is over, or the user pressed Ctrl-C again: SIGKILL.
 // A worker that ends with 0 while the others go on is no failure. The first failure is the culprit; whoever ends after
@@ -34,6 +35,7 @@
 namespace tutti {
 namespace {
 
+constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
 constexpr auto kKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
 constexpr auto kLeaveLimit = std::chrono::seconds(10);   // what other nodes may take beyond the grace
 constexpr auto kConsoleLimit = std::chrono::seconds(5);  // what the last lines may wait for the console
@@ -72,7 +74,7 @@ class Agent {
   int run();
 
  private:
-  enum class Phase { kRunning, kStopping, kKilling };
+  enum class Phase { kRunning, kTold, kStopping, kKilling };
 
   Status start();
   Status start_worker(int local_rank, Environment environment);
@@ -88,6 +90,7 @@ class Agent {
   void fail(Worker& culprit);
   void on_nodes();
   void stop_all(Duration grace);
+  void terminate_all();
   void kill_all();
   void signal_all(int signal);
   void on_time();
@@ -380,12 +383,17 @@ void Agent::signal_all(int signal) {
 
 void Agent::stop_all(Duration grace) {
   if (phase_ != Phase::kRunning) return;
-  phase_ = Phase::kStopping;
-  grace_ = grace;
-  phase_ends_ = Deadline::after(grace);
   for (Worker& worker : workers_) {
     if (worker.alive) worker.end.stopped = true;
   }
+  grace_ = grace;
+  phase_ = Phase::kTold;
+  phase_ends_ = Deadline::after(kTellLimit);
+}
+
+void Agent::terminate_all() {
+  phase_ = Phase::kStopping;
+  phase_ends_ = Deadline::after(grace_);
   signal_all(SIGTERM);
   signal_all(SIGCONT);
 }
@@ -407,9 +415,11 @@ void Agent::on_time() {
     stop_all(spec_.grace);
   }
   if (!phase_ends_ || !phase_ends_->expired()) return;
-  if (phase_ == Phase::kStopping) {
+  if (phase_ == Phase::kTold) {
+    terminate_all();
+  } else if (phase_ == Phase::kStopping) {
     kill_all();
-  } else if (phase_ == Phase::kKilling) {
+  } else {
     for (Worker& worker : workers_)
       worker.alive = false;  // end_descendants() says which of them the kernel does not let go
   }

@@ -185,7 +185,7 @@ bool Nodes::publish(const Fault& fault) {
       return !fault_;
     }
   }
-  (void)store_->multi_set({"fault", "generation-0/fault"}, {fault.text, fault.text});
+  (void)store_->set("fault", fault.text);
   return true;
 }
 

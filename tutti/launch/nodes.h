@@ -6,7 +6,7 @@
 //        agents/end              the first of "all ranks ended well" and a fault, "CODE\nTEXT"; every agent watches it
 //        agents/done, .../left   how many agents have seen their ranks end well; have left
 //        agents/beat/<node>      counts up once a second
-//        fault                   the text of the fault for the ranks, as is; also under generation-0/
+//        fault                   the text of the fault, for the ranks
 #include <functional>
 #include <memory>
 #include <optional>

@@ -128,7 +128,7 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[2] step 1\n"
             "[2] step 2\n"
             "[tutti]   all of its output: /l/stderr.log\n"
-            "[tutti]   innocent: rank 0 ran until the agent stopped it\n"
+            "[tutti]   innocent: rank 0 was running and ended because of it\n"
             "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
             "[tutti]   innocent: rank 3 had ended well before\n"
             "[tutti]   at the same moment: rank 4 failed as well\n"

@@ -75,8 +75,8 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
     }
   }
   if (!stopped.empty())
-    add_line(report, "innocent: " + ranks_words(stopped) + " ran until the agent stopped " +
-                         (stopped.size() == 1 ? "it" : "them"));
+    add_line(report, "innocent: " + ranks_words(stopped) + (stopped.size() == 1 ? " was" : " were") +
+                         " running and ended because of it");
   if (!killed.empty()) {
     add_line(report, "innocent: " + ranks_words(killed) + " ran on for " + seconds_text(failure.grace) +
                          " after SIGTERM and needed SIGKILL");

@@ -15,6 +15,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/group_state.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
@@ -182,12 +183,20 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
   };
 }
 
+// Programs that tutti run starts find their variables set; the others are told what they lack, by one rank of a host.
+void warn_of_slow_start(const Membership& m) {
+  if (m.started_by == "tutti run" || m.local_rank > 0) return;
+  const std::string text = slow_start_warning(env, cpu_features(), usable_cores(), std::max(1, m.local_world_size), loaded_openblas_core());
+  if (!text.empty()) log::warn(text);
+}
+
 }  // namespace
 
 Result<Group> try_init(const Options& options) {
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
   Membership m = TUTTI_TRY(join(JoinOptions{.url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
+  warn_of_slow_start(m);
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
   process->collective_timeout = settings.collective_timeout;

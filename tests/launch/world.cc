@@ -1,0 +1,28 @@
+// A rank of a real world: joins through tutti::init() and adds numbers up, for ever or once. argv[1]: "once", "die
+// RANK" or "echo".
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/runtime/init.h"
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "once";
+  try {
+    const tutti::Group world = tutti::init();
+    std::vector<float> numbers(1000, float(world.rank() + 1));
+    tutti::all_reduce(world, std::span<float>(numbers));
+    std::printf("rank %d of %d: sum %g\n", world.rank(), world.size(), double(numbers[7]));
+    std::fflush(stdout);
+    if (mode == "once") return 0;
+    if (world.rank() == std::atoi(argv[2])) raise(SIGKILL);
+    for (;;) tutti::all_reduce(world, std::span<float>(numbers), tutti::ReduceOp::kMax);
+  } catch (const tutti::Exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
