@@ -14,6 +14,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/hostlist.h"
+#include "tutti/rendezvous/job_names.h"
 
 namespace tutti {
 namespace {
@@ -130,7 +131,7 @@ void Identifier::find_local_numbers() {
   identity_.local_world_size = number(size.variable, size.value, 1, kMaxWorldSize).value_or(-1);
   if (identity_.local_world_size > 0 && identity_.local_rank >= identity_.local_world_size)
     problems_.push_back(rank.variable + " is " + *rank.value + ", not below " + size.variable + ", which is " + *size.value);
-  if (world_size_ && identity_.local_world_size > world_size_->value)
+  if (problems_.empty() && world_size_ && identity_.local_world_size > world_size_->value)
     problems_.push_back(size.variable + " is " + *size.value + ", more than the world size " + std::to_string(world_size_->value) +
                         " (" + world_size_->source + ")");
   using OneHost = Identity::OneHost;
@@ -281,8 +282,8 @@ Error Identifier::missing_error() const {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +
              (url_.scheme == Scheme::kTcp ? "tcp://host:port" : "file:///path") + "?rank=R&world_size=N";
     }
-  } else if (problems_.size() && rank_ && world_size_) {
-    hint = "unset the variable that is stale (env -u NAME program), or correct it";
+  } else if (rank_ && world_size_) {
+    hint = "correct what is wrong, or unset what is left from an earlier start: env -u " + (set.empty() ? "NAME" : join(set, " -u ")) + " program";
   }
   return Error{.code = Code::kUsage, .detail = join(clauses, "; "), .hint = hint};
 }
@@ -319,14 +320,5 @@ Result<Identity> Identifier::run() {
 }  // namespace
 
 Result<Identity> identify(const CallFacts& call, const Environment& environment) { return Identifier(call, environment).run(); }
-
-std::vector<std::uint16_t> derived_ports(const std::string& job) {
-  constexpr std::uint32_t kFirst = 20000, kCount = 12000, kStride = 2999;  // the stride and the count have no common factor
-  std::uint64_t hash = 0xcbf29ce484222325;                                 // FNV-1a
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  std::vector<std::uint16_t> ports;
-  for (std::uint32_t i = 0; i < 4; ++i) ports.push_back(std::uint16_t(kFirst + (hash + i * kStride) % kCount));
-  return ports;
-}
 
 }  // namespace tutti

@@ -55,7 +55,4 @@ struct CallFacts {
 
 Result<Identity> identify(const CallFacts& call, const Environment& environment);
 
-// Ports for a store whose port nobody gave, the same on every rank: below the range that the system hands out by itself.
-std::vector<std::uint16_t> derived_ports(const std::string& job);
-
 }  // namespace tutti

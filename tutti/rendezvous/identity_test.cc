@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <set>
+#include "tutti/rendezvous/job_names.h"
 
 namespace tutti {
 namespace {
@@ -145,13 +145,14 @@ TEST(Identity, UrlThenCallThenEnvironment) {
 
 TEST(Identity, ContradictionsNameBothSources) {
   EXPECT_EQ(bad({{"RANK", "0"}}, {.url = "tcp://h:1?rank=1&world_size=2"}),
-            "Usage: the rank is 1 by rank= in the URL, but 0 by RANK in the environment (hint: unset the variable that is stale (env -u "
-            "NAME program), or correct it)");
+            "Usage: the rank is 1 by rank= in the URL, but 0 by RANK in the environment (hint: correct what is wrong, or unset what is left "
+            "from an earlier start: env -u RANK program)");
   EXPECT_THAT(bad({}, {.url = "tcp://h:1?rank=1&world_size=2", .rank = 0}),
               HasSubstr("the rank is 1 by rank= in the URL, but 0 by the call"));
   EXPECT_THAT(bad(with(kOpenMpi, {{"WORLD_SIZE", "1"}, {"RANK", "0"}})),
               HasSubstr("the rank is 0 by RANK in the environment, but 1 by OMPI_COMM_WORLD_RANK in the environment; the world size is 1 by "
-                        "WORLD_SIZE in the environment, but 2 by OMPI_COMM_WORLD_SIZE in the environment"));
+                        "WORLD_SIZE in the environment, but 2 by OMPI_COMM_WORLD_SIZE in the environment (hint: correct what is wrong, or unset what is left from an earlier "
+                        "start: env -u RANK -u WORLD_SIZE program)"));
   EXPECT_THAT(bad(with(kOpenMpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})),
               HasSubstr("two launchers speak for this process and disagree: OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2, but PMI_RANK=0 "
                         "PMI_SIZE=4"));
@@ -259,16 +260,6 @@ TEST(Identity, AnAllocationShellIsNoRank) {
 
 TEST(Identity, AHostileNodeListIsAnErrorNotAnAllocation) {
   EXPECT_THAT(bad(with(kSlurm, {{"SLURM_STEP_NODELIST", "n[0-999999999]"}})), HasSubstr("SLURM_STEP_NODELIST: the host list"));
-}
-
-TEST(DerivedPorts, AreDistinctStableAndBelowTheEphemeralRange) {
-  for (const char* job : {"", "a", "srun-812.0", "torchrun-none-29500"}) {
-    const auto ports = derived_ports(job);
-    EXPECT_EQ(std::set(ports.begin(), ports.end()).size(), 4u);
-    for (const auto port : ports) EXPECT_TRUE(port >= 20000 && port < 32000) << port;
-    EXPECT_EQ(ports, derived_ports(job));
-  }
-  EXPECT_NE(derived_ports("srun-812.0"), derived_ports("srun-812.1"));
 }
 
 TEST(Url, SaysWhatIsWrong) {

@@ -12,6 +12,7 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/rendezvous/identity.h"
+#include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/meet.h"
 #include "tutti/rendezvous/secret.h"
 #include "tutti/store/prefix_store.h"

@@ -2,9 +2,7 @@
 #include "tutti/rendezvous/join.h"
 
 #include <gmock/gmock.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,7 +10,7 @@
 #include <set>
 
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/identity.h"
+#include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/ranks_for_test.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"
@@ -30,6 +28,8 @@ using testing::Report;
 using testing::ReservedPort;
 using testing::Start;
 namespace fs = std::filesystem;
+
+using testing::Environment;
 
 Environment by_hand(int rank, int world_size, const std::string& port, const std::string& host = "127.0.0.1") {
   return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(world_size)}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}};
@@ -154,6 +154,7 @@ TEST(Join, TorchrunWhoseAgentHoldsMasterPort) {
   expect_world(reports, "torchrun");
   EXPECT_EQ(reports[0].store_address, "unix:" + ranks.folder() + "/tutti/torchrun-none-29500.sock");
   EXPECT_EQ(reports[1].local_host, "");
+  EXPECT_THAT(leftovers(ranks), ::testing::IsEmpty());
 }
 
 TEST(Join, MpirunOnOneHost) {

@@ -1,25 +1,13 @@
 // Rank 0 owns the file and removes it at the end; the others wait until it has made it. The file has mode 0600, so whoever reads it
 // is this user: rank 0 puts a secret for the job's own connections into it, unless one was given.
-#include <cstdio>
-
 #include "tutti/rendezvous/meet.h"
+#include "tutti/rendezvous/secret.h"
 #include "tutti/store/file_store.h"
 
 namespace tutti {
 namespace {
 
 constexpr const char* kSecretKey = "join/secret";
-
-std::string random_text() {
-  std::string text;
-  const Secret secret = Secret::random();
-  for (const std::byte byte : secret.bytes()) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", unsigned(byte));
-    text += digits;
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -34,7 +22,7 @@ Result<MeetingPoint> meet_in_file(const Identity& identity, Credentials& credent
   }
   point.store = *std::move(store);
   if (!secret_given) {
-    if (owner) TUTTI_TRY(point.store->set(kSecretKey, random_text()));
+    if (owner) TUTTI_TRY(point.store->set(kSecretKey, random_secret_text()));
     credentials.secret = Secret::from_text(TUTTI_TRY(point.store->get(kSecretKey, deadline)));
   }
   return point;

@@ -17,6 +17,7 @@
 
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
+#include "tutti/rendezvous/job_names.h"
 
 namespace tutti {
 namespace {
@@ -39,8 +40,6 @@ Result<Secret> secret_of_descriptor(const std::string& text) {
   return Secret::from_bytes(std::span(bytes).first(kSecretSize));
 }
 
-std::string own_name(uid_t uid) { return std::to_string(uid); }
-
 // Whether `path` is a folder that only this user can enter; an errno or a clause that says why not.
 Status check_private(const std::string& path) {
   struct stat info;
@@ -51,7 +50,7 @@ Status check_private(const std::string& path) {
                  .hint = "remove it or set XDG_RUNTIME_DIR to a folder of your own with mode 0700"};
   };
   if (!S_ISDIR(info.st_mode)) return refuse("is no folder");
-  if (info.st_uid != ::geteuid()) return refuse("belongs to the user with id " + own_name(info.st_uid));
+  if (info.st_uid != ::geteuid()) return refuse("belongs to the user with id " + std::to_string(info.st_uid));
   if ((info.st_mode & 077) != 0) return refuse("can be entered by others");
   return {};
 }
@@ -61,7 +60,9 @@ Status make_private(const std::string& path) {
   return check_private(path);
 }
 
-std::string random_hex() {
+}  // namespace
+
+std::string random_secret_text() {
   const Secret secret = Secret::random();
   std::string text;
   for (const std::byte byte : secret.bytes()) {
@@ -72,11 +73,13 @@ std::string random_hex() {
   return text;
 }
 
+namespace {
+
 Status publish_new_secret(const std::string& path) {
   std::string own = path + ".XXXXXX";
   const Fd file(::mkostemp(own.data(), O_CLOEXEC));  // exclusive, mode 0600
   if (!file) return system_error(errno, "cannot make the secret file " + own);
-  const std::string text = random_hex() + "\n";
+  const std::string text = random_secret_text() + "\n";
   const bool written = ::write(file.get(), text.data(), text.size()) == ssize_t(text.size());
   const int write_error = errno;
   const bool linked = written && (::link(own.c_str(), path.c_str()) == 0 || errno == EEXIST);
@@ -89,29 +92,14 @@ Status publish_new_secret(const std::string& path) {
 
 }  // namespace
 
-std::string file_name_of(const std::string& job) {
-  constexpr std::size_t kPlain = 23;
-  std::string plain;
-  for (const char c : job) {
-    const bool ordinary = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-    plain += ordinary ? c : '_';
-  }
-  if (plain == job && plain.size() <= kPlain + 17 && !plain.empty() && plain.front() != '.') return plain;
-  std::uint64_t hash = 0xcbf29ce484222325;  // FNV-1a: tells apart what replacement and cutting made equal
-  for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(hash));
-  return "_" + plain.substr(0, kPlain - 1) + "-" + digits;
-}
-
 Result<std::string> runtime_directory(const Environment& environment) {
-  const std::string user_folder = "/run/user/" + own_name(::geteuid());
+  const std::string user_folder = "/run/user/" + std::to_string(::geteuid());
   for (const std::string& parent : {lookup(environment, "XDG_RUNTIME_DIR").value_or(""), user_folder}) {
     if (parent.empty() || !check_private(parent).ok()) continue;
     const std::string path = parent + "/tutti";
     if (make_private(path).ok()) return path;
   }
-  const std::string path = lookup(environment, "TMPDIR").value_or("/tmp") + "/tutti-" + own_name(::geteuid());
+  const std::string path = lookup(environment, "TMPDIR").value_or("/tmp") + "/tutti-" + std::to_string(::geteuid());
   TUTTI_TRY(make_private(path));
   return path;
 }

@@ -28,7 +28,7 @@ Result<std::optional<Secret>> given_secret(const Environment& environment);
 // /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if what is there belongs to somebody else or is open to others.
 Result<std::string> runtime_directory(const Environment& environment);
 
-// A job's id as part of a file name: odd characters replaced, at most 40 bytes, different for different jobs.
-std::string file_name_of(const std::string& job);
+// 64 hexadecimal digits to make a secret of.
+std::string random_secret_text();
 
 }  // namespace tutti

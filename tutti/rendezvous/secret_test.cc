@@ -154,20 +154,5 @@ TEST_F(SecretOfJob, AFolderInTmpThatIsNotOursAloneIsRefused) {
   EXPECT_EQ(*runtime_directory(environment), path);
 }
 
-TEST(FileNameOf, IsPlainShortAndDistinct) {
-  EXPECT_EQ(file_name_of("srun-812.0"), "srun-812.0");
-  const std::vector<std::string> jobs = {"", ".", "..", "../x", "a/b", "a_b", "a:b", std::string(200, 'a'), std::string(199, 'a'),
-                                         "1254424576.0;tcp://192.0.2.2:49975"};
-  std::set<std::string> names;
-  for (const std::string& job : jobs) {
-    const std::string name = file_name_of(job);
-    EXPECT_LE(name.size(), 40u);
-    EXPECT_EQ(name.find('/'), std::string::npos);
-    EXPECT_NE(name.front(), '.');
-    names.insert(name);
-  }
-  EXPECT_EQ(names.size(), jobs.size());
-}
-
 }  // namespace
 }  // namespace tutti
