@@ -120,7 +120,8 @@ TEST_P(LinkConformance, StreamsManyMegabytesBetweenTwoThreads) {
     const Deadline deadline = Deadline::after_seconds(100);
     while ((sent < kSize || got < kSize) && !testing::Test::HasFailure() && !deadline.expired()) {
       // Odd sizes, so that every position in the ring is an edge at some time.
-      const iovec a = piece(out, sent, std::min<std::size_t>(kSize - sent, 1 + sent % 70001)), b = piece(in, got, std::min<std::size_t>(kSize - got, 1 + got % 90001));
+      const iovec a = piece(out, sent, std::min<std::size_t>(kSize - sent, 1 + sent % 70001)),
+                  b = piece(in, got, std::min<std::size_t>(kSize - got, 1 + got % 90001));
       auto took = link.try_send({&a, 1});
       auto came = got < kSize ? link.try_recv({&b, 1}) : Result<std::size_t>(std::size_t(0));
       ASSERT_TRUE(took.ok() && came.ok());

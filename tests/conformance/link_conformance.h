@@ -1,6 +1,6 @@
 #pragma once
-// What every Link must do, whatever carries its bytes. A transport's test says how to make a connected pair, and instantiates
-// the suite:
+// What every Link must do, whatever carries its bytes. A transport's test says how to make a connected pair, and
+// instantiates the suite:
 //   INSTANTIATE_TEST_SUITE_P(Inproc, LinkConformance, testing::Values(LinkMaker{...}));
 #include <gtest/gtest.h>
 

@@ -1,12 +1,14 @@
-// Headers are compared field by field, after what does not matter for a verb (the root of an all_reduce) was set to zero. The peer's call is
-// shown in the words in which it would read there.
+// Headers are compared field by field, after what does not matter for a verb (the root of an all_reduce) was set to
+// zero. The peer's call is shown in the words in which it would read there.
 #include "tutti/comm/call_header.h"
 
 namespace tutti {
 namespace {
 
 bool reduces(Kind kind) { return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter; }
-bool has_root(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter; }
+bool has_root(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+}
 
 CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence, std::size_t count) {
   return {.kind = request.kind,
@@ -29,20 +31,26 @@ CallHeader expected_header(const Request& request, Algorithm algorithm, std::uin
 }
 
 std::optional<Error> compare(const CallHeader& came, const CallHeader& expected, const Request& request, int peer) {
-  if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kBool || came.op > ReduceOp::kBxor ||
-      came.algorithm > Algorithm::kDissemination) {
+  if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kBool ||
+      came.op > ReduceOp::kBxor || came.algorithm > Algorithm::kDissemination) {
     return Error{.code = Code::kMismatch,
                  .detail = "sent bytes that are not the beginning of a call",
                  .hint = "the two ranks run different programs, or machines of different byte order",
                  .peer = peer};
   }
-  const bool same_call = came.kind == expected.kind && came.dtype == expected.dtype && came.op == expected.op && came.root == expected.root;
-  if (same_call && came.count == expected.count && came.algorithm == expected.algorithm && came.sequence == expected.sequence) return {};
-  Error error{.code = Code::kMismatch, .hint = "every rank of a group has to make the same calls in the same order", .peer = peer};
+  const bool same_call = came.kind == expected.kind && came.dtype == expected.dtype && came.op == expected.op &&
+                         came.root == expected.root;
+  if (same_call && came.count == expected.count && came.algorithm == expected.algorithm &&
+      came.sequence == expected.sequence)
+    return {};
+  Error error{.code = Code::kMismatch,
+              .hint = "every rank of a group has to make the same calls in the same order",
+              .peer = peer};
   const Request theirs{.kind = came.kind, .dtype = came.dtype, .op = came.op, .root = came.root, .count = came.count};
   error.detail = "called " + call_text(theirs, came.sequence);
   if (came.kind == Kind::kAllToAll && same_call && came.sequence == expected.sequence && came.count != expected.count) {
-    error.detail = "sends " + std::to_string(came.count) + " elements to this rank, which expects " + std::to_string(expected.count);
+    error.detail = "sends " + std::to_string(came.count) + " elements to this rank, which expects " +
+                   std::to_string(expected.count);
     error.hint = "in_splits of the sender and out_splits of the receiver must agree";
   } else if (same_call && came.count == expected.count && came.sequence == expected.sequence) {
     error.detail += std::string(" by the plan ") + name(came.algorithm) + ", this rank by " + name(expected.algorithm);

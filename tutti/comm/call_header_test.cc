@@ -9,7 +9,8 @@ const Request kSum{.kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceO
 
 std::string difference(const Request& theirs, std::uint64_t their_number, const Request& ours, std::uint64_t our_number,
                        Algorithm theirs_by = Algorithm::kRing, Algorithm ours_by = Algorithm::kRing) {
-  const auto error = compare(header_of(theirs, theirs_by, their_number, 0), expected_header(ours, ours_by, our_number, 1), ours, 1);
+  const auto error =
+      compare(header_of(theirs, theirs_by, their_number, 0), expected_header(ours, ours_by, our_number, 1), ours, 1);
   return error ? to_string(*error) : "";
 }
 
@@ -35,21 +36,26 @@ TEST(CallHeader, ADifferenceShowsBothCalls) {
             "Mismatch: rank 1 called all_reduce #42 (f64[8], sum), this rank all_reduce #42 (f32[8], sum)" + hint);
   EXPECT_EQ(difference(with([](Request& r) { r.op = ReduceOp::kMax; }), 42, kSum, 42),
             "Mismatch: rank 1 called all_reduce #42 (f32[8], max), this rank all_reduce #42 (f32[8], sum)" + hint);
-  EXPECT_EQ(difference(kSum, 41, kSum, 42), "Mismatch: rank 1 called all_reduce #41 (f32[8], sum), this rank all_reduce #42 (f32[8], sum)" + hint);
+  EXPECT_EQ(difference(kSum, 41, kSum, 42),
+            "Mismatch: rank 1 called all_reduce #41 (f32[8], sum), this rank all_reduce #42 (f32[8], sum)" + hint);
   EXPECT_EQ(difference({.kind = Kind::kBroadcast, .dtype = DType::kF32, .root = 2, .count = 8}, 42, kSum, 42),
             "Mismatch: rank 1 called broadcast #42 (f32[8], root 2), this rank all_reduce #42 (f32[8], sum)" + hint);
-  EXPECT_EQ(difference({}, 42, kSum, 42), "Mismatch: rank 1 called barrier #42, this rank all_reduce #42 (f32[8], sum)" + hint);
+  EXPECT_EQ(difference({}, 42, kSum, 42),
+            "Mismatch: rank 1 called barrier #42, this rank all_reduce #42 (f32[8], sum)" + hint);
 }
 
 TEST(CallHeader, SplitsMustAgree) {
   const std::size_t sends[] = {3, 4}, expects[] = {1, 5};
-  const Request theirs{.kind = Kind::kAllToAll, .in_splits = sends, .out_splits = expects}, ours{.kind = Kind::kAllToAll, .in_splits = sends, .out_splits = expects};
+  const Request theirs{.kind = Kind::kAllToAll, .in_splits = sends, .out_splits = expects},
+      ours{.kind = Kind::kAllToAll, .in_splits = sends, .out_splits = expects};
   EXPECT_EQ(difference(theirs, 1, ours, 1),
-            "Mismatch: rank 1 sends 3 elements to this rank, which expects 5 (hint: in_splits of the sender and out_splits of the receiver must agree)");
+            "Mismatch: rank 1 sends 3 elements to this rank, which expects 5 (hint: in_splits of the sender and "
+            "out_splits of the receiver must agree)");
 }
 
 TEST(CallHeader, PlansMustAgree) {
-  EXPECT_NE(difference(kSum, 1, kSum, 1, Algorithm::kRing, Algorithm::kRecursiveDoubling).find("by the plan ring, this rank by recursive_doubling"),
+  EXPECT_NE(difference(kSum, 1, kSum, 1, Algorithm::kRing, Algorithm::kRecursiveDoubling)
+                .find("by the plan ring, this rank by recursive_doubling"),
             std::string::npos);
 }
 
@@ -58,7 +64,8 @@ TEST(CallHeader, ForeignBytesAreNotACall) {
   const CallHeader expected = came;
   came.magic = 0x20544547;
   EXPECT_EQ(to_string(*compare(came, expected, kSum, 1)),
-            "Mismatch: rank 1 sent bytes that are not the beginning of a call (hint: the two ranks run different programs, or machines of different "
+            "Mismatch: rank 1 sent bytes that are not the beginning of a call (hint: the two ranks run different "
+            "programs, or machines of different "
             "byte order)");
   came = expected;
   came.dtype = DType(200);

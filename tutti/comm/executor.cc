@@ -1,11 +1,13 @@
-// A plan in motion. Its steps stand in queues: for each peer a queue of sends and one of receives, because a link is a stream of bytes in
-// each direction, and one queue of local steps. Only the head of a queue can move, and only when the steps that it comes after are done. Each
-// call of step() gives every head one try, so all peers and both directions progress together and nothing ever waits.
+// A plan in motion. Its steps stand in queues: for each peer a queue of sends and one of receives, because a link is a
+// stream of bytes in each direction, and one queue of local steps. Only the head of a queue can move, and only when the
+// steps that it comes after are done. Each call of step() gives every head one try, so all peers and both directions
+// progress together and nothing ever waits.
 //
-// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there. A stream knows nothing of
-// elements: the bytes of an element whose end has not come are carried over to the next chunk.
+// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there. A
+// stream knows nothing of elements: the bytes of an element whose end has not come are carried over to the next chunk.
 //
-// 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are rounded once.
+// 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are
+// rounded once.
 #include "tutti/comm/executor.h"
 
 #include <poll.h>
@@ -33,19 +35,30 @@ void convert(const void* from, void* to, std::size_t count, Convert one) {
 }
 
 void widen(DType dtype, const void* from, float* to, std::size_t count) {
-  if (dtype == DType::kF16) convert<Half, float>(from, to, count, [](Half value) { return to_float(value); });
-  else convert<BFloat16, float>(from, to, count, [](BFloat16 value) { return to_float(value); });
+  if (dtype == DType::kF16)
+    convert<Half, float>(from, to, count, [](Half value) { return to_float(value); });
+  else
+    convert<BFloat16, float>(from, to, count, [](BFloat16 value) { return to_float(value); });
 }
 
 void narrow(DType dtype, const float* from, void* to, std::size_t count) {
-  if (dtype == DType::kF16) convert<float, Half>(from, to, count, [](float value) { return to_half(value); });
-  else convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
+  if (dtype == DType::kF16)
+    convert<float, Half>(from, to, count, [](float value) { return to_half(value); });
+  else
+    convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
 }
 
 class PlanOperation final : public Operation {
  public:
-  PlanOperation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence, std::span<Link* const> links, int rank, int size)
-      : request_(request), plan_(std::move(plan)), sequence_(sequence), rank_(rank), size_(size), wire_(wire_dtype(request)), element_(size_of(wire_)) {
+  PlanOperation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
+                std::span<Link* const> links, int rank, int size)
+      : request_(request),
+        plan_(std::move(plan)),
+        sequence_(sequence),
+        rank_(rank),
+        size_(size),
+        wire_(wire_dtype(request)),
+        element_(size_of(wire_)) {
     left_ = plan_->steps.size();
     done_.resize(left_);
     std::vector<int> lane_of(size, -1);
@@ -57,9 +70,12 @@ class PlanOperation final : public Operation {
         continue;
       }
       if (lane_of[step.peer] < 0) {
-        TUTTI_INVARIANT(links[step.peer] != nullptr, "no link to rank ", step.peer, " for ", call_text(request, sequence));
+        TUTTI_INVARIANT(links[step.peer] != nullptr, "no link to rank ", step.peer, " for ",
+                        call_text(request, sequence));
         lane_of[step.peer] = int(lanes_.size());
-        lanes_.push_back(Lane{.peer = step.peer, .link = links[step.peer], .header = header_of(request_, plan_->algorithm, sequence_, step.peer)});
+        lanes_.push_back(Lane{.peer = step.peer,
+                              .link = links[step.peer],
+                              .header = header_of(request_, plan_->algorithm, sequence_, step.peer)});
       }
       Lane& lane = lanes_[lane_of[step.peer]];
       (step.kind == StepKind::kSend ? lane.sends : lane.recvs).steps.push_back(i);
@@ -91,8 +107,10 @@ class PlanOperation final : public Operation {
       const bool sends = head(lane.sends) != nullptr, recvs = head(lane.recvs) != nullptr;
       if (!sends && !recvs) continue;
       blockers.ranks.push_back(lane.peer);
-      if (lane.link->poll_fd() < 0) blockers.needs_bell = true;
-      else blockers.fds.push_back({lane.link->poll_fd(), short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0))});
+      if (lane.link->poll_fd() < 0)
+        blockers.needs_bell = true;
+      else
+        blockers.fds.push_back({lane.link->poll_fd(), short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0))});
     }
   }
 
@@ -146,18 +164,22 @@ class PlanOperation final : public Operation {
   }
 
   void finish() {
-    const bool reduces = request_.kind == Kind::kAllReduce || request_.kind == Kind::kReduceScatter || (request_.kind == Kind::kReduce && rank_ == request_.root);
+    const bool reduces = request_.kind == Kind::kAllReduce || request_.kind == Kind::kReduceScatter ||
+                         (request_.kind == Kind::kReduce && rank_ == request_.root);
     if (!reduces) return;
     std::byte* const out = bases_[int(Area::kOut)];
     if (request_.op == ReduceOp::kAvg) divide(wire_, out, request_.count, size_);
-    if (wire_ != request_.dtype) narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, request_.count);
+    if (wire_ != request_.dtype)
+      narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, request_.count);
   }
 
   bool run_local() {
     bool any = false;
     while (const Step* step = head(local_)) {
-      if (step->kind == StepKind::kCopy) std::memcpy(at(step->into), at(step->from), step->into.bytes);
-      else reduce_pair(wire_, request_.op, at(step->into), at(step->from), step->into.bytes / element_);
+      if (step->kind == StepKind::kCopy)
+        std::memcpy(at(step->into), at(step->from), step->into.bytes);
+      else
+        reduce_pair(wire_, request_.op, at(step->into), at(step->from), step->into.bytes / element_);
       complete(local_);
       any = true;
     }
@@ -209,8 +231,10 @@ class PlanOperation final : public Operation {
       const CallHeader expected = expected_header(request_, plan_->algorithm, sequence_, lane.peer);
       if (auto mismatch = compare(lane.came, expected, request_, lane.peer)) return failed(lane, *mismatch);
     }
-    if (reduces) add(lane, *step, got - of_header);
-    else lane.recvs.moved += got - of_header;
+    if (reduces)
+      add(lane, *step, got - of_header);
+    else
+      lane.recvs.moved += got - of_header;
     if (lane.recvs.moved == step->into.bytes) complete(lane.recvs);
     return true;
   }
@@ -258,7 +282,8 @@ class PlanOperation final : public Operation {
 }  // namespace
 
 DType wire_dtype(const Request& request) {
-  const bool reduces = request.kind == Kind::kReduce || request.kind == Kind::kAllReduce || request.kind == Kind::kReduceScatter;
+  const bool reduces =
+      request.kind == Kind::kReduce || request.kind == Kind::kAllReduce || request.kind == Kind::kReduceScatter;
   const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg || request.op == ReduceOp::kProduct;
   return reduces && rounds && is_16_bit_float(request.dtype) ? DType::kF32 : request.dtype;
 }
@@ -277,22 +302,34 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
   const std::size_t own = rank * request.count * size_of(request.dtype);
   switch (request.kind) {
     case Kind::kReduce:
-    case Kind::kAllReduce: shape.in_place = in == out || wire != request.dtype; break;  // a staging buffer is both
-    case Kind::kAllToAll: shape.in_place = in == out; break;
+    case Kind::kAllReduce:
+      shape.in_place = in == out || wire != request.dtype;
+      break;  // a staging buffer is both
+    case Kind::kAllToAll:
+      shape.in_place = in == out;
+      break;
     case Kind::kGather:
-    case Kind::kAllGather: shape.in_place = out && in == out + own; break;
-    case Kind::kScatter: shape.in_place = in && out == in + own; break;
-    case Kind::kReduceScatter: shape.in_place = in && out == in + own && wire == request.dtype; break;
+    case Kind::kAllGather:
+      shape.in_place = out && in == out + own;
+      break;
+    case Kind::kScatter:
+      shape.in_place = in && out == in + own;
+      break;
+    case Kind::kReduceScatter:
+      shape.in_place = in && out == in + own && wire == request.dtype;
+      break;
     case Kind::kBarrier:
     case Kind::kBroadcast:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
   return shape;
 }
 
-std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
-                                               std::span<Link* const> links, int rank, int size) {
+std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan,
+                                               std::uint64_t sequence, std::span<Link* const> links, int rank,
+                                               int size) {
   return std::make_unique<PlanOperation>(request, std::move(plan), sequence, links, rank, size);
 }
 

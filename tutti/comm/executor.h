@@ -1,8 +1,9 @@
 #pragma once
 // Runs any Plan over Links.
 //
-// On each link and in each direction the first message of an operation opens with a CallHeader: group sequence number, kind, dtype,
-// op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows both calls.
+// On each link and in each direction the first message of an operation opens with a CallHeader: group sequence number,
+// kind, dtype, op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows
+// both calls.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,18 +16,19 @@
 
 namespace tutti {
 
-// The type in which the elements of a request travel and are added. Sums, averages and products of f16 and bf16 run in f32: they are
-// converted once before the plan and rounded once after it, so a sum over many ranks loses no more than one rounding.
-// Everything else keeps its type.
+// The type in which the elements of a request travel and are added. Sums, averages and products of f16 and bf16 run in
+// f32: they are converted once before the plan and rounded once after it, so a sum over many ranks loses no more than
+// one rounding. Everything else keeps its type.
 DType wire_dtype(const Request& request);
 
 // What an algorithm has to know of a request, in elements of wire_dtype(). Borrows the splits of the request.
 Shape shape_of(const Request& request, int rank, int size, std::size_t segment = Shape{}.segment);
 
-// The operation of `request`, planned with shape_of(request, rank, size). links[r] leads to rank r of the group (null for this rank
-// and for ranks that the plan does not name); they and the buffers must outlive the operation. Errors carry operation, peer and
-// address; group, rank and times are the engine's to add.
-std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
-                                               std::span<Link* const> links, int rank, int size);
+// The operation of `request`, planned with shape_of(request, rank, size). links[r] leads to rank r of the group (null
+// for this rank and for ranks that the plan does not name); they and the buffers must outlive the operation. Errors
+// carry operation, peer and address; group, rank and times are the engine's to add.
+std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan,
+                                               std::uint64_t sequence, std::span<Link* const> links, int rank,
+                                               int size);
 
 }  // namespace tutti

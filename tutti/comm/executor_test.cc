@@ -20,7 +20,8 @@ using Algo = Plan (*)(const Shape&);
 
 class World {
  public:
-  explicit World(int size, std::size_t capacity = 256 << 10) : mesh_(make_inproc_mesh(size, {}, capacity)), rows_(size) {
+  explicit World(int size, std::size_t capacity = 256 << 10)
+      : mesh_(make_inproc_mesh(size, {}, capacity)), rows_(size) {
     for (int rank = 0; rank < size; ++rank) {
       for (auto& link : mesh_[rank]) rows_[rank].push_back(link.get());
     }
@@ -30,7 +31,8 @@ class World {
   // The rank is gone: its ends are closed.
   void lose(int rank) { mesh_[rank].clear(); }
 
-  std::unique_ptr<Operation> start(int rank, const Request& request, Algo algorithm, std::uint64_t sequence = 1, std::size_t segment = 256 << 10) {
+  std::unique_ptr<Operation> start(int rank, const Request& request, Algo algorithm, std::uint64_t sequence = 1,
+                                   std::size_t segment = 256 << 10) {
     auto plan = std::make_shared<const Plan>(algorithm(shape_of(request, rank, size(), segment)));
     return make_plan_operation(request, std::move(plan), sequence, links(rank), rank, size());
   }
@@ -73,14 +75,19 @@ TEST(PlanOperation, AllReduceOnThreadsInBothPlans) {
   for (const Algo algorithm : {all_reduce_ring, all_reduce_recursive_doubling}) {
     for (const int size : {1, 2, 3, 4, 7}) {
       World world(size, 1 << 12);
-      for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(100001)}) {
+      for (const std::size_t count :
+           {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(100001)}) {
         for (const bool in_place : {false, true}) {
           std::vector<std::thread> threads;
           for (int rank = 0; rank < size; ++rank) {
             threads.emplace_back([&, rank] {
               std::vector<double> in(count), out(count);
               for (std::size_t i = 0; i < count; ++i) in[i] = out[i] = number(rank, i);
-              const Request request{.kind = Kind::kAllReduce, .dtype = DType::kF64, .in = in_place ? out.data() : in.data(), .out = out.data(), .count = count};
+              const Request request{.kind = Kind::kAllReduce,
+                                    .dtype = DType::kF64,
+                                    .in = in_place ? out.data() : in.data(),
+                                    .out = out.data(),
+                                    .count = count};
               const Status status = drive(*world.start(rank, request, algorithm, 1, 4096));
               ASSERT_TRUE(status.ok()) << to_string(status.error());
               for (std::size_t i = 0; i < count; ++i) {
@@ -104,7 +111,8 @@ TEST(PlanOperation, ElementsThatComeInPieces) {
   std::vector<std::unique_ptr<Operation>> operations;
   for (int rank = 0; rank < 3; ++rank) {
     for (std::size_t i = 0; i < 50; ++i) data[rank][i] = number(rank, i);
-    const Request request{.kind = Kind::kAllReduce, .dtype = DType::kF64, .in = data[rank].data(), .out = data[rank].data(), .count = 50};
+    const Request request{
+        .kind = Kind::kAllReduce, .dtype = DType::kF64, .in = data[rank].data(), .out = data[rank].data(), .count = 50};
     operations.push_back(world.start(rank, request, all_reduce_ring));
   }
   const Status status = drive_all(operations);
@@ -126,7 +134,12 @@ void check_16_bit(DType dtype, T (*to)(float), float ulp_of_one) {
         const float value = to_float(to(rank == 0 ? 1.f : 0.4f * ulp_of_one));
         sum += value;
         std::fill(data[rank].begin(), data[rank].end(), to(value));
-        const Request request{.kind = Kind::kAllReduce, .dtype = dtype, .op = op, .in = data[rank].data(), .out = data[rank].data(), .count = 33};
+        const Request request{.kind = Kind::kAllReduce,
+                              .dtype = dtype,
+                              .op = op,
+                              .in = data[rank].data(),
+                              .out = data[rank].data(),
+                              .count = 33};
         EXPECT_EQ(wire_dtype(request), DType::kF32);
         operations.push_back(world.start(rank, request, algorithm));
       }
@@ -134,7 +147,8 @@ void check_16_bit(DType dtype, T (*to)(float), float ulp_of_one) {
       ASSERT_TRUE(status.ok()) << to_string(status.error());
       const T expected = to(op == ReduceOp::kAvg ? sum / kSize : sum);
       for (int rank = 0; rank < kSize; ++rank) {
-        for (const T value : data[rank]) EXPECT_EQ(value.bits, expected.bits) << name(dtype) << " " << name(op) << " " << to_float(value);
+        for (const T value : data[rank])
+          EXPECT_EQ(value.bits, expected.bits) << name(dtype) << " " << name(op) << " " << to_float(value);
       }
     }
   }
@@ -152,14 +166,23 @@ TEST(PlanOperation, SixteenBitReduceAndReduceScatterOutOfPlace) {
   std::vector<std::unique_ptr<Operation>> operations;
   for (int rank = 0; rank < kSize; ++rank) {
     for (int i = 0; i < 12; ++i) in[rank].push_back(to_bfloat16(float(rank + i)));
-    const Request request{.kind = Kind::kReduceScatter, .dtype = DType::kBF16, .in = in[rank].data(), .out = parts[rank].data(), .count = 4};
+    const Request request{.kind = Kind::kReduceScatter,
+                          .dtype = DType::kBF16,
+                          .in = in[rank].data(),
+                          .out = parts[rank].data(),
+                          .count = 4};
     operations.push_back(world.start(rank, request, reduce_scatter_ring));
   }
   ASSERT_TRUE(drive_all(operations).ok());
   operations.clear();
   for (int rank = 0; rank < kSize; ++rank) {
-    const Request request{.kind = Kind::kReduce, .dtype = DType::kBF16, .op = ReduceOp::kAvg, .root = 1, .in = in[rank].data(),
-                          .out = rank == 1 ? total.data() : nullptr, .count = 12};
+    const Request request{.kind = Kind::kReduce,
+                          .dtype = DType::kBF16,
+                          .op = ReduceOp::kAvg,
+                          .root = 1,
+                          .in = in[rank].data(),
+                          .out = rank == 1 ? total.data() : nullptr,
+                          .count = 12};
     operations.push_back(world.start(rank, request, reduce_binomial, 2));
   }
   ASSERT_TRUE(drive_all(operations).ok());
@@ -175,7 +198,12 @@ TEST(PlanOperation, IntegersAverageTowardsZero) {
   std::vector<std::int32_t> data[2] = {{-3, 5}, {0, 4}};
   std::vector<std::unique_ptr<Operation>> operations;
   for (int rank = 0; rank < 2; ++rank) {
-    const Request request{.kind = Kind::kAllReduce, .dtype = DType::kI32, .op = ReduceOp::kAvg, .in = data[rank].data(), .out = data[rank].data(), .count = 2};
+    const Request request{.kind = Kind::kAllReduce,
+                          .dtype = DType::kI32,
+                          .op = ReduceOp::kAvg,
+                          .in = data[rank].data(),
+                          .out = data[rank].data(),
+                          .count = 2};
     operations.push_back(world.start(rank, request, all_reduce_ring));
   }
   ASSERT_TRUE(drive_all(operations).ok());
@@ -196,7 +224,11 @@ TEST(PlanOperation, AllToAllWithSplits) {
       in[rank].insert(in[rank].end(), rank + peer, rank * 10 + peer);
       out[rank].insert(out[rank].end(), rank + peer, -1);
     }
-    const Request request{.kind = Kind::kAllToAll, .dtype = DType::kI64, .in = in[rank].data(), .out = out[rank].data(), .in_splits = in_splits[rank],
+    const Request request{.kind = Kind::kAllToAll,
+                          .dtype = DType::kI64,
+                          .in = in[rank].data(),
+                          .out = out[rank].data(),
+                          .in_splits = in_splits[rank],
                           .out_splits = out_splits[rank]};
     operations.push_back(world.start(rank, request, all_to_all_pairwise));
   }
@@ -212,7 +244,11 @@ TEST(PlanOperation, TwoOperationsOneAfterAnotherOnTheSameLinks) {
     std::vector<std::unique_ptr<Operation>> operations;
     for (int rank = 0; rank < 4; ++rank) {
       value[rank] = rank == int(sequence % 4) ? int(sequence) : -1;
-      const Request request{.kind = Kind::kBroadcast, .dtype = DType::kI64, .root = std::int32_t(sequence % 4), .out = &value[rank], .count = 1};
+      const Request request{.kind = Kind::kBroadcast,
+                            .dtype = DType::kI64,
+                            .root = std::int32_t(sequence % 4),
+                            .out = &value[rank],
+                            .count = 1};
       operations.push_back(world.start(rank, request, sequence % 2 ? broadcast_binomial : broadcast_chain, sequence));
     }
     ASSERT_TRUE(drive_all(operations).ok());
@@ -238,16 +274,22 @@ TEST(PlanOperation, DifferentCallsAreToldAtOnce) {
   const Request fewer{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = b, .out = b, .count = 7};
   const Request barrier{.kind = Kind::kBarrier};
   EXPECT_THAT(mismatch(ours, all_reduce_ring, fewer, all_reduce_ring),
-              HasSubstr("Mismatch: all_reduce #7 (f32[8], sum): rank 1 at inproc called all_reduce #7 (f32[7], sum), this rank all_reduce #7 (f32[8], sum)"));
-  EXPECT_THAT(mismatch(ours, all_reduce_recursive_doubling, barrier, barrier_dissemination), HasSubstr("rank 1 at inproc called barrier #7, this rank all_reduce #7"));
-  EXPECT_THAT(mismatch(barrier, barrier_dissemination, ours, all_reduce_ring), HasSubstr("rank 1 at inproc called all_reduce #7 (f32[8], sum), this rank barrier #7"));
+              HasSubstr("Mismatch: all_reduce #7 (f32[8], sum): rank 1 at inproc called all_reduce #7 (f32[7], sum), "
+                        "this rank all_reduce #7 (f32[8], sum)"));
+  EXPECT_THAT(mismatch(ours, all_reduce_recursive_doubling, barrier, barrier_dissemination),
+              HasSubstr("rank 1 at inproc called barrier #7, this rank all_reduce #7"));
+  EXPECT_THAT(mismatch(barrier, barrier_dissemination, ours, all_reduce_ring),
+              HasSubstr("rank 1 at inproc called all_reduce #7 (f32[8], sum), this rank barrier #7"));
 }
 
 TEST(PlanOperation, AMismatchOfNothingIsToldToo) {
   float b[8] = {};
-  const Request nothing{.kind = Kind::kAllReduce, .dtype = DType::kF32}, some{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = b, .out = b, .count = 8};
-  EXPECT_THAT(mismatch(nothing, all_reduce_ring, some, all_reduce_ring), HasSubstr("rank 1 at inproc called all_reduce #7 (f32[8], sum), this rank all_reduce #7 (f32[0], sum)"));
-  EXPECT_THAT(mismatch(some, all_reduce_ring, nothing, all_reduce_ring), HasSubstr("rank 1 at inproc called all_reduce #7 (f32[0], sum)"));
+  const Request nothing{.kind = Kind::kAllReduce, .dtype = DType::kF32},
+      some{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = b, .out = b, .count = 8};
+  EXPECT_THAT(mismatch(nothing, all_reduce_ring, some, all_reduce_ring),
+              HasSubstr("rank 1 at inproc called all_reduce #7 (f32[8], sum), this rank all_reduce #7 (f32[0], sum)"));
+  EXPECT_THAT(mismatch(some, all_reduce_ring, nothing, all_reduce_ring),
+              HasSubstr("rank 1 at inproc called all_reduce #7 (f32[0], sum)"));
 }
 
 TEST(PlanOperation, ALostPeerIsNamed) {

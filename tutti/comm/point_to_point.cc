@@ -1,10 +1,11 @@
-// Two ranks share one link for all their sends and receives, so a message is a header (CallHeader, with a tag) and its bytes, and the state
-// of both streams belongs to the pair, not to an operation. An operation is an entry in a queue of its peer; whichever is stepped moves
-// the stream on for all.
+// Two ranks share one link for all their sends and receives, so a message is a header (CallHeader, with a tag) and its
+// bytes, and the state of both streams belongs to the pair, not to an operation. An operation is an entry in a queue of
+// its peer; whichever is stepped moves the stream on for all.
 //
-// Sending is a queue: the first entry is on the link. Receiving reads a header and then decides: the oldest posted receive with the tag
-// gets the bytes where they belong; where there is none, and only because a receive of another tag is waiting behind it, the message goes
-// into a buffer. With no receive posted nothing is read at all. A receive that is posted later looks into the buffers first.
+// Sending is a queue: the first entry is on the link. Receiving reads a header and then decides: the oldest posted
+// receive with the tag gets the bytes where they belong; where there is none, and only because a receive of another tag
+// is waiting behind it, the message goes into a buffer. With no receive posted nothing is read at all. A receive that
+// is posted later looks into the buffers first.
 //
 // A pair that has failed stays failed: its streams may have stopped in the middle of a message.
 #include "tutti/comm/point_to_point.h"
@@ -83,7 +84,8 @@ struct PointToPoint::Peer {
   bool header_came() const { return header_bytes == sizeof(CallHeader); }
 
   Recv* first_posted(std::int32_t tag) const {
-    const auto at = std::find_if(posted.begin(), posted.end(), [&](const Recv* recv) { return recv->request.tag == tag; });
+    const auto at =
+        std::find_if(posted.begin(), posted.end(), [&](const Recv* recv) { return recv->request.tag == tag; });
     return at == posted.end() ? nullptr : *at;
   }
 
@@ -97,8 +99,10 @@ struct PointToPoint::Peer {
   void blockers(Blockers& blockers, short events) const {
     if (!link) return;
     blockers.ranks.push_back(rank);
-    if (link->poll_fd() < 0) blockers.needs_bell = true;
-    else blockers.fds.push_back({link->poll_fd(), events});
+    if (link->poll_fd() < 0)
+      blockers.needs_bell = true;
+    else
+      blockers.fds.push_back({link->poll_fd(), events});
   }
 
   Result<bool> push(const Send& by);
@@ -118,7 +122,8 @@ Result<bool> PointToPoint::Peer::push(const Send& by) {
   const std::size_t header_left = sizeof first.header - std::min(sizeof first.header, first.moved);
   const std::size_t sent_payload = first.moved - (sizeof first.header - header_left);
   iovec buffers[] = {{reinterpret_cast<std::byte*>(&first.header) + sizeof first.header - header_left, header_left},
-                     {static_cast<std::byte*>(const_cast<void*>(first.request.in)) + sent_payload, first.total() - first.moved - header_left}};
+                     {static_cast<std::byte*>(const_cast<void*>(first.request.in)) + sent_payload,
+                      first.total() - first.moved - header_left}};
   auto sent = link->try_send(std::span(buffers).subspan(header_left > 0 ? 0 : 1));
   if (!sent.ok()) {
     broken = fail(sent.error(), by.request, by.sequence);
@@ -140,7 +145,8 @@ Result<bool> PointToPoint::Peer::pull(const Recv& by) {
     place = target ? static_cast<std::byte*>(target->request.out) : coming.bytes.get();
   }
   const iovec buffer = header_came() ? iovec{place + payload_bytes, coming.size() - payload_bytes}
-                                     : iovec{reinterpret_cast<std::byte*>(&coming.header) + header_bytes, sizeof(CallHeader) - header_bytes};
+                                     : iovec{reinterpret_cast<std::byte*>(&coming.header) + header_bytes,
+                                             sizeof(CallHeader) - header_bytes};
   std::size_t got = 0;
   if (buffer.iov_len > 0) {
     auto result = link->try_recv({&buffer, 1});
@@ -168,14 +174,16 @@ Status PointToPoint::Peer::read_header(const Recv& by) {
   expected.algorithm = Algorithm::kDirect;
   expected.sequence = messages_received + 1;
   if (auto mismatch = compare(header, expected, by.request, rank)) return fail(*mismatch, by.request, by.sequence);
-  if (header.count > (std::uint64_t(1) << 56)) return fail(Error{.code = Code::kCorrupt, .detail = "sent an impossible count"}, by.request, by.sequence);
+  if (header.count > (std::uint64_t(1) << 56))
+    return fail(Error{.code = Code::kCorrupt, .detail = "sent an impossible count"}, by.request, by.sequence);
   return {};
 }
 
 // A message and the receive of its tag must be of one type and size.
 Status PointToPoint::Peer::check(const CallHeader& header, const Recv& recv) const {
   if (header.dtype == recv.request.dtype && header.count == recv.request.count) return {};
-  const Request theirs{.kind = Kind::kSend, .dtype = header.dtype, .root = header.root, .tag = header.tag, .count = header.count};
+  const Request theirs{
+      .kind = Kind::kSend, .dtype = header.dtype, .root = header.root, .tag = header.tag, .count = header.count};
   Error error{.code = Code::kMismatch,
               .detail = "called " + to_string(theirs) + ", this rank " + to_string(recv.request),
               .hint = "a receive needs the type and count that were sent"};
@@ -194,8 +202,8 @@ Status PointToPoint::Peer::choose_target(const Recv& by) {
   if (kept_bytes > kMostKept) {
     kept.push_back({.header = header, .bytes = nullptr});
     return fail(Error{.code = Code::kLimit,
-                      .detail = "has sent " + bytes_text(kept_bytes) + " that nobody receives (" + kept_tags() + ") ahead of what is awaited, at most " +
-                                bytes_text(kMostKept) + " are kept",
+                      .detail = "has sent " + bytes_text(kept_bytes) + " that nobody receives (" + kept_tags() +
+                                ") ahead of what is awaited, at most " + bytes_text(kMostKept) + " are kept",
                       .hint = "receive in the order in which it is sent, or post those receives too"},
                 by.request, by.sequence);
   }
@@ -220,7 +228,8 @@ void PointToPoint::Peer::finish_message() {
 
 // The oldest kept message of the receive's tag, if there is one.
 void PointToPoint::Peer::take_kept(Recv& recv) {
-  const auto at = std::find_if(kept.begin(), kept.end(), [&](const Message& message) { return message.header.tag == recv.request.tag; });
+  const auto at = std::find_if(kept.begin(), kept.end(),
+                               [&](const Message& message) { return message.header.tag == recv.request.tag; });
   if (at == kept.end()) return;
   if (Status same = check(at->header, recv); !same.ok()) {
     broken = same;
@@ -240,7 +249,8 @@ std::string PointToPoint::Peer::kept_tags() const {
   return (list.size() == 1 ? "tag " : "tags ") + ranks_text(list);
 }
 
-PointToPoint::Send::Send(Peer& to, const Request& what, std::uint64_t number) : peer(to), request(what), sequence(number) {
+PointToPoint::Send::Send(Peer& to, const Request& what, std::uint64_t number)
+    : peer(to), request(what), sequence(number) {
   header = header_of(request, Algorithm::kDirect, ++peer.messages_sent, peer.rank);
   header.root = request.root;
   header.tag = request.tag;
@@ -251,7 +261,9 @@ PointToPoint::Send::~Send() {
   if (done) return;
   std::erase(peer.sends, this);
   if (moved > 0 && peer.broken.ok()) {
-    peer.broken = peer.fail(Error{.code = Code::kAborted, .detail = "got the beginning of this message only: the send was given up"}, request, sequence);
+    peer.broken = peer.fail(
+        Error{.code = Code::kAborted, .detail = "got the beginning of this message only: the send was given up"},
+        request, sequence);
   }
 }
 
@@ -263,7 +275,8 @@ Result<Progress> PointToPoint::Send::step() {
 
 void PointToPoint::Send::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLOUT); }
 
-PointToPoint::Recv::Recv(Peer& from, const Request& what, std::uint64_t number) : peer(from), request(what), sequence(number) {
+PointToPoint::Recv::Recv(Peer& from, const Request& what, std::uint64_t number)
+    : peer(from), request(what), sequence(number) {
   peer.posted.push_back(this);
   if (peer.broken.ok()) peer.take_kept(*this);
 }
@@ -274,7 +287,9 @@ PointToPoint::Recv::~Recv() {
   if (peer.target != this) return;
   peer.target = nullptr;
   if (peer.broken.ok()) {
-    peer.broken = peer.fail(Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"}, request, sequence);
+    peer.broken = peer.fail(
+        Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"},
+        request, sequence);
   }
 }
 
@@ -290,8 +305,9 @@ PointToPoint::PointToPoint(std::span<Link* const> links) {
   for (int rank = 0; rank < int(links.size()); ++rank) {
     peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank, .link = links[rank]}));
     if (!links[rank]) {
-      peers_.back()->broken = invalid_argument("rank " + std::to_string(rank) + " cannot be sent to or received from: it has no link",
-                                               "a rank copies to itself, it does not send");
+      peers_.back()->broken =
+          invalid_argument("rank " + std::to_string(rank) + " cannot be sent to or received from: it has no link",
+                           "a rank copies to itself, it does not send");
     }
   }
 }
@@ -299,12 +315,14 @@ PointToPoint::PointToPoint(std::span<Link* const> links) {
 PointToPoint::~PointToPoint() = default;
 
 std::unique_ptr<Operation> PointToPoint::make_send(const Request& request, std::uint64_t sequence) {
-  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ", peers_.size(), " ranks");
+  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
+                peers_.size(), " ranks");
   return std::make_unique<Send>(*peers_[request.root], request, sequence);
 }
 
 std::unique_ptr<Operation> PointToPoint::make_recv(const Request& request, std::uint64_t sequence) {
-  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ", peers_.size(), " ranks");
+  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
+                peers_.size(), " ranks");
   return std::make_unique<Recv>(*peers_[request.root], request, sequence);
 }
 

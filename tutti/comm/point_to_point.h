@@ -1,10 +1,11 @@
 #pragma once
 // send and recv of one group, over links that carry nothing else.
 //
-// Messages between two ranks keep their order per tag. A receive takes the first message with its tag; a message that nobody has
-// asked for stays in the link, so the sender feels it, until a receive of another tag from that peer has to get past it: then it is
-// kept in memory, up to 64 MiB a peer (beyond: kLimit). Count and dtype must agree (kMismatch on the receiver, showing both calls).
-// A send is done when its bytes were handed to the link: its buffer is free, and nothing is said about their arrival.
+// Messages between two ranks keep their order per tag. A receive takes the first message with its tag; a message that
+// nobody has asked for stays in the link, so the sender feels it, until a receive of another tag from that peer has to
+// get past it: then it is kept in memory, up to 64 MiB a peer (beyond: kLimit). Count and dtype must agree (kMismatch
+// on the receiver, showing both calls). A send is done when its bytes were handed to the link: its buffer is free, and
+// nothing is said about their arrival.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,8 +25,8 @@ class PointToPoint {
   ~PointToPoint();
   PointToPoint(const PointToPoint&) = delete;
 
-  // The operation of a kSend or kRecv request (request.root is the peer). Queued from this call on: sends to one peer, and
-  // receives of one tag, are carried out in the order in which they were made. `sequence` is for error texts.
+  // The operation of a kSend or kRecv request (request.root is the peer). Queued from this call on: sends to one peer,
+  // and receives of one tag, are carried out in the order in which they were made. `sequence` is for error texts.
   std::unique_ptr<Operation> make_send(const Request& request, std::uint64_t sequence);
   std::unique_ptr<Operation> make_recv(const Request& request, std::uint64_t sequence);
 

@@ -21,10 +21,14 @@ struct Pair {
     one = std::make_unique<PointToPoint>(of_one);
   }
   std::unique_ptr<Operation> send(const Ints& data, int tag) {
-    return zero->make_send({.kind = Kind::kSend, .dtype = DType::kI32, .root = 1, .tag = tag, .in = data.data(), .count = data.size()}, ++sends);
+    return zero->make_send(
+        {.kind = Kind::kSend, .dtype = DType::kI32, .root = 1, .tag = tag, .in = data.data(), .count = data.size()},
+        ++sends);
   }
   std::unique_ptr<Operation> recv(Ints& data, int tag) {
-    return one->make_recv({.kind = Kind::kRecv, .dtype = DType::kI32, .root = 0, .tag = tag, .out = data.data(), .count = data.size()}, ++recvs);
+    return one->make_recv(
+        {.kind = Kind::kRecv, .dtype = DType::kI32, .root = 0, .tag = tag, .out = data.data(), .count = data.size()},
+        ++recvs);
   }
   std::unique_ptr<Link> first, second;
   std::unique_ptr<PointToPoint> zero, one;
@@ -77,8 +81,15 @@ TEST(PointToPoint, LargeMessagesThroughASmallLinkInBothDirections) {
   for (std::size_t i = 0; i < there.size(); ++i) there[i] = int(i * 7);
   for (std::size_t i = 0; i < back.size(); ++i) back[i] = int(i * 11);
   auto send_there = pair.send(there, 1), recv_there = pair.recv(got_there, 1);
-  auto send_back = pair.one->make_send({.kind = Kind::kSend, .dtype = DType::kI32, .root = 0, .tag = 1, .in = back.data(), .count = back.size()}, 1);
-  auto recv_back = pair.zero->make_recv({.kind = Kind::kRecv, .dtype = DType::kI32, .root = 1, .tag = 1, .out = got_back.data(), .count = got_back.size()}, 1);
+  auto send_back = pair.one->make_send(
+      {.kind = Kind::kSend, .dtype = DType::kI32, .root = 0, .tag = 1, .in = back.data(), .count = back.size()}, 1);
+  auto recv_back = pair.zero->make_recv({.kind = Kind::kRecv,
+                                         .dtype = DType::kI32,
+                                         .root = 1,
+                                         .tag = 1,
+                                         .out = got_back.data(),
+                                         .count = got_back.size()},
+                                        1);
   ASSERT_TRUE(drive({send_there.get(), send_back.get(), recv_there.get(), recv_back.get()}).ok());
   EXPECT_EQ(got_there, there);
   EXPECT_EQ(got_back, back);
@@ -144,10 +155,12 @@ TEST(PointToPoint, KeepsNoMoreThanItsLimit) {
   auto end = pair.send(last, 9);
   Ints got(1);
   auto recv = pair.recv(got, 9);
-  const Status status = drive({sends[0].get(), sends[1].get(), sends[2].get(), sends[3].get(), sends[4].get(), end.get(), recv.get()});
+  const Status status =
+      drive({sends[0].get(), sends[1].get(), sends[2].get(), sends[3].get(), sends[4].get(), end.get(), recv.get()});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(to_string(status.error()),
-            "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that nobody receives (tags 3, 4) ahead of what is awaited, at most 64 "
+            "Limit: recv #1 (i32[1], from 0, tag 9): rank 0 at inproc has sent 80 MiB that nobody receives (tags 3, 4) "
+            "ahead of what is awaited, at most 64 "
             "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
 }
 
@@ -172,7 +185,8 @@ TEST(PointToPoint, AMismatchShowsBothCalls) {
   const Status status = drive({send.get(), recv.get()});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(to_string(status.error()),
-            "Mismatch: recv #1 (i32[2], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7), this rank recv (i32[2], from 0, tag 7) (hint: a "
+            "Mismatch: recv #1 (i32[2], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7), this rank "
+            "recv (i32[2], from 0, tag 7) (hint: a "
             "receive needs the type and count that were sent)");
 }
 
@@ -183,10 +197,13 @@ TEST(PointToPoint, AMismatchWithAKeptMessage) {
   auto s1 = pair.send(sent, 7), s2 = pair.send(other, 8), r2 = pair.recv(got_other, 8);
   ASSERT_TRUE(drive({s1.get(), s2.get(), r2.get()}).ok());
   double number;
-  auto recv = pair.one->make_recv({.kind = Kind::kRecv, .dtype = DType::kF64, .root = 0, .tag = 7, .out = &number, .count = 1}, 5);
+  auto recv = pair.one->make_recv(
+      {.kind = Kind::kRecv, .dtype = DType::kF64, .root = 0, .tag = 7, .out = &number, .count = 1}, 5);
   const Status status = drive({recv.get()});
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(to_string(status.error()), HasSubstr("Mismatch: recv #5 (f64[1], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7)"));
+  EXPECT_THAT(
+      to_string(status.error()),
+      HasSubstr("Mismatch: recv #5 (f64[1], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7)"));
 }
 
 TEST(PointToPoint, ALostPeerIsNamedAfterItsLastMessage) {

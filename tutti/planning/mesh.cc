@@ -1,5 +1,5 @@
-// A rank is a number in a mixed radix: rank = sum of coordinate * stride, where an axis's stride is the product of the sizes after it. A group
-// along some axes fixes the digits of the others; its number is what those digits spell.
+// A rank is a number in a mixed radix: rank = sum of coordinate * stride, where an axis's stride is the product of the
+// sizes after it. A group along some axes fixes the digits of the others; its number is what those digits spell.
 #include "tutti/planning/mesh.h"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ Mesh::Mesh(std::vector<Axis> axes) : axes_(std::move(axes)), strides_(axes_.size
     const Axis& axis = axes_[i];
     TUTTI_REQUIRE(!axis.name.empty(), "mesh: axis ", i, " has no name");
     TUTTI_REQUIRE(axis.size > 0, "mesh: axis \"", axis.name, "\" has size ", axis.size, ", expected 1 or more");
-    for (std::size_t j = 0; j < i; ++j) TUTTI_REQUIRE(axes_[j].name != axis.name, "mesh: two axes are named \"", axis.name, "\"");
+    for (std::size_t j = 0; j < i; ++j)
+      TUTTI_REQUIRE(axes_[j].name != axis.name, "mesh: two axes are named \"", axis.name, "\"");
     strides_[i] = size_;
     const std::int64_t product = std::int64_t(size_) * axis.size;
     TUTTI_REQUIRE(product <= 1 << 24, "mesh: ", product, " ranks or more, expected at most ", 1 << 24);
@@ -26,11 +27,13 @@ std::size_t Mesh::index_of(std::string_view axis) const {
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (axes_[i].name == axis) return i;
   }
-  detail::fail_requirement("known axis", detail::words("mesh ", to_string(), " has no axis \"", std::string(axis), "\""), {});
+  detail::fail_requirement("known axis",
+                           detail::words("mesh ", to_string(), " has no axis \"", std::string(axis), "\""), {});
 }
 
 void Mesh::require_rank(int rank) const {
-  TUTTI_REQUIRE(rank >= 0 && rank < size_, "mesh ", to_string(), ": rank ", rank, " is not among its ", size_, " ranks");
+  TUTTI_REQUIRE(rank >= 0 && rank < size_, "mesh ", to_string(), ": rank ", rank, " is not among its ", size_,
+                " ranks");
 }
 
 int Mesh::axis_size(std::string_view axis) const { return axes_[index_of(axis)].size; }
@@ -52,11 +55,12 @@ std::vector<int> Mesh::coordinates(int rank) const {
 }
 
 int Mesh::rank_at(std::span<const int> coordinates) const {
-  TUTTI_REQUIRE(coordinates.size() == axes_.size(), "mesh ", to_string(), ": ", coordinates.size(), " coordinates, expected ", axes_.size());
+  TUTTI_REQUIRE(coordinates.size() == axes_.size(), "mesh ", to_string(), ": ", coordinates.size(),
+                " coordinates, expected ", axes_.size());
   int rank = 0;
   for (std::size_t i = 0; i < axes_.size(); ++i) {
-    TUTTI_REQUIRE(coordinates[i] >= 0 && coordinates[i] < axes_[i].size, "mesh ", to_string(), ": coordinate ", coordinates[i], " along \"",
-                  axes_[i].name, "\"");
+    TUTTI_REQUIRE(coordinates[i] >= 0 && coordinates[i] < axes_[i].size, "mesh ", to_string(), ": coordinate ",
+                  coordinates[i], " along \"", axes_[i].name, "\"");
     rank += coordinates[i] * strides_[i];
   }
   return rank;

@@ -1,7 +1,8 @@
 #pragma once
-// Names for the ways in which the ranks of a job are divided: Mesh({{"pp", 4}, {"dp", 2}, {"tp", 2}}) lays 16 ranks out as a
-// grid in which the last axis varies fastest. The ranks that differ only along some axes form a group: along "tp" 8 groups of
-// neighbours, along "pp" 4 groups with stride 4. Pure arithmetic; comm makes Groups of it. Mistakes throw Exception.
+// Names for the ways in which the ranks of a job are divided: Mesh({{"pp", 4}, {"dp", 2}, {"tp", 2}}) lays 16 ranks out
+// as a grid in which the last axis varies fastest. The ranks that differ only along some axes form a group: along "tp"
+// 8 groups of neighbours, along "pp" 4 groups with stride 4. Pure arithmetic; comm makes Groups of it. Mistakes throw
+// Exception.
 #include <span>
 #include <string>
 #include <string_view>

@@ -28,7 +28,8 @@ TEST(Mesh, GroupsAlongSeveralAxes) {
 }
 
 TEST(Mesh, GroupIndexCountsTheGroupsInOrder) {
-  for (const std::vector<std::string>& along : {std::vector<std::string>{"tp"}, {"dp"}, {"pp"}, {"tp", "pp"}, {"dp", "pp"}, {}}) {
+  for (const std::vector<std::string>& along :
+       {std::vector<std::string>{"tp"}, {"dp"}, {"pp"}, {"tp", "pp"}, {"dp", "pp"}, {}}) {
     const auto groups = kMegatron.groups(along);
     for (int rank = 0; rank < 16; ++rank) {
       EXPECT_EQ(groups[kMegatron.group_index(rank, along)], kMegatron.group_of(rank, along)) << rank;
@@ -54,7 +55,8 @@ TEST(Mesh, MistakesAreSentences) {
   EXPECT_EQ(text([] { kMegatron.groups("cp"); }), "InvalidArgument: mesh pp=4 x dp=2 x tp=2 has no axis \"cp\"");
   EXPECT_EQ(text([] { Mesh({{"dp", 0}}); }), "InvalidArgument: mesh: axis \"dp\" has size 0, expected 1 or more");
   EXPECT_EQ(text([] { Mesh({{"dp", 2}, {"dp", 2}}); }), "InvalidArgument: mesh: two axes are named \"dp\"");
-  EXPECT_EQ(text([] { kMegatron.coordinates(16); }), "InvalidArgument: mesh pp=4 x dp=2 x tp=2: rank 16 is not among its 16 ranks");
+  EXPECT_EQ(text([] { kMegatron.coordinates(16); }),
+            "InvalidArgument: mesh pp=4 x dp=2 x tp=2: rank 16 is not among its 16 ranks");
   EXPECT_EQ(text([] { Mesh({{"a", 1 << 20}, {"b", 1 << 20}}); }).substr(0, 15), "InvalidArgument");
   EXPECT_THROW(kMegatron.group_of(0, std::vector<std::string>{"tp", "tp"}), Exception);
   EXPECT_THROW(kMegatron.rank_at(std::vector<int>{0, 2, 0}), Exception);

@@ -1,14 +1,15 @@
 #pragma once
-// Every algorithm, one a file. Each is a pure function of its Shape, right for any size of group (1 included), any count (0
-// included), in place and not. The order in which a plan adds depends on size, rank order and element only, so that all ranks
-// get the same bits and two runs do, too.
+// Every algorithm, one a file. Each is a pure function of its Shape, right for any size of group (1 included), any
+// count (0 included), in place and not. The order in which a plan adds depends on size, rank order and element only, so
+// that all ranks get the same bits and two runs do, too.
 #include "tutti/planning/collectives/plan.h"
 
 namespace tutti {
 
 // Bandwidth: 2(n-1)/n of the vector each way, in 2(n-1) hops, pipelined by segment. [Patarasuk, Yuan 2009]
 Plan all_reduce_ring(const Shape& shape);
-// Latency: ceil(log2 n) exchanges of the whole vector; ranks beyond the largest power of two fold into a partner. [Thakur 2005]
+// Latency: ceil(log2 n) exchanges of the whole vector; ranks beyond the largest power of two fold into a partner.
+// [Thakur 2005]
 Plan all_reduce_recursive_doubling(const Shape& shape);
 
 // ceil(log2 n) hops of the whole vector.

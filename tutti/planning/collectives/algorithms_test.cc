@@ -1,5 +1,6 @@
-// Every plan is carried out in memory, for all ranks at once: a step that may run is drawn at random and moves a few bytes, and streams
-// hold so little that a plan which relies on buffering would come to a halt. Elements are int64 and every operation adds them.
+// Every plan is carried out in memory, for all ranks at once: a step that may run is drawn at random and moves a few
+// bytes, and streams hold so little that a plan which relies on buffering would come to a halt. Elements are int64 and
+// every operation adds them.
 #include "tutti/planning/collectives/algorithms.h"
 
 #include <gtest/gtest.h>
@@ -98,12 +99,14 @@ class Simulation {
     switch (step.kind) {
       case StepKind::kSend: {
         auto& stream = streams_[r * ranks_.size() + step.peer];
-        for (std::size_t i = 0; i < some && stream.size() < kStream; ++i) stream.push_back(at(rank, step.from)[moved++]);
+        for (std::size_t i = 0; i < some && stream.size() < kStream; ++i)
+          stream.push_back(at(rank, step.from)[moved++]);
         break;
       }
       case StepKind::kRecv: {
         auto& stream = streams_[step.peer * ranks_.size() + r];
-        for (std::size_t i = 0; i < some && !stream.empty(); ++i, stream.pop_front()) at(rank, step.into)[moved++] = stream.front();
+        for (std::size_t i = 0; i < some && !stream.empty(); ++i, stream.pop_front())
+          at(rank, step.into)[moved++] = stream.front();
         break;
       }
       case StepKind::kRecvReduce: {
@@ -121,7 +124,8 @@ class Simulation {
         moved = bytes;
         break;
       case StepKind::kReduce:
-        for (; moved < bytes; moved += kElement) add(at(rank, step.into) + moved, at(rank, step.into) + moved, at(rank, step.from) + moved);
+        for (; moved < bytes; moved += kElement)
+          add(at(rank, step.into) + moved, at(rank, step.into) + moved, at(rank, step.from) + moved);
         break;
     }
     if (moved == bytes) rank.done[index] = true;
@@ -159,11 +163,17 @@ struct Case {
 // Runs an algorithm on inputs made by `fill(shape, rank)` and hands each rank to `check`.
 template <class Fill, class Check>
 void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check) {
-  SCOPED_TRACE(testing::Message() << "size " << c.size << " count " << c.count << " root " << c.root << " in place " << c.in_place << " segment "
-                                  << c.segment);
+  SCOPED_TRACE(testing::Message() << "size " << c.size << " count " << c.count << " root " << c.root << " in place "
+                                  << c.in_place << " segment " << c.segment);
   std::vector<Rank> ranks(c.size);
   for (int r = 0; r < c.size; ++r) {
-    const Shape shape{.rank = r, .size = c.size, .root = c.root, .count = c.count, .element = kElement, .in_place = c.in_place, .segment = c.segment};
+    const Shape shape{.rank = r,
+                      .size = c.size,
+                      .root = c.root,
+                      .count = c.count,
+                      .element = kElement,
+                      .in_place = c.in_place,
+                      .segment = c.segment};
     ranks[r].plan = algorithm(shape);
     fill(shape, ranks[r]);
     if (!ranks[r].in_base) ranks[r].in_base = reinterpret_cast<std::byte*>(ranks[r].in.data());
@@ -180,7 +190,8 @@ void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check)
 std::vector<Case> cases(bool every_root) {
   std::vector<Case> result;
   for (const int size : {1, 2, 3, 4, 7, 8}) {
-    for (const std::size_t count : {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(1001)}) {
+    for (const std::size_t count :
+         {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(1001)}) {
       for (const bool in_place : {false, true}) {
         for (int root = 0; root < (every_root && count < 100 ? size : 1); ++root) {
           result.push_back({size, count, root, in_place, 256 << 10});
@@ -192,12 +203,15 @@ std::vector<Case> cases(bool every_root) {
   return result;
 }
 
-std::byte* bytes_of(Values& values, std::size_t element = 0) { return reinterpret_cast<std::byte*>(values.data() + element); }
+std::byte* bytes_of(Values& values, std::size_t element = 0) {
+  return reinterpret_cast<std::byte*>(values.data() + element);
+}
 
 class AllReduce : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(AllReduce, AddsTheVectorsOfAllRanks) {
   for (const Case& c : cases(false)) {
-    run(GetParam(), c,
+    run(
+        GetParam(), c,
         [&](const Shape& shape, Rank& rank) {
           rank.out = shape.in_place ? values(shape.rank, 0, c.count) : Values(c.count, kUntouched);
           if (!shape.in_place) rank.in = values(shape.rank, 0, c.count);
@@ -216,8 +230,11 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, AllReduce, testing::Values(all_reduce_ring,
 class Broadcast : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(Broadcast, GivesTheRootsVectorToAll) {
   for (const Case& c : cases(true)) {
-    run(GetParam(), c,
-        [&](const Shape& shape, Rank& rank) { rank.out = shape.rank == c.root ? values(c.root, 0, c.count) : Values(c.count, kUntouched); },
+    run(
+        GetParam(), c,
+        [&](const Shape& shape, Rank& rank) {
+          rank.out = shape.rank == c.root ? values(c.root, 0, c.count) : Values(c.count, kUntouched);
+        },
         [&](int, Rank& rank) { EXPECT_EQ(rank.out, values(c.root, 0, c.count)); });
   }
 }
@@ -225,12 +242,15 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, Broadcast, testing::Values(broadcast_binomi
 
 TEST(ReduceBinomial, AddsOnTheRootOnly) {
   for (const Case& c : cases(true)) {
-    run(reduce_binomial, c,
+    run(
+        reduce_binomial, c,
         [&](const Shape& shape, Rank& rank) {
           const bool root = shape.rank == c.root;
           if (root) rank.out = c.in_place ? values(shape.rank, 0, c.count) : Values(c.count, kUntouched);
-          if (!root || !c.in_place) rank.in = values(shape.rank, 0, c.count);
-          else rank.in_base = bytes_of(rank.out);
+          if (!root || !c.in_place)
+            rank.in = values(shape.rank, 0, c.count);
+          else
+            rank.in_base = bytes_of(rank.out);
         },
         [&](int r, Rank& rank) {
           if (r == c.root) {
@@ -245,7 +265,8 @@ TEST(ReduceBinomial, AddsOnTheRootOnly) {
 
 TEST(AllGatherRing, CollectsByRank) {
   for (const Case& c : cases(false)) {
-    run(all_gather_ring, c,
+    run(
+        all_gather_ring, c,
         [&](const Shape& shape, Rank& rank) {
           rank.out.assign(c.size * c.count, kUntouched);
           const Values own = values(shape.rank, 0, c.count);
@@ -258,7 +279,8 @@ TEST(AllGatherRing, CollectsByRank) {
         },
         [&](int, Rank& rank) {
           for (int from = 0; from < c.size; ++from) {
-            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count), values(from, 0, c.count));
+            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count),
+                      values(from, 0, c.count));
           }
         });
   }
@@ -266,11 +288,14 @@ TEST(AllGatherRing, CollectsByRank) {
 
 TEST(ReduceScatterRing, LeavesEachRankItsPartOfTheSum) {
   for (const Case& c : cases(false)) {
-    run(reduce_scatter_ring, c,
+    run(
+        reduce_scatter_ring, c,
         [&](const Shape& shape, Rank& rank) {
           rank.in = values(shape.rank, 0, c.size * c.count);
-          if (c.in_place) rank.out_base = bytes_of(rank.in, shape.rank * c.count);
-          else rank.out.assign(c.count, kUntouched);
+          if (c.in_place)
+            rank.out_base = bytes_of(rank.in, shape.rank * c.count);
+          else
+            rank.out.assign(c.count, kUntouched);
         },
         [&](int r, Rank& rank) {
           const Values expected = sum(c.size, r * c.count, c.count);
@@ -284,7 +309,8 @@ TEST(ReduceScatterRing, LeavesEachRankItsPartOfTheSum) {
 
 TEST(GatherDirect, CollectsByRankOnTheRoot) {
   for (const Case& c : cases(true)) {
-    run(gather_direct, c,
+    run(
+        gather_direct, c,
         [&](const Shape& shape, Rank& rank) {
           rank.in = values(shape.rank, 0, c.count);
           if (shape.rank != c.root) return;
@@ -296,7 +322,8 @@ TEST(GatherDirect, CollectsByRankOnTheRoot) {
         [&](int r, Rank& rank) {
           if (r != c.root) return;
           for (int from = 0; from < c.size; ++from) {
-            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count), values(from, 0, c.count));
+            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count),
+                      values(from, 0, c.count));
           }
         });
   }
@@ -304,7 +331,8 @@ TEST(GatherDirect, CollectsByRankOnTheRoot) {
 
 TEST(ScatterDirect, GivesEachRankItsPart) {
   for (const Case& c : cases(true)) {
-    run(scatter_direct, c,
+    run(
+        scatter_direct, c,
         [&](const Shape& shape, Rank& rank) {
           const bool root = shape.rank == c.root;
           if (root) rank.in = values(c.root, 0, c.size * c.count);
@@ -324,15 +352,19 @@ TEST(ScatterDirect, GivesEachRankItsPart) {
 
 TEST(AllToAllPairwise, TransposesEvenParts) {
   for (const Case& c : cases(false)) {
-    run(all_to_all_pairwise, c,
+    run(
+        all_to_all_pairwise, c,
         [&](const Shape& shape, Rank& rank) {
           rank.out = c.in_place ? values(shape.rank, 0, c.size * c.count) : Values(c.size * c.count, kUntouched);
-          if (c.in_place) rank.in_base = bytes_of(rank.out);
-          else rank.in = values(shape.rank, 0, c.size * c.count);
+          if (c.in_place)
+            rank.in_base = bytes_of(rank.out);
+          else
+            rank.in = values(shape.rank, 0, c.size * c.count);
         },
         [&](int r, Rank& rank) {
           for (int from = 0; from < c.size; ++from) {
-            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count), values(from, r * c.count, c.count));
+            EXPECT_EQ(Values(rank.out.begin() + from * c.count, rank.out.begin() + (from + 1) * c.count),
+                      values(from, r * c.count, c.count));
           }
         });
   }
@@ -354,7 +386,8 @@ TEST(AllToAllPairwise, TransposesUnevenParts) {
       ranks[r].out.assign(std::accumulate(out_splits.begin(), out_splits.end(), std::size_t(0)), kUntouched);
       ranks[r].in_base = bytes_of(ranks[r].in);
       ranks[r].out_base = bytes_of(ranks[r].out);
-      ranks[r].plan = all_to_all_pairwise({.rank = r, .size = size, .element = kElement, .in_splits = in_splits, .out_splits = out_splits});
+      ranks[r].plan = all_to_all_pairwise(
+          {.rank = r, .size = size, .element = kElement, .in_splits = in_splits, .out_splits = out_splits});
     }
     const auto ended = Simulation(std::move(ranks)).run(1);
     ASSERT_EQ(int(ended.size()), size);
@@ -369,7 +402,8 @@ TEST(AllToAllPairwise, TransposesUnevenParts) {
   }
 }
 
-// Nobody leaves before everybody came: the steps of all ranks but one are carried out as far as they go; none may finish.
+// Nobody leaves before everybody came: the steps of all ranks but one are carried out as far as they go; none may
+// finish.
 TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
   for (const int size : {2, 3, 4, 7, 8}) {
     for (int missing = 0; missing < size; ++missing) {
@@ -382,14 +416,18 @@ TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
         for (int r = 0; r < size; ++r) {
           if (r == missing || done[r] == plans[r].steps.size()) continue;
           const Step& step = plans[r].steps[done[r]];
-          if (step.kind == StepKind::kSend) ++signals[{r, step.peer}];
-          else if (signals[{step.peer, r}] == 0) continue;
-          else --signals[{step.peer, r}];
+          if (step.kind == StepKind::kSend)
+            ++signals[{r, step.peer}];
+          else if (signals[{step.peer, r}] == 0)
+            continue;
+          else
+            --signals[{step.peer, r}];
           ++done[r];
           any = true;
         }
       }
-      for (int r = 0; r < size; ++r) EXPECT_LT(done[r], plans[r].steps.size()) << "size " << size << " missing " << missing << " rank " << r;
+      for (int r = 0; r < size; ++r)
+        EXPECT_LT(done[r], plans[r].steps.size()) << "size " << size << " missing " << missing << " rank " << r;
     }
     std::vector<Rank> ranks(size);
     for (int r = 0; r < size; ++r) ranks[r].plan = barrier_dissemination({.rank = r, .size = size});
@@ -398,7 +436,8 @@ TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
 }
 
 TEST(Algorithms, AThousandRanksAreFewStepsEach) {
-  EXPECT_EQ(all_reduce_recursive_doubling({.rank = 5, .size = 1024, .count = 1, .element = 4}).steps.size(), 31u);  // 10 x 3 and a copy
+  EXPECT_EQ(all_reduce_recursive_doubling({.rank = 5, .size = 1024, .count = 1, .element = 4}).steps.size(),
+            31u);  // 10 x 3 and a copy
   EXPECT_EQ(barrier_dissemination({.rank = 5, .size = 1000}).steps.size(), 20u);
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }

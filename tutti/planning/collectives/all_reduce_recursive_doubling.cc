@@ -1,10 +1,10 @@
-// Recursive doubling: in round k the ranks whose numbers differ in bit k exchange all that they have added so far. With n not a power
-// of two, the first 2 * (n - p) ranks (p the largest power of two) pair up beforehand: the even one gives its vector to the odd one,
-// sits the rounds out, and gets the result.
+// Recursive doubling: in round k the ranks whose numbers differ in bit k exchange all that they have added so far. With
+// n not a power of two, the first 2 * (n - p) ranks (p the largest power of two) pair up beforehand: the even one gives
+// its vector to the odd one, sits the rounds out, and gets the result.
 //
-// Both sides of an exchange must compute the same bits, also where an operation is not quite commutative (NaNs): the vector of the lower half
-// is always the left operand. So the sum so far lives in one of two places, `mine` and `theirs`, which change names when the
-// received vector is the left operand.
+// Both sides of an exchange must compute the same bits, also where an operation is not quite commutative (NaNs): the
+// vector of the lower half is always the left operand. So the sum so far lives in one of two places, `mine` and
+// `theirs`, which change names when the received vector is the left operand.
 #include <bit>
 #include <utility>
 

@@ -1,7 +1,8 @@
-// Ring all-reduce. The vector is cut into n chunks. In hop k of the reduce-scatter each rank sends chunk (rank - k) to the next rank
-// and adds its own values to chunk (rank - k - 1), which the previous rank sends: after n-1 hops rank r owns the sum of chunk r + 1. In
-// the n-1 hops of the all-gather the finished chunks travel once around. Chunks are cut into segments, so that a segment is on its way
-// while the next one is still being added. The sum of a chunk begins at the rank of the chunk's number and follows the ring.
+// Ring all-reduce. The vector is cut into n chunks. In hop k of the reduce-scatter each rank sends chunk (rank - k) to
+// the next rank and adds its own values to chunk (rank - k - 1), which the previous rank sends: after n-1 hops rank r
+// owns the sum of chunk r + 1. In the n-1 hops of the all-gather the finished chunks travel once around. Chunks are cut
+// into segments, so that a segment is on its way while the next one is still being added. The sum of a chunk begins at
+// the rank of the chunk's number and follows the ring.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

@@ -1,5 +1,6 @@
-// In round k each rank sends to the rank k after it and receives from the rank k before it, so that no rank is everybody's target at once. The
-// rounds overlap: their bytes do not conflict. In place, what is sent is copied aside first, for the parts that arrive take its place.
+// In round k each rank sends to the rank k after it and receives from the rank k before it, so that no rank is
+// everybody's target at once. The rounds overlap: their bytes do not conflict. In place, what is sent is copied aside
+// first, for the parts that arrive take its place.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
-// In round k each rank signals the rank 2^k after it, once it has the signal of the round before. The signal is one byte: a token in
-// scratch memory, so that the order of the rounds follows from the bytes like everything else.
+// In round k each rank signals the rank 2^k after it, once it has the signal of the round before. The signal is one
+// byte: a token in scratch memory, so that the order of the rounds follows from the bytes like everything else.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
-// Binomial tree, in ranks relative to the root: rank r gets the vector from r without its lowest set bit, and passes it on to r + b for every
-// power of two b below that bit, the farthest first, because the largest subtree hangs there.
+// Binomial tree, in ranks relative to the root: rank r gets the vector from r without its lowest set bit, and passes it
+// on to r + b for every power of two b below that bit, the farthest first, because the largest subtree hangs there.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

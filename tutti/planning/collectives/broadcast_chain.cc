@@ -1,4 +1,5 @@
-// A chain that begins at the root: each rank passes every segment on as soon as it has it, so for a long vector all links are busy at once.
+// A chain that begins at the root: each rank passes every segment on as soon as it has it, so for a long vector all
+// links are busy at once.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

@@ -1,7 +1,7 @@
-// How dependencies are found. For each area the builder keeps a map of the bytes touched so far: for every stretch the last step
-// that wrote it and the steps that have read it since. A reader comes after the writer; a writer comes after the readers, or after
-// the writer where nobody has read. What lies further back follows by transitivity. Looking up costs a logarithm, so a plan of a thousand
-// steps is made in well under a millisecond.
+// How dependencies are found. For each area the builder keeps a map of the bytes touched so far: for every stretch the
+// last step that wrote it and the steps that have read it since. A reader comes after the writer; a writer comes after
+// the readers, or after the writer where nobody has read. What lies further back follows by transitivity. Looking up
+// costs a logarithm, so a plan of a thousand steps is made in well under a millisecond.
 #include "tutti/planning/collectives/plan.h"
 
 #include <algorithm>
@@ -12,13 +12,20 @@ namespace tutti {
 
 const char* name(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kRecursiveDoubling: return "recursive_doubling";
-    case Algorithm::kBinomial: return "binomial";
-    case Algorithm::kChain: return "chain";
-    case Algorithm::kDirect: return "direct";
-    case Algorithm::kPairwise: return "pairwise";
-    case Algorithm::kDissemination: return "dissemination";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kRecursiveDoubling:
+      return "recursive_doubling";
+    case Algorithm::kBinomial:
+      return "binomial";
+    case Algorithm::kChain:
+      return "chain";
+    case Algorithm::kDirect:
+      return "direct";
+    case Algorithm::kPairwise:
+      return "pairwise";
+    case Algorithm::kDissemination:
+      return "dissemination";
   }
   return "?";
 }
@@ -45,9 +52,15 @@ void PlanBuilder::add(Step step) {
   const auto index = std::uint32_t(plan_.steps.size());
   step.after_begin = std::uint32_t(plan_.after.size());
   switch (step.kind) {
-    case StepKind::kSend: read(step.from, index); break;
-    case StepKind::kRecv: write(step.into, index); break;
-    case StepKind::kReduce: read(step.into, index); [[fallthrough]];
+    case StepKind::kSend:
+      read(step.from, index);
+      break;
+    case StepKind::kRecv:
+      write(step.into, index);
+      break;
+    case StepKind::kReduce:
+      read(step.into, index);
+      [[fallthrough]];
     case StepKind::kRecvReduce:
     case StepKind::kCopy:
       TUTTI_INVARIANT(step.from.bytes == step.into.bytes, step.from.bytes, " bytes onto ", step.into.bytes);
@@ -58,7 +71,8 @@ void PlanBuilder::add(Step step) {
   const auto begin = plan_.after.begin() + step.after_begin;
   std::sort(begin, plan_.after.end());
   plan_.after.erase(std::unique(begin, plan_.after.end()), plan_.after.end());
-  if (plan_.after.size() > step.after_begin && plan_.after.back() == index) plan_.after.pop_back();  // itself, as reader and writer
+  if (plan_.after.size() > step.after_begin && plan_.after.back() == index)
+    plan_.after.pop_back();  // itself, as reader and writer
   step.after_end = std::uint32_t(plan_.after.size());
   plan_.steps.push_back(step);
 }

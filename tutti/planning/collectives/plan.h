@@ -1,10 +1,11 @@
 #pragma once
-// A Plan: what one rank does in a collective operation, as data. It knows nothing of links, pointers or element types: the
-// executor (comm/executor.h) runs it over any Link, a test or a simulator runs it over arrays.
+// A Plan: what one rank does in a collective operation, as data. It knows nothing of links, pointers or element types:
+// the executor (comm/executor.h) runs it over any Link, a test or a simulator runs it over arrays.
 //
-// A plan reads like a sequential program. Steps whose bytes do not conflict may overlap; steps that touch the same bytes, one of
-// them writing, are carried out in order: PlanBuilder finds these dependencies. Steps with one peer and in one direction are
-// always in order, for they share a stream of bytes; the sizes of the pieces in a stream need not be the same on both sides.
+// A plan reads like a sequential program. Steps whose bytes do not conflict may overlap; steps that touch the same
+// bytes, one of them writing, are carried out in order: PlanBuilder finds these dependencies. Steps with one peer and
+// in one direction are always in order, for they share a stream of bytes; the sizes of the pieces in a stream need not
+// be the same on both sides.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,7 +15,15 @@
 
 namespace tutti {
 
-enum class Algorithm : std::uint8_t { kRing, kRecursiveDoubling, kBinomial, kChain, kDirect, kPairwise, kDissemination };
+enum class Algorithm : std::uint8_t {
+  kRing,
+  kRecursiveDoubling,
+  kBinomial,
+  kChain,
+  kDirect,
+  kPairwise,
+  kDissemination
+};
 const char* name(Algorithm algorithm);  // "ring", "recursive_doubling", ...
 
 // The buffers of a Request (comm/request.h), and memory that the executor provides.
@@ -68,8 +77,8 @@ struct Shape {
   std::span<const std::size_t> out_splits{};
 };
 
-// Collects the steps in program order. Steps with a peer are kept even if they move no byte: the first message between two
-// ranks carries the header by which they check one another's call.
+// Collects the steps in program order. Steps with a peer are kept even if they move no byte: the first message between
+// two ranks carries the header by which they check one another's call.
 class PlanBuilder {
  public:
   explicit PlanBuilder(Algorithm algorithm) { plan_.algorithm = algorithm; }

@@ -15,14 +15,14 @@ std::vector<std::uint32_t> after(const Plan& plan, std::size_t step) {
 
 TEST(PlanBuilder, OrdersWhatTouchesTheSameBytes) {
   PlanBuilder builder(Algorithm::kRing);
-  builder.recv(1, {Area::kOut, 0, 100});                              // 0: writes
-  builder.send(2, {Area::kOut, 50, 10});                              // 1: reads part of it
-  builder.send(3, {Area::kOut, 55, 100});                             // 2: overlaps 0 and 1
-  builder.copy({Area::kIn, 0, 10}, {Area::kOut, 58, 10});             // 3: overwrites what 1 and 2 read
-  builder.send(4, {Area::kOut, 0, 50});                               // 4: only 0
-  builder.send(5, {Area::kOut, 0, 100});                              // 5: 0 and 3
+  builder.recv(1, {Area::kOut, 0, 100});                                // 0: writes
+  builder.send(2, {Area::kOut, 50, 10});                                // 1: reads part of it
+  builder.send(3, {Area::kOut, 55, 100});                               // 2: overlaps 0 and 1
+  builder.copy({Area::kIn, 0, 10}, {Area::kOut, 58, 10});               // 3: overwrites what 1 and 2 read
+  builder.send(4, {Area::kOut, 0, 50});                                 // 4: only 0
+  builder.send(5, {Area::kOut, 0, 100});                                // 5: 0 and 3
   builder.recv_reduce(6, {Area::kIn, 0, 10}, {Area::kScratch, 0, 10});  // 6: nothing before it
-  builder.reduce({Area::kScratch, 0, 10}, {Area::kOut, 200, 10});     // 7: after 6, not after itself
+  builder.reduce({Area::kScratch, 0, 10}, {Area::kOut, 200, 10});       // 7: after 6, not after itself
   const Plan plan = std::move(builder).build();
   EXPECT_THAT(after(plan, 0), IsEmpty());
   EXPECT_THAT(after(plan, 1), ElementsAre(0));

@@ -1,6 +1,6 @@
-// The binomial tree of broadcast_binomial, upwards, in ranks relative to the root: rank r adds the sums of r + 1, r + 2, r + 4 ... as long as
-// r has no such bit, then gives its own to r without its lowest set bit. The order of the sum is relative rank order. Cut into segments, so
-// that a parent adds one while the next is on its way.
+// The binomial tree of broadcast_binomial, upwards, in ranks relative to the root: rank r adds the sums of r + 1, r +
+// 2, r + 4 ... as long as r has no such bit, then gives its own to r without its lowest set bit. The order of the sum
+// is relative rank order. Cut into segments, so that a parent adds one while the next is on its way.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

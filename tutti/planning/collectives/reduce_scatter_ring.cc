@@ -1,6 +1,6 @@
-// The first half of the ring all-reduce, shifted so that rank r ends with part r: the sum of a part begins at the rank after its owner and
-// ends with the owner. `in` is not ours to change, so a sum on its way lives in one of two scratch parts, in turn: one is being sent
-// while the next sum is added in the other.
+// The first half of the ring all-reduce, shifted so that rank r ends with part r: the sum of a part begins at the rank
+// after its owner and ends with the owner. `in` is not ours to change, so a sum on its way lives in one of two scratch
+// parts, in turn: one is being sent while the next sum is added in the other.
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {

@@ -1,5 +1,5 @@
-// Two pipes, one each way, shared by the two ends. A pipe is a ring of bytes under a mutex: simple, and visible to TSan. An end that dies
-// closes both of its pipes; what it had sent can still be read.
+// Two pipes, one each way, shared by the two ends. A pipe is a ring of bytes under a mutex: simple, and visible to
+// TSan. An end that dies closes both of its pipes; what it had sent can still be read.
 #include "tutti/transport/inproc/inproc_link.h"
 
 #include <algorithm>
@@ -60,7 +60,8 @@ class InprocLink final : public Link {
  private:
   // Moves up to `limit` bytes at `index`, and the index with them.
   template <class Move>
-  static std::size_t copy(Pipe& pipe, std::uint64_t& index, std::size_t limit, std::span<const iovec> buffers, Move move) {
+  static std::size_t copy(Pipe& pipe, std::uint64_t& index, std::size_t limit, std::span<const iovec> buffers,
+                          Move move) {
     const std::size_t capacity = pipe.bytes.size(), whole = limit;
     for (const iovec& buffer : buffers) {
       for (std::size_t done = 0; done < buffer.iov_len && limit > 0;) {
@@ -83,17 +84,21 @@ class InprocLink final : public Link {
 
 }  // namespace
 
-std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_inproc_links(Ring ring_first, Ring ring_second, std::size_t capacity) {
+std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_inproc_links(Ring ring_first, Ring ring_second,
+                                                                          std::size_t capacity) {
   auto forth = std::make_shared<Pipe>(capacity), back = std::make_shared<Pipe>(capacity);
-  return {std::make_unique<InprocLink>(forth, back, std::move(ring_second)), std::make_unique<InprocLink>(back, forth, std::move(ring_first))};
+  return {std::make_unique<InprocLink>(forth, back, std::move(ring_second)),
+          std::make_unique<InprocLink>(back, forth, std::move(ring_first))};
 }
 
-std::vector<std::vector<std::unique_ptr<Link>>> make_inproc_mesh(int size, std::function<void(int rank)> ring, std::size_t capacity) {
+std::vector<std::vector<std::unique_ptr<Link>>> make_inproc_mesh(int size, std::function<void(int rank)> ring,
+                                                                 std::size_t capacity) {
   std::vector<std::vector<std::unique_ptr<Link>>> mesh(size);
   for (auto& row : mesh) row.resize(size);
   const auto bell_of = [&](int rank) { return ring ? Ring([ring, rank] { ring(rank); }) : Ring(); };
   for (int a = 0; a < size; ++a) {
-    for (int b = a + 1; b < size; ++b) std::tie(mesh[a][b], mesh[b][a]) = make_inproc_links(bell_of(a), bell_of(b), capacity);
+    for (int b = a + 1; b < size; ++b)
+      std::tie(mesh[a][b], mesh[b][a]) = make_inproc_links(bell_of(a), bell_of(b), capacity);
   }
   return mesh;
 }

@@ -9,12 +9,13 @@
 
 namespace tutti {
 
-// Wakes the rank at the other end after bytes were put into, or taken out of, a queue. Called by the thread that uses a link,
-// with no lock held; must not block, and must stay valid as long as either end lives.
+// Wakes the rank at the other end after bytes were put into, or taken out of, a queue. Called by the thread that uses a
+// link, with no lock held; must not block, and must stay valid as long as either end lives.
 using Ring = std::function<void()>;
 
-// Two ends of one connection, each with a bounded queue of `capacity` bytes towards the other. An end that is destroyed is a peer
-// that is gone. `ring_first` is called to wake the owner of the first end. Blocked ends have no descriptor: they are rung.
+// Two ends of one connection, each with a bounded queue of `capacity` bytes towards the other. An end that is destroyed
+// is a peer that is gone. `ring_first` is called to wake the owner of the first end. Blocked ends have no descriptor:
+// they are rung.
 std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_inproc_links(Ring ring_first = {}, Ring ring_second = {},
                                                                           std::size_t capacity = 256 << 10);
 

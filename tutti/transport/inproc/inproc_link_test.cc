@@ -11,7 +11,8 @@ LinkPair make_pair(std::size_t capacity) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Inproc, LinkConformance,
-                         testing::Values(LinkMaker{"default", [] { return make_pair(256 << 10); }}, LinkMaker{"small", [] { return make_pair(1000); }}),
+                         testing::Values(LinkMaker{"default", [] { return make_pair(256 << 10); }},
+                                         LinkMaker{"small", [] { return make_pair(1000); }}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(InprocLink, RingsTheOtherEnd) {

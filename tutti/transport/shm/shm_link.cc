@@ -1,6 +1,7 @@
-// A single-producer, single-consumer ring. Each side owns one index and publishes it with a release store; the other side reads it with an
-// acquire load, and only when what it saw last no longer suffices: in a steady stream most calls touch no line of the peer's but the data.
-// After every store of an index the peer's bell is rung, which costs a fence and a load unless the peer is asleep.
+// A single-producer, single-consumer ring. Each side owns one index and publishes it with a release store; the other
+// side reads it with an acquire load, and only when what it saw last no longer suffices: in a steady stream most calls
+// touch no line of the peer's but the data. After every store of an index the peer's bell is rung, which costs a fence
+// and a load unless the peer is asleep.
 #include "tutti/transport/shm/shm_link.h"
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 
 namespace tutti {
 
-ShmLink::ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate, Bell peer_bell,
-                 const std::atomic<bool>* peer_gone, std::size_t capacity)
+ShmLink::ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate,
+                 Bell peer_bell, const std::atomic<bool>* peer_gone, std::size_t capacity)
     : send_(&control->rings[side]),
       recv_(&control->rings[1 - side]),
       own_base_(own_base),
@@ -40,7 +41,8 @@ Result<std::size_t> ShmLink::try_send(std::span<const iovec> buffers) {
   const std::size_t moved = left;
   for (const iovec& buffer : buffers) {
     for (std::size_t done = 0; done < buffer.iov_len && left > 0;) {
-      const std::size_t at = written_ & (capacity_ - 1), bytes = std::min({buffer.iov_len - done, left, capacity_ - at});
+      const std::size_t at = written_ & (capacity_ - 1),
+                        bytes = std::min({buffer.iov_len - done, left, capacity_ - at});
       std::memcpy(send_data_ + at, static_cast<const std::byte*>(buffer.iov_base) + done, bytes);
       done += bytes, written_ += bytes, left -= bytes;
     }
@@ -70,7 +72,8 @@ Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
   const std::size_t moved = left;
   for (const iovec& buffer : buffers) {
     for (std::size_t done = 0; done < buffer.iov_len && left > 0;) {
-      const std::size_t at = read_ & (recv_capacity_ - 1), bytes = std::min<std::size_t>({buffer.iov_len - done, left, recv_capacity_ - at});
+      const std::size_t at = read_ & (recv_capacity_ - 1),
+                        bytes = std::min<std::size_t>({buffer.iov_len - done, left, recv_capacity_ - at});
       std::memcpy(static_cast<std::byte*>(buffer.iov_base) + done, recv_data_ + at, bytes);
       done += bytes, read_ += bytes, left -= bytes;
     }

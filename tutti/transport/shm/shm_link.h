@@ -1,6 +1,6 @@
 #pragma once
-// A Link between two processes that share memory: a ring of bytes each way. The sender's memory holds the ring, so a rank that
-// never sends costs nothing: it is allocated at the first send, and its place published in the control block.
+// A Link between two processes that share memory: a ring of bytes each way. The sender's memory holds the ring, so a
+// rank that never sends costs nothing: it is allocated at the first send, and its place published in the control block.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace tutti {
 
-// In memory that both map; zero when the link is made. Indices count bytes since the beginning and never wrap. Each index has a cache line
-// pair of its own (the prefetcher fetches lines in pairs).
+// In memory that both map; zero when the link is made. Indices count bytes since the beginning and never wrap. Each
+// index has a cache line pair of its own (the prefetcher fetches lines in pairs).
 struct ShmRing {
   alignas(128) std::atomic<std::uint64_t> written{0};  // by the sender
-  std::atomic<std::uint64_t> place{0};                 // offset of the ring in the sender's memory, plus one; 0: none yet
-  std::atomic<std::uint64_t> capacity{0};              // bytes, a power of two; valid once `place` is
-  alignas(128) std::atomic<std::uint64_t> read{0};     // by the receiver
+  std::atomic<std::uint64_t> place{0};              // offset of the ring in the sender's memory, plus one; 0: none yet
+  std::atomic<std::uint64_t> capacity{0};           // bytes, a power of two; valid once `place` is
+  alignas(128) std::atomic<std::uint64_t> read{0};  // by the receiver
 };
 struct ShmLinkControl {
   ShmRing rings[2];  // rings[side] carries what `side` sends
@@ -29,11 +29,11 @@ class ShmLink final : public Link {
   using Allocate = std::function<Result<std::uint64_t>(std::size_t bytes)>;
   static constexpr std::size_t kCapacity = 256 << 10;
 
-  // `side` is 0 for the lower rank, 1 for the other. own_base and peer_base: where this process sees the memory in which the offsets
-  // of its own and of the peer's ring count. peer_gone: set by whoever learns of the peer's end; may be null. All but `peer_bell` are
-  // borrowed. The ring's memory is never freed here: it belongs to who allocated it.
-  ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate, Bell peer_bell,
-          const std::atomic<bool>* peer_gone, std::size_t capacity = kCapacity);
+  // `side` is 0 for the lower rank, 1 for the other. own_base and peer_base: where this process sees the memory in
+  // which the offsets of its own and of the peer's ring count. peer_gone: set by whoever learns of the peer's end; may
+  // be null. All but `peer_bell` are borrowed. The ring's memory is never freed here: it belongs to who allocated it.
+  ShmLink(ShmLinkControl* control, int side, std::byte* own_base, std::byte* peer_base, Allocate allocate,
+          Bell peer_bell, const std::atomic<bool>* peer_gone, std::size_t capacity = kCapacity);
 
   Result<std::size_t> try_send(std::span<const iovec> buffers) override;
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override;

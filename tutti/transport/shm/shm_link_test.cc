@@ -14,7 +14,9 @@ namespace {
 // Memory as two processes would share it: the control block, two bell lines, and a part for each rank's rings.
 struct Shared {
   static constexpr std::size_t kPart = 1 << 20;
-  Shared() : memory(::mmap(nullptr, 4096 + 2 * kPart, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0), 4096 + 2 * kPart) {}
+  Shared()
+      : memory(::mmap(nullptr, 4096 + 2 * kPart, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0),
+               4096 + 2 * kPart) {}
 
   std::unique_ptr<ShmLink> link(int side, std::size_t capacity = ShmLink::kCapacity) {
     auto* control = reinterpret_cast<ShmLinkControl*>(memory.data());
@@ -37,7 +39,10 @@ struct Shared {
 
 LinkPair make_pair(std::size_t capacity) {
   auto shared = std::make_shared<Shared>();
-  return {.first = shared->link(0, capacity), .second = shared->link(1, capacity), .lose_second = [shared] { shared->gone = true; }, .keep = shared};
+  return {.first = shared->link(0, capacity),
+          .second = shared->link(1, capacity),
+          .lose_second = [shared] { shared->gone = true; },
+          .keep = shared};
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, LinkConformance,
@@ -60,9 +65,10 @@ TEST(ShmLink, TakesMemoryAtTheFirstSendOnly) {
 
 TEST(ShmLink, SaysSoWhenThereIsNoMemory) {
   Shared shared;
-  ShmLink link(reinterpret_cast<ShmLinkControl*>(shared.memory.data()), 0, shared.part(0), shared.part(1),
-               [](std::size_t) -> Result<std::uint64_t> { return Error{.code = Code::kLimit, .detail = "the heap is full"}; },
-               Bell(shared.line(1), shared.bell[1].get()), nullptr);
+  ShmLink link(
+      reinterpret_cast<ShmLinkControl*>(shared.memory.data()), 0, shared.part(0), shared.part(1),
+      [](std::size_t) -> Result<std::uint64_t> { return Error{.code = Code::kLimit, .detail = "the heap is full"}; },
+      Bell(shared.line(1), shared.bell[1].get()), nullptr);
   char byte = 1;
   const iovec buffer{&byte, 1};
   auto sent = link.try_send({&buffer, 1});

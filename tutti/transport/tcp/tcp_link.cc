@@ -1,5 +1,5 @@
-// One sendmsg or recvmsg a call, never blocking. Congestion control is chosen per socket: where the system's default is bbr, which
-// paces even on loopback and inside a rack, cubic moves three times as much.
+// One sendmsg or recvmsg a call, never blocking. Congestion control is chosen per socket: where the system's default is
+// bbr, which paces even on loopback and inside a rack, cubic moves three times as much.
 #include "tutti/transport/tcp/tcp_link.h"
 
 #include <netinet/in.h>
@@ -37,7 +37,8 @@ class TcpLink final : public Link {
     if (got > 0) return std::size_t(got);
     if (got < 0) return failed(errno);
     for (const iovec& buffer : buffers) {
-      if (buffer.iov_len > 0) return Error{.code = Code::kPeerLost, .detail = "closed the connection", .address = peer_address_};
+      if (buffer.iov_len > 0)
+        return Error{.code = Code::kPeerLost, .detail = "closed the connection", .address = peer_address_};
     }
     return std::size_t(0);  // nothing was asked for
   }

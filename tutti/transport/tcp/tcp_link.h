@@ -7,8 +7,8 @@
 
 namespace tutti {
 
-// A connected, non-blocking stream socket as a Link. For TCP it sets TCP_NODELAY, and the congestion control "cubic" where the system
-// lets a socket choose. `peer_address` is for error texts.
+// A connected, non-blocking stream socket as a Link. For TCP it sets TCP_NODELAY, and the congestion control "cubic"
+// where the system lets a socket choose. `peer_address` is for error texts.
 std::unique_ptr<Link> make_tcp_link(Fd socket, std::string peer_address);
 
 }  // namespace tutti

@@ -11,7 +11,8 @@ namespace {
 
 // A connection over loopback, by hand: this is a test of the link, not of how sockets meet.
 std::pair<Fd, Fd> make_sockets() {
-  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+      client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -26,7 +27,8 @@ std::pair<Fd, Fd> make_sockets() {
 
 LinkPair make_pair() {
   auto [client, server] = make_sockets();
-  return {.first = make_tcp_link(std::move(client), "127.0.0.1:1"), .second = make_tcp_link(std::move(server), "127.0.0.1:2")};
+  return {.first = make_tcp_link(std::move(client), "127.0.0.1:1"),
+          .second = make_tcp_link(std::move(server), "127.0.0.1:2")};
 }
 
 INSTANTIATE_TEST_SUITE_P(Tcp, LinkConformance, testing::Values(LinkMaker{"loopback", make_pair}),

@@ -1,9 +1,9 @@
-// How a full mesh meets. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle: rank 0 only answers, and
-// whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the handshake, so a few threads dial while the caller's
-// thread answers; all of them are joined before connect() returns.
+// How a full mesh meets. Of two ranks the higher one dials and the lower one answers, so nobody waits in a circle: rank
+// 0 only answers, and whoever is answered by all lower ranks has dialled all it has to. Dialling blocks in the
+// handshake, so a few threads dial while the caller's thread answers; all of them are joined before connect() returns.
 //
-// Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its connection passes the handshake
-// like any other, and is kept under its channel until it is wanted.
+// Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its
+// connection passes the handshake like any other, and is kept under its channel until it is wanted.
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <poll.h>
@@ -26,7 +26,8 @@ constexpr int kDialers = 8;
 constexpr int kTries = 3;  // of a peer that lets go during the handshake
 constexpr std::size_t kMostArrivals = 1024;
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
-constexpr auto kLook = std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
+constexpr auto kLook =
+    std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
 
 Error about(Error error, int rank) {
   error.operation = "connecting to rank " + std::to_string(rank);
@@ -77,16 +78,22 @@ struct TcpTransport::Meeting {
 TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank)
     : listener_(std::move(listener)), credentials_(std::move(credentials)), global_rank_(global_rank) {}
 
-Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const std::string& bind_host, Credentials credentials, int global_rank) {
+Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const std::string& bind_host, Credentials credentials,
+                                                         int global_rank) {
   Listener listener = TUTTI_TRY(listen(Address{.host = bind_host, .port = 0}));
   return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(listener), std::move(credentials), global_rank));
 }
 
-Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const std::string> contacts, std::span<const int> global_ranks, int my_rank,
+Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const std::string> contacts,
+                                                                 std::span<const int> global_ranks, int my_rank,
                                                                  std::uint64_t channel, Deadline deadline) {
   std::lock_guard lock(mutex_);
   const int size = int(contacts.size());
-  Meeting meeting{.contacts = contacts, .global_ranks = global_ranks, .my_rank = my_rank, .channel = channel, .deadline = deadline,
+  Meeting meeting{.contacts = contacts,
+                  .global_ranks = global_ranks,
+                  .my_rank = my_rank,
+                  .channel = channel,
+                  .deadline = deadline,
                   .bell = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
   if (!meeting.bell) return system_error(errno, "cannot make an eventfd");
   meeting.answered.resize(size);
@@ -147,7 +154,8 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
     if (!connected.ok()) {
       Error error = connected.error();
       error.waited = meeting.deadline.waited(), error.limit = meeting.deadline.limit();
-      // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may heal.
+      // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may
+      // heal.
       const bool may_heal = error.code == Code::kUnreachable && error.errno_value != ECONNREFUSED;
       if (!may_heal || meeting.deadline.expired() || meeting.failed()) return error;
       --tries;
@@ -160,7 +168,8 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
       meeting.open.insert(socket.get());
     }
     const Status welcome =
-        handshake_as_client(socket.get(), credentials_, {.role = Role::kData, .rank = global_rank_, .channel = meeting.channel}, meeting.deadline);
+        handshake_as_client(socket.get(), credentials_,
+                            {.role = Role::kData, .rank = global_rank_, .channel = meeting.channel}, meeting.deadline);
     {
       std::lock_guard lock(meeting.mutex);
       meeting.open.erase(socket.get());
@@ -181,8 +190,9 @@ Status TcpTransport::receive(Meeting& meeting) {
     }
     if (meeting.deadline.expired()) {
       if (!missing.empty()) {
-        Error error = meeting.deadline.error((missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing) + " did not connect to " + contact(),
-                                             "look at the logs of those ranks; can they reach this address?");
+        Error error = meeting.deadline.error(
+            (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing) + " did not connect to " + contact(),
+            "look at the logs of those ranks; can they reach this address?");
         error.operation = "connecting";
         return error;
       }
@@ -190,9 +200,11 @@ Status TcpTransport::receive(Meeting& meeting) {
     }
     std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
     if (arrivals_.size() < kMostArrivals) polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
-    for (const Arrival& arrival : arrivals_) polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
+    for (const Arrival& arrival : arrivals_)
+      polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
     const Deadline look = meeting.deadline.expired() ? Deadline::after(kLook) : meeting.deadline.at_most(kLook);
-    if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR) return system_error(errno, "poll failed");
+    if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR)
+      return system_error(errno, "poll failed");
     eventfd_t rings;
     (void)::eventfd_read(meeting.bell.get(), &rings);
     TUTTI_TRY(accept_all());
@@ -204,7 +216,8 @@ Status TcpTransport::accept_all() {
   while (arrivals_.size() < kMostArrivals) {
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
-    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData), Deadline::after(kHandshakeLimit)});
+    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
+                         Deadline::after(kHandshakeLimit)});
   }
   return {};
 }
@@ -213,13 +226,16 @@ void TcpTransport::advance_all(Meeting& meeting) {
   std::erase_if(arrivals_, [&](Arrival& arrival) {
     auto finished = arrival.handshake->advance(arrival.socket.get());
     if (!finished.ok() || (!*finished && arrival.deadline.expired())) {
-      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(arrival.deadline.limit()) : to_string(finished.error());
-      log::warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() + ": " + why);
+      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(arrival.deadline.limit())
+                                            : to_string(finished.error());
+      log::warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() +
+                ": " + why);
       return true;
     }
     if (!*finished) return false;
     const Hello& hello = arrival.handshake->hello();
-    for (int rank = meeting.my_rank + 1; hello.channel == meeting.channel && rank < int(meeting.contacts.size()); ++rank) {
+    for (int rank = meeting.my_rank + 1; hello.channel == meeting.channel && rank < int(meeting.contacts.size());
+         ++rank) {
       if (meeting.global_ranks[rank] != hello.rank || !meeting.wants(rank)) continue;
       meeting.answered[rank] = std::move(arrival.socket);
       return true;

@@ -21,20 +21,23 @@ namespace tutti {
 class TcpTransport {
  public:
   // Listens on a free port of `bind_host`, a numeric address of this machine.
-  static Result<std::unique_ptr<TcpTransport>> open(const std::string& bind_host, Credentials credentials, int global_rank);
+  static Result<std::unique_ptr<TcpTransport>> open(const std::string& bind_host, Credentials credentials,
+                                                    int global_rank);
 
   // "10.0.0.7:40123": what peers are told, through the store.
   std::string contact() const { return to_string(listener_.address); }
 
-  // Links to the ranks of one group, for one channel (a number that says which group and purpose, the same on every rank). `contacts`
-  // by group rank; empty: no link wanted (this rank's own is ignored). Of two ranks the higher one connects. Blocks until every link
-  // stands; on the deadline the error names the ranks that are missing. A connection of another channel is kept for the call that will
-  // want it; one that fails the handshake is dropped, and a line in the log says why.
-  Result<std::vector<std::unique_ptr<Link>>> connect(std::span<const std::string> contacts, std::span<const int> global_ranks, int my_rank,
+  // Links to the ranks of one group, for one channel (a number that says which group and purpose, the same on every
+  // rank). `contacts` by group rank; empty: no link wanted (this rank's own is ignored). Of two ranks the higher one
+  // connects. Blocks until every link stands; on the deadline the error names the ranks that are missing. A connection
+  // of another channel is kept for the call that will want it; one that fails the handshake is dropped, and a line in
+  // the log says why.
+  Result<std::vector<std::unique_ptr<Link>>> connect(std::span<const std::string> contacts,
+                                                     std::span<const int> global_ranks, int my_rank,
                                                      std::uint64_t channel, Deadline deadline);
 
  private:
-  struct Meeting;  // one connect() call
+  struct Meeting;   // one connect() call
   struct Arrival {  // a connection that came in and has not said yet who it is
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
@@ -51,7 +54,7 @@ class TcpTransport {
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
-  std::mutex mutex_;                                   // one connect() at a time; guards the rest
+  std::mutex mutex_;  // one connect() at a time; guards the rest
   std::vector<Arrival> arrivals_;
   std::map<std::pair<std::uint64_t, int>, Fd> early_;  // by channel and global rank: let in, not yet wanted
 };

@@ -66,7 +66,8 @@ void expect_full_mesh(std::vector<Links>& mesh) {
 TEST(TcpTransport, FullMesh) {
   for (const int size : {1, 2, 3, 7, 12}) {
     std::vector<int> global;
-    for (int rank = 0; rank < size; ++rank) global.push_back(100 - 3 * rank);  // the order of the group is not that of the world
+    for (int rank = 0; rank < size; ++rank)
+      global.push_back(100 - 3 * rank);  // the order of the group is not that of the world
     Ranks ranks(size, global);
     std::vector<Links> mesh(size);
     std::vector<std::thread> threads;
@@ -88,7 +89,8 @@ TEST(TcpTransport, AnEarlyConnectionWaitsForItsChannel) {
   // Rank 2 wants channel 2 only, with rank 0 (no contact for rank 1); rank 0 first meets rank 1 on channel 1.
   std::thread two([&] {
     const std::vector<std::string> contacts{ranks.contacts[0], "", ranks.contacts[2]};
-    second[2] = ranks.transports[2]->connect(contacts, ranks.global_ranks, 2, 2, Deadline::after_seconds(60)).or_throw();
+    second[2] =
+        ranks.transports[2]->connect(contacts, ranks.global_ranks, 2, 2, Deadline::after_seconds(60)).or_throw();
   });
   std::thread one([&] {
     two.join();  // rank 1 comes after rank 2 was let in
@@ -112,7 +114,8 @@ TEST(TcpTransport, NamesTheRanksThatDidNotConnect) {
   auto links = ranks.connect(0, 1, 0.05);
   ASSERT_FALSE(links.ok());
   EXPECT_EQ(links.error().code, Code::kTimeout);
-  EXPECT_THAT(to_string(links.error()), HasSubstr("connecting: ranks 1-3 did not connect to " + ranks.contacts[0] + " after"));
+  EXPECT_THAT(to_string(links.error()),
+              HasSubstr("connecting: ranks 1-3 did not connect to " + ranks.contacts[0] + " after"));
 }
 
 TEST(TcpTransport, APeerThatAnswersNotIsNamed) {
