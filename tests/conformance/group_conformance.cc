@@ -310,7 +310,10 @@ std::vector<GroupBackend> backends() {
           {"threads_recursive_doubling", threads("recursive_doubling")},
           {"processes_shm", processes("shm", ""), true},
           {"processes_shm_links", processes("shm", "ring")},
-          {"processes_tcp", processes("tcp", "")}};
+          {"processes_tcp", processes("tcp", "")},
+          {"processes_two_hosts", [](int size, const RankBody& body) {
+             return run_processes(size, body, {.environment_of = [](int rank) { return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}}; }});
+           }}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()), [](const auto& info) { return info.param.name; });

@@ -65,6 +65,8 @@ struct Child {
   ::setenv("TUTTI_TRANSPORT", options.transport.c_str(), 1);
   ::setenv("TUTTI_TIMEOUT", (std::to_string(options.timeout) + "s").c_str(), 1);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
+  if (options.environment_of)
+    for (const auto& [name, value] : options.environment_of(rank)) ::setenv(name.c_str(), value.c_str(), 1);
   ::setenv("TUTTI_STORE", read_until_end(go).c_str(), 1);
   const std::string trouble = trouble_of([&] {
     Group world = init();

@@ -28,6 +28,7 @@ struct WorldOptions {
   double timeout = 30;                 // seconds for each collective
   double watchdog = 100;               // seconds for the whole
   std::map<std::string, std::string> environment = {};
+  std::function<std::map<std::string, std::string>(int rank)> environment_of = {};  // processes only
 };
 
 // Each returns one Outcome a rank.

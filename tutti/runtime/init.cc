@@ -66,27 +66,23 @@ std::string host_id() {
   return id;
 }
 
-std::string host_name() {
-  char name[256] = {};
-  (void)::gethostname(name, sizeof name - 1);
-  return name;
-}
-
-// What each rank tells the others.
+// What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says otherwise
+// (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct Meeting {
-  std::vector<std::string> host_ids, host_names, shm_contacts;
+  std::vector<std::string> host_ids, sharing_ids, shm_contacts;
 };
 
 Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline, const Store::Waiting& waiting) {
-  const json mine = {{"host", host}, {"name", host_name()}, {"shm", shm_contact}};
+  const json mine = {{"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}};
   const std::vector<std::string> notes = TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine.dump(), deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     const json note = json::parse(notes[r], nullptr, false);
-    if (!note.is_object() || !note.value("host", json()).is_string() || !note.value("shm", json()).is_string())
+    const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
+    if (!note.is_object() || !is_text("host") || !is_text("sharing") || !is_text("shm"))
       return Error{.code = Code::kMismatch, .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know", .hint = "do all ranks run the same version of tutti?"};
     meeting.host_ids.push_back(note["host"]);
-    meeting.host_names.push_back(note.value("name", std::string("?")));
+    meeting.sharing_ids.push_back(note["sharing"]);
     meeting.shm_contacts.push_back(note["shm"]);
   }
   return meeting;
@@ -115,7 +111,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   p.world.resize(n);
   std::vector<std::string> seen;
   for (int r = 0; r < n; ++r) {
-    const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.host_ids[r];
+    const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.sharing_ids[r];
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
