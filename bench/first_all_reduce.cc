@@ -1,6 +1,6 @@
 // How long after its start a job has done its first collective: for bench/startup, which puts the time of CLOCK_MONOTONIC at which it
 // started `tutti run` into BENCH_STARTED (seconds). Rank 0 prints the slowest rank's milliseconds.
-#include <tutti/core.h>
+#include "tutti/core.h"
 
 #include <cstdio>
 #include <cstdlib>

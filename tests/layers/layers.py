@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps the house in its layers (docs/design.md, "Layout").
 
-  layers.py includes ROOT                 every #include of tutti/ and apps/ against the table below
+  layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
 
@@ -39,7 +39,7 @@ BELOW = {
 # The umbrellas, and the version, which stand in tutti/ itself.
 TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}
 ANYWHERE = ["version.h"]
-# Only trainers see LibTorch; everything else in apps/ (the command, its bench) must start in milliseconds.
+# Only trainers see LibTorch; everything else in apps/ and bench/ must start in milliseconds.
 TRAINERS = ("train_", "pretrain_")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
@@ -64,8 +64,8 @@ def check_file(root, path):
     relative = path.relative_to(root)
     parts = relative.parts
     is_test = path.name.endswith("_test.cc") or "testing" in parts
-    if parts[0] == "apps":
-        torch_allowed = parts[1].startswith(TRAINERS)
+    if parts[0] in ("apps", "bench"):
+        torch_allowed = parts[0] == "apps" and parts[1].startswith(TRAINERS)
         allowed = None  # a program may wire any parts together
     else:
         here = folder_of(parts)
@@ -78,7 +78,7 @@ def check_file(root, path):
         where = f"{relative}:{line}"
         if TORCH_HEADER.match(name) and not torch_allowed:
             yield f"{where}: includes <{name}>, but nothing above the Torch line may include LibTorch"
-        beside = parts[0] == "apps" and (path.parent / name).exists()  # a program's own files
+        beside = parts[0] in ("apps", "bench") and (path.parent / name).exists()  # a program's own files
         if quote == '"' and not beside and not name.startswith(("tutti/", "tests/", "apps/", "bench/")):
             yield f'{where}: includes "{name}"; write the path from the repository root ("tutti/...")'
         if quote == "<" and name.startswith("tutti/"):
@@ -102,7 +102,7 @@ def check_file(root, path):
             yield f"{where}: {folder_of(parts)}/ may include {', '.join(allowed) or 'nothing else'}; not {there}/"
 
 
-def sources(root, folders=("tutti", "apps"), suffixes=(".h", ".cc")):
+def sources(root, folders=("tutti", "apps", "bench"), suffixes=(".h", ".cc")):
     for folder in folders:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in suffixes:
