@@ -7,6 +7,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <map>
+#include <ostream>
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
@@ -144,6 +145,8 @@ struct Case {
   int accumulate = 1;
   bool zero_in_place = false;
 };
+
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 class DataParallelParity : public testing::TestWithParam<Case> {};
 

@@ -28,15 +28,16 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/parallel/ddp/named_tensor.h"
 #include "tutti/parallel/ddp/replicas.h"
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/compute.h"
 #include "tutti/tensor/compat.h"
 
 namespace tutti {
@@ -96,8 +97,7 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
 }
 
 bool has_spare_cores(const Group& group) {
-  const auto cores = std::thread::hardware_concurrency();
-  return cores >= unsigned(group.local_size()) * unsigned(at::get_num_threads() + 1);
+  return usable_cores() >= group.local_size() * (at::get_num_threads() + 1);
 }
 
 }  // namespace
@@ -320,6 +320,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     : state_(std::make_shared<State>(std::move(module), group, options)) {
   const at::NoGradGuard no_grad;
   auto& state = *state_;
+  prepare_compute(group);
   state.collect_parameters();
   auto tensors = parameters_of(*state.module);
   for (auto& buffer : buffers_of(*state.module)) tensors.push_back(std::move(buffer));
