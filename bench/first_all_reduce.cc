@@ -1,9 +1,10 @@
-// How long after its start a job has done its first collective: for bench/startup, which puts the time of CLOCK_MONOTONIC at which it
-// started `tutti run` into BENCH_STARTED (seconds). Rank 0 prints the slowest rank's milliseconds.
-#include "tutti/core.h"
-
+// How long after its start a job has done its first collective: for bench/startup, which puts the time of
+// CLOCK_MONOTONIC at which it started `tutti run` into BENCH_STARTED (seconds). Rank 0 prints the slowest rank's
+// milliseconds.
 #include <cstdio>
 #include <cstdlib>
+
+#include "tutti/core.h"
 
 int main() {
   const char* started = std::getenv("BENCH_STARTED");

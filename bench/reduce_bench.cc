@@ -1,5 +1,5 @@
-// The arithmetic and the copies of the collectives, apart from everything else. Sums of n vectors stand beside memcpy of as many bytes:
-// both should run at the speed of the cache or memory that holds them.
+// The arithmetic and the copies of the collectives, apart from everything else. Sums of n vectors stand beside memcpy
+// of as many bytes: both should run at the speed of the cache or memory that holds them.
 #include <benchmark/benchmark.h>
 
 #include <cstring>

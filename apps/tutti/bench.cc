@@ -1,5 +1,5 @@
-// tutti bench: with -n it starts its ranks, which are this same program once more; without, it is a rank of the world that the
-// environment tells of (tutti run, mpirun, srun, torchrun), which may span several hosts.
+// tutti bench: with -n it starts its ranks, which are this same program once more; without, it is a rank of the world
+// that the environment tells of (tutti run, mpirun, srun, torchrun), which may span several hosts.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -47,9 +47,13 @@ void declare(CLI::App& app, Texts& texts) {
   app.footer(kFooter);
   app.get_formatter()->column_width(34);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  app.add_option("OP", texts.operation, "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier, send_recv, or all")
+  app.add_option("OP", texts.operation,
+                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier, "
+                 "send_recv, or all")
       ->type_name("");
-  const auto add = [&](const char* names, std::string& target, const char* words, const char* type) { app.add_option(names, target, words)->type_name(type); };
+  const auto add = [&](const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->type_name(type);
+  };
   add("-n,--ranks", texts.ranks, "start this many ranks here; without it: be a rank of the world around", "N");
   app.add_flag("--json", texts.json, "a line of JSON for each size");
   add("--min", texts.least, "least bytes (8)", "BYTES");
@@ -58,7 +62,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor", "OP");
   add("--memory", texts.memory, "heap (default): Group::allocate(); private: the process's own", "KIND");
   add("--transport", texts.transport, "auto (default), shm, tcp", "WAY");
-  add("--algorithm", texts.algorithm, "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
+  add("--algorithm", texts.algorithm,
+      "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
   app.add_flag("--pin", texts.pin, "bind each rank to a core (default where there are enough)");
   app.add_flag("--no-pin", texts.no_pin, "leave the ranks where the system puts them");
   add("--rounds", texts.rounds, "rounds that count (7)", "K");
@@ -72,13 +77,15 @@ Result<std::size_t> choose(const std::string& what, const std::string& given, co
   const auto found = std::find(known.begin(), known.end(), given);
   if (found != known.end()) return std::size_t(found - known.begin());
   const auto best = nearest(given, known);
-  return usage("there is no " + what + " '" + given + "'", best ? "did you mean " + *best + "?" : "known: " + join(known, ", "));
+  return usage("there is no " + what + " '" + given + "'",
+               best ? "did you mean " + *best + "?" : "known: " + join(known, ", "));
 }
 
 Result<int> number(const std::string& option, const std::string& text, int least, int most) {
   const auto value = parse_int(text);
   if (!value || *value < least || *value > most) {
-    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" + text + "'");
+    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" +
+                 text + "'");
   }
   return int(*value);
 }
@@ -86,7 +93,8 @@ Result<int> number(const std::string& option, const std::string& text, int least
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
   const auto value = parse_bytes(text);
   if (!value || *value < least || *value > (std::uint64_t(1) << 40)) {
-    return usage(option + " needs a size of at least " + std::to_string(least) + " bytes such as 4096, 64K or 16M, not '" + text + "'");
+    return usage(option + " needs a size of at least " + std::to_string(least) +
+                 " bytes such as 4096, 64K or 16M, not '" + text + "'");
   }
   return std::size_t(*value);
 }
@@ -107,7 +115,8 @@ Result<bench::BenchOptions> interpret(const Texts& texts) {
   options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
   for (const bench::Operation* operation : options.operations)
     if (operation->reduces) TUTTI_TRY(check_reduction(options.dtype, options.op));
-  for (int algorithm = 0; algorithm <= int(Algorithm::kDissemination); ++algorithm) algorithms.emplace_back(name(Algorithm(algorithm)));
+  for (int algorithm = 0; algorithm <= int(Algorithm::kDissemination); ++algorithm)
+    algorithms.emplace_back(name(Algorithm(algorithm)));
   if (TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)) > 0) options.algorithm = texts.algorithm;
   options.memory = bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private"})));
   (void)TUTTI_TRY(choose("transport", texts.transport, {"auto", "shm", "tcp"}));

@@ -1,4 +1,5 @@
-// The bench itself: that its check sees a wrong result, that its sizes are those of the peers, that its lines can be read.
+// The bench itself: that its check sees a wrong result, that its sizes are those of the peers, that its lines can be
+// read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,22 +32,26 @@ TEST_P(EveryOperation, DoesWhatTheCheckExpects) {
     for (const Operation& operation : operations())
       for (const std::size_t bytes : {64, 4096, 70000}) {
         std::vector<double> a(bytes / 8 + 1), b(bytes / 8 + 1);
-        Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, bytes, reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data()));
+        Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, bytes, reinterpret_cast<std::byte*>(a.data()),
+                          reinterpret_cast<std::byte*>(b.data()));
         exercise.write_pattern();
         exercise.call();
-        test::check(exercise.count_wrong() == 0, operation.name, " of ", bytes, " bytes: ", exercise.count_wrong(), " wrong");
+        test::check(exercise.count_wrong() == 0, operation.name, " of ", bytes, " bytes: ", exercise.count_wrong(),
+                    " wrong");
       }
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
-INSTANTIATE_TEST_SUITE_P(Ranks, EveryOperation, ::testing::Values(1, 2, 3), [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ranks, EveryOperation, ::testing::Values(1, 2, 3),
+                         [](const auto& info) { return std::to_string(info.param); });
 
 TEST(Check, CountsElementsThatAreWrong) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     for (const Operation& operation : operations()) {
       if (operation.kind == Kind::kBarrier) continue;
       std::vector<float> a(1024), b(1024);
-      Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, 4096, reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data()));
+      Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, 4096, reinterpret_cast<std::byte*>(a.data()),
+                        reinterpret_cast<std::byte*>(b.data()));
       exercise.write_pattern();
       exercise.call();
       const bool in_place = operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast;
@@ -64,7 +69,8 @@ TEST(Check, SeesAnOperationThatDidNothing) {
     for (const Operation& operation : operations()) {
       if (operation.kind == Kind::kBarrier) continue;
       std::vector<float> a(1024), b(1024);
-      Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, 4096, reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data()));
+      Exercise exercise(world, operation, DType::kF32, ReduceOp::kSum, 4096, reinterpret_cast<std::byte*>(a.data()),
+                        reinterpret_cast<std::byte*>(b.data()));
       exercise.write_pattern();
       const bool keeps_its_data = world.rank() == 0 && operation.kind == Kind::kBroadcast;
       const bool no_result = world.rank() != 0 && (operation.kind == Kind::kReduce || operation.kind == Kind::kGather);
@@ -77,9 +83,11 @@ TEST(Check, SeesAnOperationThatDidNothing) {
 TEST(Figure, MeasuresAndChecks) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     std::vector<float> a(2), b(2);
-    Exercise exercise(world, operations()[0], DType::kF32, ReduceOp::kSum, 8, reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data()));
+    Exercise exercise(world, operations()[0], DType::kF32, ReduceOp::kSum, 8, reinterpret_cast<std::byte*>(a.data()),
+                      reinterpret_cast<std::byte*>(b.data()));
     std::vector<int> done;
-    const bench::Figure figure = measure(world, exercise, {.warm_up = 1, .rounds = 2}, [&](int rounds) { done.push_back(rounds); });
+    const bench::Figure figure =
+        measure(world, exercise, {.warm_up = 1, .rounds = 2}, [&](int rounds) { done.push_back(rounds); });
     test::check(done == std::vector<int>{0, 1, 2}, "rounds told: ", done.size());
     test::check(figure.bytes == 8 && figure.wrong == 0, "bytes ", figure.bytes, " wrong ", figure.wrong);
     test::check(figure.us > 0 && figure.us_min <= figure.us && figure.p99_us <= figure.max_us, "us ", figure.us);
@@ -88,7 +96,8 @@ TEST(Figure, MeasuresAndChecks) {
 }
 
 TEST(Report, JsonHasThePeersKeys) {
-  const bench::Figure figure{.bytes = 262144, .plan = "direct", .us = 5.9, .us_min = 5.7, .p99_us = 8, .max_us = 9, .wrong = 0};
+  const bench::Figure figure{
+      .bytes = 262144, .plan = "direct", .us = 5.9, .us_min = 5.7, .p99_us = 8, .max_us = 9, .wrong = 0};
   const auto line = nlohmann::json::parse(json_line(operations()[0], 2, figure));
   EXPECT_EQ(line["peer"], "tutti");
   EXPECT_EQ(line["op"], "all_reduce");
@@ -101,7 +110,8 @@ TEST(Report, JsonHasThePeersKeys) {
 
 TEST(Report, BusBandwidthHasTheFactorOfNcclTests) {
   const bench::Figure figure{.bytes = 4000, .plan = "ring", .us = 1};  // 4 GB/s
-  EXPECT_THAT(table_row(operations()[0], 4, figure), ::testing::ContainsRegex(" 4\\.00 +6\\.00 +0\n"));  // all_reduce: 2 * 3/4
+  EXPECT_THAT(table_row(operations()[0], 4, figure),
+              ::testing::ContainsRegex(" 4\\.00 +6\\.00 +0\n"));  // all_reduce: 2 * 3/4
 }
 
 }  // namespace

@@ -10,10 +10,10 @@
 namespace tutti {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::StartsWith;
 using testing::Ended;
+using ::testing::HasSubstr;
 using testing::run;
+using ::testing::StartsWith;
 
 TEST(BenchCommand, PrintsALineOfJsonForEachSize) {
   const Ended ended = run({"bench", "all_reduce", "-n", "2", "--json", "--max", "64", "--rounds", "1"});
@@ -39,14 +39,16 @@ TEST(BenchCommand, ATableForPeopleEndsWithAVerdict) {
 }
 
 TEST(BenchCommand, EveryOperationOverTcpAndFromPrivateMemory) {
-  const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1", "--warm-up", "0", "--transport", "tcp", "--memory", "private"});
+  const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1",
+                           "--warm-up", "0", "--transport", "tcp", "--memory", "private"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(split(trim(ended.out), '\n').size(), 10u) << ended.out;
   EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
 }
 
 TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
-  const Ended ended = run({"run", "-n", "3", "-q", "--no-prefix", "--", TUTTI_TEST_COMMAND, "bench", "barrier", "--json", "--rounds", "1"});
+  const Ended ended = run(
+      {"run", "-n", "3", "-q", "--no-prefix", "--", TUTTI_TEST_COMMAND, "bench", "barrier", "--json", "--rounds", "1"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(nlohmann::json::parse(ended.out)["ranks"], 3);
 }

@@ -1,6 +1,6 @@
-// A round is many calls in a row between two looks at the clock, so that what is measured is the rate at which calls follow one
-// another; that is what the peers measure. A clock read costs a sixth of an 8-byte all_reduce, so single calls are timed apart, after the
-// rounds, for the percentiles only.
+// A round is many calls in a row between two looks at the clock, so that what is measured is the rate at which calls
+// follow one another; that is what the peers measure. A clock read costs a sixth of an 8-byte all_reduce, so single
+// calls are timed apart, after the rounds, for the percentiles only.
 #include "bench/collectives/measure.h"
 
 #include <algorithm>
@@ -33,7 +33,8 @@ double median(std::vector<double> values) {
 }
 
 void time_single_calls(const Group& world, const Exercise& exercise, Figure& figure) {
-  const int calls = int(std::clamp(kSecondsForPercentiles / (figure.us * 1e-6 + 1e-9), double(kFewestTimedCalls), double(kMostTimedCalls)));
+  const int calls = int(std::clamp(kSecondsForPercentiles / (figure.us * 1e-6 + 1e-9), double(kFewestTimedCalls),
+                                   double(kMostTimedCalls)));
   std::vector<double> seconds(calls);
   barrier(world);
   for (double& s : seconds) {

@@ -1,8 +1,8 @@
-// `bytes` is the whole vector on a rank. all_reduce and broadcast work in place in `a`; the others go from `a` to `b`, and what splits
-// the vector (gather, all_gather, scatter, reduce_scatter, all_to_all) moves parts of bytes / ranks.
+// `bytes` is the whole vector on a rank. all_reduce and broadcast work in place in `a`; the others go from `a` to `b`,
+// and what splits the vector (gather, all_gather, scatter, reduce_scatter, all_to_all) moves parts of bytes / ranks.
 //
-// The check computes what must come out with arithmetic of its own, in double, from a pattern that repeats every kPeriod elements: a
-// prime, so that a piece of any power-of-two size that lands in a wrong place shows.
+// The check computes what must come out with arithmetic of its own, in double, from a pattern that repeats every
+// kPeriod elements: a prime, so that a piece of any power-of-two size that lands in a wrong place shows.
 #include "bench/collectives/operation.h"
 
 #include <algorithm>
@@ -46,13 +46,20 @@ double fold(DType dtype, ReduceOp op, double x, double y) {
   if (dtype == DType::kBool && op == ReduceOp::kSum) op = ReduceOp::kBor;
   switch (op) {
     case ReduceOp::kSum:
-    case ReduceOp::kAvg: return x + y;
-    case ReduceOp::kProduct: return x * y;
-    case ReduceOp::kMin: return std::min(x, y);
-    case ReduceOp::kMax: return std::max(x, y);
-    case ReduceOp::kBand: return double(std::int64_t(x) & std::int64_t(y));
-    case ReduceOp::kBor: return double(std::int64_t(x) | std::int64_t(y));
-    case ReduceOp::kBxor: return double(std::int64_t(x) ^ std::int64_t(y));
+    case ReduceOp::kAvg:
+      return x + y;
+    case ReduceOp::kProduct:
+      return x * y;
+    case ReduceOp::kMin:
+      return std::min(x, y);
+    case ReduceOp::kMax:
+      return std::max(x, y);
+    case ReduceOp::kBand:
+      return double(std::int64_t(x) & std::int64_t(y));
+    case ReduceOp::kBor:
+      return double(std::int64_t(x) | std::int64_t(y));
+    case ReduceOp::kBxor:
+      return double(std::int64_t(x) ^ std::int64_t(y));
   }
   return 0;
 }
@@ -61,31 +68,47 @@ double fold(DType dtype, ReduceOp op, double x, double y) {
 template <class Use>
 void as_elements(DType dtype, std::byte* data, const Use& use) {
   switch (dtype) {
-    case DType::kF32: return use(reinterpret_cast<float*>(data));
-    case DType::kF64: return use(reinterpret_cast<double*>(data));
-    case DType::kF16: return use(reinterpret_cast<Half*>(data));
-    case DType::kBF16: return use(reinterpret_cast<BFloat16*>(data));
-    case DType::kI8: return use(reinterpret_cast<std::int8_t*>(data));
-    case DType::kU8: return use(reinterpret_cast<std::uint8_t*>(data));
-    case DType::kI32: return use(reinterpret_cast<std::int32_t*>(data));
-    case DType::kI64: return use(reinterpret_cast<std::int64_t*>(data));
-    case DType::kBool: return use(reinterpret_cast<bool*>(data));
+    case DType::kF32:
+      return use(reinterpret_cast<float*>(data));
+    case DType::kF64:
+      return use(reinterpret_cast<double*>(data));
+    case DType::kF16:
+      return use(reinterpret_cast<Half*>(data));
+    case DType::kBF16:
+      return use(reinterpret_cast<BFloat16*>(data));
+    case DType::kI8:
+      return use(reinterpret_cast<std::int8_t*>(data));
+    case DType::kU8:
+      return use(reinterpret_cast<std::uint8_t*>(data));
+    case DType::kI32:
+      return use(reinterpret_cast<std::int32_t*>(data));
+    case DType::kI64:
+      return use(reinterpret_cast<std::int64_t*>(data));
+    case DType::kBool:
+      return use(reinterpret_cast<bool*>(data));
   }
 }
 
 template <class T>
 T to_element(double value) {
-  if constexpr (std::is_same_v<T, bool>) return value != 0;
-  else if constexpr (std::is_integral_v<T>) return static_cast<T>(std::int64_t(value));  // wraps, as the sums do
-  else if constexpr (std::is_same_v<T, Half>) return to_half(float(value));
-  else if constexpr (std::is_same_v<T, BFloat16>) return to_bfloat16(float(value));
-  else return T(value);
+  if constexpr (std::is_same_v<T, bool>)
+    return value != 0;
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(std::int64_t(value));  // wraps, as the sums do
+  else if constexpr (std::is_same_v<T, Half>)
+    return to_half(float(value));
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return to_bfloat16(float(value));
+  else
+    return T(value);
 }
 
 template <class T>
 double to_number(T element) {
-  if constexpr (sizeof(T) == 2) return to_float(element);
-  else return double(element);
+  if constexpr (sizeof(T) == 2)
+    return to_float(element);
+  else
+    return double(element);
 }
 
 // An average of 16-bit numbers may be rounded twice.
@@ -98,11 +121,17 @@ double tolerance(DType dtype, ReduceOp op) {
 
 std::span<const Operation> operations() { return kOperations; }
 
-Exercise::Exercise(const Group& world, const Operation& operation, DType dtype, ReduceOp op, std::size_t bytes, std::byte* a, std::byte* b)
+Exercise::Exercise(const Group& world, const Operation& operation, DType dtype, ReduceOp op, std::size_t bytes,
+                   std::byte* a, std::byte* b)
     : world_(world), operation_(operation), count_(bytes / size_of(dtype)), a_(a), b_(b) {
   const std::size_t ranks = std::size_t(world.size());
   if (operation.splits) count_ -= count_ % ranks;
-  request_ = {.kind = operation.kind, .dtype = dtype, .op = op, .in = a, .out = b, .count = operation.splits ? count_ / ranks : count_};
+  request_ = {.kind = operation.kind,
+              .dtype = dtype,
+              .op = op,
+              .in = a,
+              .out = b,
+              .count = operation.splits ? count_ / ranks : count_};
   if (operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast) request_.out = a;
   if (operation.kind == Kind::kBarrier) request_ = {.kind = Kind::kBarrier}, count_ = 0;
 }
@@ -112,7 +141,8 @@ std::size_t Exercise::bytes() const { return count_ * size_of(request_.dtype); }
 void Exercise::write_pattern() {
   write_zeros();
   std::array<double, kPeriod> table;
-  for (std::size_t i = 0; i < kPeriod; ++i) table[i] = pattern(request_.dtype, request_.op, world_.rank(), world_.size(), i);
+  for (std::size_t i = 0; i < kPeriod; ++i)
+    table[i] = pattern(request_.dtype, request_.op, world_.rank(), world_.size(), i);
   as_elements(request_.dtype, a_, [&](auto* elements) {
     using T = std::remove_pointer_t<decltype(elements)>;
     for (std::size_t i = 0; i < count_; ++i) elements[i] = to_element<T>(table[i % kPeriod]);
@@ -139,28 +169,40 @@ void Exercise::call() const {
 double Exercise::reduced(std::size_t element) const {
   double value = pattern(request_.dtype, request_.op, 0, world_.size(), element);
   for (int rank = 1; rank < world_.size(); ++rank)
-    value = fold(request_.dtype, request_.op, value, pattern(request_.dtype, request_.op, rank, world_.size(), element));
+    value =
+        fold(request_.dtype, request_.op, value, pattern(request_.dtype, request_.op, rank, world_.size(), element));
   if (request_.op != ReduceOp::kAvg) return value;
   value /= world_.size();
   return is_floating(request_.dtype) ? value : std::trunc(value);
 }
 
-// What must stand at `element` of part `part` of the result (the result of an operation that does not split is one part).
+// What must stand at `element` of part `part` of the result (the result of an operation that does not split is one
+// part).
 double Exercise::expected(std::size_t element, std::size_t part) const {
   const std::size_t mine = std::size_t(world_.rank()) * request_.count + element;
-  const auto from = [&](int rank, std::size_t place) { return pattern(request_.dtype, request_.op, rank, world_.size(), place); };
+  const auto from = [&](int rank, std::size_t place) {
+    return pattern(request_.dtype, request_.op, rank, world_.size(), place);
+  };
   switch (operation_.kind) {
     case Kind::kAllReduce:
-    case Kind::kReduce: return reduced(element);
-    case Kind::kReduceScatter: return reduced(mine);
-    case Kind::kBroadcast: return from(0, element);
+    case Kind::kReduce:
+      return reduced(element);
+    case Kind::kReduceScatter:
+      return reduced(mine);
+    case Kind::kBroadcast:
+      return from(0, element);
     case Kind::kGather:
-    case Kind::kAllGather: return from(int(part), element);
-    case Kind::kScatter: return from(0, mine);
-    case Kind::kAllToAll: return from(int(part), mine);
+    case Kind::kAllGather:
+      return from(int(part), element);
+    case Kind::kScatter:
+      return from(0, mine);
+    case Kind::kAllToAll:
+      return from(int(part), mine);
     case Kind::kSend:
-    case Kind::kRecv: return from((world_.rank() + world_.size() - 1) % world_.size(), element);
-    case Kind::kBarrier: break;
+    case Kind::kRecv:
+      return from((world_.rank() + world_.size() - 1) % world_.size(), element);
+    case Kind::kBarrier:
+      break;
   }
   return 0;
 }
@@ -169,17 +211,22 @@ const std::byte* Exercise::result() const { return static_cast<const std::byte*>
 
 std::size_t Exercise::result_count() const {
   switch (operation_.kind) {
-    case Kind::kBarrier: return 0;
+    case Kind::kBarrier:
+      return 0;
     case Kind::kReduce:
-    case Kind::kGather: return world_.rank() == request_.root ? count_ : 0;
+    case Kind::kGather:
+      return world_.rank() == request_.root ? count_ : 0;
     case Kind::kScatter:
-    case Kind::kReduceScatter: return request_.count;
+    case Kind::kReduceScatter:
+      return request_.count;
     case Kind::kSend:
-    case Kind::kRecv: return world_.size() > 1 ? count_ : 0;
+    case Kind::kRecv:
+      return world_.size() > 1 ? count_ : 0;
     case Kind::kAllReduce:
     case Kind::kBroadcast:
     case Kind::kAllGather:
-    case Kind::kAllToAll: return count_;
+    case Kind::kAllToAll:
+      return count_;
   }
   return 0;
 }

@@ -13,11 +13,11 @@ namespace tutti::bench {
 
 struct Operation {
   const char* name;
-  Kind kind;               // send_recv: kSend
-  bool splits;             // the vector is split in one part a rank; a vector with fewer elements than ranks is left out
+  Kind kind;    // send_recv: kSend
+  bool splits;  // the vector is split in one part a rank; a vector with fewer elements than ranks is left out
   bool reduces;
-  // Bytes over the busiest wire for a byte of the vector, n ranks, as nccl-tests defines them: bus bandwidth is that times
-  // bytes / time.
+  // Bytes over the busiest wire for a byte of the vector, n ranks, as nccl-tests defines them: bus bandwidth is that
+  // times bytes / time.
   double (*bus_factor)(double ranks);
 };
 
@@ -27,7 +27,8 @@ std::span<const Operation> operations();
 // One operation on one size: buffers of `bytes` each, that stay the caller's. Every rank makes the same calls.
 class Exercise {
  public:
-  Exercise(const Group& world, const Operation& operation, DType dtype, ReduceOp op, std::size_t bytes, std::byte* a, std::byte* b);
+  Exercise(const Group& world, const Operation& operation, DType dtype, ReduceOp op, std::size_t bytes, std::byte* a,
+           std::byte* b);
   // Numbers that are small, exact in every dtype, and different on each rank and at neighbouring places.
   void write_pattern();
   void write_zeros();

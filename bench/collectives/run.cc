@@ -15,8 +15,8 @@
 namespace tutti::bench {
 namespace {
 
-// Binds the calling thread to one of the cores that it may use, if there is one for each rank of the host: what mpirun does. The
-// library's own thread stays free. Whether it did.
+// Binds the calling thread to one of the cores that it may use, if there is one for each rank of the host: what mpirun
+// does. The library's own thread stays free. Whether it did.
 bool pin(const Group& world) {
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
@@ -66,7 +66,8 @@ int run_rank(const BenchOptions& options) {
   const bool pinned = all_reduce(world, std::int32_t(options.pin && pin(world)), ReduceOp::kMin) != 0;
   const auto a = allocate(world, options.memory, options.most), b = allocate(world, options.memory, options.most);
   const std::string circumstances = fmt::format("{}, {}, {} memory, ranks {}", name(options.dtype), name(options.op),
-                                                options.memory == BenchOptions::Memory::kHeap ? "heap" : "private", pinned ? "pinned to cores" : "not pinned");
+                                                options.memory == BenchOptions::Memory::kHeap ? "heap" : "private",
+                                                pinned ? "pinned to cores" : "not pinned");
   Progress progress(first && options.progress);
   bool right = true;
   for (const Operation* operation : options.operations) {
@@ -76,10 +77,13 @@ int run_rank(const BenchOptions& options) {
       Exercise exercise(world, *operation, options.dtype, options.op, bytes, a.get(), b.get());
       const bool barrier = operation->kind == Kind::kBarrier;
       if (exercise.bytes() == 0 && !barrier) continue;
-      last = measure(world, exercise, options.method, [&](int done) { progress.show(*operation, bytes, done + 1, options.method.warm_up + options.method.rounds); });
+      last = measure(world, exercise, options.method, [&](int done) {
+        progress.show(*operation, bytes, done + 1, options.method.warm_up + options.method.rounds);
+      });
       progress.clear();
       right = right && last.wrong == 0;
-      if (first) print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
+      if (first)
+        print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
       if (barrier) break;
     }
     if (options.json || last.bytes == 0 || world.size() == 1) continue;

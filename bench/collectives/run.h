@@ -13,16 +13,16 @@ struct BenchOptions {
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   enum class Memory { kHeap, kPrivate } memory = Memory::kHeap;
-  std::string transport;    // "": the world's own choice
-  std::string algorithm;    // "": likewise
-  bool pin = true;          // each rank to a core of its own, where there are enough
+  std::string transport;  // "": the world's own choice
+  std::string algorithm;  // "": likewise
+  bool pin = true;        // each rank to a core of its own, where there are enough
   bool json = false;
-  bool progress = false;    // a line on standard error that is written over
+  bool progress = false;  // a line on standard error that is written over
   Method method;
 };
 
-// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, or 1 if a result was wrong. Throws
-// Exception.
+// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, or 1 if a result was wrong.
+// Throws Exception.
 int run_rank(const BenchOptions& options);
 
 }  // namespace tutti::bench
