@@ -63,6 +63,20 @@ TEST_P(LinkConformance, NothingHasComeIsNotAnError) {
   EXPECT_EQ(recv(*pair.second, bytes, 0), 0u);
 }
 
+TEST_P(LinkConformance, PeekingTakesNothing) {
+  LinkPair pair = GetParam().make();
+  Bytes sent = pattern(900, 1), seen(10), got(900);
+  EXPECT_EQ(pair.second->peek(std::as_writable_bytes(std::span(seen))), 0u);
+  EXPECT_EQ(send(*pair.first, sent, 0), 900u);
+  for (int look = 0; look < 2; ++look) {
+    for (const Deadline deadline = Deadline::after_seconds(60); pair.second->peek(std::as_writable_bytes(std::span(seen))) < 10 && !deadline.expired();) std::this_thread::yield();
+    EXPECT_EQ(seen, Bytes(sent.begin(), sent.begin() + 10));
+  }
+  recv_all(*pair.second, got);
+  EXPECT_EQ(got, sent);
+  EXPECT_EQ(pair.second->peek(std::as_writable_bytes(std::span(seen))), 0u);
+}
+
 TEST_P(LinkConformance, ScattersAndGathers) {
   LinkPair pair = GetParam().make();
   Bytes sent = pattern(100, 3), got(100);

@@ -86,8 +86,10 @@ std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOpti
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank, world = std::move(worlds[rank])]() mutable {
-      outcomes[rank].error = trouble_of([&] { body(world); });
-      world = Group();
+      outcomes[rank].error = trouble_of([&] {
+        Group mine = std::move(world);
+        body(mine);
+      });
       done[rank].store(true);
       done[rank].notify_all();
     });

@@ -47,6 +47,7 @@ struct Error {
   double waited = -1;     // seconds
   double limit = -1;      // seconds allowed
   int errno_value = 0;    // 0: not from the system
+  std::string cause;      // the sentence of the error that led to this one, if it is another
 };
 
 // One line, for example:

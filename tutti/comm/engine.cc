@@ -47,9 +47,7 @@ Engine::~Engine() { stop(); }
 void Engine::stop() {
   stopping_.store(true);
   (void)::eventfd_write(bell_fd_, 1);
-  if (!thread_.joinable()) return;
-  if (thread_.get_id() == std::this_thread::get_id()) thread_.detach();
-  else thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Engine::notify() {
@@ -65,9 +63,25 @@ void Engine::activate(std::shared_ptr<GroupState> group) {
   notify();
 }
 
+void Engine::forget(const GroupState* group) {
+  std::unique_lock lock(mutex_);
+  to_forget_.push_back(group);
+  lock.unlock();
+  notify();
+  lock.lock();
+  forgot_.wait(lock, [&] { return std::find(to_forget_.begin(), to_forget_.end(), group) == to_forget_.end(); });
+}
+
 bool Engine::drive_all() {
   {
     std::lock_guard lock(mutex_);
+    if (!to_forget_.empty()) {
+      const auto unwanted = [&](const auto& group) { return std::find(to_forget_.begin(), to_forget_.end(), group.get()) != to_forget_.end(); };
+      std::erase_if(fresh_, unwanted);
+      std::erase_if(active_, unwanted);
+      to_forget_.clear();
+      forgot_.notify_all();
+    }
     for (auto& group : fresh_)
       if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(std::move(group));
     fresh_.clear();
@@ -115,6 +129,7 @@ void Engine::sleep() {
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (fds[first_watched + i].revents) (void)host_->watch(watched[i].second);
       if (watched_fd_ >= 0 && fds.back().revents && !on_watched_()) watched_fd_ = -1;
+      for (auto& group : active_) group->look_again();
       eventfd_t count = 0;
       if (fds[0].revents) (void)::eventfd_read(bell_fd_, &count);
     }

@@ -2,6 +2,7 @@
 // One thread a process that drives what nobody else is driving, sleeps when all are blocked, and watches the peers.
 // Threads: activate(), notify() and stop() from any; the rest is its own.
 #include <atomic>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,8 @@ class Engine {
 
   // The group has operations pending.
   void activate(std::shared_ptr<GroupState> group);
+  // The group has none, and is about to go: returns when the engine holds no reference to it.
+  void forget(const GroupState* group);
   // Looks again at all pending operations.
   void notify();
   void stop();
@@ -41,7 +44,9 @@ class Engine {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> sleeping_{false};
   std::mutex mutex_;
+  std::condition_variable forgot_;
   std::vector<std::shared_ptr<GroupState>> fresh_;   // guarded by mutex_
+  std::vector<const GroupState*> to_forget_;         // guarded by mutex_
   std::vector<std::shared_ptr<GroupState>> active_;  // the engine's own
   std::thread thread_;
 };

@@ -97,7 +97,10 @@ class PlanOperation final : public Operation {
       moved |= TUTTI_TRY(recv(lane));
     }
     moved |= run_local();
-    if (left_ > 0) return moved ? Progress::kMoved : Progress::kBlocked;
+    if (left_ > 0) {
+      if (!moved) TUTTI_TRY(look_for_strays());
+      return moved ? Progress::kMoved : Progress::kBlocked;
+    }
     finish();
     return Progress::kDone;
   }
@@ -204,6 +207,18 @@ class PlanOperation final : public Operation {
     lane.sends.moved += sent - of_header;
     if (lane.header_sent == sizeof lane.header && lane.sends.moved == step->from.bytes) complete(lane.sends);
     return true;
+  }
+
+  // Blocked in sending to a peer from which the plan expects nothing: if that peer sends as well, as in this call or an earlier one, it
+  // makes another call than this rank, and both could wait for ever. (A peer that is ahead may already send for the next call.)
+  Status look_for_strays() {
+    for (Lane& lane : lanes_) {
+      if (!lane.recvs.steps.empty() || head(lane.sends) == nullptr) continue;
+      CallHeader stray;
+      if (lane.link->peek(std::as_writable_bytes(std::span(&stray, 1))) < sizeof stray || stray.sequence > sequence_) continue;
+      if (auto mismatch = compare(stray, expected_header(request_, plan_->algorithm, sequence_, lane.peer), request_, lane.peer)) return failed(lane, *mismatch);
+    }
+    return {};
   }
 
   Result<bool> recv(Lane& lane) {

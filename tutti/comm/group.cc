@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <exception>
 #include <set>
 
 #include "tutti/base/env.h"
@@ -72,6 +73,30 @@ const Process::Rank& whereabouts(const GroupState& state, int rank) { return sta
 
 }  // namespace
 
+namespace {
+
+// What the handles of a group share: with it goes the last of them.
+struct Handles {
+  explicit Handles(std::shared_ptr<GroupState> of) : group(std::move(of)) { group->process().add_member(); }
+  Handles(const Handles&) = delete;
+  ~Handles() {
+    const bool unwinding = std::uncaught_exceptions() > 0;
+    group->leave(unwinding);
+    const auto process = group->process_ptr();
+    group.reset();
+    process->remove_member(unwinding);
+  }
+  std::shared_ptr<GroupState> group;
+};
+
+}  // namespace
+
+Group::Group(std::shared_ptr<GroupState> state) {
+  if (!state) return;
+  const auto handles = std::make_shared<Handles>(std::move(state));
+  state_ = std::shared_ptr<GroupState>(handles, handles->group.get());
+}
+
 int Group::rank() const { return state_->rank(); }
 int Group::size() const { return state_ ? state_->size() : 0; }
 const std::string& Group::name() const { return state_->spec().name; }
@@ -110,7 +135,7 @@ std::string Group::device() const {
 
 Work Group::submit(const Request& request) const {
   auto submission = state_->submit(request);
-  return submission.ok() ? Work(*std::move(submission)) : Work(submission.status());
+  return submission.ok() ? Work(*std::move(submission), state_) : Work(submission.status());
 }
 Status Group::run(const Request& request) const { return state_->run(request); }
 void Group::abort(Error error) const { state_->abort(std::move(error)); }

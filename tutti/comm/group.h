@@ -4,6 +4,8 @@
 //
 // Threads: any. Calls on one group from several threads are carried out one after another in the order in which they arrive,
 // which then has to be the same on every rank; different groups never block one another.
+// Leaving: the last handle (Work included) that goes waits for what is pending, at most 10 s, and tells the peers that this rank
+// leaves; in the unwinding of an exception it gives up at once what is pending, which ends the group on every rank.
 // Failure: every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
 // error at once, and buffers that were in flight are undefined.
 #include <functional>
@@ -22,7 +24,7 @@ class GroupState;  // comm/group_state.h
 class Group {
  public:
   Group() = default;  // no group: size 0
-  explicit Group(std::shared_ptr<GroupState> state) : state_(std::move(state)) {}
+  explicit Group(std::shared_ptr<GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 
   int rank() const;                      // of this process, in this group

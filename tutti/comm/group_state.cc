@@ -22,6 +22,9 @@ namespace tutti {
 namespace {
 
 constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
+constexpr const char* kLeftKey = "left";    // in the store: /GROUP/RANK, how that rank left
+constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
+constexpr Duration kAnswer = std::chrono::seconds(1);
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -38,6 +41,12 @@ char process_state(pid_t pid) {
   std::getline(file, text);
   const std::size_t end = text.rfind(')');
   return end == std::string::npos || end + 2 >= text.size() ? 0 : text[end + 2];
+}
+
+std::string ranks_words(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
 }
 
 bool is_rooted(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter; }
@@ -79,8 +88,25 @@ std::unique_ptr<Operation> GroupState::make_operation(const Request& request, st
   return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0], rank(), size());
 }
 
+// The error comes from the first call that failed; a rank that was stopped or slow meanwhile finds the word of its peers and
+// touches none of their memory.
+bool GroupState::is_ended() const {
+  return poisoned_.load(std::memory_order_acquire) || process_->has_fault() || (poison_word_ && poison_word_->load(std::memory_order_acquire) != 0);
+}
+
+Status GroupState::why_ended(const Request& request) {
+  if (poisoned_.load(std::memory_order_acquire)) return status();
+  Error error{.code = Code::kAborted, .detail = "the job has failed"};
+  if (!process_->has_fault()) {
+    error.detail = "has ended the group";
+    error.peer = int(poison_word_->load(std::memory_order_acquire)) - 1;
+  }
+  const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).load() + 1;
+  return fail({complete(std::move(error), request, sequence), Process::Evidence::kEcho});
+}
+
 Status GroupState::run(const Request& request) {
-  if (poisoned_.load(std::memory_order_acquire) || process_->has_fault()) return fail(Error{.code = Code::kAborted, .detail = "the group has ended"});
+  if (is_ended()) return why_ended(request);
   if (Status status = validate(request); !status.ok()) return status;
   if (size() == 1) {
     run_alone(request);
@@ -117,8 +143,9 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
   for (;;) {
     Result<Progress> progress = operation.step();
     if (!progress.ok()) {
+      const Status failed = fail(trouble_of(complete(progress.error(), request, sequence)));
       unlock_driver();
-      return fail(complete(progress.error(), request, sequence));
+      return failed;
     }
     if (*progress == Progress::kDone) {
       unlock_driver();
@@ -139,7 +166,7 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
     const auto time = now();
     if (!deadline) deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
     if (blocked_since == Clock::time_point{}) blocked_since = time;
-    if (Status status = health(operation); !status.ok()) {
+    if (auto trouble = health(operation)) {
       // What the peer did before it left may have come between our last look and this one.
       progress = operation.step();
       if (progress.ok() && *progress != Progress::kBlocked) {
@@ -149,8 +176,10 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
         }
         continue;
       }
+      if (!progress.ok()) trouble = trouble_of(progress.error());
+      const Status failed = fail({complete(trouble->error, request, sequence), trouble->evidence});
       unlock_driver();
-      return fail(complete(progress.ok() ? status.error() : progress.error(), request, sequence));
+      return failed;
     }
     if (time - blocked_since > spin_.yields) return hand_over(operation, request, sequence, *deadline);
   }
@@ -163,7 +192,6 @@ Status GroupState::hand_over(Operation& operation, const Request& request, std::
   submission->request = request;
   submission->sequence = sequence;
   submission->operation = &operation;
-  submission->group = shared_from_this();
   submission->deadline = deadline;
   pending_.fetch_add(1);
   if (is_point_to_point(request.kind)) exchanges_.push_back(submission);
@@ -172,11 +200,11 @@ Status GroupState::hand_over(Operation& operation, const Request& request, std::
   if (!active_.exchange(true)) process_->engine->activate(shared_from_this());
   else process_->engine->notify();
   submission->done.wait(false, std::memory_order_acquire);
-  return submission->result.ok() ? Status() : fail(submission->result.error());
+  return submission->result;
 }
 
 Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request) {
-  if (poisoned_.load(std::memory_order_acquire) || process_->has_fault()) return fail(Error{.code = Code::kAborted, .detail = "the group has ended"});
+  if (is_ended()) return why_ended(request);
   if (Status status = validate(request); !status.ok()) return status;
   return enqueue(request);
 }
@@ -189,7 +217,6 @@ Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) 
   submission->request.in_splits = submission->splits[0];
   submission->request.out_splits = submission->splits[1];
   submission->deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
-  submission->group = shared_from_this();
   if (size() == 1) {
     run_alone(submission->request);
     submission->done.store(true);
@@ -232,7 +259,7 @@ Status GroupState::wait(Submission& submission) {
       submission.done.wait(false, std::memory_order_acquire);
     }
   }
-  return submission.result.ok() ? Status() : fail(submission.result.error());
+  return submission.result;
 }
 
 bool GroupState::try_drive() {
@@ -286,7 +313,7 @@ bool GroupState::drive_one(Submission& submission) {
   for (;;) {
     Result<Progress> progress = submission.operation->step();
     if (!progress.ok()) {
-      finish(submission, complete(progress.error(), submission.request, submission.sequence));
+      finish(submission, fail(trouble_of(complete(progress.error(), submission.request, submission.sequence))));
       return true;
     }
     if (*progress == Progress::kDone) {
@@ -298,19 +325,20 @@ bool GroupState::drive_one(Submission& submission) {
   }
   if (moved) return true;
   const auto time = now();
-  if (time >= submission.deadline->at()) {
-    finish(submission, complete(overdue(*submission.operation, *submission.deadline), submission.request, submission.sequence));
+  if (time >= due(submission)) {
+    finish(submission, fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
     return true;
   }
-  if (time - last_health_ > kHealthPeriod) {
+  if (time - last_health_ > kHealthPeriod || unwell_.exchange(false, std::memory_order_acquire)) {
     last_health_ = time;
-    if (Status status = health(*submission.operation); !status.ok()) {
+    if (auto trouble = health(*submission.operation)) {
       const Result<Progress> progress = submission.operation->step();  // as in run_inline()
       if (progress.ok() && *progress != Progress::kBlocked) {
         if (*progress == Progress::kDone) finish(submission, {});
         return true;
       }
-      finish(submission, complete(progress.ok() ? status.error() : progress.error(), submission.request, submission.sequence));
+      if (!progress.ok()) trouble = trouble_of(progress.error());
+      finish(submission, fail({complete(trouble->error, submission.request, submission.sequence), trouble->evidence}));
       return true;
     }
     if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning)) warn_of_hang(submission);
@@ -318,74 +346,94 @@ bool GroupState::drive_one(Submission& submission) {
   return false;
 }
 
-// The waiting call composes the root cause (fail()); here only what the driver knows is kept. The group is poisoned at
-// once, so that no later operation starts.
 void GroupState::finish(Submission& submission, Status result) {
-  if (!result.ok() && !poisoned_.load()) {
-    std::lock_guard lock(poison_mutex_);
-    poison_ = result;
-    poisoned_.store(true, std::memory_order_release);
-    if (poison_word_) {
-      std::uint32_t none = 0;
-      poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
-      if (process_->host)
-        for (int r = 0; r < process_->host->size(); ++r)
-          if (r != process_->host->rank()) process_->host->bell(r).ring();
-    }
-  }
   submission.result = std::move(result);
   submission.owned.reset();
   submission.operation = nullptr;
   submission.done.store(true, std::memory_order_release);
   submission.done.notify_all();
-  pending_.fetch_sub(1);
+  if (pending_.fetch_sub(1) == 1) pending_.notify_all();
 }
 
-Status GroupState::health(const Operation& operation) {
-  if (process_->has_fault()) return Error{.code = Code::kAborted, .detail = "the job has failed"};
-  if (poisoned_.load(std::memory_order_acquire)) return status();
-  if (poison_word_) {
-    if (const std::uint32_t who = poison_word_->load(std::memory_order_acquire); who != 0 && int(who) - 1 != rank())
-      return Error{.code = Code::kAborted, .detail = "ended the group after an error of its own", .peer = int(who) - 1};
-  }
-  if (!process_->host) return {};
-  Blockers blockers;
-  operation.blockers(blockers);
-  for (int r : blockers.ranks) {
-    const Process::Rank& peer = process_->world[spec_.global_ranks[r]];
-    if (peer.node != process_->world[process_->rank].node) continue;
-    switch (process_->host->state(peer.local_rank)) {
-      case Host::Peer::kAlive: break;
-      case Host::Peer::kLeft:
-        peer_gone_[r]->store(true);
-        return Error{.code = Code::kPeerLost, .detail = "left the world in peace and will not take part", .hint = "do all ranks make the same number of calls?", .peer = r};
-      case Host::Peer::kLost:
-        peer_gone_[r]->store(true);
-        return Error{.code = Code::kPeerLost, .detail = detail::words("(pid ", process_->host->pid(peer.local_rank), ") died"), .peer = r};
-    }
+// A link through shared memory knows only that its peer is gone; the host knows how.
+GroupState::Trouble GroupState::trouble_of(Error error) const {
+  if (error.code != Code::kPeerLost) return {std::move(error), Process::Evidence::kCause};
+  auto departure = error.peer >= 0 ? departure_of(error.peer) : std::nullopt;
+  if (!departure) return {std::move(error), Process::Evidence::kLoss};
+  departure->error.operation = error.operation;
+  return *departure;
+}
+
+std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
+  using Evidence = Process::Evidence;
+  if (!process_->host || !is_here(peer)) return {};
+  const int local = process_->world[spec_.global_ranks[peer]].local_rank;
+  Error error{.code = Code::kPeerLost, .peer = peer};
+  const std::string pid = detail::words("(pid ", process_->host->pid(local), ") ");
+  switch (process_->host->state(local)) {
+    case Host::Peer::kAlive: return {};
+    case Host::Peer::kLeft:
+      error.detail = pid + "has left and will not take part";
+      error.hint = "do all ranks make the same number of calls?";
+      return Trouble{error, Evidence::kCause};
+    case Host::Peer::kFled:
+      error.detail = pid + "was driven out by an exception and will not take part";
+      error.hint = "its own output says which";
+      return Trouble{error, Evidence::kLoss};
+    case Host::Peer::kLost:
+      error.detail = pid + "has died: it was killed, crashed, or ended without leaving";
+      error.hint = "its own output may say why";
+      return Trouble{error, Evidence::kLoss};
   }
   return {};
 }
 
-std::string GroupState::name_ranks(std::vector<int> ranks) const {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  std::string text = (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-  if (!process_->host) return text;
-  for (int r : ranks) {
-    const Process::Rank& peer = process_->world[spec_.global_ranks[r]];
-    if (peer.node != process_->world[process_->rank].node) continue;
-    const pid_t pid = process_->host->pid(peer.local_rank);
-    if (process_state(pid) == 'T') text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
+std::optional<GroupState::Trouble> GroupState::health(const Operation& operation) {
+  using Evidence = Process::Evidence;
+  if (poisoned_.load(std::memory_order_acquire)) return Trouble{status().error(), Evidence::kEcho};
+  if (process_->has_fault()) return Trouble{Error{.code = Code::kAborted, .detail = "the job has failed"}, Evidence::kEcho};
+  if (poison_word_) {
+    if (const std::uint32_t who = poison_word_->load(std::memory_order_acquire); who != 0)
+      return Trouble{Error{.code = Code::kAborted, .detail = "has ended the group", .peer = int(who) - 1}, Evidence::kEcho};
+  }
+  if (!process_->host) return {};
+  Blockers blockers;
+  operation.blockers(blockers);
+  for (int r : blockers.ranks)
+    if (auto departure = departure_of(r)) {
+      peer_gone_[r]->store(true);
+      return departure;
+    }
+  return {};
+}
+
+// "; rank 3 (pid 12) is stopped (SIGSTOP or a debugger)" for each such member on this host, waited for directly or through others.
+std::string GroupState::stopped_ranks() const {
+  std::string text;
+  for (int r = 0; process_->host && r < size(); ++r) {
+    if (!is_here(r)) continue;
+    const pid_t pid = process_->host->pid(process_->world[spec_.global_ranks[r]].local_rank);
+    const char state = process_state(pid);
+    if (state == 'T' || state == 't') text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
   }
   return text;
 }
 
-Error GroupState::overdue(const Operation& operation, const Deadline& deadline) {
+Clock::time_point GroupState::due(const Submission& submission) const {
+  const auto leave_by = leave_by_.load(std::memory_order_acquire);
+  const auto deadline = submission.deadline->at();
+  return leave_by == 0 ? deadline : std::min(deadline, Clock::time_point(Clock::duration(leave_by)));
+}
+
+Error GroupState::overdue(const Submission& submission) {
   Blockers blockers;
-  operation.blockers(blockers);
-  Error error = deadline.error("still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : name_ranks(blockers.ranks)));
+  submission.operation->blockers(blockers);
+  Error error = submission.deadline->error("still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
   error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
+  if (!submission.deadline->expired()) {
+    error.limit = -1;
+    error.hint = "this rank left the group with the call under way: wait() for every Work first";
+  }
   return error;
 }
 
@@ -395,7 +443,7 @@ void GroupState::warn_of_hang(Submission& submission) {
   submission.operation->blockers(blockers);
   log::warn(call_text(submission.request, submission.sequence) + " on group " + spec_.name + ", rank " + std::to_string(rank()) + ", has waited " +
             seconds_text(submission.deadline->waited()) + " of " + seconds_text(submission.deadline->limit()) + " for " +
-            (blockers.ranks.empty() ? std::string("its peers") : name_ranks(blockers.ranks)));
+            (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
 }
 
 void GroupState::blockers(Blockers& blockers) {
@@ -416,8 +464,14 @@ Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState
   Duration least = std::chrono::hours(1);
   for (const auto& group : groups) {
     if (!group->lock_driver()) continue;
-    for (const auto& submission : group->queue_) least = std::min(least, submission->deadline->remaining());
-    for (const auto& submission : group->exchanges_) least = std::min(least, submission->deadline->remaining());
+    const auto look = [&](const Submission& submission) {
+      Clock::time_point next = group->due(submission);
+      const double waited = submission.deadline->waited(), warning = to_seconds(group->process_->hang_warning);
+      if (!submission.warned) next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
+      least = std::min(least, std::max(Duration(0), Duration(next - now())));
+    };
+    for (const auto& submission : group->queue_) look(*submission);
+    for (const auto& submission : group->exchanges_) look(*submission);
     group->driver_.clear(std::memory_order_release);
   }
   return least;
@@ -430,23 +484,15 @@ Error GroupState::complete(Error error, const Request& request, std::uint64_t se
   return error;
 }
 
-// Poisons the group, and adds the root cause of the job where it is not this error itself.
-Status GroupState::fail(Error error) {
-  {
-    std::lock_guard lock(poison_mutex_);
-    const bool later = poisoned_.load() && error.code == Code::kAborted && !poison_.ok() && poison_.error().code != Code::kAborted;
-    if (later) return poison_;
-  }
+// The order matters: the peers on this host see at once that the group has ended, but find the root cause in the store before they
+// look further; those elsewhere see their links end only after it is there.
+Status GroupState::fail(Trouble trouble) {
+  std::lock_guard lock(poison_mutex_);
+  if (!poison_.ok()) return poison_;
+  Error& error = trouble.error;
   if (error.group.empty()) error.group = spec_.name;
   if (error.rank < 0) error.rank = rank();
-  const std::string cause = process_->root_cause(error);
-  if (!cause.empty() && cause != to_string(error) && error.detail.find(cause) == std::string::npos) error.detail += "; root cause: " + cause;
-  Status status(error);
-  {
-    std::lock_guard lock(poison_mutex_);
-    poison_ = status;
-    poisoned_.store(true, std::memory_order_release);
-  }
+  poisoned_.store(true, std::memory_order_release);
   if (poison_word_) {
     std::uint32_t none = 0;
     poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
@@ -454,13 +500,75 @@ Status GroupState::fail(Error error) {
   if (process_->host)
     for (int r = 0; r < process_->host->size(); ++r)
       if (r != process_->host->rank()) process_->host->bell(r).ring();
+  if (!all_are_here() && process_->store) {
+    (void)process_->store->set(store_key(kWaitsKey, rank()), error.operation);
+    if (error.code == Code::kTimeout) ask_who_waits(error);
+    if (error.code == Code::kPeerLost && error.peer >= 0 && !is_here(error.peer)) learn_of_leaving(error);
+  }
+  if (error.code == Code::kPeerLost && error.peer >= 0) process_->lost(spec_.global_ranks[error.peer]);
+  error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
+  poison_ = Status(error);
+  for (const auto& links : links_)
+    for (const auto& link : links)
+      if (link) link->shut();
   if (process_->engine) process_->engine->notify();
-  return status;
+  return poison_;
 }
 
-void GroupState::abort(Error error) { (void)fail(std::move(error)); }
+void GroupState::abort(Error error) { (void)fail({std::move(error), Process::Evidence::kCause}); }
+
+void GroupState::abandon(Submission& submission) {
+  const Error error{.code = Code::kAborted, .detail = "an exception drove this rank out of the call"};
+  (void)fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
+  process_->engine->notify();
+  submission.done.wait(false, std::memory_order_acquire);
+}
+
+void GroupState::leave(bool unwinding) {
+  if (size() == 1) return;
+  if (pending_.load() > 0) {
+    if (unwinding) (void)fail({Error{.code = Code::kAborted, .detail = "an exception drove this rank out with calls under way"}, Process::Evidence::kCause});
+    leave_by_.store((now() + process_->farewell_timeout).time_since_epoch().count());
+    process_->engine->notify();
+    for (int left; (left = pending_.load()) > 0;) pending_.wait(left);
+  }
+  process_->engine->forget(this);
+  tell_of_leaving(unwinding);
+}
+
+// For ranks on other hosts, which see no more than a connection that ends. Those on this host hear the goodbye.
+void GroupState::tell_of_leaving(bool unwinding) {
+  if (all_are_here() || !process_->store || poisoned_.load()) return;
+  (void)process_->store->set(store_key(kLeftKey, rank()), unwinding ? "was driven out by an exception and will not take part" : "has left and will not take part");
+}
+
+std::string GroupState::store_key(const char* what, int rank) const { return detail::words(what, "/", std::to_string(spec_.id), "/", rank); }
+
+// A connection ended: whether the peer had told that it leaves.
+void GroupState::learn_of_leaving(Error& error) {
+  const std::string key = store_key(kLeftKey, error.peer);
+  const auto left = process_->store->check({key});
+  if (!left.ok() || !*left) return;
+  const auto how = process_->store->get(key, Deadline::after(kAnswer));
+  if (!how.ok()) return;
+  error.detail = *how;
+  error.hint = "do all ranks make the same number of calls?";
+}
+
+// In a ring everybody waits for a neighbour, and all but one of them for nothing worse than that. Who can, says in the store where it
+// waits; so the one that does not is the one to look at.
+void GroupState::ask_who_waits(Error& error) {
+  std::vector<std::string> keys;
+  for (int r = 0; r < size(); ++r) keys.push_back(store_key(kWaitsKey, r));
+  if (process_->store->wait(keys, Deadline::after(kAnswer)).ok()) return;
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r)
+    if (const auto told = process_->store->check({keys[r]}); told.ok() && !*told) silent.push_back(r);
+  if (!silent.empty()) error.detail += std::string("; ") + (silent.size() == 1 ? "rank " : "ranks ") + ranks_text(silent) + (silent.size() == 1 ? " gives" : " give") + " no answer";
+}
 
 Status GroupState::status() const {
+  if (!poisoned_.load(std::memory_order_acquire)) return {};
   std::lock_guard lock(poison_mutex_);
   return poison_;
 }

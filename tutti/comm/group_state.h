@@ -29,7 +29,6 @@ class Submission {
   std::uint64_t sequence = 0;
   Operation* operation = nullptr;      // owned, or on the stack of the call that waits for it
   std::unique_ptr<Operation> owned;
-  std::shared_ptr<GroupState> group;
   std::optional<Deadline> deadline;    // from submission
   bool warned = false;
   std::vector<std::size_t> splits[2];  // own copies: the caller's spans need not outlive submit()
@@ -63,12 +62,17 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Result<std::shared_ptr<Submission>> submit(const Request& request);
   Status wait(Submission& submission);
   void abort(Error error);
+  // Ends the group because an exception drives the caller out while `submission` uses its buffers; returns when it no longer does.
+  void abandon(Submission& submission);
+  // The last handle goes: waits for what is pending, a while, or ends it at once; then nobody drives the group any more.
+  void leave(bool unwinding);
   Status status() const;
 
   // Engine's side.
   bool try_drive();  // false if nothing moved or somebody else drives
   void blockers(Blockers& blockers);
   bool retire_if_idle();
+  void look_again() { unwell_.store(true, std::memory_order_release); }  // something became of a peer
   static Duration earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups);
 
  private:
@@ -84,12 +88,27 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool drive();                              // with the driver lock
   bool drive_one(Submission& submission);    // whether it moved (or ended)
   void finish(Submission& submission, Status result);
-  Status health(const Operation& operation);  // ok, or why this cannot end well
+  struct Trouble {
+    Error error;
+    Process::Evidence evidence;
+  };
+  std::optional<Trouble> health(const Operation& operation);  // why this cannot end well, if so
+  Trouble trouble_of(Error error) const;                      // of an operation's own error
+  std::optional<Trouble> departure_of(int peer) const;        // how a peer on this host went, if it has
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
-  Error overdue(const Operation& operation, const Deadline& deadline);
+  bool is_ended() const;
+  Status why_ended(const Request& request);
+  bool is_here(int rank) const { return process_->world[spec_.global_ranks[rank]].node == process_->world[process_->rank].node; }
+  bool all_are_here() const { return host_ranks_ == size(); }
+  Clock::time_point due(const Submission& submission) const;
+  Error overdue(const Submission& submission);
   void warn_of_hang(Submission& submission);
-  Status fail(Error error);                   // poisons; gives the error with the root cause of the job
-  std::string name_ranks(std::vector<int> ranks) const;
+  Status fail(Trouble trouble);  // poisons; the group's error, with the root cause of the job
+  void tell_of_leaving(bool unwinding);
+  std::string store_key(const char* what, int rank) const;
+  void learn_of_leaving(Error& error);
+  void ask_who_waits(Error& error);
+  std::string stopped_ranks() const;
 
   std::shared_ptr<Process> process_;
   Spec spec_;
@@ -113,10 +132,12 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::deque<std::shared_ptr<Submission>> queue_;      // the driver's: collectives, in order
   std::list<std::shared_ptr<Submission>> exchanges_;   // the driver's: sends and receives
   Clock::time_point last_health_{};
+  std::atomic<bool> unwell_{false};                   // look at the peers at once
+  std::atomic<Clock::time_point::rep> leave_by_{0};   // the last handle has gone: what is pending ends by then; 0: not so
 
   std::atomic<bool> poisoned_{false};
-  mutable std::mutex poison_mutex_;
-  Status poison_;  // guarded by poison_mutex_
+  mutable std::mutex poison_mutex_;  // held while the root cause is found out: who comes meanwhile waits for the whole story
+  Status poison_;                    // guarded by poison_mutex_
 };
 
 }  // namespace tutti

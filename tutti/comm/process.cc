@@ -1,37 +1,77 @@
+// Who caused it? A rank that dies takes others with it: they lose a peer, end their group, and so are a lost peer in turn for the next.
+// Every rank shall print the first of these errors, whatever it saw itself. Two rules see to that:
+//   tell before you show: the first error of a group is in the store before any other rank can notice that this rank has given up;
+//   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which reaps the
+//   dead, a moment to say how it ended, before it tells its own.
 #include "tutti/comm/process.h"
+
+#include <algorithm>
 
 namespace tutti {
 namespace {
 
 constexpr const char* kErrorKey = "error";
 constexpr const char* kFaultKey = "fault";
-constexpr Duration kPatience = std::chrono::milliseconds(700);  // for the launcher to say how a rank ended
+constexpr Duration kLauncherPatience = std::chrono::seconds(1);  // for the launcher to say how a rank ended
+constexpr Duration kEchoPatience = std::chrono::seconds(8);      // for another rank, which may wait for the launcher
 
 }  // namespace
 
 Process::~Process() {
-  if (farewell) farewell();
+  leave(false);
   engine.reset();  // its thread uses the members below
-  if (host) host->goodbye();
 }
 
-std::string Process::root_cause(const Error& mine) {
-  if (has_fault()) return fault();
-  if (!store) return {};
-  // A lost peer or an ended group is the echo of something that somebody else saw first hand.
-  const bool echo = mine.code == Code::kPeerLost || mine.code == Code::kAborted;
-  if (echo) {
-    const auto told = store->check({kErrorKey});
-    if (launcher && !(told.ok() && *told)) {
-      auto known = launcher->get(kFaultKey, Deadline::after(kPatience));
-      if (known.ok()) {
-        fault_arrived(*known);
-        return *known;
-      }
-    }
+void Process::remove_member(bool unwinding) {
+  if (members_.fetch_sub(1) == 1) leave(unwinding);
+}
+
+// The goodbye comes first: who waits for this rank must not wait for its farewell as well.
+void Process::leave(bool unwinding) {
+  if (left_.exchange(true)) return;
+  if (host) host->goodbye(unwinding);
+  if (farewell) farewell();
+}
+
+std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence evidence) {
+  const std::string sentence = to_string(mine);
+  if (!store) return has_fault() ? fault() : std::string();
+  const std::string group_key = std::string(kErrorKey) + "/" + std::to_string(group);
+  Status reached;  // whether the store could be reached
+  const auto await = [&](Store& from, const std::string& key, Duration patience) -> std::optional<std::string> {
+    auto value = from.get(key, Deadline::after(patience));
+    if (!value.ok() && value.error().code != Code::kTimeout) reached = value.status();
+    return value.ok() ? std::optional(*value) : std::nullopt;
+  };
+  const auto look = [&](const std::string& key) -> std::optional<std::string> {
+    const auto exists = store->check({key});
+    if (!exists.ok()) reached = exists.status();
+    return exists.ok() && *exists ? await(*store, key, kLauncherPatience) : std::nullopt;
+  };
+  std::optional<std::string> cause;
+  if (evidence == Evidence::kEcho) cause = await(*store, group_key, kEchoPatience);
+  if (!cause && evidence != Evidence::kCause) cause = look(kErrorKey);
+  if (!cause && has_fault()) cause = fault();
+  if (!cause && evidence == Evidence::kLoss && launcher) cause = await(*launcher, kFaultKey, kLauncherPatience);
+  if (reached.ok()) {
+    const auto first = store->compare_set(group_key, std::nullopt, cause.value_or(sentence));
+    if (!first.ok()) reached = first.status();
+    else if (first->value) cause = *first->value;
+    if (reached.ok()) (void)store->compare_set(kErrorKey, std::nullopt, cause.value_or(sentence));
   }
-  auto stored = store->compare_set(kErrorKey, std::nullopt, to_string(mine));
-  return stored.ok() && stored->value ? *stored->value : std::string();
+  if (!cause && !reached.ok() && reached.error().code == Code::kPeerLost && !launcher && evidence != Evidence::kCause)
+    cause = "rank 0, which served the job's store, is gone";
+  return cause && *cause != sentence ? *cause : std::string();
+}
+
+void Process::lost(int global_rank) {
+  std::lock_guard lock(fault_mutex_);
+  if (std::find(lost_.begin(), lost_.end(), global_rank) == lost_.end()) lost_.push_back(global_rank);
+}
+
+std::vector<int> Process::lost_ranks() const {
+  std::lock_guard lock(fault_mutex_);
+  return lost_;
 }
 
 void Process::fault_arrived(const std::string& text) {

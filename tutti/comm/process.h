@@ -42,12 +42,26 @@ struct Process {
   std::unique_ptr<Heap> heap;        // in host->arena()
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<Engine> engine;
-  std::function<void()> farewell;    // leaves the job in peace; called once, at the end
+  bool serves_store = false;         // on this rank
+  std::function<void()> farewell;    // leaves the job; called once, at the end
 
-  // The first error of the job, told through the store: publishes `mine` if it is the first, waits a moment for a better
-  // explanation if `mine` is only an echo (a lost peer), and gives the root cause of the job, if one is known. Ranks tell
-  // of their errors under the key "error", the launcher of a rank that ended badly under "fault".
-  std::string root_cause(const Error& mine);
+  // The handles of one group. The world is left with the last of them: `unwinding` if an exception drives this rank out.
+  void add_member() { members_.fetch_add(1); }
+  void remove_member(bool unwinding);
+
+  // How much an error says about what really happened.
+  enum class Evidence {
+    kCause,  // seen here, and nothing else led to it
+    kLoss,   // a peer is gone: who started it may know why
+    kEcho,   // another rank of the group has ended it and is about to tell why
+  };
+  // The sentence of the job's root cause, for an error of the group with this id; empty if `mine` is all that is known. Tells
+  // `mine` to the others where it is the first. Blocks a few seconds at most. Ranks tell of their errors in the store under
+  // "error" (the first of the job) and "error/GROUP" (the first of a group), the launcher of a rank that ended badly under "fault".
+  std::string root_cause(const Error& mine, std::uint64_t group, Evidence evidence);
+  // A rank that is known to be gone, so that nobody waits for its goodbye.
+  void lost(int global_rank);
+  std::vector<int> lost_ranks() const;
   // A fault arrived by itself (from the launcher, or from another rank). Ends every group.
   void fault_arrived(const std::string& text);
   // The fault that arrived, if any. Any thread.
@@ -55,7 +69,12 @@ struct Process {
   std::string fault() const;
 
  private:
+  void leave(bool unwinding);
+
+  std::atomic<int> members_{0};
+  std::atomic<bool> left_{false};
   mutable std::mutex fault_mutex_;
+  std::vector<int> lost_;  // guarded by fault_mutex_
   std::string fault_;  // guarded by fault_mutex_
   std::atomic<bool> has_fault_{false};
 };

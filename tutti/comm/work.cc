@@ -1,15 +1,27 @@
 #include "tutti/comm/work.h"
 
+#include <exception>
+
 #include "tutti/comm/group_state.h"
 
 namespace tutti {
 
-bool Work::done() const { return !submission_ || submission_->done.load(std::memory_order_acquire); }
+struct Work::Pending {
+  std::shared_ptr<Submission> submission;
+  std::shared_ptr<GroupState> group;
 
-Status Work::wait() const {
-  if (!submission_) return failed_;
-  if (submission_->done.load(std::memory_order_acquire) && submission_->result.ok()) return {};
-  return submission_->group->wait(*submission_);
-}
+  Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g) : submission(std::move(s)), group(std::move(g)) {}
+  Pending(const Pending&) = delete;
+  ~Pending() {
+    if (std::uncaught_exceptions() > 0 && !submission->done.load(std::memory_order_acquire)) group->abandon(*submission);
+  }
+};
+
+Work::Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> group)
+    : pending_(std::make_shared<Pending>(std::move(submission), std::move(group))) {}
+
+bool Work::done() const { return !pending_ || pending_->submission->done.load(std::memory_order_acquire); }
+
+Status Work::wait() const { return pending_ ? pending_->group->wait(*pending_->submission) : failed_; }
 
 }  // namespace tutti

@@ -6,14 +6,16 @@
 
 namespace tutti {
 
-class Submission;  // comm/engine.h
+class Submission;  // comm/group_state.h
+class GroupState;
 
 // Copies share the operation. Dropping every copy does not cancel it: buffers stay in use until it has ended, so keep
-// them alive until wait() returned. A default Work is one that has already succeeded.
+// them alive until wait() returned. Only when an exception unwinds the stack past the last copy is the operation ended first, and its
+// group with it (Aborted on every rank): the buffers are about to go. A default Work is one that has already succeeded.
 class Work {
  public:
   Work() = default;
-  explicit Work(std::shared_ptr<Submission> submission) : submission_(std::move(submission)) {}
+  Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> group);
   explicit Work(Status failed) : failed_(std::move(failed)) {}
 
   bool done() const;
@@ -24,7 +26,8 @@ class Work {
   void get() const { wait().or_throw(); }
 
  private:
-  std::shared_ptr<Submission> submission_;
+  struct Pending;  // shared by the copies
+  std::shared_ptr<Pending> pending_;
   Status failed_;
 };
 

@@ -26,9 +26,11 @@ namespace {
 
 using nlohmann::json;
 
+constexpr Duration kStorePatience = std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
+
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
-  Duration join_timeout, collective_timeout;
+  Duration join_timeout, collective_timeout, hang_warning;
   std::size_t heap_limit;
 };
 
@@ -47,6 +49,7 @@ Result<Settings> read_settings(const Options& options) {
   };
   s.join_timeout = TUTTI_TRY(seconds(options.join_timeout, "TUTTI_JOIN_TIMEOUT", 300));
   s.collective_timeout = TUTTI_TRY(seconds(options.collective_timeout, "TUTTI_TIMEOUT", 600));
+  s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
   s.heap_limit = physical_memory();
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
@@ -160,22 +163,26 @@ void watch_for_faults(const std::shared_ptr<Process>& process, const Membership&
         };
       }
       process->launcher = *std::move(connection);
+      process->launcher->set_call_timeout(kStorePatience);
     }
   }
   process->engine = std::make_unique<Engine>(process->host.get(), fd, std::move(on_news));
 }
 
-// The rank that serves the store stays until the others have said goodbye, or for a while.
+// The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the root cause of
+// an error. Nobody waits for the dead.
 std::function<void()> make_farewell(const std::shared_ptr<Process>& process, bool serves) {
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
-    const auto deadline = Deadline::after(p->farewell_timeout);
-    if (!serves) (void)p->store->set("goodbye/" + std::to_string(rank), "");
-    if (!serves) return;
+    if (!serves) {
+      (void)p->store->set("goodbye/" + std::to_string(rank), "");
+      return;
+    }
+    const std::vector<int> lost = p->lost_ranks();
     std::vector<std::string> keys;
     for (int r = 0; r < n; ++r)
-      if (r != rank) keys.push_back("goodbye/" + std::to_string(r));
-    (void)p->store->wait(keys, deadline);
+      if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end()) keys.push_back("goodbye/" + std::to_string(r));
+    if (!keys.empty()) (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));
   };
 }
 
@@ -196,6 +203,7 @@ Result<Group> try_init(const Options& options) {
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
   process->collective_timeout = settings.collective_timeout;
+  process->hang_warning = settings.hang_warning;
   process->algorithm = env("TUTTI_ALGORITHM").value_or("");
   GroupState::Spec spec{.name = "world", .rank = m.rank};
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
@@ -216,6 +224,7 @@ Result<Group> try_init(const Options& options) {
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);
+  process->store->set_call_timeout(kStorePatience);
   process->keep_alive = std::shared_ptr<StoreServer>(std::move(m.server));
   process->farewell = make_farewell(process, serves);
   const auto exchange = [&](const std::string& mine) { return store->gather_all("world", m.rank, m.world_size, mine, deadline, waiting); };

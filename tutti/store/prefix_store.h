@@ -29,6 +29,7 @@ class PrefixStore final : public Store {
   Status barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting = {}) override;
   Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value, Deadline deadline,
                                               const Waiting& waiting = {}) override;
+  void set_call_timeout(Duration timeout) override { store_->set_call_timeout(timeout); }
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
 
   // A key as the store underneath knows it.

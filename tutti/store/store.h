@@ -55,6 +55,9 @@ class Store {
   virtual Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value,
                                                       Deadline deadline, const Waiting& waiting = {}) = 0;
 
+  // The limit of calls that have no deadline of their own; 5 min unless set. Before other threads call.
+  virtual void set_call_timeout(Duration timeout) = 0;
+
   // Another handle to the same table that can wait while this one is busy.
   virtual Result<std::unique_ptr<Store>> clone(Deadline deadline) = 0;
 };

@@ -28,8 +28,7 @@ class TableStore : public Store {
   Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value, Deadline deadline,
                                               const Waiting& waiting = {}) final;
 
-  // The limit of calls that have no deadline of their own; 5 min unless set.
-  void set_call_timeout(Duration timeout) { call_timeout_ = timeout; }
+  void set_call_timeout(Duration timeout) final { call_timeout_ = timeout; }
   Duration call_timeout() const { return call_timeout_; }
 
  protected:

@@ -7,16 +7,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
 
 #include "tutti/base/env.h"
+#include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
-constexpr std::byte kGoodbye{'G'};
+constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
+constexpr std::size_t kMostArrivals = 256;
+constexpr auto kHandshakeLimit = std::chrono::seconds(30);
+constexpr auto kLook = std::chrono::seconds(1);
 
 Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
   auto arena = std::make_shared<Arena>(TUTTI_TRY(Arena::create(heap_limit)));
@@ -82,28 +87,52 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
     TUTTI_TRY(about(handshake_as_client((*socket).get(), *credentials_, Hello{.role = Role::kLocal, .rank = global_rank_, .channel = std::uint64_t(rank_)}, deadline), r));
     TUTTI_TRY(about(introduce(r, std::move(*socket), deadline), r));
   }
-  for (int missing = size() - 1 - rank_; missing > 0;) {
-    if (!TUTTI_TRY(wait_readable(listener_.fd.get(), deadline))) {
-      std::string names;
-      for (int r = rank_ + 1; r < size(); ++r)
-        if (!peers_[r].socket) names += (names.empty() ? "" : ", ") + std::to_string(global_ranks[r]);
-      return deadline.error("the ranks " + names + " on this host did not connect for shared memory", "are they still running?");
-    }
-    Fd socket = TUTTI_TRY(accept(listener_));
-    if (!socket) continue;
-    auto hello = handshake_as_server(socket.get(), *credentials_, Role::kLocal, deadline.at_most(std::chrono::seconds(5)));
-    if (!hello.ok()) continue;  // a stranger: not our business, and no reason to stop
-    const int r = int(hello->channel);
-    if (r <= rank_ || r >= size() || peers_[r].socket) continue;
-    TUTTI_TRY(about(introduce(r, std::move(socket), deadline), r));
-    --missing;
-  }
+  Status met;
+  while (met.ok() && !missing_callers().empty()) met = answer(global_ranks, about, deadline);
+  arrivals_.clear();
+  TUTTI_TRY(met);
   settle_fences();
   listener_.fd.reset();
   ::unlink(contact_.c_str());
   ::rmdir(directory_.c_str());
   directory_.clear();
   return {};
+}
+
+// The local ranks that have to connect to this one and have not.
+std::vector<int> Host::missing_callers() const {
+  std::vector<int> missing;
+  for (int r = rank_ + 1; r < size(); ++r)
+    if (!peers_[r].socket) missing.push_back(r);
+  return missing;
+}
+
+// One look at the listener and at those who have not said yet who they are: a silent stranger keeps nobody waiting.
+Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about, Deadline deadline) {
+  if (deadline.expired()) {
+    std::vector<int> ranks;
+    for (int r : missing_callers()) ranks.push_back(global_ranks[r]);
+    return deadline.error((ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks) + " on this host did not connect for shared memory", "are they still running?");
+  }
+  std::vector<pollfd> polls;
+  if (arrivals_.size() < kMostArrivals) polls.push_back({listener_.fd.get(), POLLIN, 0});
+  for (const Arrival& arrival : arrivals_) polls.push_back({arrival.socket.get(), POLLIN, 0});
+  if (::poll(polls.data(), polls.size(), deadline.at_most(kLook).poll_timeout_ms()) < 0 && errno != EINTR) return system_error(errno, "poll failed");
+  while (arrivals_.size() < kMostArrivals) {
+    Fd socket = TUTTI_TRY(accept(listener_));
+    if (!socket) break;
+    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal), Deadline::after(kHandshakeLimit)});
+  }
+  Status trouble;
+  std::erase_if(arrivals_, [&](Arrival& arrival) {
+    const auto finished = arrival.handshake->advance(arrival.socket.get());
+    if (!finished.ok()) return true;  // a stranger: not our business, and no reason to stop
+    if (!*finished) return arrival.deadline.expired();
+    const std::uint64_t r = arrival.handshake->hello().channel;
+    if (r > std::uint64_t(rank_) && r < peers_.size() && !peers_[r].socket && trouble.ok()) trouble = about(introduce(int(r), std::move(arrival.socket), deadline), int(r));
+    return true;
+  });
+  return trouble;
 }
 
 // Everybody can be fenced: then nobody who rings this rank has to fence.
@@ -190,14 +219,15 @@ Host::Peer Host::watch(int local_rank) {
   std::byte note{};
   const ssize_t got = ::recv(peer.socket->get(), &note, 1, MSG_DONTWAIT);
   if (got == 1 && note == kGoodbye) peer.state->store(Peer::kLeft, std::memory_order_release);
+  else if (got == 1 && note == kFlight) peer.state->store(Peer::kFled, std::memory_order_release);
   else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) peer.state->store(Peer::kLost, std::memory_order_release);
   return state(local_rank);
 }
 
-void Host::goodbye() {
+void Host::goodbye(bool in_flight) {
   for (PeerData& peer : peers_)
-    if (peer.socket) (void)::send(peer.socket->get(), &kGoodbye, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (!peers_.empty() && !credentials_) peers_[rank_].state->store(Peer::kLeft, std::memory_order_release);  // inproc
+    if (peer.socket) (void)::send(peer.socket->get(), in_flight ? &kFlight : &kGoodbye, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (!peers_.empty() && !credentials_) peers_[rank_].state->store(in_flight ? Peer::kFled : Peer::kLeft, std::memory_order_release);  // inproc
   for (PeerData& peer : peers_) peer.bell.ring();
 }
 

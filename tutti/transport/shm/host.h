@@ -21,7 +21,7 @@ namespace tutti {
 
 class Host {
  public:
-  enum class Peer : std::uint8_t { kAlive, kLeft, kLost };
+  enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: an exception drove it out
 
   // First half of joining: opens this rank's socket. contact() is what the others need to know.
   static Result<std::unique_ptr<Host>> open(std::size_t heap_limit, const Credentials& credentials, int global_rank);
@@ -55,8 +55,8 @@ class Host {
   std::vector<std::pair<int, int>> watch_fds() const;
   // The descriptor of `local_rank` is readable: what became of it.
   Peer watch(int local_rank);
-  // Tells the peers that this rank leaves in peace.
-  void goodbye();
+  // Tells the peers that this rank leaves, in peace or not.
+  void goodbye(bool in_flight);
   // Threads as ranks: this rank "dies" (tests).
   void die();
 
@@ -73,7 +73,15 @@ class Host {
     std::shared_ptr<std::atomic<Peer>> state;
   };
 
+  struct Arrival {  // a connection that came in and has not said yet who it is
+    Fd socket;
+    std::unique_ptr<ServerHandshake> handshake;
+    Deadline deadline;
+  };
+
   Host() = default;
+  std::vector<int> missing_callers() const;
+  Status answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about, Deadline deadline);
   void settle_fences();
   Status introduce(int local_rank, Fd socket, Deadline deadline);
 
@@ -82,6 +90,7 @@ class Host {
   std::size_t heap_limit_ = 0;
   std::unique_ptr<Credentials> credentials_;
   Listener listener_;
+  std::vector<Arrival> arrivals_;  // while joining
   std::string directory_, contact_;
   std::vector<PeerData> peers_;
 

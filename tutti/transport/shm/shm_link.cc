@@ -52,6 +52,21 @@ Result<std::size_t> ShmLink::try_send(std::span<const iovec> buffers) {
   return moved;
 }
 
+void ShmLink::find_ring() {
+  if (recv_data_) return;
+  recv_data_ = peer_base_ + (recv_->place.load(std::memory_order_acquire) - 1);
+  recv_capacity_ = recv_->capacity.load(std::memory_order_relaxed);
+}
+
+std::size_t ShmLink::peek(std::span<std::byte> into) {
+  peer_written_ = recv_->written.load(std::memory_order_acquire);
+  if (peer_written_ == read_) return 0;
+  find_ring();
+  const std::size_t bytes = std::min({into.size(), std::size_t(peer_written_ - read_), std::size_t(recv_capacity_)});
+  for (std::size_t i = 0; i < bytes; ++i) into[i] = recv_data_[(read_ + i) & (recv_capacity_ - 1)];
+  return bytes;
+}
+
 Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
   std::size_t wanted = 0;
   for (const iovec& buffer : buffers) wanted += buffer.iov_len;
@@ -61,10 +76,7 @@ Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
     peer_written_ = recv_->written.load(std::memory_order_acquire);
     if (peer_written_ == read_) return peer_gone ? Result<std::size_t>(gone()) : std::size_t(0);
   }
-  if (!recv_data_) {
-    recv_data_ = peer_base_ + (recv_->place.load(std::memory_order_acquire) - 1);
-    recv_capacity_ = recv_->capacity.load(std::memory_order_relaxed);
-  }
+  find_ring();
   if (peer_written_ - read_ > recv_capacity_) {
     return Error{.code = Code::kCorrupt, .detail = "has written more into shared memory than the ring holds"};
   }

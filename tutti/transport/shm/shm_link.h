@@ -37,11 +37,13 @@ class ShmLink final : public Link {
 
   Result<std::size_t> try_send(std::span<const iovec> buffers) override;
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override;
+  std::size_t peek(std::span<std::byte> into) override;
   int poll_fd() const override { return -1; }
   std::string peer_address() const override { return "shm"; }
 
  private:
   Error gone() const;
+  void find_ring();  // of the peer, once it has written
 
   ShmRing* send_;
   ShmRing* recv_;

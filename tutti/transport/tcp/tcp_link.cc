@@ -43,6 +43,12 @@ class TcpLink final : public Link {
     return std::size_t(0);  // nothing was asked for
   }
 
+  std::size_t peek(std::span<std::byte> into) override {
+    const ssize_t got = ::recv(socket_.get(), into.data(), into.size(), MSG_DONTWAIT | MSG_PEEK);
+    return got > 0 ? std::size_t(got) : 0;
+  }
+
+  void shut() override { (void)::shutdown(socket_.get(), SHUT_RDWR); }
   int poll_fd() const override { return socket_.get(); }
   std::string peer_address() const override { return peer_address_; }
 
