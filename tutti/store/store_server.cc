@@ -49,7 +49,7 @@ class StoreServer::Thread {
   void add(Listener listener);
   const Address& address() const { return address_; }
   const std::shared_ptr<SharedTable>& table() const { return table_; }
-  Counts counts() const { return {let_in_.load(), turned_away_.load(), calls_.load()}; }
+  Counts counts() const { return {let_in_.load(), turned_away_.load(), dropped_.load(), calls_.load()}; }
 
  private:
   struct HalfOpen {
@@ -90,7 +90,7 @@ class StoreServer::Thread {
   std::shared_ptr<SharedTable> table_ = std::make_shared<SharedTable>();
   std::thread thread_;
   std::atomic<bool> stop_{false};
-  std::atomic<std::uint64_t> let_in_{0}, turned_away_{0}, calls_{0};
+  std::atomic<std::uint64_t> let_in_{0}, turned_away_{0}, dropped_{0}, calls_{0};
   std::mutex arriving_mutex_;
   std::vector<Listener> arriving_listeners_;  // guarded by arriving_mutex_
 
@@ -336,7 +336,10 @@ void StoreServer::Thread::drop(int fd, const Error& why) {
   const auto found = connections_.find(fd);
   if (found == connections_.end()) return;
   StoreConnection& connection = *found->second;
-  if (why.code != Code::kPeerLost) log::warn("the store dropped " + connection.peer() + ": " + to_string(why));
+  if (why.code != Code::kPeerLost) {
+    dropped_.fetch_add(1);
+    log::warn("the store dropped " + connection.peer() + ": " + to_string(why));
+  }
   for (const auto& [id, ticket] : connection.open_calls) {
     table_->withdraw(ticket);
     owners_.erase(ticket);

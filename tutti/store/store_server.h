@@ -29,8 +29,9 @@ class StoreServer {
   std::unique_ptr<Store> local();
 
   struct Counts {
-    std::uint64_t let_in = 0;      // connections that passed the handshake
+    std::uint64_t let_in = 0;       // connections that passed the handshake
     std::uint64_t turned_away = 0;  // that did not
+    std::uint64_t dropped = 0;      // let in, then dropped for what they sent or did not read
     std::uint64_t calls = 0;
   };
   Counts counts() const;

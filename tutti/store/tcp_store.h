@@ -52,7 +52,7 @@ class TcpStore final : public TableStore {
 
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
   Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
-  Result<std::optional<wire::Frame>> receive(Deadline deadline);
+  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool spin);
   Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
   Error break_off(Error error);
 
