@@ -135,7 +135,7 @@ void GroupState::unlock_driver() {
   if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
 }
 
-// With the driver lock, which it gives back.
+// With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits here for long.
 Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
   std::optional<Deadline> deadline;
   Clock::time_point blocked_since{};
@@ -166,21 +166,6 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
     const auto time = now();
     if (!deadline) deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
     if (blocked_since == Clock::time_point{}) blocked_since = time;
-    if (auto trouble = health(operation)) {
-      // What the peer did before it left may have come between our last look and this one.
-      progress = operation.step();
-      if (progress.ok() && *progress != Progress::kBlocked) {
-        if (*progress == Progress::kDone) {
-          unlock_driver();
-          return {};
-        }
-        continue;
-      }
-      if (!progress.ok()) trouble = trouble_of(progress.error());
-      const Status failed = fail({complete(trouble->error, request, sequence), trouble->evidence});
-      unlock_driver();
-      return failed;
-    }
     if (time - blocked_since > spin_.yields) return hand_over(operation, request, sequence, *deadline);
   }
 }
@@ -332,7 +317,7 @@ bool GroupState::drive_one(Submission& submission) {
   if (time - last_health_ > kHealthPeriod || unwell_.exchange(false, std::memory_order_acquire)) {
     last_health_ = time;
     if (auto trouble = health(*submission.operation)) {
-      const Result<Progress> progress = submission.operation->step();  // as in run_inline()
+      const Result<Progress> progress = submission.operation->step();  // it may have acted before it went
       if (progress.ok() && *progress != Progress::kBlocked) {
         if (*progress == Progress::kDone) finish(submission, {});
         return true;
