@@ -192,6 +192,41 @@ TEST(Run, AReaderThatWentAwayHoldsNobodyUp) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
+std::string python(const std::string& before) {
+  return "import os, signal, sys; " + before + "; os.execv(sys.argv[1], sys.argv[1:])";
+}
+
+// Started by something that closed descriptors, ignored the end of children, or left few descriptors.
+TEST(Run, StrangeBeginnings) {
+  const Folder folder;
+  const std::string logs = folder.path();
+  for (const std::string before : {"os.closerange(0, 3)", "signal.signal(signal.SIGCHLD, signal.SIG_IGN)"}) {
+    const Ended ended = run({"run", "-q", "--no-prefix", "python3", "-c", python(before), TUTTI_TEST_COMMAND, "run",
+                             "-n", "2", "--job-id", "j", "--log-dir", logs, worker(), "print"});
+    EXPECT_EQ(ended.code, 0) << before << ended.err;
+    EXPECT_EQ(read_file(logs + "/j/attempt_0/rank_1/stdout.log"), "out 1\nlast line without an end") << before;
+    std::filesystem::remove_all(logs + "/j");
+  }
+  const Ended few = run({"run", "-q", "--no-prefix", "python3", "-c",
+                         python("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, "
+                                "resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"),
+                         TUTTI_TEST_COMMAND, "run", "-n", "20", worker(), "env", "RANK"});
+  EXPECT_EQ(few.code, 0) << few.err;
+  EXPECT_THAT(few.out, HasSubstr("[19] RANK=19"));
+}
+
+TEST(Run, UserSignalsReachTheRanksAlone) {
+  Running running({"run", "-n", "2", "python3", "-c",
+                   "import signal, subprocess, sys\nsignal.signal(signal.SIGUSR1, lambda *a: (print('got it', "
+                   "helper.poll()), helper.kill(), sys.exit(0)))\n"
+                   "helper = subprocess.Popen(['sleep', '600'])\nprint('ready')\nwhile True: signal.pause()"});
+  running.await_out("ready", 2);
+  running.send(SIGUSR1);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] got it None"), HasSubstr("[1] got it None")));
+}
+
 TEST(Run, HelpAndVersion) {
   EXPECT_EQ(run({"--help"}).code, 0);
   EXPECT_THAT(run({"run", "--help"}).out,
@@ -227,6 +262,7 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "-n"}, "-n", "needs a value"},
            {{"run", "-n", "2"}, "which program?", "tutti run -n N"},
            {{"run", "-n", "2", "--"}, "which program?", "tutti run -n N"},
+           {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is no name for a job", "letters"},
            {{"run", "--grace", "soon", "sh"}, "--grace needs a duration such as 30s or 5min, not 'soon'", ""},
            {{"run", "--only-ranks", "a", "sh"}, "--only-ranks needs ranks", ""},
            {{"run", "--master-port", "70000", "sh"}, "--master-port needs a number from 1 to 65535, not '70000'", ""},

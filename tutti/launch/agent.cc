@@ -36,9 +36,9 @@ namespace tutti {
 namespace {
 
 constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
-constexpr auto kKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
-constexpr auto kLeaveLimit = std::chrono::seconds(10);   // what other nodes may take beyond the grace
-constexpr auto kConsoleLimit = std::chrono::seconds(5);  // what the last lines may wait for the console
+constexpr auto kKillLimit = std::chrono::seconds(5);         // what SIGKILL may take
+constexpr auto kLeaveLimit = std::chrono::seconds(10);       // what other nodes may take beyond the grace
+constexpr auto kConsoleLimit = std::chrono::seconds(5);      // what the last lines may wait for the console
 
 // A folder for the error files of a job without --log-dir; removed at the end.
 class ScratchFolder {
@@ -154,6 +154,7 @@ Status Agent::start() {
     }
   }
   if (spec_.announce) announce(removed, settings);
+  want_descriptors(std::size_t(spec_.layout.here()) * 4 + 256);  // two pipes, two files
   workers_.reserve(std::size_t(spec_.layout.here()));
   for (int local_rank = 0; local_rank < spec_.layout.here(); ++local_rank)
     TUTTI_TRY(start_worker(local_rank, environment));
@@ -304,7 +305,12 @@ void Agent::on_signals() {
 }
 
 void Agent::on_user_signal(int signal) {
-  if (signal == SIGUSR1 || signal == SIGUSR2) return signal_all(signal);
+  if (signal == SIGUSR1 || signal == SIGUSR2) {  // to the ranks alone: a helper without a handler would die of it
+    for (const Worker& worker : workers_) {
+      if (worker.alive) kill(worker.end.pid, signal);
+    }
+    return;
+  }
   if (user_signal_ != 0) {
     say("a second " + signal_name(signal) + ": killing all ranks");
     return kill_all();

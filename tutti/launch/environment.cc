@@ -107,6 +107,7 @@ void set_place(Environment& environment, const Place& place) {
   set("TORCHELASTIC_RUN_ID", place.job);
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
   if (!place.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", place.error_file);
+  environment.emplace("PYTHONUNBUFFERED", "1");  // else a crash takes the last lines with it
   set("TUTTI_JOB", place.job);
   set("TUTTI_GENERATION", "0");
   if (!place.store.empty()) set("TUTTI_STORE", place.store);

@@ -20,6 +20,7 @@
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/process.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/serving.h"
@@ -27,6 +28,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 
 // "20261120-210405-3fa9c1": sorts by time in a log folder, and no two are alike.
 std::string new_job_id() {
@@ -142,6 +145,14 @@ Result<Prepared> prepare(const JobOptions& options) {
   nodes.store = TUTTI_TRY(store_address(options, spec.master_address, nodes.nodes, spec.master_port));
   if (options.node == 0)
     spec.master_port = TUTTI_TRY(free_port(one_node ? spec.master_address : nodes.store.host, wanted_port));
+  if (options.job.find_first_not_of(kJobLetters) != std::string::npos || options.job.starts_with('.') ||
+      options.job.size() > 200) {
+    return Error{.code = Code::kUsage,
+                 .detail = "--job-id '" + options.job + "' is no name for a job",
+                 .hint =
+                     "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a folder "
+                     "of --log-dir"};
+  }
   spec.job = !options.job.empty() ? options.job : one_node ? new_job_id() : "tutti-" + std::to_string(spec.master_port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
   nodes.timeout = options.connect_timeout;
@@ -181,11 +192,12 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
 }  // namespace
 
 Result<int> run_job(const JobOptions& options) {
+  make_sane();
   Prepared job = TUTTI_TRY(prepare(options));
   return run_with_keeper([&](const Fd& keeper_gone) {
     const Result<int> code = run_prepared(job, keeper_gone);
     if (code.ok()) return *code;
-    log::error(to_string(code.error()));
+    std::fprintf(stderr, "[tutti] %s\n", to_string(code.error()).c_str());
     return exit_code_of(code.error().code);
   });
 }

@@ -6,6 +6,9 @@
 //                   keeper ends it.
 //   keeper killed:  the agent sees it (a pidfd becomes readable) and ends everybody, itself last.
 //
+// Only SIGKILL to both at the same moment leaves a daemon that a worker had started; the workers themselves die even
+// then.
+//
 // The agent is a process group of its own, so that Ctrl-C and `kill -- -PGID` reach the keeper alone, which passes each
 // signal on once: the second one is then truly the user's second.
 #include "tutti/launch/keeper.h"

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,19 +63,6 @@ int become_program(const char* path, char* const* arguments, char* const* enviro
   }
   execve(path, arguments, environment);
   return errno;
-}
-
-// Descriptors 0 to 2 of a process started without them would be taken by our pipes, and dup2() would then overwrite
-// them.
-void fill_standard_descriptors() {
-  for (;;) {
-    const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (fd < 0 || fd > 2) {
-      if (fd >= 0) close(fd);
-      return;
-    }
-    fcntl(fd, F_SETFD, 0);
-  }
 }
 
 struct ProcEntry {
@@ -134,7 +122,6 @@ std::string to_string(const Exit& exit) {
 }
 
 Result<Process> start_process(const ProcessSpec& spec) {
-  fill_standard_descriptors();
   Pipe output = TUTTI_TRY(make_pipe()), errors = TUTTI_TRY(make_pipe()), failure = TUTTI_TRY(make_pipe());
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::vector<char*> arguments = pointers(spec.arguments), environment = pointers(spec.environment);
@@ -171,6 +158,25 @@ Result<Process> start_process(const ProcessSpec& spec) {
   TUTTI_TRY(set_nonblocking(output.read.get(), true));
   TUTTI_TRY(set_nonblocking(errors.read.get(), true));
   return Process{.pid = pid, .output = std::move(output.read), .errors = std::move(errors.read)};
+}
+
+void make_sane() {
+  for (;;) {
+    const int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (fd < 0 || fd > 2) {
+      if (fd >= 0) close(fd);
+      break;
+    }
+    fcntl(fd, F_SETFD, 0);
+  }
+  ::signal(SIGCHLD, SIG_DFL);
+}
+
+void want_descriptors(std::size_t count) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count) return;
+  limit.rlim_cur = std::min<rlim_t>(count, limit.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 Status become_subreaper() {

@@ -42,6 +42,12 @@ struct Process {
 // execve() that fails is an error here, not an exit code of the child.
 Result<Process> start_process(const ProcessSpec& spec);
 
+// For the start of a program that will start others: descriptors 0 to 2 exist (else our own would take their numbers),
+// and the end of a child is not ignored, whatever this process inherited.
+void make_sane();
+// Raises the soft limit of open files so far as the hard one lets it; workers inherit it.
+void want_descriptors(std::size_t count);
+
 // This process becomes the parent of every descendant whose own parent dies, so that double forks and setsid() do not
 // hide.
 Status become_subreaper();
