@@ -142,6 +142,8 @@ Result<std::vector<Address>> resolve(const Address& address) {
   if (address.is_unix() || to_socket_address(address).ok()) return std::vector<Address>{address};
   AddressList list;
   if (const int code = look_up(address, 0, list); code != 0) {
+    // A bare container or chroot has no /etc/hosts; this one name means the same everywhere (RFC 6761).
+    if (address.host == "localhost") return std::vector<Address>{{.host = "127.0.0.1", .port = address.port, .path = {}}};
     const int errno_value = code == EAI_SYSTEM ? errno : 0;
     return Error{.code = Code::kUnreachable,
                  .detail = "cannot find the address of host \"" + address.host + "\"" +

@@ -38,8 +38,8 @@ template <ReduceOp op, bool kInteger, class T>
 [[gnu::always_inline]] inline T combine(T a, T b) {
   if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return a + b;
   else if constexpr (op == ReduceOp::kProduct) return a * b;
-  else if constexpr (op == ReduceOp::kMin) return (b < a) | (b != b) ? b : a;  // NaN wins, as in PyTorch
-  else if constexpr (op == ReduceOp::kMax) return (a < b) | (b != b) ? b : a;
+  else if constexpr (op == ReduceOp::kMin) return ((b < a) | (b != b)) ? b : a;  // NaN wins, as in PyTorch
+  else if constexpr (op == ReduceOp::kMax) return ((a < b) | (b != b)) ? b : a;
   else if constexpr (kInteger && op == ReduceOp::kBand) return a & b;
   else if constexpr (kInteger && op == ReduceOp::kBor) return a | b;
   else if constexpr (kInteger && op == ReduceOp::kBxor) return a ^ b;
