@@ -3,12 +3,19 @@
 //
 // One pass: load element i of every input in rank order, combine in registers, store to every output. For p = 2..4 the
 // loop over inputs is unrolled at compile time. Inputs and outputs may be the same buffer at the same index, never
-// shifted against one another, so no iteration depends on another (the ivdep pragma says so).
+// shifted against one another, so no iteration depends on another.
 #include <algorithm>
 #include <type_traits>
 
 #include "tutti/base/float16.h"
 #include "tutti/comm/kernels/reduce_isa.h"
+
+// No iteration of the loop that follows depends on another. (Clang's word for it warns of each loop that it then leaves alone.)
+#if defined(__clang__)
+#define TUTTI_INDEPENDENT
+#else
+#define TUTTI_INDEPENDENT _Pragma("GCC ivdep")
+#endif
 
 namespace tutti::kernels::TUTTI_ISA {
 namespace {
@@ -51,7 +58,7 @@ template <class Stored, ReduceOp op>
 void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
   using E = Element<Stored>;
   using Wide = typename E::Wide;
-#pragma GCC ivdep
+TUTTI_INDEPENDENT
   for (std::size_t i = begin; i < end; ++i) {
     Wide sum = E::load(static_cast<const Stored*>(io.in[0])[i]);
     for (int r = 1; r < io.inputs; ++r) sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(sum, E::load(static_cast<const Stored*>(io.in[r])[i])));
@@ -71,16 +78,16 @@ void run_widened(const Inputs& io) {
   for (; i + kBlock <= io.count; i += kBlock) {
     float sum[kBlock];
     const Stored* const first = static_cast<const Stored*>(io.in[0]) + i;
-#pragma GCC ivdep
+TUTTI_INDEPENDENT
     for (std::size_t j = 0; j < kBlock; ++j) sum[j] = E::load(first[j]);
     for (int r = 1; r < inputs; ++r) {
       const Stored* const next = static_cast<const Stored*>(io.in[r]) + i;
-#pragma GCC ivdep
+TUTTI_INDEPENDENT
       for (std::size_t j = 0; j < kBlock; ++j) sum[j] = combine<op, false, float>(sum[j], E::load(next[j]));
     }
     Stored done[kBlock];
     const float divisor = float(io.divisor);
-#pragma GCC ivdep
+TUTTI_INDEPENDENT
     for (std::size_t j = 0; j < kBlock; ++j) done[j] = E::store(op == ReduceOp::kAvg ? sum[j] / divisor : sum[j]);
     for (int k = 0; k < io.outputs; ++k) __builtin_memcpy(static_cast<Stored*>(io.out[k]) + i, done, sizeof done);
   }
