@@ -1,6 +1,6 @@
 // Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that
-// allocates is made before. It moves to a session of its own (one kill() reaches the rank and its helpers, and the
-// terminal's Ctrl-C reaches only the agent, which passes it on once), asks for SIGKILL at its parent's death, and then
+// allocates is made before. It becomes a process group of its own (one kill() reaches the rank and its helpers), in the
+// agent's session, which has no terminal, asks for SIGKILL at its parent's death, and then
 // looks whether the parent had died before it asked. A pipe that closes on execve() carries errno back if that fails.
 //
 // Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest
@@ -48,7 +48,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 // What the child does; async-signal-safe only. Returns errno if it could not become the program.
 int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input,
                    int output, int errors, const std::vector<int>& inherited) {
-  setsid();
+  setpgid(0, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   if (getppid() != parent) _exit(128 + SIGKILL);
   for (int number = 1; number < NSIG; ++number) {
