@@ -15,6 +15,9 @@
 namespace tutti::bench {
 namespace {
 
+// Below it a call is all waiting, and a memcpy costs nothing to compare with.
+constexpr std::size_t kWorthAVerdict = 4096;
+
 // Binds the calling thread to one of the cores that it may use, if there is one for each rank of the host: what mpirun
 // does. The library's own thread stays free. Whether it did.
 bool pin(const Group& world) {
@@ -86,7 +89,7 @@ int run_rank(const BenchOptions& options) {
         print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
       if (barrier) break;
     }
-    if (options.json || last.bytes == 0 || world.size() == 1) continue;
+    if (options.json || last.bytes < kWorthAVerdict || world.size() == 1) continue;
     const double copy = copy_seconds(world, b.get(), a.get(), last.bytes);
     if (first) print(verdict(*operation, last, copy) + "\n");
   }
