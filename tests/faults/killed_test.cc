@@ -173,5 +173,32 @@ TEST_P(Killed, TheRestGoesOnWithoutIt) {
 INSTANTIATE_TEST_SUITE_P(Ways, Killed, ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
                          [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
 
+// Started by hand: rank 0 serves the store, and takes with it the place where errors are told.
+class KilledByHand : public ::testing::TestWithParam<std::tuple<Way, int>> {};
+
+TEST_P(KilledByHand, TheRankThatServesTheStore) {
+  const auto [way, size] = GetParam();
+  const auto outcomes = run_world(way, size, [](Group& world) {
+    barrier(world);
+    if (world.rank() == 0) die();
+    expect_failure(world, [&] { barrier(world); });
+  }, {.environment = by_hand()});
+  EXPECT_EQ(expect_one_cause(outcomes, 0), "rank 0, which served the job's store, is gone");
+}
+
+TEST_P(KilledByHand, AnotherOne) {
+  const auto [way, size] = GetParam();
+  const int victim = size - 1;
+  const auto outcomes = run_world(way, size, [&](Group& world) {
+    barrier(world);
+    if (world.rank() == victim) die();
+    expect_failure(world, [&] { barrier(world); });
+  }, {.environment = by_hand()});
+  EXPECT_THAT(expect_one_cause(outcomes, victim), HasSubstr(": rank " + std::to_string(victim) + " "));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, KilledByHand, ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 4)),
+                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+
 }  // namespace
 }  // namespace tutti::test

@@ -98,8 +98,6 @@ INSTANTIATE_TEST_SUITE_P(Ways, Stopped, ::testing::Combine(::testing::ValuesIn(w
 
 // The rank that serves the store is the one that stops: nobody can be told anything, and still nobody hangs.
 TEST(StoppedStore, TheErrorComesAllTheSame) {
-  // Ranks meet by hand, over a store that rank 0 serves.
-  const Folder folder;
   const auto body = [&](Group& world) {
     const auto pids = processes_of(world);
     if (world.rank() == 0) ::raise(SIGSTOP);
@@ -110,10 +108,9 @@ TEST(StoppedStore, TheErrorComesAllTheSame) {
       throw;
     }
   };
-  const auto outcomes = run_world({"", true, "shm", ""}, 2, body, {.timeout = 1, .environment = {{"TUTTI_INIT", "file://" + folder.path() + "/meet"}}});
+  const auto outcomes = run_world({"", true, "shm", ""}, 2, body, {.timeout = 1, .environment = by_hand()});
   EXPECT_THAT(outcomes[1].error, MatchesRegex("Timeout: barrier #2 on group world, rank 1: still waiting for rank 0; rank 0 .pid [0-9]+. is stopped .*"));
   EXPECT_FALSE(outcomes[0].hung);
-  std::remove((folder.path() + "/meet").c_str());
 }
 
 }  // namespace

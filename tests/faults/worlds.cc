@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "tutti/comm/collectives.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti::test {
 namespace {
@@ -106,6 +107,11 @@ std::shared_ptr<float[]> make_buffer(const Group& world, std::size_t count, bool
   auto buffer = heap ? world.allocate_array<float>(count) : std::shared_ptr<float[]>(new float[count]);
   std::fill_n(buffer.get(), count, 1.0f);
   return buffer;
+}
+
+std::map<std::string, std::string> by_hand() {
+  const Listener probe = listen(Address{.host = "127.0.0.1"}).or_throw();
+  return {{"TUTTI_INIT", "tcp://" + to_string(probe.address)}};
 }
 
 std::vector<pid_t> processes_of(const Group& world) {

@@ -67,7 +67,8 @@ struct Child {
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (options.environment_of)
     for (const auto& [name, value] : options.environment_of(rank)) ::setenv(name.c_str(), value.c_str(), 1);
-  ::setenv("TUTTI_STORE", read_until_end(go).c_str(), 1);
+  const std::string store = read_until_end(go);
+  if (!::getenv("TUTTI_INIT")) ::setenv("TUTTI_STORE", store.c_str(), 1);
   const std::string trouble = trouble_of([&] {
     Group world = init();
     body(world);

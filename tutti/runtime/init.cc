@@ -30,7 +30,7 @@ constexpr Duration kStorePatience = std::chrono::seconds(3);  // once the world 
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
-  Duration join_timeout, collective_timeout, hang_warning;
+  Duration join_timeout, collective_timeout, hang_warning, peer_timeout;
   std::size_t heap_limit;
 };
 
@@ -49,6 +49,7 @@ Result<Settings> read_settings(const Options& options) {
   };
   s.join_timeout = TUTTI_TRY(seconds(options.join_timeout, "TUTTI_JOIN_TIMEOUT", 300));
   s.collective_timeout = TUTTI_TRY(seconds(options.collective_timeout, "TUTTI_TIMEOUT", 600));
+  s.peer_timeout = TUTTI_TRY(seconds({}, "TUTTI_PEER_TIMEOUT", 30));
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
   s.heap_limit = physical_memory();
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
@@ -137,6 +138,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(), [&](const std::string& id) { return id != meeting.host_ids[0]; });
     const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
     p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
+    p.tcp->set_peer_timeout(settings.peer_timeout);
     const auto all = TUTTI_TRY(m.store->gather_all("tcp", m.rank, n, p.tcp->contact(), deadline));
     for (int r = 0; r < n; ++r) p.world[r].tcp_contact = all[r];
   }

@@ -118,7 +118,7 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const
   std::vector<std::unique_ptr<Link>> links(size);
   for (int rank = 0; rank < size; ++rank) {
     Fd& socket = rank < my_rank ? meeting.dialled[rank] : meeting.answered[rank];
-    if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank]);
+    if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank], peer_timeout_);
   }
   return links;
 }

@@ -24,6 +24,8 @@ class TcpTransport {
   static Result<std::unique_ptr<TcpTransport>> open(const std::string& bind_host, Credentials credentials,
                                                     int global_rank);
 
+  // After this long without an acknowledgement a peer's machine counts as lost; 30 s. Before connect().
+  void set_peer_timeout(Duration timeout) { peer_timeout_ = timeout; }
   // "10.0.0.7:40123": what peers are told, through the store.
   std::string contact() const { return to_string(listener_.address); }
 
@@ -54,6 +56,7 @@ class TcpTransport {
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
+  Duration peer_timeout_ = std::chrono::seconds(30);
   std::mutex mutex_;  // one connect() at a time; guards the rest
   std::vector<Arrival> arrivals_;
   std::map<std::pair<std::uint64_t, int>, Fd> early_;  // by channel and global rank: let in, not yet wanted
