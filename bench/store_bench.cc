@@ -15,7 +15,9 @@ const Credentials kCredentials{.secret = Secret::from_text("bench"), .job = "ben
 
 struct Served {
   std::unique_ptr<StoreServer> server = StoreServer::start({.host = "127.0.0.1"}, kCredentials).or_throw();
-  std::unique_ptr<TcpStore> client(int rank) const { return TcpStore::connect(server->address(), kCredentials, rank, soon()).or_throw(); }
+  std::unique_ptr<TcpStore> client(int rank) const {
+    return TcpStore::connect(server->address(), kCredentials, rank, soon()).or_throw();
+  }
 };
 
 void set_in_memory(benchmark::State& state) {
@@ -45,12 +47,14 @@ void gather_all_over_tcp(benchmark::State& state) {
     const auto begin = now();
     for (int rank = 0; rank < size; ++rank)
       ranks.emplace_back([&, rank] {
-        for (int round = 0; round < kRounds; ++round) (void)stores[std::size_t(rank)]->gather_all("g", rank, size, "0123456789abcdef", soon()).or_throw();
+        for (int round = 0; round < kRounds; ++round)
+          (void)stores[std::size_t(rank)]->gather_all("g", rank, size, "0123456789abcdef", soon()).or_throw();
       });
     for (auto& rank : ranks) rank.join();
     state.SetIterationTime(seconds_since(begin));
   }
-  state.counters["round"] = benchmark::Counter(double(state.iterations()) * kRounds, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["round"] = benchmark::Counter(double(state.iterations()) * kRounds,
+                                               benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
 }
 BENCHMARK(gather_all_over_tcp)->Arg(2)->Arg(4)->UseManualTime();
 

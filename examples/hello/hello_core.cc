@@ -1,4 +1,5 @@
-// Every rank brings its rank + 1; everybody gets the sum. Alone it is a world of one, under `tutti run -n 3` one of three.
+// Every rank brings its rank + 1; everybody gets the sum. Alone it is a world of one, under `tutti run -n 3` one of
+// three.
 #include <tutti/core.h>
 
 #include <cstdio>

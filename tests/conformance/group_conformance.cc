@@ -1,5 +1,5 @@
-// Every verb, dtype, op, size of group (1, 2, 3, 4, 7) and count (0, 1, n - 1, n, 1001, and one that needs several pieces), in place
-// and not, in the shared heap and in private memory, compared with what each rank can compute alone.
+// Every verb, dtype, op, size of group (1, 2, 3, 4, 7) and count (0, 1, n - 1, n, 1001, and one that needs several
+// pieces), in place and not, in the shared heap and in private memory, compared with what each rank can compute alone.
 #include "tests/conformance/group_conformance.h"
 
 #include <cmath>
@@ -25,15 +25,33 @@ std::int64_t value_of(DType dtype, ReduceOp op, int rank, std::size_t index) {
 void store(DType dtype, void* at, std::size_t index, double value) {
   const auto integer = std::int64_t(value);
   switch (dtype) {
-    case DType::kF32: static_cast<float*>(at)[index] = float(value); break;
-    case DType::kF64: static_cast<double*>(at)[index] = value; break;
-    case DType::kF16: static_cast<Half*>(at)[index] = to_half(float(value)); break;
-    case DType::kBF16: static_cast<BFloat16*>(at)[index] = to_bfloat16(float(value)); break;
-    case DType::kI8: static_cast<std::int8_t*>(at)[index] = std::int8_t(integer); break;
-    case DType::kU8: static_cast<std::uint8_t*>(at)[index] = std::uint8_t(integer); break;
-    case DType::kI32: static_cast<std::int32_t*>(at)[index] = std::int32_t(integer); break;
-    case DType::kI64: static_cast<std::int64_t*>(at)[index] = integer; break;
-    case DType::kBool: static_cast<std::uint8_t*>(at)[index] = integer != 0; break;
+    case DType::kF32:
+      static_cast<float*>(at)[index] = float(value);
+      break;
+    case DType::kF64:
+      static_cast<double*>(at)[index] = value;
+      break;
+    case DType::kF16:
+      static_cast<Half*>(at)[index] = to_half(float(value));
+      break;
+    case DType::kBF16:
+      static_cast<BFloat16*>(at)[index] = to_bfloat16(float(value));
+      break;
+    case DType::kI8:
+      static_cast<std::int8_t*>(at)[index] = std::int8_t(integer);
+      break;
+    case DType::kU8:
+      static_cast<std::uint8_t*>(at)[index] = std::uint8_t(integer);
+      break;
+    case DType::kI32:
+      static_cast<std::int32_t*>(at)[index] = std::int32_t(integer);
+      break;
+    case DType::kI64:
+      static_cast<std::int64_t*>(at)[index] = integer;
+      break;
+    case DType::kBool:
+      static_cast<std::uint8_t*>(at)[index] = integer != 0;
+      break;
   }
 }
 
@@ -43,13 +61,27 @@ double expected_reduction(DType dtype, ReduceOp op, int ranks, std::size_t index
     const std::int64_t v = value_of(dtype, op, r, index);
     switch (op) {
       case ReduceOp::kSum:
-      case ReduceOp::kAvg: all += v; break;
-      case ReduceOp::kProduct: all *= v; break;
-      case ReduceOp::kMin: all = std::min(all, v); break;
-      case ReduceOp::kMax: all = std::max(all, v); break;
-      case ReduceOp::kBand: all &= v; break;
-      case ReduceOp::kBor: all |= v; break;
-      case ReduceOp::kBxor: all ^= v; break;
+      case ReduceOp::kAvg:
+        all += v;
+        break;
+      case ReduceOp::kProduct:
+        all *= v;
+        break;
+      case ReduceOp::kMin:
+        all = std::min(all, v);
+        break;
+      case ReduceOp::kMax:
+        all = std::max(all, v);
+        break;
+      case ReduceOp::kBand:
+        all &= v;
+        break;
+      case ReduceOp::kBor:
+        all |= v;
+        break;
+      case ReduceOp::kBxor:
+        all ^= v;
+        break;
     }
   }
   if (op != ReduceOp::kAvg) return double(all);
@@ -69,8 +101,10 @@ std::vector<ReduceOp> ops_of(DType dtype) {
 class Buffer {
  public:
   Buffer(const Group& world, bool heap, DType dtype, std::size_t count) : bytes_(count * size_of(dtype)) {
-    if (heap) shared_ = world.allocate(bytes_ + 1).or_throw();
-    else own_.resize(bytes_ + 1);
+    if (heap)
+      shared_ = world.allocate(bytes_ + 1).or_throw();
+    else
+      own_.resize(bytes_ + 1);
     std::memset(data(), 0xa5, bytes_);
   }
   std::byte* data() { return shared_ ? shared_.get() : own_.data(); }
@@ -90,16 +124,19 @@ struct Case {
   bool heap, in_place;
   int root = 0;
   std::string words(Kind kind) const {
-    return detail::words(tutti::name(kind), " ", tutti::name(dtype), "[", std::to_string(count), "] ", tutti::name(op), heap ? " heap" : " private", in_place ? " in place" : "",
-                         " root ", root, " of ", world.size(), " on rank ", world.rank());
+    return detail::words(tutti::name(kind), " ", tutti::name(dtype), "[", std::to_string(count), "] ", tutti::name(op),
+                         heap ? " heap" : " private", in_place ? " in place" : "", " root ", root, " of ", world.size(),
+                         " on rank ", world.rank());
   }
 };
 
-void expect_equal(const Case& c, Kind kind, const std::byte* got, std::size_t count, const std::function<double(std::size_t)>& expectation) {
+void expect_equal(const Case& c, Kind kind, const std::byte* got, std::size_t count,
+                  const std::function<double(std::size_t)>& expectation) {
   std::vector<std::byte> wanted(count * size_of(c.dtype) + 1);
   for (std::size_t i = 0; i < count; ++i) store(c.dtype, wanted.data(), i, expectation(i));
   for (std::size_t i = 0; i < count * size_of(c.dtype); ++i)
-    if (got[i] != wanted[i]) throw std::runtime_error(c.words(kind) + ": wrong at element " + std::to_string(i / size_of(c.dtype)));
+    if (got[i] != wanted[i])
+      throw std::runtime_error(c.words(kind) + ": wrong at element " + std::to_string(i / size_of(c.dtype)));
 }
 
 // Shapes of the verbs, as comm/request.h says them.
@@ -112,32 +149,50 @@ void run_case(const Case& c, Kind kind) {
   Buffer in_memory(c.world, c.heap, c.dtype, std::max(ins, outs)), out_memory(c.world, c.heap, c.dtype, outs);
   std::byte* out = c.in_place ? in_memory.data() : out_memory.data();
   std::byte* in = in_memory.data();
-  if (c.in_place && out_parts && !in_parts) in = out + std::size_t(me) * count * element;  // own part of the large buffer
+  if (c.in_place && out_parts && !in_parts)
+    in = out + std::size_t(me) * count * element;  // own part of the large buffer
   if (c.in_place && in_parts && !out_parts) out = in + std::size_t(me) * count * element;
   const bool gives = kind == Kind::kBroadcast || kind == Kind::kScatter ? me == c.root : true;
   if (gives)
     for (std::size_t i = 0; i < ins; ++i) store(c.dtype, in, i, double(value_of(c.dtype, c.op, me, i)));
-  c.world.run({.kind = kind, .dtype = c.dtype, .op = c.op, .root = c.root, .in = in, .out = out, .count = count}).or_throw();
+  c.world.run({.kind = kind, .dtype = c.dtype, .op = c.op, .root = c.root, .in = in, .out = out, .count = count})
+      .or_throw();
   switch (kind) {
     case Kind::kReduce:
       if (me != c.root) break;
       [[fallthrough]];
-    case Kind::kAllReduce: expect_equal(c, kind, out, count, [&](std::size_t i) { return expected_reduction(c.dtype, c.op, n, i); }); break;
-    case Kind::kReduceScatter: expect_equal(c, kind, out, count, [&](std::size_t i) { return expected_reduction(c.dtype, c.op, n, std::size_t(me) * count + i); }); break;
-    case Kind::kBroadcast: expect_equal(c, kind, out, count, [&](std::size_t i) { return double(value_of(c.dtype, c.op, c.root, i)); }); break;
+    case Kind::kAllReduce:
+      expect_equal(c, kind, out, count, [&](std::size_t i) { return expected_reduction(c.dtype, c.op, n, i); });
+      break;
+    case Kind::kReduceScatter:
+      expect_equal(c, kind, out, count,
+                   [&](std::size_t i) { return expected_reduction(c.dtype, c.op, n, std::size_t(me) * count + i); });
+      break;
+    case Kind::kBroadcast:
+      expect_equal(c, kind, out, count, [&](std::size_t i) { return double(value_of(c.dtype, c.op, c.root, i)); });
+      break;
     case Kind::kGather:
       if (me != c.root) break;
       [[fallthrough]];
     case Kind::kAllGather:
-      if (count) expect_equal(c, kind, out, outs, [&](std::size_t i) { return double(value_of(c.dtype, c.op, int(i / count), i % count)); });
+      if (count)
+        expect_equal(c, kind, out, outs,
+                     [&](std::size_t i) { return double(value_of(c.dtype, c.op, int(i / count), i % count)); });
       break;
-    case Kind::kScatter: expect_equal(c, kind, out, count, [&](std::size_t i) { return double(value_of(c.dtype, c.op, c.root, std::size_t(me) * count + i)); }); break;
+    case Kind::kScatter:
+      expect_equal(c, kind, out, count,
+                   [&](std::size_t i) { return double(value_of(c.dtype, c.op, c.root, std::size_t(me) * count + i)); });
+      break;
     case Kind::kAllToAll:
-      if (count) expect_equal(c, kind, out, outs, [&](std::size_t i) { return double(value_of(c.dtype, c.op, int(i / count), std::size_t(me) * count + i % count)); });
+      if (count)
+        expect_equal(c, kind, out, outs, [&](std::size_t i) {
+          return double(value_of(c.dtype, c.op, int(i / count), std::size_t(me) * count + i % count));
+        });
       break;
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
 }
 
@@ -156,7 +211,14 @@ void sweep(Kind kind, const Group& world, bool thorough) {
             if (!in_place && kind == Kind::kBroadcast) continue;  // has one buffer
             if (!thorough && op != ReduceOp::kSum && (dtype != DType::kI32 || count == 0 || heap)) continue;
             if (!thorough && world.size() > 4 && (heap || count == 14)) continue;
-            run_case({.world = world, .dtype = dtype, .op = op, .count = count, .heap = heap, .in_place = in_place, .root = int(count) % world.size()}, kind);
+            run_case({.world = world,
+                      .dtype = dtype,
+                      .op = op,
+                      .count = count,
+                      .heap = heap,
+                      .in_place = in_place,
+                      .root = int(count) % world.size()},
+                     kind);
           }
 }
 
@@ -196,9 +258,11 @@ TEST_P(GroupSuite, AllToAllWithSplits) {
         auto* out = reinterpret_cast<std::int32_t*>(out_memory.data());
         for (int r = 0, at = 0; r < n; ++r)
           for (std::size_t i = 0; i < ins[r]; ++i) in[at++] = std::int32_t(me * 1000 + r * 100) + std::int32_t(i % 97);
-        all_to_all(world, std::span<const std::int32_t>(in, in_total), std::span<const std::size_t>(ins), std::span(out, out_total), std::span<const std::size_t>(outs));
+        all_to_all(world, std::span<const std::int32_t>(in, in_total), std::span<const std::size_t>(ins),
+                   std::span(out, out_total), std::span<const std::size_t>(outs));
         for (int r = 0, at = 0; r < n; ++r)
-          for (std::size_t i = 0; i < outs[r]; ++i, ++at) check(out[at] == r * 1000 + me * 100 + int(i % 97), "splits: wrong element ", int(i), " from rank ", r);
+          for (std::size_t i = 0; i < outs[r]; ++i, ++at)
+            check(out[at] == r * 1000 + me * 100 + int(i % 97), "splits: wrong element ", int(i), " from rank ", r);
       }
   });
 }
@@ -227,7 +291,8 @@ TEST_P(GroupSuite, SendAndReceive) {
     }
     // Tags out of order, beside a collective.
     std::int32_t a = me * 10 + 1, b = me * 10 + 2, got_a = 0, got_b = 0;
-    Work first = isend(world, std::span<const std::int32_t>(&a, 1), next, 1), second = isend(world, std::span<const std::int32_t>(&b, 1), next, 2);
+    Work first = isend(world, std::span<const std::int32_t>(&a, 1), next, 1),
+         second = isend(world, std::span<const std::int32_t>(&b, 1), next, 2);
     check(all_reduce(world, std::int32_t(1)) == n, "all_reduce beside sends");
     Work late = irecv(world, std::span(&got_b, 1), before, 2), early = irecv(world, std::span(&got_a, 1), before, 1);
     for (Work* work : {&first, &second, &late, &early}) work->get();
@@ -253,7 +318,14 @@ TEST_P(GroupSuite, SubGroups) {
     check(half.size() == (n + 1 - me % 2) / 2, "size of a half: ", half.size());
     check(half.name() == "world/half", half.name());
     check(half.global_rank() == me, "global rank");
-    check(all_reduce(half, std::int32_t(me)) == [&] { int sum = 0; for (int r = me % 2; r < n; r += 2) sum += r; return sum; }(), "sum over a half");
+    check(
+        all_reduce(half, std::int32_t(me)) ==
+            [&] {
+              int sum = 0;
+              for (int r = me % 2; r < n; r += 2) sum += r;
+              return sum;
+            }(),
+        "sum over a half");
     std::vector<std::int32_t> order(half.size());
     const std::int32_t mine = me;
     all_gather(half, std::span<const std::int32_t>(&mine, 1), std::span(order));
@@ -288,9 +360,13 @@ TEST_P(GroupSuite, FirstAndInOrder) {
 TEST_P(GroupSuite, BadCallsAreSentences) {
   everywhere([](Group& world) {
     float x = 0;
-    const Status status = world.run({.kind = Kind::kBroadcast, .dtype = DType::kF32, .root = 99, .in = &x, .out = &x, .count = 1});
-    check(!status.ok() && to_string(status.error()).find("the root 99 is not a rank of this group") != std::string::npos, "root");
-    const Status bits = world.run({.kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kBxor, .in = &x, .out = &x, .count = 1});
+    const Status status =
+        world.run({.kind = Kind::kBroadcast, .dtype = DType::kF32, .root = 99, .in = &x, .out = &x, .count = 1});
+    check(
+        !status.ok() && to_string(status.error()).find("the root 99 is not a rank of this group") != std::string::npos,
+        "root");
+    const Status bits = world.run(
+        {.kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kBxor, .in = &x, .out = &x, .count = 1});
     check(!bits.ok() && to_string(bits.error()).find("bxor is for integers") != std::string::npos, "op");
     const Status null = world.run({.kind = Kind::kAllReduce, .dtype = DType::kF32, .out = &x, .count = 1});
     check(!null.ok() && to_string(null.error()).find("the input buffer is null") != std::string::npos, "null");
@@ -303,7 +379,9 @@ std::vector<GroupBackend> backends() {
     return [algorithm](int size, const RankBody& body) { return run_threads(size, body, {.algorithm = algorithm}); };
   };
   const auto processes = [](const char* transport, const char* algorithm) {
-    return [=](int size, const RankBody& body) { return run_processes(size, body, {.algorithm = algorithm, .transport = transport}); };
+    return [=](int size, const RankBody& body) {
+      return run_processes(size, body, {.algorithm = algorithm, .transport = transport});
+    };
   };
   return {{"threads_direct", threads(""), true},
           {"threads_ring", threads("ring")},
@@ -312,11 +390,15 @@ std::vector<GroupBackend> backends() {
           {"processes_shm_links", processes("shm", "ring")},
           {"processes_tcp", processes("tcp", "")},
           {"processes_two_hosts", [](int size, const RankBody& body) {
-             return run_processes(size, body, {.environment_of = [](int rank) { return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}}; }});
+             return run_processes(
+                 size, body, {.environment_of = [](int rank) {
+                   return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
+                 }});
            }}};
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tutti::test

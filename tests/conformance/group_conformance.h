@@ -1,6 +1,6 @@
 #pragma once
-// One suite for every way to make a group: see group_conformance.cc for what is checked. An instance is a name and a function that
-// runs a body on every rank of a world.
+// One suite for every way to make a group: see group_conformance.cc for what is checked. An instance is a name and a
+// function that runs a body on every rank of a world.
 #include <gtest/gtest.h>
 
 #include <ostream>

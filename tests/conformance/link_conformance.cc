@@ -69,7 +69,9 @@ TEST_P(LinkConformance, PeekingTakesNothing) {
   EXPECT_EQ(pair.second->peek(std::as_writable_bytes(std::span(seen))), 0u);
   EXPECT_EQ(send(*pair.first, sent, 0), 900u);
   for (int look = 0; look < 2; ++look) {
-    for (const Deadline deadline = Deadline::after_seconds(60); pair.second->peek(std::as_writable_bytes(std::span(seen))) < 10 && !deadline.expired();) std::this_thread::yield();
+    for (const Deadline deadline = Deadline::after_seconds(60);
+         pair.second->peek(std::as_writable_bytes(std::span(seen))) < 10 && !deadline.expired();)
+      std::this_thread::yield();
     EXPECT_EQ(seen, Bytes(sent.begin(), sent.begin() + 10));
   }
   recv_all(*pair.second, got);

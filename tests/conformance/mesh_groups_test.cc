@@ -25,7 +25,9 @@ TEST(MeshGroups, EveryCombinationOfAxesHasItsGroup) {
 TEST(MeshGroups, WrongSizesAndNamesAreSentences) {
   const auto outcomes = run_threads(2, [](Group& world) {
     const auto wrong = split(world, Mesh({{"dp", 3}}));
-    check(!wrong.ok() && to_string(wrong.error()) == "InvalidArgument: the mesh dp=3 is for 3 ranks, but group world has 2", to_string(wrong.error()));
+    check(!wrong.ok() &&
+              to_string(wrong.error()) == "InvalidArgument: the mesh dp=3 is for 3 ranks, but group world has 2",
+          to_string(wrong.error()));
     const MeshGroups groups = split(world, Mesh({{"dp", 2}})).or_throw();
     try {
       (void)groups.along("tp");

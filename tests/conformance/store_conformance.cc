@@ -251,7 +251,8 @@ TEST_P(StoreConformance, BarrierNamesTheRanksThatAreMissing) {
   const auto status = store_->barrier("b", 2, 9, at_once());
   EXPECT_THAT(text_of(status), HasSubstr("b\", rank 2: ranks 0, 1, 3-8 of 9 did not come after"));
   EXPECT_EQ(status.error().code, Code::kTimeout);
-  EXPECT_THAT(text_of(store_->gather_all("b", 0, 2, "v", at_once())), HasSubstr("rank 1 of 2 did not come")) << "rank 2 did not leave";
+  EXPECT_THAT(text_of(store_->gather_all("b", 0, 2, "v", at_once())), HasSubstr("rank 1 of 2 did not come"))
+      << "rank 2 did not leave";
 }
 
 TEST_P(StoreConformance, RankThatTimedOutMayEnterAgain) {
@@ -282,7 +283,8 @@ TEST_P(StoreConformance, MeetingsOfOtherKindAreMismatches) {
     const Status first = rank == 0 ? gather() : barrier();
     if (first.ok()) return;
     ++mismatches;
-    EXPECT_THAT(text_of(first), HasSubstr(rank == 0 ? "rank 1 called barrier with this key" : "rank 0 called gather_all with this key"));
+    EXPECT_THAT(text_of(first), HasSubstr(rank == 0 ? "rank 1 called barrier with this key"
+                                                    : "rank 0 called gather_all with this key"));
     EXPECT_EQ(text_of(rank == 0 ? barrier() : gather()), "ok");
   });
   EXPECT_EQ(mismatches, 1);
@@ -294,7 +296,8 @@ TEST_P(StoreConformance, MeetingsOfOtherSizeAreMismatches) {
     const Status first = store.barrier("b", rank, 2 + rank, soon());
     if (first.ok()) return;
     ++mismatches;
-    EXPECT_THAT(text_of(first), HasSubstr(rank == 0 ? "rank 1 counts 3 ranks, rank 0 counts 2" : "rank 0 counts 2 ranks, rank 1 counts 3"));
+    EXPECT_THAT(text_of(first), HasSubstr(rank == 0 ? "rank 1 counts 3 ranks, rank 0 counts 2"
+                                                    : "rank 0 counts 2 ranks, rank 1 counts 3"));
     std::thread third([&, rank] {
       if (rank != 0) return;
       EXPECT_EQ(text_of(world_->open()->barrier("b", 2, 3, soon())), "ok");

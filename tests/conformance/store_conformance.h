@@ -1,5 +1,6 @@
 #pragma once
-// What every Store must do. A store's test says how to make a table that several handles share, and instantiates the suite:
+// What every Store must do. A store's test says how to make a table that several handles share, and instantiates the
+// suite:
 //   INSTANTIATE_TEST_SUITE_P(Memory, StoreConformance, testing::Values(StoreMaker{...}), name_of_store);
 #include <gtest/gtest.h>
 

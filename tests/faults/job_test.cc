@@ -42,7 +42,8 @@ TEST_P(Jobs, TheAgentsSentenceIsTheRootCauseOfAll) {
     EXPECT_THAT(ended.err, ContainsRegex("the job failed: " + sentence));
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == culprit) continue;
-      EXPECT_THAT(line_of(ended.out, rank, "root cause"), ContainsRegex("on group world, rank [0-3]: .*; root cause: " + sentence));
+      EXPECT_THAT(line_of(ended.out, rank, "root cause"),
+                  ContainsRegex("on group world, rank [0-3]: .*; root cause: " + sentence));
     }
   }
 }
@@ -52,7 +53,8 @@ TEST_P(Jobs, AnExitCodeIsARootCauseToo) {
   const Ended ended = run(job(3, {"exit", "1"}), way_);
   EXPECT_EQ(ended.code, 7);
   for (const int rank : {0, 2})
-    EXPECT_THAT(line_of(ended.out, rank, "root cause"), ContainsRegex("; root cause: rank 1 .pid [0-9]+ on [^ ]+. exited with code 7"));
+    EXPECT_THAT(line_of(ended.out, rank, "root cause"),
+                ContainsRegex("; root cause: rank 1 .pid [0-9]+ on [^ ]+. exited with code 7"));
 }
 
 // The ranks know better than the agent, which sees exit codes.
@@ -60,7 +62,9 @@ TEST_P(Jobs, AMismatchStaysTheRootCause) {
   const Ended ended = run(job(3, {"pair", "1"}), way_);
   EXPECT_EQ(ended.code, 1);
   for (int rank = 0; rank < 3; ++rank)
-    EXPECT_THAT(line_of(ended.out, rank, "Mismatch"), AllOf(HasSubstr("all_reduce #52 (f32[50000], max)"), HasSubstr("barrier #52"), Not(HasSubstr("exited with code"))));
+    EXPECT_THAT(line_of(ended.out, rank, "Mismatch"),
+                AllOf(HasSubstr("all_reduce #52 (f32[50000], max)"), HasSubstr("barrier #52"),
+                      Not(HasSubstr("exited with code"))));
 }
 
 TEST_P(Jobs, AStoppedRankIsEndedWithTheRest) {
@@ -70,7 +74,8 @@ TEST_P(Jobs, AStoppedRankIsEndedWithTheRest) {
   arguments[4] = "1s";  // the grace: awake again, it does not heed SIGTERM
   const Ended ended = run(arguments, way);
   EXPECT_NE(ended.code, 0);
-  EXPECT_THAT(line_of(ended.out, 0, "Timeout: ") + line_of(ended.out, 1, "Timeout: "), HasSubstr("Timeout: all_reduce #52 (f32[50000], max) on group world"));
+  EXPECT_THAT(line_of(ended.out, 0, "Timeout: ") + line_of(ended.out, 1, "Timeout: "),
+              HasSubstr("Timeout: all_reduce #52 (f32[50000], max) on group world"));
 }
 
 TEST_P(Jobs, NobodyOutlivesTheAgent) {
@@ -89,7 +94,8 @@ TEST_P(Jobs, NobodyOutlivesTheKeeper) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Jobs, ::testing::Values("shm", "tcp"), [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ways, Jobs, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace tutti::testing

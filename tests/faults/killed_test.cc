@@ -1,5 +1,5 @@
-// A rank is killed by SIGKILL, before, between and in the middle of operations of every kind. Every other rank ends with an error that
-// names it, long before any limit, and all tell the same root cause.
+// A rank is killed by SIGKILL, before, between and in the middle of operations of every kind. Every other rank ends
+// with an error that names it, long before any limit, and all tell the same root cause.
 #include <signal.h>
 
 #include <thread>
@@ -33,7 +33,8 @@ class Killed : public ::testing::TestWithParam<std::tuple<Way, int>> {
     if (way_.transport == "tcp") {
       EXPECT_THAT(cause, HasSubstr(rank + " at 127.0.0.1:"));
     } else {
-      EXPECT_THAT(cause, MatchesRegex("PeerLost: .* on group world.*, rank [0-3]: " + rank + " .pid [0-9]+. has died: it was killed, crashed, or ended without leaving.*"));
+      EXPECT_THAT(cause, MatchesRegex("PeerLost: .* on group world.*, rank [0-3]: " + rank +
+                                      " .pid [0-9]+. has died: it was killed, crashed, or ended without leaving.*"));
     }
   }
 };
@@ -64,10 +65,11 @@ TEST_P(Killed, SomewhereInALoop) {
       const auto heap = make_buffer(world, 200000, true), own = make_buffer(world, 200000, false);
       barrier(world);
       std::thread killer;
-      if (world.rank() == victim) killer = std::thread([] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20 + ::getpid() % 7));
-        die();
-      });
+      if (world.rank() == victim)
+        killer = std::thread([] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20 + ::getpid() % 7));
+          die();
+        });
       expect_failure(world, [&] {
         for (;;) {
           for (const std::size_t count : {1, 700, 200000}) {
@@ -148,8 +150,8 @@ TEST_P(Killed, InASubGroup) {
     if (world.rank() == victim) die();
     if (pair && pair.size() == 2) {
       const Status status = pair.run({.kind = Kind::kBarrier});
-      check(!status.ok() && to_string(status.error()).find("on group world/pair, rank 0: rank 1 ") != std::string::npos, "pair: ",
-            status.ok() ? "ok" : to_string(status.error()));
+      check(!status.ok() && to_string(status.error()).find("on group world/pair, rank 0: rank 1 ") != std::string::npos,
+            "pair: ", status.ok() ? "ok" : to_string(status.error()));
     }
     expect_failure(world, [&] { barrier(world); });
   });
@@ -170,35 +172,45 @@ TEST_P(Killed, TheRestGoesOnWithoutIt) {
   for (int r = 0; r < victim; ++r) EXPECT_TRUE(outcomes[r].ok()) << describe(outcomes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Killed, ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
-                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, Killed,
+                         ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                         });
 
 // Started by hand: rank 0 serves the store, and takes with it the place where errors are told.
 class KilledByHand : public ::testing::TestWithParam<std::tuple<Way, int>> {};
 
 TEST_P(KilledByHand, TheRankThatServesTheStore) {
   const auto [way, size] = GetParam();
-  const auto outcomes = run_world(way, size, [](Group& world) {
-    barrier(world);
-    if (world.rank() == 0) die();
-    expect_failure(world, [&] { barrier(world); });
-  }, {.environment = by_hand()});
+  const auto outcomes = run_world(way, size,
+                                  [](Group& world) {
+                                    barrier(world);
+                                    if (world.rank() == 0) die();
+                                    expect_failure(world, [&] { barrier(world); });
+                                  },
+                                  {.environment = by_hand()});
   EXPECT_EQ(expect_one_cause(outcomes, 0), "rank 0, which served the job's store, is gone");
 }
 
 TEST_P(KilledByHand, AnotherOne) {
   const auto [way, size] = GetParam();
   const int victim = size - 1;
-  const auto outcomes = run_world(way, size, [&](Group& world) {
-    barrier(world);
-    if (world.rank() == victim) die();
-    expect_failure(world, [&] { barrier(world); });
-  }, {.environment = by_hand()});
+  const auto outcomes = run_world(way, size,
+                                  [&](Group& world) {
+                                    barrier(world);
+                                    if (world.rank() == victim) die();
+                                    expect_failure(world, [&] { barrier(world); });
+                                  },
+                                  {.environment = by_hand()});
   EXPECT_THAT(expect_one_cause(outcomes, victim), HasSubstr(": rank " + std::to_string(victim) + " "));
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, KilledByHand, ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 4)),
-                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, KilledByHand,
+                         ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace tutti::test

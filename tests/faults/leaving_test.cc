@@ -1,5 +1,5 @@
-// A rank leaves while others count on it: in peace, driven out by an exception, without a word; and what becomes of calls under way when
-// the handles go.
+// A rank leaves while others count on it: in peace, driven out by an exception, without a word; and what becomes of
+// calls under way when the handles go.
 #include <cstdlib>
 #include <thread>
 
@@ -29,7 +29,8 @@ TEST_P(Leaving, InPeace) {
   const std::string cause = expect_one_cause(outcomes, leaver_);
   EXPECT_TRUE(outcomes[leaver_].ok()) << describe(outcomes);
   EXPECT_THAT(cause, MatchesRegex("PeerLost: barrier #2 on group world, rank [0-3]: rank " + std::to_string(leaver_) +
-                                  " (at 127.0.0.1:[0-9]+ |.pid [0-9]+. )has left and will not take part.* .hint: do all ranks make the same number of calls.*"));
+                                  " (at 127.0.0.1:[0-9]+ |.pid [0-9]+. )has left and will not take part.* .hint: do "
+                                  "all ranks make the same number of calls.*"));
 }
 
 TEST_P(Leaving, DrivenOutByAnException) {
@@ -40,7 +41,8 @@ TEST_P(Leaving, DrivenOutByAnException) {
   });
   const std::string cause = expect_one_cause(outcomes, leaver_);
   EXPECT_EQ(outcomes[leaver_].error, "the loss is NaN");
-  EXPECT_THAT(cause, MatchesRegex("PeerLost: barrier #2 .*: rank " + std::to_string(leaver_) + " .*was driven out by an exception and will not take part.*"));
+  EXPECT_THAT(cause, MatchesRegex("PeerLost: barrier #2 .*: rank " + std::to_string(leaver_) +
+                                  " .*was driven out by an exception and will not take part.*"));
 }
 
 TEST_P(Leaving, ByExit) {
@@ -52,10 +54,12 @@ TEST_P(Leaving, ByExit) {
   });
   const std::string cause = expect_one_cause(outcomes, leaver_);
   EXPECT_THAT(cause, HasSubstr("rank " + std::to_string(leaver_) + " "));
-  EXPECT_THAT(cause, AnyOf(HasSubstr("ended without leaving"), HasSubstr("closed the connection"), HasSubstr("broke the connection")));
+  EXPECT_THAT(cause, AnyOf(HasSubstr("ended without leaving"), HasSubstr("closed the connection"),
+                           HasSubstr("broke the connection")));
 }
 
-// The buffers are freed after the exception has passed the Work: nobody writes to them any more (AddressSanitizer looks).
+// The buffers are freed after the exception has passed the Work: nobody writes to them any more (AddressSanitizer
+// looks).
 TEST_P(Leaving, DrivenOutWithAWorkUnderWay) {
   const auto outcomes = run_world(way_, size_, [&](Group& world) {
     barrier(world);
@@ -115,7 +119,8 @@ TEST_P(Leaving, AbortReachesTheOthers) {
     }
     expect_failure(world, [&] { barrier(world); });
   });
-  EXPECT_EQ(expect_one_cause(outcomes, -1), "Aborted: group world, rank " + std::to_string(leaver_) + ": the validation loss went up");
+  EXPECT_EQ(expect_one_cause(outcomes, -1),
+            "Aborted: group world, rank " + std::to_string(leaver_) + ": the validation loss went up");
 }
 
 TEST_P(Leaving, AbortEndsWhatIsUnderWay) {
@@ -123,7 +128,8 @@ TEST_P(Leaving, AbortEndsWhatIsUnderWay) {
     std::vector<float> data(10), more(10);
     barrier(world);
     const int from = (world.rank() + 1) % size_;
-    const Work receive = irecv(world, std::span(data), from), reduce = world.rank() == 0 ? Work() : all_reduce_async(world, std::span(more));
+    const Work receive = irecv(world, std::span(data), from),
+               reduce = world.rank() == 0 ? Work() : all_reduce_async(world, std::span(more));
     if (world.rank() == 0) world.abort(Error{.code = Code::kAborted, .detail = "enough"});
     expect_failure(world, [&] { receive.get(); });
   });
@@ -136,14 +142,18 @@ TEST_P(Leaving, AbortOfASubGroupEndsThatOnly) {
     Group twin = world.split(0, world.rank(), "twin").or_throw();
     if (world.rank() == 0) twin.abort(Error{.code = Code::kAborted, .detail = "enough"});
     const Status status = twin.run({.kind = Kind::kBarrier});
-    check(!status.ok() && to_string(status.error()).find("Aborted: group world/twin, rank 0: enough") != std::string::npos, status.ok() ? "ok" : to_string(status.error()));
+    check(!status.ok() &&
+              to_string(status.error()).find("Aborted: group world/twin, rank 0: enough") != std::string::npos,
+          status.ok() ? "ok" : to_string(status.error()));
     check(all_reduce(world, 1) == size_, "the world goes on");
   });
   EXPECT_EQ(describe(outcomes), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Leaving, ::testing::Combine(::testing::ValuesIn(all_ways()), ::testing::Values(2, 3, 4)),
-                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace tutti::test

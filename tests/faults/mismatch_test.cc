@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 
 struct Difference {
   std::string name;
-  Request first;          // of rank 0
+  Request first;  // of rank 0
   Request others;
   std::string first_text, others_text;  // without the buffers
 };
@@ -19,15 +19,22 @@ std::vector<Difference> differences() {
   std::vector<Difference> all;
   for (const std::size_t count : {4, 600, 70000}) {
     const std::string n = std::to_string(count);
-    const auto call = [&](Kind kind, DType dtype, ReduceOp op, std::size_t elements) { return Request{.kind = kind, .dtype = dtype, .op = op, .count = elements}; };
+    const auto call = [&](Kind kind, DType dtype, ReduceOp op, std::size_t elements) {
+      return Request{.kind = kind, .dtype = dtype, .op = op, .count = elements};
+    };
     const Request sum = call(Kind::kAllReduce, DType::kF32, ReduceOp::kSum, count);
     const std::string text = "all_reduce #1 (f32[" + n + "], sum)";
     all.push_back({"verb_" + n, sum, {.kind = Kind::kBarrier}, text, "barrier #1"});
-    all.push_back({"verb2_" + n, sum, call(Kind::kAllGather, DType::kF32, ReduceOp::kSum, count), text, "all_gather #1 (f32[" + n + "])"});
-    all.push_back({"dtype_" + n, sum, call(Kind::kAllReduce, DType::kI32, ReduceOp::kSum, count), text, "all_reduce #1 (i32[" + n + "], sum)"});
-    all.push_back({"op_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kMax, count), text, "all_reduce #1 (f32[" + n + "], max)"});
-    all.push_back({"count_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kSum, count + 1), text, "all_reduce #1 (f32[" + std::to_string(count + 1) + "], sum)"});
-    all.push_back({"size_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kSum, 80), text, "all_reduce #1 (f32[80], sum)"});
+    all.push_back({"verb2_" + n, sum, call(Kind::kAllGather, DType::kF32, ReduceOp::kSum, count), text,
+                   "all_gather #1 (f32[" + n + "])"});
+    all.push_back({"dtype_" + n, sum, call(Kind::kAllReduce, DType::kI32, ReduceOp::kSum, count), text,
+                   "all_reduce #1 (i32[" + n + "], sum)"});
+    all.push_back({"op_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kMax, count), text,
+                   "all_reduce #1 (f32[" + n + "], max)"});
+    all.push_back({"count_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kSum, count + 1), text,
+                   "all_reduce #1 (f32[" + std::to_string(count + 1) + "], sum)"});
+    all.push_back({"size_" + n, sum, call(Kind::kAllReduce, DType::kF32, ReduceOp::kSum, 80), text,
+                   "all_reduce #1 (f32[80], sum)"});
   }
   return all;
 }
@@ -128,8 +135,11 @@ TEST_P(Mismatch, OfAMessage) {
   expect_both(body, "send (f32[100], to 1, tag 0)", "recv (f64[100], from 0, tag 0)", "message");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Mismatch, ::testing::Combine(::testing::ValuesIn(all_ways()), ::testing::Values(2, 3, 4)),
-                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, Mismatch,
+                         ::testing::Combine(::testing::ValuesIn(all_ways()), ::testing::Values(2, 3, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                         });
 
 }  // namespace
 }  // namespace tutti::test

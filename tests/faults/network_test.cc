@@ -1,5 +1,5 @@
-// The network between ranks fails without a word: no end of a connection, nothing. In a network namespace of the test's own the one
-// interface goes down while ranks talk over TCP.
+// The network between ranks fails without a word: no end of a connection, nothing. In a network namespace of the test's
+// own the one interface goes down while ranks talk over TCP.
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -64,7 +64,8 @@ void in_own_network(const std::function<void()>& act) {
   ::close(notes[0]);
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "this system lets us make no network of our own: " << why;
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "this system lets us make no network of our own: " << why;
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
@@ -84,7 +85,8 @@ TEST_P(Network, ASilentOneIsFoundByTheLimit) {
     };
     for (const Outcome& o : run_world({"", true, "tcp", ""}, size, body, {.timeout = 2})) {
       EXPECT_FALSE(o.hung);
-      EXPECT_THAT(o.error, MatchesRegex("Timeout: all_reduce #[0-9]+ .f32.100000., sum. on group world, rank [0-3]: still waiting for ranks? .* of 2 s.*"));
+      EXPECT_THAT(o.error, MatchesRegex("Timeout: all_reduce #[0-9]+ .f32.100000., sum. on group world, rank [0-3]: "
+                                        "still waiting for ranks? .* of 2 s.*"));
     }
   });
 }
@@ -102,15 +104,18 @@ TEST_P(Network, APeerThatAcknowledgesNothingIsLost) {
         }
       });
     };
-    for (const Outcome& o : run_world({"", true, "tcp", ""}, size, body, {.environment = {{"TUTTI_PEER_TIMEOUT", "2s"}}})) {
+    for (const Outcome& o :
+         run_world({"", true, "tcp", ""}, size, body, {.environment = {{"TUTTI_PEER_TIMEOUT", "2s"}}})) {
       EXPECT_FALSE(o.hung);
-      EXPECT_THAT(o.error, MatchesRegex("PeerLost: all_reduce #[0-9]+ .* on group world, rank [0-3]: rank [0-3] at 127.0.0.1:[0-9]+ has acknowledged nothing for [0-9.]+ s.*"));
+      EXPECT_THAT(o.error, MatchesRegex("PeerLost: all_reduce #[0-9]+ .* on group world, rank [0-3]: rank [0-3] at "
+                                        "127.0.0.1:[0-9]+ has acknowledged nothing for [0-9.]+ s.*"));
       EXPECT_THAT(o.error, HasSubstr("its machine is down, or the network in between is cut"));
     }
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, Network, ::testing::Values(2, 3), [](const auto& info) { return std::to_string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Ranks, Network, ::testing::Values(2, 3),
+                         [](const auto& info) { return std::to_string(info.param); });
 
 // A rank that computes for longer than that, or is stopped, is not lost: its system answers for it.
 TEST(Acknowledgements, ComeFromAPeerThatIsBusy) {

@@ -1,5 +1,6 @@
-// A rank for jobs that go wrong under `tutti run`: adds numbers up until it cannot, prints why, and does not heed SIGTERM, so that what
-// it was told can be read however slow the machine is. Arguments: what to do, and which rank does it.
+// A rank for jobs that go wrong under `tutti run`: adds numbers up until it cannot, prints why, and does not heed
+// SIGTERM, so that what it was told can be read however slow the machine is. Arguments: what to do, and which rank does
+// it.
 //   kill RANK    that rank is killed by SIGKILL
 //   stop RANK    that rank stops
 //   exit RANK    that rank ends with code 7

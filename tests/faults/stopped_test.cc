@@ -1,5 +1,5 @@
-// A rank is stopped (SIGSTOP, a debugger, a machine that swaps): nothing tells but the limit. The others end with Timeout, which names
-// the rank and says that it is stopped; the rank itself, awake again, gets an error too.
+// A rank is stopped (SIGSTOP, a debugger, a machine that swaps): nothing tells but the limit. The others end with
+// Timeout, which names the rank and says that it is stopped; the rank itself, awake again, gets an error too.
 #include <signal.h>
 
 #include "tests/faults/worlds.h"
@@ -28,7 +28,8 @@ TEST_P(Stopped, BeforeACall) {
     try {
       expect_failure(world, [&] { all_reduce(world, std::span(data.get(), 100000)); });
     } catch (...) {
-      if (world.rank() == victim && local_) check(data[0] == 1, "the call changed the buffer though the group had ended");
+      if (world.rank() == victim && local_)
+        check(data[0] == 1, "the call changed the buffer though the group had ended");
       if (world.rank() == 0) ::kill(pids[victim], SIGCONT);
       throw;
     }
@@ -36,8 +37,10 @@ TEST_P(Stopped, BeforeACall) {
   const auto outcomes = run_world(way_, size_, body, {.timeout = 1});
   const std::string cause = expect_one_cause(outcomes, -1);
   const std::string rank = std::to_string(victim);
-  EXPECT_THAT(cause, MatchesRegex("Timeout: all_reduce #2 .f32.100000., sum. on group world, rank [0-3]: still waiting for ranks? .* after .* of 1 s .*"));
-  EXPECT_THAT(cause, MatchesRegex(local_ ? ".*; rank " + rank + " .pid [0-9]+. is stopped .SIGSTOP or a debugger.*" : ".*; rank " + rank + " gives no answer.*"));
+  EXPECT_THAT(cause, MatchesRegex("Timeout: all_reduce #2 .f32.100000., sum. on group world, rank [0-3]: still waiting "
+                                  "for ranks? .* after .* of 1 s .*"));
+  EXPECT_THAT(cause, MatchesRegex(local_ ? ".*; rank " + rank + " .pid [0-9]+. is stopped .SIGSTOP or a debugger.*"
+                                         : ".*; rank " + rank + " gives no answer.*"));
   EXPECT_THAT(outcomes[victim].error, HasSubstr("all_reduce #2"));
 }
 
@@ -63,7 +66,8 @@ TEST_P(Stopped, SomewhereInALoop) {
   const std::string cause = expect_one_cause(run_world(way_, size_, body, {.timeout = 1}), -1);
   EXPECT_THAT(cause, HasSubstr("Timeout: all_reduce #"));
   const std::string rank = std::to_string(victim);
-  EXPECT_THAT(cause, MatchesRegex(local_ ? ".*; rank " + rank + " .pid [0-9]+. is stopped .SIGSTOP or a debugger.*" : ".*; rank " + rank + " gives no answer.*"));
+  EXPECT_THAT(cause, MatchesRegex(local_ ? ".*; rank " + rank + " .pid [0-9]+. is stopped .SIGSTOP or a debugger.*"
+                                         : ".*; rank " + rank + " gives no answer.*"));
 }
 
 // Long before the limit a line says who is waited for.
@@ -93,8 +97,11 @@ TEST_P(Stopped, AWarningComesFirst) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Stopped, ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
-                         [](const auto& info) { return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Ways, Stopped,
+                         ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
+                         [](const auto& info) {
+                           return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
+                         });
 
 // The rank that serves the store is the one that stops: nobody can be told anything, and still nobody hangs.
 TEST(StoppedStore, TheErrorComesAllTheSame) {
@@ -109,7 +116,10 @@ TEST(StoppedStore, TheErrorComesAllTheSame) {
     }
   };
   const auto outcomes = run_world({"", true, "shm", ""}, 2, body, {.timeout = 1, .environment = by_hand()});
-  EXPECT_THAT(outcomes[1].error, MatchesRegex("Timeout: barrier #2 on group world, rank 1: still waiting for rank 0; rank 0 .pid [0-9]+. is stopped .*"));
+  EXPECT_THAT(
+      outcomes[1].error,
+      MatchesRegex(
+          "Timeout: barrier #2 on group world, rank 1: still waiting for rank 0; rank 0 .pid [0-9]+. is stopped .*"));
   EXPECT_FALSE(outcomes[0].hung);
 }
 

@@ -1,6 +1,6 @@
-// Who may take part, asked of the connections between ranks themselves (of the store's: tests of store/ and rendezvous/): a wrong
-// secret, another job, an earlier generation; strangers that connect, say nothing, or say something else; and a world that comes
-// together all the same.
+// Who may take part, asked of the connections between ranks themselves (of the store's: tests of store/ and
+// rendezvous/): a wrong secret, another job, an earlier generation; strangers that connect, say nothing, or say
+// something else; and a world that comes together all the same.
 #include <sys/socket.h>
 
 #include <thread>
@@ -17,7 +17,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Credentials credentials(const std::string& secret = "right", const std::string& job = "job", std::uint32_t generation = 2) {
+Credentials credentials(const std::string& secret = "right", const std::string& job = "job",
+                        std::uint32_t generation = 2) {
   return {.secret = Secret::from_text(secret), .job = job, .generation = generation};
 }
 
@@ -29,7 +30,8 @@ struct Stranger {
 std::vector<Stranger> strangers() {
   return {{"secret", credentials("wrong"), "Refused: "},
           {"job", credentials("right", "another job"), "belongs to another job (ours is \"another job\")"},
-          {"generation", credentials("right", "job", 1), "is at generation 2 of the job, this process belongs to generation 1"}};
+          {"generation", credentials("right", "job", 1),
+           "is at generation 2 of the job, this process belongs to generation 1"}};
 }
 
 class LocalSocket : public ::testing::TestWithParam<Stranger> {};
@@ -38,7 +40,8 @@ class LocalSocket : public ::testing::TestWithParam<Stranger> {};
 TEST_P(LocalSocket, RefusesAStranger) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(1 << 24, credentials(), 0).or_throw(), second = Host::open(1 << 24, GetParam().credentials, 1).or_throw();
+  auto first = Host::open(1 << 24, credentials(), 0).or_throw(),
+       second = Host::open(1 << 24, GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   Status first_status, second_status;
   std::thread other([&] { second_status = second->join(contacts, {0, 1}, 1, Deadline::after_seconds(60)); });
@@ -54,16 +57,19 @@ TEST_P(LocalSocket, RefusesAStranger) {
   ::unsetenv("XDG_RUNTIME_DIR");
 }
 
-INSTANTIATE_TEST_SUITE_P(Other, LocalSocket, ::testing::ValuesIn(strangers()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Other, LocalSocket, ::testing::ValuesIn(strangers()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 class DataLink : public ::testing::TestWithParam<Stranger> {};
 
 TEST_P(DataLink, RefusesAStranger) {
-  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(), second = TcpTransport::open("127.0.0.1", GetParam().credentials, 1).or_throw();
+  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
+       second = TcpTransport::open("127.0.0.1", GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const int ranks[] = {0, 1};
   Status first_status, second_status;
-  std::thread other([&] { second_status = second->connect(contacts, ranks, 1, 7, Deadline::after_seconds(60)).status(); });
+  std::thread other(
+      [&] { second_status = second->connect(contacts, ranks, 1, 7, Deadline::after_seconds(60)).status(); });
   first_status = first->connect(contacts, ranks, 0, 7, Deadline::after_seconds(1.5)).status();
   other.join();
   ASSERT_FALSE(second_status.ok());
@@ -74,7 +80,8 @@ TEST_P(DataLink, RefusesAStranger) {
   EXPECT_THAT(to_string(first_status.error()), HasSubstr("rank 1 did not connect to 127.0.0.1:"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Other, DataLink, ::testing::ValuesIn(strangers()), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Other, DataLink, ::testing::ValuesIn(strangers()),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 // Connections that say nothing, too little, or something else. They stay open until the object goes.
 class Crowd {
@@ -93,7 +100,8 @@ class Crowd {
 };
 
 TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
-  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(), second = TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
+  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),
+       second = TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const Crowd crowd(parse_address(contacts[0]).or_throw());
   const int ranks[] = {0, 1};
@@ -108,7 +116,8 @@ TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
 TEST(Strangers, DoNotKeepRanksFromMeetingOnOneHost) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(1 << 24, credentials(), 0).or_throw(), second = Host::open(1 << 24, credentials(), 1).or_throw();
+  auto first = Host::open(1 << 24, credentials(), 0).or_throw(),
+       second = Host::open(1 << 24, credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const Crowd crowd(Address{.path = contacts[0]});
   Status status;

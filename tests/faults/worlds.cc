@@ -46,7 +46,8 @@ Folder::Folder() {
 }
 
 Folder::~Folder() {
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) ADD_FAILURE() << "left behind: " << entry.path();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(path_))
+    ADD_FAILURE() << "left behind: " << entry.path();
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
@@ -56,7 +57,10 @@ std::vector<Outcome> run_world(const Way& way, int size, const RankBody& body, c
   std::vector<Outcome> outcomes;
   {
     const Folder folder;
-    WorldOptions world{.algorithm = way.algorithm, .transport = way.transport, .timeout = options.timeout, .environment = options.environment};
+    WorldOptions world{.algorithm = way.algorithm,
+                       .transport = way.transport,
+                       .timeout = options.timeout,
+                       .environment = options.environment};
     world.environment["XDG_RUNTIME_DIR"] = world.environment["TMPDIR"] = folder.path();
     outcomes = way.processes ? run_processes(size, body, world) : run_threads(size, body, world);
   }
@@ -71,7 +75,8 @@ void expect_failure(const Group& world, const std::function<void()>& call) {
   } catch (const Exception& first) {
     const Status later = world.run({.kind = Kind::kBarrier});
     check(!later.ok(), "a call after an error succeeded");
-    check(to_string(later.error()) == first.what(), "a later call says: ", to_string(later.error()), "\nbut the first said: ", first.what());
+    check(to_string(later.error()) == first.what(), "a later call says: ", to_string(later.error()),
+          "\nbut the first said: ", first.what());
     check(!world.status().ok() && to_string(world.status().error()) == first.what(), "status() says something else");
     float one = 1;
     check(!all_reduce_async(world, std::span(&one, 1)).wait().ok(), "a Work after an error succeeded");
@@ -99,7 +104,8 @@ std::string expect_one_cause(const std::vector<Outcome>& outcomes, int culprit) 
     EXPECT_EQ(root_cause(o.error), cause) << "rank " << rank << " said: " << o.error;
   }
   if (std::getenv("TUTTI_SHOW_ERRORS"))
-    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) std::fprintf(stderr, "    [%zu] %s\n", rank, outcomes[rank].error.c_str());
+    for (std::size_t rank = 0; rank < outcomes.size(); ++rank)
+      std::fprintf(stderr, "    [%zu] %s\n", rank, outcomes[rank].error.c_str());
   return cause;
 }
 

@@ -33,20 +33,22 @@ class Folder {
   std::string path_;
 };
 
-// Runs a world in which a call fails. The limits are long: a rank that learns of its trouble only by a limit hangs, and is ended
-// by the watchdog. Checks that nothing stays behind: processes, descriptors, sockets.
+// Runs a world in which a call fails. The limits are long: a rank that learns of its trouble only by a limit hangs, and
+// is ended by the watchdog. Checks that nothing stays behind: processes, descriptors, sockets.
 struct FaultOptions {
   double timeout = 1000;
   std::map<std::string, std::string> environment = {};
 };
 std::vector<Outcome> run_world(const Way& way, int size, const RankBody& body, const FaultOptions& options = {});
 
-// For bodies: the error of a call that has to fail, after checking that every later call gives the same at once. Throws it.
+// For bodies: the error of a call that has to fail, after checking that every later call gives the same at once. Throws
+// it.
 [[noreturn]] void expect_failure(const Group& world, const std::function<void()>& call);
 
 // The last clause of an error: what happened first in the job, as this rank was told.
 std::string root_cause(const std::string& error);
-// All ranks but `culprit` (-1: all) ended with an Exception, nobody hung, and they tell one root cause, which is returned.
+// All ranks but `culprit` (-1: all) ended with an Exception, nobody hung, and they tell one root cause, which is
+// returned.
 std::string expect_one_cause(const std::vector<Outcome>& outcomes, int culprit);
 
 // The memory of one buffer: in the heap that ranks share, or private.

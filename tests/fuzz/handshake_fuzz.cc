@@ -1,5 +1,5 @@
-// A stranger at the door: the first byte chooses who is fuzzed, the rest is what the other side sends. Nobody without the secret
-// is ever let in.
+// A stranger at the door: the first byte chooses who is fuzzed, the rest is what the other side sends. Nobody without
+// the secret is ever let in.
 #include <sys/socket.h>
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// A client of the store that sends anything: the bytes go through a socket, the frame reader, the parsers and the table. What
-// parses as a request must survive being written and parsed again.
+// A client of the store that sends anything: the bytes go through a socket, the frame reader, the parsers and the
+// table. What parses as a request must survive being written and parsed again.
 #include <sys/socket.h>
 
 #include <cstdint>

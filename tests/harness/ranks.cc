@@ -54,7 +54,9 @@ struct Child {
 
 [[noreturn]] void be_rank(int rank, int size, int go, int report, const RankBody& body, const WorldOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const char* stale : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "TUTTI_INIT", "TUTTI_SECRET"}) ::unsetenv(stale);
+  for (const char* stale :
+       {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "TUTTI_INIT", "TUTTI_SECRET"})
+    ::unsetenv(stale);
   ::setenv("RANK", std::to_string(rank).c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
@@ -82,7 +84,8 @@ struct Child {
 
 std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOptions& options) {
   std::vector<Outcome> outcomes(size);
-  std::vector<Group> worlds = make_inproc_world(size, {.algorithm = options.algorithm, .collective_timeout = from_seconds(options.timeout)});
+  std::vector<Group> worlds =
+      make_inproc_world(size, {.algorithm = options.algorithm, .collective_timeout = from_seconds(options.timeout)});
   std::vector<std::atomic<bool>> done(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
@@ -129,7 +132,9 @@ std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOp
     children[rank] = {pid, Fd(go[1]), Fd(report[0])};
   }
   // The server's thread starts after the last fork.
-  auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{.secret = Secret::from_text("the tests' secret"), .job = "test"}).or_throw();
+  auto server = StoreServer::start(Address{.host = "127.0.0.1"},
+                                   Credentials{.secret = Secret::from_text("the tests' secret"), .job = "test"})
+                    .or_throw();
   for (Child& child : children) {
     write_text(child.go.get(), to_string(server->address()));
     child.go.reset();
@@ -157,8 +162,9 @@ std::string describe(const std::vector<Outcome>& outcomes) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     const Outcome& o = outcomes[rank];
     if (o.ok()) continue;
-    text += "rank " + std::to_string(rank) + ": " + (o.hung ? "hung; " : "") + (o.signal ? std::string(strsignal(o.signal)) + "; " : "") +
-            "exit code " + std::to_string(o.exit_code) + "; " + o.error + "\n";
+    text += "rank " + std::to_string(rank) + ": " + (o.hung ? "hung; " : "") +
+            (o.signal ? std::string(strsignal(o.signal)) + "; " : "") + "exit code " + std::to_string(o.exit_code) +
+            "; " + o.error + "\n";
   }
   return text;
 }

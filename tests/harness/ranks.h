@@ -1,6 +1,6 @@
 #pragma once
-// Ranks for tests: threads over inproc, or forked processes that join through a real store. A watchdog ends a test that hangs and
-// says which ranks were still at work.
+// Ranks for tests: threads over inproc, or forked processes that join through a real store. A watchdog ends a test that
+// hangs and says which ranks were still at work.
 #include <functional>
 #include <map>
 #include <string>
@@ -15,18 +15,18 @@ using RankBody = std::function<void(Group& world)>;  // throws to fail
 
 // What became of a rank.
 struct Outcome {
-  std::string error;       // text of the exception; empty if none
-  int exit_code = 0;       // processes only
-  int signal = 0;          // processes only: that ended it
-  bool hung = false;       // the watchdog had to end it
+  std::string error;  // text of the exception; empty if none
+  int exit_code = 0;  // processes only
+  int signal = 0;     // processes only: that ended it
+  bool hung = false;  // the watchdog had to end it
   bool ok() const { return error.empty() && exit_code == 0 && signal == 0 && !hung; }
 };
 
 struct WorldOptions {
-  std::string algorithm;               // TUTTI_ALGORITHM
-  std::string transport;               // TUTTI_TRANSPORT: processes only
-  double timeout = 30;                 // seconds for each collective
-  double watchdog = 100;               // seconds for the whole
+  std::string algorithm;  // TUTTI_ALGORITHM
+  std::string transport;  // TUTTI_TRANSPORT: processes only
+  double timeout = 30;    // seconds for each collective
+  double watchdog = 100;  // seconds for the whole
   std::map<std::string, std::string> environment = {};
   std::function<std::map<std::string, std::string>(int rank)> environment_of = {};  // processes only
 };

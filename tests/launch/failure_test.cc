@@ -31,8 +31,8 @@ TEST(Failure, NamesTheSignal) {
   const Folder folder;
   const Ended segv = run({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSEGV), folder.path()});
   EXPECT_EQ(segv.code, 128 + SIGSEGV);
-  EXPECT_THAT(segv.err,
-              AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"), HasSubstr("innocent: rank 0 was running")));
+  EXPECT_THAT(segv.err, AllOf(HasSubstr("was killed by SIGSEGV (segmentation fault)"),
+                              HasSubstr("innocent: rank 0 was running")));
   const Folder other;
   const Ended killed = run({"run", "-n", "2", worker(), "fail", "0", std::to_string(-SIGKILL), other.path()});
   EXPECT_EQ(killed.code, 137);

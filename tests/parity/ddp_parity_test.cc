@@ -1,5 +1,5 @@
-// N ranks, each with its part of the batch, equal one process with the whole batch: loss, every gradient, weights after several
-// steps. In float64 to 1e-12, so that nothing but the order of sums can differ; in float32 to 1e-5.
+// N ranks, each with its part of the batch, equal one process with the whole batch: loss, every gradient, weights after
+// several steps. In float64 to 1e-12, so that nothing but the order of sums can differ; in float32 to 1e-5.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -28,7 +28,9 @@ class Net : public torch::nn::Module {
       : conv_(register_module("conv", torch::nn::Conv2d(1, 4, 3))),
         wide_(register_module("wide", torch::nn::Linear(4 * 10 * 10, 700))),
         out_(register_module("out", torch::nn::Linear(700, 10))) {}
-  at::Tensor forward(const at::Tensor& x) { return at::log_softmax(out_->forward(at::tanh(wide_->forward(at::flatten(at::relu(conv_->forward(x)), 1)))), 1); }
+  at::Tensor forward(const at::Tensor& x) {
+    return at::log_softmax(out_->forward(at::tanh(wide_->forward(at::flatten(at::relu(conv_->forward(x)), 1)))), 1);
+  }
 
  private:
   torch::nn::Conv2d conv_;
@@ -43,7 +45,8 @@ std::vector<Data> make_data(at::ScalarType type) {
   auto generator = at::detail::createCPUGenerator(17);
   std::vector<Data> steps;
   for (int step = 0; step < kSteps; ++step) {
-    steps.push_back({at::randn({kBatch, 1, 12, 12}, generator, at::kDouble).to(type), at::randint(10, {kBatch}, generator, at::kLong)});
+    steps.push_back({at::randn({kBatch, 1, 12, 12}, generator, at::kDouble).to(type),
+                     at::randint(10, {kBatch}, generator, at::kLong)});
   }
   return steps;
 }
@@ -87,7 +90,8 @@ Trace train_alone(at::ScalarType type, int accumulate) {
   return trace;
 }
 
-Trace train_together(Group& world, std::shared_ptr<Net> net, at::ScalarType type, const DataParallelOptions& options, int accumulate, bool zero_in_place) {
+Trace train_together(Group& world, std::shared_ptr<Net> net, at::ScalarType type, const DataParallelOptions& options,
+                     int accumulate, bool zero_in_place) {
   DataParallel ddp(net, world, options);
   Sgd optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9});
   Trace trace;
@@ -121,7 +125,8 @@ Trace train_together(Group& world, std::shared_ptr<Net> net, at::ScalarType type
   return trace;
 }
 
-void check_close(const std::map<std::string, at::Tensor>& found, const std::map<std::string, at::Tensor>& expected, double tolerance, const std::string& what) {
+void check_close(const std::map<std::string, at::Tensor>& found, const std::map<std::string, at::Tensor>& expected,
+                 double tolerance, const std::string& what) {
   for (const auto& [name, tensor] : expected) {
     const double apart = (found.at(name) - tensor).abs().max().item<double>();
     test::check(apart <= tolerance, what, " of ", name, " differs by ", apart * 1e12, "e-12");
@@ -130,10 +135,12 @@ void check_close(const std::map<std::string, at::Tensor>& found, const std::map<
 
 void check_same(const Trace& found, const Trace& expected, double tolerance) {
   for (std::size_t i = 0; i < expected.losses.size(); ++i) {
-    test::check(std::abs(found.losses[i] - expected.losses[i]) <= tolerance, "loss of step ", i, ": ", found.losses[i], " expected ", expected.losses[i]);
+    test::check(std::abs(found.losses[i] - expected.losses[i]) <= tolerance, "loss of step ", i, ": ", found.losses[i],
+                " expected ", expected.losses[i]);
   }
   test::check(found.gradients.size() == expected.gradients.size(), "steps");
-  for (std::size_t i = 0; i < expected.gradients.size(); ++i) check_close(found.gradients[i], expected.gradients[i], tolerance, "step " + std::to_string(i) + ": gradient");
+  for (std::size_t i = 0; i < expected.gradients.size(); ++i)
+    check_close(found.gradients[i], expected.gradients[i], tolerance, "step " + std::to_string(i) + ": gradient");
   check_close(found.weights, expected.weights, tolerance, "the trained weight");
 }
 
@@ -154,7 +161,8 @@ TEST_P(DataParallelParity, RanksEqualOneProcess) {
   const auto& param = GetParam();
   const double tolerance = param.type == at::kDouble ? 1e-12 : 1e-5;
   const auto body = [&](Group& world, std::shared_ptr<Net> net, const Trace& expected) {
-    const auto trace = train_together(world, std::move(net), param.type, param.options, param.accumulate, param.zero_in_place);
+    const auto trace =
+        train_together(world, std::move(net), param.type, param.options, param.accumulate, param.zero_in_place);
     check_same(trace, expected, tolerance);
   };
   // Forked ranks: nothing of LibTorch has run in this process before.
@@ -166,20 +174,22 @@ TEST_P(DataParallelParity, RanksEqualOneProcess) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(, DataParallelParity,
-                         testing::Values(Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat}, Case{"four_f32", 4, at::kFloat},
-                                         Case{"views", 2, at::kDouble, {.gradients_as_views = true}},
-                                         Case{"views_zeroed_in_place", 3, at::kDouble, {.gradients_as_views = true}, 1, true},
-                                         Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
-                                         Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
-                                         Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
-                                         Case{"many_buckets", 2, at::kDouble, {.first_bucket_bytes = 1, .bucket_bytes = 1, .overlap = Overlap::kOn}},
-                                         Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
-                                         Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
-                                         Case{"without_heap", 2, at::kDouble, {.heap_tensors = false}},
-                                         Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
-                                         Case{"accumulated_views", 3, at::kDouble, {.gradients_as_views = true}, 5}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    , DataParallelParity,
+    testing::Values(
+        Case{"two_f64", 2}, Case{"three_f64", 3}, Case{"four_f64", 4}, Case{"two_f32", 2, at::kFloat},
+        Case{"four_f32", 4, at::kFloat}, Case{"views", 2, at::kDouble, {.gradients_as_views = true}},
+        Case{"views_zeroed_in_place", 3, at::kDouble, {.gradients_as_views = true}, 1, true},
+        Case{"zeroed_in_place", 2, at::kDouble, {}, 1, true},
+        Case{"overlapped", 3, at::kDouble, {.overlap = Overlap::kOn}},
+        Case{"not_overlapped", 2, at::kDouble, {.overlap = Overlap::kOff}},
+        Case{"many_buckets", 2, at::kDouble, {.first_bucket_bytes = 1, .bucket_bytes = 1, .overlap = Overlap::kOn}},
+        Case{"everything_packed", 3, at::kDouble, {.in_place_bytes = std::size_t(1) << 40}},
+        Case{"nothing_packed", 3, at::kDouble, {.in_place_bytes = 0}},
+        Case{"without_heap", 2, at::kDouble, {.heap_tensors = false}},
+        Case{"accumulated", 2, at::kDouble, {.overlap = Overlap::kOn}, 2},
+        Case{"accumulated_views", 3, at::kDouble, {.gradients_as_views = true}, 5}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// train_image as a program: alone and on ranks, what it prints, what it saves, and what it says to mistakes. The data is made here: the
-// place of a bright square tells the class, which a network learns in a few steps.
+// train_image as a program: alone and on ranks, what it prints, what it saves, and what it says to mistakes. The data
+// is made here: the place of a bright square tells the class, which a network learns in a few steps.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -23,7 +23,8 @@ using tutti::testing::Folder;
 void write_idx(const std::string& path, std::vector<std::uint32_t> shape, const std::string& values) {
   std::ofstream file(path, std::ios::binary);
   file << std::string({0, 0, 8, char(shape.size())});
-  for (auto extent : shape) file << std::string({char(extent >> 24), char(extent >> 16), char(extent >> 8), char(extent)});
+  for (auto extent : shape)
+    file << std::string({char(extent >> 24), char(extent >> 16), char(extent >> 8), char(extent)});
   file << values;
 }
 
@@ -60,7 +61,8 @@ class TrainImage : public ::testing::Test {
   static nlohmann::ordered_json json_of(const Ended& ended) {
     const auto lines = split(std::string(trim(ended.out)), '\n');
     const auto begin = lines.back().find('{');
-    return begin == std::string::npos ? nlohmann::ordered_json() : nlohmann::ordered_json::parse(lines.back().substr(begin));
+    return begin == std::string::npos ? nlohmann::ordered_json()
+                                      : nlohmann::ordered_json::parse(lines.back().substr(begin));
   }
 
   Folder folder_;
@@ -68,12 +70,14 @@ class TrainImage : public ::testing::Test {
 
 TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
   for (int ranks : {0, 2}) {
-    const auto ended = train(ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--epochs", "2", "--lr", "0.02", "--json"});
+    const auto ended =
+        train(ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--epochs", "2", "--lr", "0.02", "--json"});
     ASSERT_EQ(ended.code, 0) << ended.err;
     const auto json = json_of(ended);
     std::vector<std::string> keys;
     for (const auto& [key, value] : json.items()) keys.push_back(key);
-    EXPECT_THAT(keys, ElementsAre("peer", "torch", "model", "world", "batch_per_rank", "steps", "ms_per_step", "samples_per_s", "test_accuracy"));
+    EXPECT_THAT(keys, ElementsAre("peer", "torch", "model", "world", "batch_per_rank", "steps", "ms_per_step",
+                                  "samples_per_s", "test_accuracy"));
     EXPECT_EQ(json["peer"], "tutti");
     EXPECT_EQ(json["world"], ranks == 0 ? 1 : 2);
     EXPECT_EQ(json["steps"], 2 * (31 - 3)) << "1000 samples, the first three steps of an epoch are not timed";
@@ -85,7 +89,8 @@ TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
 TEST_F(TrainImage, RanksTrainToTheWeightsOfOneProcess) {
   const auto file = [&](int ranks) { return folder_.path() + "/weights" + std::to_string(ranks) + ".safetensors"; };
   for (int ranks : {0, 2}) {
-    const auto ended = train(ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--max-steps", "6", "--seed", "3", "--save", file(ranks)});
+    const auto ended = train(
+        ranks, {"--batch-size", ranks == 0 ? "32" : "16", "--max-steps", "6", "--seed", "3", "--save", file(ranks)});
     ASSERT_EQ(ended.code, 0) << ended.err;
   }
   const auto alone = SafetensorsFile::open(file(0)), together = SafetensorsFile::open(file(2));
@@ -116,20 +121,23 @@ TEST_F(TrainImage, MistakesGetASentence) {
   EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank"));
   ended = train(0, {"--data", "/nowhere"});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("there is no folder /nowhere"), HasSubstr("apt-get install dataset-fashion-mnist")));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("there is no folder /nowhere"), HasSubstr("apt-get install dataset-fashion-mnist")));
 }
 
 TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
   write_idx(folder_.path() + "/train-labels-idx1-ubyte", {1000}, std::string(999, '\1'));
   const auto ended = train(2, {});
   EXPECT_NE(ended.code, 0);
-  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("train-labels-idx1-ubyte: byte 1007: expected 1 more bytes"), HasSubstr("the file ends")));
+  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("train-labels-idx1-ubyte: byte 1007: expected 1 more bytes"),
+                                           HasSubstr("the file ends")));
 }
 
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   const auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot save weights in /no/such/folder: No such file or directory"), Not(HasSubstr("step "))));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot save weights in /no/such/folder: No such file or directory"),
+                               Not(HasSubstr("step "))));
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ TEST(Clock, NeverRunsBackwards) {
 }
 
 TEST(Clock, WallClockHasDateTimeAndMilliseconds) {
-  EXPECT_THAT(wall_clock_text(), MatchesRegex("[0-9]+-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9][.][0-9][0-9][0-9]"));
+  EXPECT_THAT(wall_clock_text(),
+              MatchesRegex("[0-9]+-[0-9][0-9]-[0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9][.][0-9][0-9][0-9]"));
 }
 
 }  // namespace

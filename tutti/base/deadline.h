@@ -28,7 +28,11 @@ class Deadline {
 
   // kTimeout with waited and limit filled in.
   Error error(std::string detail, std::string hint = {}) const {
-    return Error{.code = Code::kTimeout, .detail = std::move(detail), .hint = std::move(hint), .waited = waited(), .limit = limit()};
+    return Error{.code = Code::kTimeout,
+                 .detail = std::move(detail),
+                 .hint = std::move(hint),
+                 .waited = waited(),
+                 .limit = limit()};
   }
 
  private:

@@ -8,7 +8,8 @@ namespace tutti {
 namespace {
 
 Error bad_value(const std::string& name, const std::string& value, const char* expected) {
-  return Error{.code = Code::kUsage, .detail = "the environment variable " + name + " is \"" + value + "\", expected " + expected};
+  return Error{.code = Code::kUsage,
+               .detail = "the environment variable " + name + " is \"" + value + "\", expected " + expected};
 }
 
 }  // namespace

@@ -10,21 +10,36 @@ namespace tutti {
 
 const char* name(Code code) {
   switch (code) {
-    case Code::kInvalidArgument: return "InvalidArgument";
-    case Code::kUsage: return "Usage";
-    case Code::kMismatch: return "Mismatch";
-    case Code::kTimeout: return "Timeout";
-    case Code::kPeerLost: return "PeerLost";
-    case Code::kAborted: return "Aborted";
-    case Code::kRefused: return "Refused";
-    case Code::kUnreachable: return "Unreachable";
-    case Code::kAddressInUse: return "AddressInUse";
-    case Code::kNotFound: return "NotFound";
-    case Code::kCorrupt: return "Corrupt";
-    case Code::kLimit: return "Limit";
-    case Code::kUnsupported: return "Unsupported";
-    case Code::kSystem: return "System";
-    case Code::kInternal: return "Internal";
+    case Code::kInvalidArgument:
+      return "InvalidArgument";
+    case Code::kUsage:
+      return "Usage";
+    case Code::kMismatch:
+      return "Mismatch";
+    case Code::kTimeout:
+      return "Timeout";
+    case Code::kPeerLost:
+      return "PeerLost";
+    case Code::kAborted:
+      return "Aborted";
+    case Code::kRefused:
+      return "Refused";
+    case Code::kUnreachable:
+      return "Unreachable";
+    case Code::kAddressInUse:
+      return "AddressInUse";
+    case Code::kNotFound:
+      return "NotFound";
+    case Code::kCorrupt:
+      return "Corrupt";
+    case Code::kLimit:
+      return "Limit";
+    case Code::kUnsupported:
+      return "Unsupported";
+    case Code::kSystem:
+      return "System";
+    case Code::kInternal:
+      return "Internal";
   }
   return "?";
 }

@@ -128,11 +128,11 @@ inline Error invalid_argument(std::string detail, std::string hint = {}) {
 }
 
 // auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);  returns the error to the caller.
-#define TUTTI_TRY(expression)                                               \
-  __extension__({                                                           \
-    auto tutti_result = (expression);                                       \
+#define TUTTI_TRY(expression)                                                \
+  __extension__({                                                            \
+    auto tutti_result = (expression);                                        \
     if (!tutti_result.ok()) return ::tutti::detail::status_of(tutti_result); \
-    ::tutti::detail::value_of(std::move(tutti_result));                     \
+    ::tutti::detail::value_of(std::move(tutti_result));                      \
   })
 
 // The caller's fault: throws Exception(kInvalidArgument) with the sentence given.
@@ -149,9 +149,7 @@ inline void append(std::string& out, const std::string& part) { out += part; }
 inline void append(std::string& out, const char* part) { out += part; }
 template <class T>
   requires std::is_arithmetic_v<T>
-void append(std::string& out, T part) {
-  out += std::to_string(part);
-}
+void append(std::string& out, T part) { out += std::to_string(part); }
 // The operands, one after another, as one string.
 template <class... Parts>
 std::string words(const Parts&... parts) {

@@ -22,14 +22,17 @@ TEST(Error, SaysWhoWhatHowLongAndWhatToDo) {
                     .waited = 12.4,
                     .limit = 30};
   EXPECT_EQ(to_string(error),
-            "PeerLost: all_reduce #42 (f32[1048576], sum) on group dp, rank 2: rank 3 at 10.0.0.7:4123 closed the connection after "
+            "PeerLost: all_reduce #42 (f32[1048576], sum) on group dp, rank 2: rank 3 at 10.0.0.7:4123 closed the "
+            "connection after "
             "12.4 s of 30 s (hint: its log has the cause)");
 }
 
 TEST(Error, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(to_string(Error{.code = Code::kTimeout, .detail = "nobody came"}), "Timeout: nobody came");
-  EXPECT_EQ(to_string(Error{.code = Code::kTimeout, .detail = "nobody came", .waited = 2}), "Timeout: nobody came after 2 s");
-  EXPECT_EQ(to_string(Error{.code = Code::kMismatch, .detail = "differ", .group = "world"}), "Mismatch: group world: differ");
+  EXPECT_EQ(to_string(Error{.code = Code::kTimeout, .detail = "nobody came", .waited = 2}),
+            "Timeout: nobody came after 2 s");
+  EXPECT_EQ(to_string(Error{.code = Code::kMismatch, .detail = "differ", .group = "world"}),
+            "Mismatch: group world: differ");
   EXPECT_EQ(to_string(Error{.code = Code::kMismatch, .detail = "differ", .rank = 0}), "Mismatch: rank 0: differ");
   EXPECT_EQ(to_string(Error{.code = Code::kUnreachable, .detail = "nobody answers", .address = "10.0.0.7:80"}),
             "Unreachable: nobody answers at 10.0.0.7:80");

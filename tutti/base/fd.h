@@ -35,7 +35,8 @@ class Mapping {
  public:
   Mapping() = default;
   Mapping(void* base, std::size_t size) : base_(base), size_(size) {}
-  Mapping(Mapping&& other) noexcept : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+  Mapping(Mapping&& other) noexcept
+      : base_(std::exchange(other.base_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   Mapping& operator=(Mapping&& other) noexcept {
     std::swap(base_, other.base_);
     std::swap(size_, other.size_);

@@ -15,7 +15,9 @@ struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-[[gnu::always_inline]] inline float to_float(BFloat16 value) { return std::bit_cast<float>(std::uint32_t(value.bits) << 16); }
+[[gnu::always_inline]] inline float to_float(BFloat16 value) {
+  return std::bit_cast<float>(std::uint32_t(value.bits) << 16);
+}
 
 [[gnu::always_inline]] inline BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
@@ -24,7 +26,8 @@ struct BFloat16 {
 }
 
 [[gnu::always_inline]] inline float to_float(Half value) {
-  const std::uint32_t sign = std::uint32_t(value.bits & 0x8000) << 16, exponent = (value.bits >> 10) & 31, fraction = value.bits & 1023;
+  const std::uint32_t sign = std::uint32_t(value.bits & 0x8000) << 16, exponent = (value.bits >> 10) & 31,
+                      fraction = value.bits & 1023;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000 | (fraction << 13));
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   const float magnitude = float(fraction) * 0x1p-24f;  // zero or subnormal: exact in float
@@ -36,7 +39,7 @@ struct BFloat16 {
   const std::uint16_t sign = std::uint16_t((bits >> 16) & 0x8000);
   if (magnitude > 0x7f800000) return {std::uint16_t(sign | 0x7e00)};
   if (magnitude >= 0x477ff000) return {std::uint16_t(sign | 0x7c00)};  // 65520 and above round to infinity
-  if (magnitude < 0x38800000) {                                       // below 2^-14: subnormal, let the adder round
+  if (magnitude < 0x38800000) {                                        // below 2^-14: subnormal, let the adder round
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;      // ulp of [0.5, 1) is 2^-24
     return {std::uint16_t(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};
   }

@@ -13,9 +13,11 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 TEST(Half, GoldenValues) {
   const std::pair<std::uint16_t, float> golden[] = {
-      {0x0000, 0.0f},        {0x8000, -0.0f},          {0x3c00, 1.0f},       {0xc000, -2.0f},      {0x3555, 0.333251953125f},
-      {0x3c01, 1.0009765625f}, {0x7bff, 65504.0f},       {0x7c00, kInfinity},  {0xfc00, -kInfinity},
-      {0x0400, 0x1p-14f},    {0x03ff, 1023 * 0x1p-24f}, {0x0001, 0x1p-24f},   {0x8001, -0x1p-24f},
+      {0x0000, 0.0f},      {0x8000, -0.0f},           {0x3c00, 1.0f},
+      {0xc000, -2.0f},     {0x3555, 0.333251953125f}, {0x3c01, 1.0009765625f},
+      {0x7bff, 65504.0f},  {0x7c00, kInfinity},       {0xfc00, -kInfinity},
+      {0x0400, 0x1p-14f},  {0x03ff, 1023 * 0x1p-24f}, {0x0001, 0x1p-24f},
+      {0x8001, -0x1p-24f},
   };
   for (const auto& [bits, value] : golden) {
     EXPECT_EQ(to_float(Half{bits}), value) << std::hex << bits;
@@ -25,12 +27,12 @@ TEST(Half, GoldenValues) {
 }
 
 TEST(Half, RoundsToNearestTiesToEven) {
-  EXPECT_EQ(to_half(1 + 0x1p-11f).bits, 0x3c00);                 // half way between 1 and its successor: even below
-  EXPECT_EQ(to_half(1 + 3 * 0x1p-11f).bits, 0x3c02);             // half way: even above
+  EXPECT_EQ(to_half(1 + 0x1p-11f).bits, 0x3c00);      // half way between 1 and its successor: even below
+  EXPECT_EQ(to_half(1 + 3 * 0x1p-11f).bits, 0x3c02);  // half way: even above
   EXPECT_EQ(to_half(std::nextafter(1 + 0x1p-11f, 2.0f)).bits, 0x3c01);
   EXPECT_EQ(to_half(65519.0f).bits, 0x7bff);
-  EXPECT_EQ(to_half(65520.0f).bits, 0x7c00);                     // the tie at the top rounds to infinity
-  EXPECT_EQ(to_half(0x1p-25f).bits, 0x0000);                     // tie between zero and the smallest: even
+  EXPECT_EQ(to_half(65520.0f).bits, 0x7c00);  // the tie at the top rounds to infinity
+  EXPECT_EQ(to_half(0x1p-25f).bits, 0x0000);  // tie between zero and the smallest: even
   EXPECT_EQ(to_half(std::nextafter(0x1p-25f, 1.0f)).bits, 0x0001);
   EXPECT_EQ(to_half(3 * 0x1p-25f).bits, 0x0002);
   EXPECT_EQ(to_half(std::nextafter(0x1p-14f, 0.0f)).bits, 0x0400);  // the largest subnormal's upper neighbour is normal
@@ -80,8 +82,8 @@ TEST(Half, EveryMiddleRoundsToEven) {
 
 TEST(BFloat16, GoldenValues) {
   const std::pair<std::uint16_t, float> golden[] = {
-      {0x0000, 0.0f}, {0x8000, -0.0f}, {0x3f80, 1.0f}, {0xc000, -2.0f}, {0x4049, 3.140625f}, {0x7f7f, 0x1.fep127f},
-      {0x7f80, kInfinity}, {0xff80, -kInfinity}, {0x0080, 0x1p-126f}, {0x0001, 0x1p-133f},
+      {0x0000, 0.0f},        {0x8000, -0.0f},     {0x3f80, 1.0f},       {0xc000, -2.0f},     {0x4049, 3.140625f},
+      {0x7f7f, 0x1.fep127f}, {0x7f80, kInfinity}, {0xff80, -kInfinity}, {0x0080, 0x1p-126f}, {0x0001, 0x1p-133f},
   };
   for (const auto& [bits, value] : golden) {
     EXPECT_EQ(to_float(BFloat16{bits}), value) << std::hex << bits;
@@ -99,8 +101,10 @@ TEST(BFloat16, RoundsToNearestTiesToEven) {
 
 TEST(BFloat16, NaNStaysNaN) {
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16(kNaN))));
-  EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));  // its payload lies in the lower half only
-  EXPECT_TRUE(std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));  // adding would carry into the sign
+  EXPECT_TRUE(
+      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));  // its payload lies in the lower half only
+  EXPECT_TRUE(
+      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));  // adding would carry into the sign
 }
 
 TEST(BFloat16, AllBitPatternsRoundTrip) {

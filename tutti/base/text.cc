@@ -34,7 +34,8 @@ std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_v
 
 std::string seconds_text(double seconds) {
   if (seconds < 0) return "-" + seconds_text(-seconds);
-  if (seconds >= 3600) return std::to_string(int(seconds / 3600)) + " h " + std::to_string(int(seconds / 60) % 60) + " min";
+  if (seconds >= 3600)
+    return std::to_string(int(seconds / 3600)) + " h " + std::to_string(int(seconds / 60) % 60) + " min";
   if (seconds >= 120) {
     const int whole = int(std::lround(seconds));
     return std::to_string(whole / 60) + " min" + (whole % 60 ? " " + std::to_string(whole % 60) + " s" : "");

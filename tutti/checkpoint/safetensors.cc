@@ -1,6 +1,6 @@
-// Files are read with pread into the caller's memory and never mapped: a file that others change or cut off under a mapping
-// would be a SIGBUS, here it is an error. A file comes into being under a temporary name, is flushed, and only then renamed; the
-// folder is flushed last, because the new name is an entry of it.
+// Files are read with pread into the caller's memory and never mapped: a file that others change or cut off under a
+// mapping would be a SIGBUS, here it is an error. A file comes into being under a temporary name, is flushed, and only
+// then renamed; the folder is flushed last, because the new name is an entry of it.
 #include "tutti/checkpoint/safetensors.h"
 
 #include <fcntl.h>
@@ -22,7 +22,8 @@
 namespace tutti {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "safetensors is little-endian; other machines would have to swap bytes here");
+static_assert(std::endian::native == std::endian::little,
+              "safetensors is little-endian; other machines would have to swap bytes here");
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr std::size_t kAlignment = 64;
@@ -33,7 +34,9 @@ Status read_at(int fd, std::uint64_t offset, std::span<std::byte> into, const st
     const ssize_t got = ::pread(fd, into.data(), std::min(into.size(), kChunk), off_t(offset));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error(errno, fmt::format("cannot read {}", path));
-    if (got == 0) return Error{.code = Code::kCorrupt, .detail = fmt::format("{} ends at byte {}, {} bytes before it should", path, offset, into.size())};
+    if (got == 0)
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{} ends at byte {}, {} bytes before it should", path, offset, into.size())};
     into = into.subspan(std::size_t(got));
     offset += std::uint64_t(got);
   }
@@ -55,15 +58,24 @@ std::string checksum_text(std::span<const std::byte> bytes) { return fmt::format
 
 const char* format_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "F32";
-    case DType::kF64: return "F64";
-    case DType::kF16: return "F16";
-    case DType::kBF16: return "BF16";
-    case DType::kI8: return "I8";
-    case DType::kU8: return "U8";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
-    case DType::kBool: return "BOOL";
+    case DType::kF32:
+      return "F32";
+    case DType::kF64:
+      return "F64";
+    case DType::kF16:
+      return "F16";
+    case DType::kBF16:
+      return "BF16";
+    case DType::kI8:
+      return "I8";
+    case DType::kU8:
+      return "U8";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
+    case DType::kBool:
+      return "BOOL";
   }
   return "";
 }
@@ -77,11 +89,14 @@ std::span<const std::byte> bytes_of(const SafetensorsTensor& tensor) {
 Status check_names(std::span<const SafetensorsTensor> tensors) {
   std::set<std::string_view> seen;
   for (const auto& tensor : tensors) {
-    const bool control = std::any_of(tensor.name.begin(), tensor.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+    const bool control =
+        std::any_of(tensor.name.begin(), tensor.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
     if (tensor.name.empty() || tensor.name == "__metadata__" || control) {
-      return invalid_argument(fmt::format("safetensors: a tensor cannot be named \"{}\"", control ? "(with control characters)" : tensor.name));
+      return invalid_argument(fmt::format("safetensors: a tensor cannot be named \"{}\"",
+                                          control ? "(with control characters)" : tensor.name));
     }
-    if (!seen.insert(tensor.name).second) return invalid_argument(fmt::format("safetensors: two tensors are named \"{}\"", tensor.name));
+    if (!seen.insert(tensor.name).second)
+      return invalid_argument(fmt::format("safetensors: two tensors are named \"{}\"", tensor.name));
   }
   return {};
 }
@@ -105,7 +120,10 @@ Result<std::string> compose_header(std::span<const SafetensorsTensor* const> ten
     return invalid_argument("safetensors: a name or a metadata value is not valid UTF-8");
   }
   text.resize((8 + text.size() + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
-  if (text.size() > kMaxHeader) return Error{.code = Code::kLimit, .detail = fmt::format("the header of a safetensors file would take {}; the format allows {}", bytes_text(text.size()), bytes_text(kMaxHeader))};
+  if (text.size() > kMaxHeader)
+    return Error{.code = Code::kLimit,
+                 .detail = fmt::format("the header of a safetensors file would take {}; the format allows {}",
+                                       bytes_text(text.size()), bytes_text(kMaxHeader))};
   const std::uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), 8) + text;
 }
@@ -137,13 +155,16 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   struct stat status;
   if (::fstat(file.fd_.get(), &status) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
   if (!S_ISREG(status.st_mode)) return invalid_argument(fmt::format("{} is not a regular file", path));
-  auto corrupt = [&](std::string detail) { return Error{.code = Code::kCorrupt, .detail = fmt::format("{}: {}", path, detail)}; };
+  auto corrupt = [&](std::string detail) {
+    return Error{.code = Code::kCorrupt, .detail = fmt::format("{}: {}", path, detail)};
+  };
 
   const std::uint64_t size = std::uint64_t(status.st_size);
   if (size < 8) return corrupt(fmt::format("{} bytes; a safetensors file has at least 8", size));
   std::uint64_t length = 0;
   TUTTI_TRY(read_at(file.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));
-  if (length > kMaxHeader) return corrupt(fmt::format("claims a header of {} bytes; the format allows {}", length, kMaxHeader));
+  if (length > kMaxHeader)
+    return corrupt(fmt::format("claims a header of {} bytes; the format allows {}", length, kMaxHeader));
   if (length > size - 8) return corrupt(fmt::format("claims a header of {} bytes, but the file has {}", length, size));
   std::string json(length, '\0');
   TUTTI_TRY(read_at(file.fd_.get(), 8, std::as_writable_bytes(std::span(json)), path));
@@ -155,13 +176,15 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
-  const auto found = std::find_if(entries().begin(), entries().end(), [&](const auto& entry) { return entry.name == name; });
+  const auto found =
+      std::find_if(entries().begin(), entries().end(), [&](const auto& entry) { return entry.name == name; });
   return found == entries().end() ? nullptr : &*found;
 }
 
 Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte> into) const {
   if (into.size() != entry.bytes()) {
-    return invalid_argument(fmt::format("{}: {} has {} bytes, the buffer given {}", path_, entry.name, entry.bytes(), into.size()));
+    return invalid_argument(
+        fmt::format("{}: {} has {} bytes, the buffer given {}", path_, entry.name, entry.bytes(), into.size()));
   }
   TUTTI_TRY(read_at(fd_.get(), data_offset_ + entry.begin, into, path_));
   const auto expected = metadata().find(checksum_key(entry.name));
@@ -169,20 +192,24 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte>
   const std::string found = checksum_text(into);
   if (found == expected->second) return {};
   return Error{.code = Code::kCorrupt,
-               .detail = fmt::format("{}: the bytes of {} have changed: checksum {}, expected {}", path_, entry.name, found, expected->second),
+               .detail = fmt::format("{}: the bytes of {} have changed: checksum {}, expected {}", path_, entry.name,
+                                     found, expected->second),
                .hint = "take another copy of the file"};
 }
 
-Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors, const SafetensorsMetadata& metadata) {
+Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                         const SafetensorsMetadata& metadata) {
   TUTTI_TRY(check_names(tensors));
   std::vector<const SafetensorsTensor*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
   const auto header = TUTTI_TRY(compose_header(order, metadata));
 
   const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
   Status written = write_file(temporary, header, order);
-  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0) written = system_error(errno, fmt::format("cannot rename {} to {}", temporary, path));
+  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
+    written = system_error(errno, fmt::format("cannot rename {} to {}", temporary, path));
   if (!written.ok()) {
     ::unlink(temporary.c_str());
     return written;

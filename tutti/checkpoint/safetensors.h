@@ -1,7 +1,8 @@
 #pragma once
-// The safetensors format (https://huggingface.co/docs/safetensors): 8 bytes little-endian N, N bytes of JSON that begin with '{'
-// and may end with spaces, then the tensors' bytes, row-major and little-endian, without a gap. This reader is strict: a file that
-// it takes means one thing only. Checksums (CRC-32C, one a tensor) stand in __metadata__ as "crc32c.NAME"; files of others have none.
+// The safetensors format (https://huggingface.co/docs/safetensors): 8 bytes little-endian N, N bytes of JSON that begin
+// with '{' and may end with spaces, then the tensors' bytes, row-major and little-endian, without a gap. This reader is
+// strict: a file that it takes means one thing only. Checksums (CRC-32C, one a tensor) stand in __metadata__ as
+// "crc32c.NAME"; files of others have none.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,8 +35,8 @@ struct SafetensorsHeader {
   SafetensorsMetadata metadata;
 };
 
-// The JSON part of a file whose tensors take `data_bytes`. kCorrupt says which entry breaks which rule. Never allocates more than
-// a small multiple of the text.
+// The JSON part of a file whose tensors take `data_bytes`. kCorrupt says which entry breaks which rule. Never allocates
+// more than a small multiple of the text.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
 class SafetensorsFile {
@@ -64,9 +65,10 @@ struct SafetensorsTensor {
   const void* data = nullptr;
 };
 
-// Writes a file with checksums, through a temporary file beside it that takes its name when all is on disk: whoever looks sees
-// the old file or the whole new one. Tensors are laid out by falling element size (so that each is aligned), then as given.
-// kInvalidArgument: a name that occurs twice, is empty, "__metadata__", or holds control characters.
-Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors, const SafetensorsMetadata& metadata = {});
+// Writes a file with checksums, through a temporary file beside it that takes its name when all is on disk: whoever
+// looks sees the old file or the whole new one. Tensors are laid out by falling element size (so that each is aligned),
+// then as given. kInvalidArgument: a name that occurs twice, is empty, "__metadata__", or holds control characters.
+Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
+                         const SafetensorsMetadata& metadata = {});
 
 }  // namespace tutti

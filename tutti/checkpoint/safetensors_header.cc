@@ -1,7 +1,8 @@
-// The header is text from a stranger. It is read by events (SAX), not into a tree, so that duplicate keys, depth and wrong
-// types are seen where they stand and nothing is built that the format has no place for. Then the rules over all entries: sorted by
-// place, they start at 0, leave no hole, do not overlap, end with the file, and each takes as many bytes as its shape says. No
-// hole and no overlap means no hidden payload and no small file that unfolds into a large one.
+// The header is text from a stranger. It is read by events (SAX), not into a tree, so that duplicate keys, depth and
+// wrong types are seen where they stand and nothing is built that the format has no place for. Then the rules over all
+// entries: sorted by place, they start at 0, leave no hole, do not overlap, end with the file, and each takes as many
+// bytes as its shape says. No hole and no overlap means no hidden payload and no small file that unfolds into a large
+// one.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,15 +22,33 @@ struct DTypeRow {
 };
 
 constexpr DTypeRow kDTypeRows[] = {
-    {"BOOL", 8, DType::kBool}, {"U8", 8, DType::kU8},    {"I8", 8, DType::kI8},     {"I16", 16, {}},         {"U16", 16, {}},
-    {"F16", 16, DType::kF16},  {"BF16", 16, DType::kBF16}, {"I32", 32, DType::kI32},  {"U32", 32, {}},         {"F32", 32, DType::kF32},
-    {"I64", 64, DType::kI64},  {"U64", 64, {}},          {"F64", 64, DType::kF64},  {"C64", 64, {}},         {"F4", 4, {}},
-    {"F6_E2M3", 6, {}},        {"F6_E3M2", 6, {}},       {"F8_E5M2", 8, {}},        {"F8_E4M3", 8, {}},      {"F8_E8M0", 8, {}},
-    {"F8_E4M3FNUZ", 8, {}},    {"F8_E5M2FNUZ", 8, {}},
+    {"BOOL", 8, DType::kBool},
+    {"U8", 8, DType::kU8},
+    {"I8", 8, DType::kI8},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"F16", 16, DType::kF16},
+    {"BF16", 16, DType::kBF16},
+    {"I32", 32, DType::kI32},
+    {"U32", 32, {}},
+    {"F32", 32, DType::kF32},
+    {"I64", 64, DType::kI64},
+    {"U64", 64, {}},
+    {"F64", 64, DType::kF64},
+    {"C64", 64, {}},
+    {"F4", 4, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},
+    {"F8_E5M2FNUZ", 8, {}},
 };
 
 const DTypeRow* find_dtype(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kDTypeRows), std::end(kDTypeRows), [&](const DTypeRow& r) { return name == r.name; });
+  const auto* row =
+      std::find_if(std::begin(kDTypeRows), std::end(kDTypeRows), [&](const DTypeRow& r) { return name == r.name; });
   return row == std::end(kDTypeRows) ? nullptr : row;
 }
 
@@ -43,7 +62,8 @@ bool has_control_character(std::string_view text) {
 // Names go into error texts: shortened, and without what could play with a terminal.
 std::string in_quotes(std::string_view name) {
   std::string out = "\"";
-  for (unsigned char c : name.substr(0, 80)) out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
+  for (unsigned char c : name.substr(0, 80))
+    out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
   return out + (name.size() > 80 ? "...\"" : "\"");
 }
 
@@ -54,13 +74,16 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool null() override { return unexpected("null"); }
   bool boolean(bool) override { return unexpected("a boolean"); }
-  bool number_integer(number_integer_t value) override { return value < 0 ? unexpected("a negative number") : number_unsigned(number_unsigned_t(value)); }
+  bool number_integer(number_integer_t value) override {
+    return value < 0 ? unexpected("a negative number") : number_unsigned(number_unsigned_t(value));
+  }
   bool number_float(number_float_t, const string_t&) override { return unexpected("a number that is not a whole one"); }
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
     if (place_ == Place::kShape) {
-      if (entry_.shape.size() == kMaxDimensions) return fail(fmt::format("{} has more than {} dimensions", where(), kMaxDimensions));
+      if (entry_.shape.size() == kMaxDimensions)
+        return fail(fmt::format("{} has more than {} dimensions", where(), kMaxDimensions));
       entry_.shape.push_back(value);
       return true;
     }
@@ -86,7 +109,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool start_object(std::size_t) override {
     switch (place_) {
-      case Place::kStart: place_ = Place::kTop; return true;
+      case Place::kStart:
+        place_ = Place::kTop;
+        return true;
       case Place::kTop:
         place_ = key_ == "__metadata__" ? Place::kMetadata : Place::kTensor;
         entry_ = SafetensorsEntry{.name = key_};
@@ -95,7 +120,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       case Place::kMetadata:
       case Place::kTensor:
       case Place::kShape:
-      case Place::kOffsets: return unexpected("an object");
+      case Place::kOffsets:
+        return unexpected("an object");
     }
     return false;
   }
@@ -105,11 +131,14 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", in_quotes(name)));
     if (place_ == Place::kTop) {
       if (name.empty()) return fail("a tensor has an empty name");
-      if (name.size() > kMaxNameBytes) return fail(fmt::format("the name {} has more than {} bytes", in_quotes(name), kMaxNameBytes));
-      if (has_control_character(name)) return fail(fmt::format("the name {} holds a control character", in_quotes(name)));
+      if (name.size() > kMaxNameBytes)
+        return fail(fmt::format("the name {} has more than {} bytes", in_quotes(name), kMaxNameBytes));
+      if (has_control_character(name))
+        return fail(fmt::format("the name {} holds a control character", in_quotes(name)));
     }
     if (place_ == Place::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", in_quotes(entry_.name), in_quotes(name)));
+      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", in_quotes(entry_.name),
+                              in_quotes(name)));
     }
     key_ = name;
     return true;
@@ -140,7 +169,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool end_array() override {
-    if (place_ == Place::kOffsets && offsets_ != 2) return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", in_quotes(entry_.name), offsets_));
+    if (place_ == Place::kOffsets && offsets_ != 2)
+      return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", in_quotes(entry_.name), offsets_));
     place_ = Place::kTensor;
     return true;
   }
@@ -154,16 +184,22 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   std::string where() const {
     switch (place_) {
-      case Place::kStart: return "the header";
-      case Place::kTop: return in_quotes(key_);
-      case Place::kMetadata: return fmt::format("__metadata__ {}", in_quotes(key_));
+      case Place::kStart:
+        return "the header";
+      case Place::kTop:
+        return in_quotes(key_);
+      case Place::kMetadata:
+        return fmt::format("__metadata__ {}", in_quotes(key_));
       case Place::kTensor:
       case Place::kShape:
-      case Place::kOffsets: return fmt::format("{} of {}", key_, in_quotes(entry_.name));
+      case Place::kOffsets:
+        return fmt::format("{} of {}", key_, in_quotes(entry_.name));
     }
     return {};
   }
-  bool unexpected(const char* what) { return fail(fmt::format("{} is {}, which the format has no place for", where(), what)); }
+  bool unexpected(const char* what) {
+    return fail(fmt::format("{} is {}, which the format has no place for", where(), what));
+  }
   bool fail(std::string text) {
     failure = std::move(text);
     return false;
@@ -185,7 +221,8 @@ Result<std::uint64_t> bytes_of(const SafetensorsEntry& entry) {
   if (!row) return corrupt(fmt::format("{} has the unknown dtype {}", in_quotes(entry.name), in_quotes(entry.dtype)));
   std::uint64_t bits = row->bits;
   for (auto extent : entry.shape) {
-    if (__builtin_mul_overflow(bits, extent, &bits)) return corrupt(fmt::format("the shape of {} overflows 64 bits", in_quotes(entry.name)));
+    if (__builtin_mul_overflow(bits, extent, &bits))
+      return corrupt(fmt::format("the shape of {} overflows 64 bits", in_quotes(entry.name)));
   }
   if (bits % 8 != 0) return corrupt(fmt::format("{} does not fill whole bytes", in_quotes(entry.name)));
   return bits / 8;
@@ -203,23 +240,29 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   HeaderEvents events;
   const std::size_t last = json.find_last_not_of(' ');
   if (json[last] != '}') return corrupt("the header does not end with '}' and spaces");
-  if (!nlohmann::json::sax_parse(json.begin(), json.begin() + std::ptrdiff_t(last) + 1, &events)) return corrupt(events.failure);
+  if (!nlohmann::json::sax_parse(json.begin(), json.begin() + std::ptrdiff_t(last) + 1, &events))
+    return corrupt(events.failure);
 
   auto& entries = events.header.entries;
-  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const auto& a, const auto& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
   std::uint64_t expected_begin = 0;
   for (const auto& entry : entries) {
     const std::uint64_t bytes = TUTTI_TRY(bytes_of(entry));
     if (entry.begin != expected_begin) {
-      return corrupt(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap", in_quotes(entry.name), entry.begin, expected_begin));
+      return corrupt(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap",
+                                 in_quotes(entry.name), entry.begin, expected_begin));
     }
     if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return corrupt(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", in_quotes(entry.name), entry.begin, entry.end, bytes));
+      return corrupt(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", in_quotes(entry.name),
+                                 entry.begin, entry.end, bytes));
     }
     expected_begin = entry.end;
   }
   if (expected_begin != data_bytes) {
-    return corrupt(fmt::format("the tensors end at byte {}, but {} bytes follow the header: the file was cut off or added to", expected_begin, data_bytes));
+    return corrupt(
+        fmt::format("the tensors end at byte {}, but {} bytes follow the header: the file was cut off or added to",
+                    expected_begin, data_bytes));
   }
   return std::move(events.header);
 }

@@ -19,7 +19,8 @@ class Safetensors : public testing::Test {
  protected:
   void SetUp() override {
     const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / ("tutti-safetensors-" + std::to_string(::getpid()) + test->name());
+    folder_ =
+        std::filesystem::temp_directory_path() / ("tutti-safetensors-" + std::to_string(::getpid()) + test->name());
     std::filesystem::create_directories(folder_);
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -122,8 +123,8 @@ TEST_F(Safetensors, EveryTruncationIsSeen) {
   }
 }
 
-// A flipped bit never loads as if nothing had happened: the header breaks a rule, or a name, shape or metadata value differs
-// visibly, or the checksum of the tensor tells.
+// A flipped bit never loads as if nothing had happened: the header breaks a rule, or a name, shape or metadata value
+// differs visibly, or the checksum of the tensor tells.
 TEST_F(Safetensors, EveryFlippedDataBitIsSeen) {
   const auto name = write_sample();
   std::ifstream in(name, std::ios::binary);
@@ -146,7 +147,9 @@ TEST_F(Safetensors, EveryFlippedDataBitIsSeen) {
 }
 
 TEST_F(Safetensors, HostileLengths) {
-  auto error = [&](const std::string& json, std::int64_t lie) { return to_string(SafetensorsFile::open(write_raw(json, "", lie)).error()); };
+  auto error = [&](const std::string& json, std::int64_t lie) {
+    return to_string(SafetensorsFile::open(write_raw(json, "", lie)).error());
+  };
   EXPECT_THAT(error("{}", 1), HasSubstr("claims a header of 3 bytes, but the file has 10"));
   EXPECT_THAT(error("{}", 200'000'000), HasSubstr("the format allows 100000000"));
   EXPECT_THAT(error("{}", -3), HasSubstr("the format allows 100000000"));  // 2^64 - 1
@@ -203,25 +206,29 @@ TEST_F(Safetensors, OtherFilesAreToldByName) {
   EXPECT_EQ(SafetensorsFile::open(path("missing")).error().errno_value, ENOENT);
   EXPECT_THAT(to_string(SafetensorsFile::open(folder_.string()).error()), HasSubstr("is not a regular file"));
   std::ofstream(path("short")) << "abc";
-  EXPECT_THAT(to_string(SafetensorsFile::open(path("short")).error()), HasSubstr("short: 3 bytes; a safetensors file has at least 8"));
+  EXPECT_THAT(to_string(SafetensorsFile::open(path("short")).error()),
+              HasSubstr("short: 3 bytes; a safetensors file has at least 8"));
 }
 
 TEST_F(Safetensors, PythonReadsTheSame) {
   const char* chosen = std::getenv("TUTTI_PYTHON");
   const std::string python = chosen ? chosen : "python3";
   if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " cannot import safetensors and numpy (pip install safetensors numpy, or set TUTTI_PYTHON to a Python that has them)";
+    GTEST_SKIP() << python
+                 << " cannot import safetensors and numpy (pip install safetensors numpy, or set TUTTI_PYTHON to a "
+                    "Python that has them)";
   }
   const std::string program = path("read.py");
-  std::ofstream(program) << "import sys\n"
-                            "from safetensors import safe_open\n"
-                            "from safetensors.numpy import load_file\n"
-                            "t = load_file(sys.argv[1])\n"
-                            "assert sorted(t) == ['fc.weight', 'mask', 'none', 'scale'], sorted(t)\n"
-                            "assert t['fc.weight'].tolist() == [[1, 2, 3], [4, 5, 6]] and t['fc.weight'].dtype == 'float32'\n"
-                            "assert t['mask'].tolist() == [True, False, True] and t['mask'].dtype == bool\n"
-                            "assert t['scale'].shape == () and t['scale'] == 2.5 and t['none'].shape == (0, 5)\n"
-                            "assert safe_open(sys.argv[1], 'np').metadata()['step'] == '7'\n";
+  std::ofstream(program)
+      << "import sys\n"
+         "from safetensors import safe_open\n"
+         "from safetensors.numpy import load_file\n"
+         "t = load_file(sys.argv[1])\n"
+         "assert sorted(t) == ['fc.weight', 'mask', 'none', 'scale'], sorted(t)\n"
+         "assert t['fc.weight'].tolist() == [[1, 2, 3], [4, 5, 6]] and t['fc.weight'].dtype == 'float32'\n"
+         "assert t['mask'].tolist() == [True, False, True] and t['mask'].dtype == bool\n"
+         "assert t['scale'].shape == () and t['scale'] == 2.5 and t['none'].shape == (0, 5)\n"
+         "assert safe_open(sys.argv[1], 'np').metadata()['step'] == '7'\n";
   EXPECT_EQ(std::system((python + " " + program + " " + write_sample()).c_str()), 0);
 }
 

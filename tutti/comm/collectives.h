@@ -1,6 +1,6 @@
 #pragma once
-// The verbs on typed spans. The plain form blocks and throws Exception; the ..._async form returns a Work.
-// Shapes: see comm/request.h. T is float, double, Half, BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool.
+// The verbs on typed spans. The plain form blocks and throws Exception; the ..._async form returns a Work. Shapes: see
+// comm/request.h. T is float, double, Half, BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool.
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -12,79 +12,162 @@ namespace tutti {
 
 template <class T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::kF32;
-  else if constexpr (std::is_same_v<T, double>) return DType::kF64;
-  else if constexpr (std::is_same_v<T, Half>) return DType::kF16;
-  else if constexpr (std::is_same_v<T, BFloat16>) return DType::kBF16;
-  else if constexpr (std::is_same_v<T, std::int8_t>) return DType::kI8;
-  else if constexpr (std::is_same_v<T, std::uint8_t>) return DType::kU8;
-  else if constexpr (std::is_same_v<T, std::int32_t>) return DType::kI32;
-  else if constexpr (std::is_same_v<T, std::int64_t>) return DType::kI64;
-  else if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-  else static_assert(sizeof(T) == 0, "no DType for this element type");
+  if constexpr (std::is_same_v<T, float>)
+    return DType::kF32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kF64;
+  else if constexpr (std::is_same_v<T, Half>)
+    return DType::kF16;
+  else if constexpr (std::is_same_v<T, BFloat16>)
+    return DType::kBF16;
+  else if constexpr (std::is_same_v<T, std::int8_t>)
+    return DType::kI8;
+  else if constexpr (std::is_same_v<T, std::uint8_t>)
+    return DType::kU8;
+  else if constexpr (std::is_same_v<T, std::int32_t>)
+    return DType::kI32;
+  else if constexpr (std::is_same_v<T, std::int64_t>)
+    return DType::kI64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else
+    static_assert(sizeof(T) == 0, "no DType for this element type");
 }
 
 // In place.
 template <class T>
 Work all_reduce_async(const Group& group, std::span<T> data, ReduceOp op = ReduceOp::kSum) {
-  return group.submit({.kind = Kind::kAllReduce, .dtype = dtype_of<T>(), .op = op, .in = data.data(), .out = data.data(), .count = data.size()});
+  return group.submit({.kind = Kind::kAllReduce,
+                       .dtype = dtype_of<T>(),
+                       .op = op,
+                       .in = data.data(),
+                       .out = data.data(),
+                       .count = data.size()});
 }
 template <class T>
 void all_reduce(const Group& group, std::span<T> data, ReduceOp op = ReduceOp::kSum) {
-  group.run({.kind = Kind::kAllReduce, .dtype = dtype_of<T>(), .op = op, .in = data.data(), .out = data.data(), .count = data.size()}).or_throw();
+  group
+      .run({.kind = Kind::kAllReduce,
+            .dtype = dtype_of<T>(),
+            .op = op,
+            .in = data.data(),
+            .out = data.data(),
+            .count = data.size()})
+      .or_throw();
 }
 // One number.
 template <class T>
-  requires std::is_arithmetic_v<T>
-T all_reduce(const Group& group, T value, ReduceOp op = ReduceOp::kSum) {
-  all_reduce(group, std::span<T>(&value, 1), op);
-  return value;
-}
+  requires std::is_arithmetic_v<T> T all_reduce(const Group& group, T value, ReduceOp op = ReduceOp::kSum) {
+    all_reduce(group, std::span<T>(&value, 1), op);
+    return value;
+  }
 template <class T>
 void reduce(const Group& group, std::span<const T> in, std::span<T> out, int root, ReduceOp op = ReduceOp::kSum) {
-  group.run({.kind = Kind::kReduce, .dtype = dtype_of<T>(), .op = op, .root = root, .in = in.data(), .out = out.data(), .count = in.size()}).or_throw();
+  group
+      .run({.kind = Kind::kReduce,
+            .dtype = dtype_of<T>(),
+            .op = op,
+            .root = root,
+            .in = in.data(),
+            .out = out.data(),
+            .count = in.size()})
+      .or_throw();
 }
 template <class T>
 void broadcast(const Group& group, std::span<T> data, int root = 0) {
-  group.run({.kind = Kind::kBroadcast, .dtype = dtype_of<T>(), .root = root, .in = data.data(), .out = data.data(), .count = data.size()}).or_throw();
+  group
+      .run({.kind = Kind::kBroadcast,
+            .dtype = dtype_of<T>(),
+            .root = root,
+            .in = data.data(),
+            .out = data.data(),
+            .count = data.size()})
+      .or_throw();
 }
 template <class T>
 void all_gather(const Group& group, std::span<const T> in, std::span<T> out) {
-  TUTTI_REQUIRE(out.size() == in.size() * group.size(), "all_gather: out has ", out.size(), " elements, expected ", in.size() * group.size());
-  group.run({.kind = Kind::kAllGather, .dtype = dtype_of<T>(), .in = in.data(), .out = out.data(), .count = in.size()}).or_throw();
+  TUTTI_REQUIRE(out.size() == in.size() * group.size(), "all_gather: out has ", out.size(), " elements, expected ",
+                in.size() * group.size());
+  group.run({.kind = Kind::kAllGather, .dtype = dtype_of<T>(), .in = in.data(), .out = out.data(), .count = in.size()})
+      .or_throw();
 }
 template <class T>
 void gather(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  TUTTI_REQUIRE(group.rank() != root || out.size() == in.size() * group.size(), "gather: out has ", out.size(), " elements on the root, expected ", in.size() * group.size());
-  group.run({.kind = Kind::kGather, .dtype = dtype_of<T>(), .root = root, .in = in.data(), .out = out.data(), .count = in.size()}).or_throw();
+  TUTTI_REQUIRE(group.rank() != root || out.size() == in.size() * group.size(), "gather: out has ", out.size(),
+                " elements on the root, expected ", in.size() * group.size());
+  group
+      .run({.kind = Kind::kGather,
+            .dtype = dtype_of<T>(),
+            .root = root,
+            .in = in.data(),
+            .out = out.data(),
+            .count = in.size()})
+      .or_throw();
 }
 template <class T>
 void scatter(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  TUTTI_REQUIRE(group.rank() != root || in.size() == out.size() * group.size(), "scatter: in has ", in.size(), " elements on the root, expected ", out.size() * group.size());
-  group.run({.kind = Kind::kScatter, .dtype = dtype_of<T>(), .root = root, .in = in.data(), .out = out.data(), .count = out.size()}).or_throw();
+  TUTTI_REQUIRE(group.rank() != root || in.size() == out.size() * group.size(), "scatter: in has ", in.size(),
+                " elements on the root, expected ", out.size() * group.size());
+  group
+      .run({.kind = Kind::kScatter,
+            .dtype = dtype_of<T>(),
+            .root = root,
+            .in = in.data(),
+            .out = out.data(),
+            .count = out.size()})
+      .or_throw();
 }
 template <class T>
 void reduce_scatter(const Group& group, std::span<const T> in, std::span<T> out, ReduceOp op = ReduceOp::kSum) {
-  TUTTI_REQUIRE(in.size() == out.size() * group.size(), "reduce_scatter: in has ", in.size(), " elements, expected ", out.size() * group.size());
-  group.run({.kind = Kind::kReduceScatter, .dtype = dtype_of<T>(), .op = op, .in = in.data(), .out = out.data(), .count = out.size()}).or_throw();
+  TUTTI_REQUIRE(in.size() == out.size() * group.size(), "reduce_scatter: in has ", in.size(), " elements, expected ",
+                out.size() * group.size());
+  group
+      .run({.kind = Kind::kReduceScatter,
+            .dtype = dtype_of<T>(),
+            .op = op,
+            .in = in.data(),
+            .out = out.data(),
+            .count = out.size()})
+      .or_throw();
 }
 template <class T>
 void all_to_all(const Group& group, std::span<const T> in, std::span<T> out) {
-  TUTTI_REQUIRE(in.size() == out.size() && in.size() % group.size() == 0, "all_to_all: in has ", in.size(), " and out ", out.size(), " elements, expected equal multiples of ", group.size());
-  group.run({.kind = Kind::kAllToAll, .dtype = dtype_of<T>(), .in = in.data(), .out = out.data(), .count = in.size() / group.size()}).or_throw();
+  TUTTI_REQUIRE(in.size() == out.size() && in.size() % group.size() == 0, "all_to_all: in has ", in.size(), " and out ",
+                out.size(), " elements, expected equal multiples of ", group.size());
+  group
+      .run({.kind = Kind::kAllToAll,
+            .dtype = dtype_of<T>(),
+            .in = in.data(),
+            .out = out.data(),
+            .count = in.size() / group.size()})
+      .or_throw();
 }
 // Uneven parts: in_splits[r] elements go to rank r, out_splits[r] come from rank r.
 template <class T>
-void all_to_all(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out, std::span<const std::size_t> out_splits) {
-  group.run({.kind = Kind::kAllToAll, .dtype = dtype_of<T>(), .in = in.data(), .out = out.data(), .in_splits = in_splits, .out_splits = out_splits}).or_throw();
+void all_to_all(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out,
+                std::span<const std::size_t> out_splits) {
+  group
+      .run({.kind = Kind::kAllToAll,
+            .dtype = dtype_of<T>(),
+            .in = in.data(),
+            .out = out.data(),
+            .in_splits = in_splits,
+            .out_splits = out_splits})
+      .or_throw();
 }
 template <class T>
 Work isend(const Group& group, std::span<const T> data, int peer, int tag = 0) {
-  return group.submit({.kind = Kind::kSend, .dtype = dtype_of<T>(), .root = peer, .tag = tag, .in = data.data(), .count = data.size()});
+  return group.submit(
+      {.kind = Kind::kSend, .dtype = dtype_of<T>(), .root = peer, .tag = tag, .in = data.data(), .count = data.size()});
 }
 template <class T>
 Work irecv(const Group& group, std::span<T> data, int peer, int tag = 0) {
-  return group.submit({.kind = Kind::kRecv, .dtype = dtype_of<T>(), .root = peer, .tag = tag, .out = data.data(), .count = data.size()});
+  return group.submit({.kind = Kind::kRecv,
+                       .dtype = dtype_of<T>(),
+                       .root = peer,
+                       .tag = tag,
+                       .out = data.data(),
+                       .count = data.size()});
 }
 template <class T>
 void send(const Group& group, std::span<const T> data, int peer, int tag = 0) {

@@ -1,5 +1,5 @@
-// The loop: drive every pending operation one step; if something moved, again; if nothing moved for a while, sleep in poll() on
-// this process's bell, the sockets that blocked operations name, the peers' sockets and the fault watch.
+// The loop: drive every pending operation one step; if something moved, again; if nothing moved for a while, sleep in
+// poll() on this process's bell, the sockets that blocked operations name, the peers' sockets and the fault watch.
 //
 // Sleeping and being woken through shared memory: set `asleep`, fence, look once more at everything, then poll(); see
 // transport/bell.h.
@@ -18,7 +18,8 @@
 namespace tutti {
 namespace {
 
-constexpr Duration kLongestSleep = std::chrono::seconds(1);  // deadlines and hang warnings are looked at this often at least
+constexpr Duration kLongestSleep =
+    std::chrono::seconds(1);  // deadlines and hang warnings are looked at this often at least
 constexpr Duration kYieldBeforeSleep = std::chrono::microseconds(50);
 
 }  // namespace
@@ -32,7 +33,8 @@ SpinPolicy spin_policy(int ranks_on_this_host) {
   return policy;
 }
 
-Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched) : host_(host), watched_fd_(watched_fd), on_watched_(std::move(on_watched)) {
+Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched)
+    : host_(host), watched_fd_(watched_fd), on_watched_(std::move(on_watched)) {
   if (host_) {
     bell_fd_ = host_->own_bell_fd();
   } else {
@@ -76,7 +78,9 @@ bool Engine::drive_all() {
   {
     std::lock_guard lock(mutex_);
     if (!to_forget_.empty()) {
-      const auto unwanted = [&](const auto& group) { return std::find(to_forget_.begin(), to_forget_.end(), group.get()) != to_forget_.end(); };
+      const auto unwanted = [&](const auto& group) {
+        return std::find(to_forget_.begin(), to_forget_.end(), group.get()) != to_forget_.end();
+      };
       std::erase_if(fresh_, unwanted);
       std::erase_if(active_, unwanted);
       to_forget_.clear();
@@ -124,7 +128,10 @@ void Engine::sleep() {
     const std::size_t first_watched = fds.size();
     for (const auto& [fd, rank] : watched) fds.push_back({fd, POLLIN, 0});
     if (watched_fd_ >= 0) fds.push_back({watched_fd_, POLLIN, 0});
-    const int timeout = active_.empty() ? -1 : int(std::chrono::ceil<std::chrono::milliseconds>(std::min(kLongestSleep, GroupState::earliest_check(active_))).count());
+    const int timeout = active_.empty() ? -1
+                                        : int(std::chrono::ceil<std::chrono::milliseconds>(
+                                                  std::min(kLongestSleep, GroupState::earliest_check(active_)))
+                                                  .count());
     if (::poll(fds.data(), fds.size(), timeout) > 0) {
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (fds[first_watched + i].revents) (void)host_->watch(watched[i].second);

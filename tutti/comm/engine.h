@@ -18,8 +18,8 @@ class GroupState;
 
 class Engine {
  public:
-  // `host` may be null (no peers on this host). `watched`: another descriptor to poll (-1: none), with what to do when it can
-  // be read; that is how a fault of the job arrives through the store.
+  // `host` may be null (no peers on this host). `watched`: another descriptor to poll (-1: none), with what to do when
+  // it can be read; that is how a fault of the job arrives through the store.
   Engine(Host* host, int watched_fd, std::function<bool()> on_watched);  // on_watched returns whether to go on watching
   ~Engine();
 
@@ -53,8 +53,8 @@ class Engine {
 
 // How long to try before giving the processor away, and before sleeping.
 struct SpinPolicy {
-  int pauses = 2000;                                     // tries with a pause instruction; 0 if ranks outnumber the cores
-  Duration yields = std::chrono::milliseconds(1);        // then sched_yield for this long; then the engine sleeps for it
+  int pauses = 2000;                               // tries with a pause instruction; 0 if ranks outnumber the cores
+  Duration yields = std::chrono::milliseconds(1);  // then sched_yield for this long; then the engine sleeps for it
 };
 SpinPolicy spin_policy(int ranks_on_this_host);
 

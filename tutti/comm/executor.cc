@@ -209,14 +209,18 @@ class PlanOperation final : public Operation {
     return true;
   }
 
-  // Blocked in sending to a peer from which the plan expects nothing: if that peer sends as well, as in this call or an earlier one, it
-  // makes another call than this rank, and both could wait for ever. (A peer that is ahead may already send for the next call.)
+  // Blocked in sending to a peer from which the plan expects nothing: if that peer sends as well, as in this call or an
+  // earlier one, it makes another call than this rank, and both could wait for ever. (A peer that is ahead may already
+  // send for the next call.)
   Status look_for_strays() {
     for (Lane& lane : lanes_) {
       if (!lane.recvs.steps.empty() || head(lane.sends) == nullptr) continue;
       CallHeader stray;
-      if (lane.link->peek(std::as_writable_bytes(std::span(&stray, 1))) < sizeof stray || stray.sequence > sequence_) continue;
-      if (auto mismatch = compare(stray, expected_header(request_, plan_->algorithm, sequence_, lane.peer), request_, lane.peer)) return failed(lane, *mismatch);
+      if (lane.link->peek(std::as_writable_bytes(std::span(&stray, 1))) < sizeof stray || stray.sequence > sequence_)
+        continue;
+      if (auto mismatch =
+              compare(stray, expected_header(request_, plan_->algorithm, sequence_, lane.peer), request_, lane.peer))
+        return failed(lane, *mismatch);
     }
     return {};
   }

@@ -24,7 +24,8 @@ Result<std::vector<std::string>> exchange_notes(const Group& group, std::string 
   mine.resize(kNote - 1);  // zero-filled
   mine.push_back('\0');
   std::string all(kNote * group.size(), '\0');
-  TUTTI_TRY(group.run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = mine.data(), .out = all.data(), .count = kNote}));
+  TUTTI_TRY(
+      group.run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = mine.data(), .out = all.data(), .count = kNote}));
   std::vector<std::string> notes;
   for (int r = 0; r < group.size(); ++r) notes.emplace_back(all.c_str() + kNote * r);
   return notes;
@@ -50,7 +51,11 @@ void act_and_tell(const Group& group, bool my_turn, const std::function<void()>&
   notes.status().or_throw();
   for (int r = 0; r < group.size(); ++r)
     if (!(*notes)[r].empty())
-      throw Exception(Error{.code = Code::kAborted, .detail = "failed in its turn: " + (*notes)[r], .group = group.name(), .rank = group.rank(), .peer = r});
+      throw Exception(Error{.code = Code::kAborted,
+                            .detail = "failed in its turn: " + (*notes)[r],
+                            .group = group.name(),
+                            .rank = group.rank(),
+                            .peer = r});
 }
 
 std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
@@ -69,7 +74,9 @@ int visible_gpus() {
   return devices;
 }
 
-const Process::Rank& whereabouts(const GroupState& state, int rank) { return state.process().world[state.spec().global_ranks[rank]]; }
+const Process::Rank& whereabouts(const GroupState& state, int rank) {
+  return state.process().world[state.spec().global_ranks[rank]];
+}
 
 }  // namespace
 
@@ -173,7 +180,8 @@ Result<Group> Group::split(int color, int key, const std::string& name) const {
       spec.global_ranks.push_back(global_ranks()[members[i]]);
       if (members[i] == rank()) spec.rank = int(i);
     }
-    made = GroupState::create(state_->process_ptr(), std::move(spec), exchange, Deadline::after(state_->process().collective_timeout));
+    made = GroupState::create(state_->process_ptr(), std::move(spec), exchange,
+                              Deadline::after(state_->process().collective_timeout));
   }
   if (!exchanged) TUTTI_TRY(exchange({}));
   if (!made.ok()) return made.status();
@@ -183,8 +191,11 @@ Result<Group> Group::split(int color, int key, const std::string& name) const {
 Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name) const {
   const auto found = std::find(ranks.begin(), ranks.end(), rank());
   for (int r : ranks) {
-    if (r < 0 || r >= size()) return invalid_argument(detail::words("new_group: rank ", r, " is not in group ", this->name(), ", which has ", size()));
-    if (std::count(ranks.begin(), ranks.end(), r) > 1) return invalid_argument(detail::words("new_group: rank ", r, " is listed twice"));
+    if (r < 0 || r >= size())
+      return invalid_argument(
+          detail::words("new_group: rank ", r, " is not in group ", this->name(), ", which has ", size()));
+    if (std::count(ranks.begin(), ranks.end(), r) > 1)
+      return invalid_argument(detail::words("new_group: rank ", r, " is listed twice"));
   }
   return split(found == ranks.end() ? -1 : 0, int(found - ranks.begin()), name);
 }
@@ -203,7 +214,9 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
   if (Heap* const heap = state_->process().heap.get()) {
     const std::size_t offset = TUTTI_TRY(heap->allocate(bytes));
     // The block lives as long as the process's heap does, which the deleter keeps alive.
-    return std::shared_ptr<std::byte>(heap->at(offset), [process = state_->process_ptr(), offset, bytes](std::byte*) { process->heap->release(offset, bytes); });
+    return std::shared_ptr<std::byte>(heap->at(offset), [process = state_->process_ptr(), offset, bytes](std::byte*) {
+      process->heap->release(offset, bytes);
+    });
   }
   void* const memory = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
   if (!memory) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};

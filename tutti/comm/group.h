@@ -1,12 +1,12 @@
 #pragma once
-// A Group: ranks that act together. It numbers, checks and starts operations; every rank of it must make the same calls in the
-// same order (send and recv: only the two ranks concerned). A handle: copies mean the same group.
+// A Group: ranks that act together. It numbers, checks and starts operations; every rank of it must make the same calls
+// in the same order (send and recv: only the two ranks concerned). A handle: copies mean the same group.
 //
-// Threads: any. Calls on one group from several threads are carried out one after another in the order in which they arrive,
-// which then has to be the same on every rank; different groups never block one another.
-// Leaving: the last handle (Work included) that goes waits for what is pending, at most 10 s, and tells the peers that this rank
-// leaves; in the unwinding of an exception it gives up at once what is pending, which ends the group on every rank.
-// Failure: every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
+// Threads: any. Calls on one group from several threads are carried out one after another in the order in which they
+// arrive, which then has to be the same on every rank; different groups never block one another. Leaving: the last
+// handle (Work included) that goes waits for what is pending, at most 10 s, and tells the peers that this rank leaves;
+// in the unwinding of an exception it gives up at once what is pending, which ends the group on every rank. Failure:
+// every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
 // error at once, and buffers that were in flight are undefined.
 #include <functional>
 #include <memory>
@@ -23,20 +23,21 @@ class GroupState;  // comm/group_state.h
 
 class Group {
  public:
-  Group() = default;  // no group: size 0
+  Group() = default;                                  // no group: size 0
   explicit Group(std::shared_ptr<GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 
-  int rank() const;                      // of this process, in this group
+  int rank() const;  // of this process, in this group
   int size() const;
-  const std::string& name() const;       // "world", "world/tp", ...
+  const std::string& name() const;            // "world", "world/tp", ...
   std::span<const int> global_ranks() const;  // by rank in this group
   int global_rank() const { return global_ranks()[rank()]; }
-  int local_rank() const;                // among the members on this host
-  int local_size() const;                // members on this host
-  int node() const;                      // which host, numbered by its lowest rank
+  int local_rank() const;  // among the members on this host
+  int local_size() const;  // members on this host
+  int node() const;        // which host, numbered by its lowest rank
   int nodes() const;
-  // Where this rank computes: "cpu", or "cuda:<local rank>" where GPUs are visible. torch::Device(world.device()) takes it.
+  // Where this rank computes: "cpu", or "cuda:<local rank>" where GPUs are visible. torch::Device(world.device()) takes
+  // it.
   std::string device() const;
 
   // Starts an operation; errors of the call itself come out of the Work as well.
@@ -54,8 +55,9 @@ class Group {
   // The ranks listed, in that order; empty Group for the others.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
 
-  // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest rank of each
-  // host. Whether this rank was the one. An exception on it reaches all. The limit is the group's deadline for collectives.
+  // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest
+  // rank of each host. Whether this rank was the one. An exception on it reaches all. The limit is the group's deadline
+  // for collectives.
   enum class Scope { kGroup, kHost };
   bool first(const std::function<void()>& prepare, Scope scope = Scope::kGroup) const;
   // Every rank runs `act`, one after another, by rank. An exception on one ends the turn and reaches all.

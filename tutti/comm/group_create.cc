@@ -1,5 +1,5 @@
-// Opening the ways to the peers of a new group: a control block in shared memory for the members on one host, links over shared
-// memory and TCP. One exchange: everybody learns where the block of its host lies.
+// Opening the ways to the peers of a new group: a control block in shared memory for the members on one host, links
+// over shared memory and TCP. One exchange: everybody learns where the block of its host lies.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> process, Spec spec, const Exchange& exchange, Deadline deadline) {
+Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> process, Spec spec,
+                                                       const Exchange& exchange, Deadline deadline) {
   auto group = std::shared_ptr<GroupState>(new GroupState(std::move(process), std::move(spec)));
   GroupState& g = *group;
   Process& p = *g.process_;
@@ -37,33 +38,41 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   std::vector<int> local_ranks;
   if (shares) {
     const auto place = parse_int(offsets[here[0]]);
-    if (!place) return Error{.code = Code::kInternal, .detail = "rank " + std::to_string(here[0]) + " did not say where the group's control block is"};
+    if (!place)
+      return Error{.code = Code::kInternal,
+                   .detail = "rank " + std::to_string(here[0]) + " did not say where the group's control block is"};
     std::byte* const base = p.host->base(p.world[g.spec_.global_ranks[here[0]]].local_rank) + *place;
     control = GroupControl(base, int(here.size()));
     g.poison_word_ = &control.poison();
     for (int r : here) local_ranks.push_back(p.world[g.spec_.global_ranks[r]].local_rank);
-    if (int(here.size()) == n && p.algorithm.empty()) g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, base, local_ranks, me);
+    if (int(here.size()) == n && p.algorithm.empty())
+      g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, base, local_ranks, me);
   }
 
   std::vector<std::string> contacts(n);
   for (int r = 0; r < n; ++r)
-    if (p.world[g.spec_.global_ranks[r]].node != p.world[p.rank].node) contacts[r] = p.world[g.spec_.global_ranks[r]].tcp_contact;
+    if (p.world[g.spec_.global_ranks[r]].node != p.world[p.rank].node)
+      contacts[r] = p.world[g.spec_.global_ranks[r]].tcp_contact;
   const bool remote = int(here.size()) < n;
   for (int r = 0; r < n; ++r) g.peer_gone_.push_back(std::make_unique<std::atomic<bool>>(false));
   for (int purpose = 0; purpose < 2; ++purpose) {
     auto& links = g.links_[purpose];
     if (remote) {
       if (!p.tcp) return Error{.code = Code::kInternal, .detail = "a group over several hosts without a TCP transport"};
-      links = TUTTI_TRY(p.tcp->connect(contacts, g.spec_.global_ranks, me, g.spec_.id * 2 + std::uint64_t(purpose), deadline));
+      links = TUTTI_TRY(
+          p.tcp->connect(contacts, g.spec_.global_ranks, me, g.spec_.id * 2 + std::uint64_t(purpose), deadline));
     }
     links.resize(n);
     for (std::size_t i = 0; i < here.size(); ++i) {
       const int r = here[i], a = std::min(my_place, int(i)), b = std::max(my_place, int(i));
       if (r == me) continue;
       Heap* const heap = p.heap.get();
-      const auto allocate = [heap](std::size_t bytes) -> Result<std::uint64_t> { return std::uint64_t(TUTTI_TRY(heap->allocate(bytes))); };
-      links[r] = std::make_unique<ShmLink>(control.link(purpose, a, b), me < r ? 0 : 1, p.heap->at(0), p.host->base(local_ranks[i]), allocate,
-                                           p.host->bell(local_ranks[i]), g.peer_gone_[r].get());
+      const auto allocate = [heap](std::size_t bytes) -> Result<std::uint64_t> {
+        return std::uint64_t(TUTTI_TRY(heap->allocate(bytes)));
+      };
+      links[r] = std::make_unique<ShmLink>(control.link(purpose, a, b), me < r ? 0 : 1, p.heap->at(0),
+                                           p.host->base(local_ranks[i]), allocate, p.host->bell(local_ranks[i]),
+                                           g.peer_gone_[r].get());
     }
     for (auto& link : links) g.link_pointers_[purpose].push_back(link.get());
   }
@@ -71,8 +80,8 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   return group;
 }
 
-// The control block, staging memory and rings are not given back to the heap: a peer that is a little behind may still read them.
-// Groups are made once in a program; the memory goes with the process.
+// The control block, staging memory and rings are not given back to the heap: a peer that is a little behind may still
+// read them. Groups are made once in a program; the memory goes with the process.
 GroupState::~GroupState() = default;
 
 }  // namespace tutti

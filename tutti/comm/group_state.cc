@@ -1,7 +1,7 @@
 // Numbering, checking, starting, driving and ending operations.
 //
-// A blocking call on an idle group costs no allocation, no lock but the driver's flag, and no look at the clock before it has
-// spun for a while; its deadline counts from the first look.
+// A blocking call on an idle group costs no allocation, no lock but the driver's flag, and no look at the clock before
+// it has spun for a while; its deadline counts from the first look.
 #include "tutti/comm/group_state.h"
 
 #include <sched.h>
@@ -22,10 +22,6 @@ namespace tutti {
 namespace {
 
 constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
-constexpr const char* kLeftKey = "left";    // in the store: /GROUP/RANK, how that rank left
-constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
-constexpr Duration kAnswer = std::chrono::seconds(1);
-
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -34,22 +30,9 @@ inline void pause_cpu() {
 #endif
 }
 
-// The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead and not yet reaped; 0 if unknown.
-char process_state(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t end = text.rfind(')');
-  return end == std::string::npos || end + 2 >= text.size() ? 0 : text[end + 2];
+bool is_rooted(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
 }
-
-std::string ranks_words(std::vector<int> ranks) {
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
-bool is_rooted(Kind kind) { return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter; }
 
 }  // namespace
 
@@ -59,15 +42,19 @@ Status GroupState::validate(const Request& r) const {
   };
   const int n = size(), me = rank();
   if ((is_rooted(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= n))
-    return wrong(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root, " is not a rank of this group, which has ", n));
-  if (is_point_to_point(r.kind) && r.root == me) return wrong("a rank cannot send to itself or receive from itself", "copy the buffer");
+    return wrong(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root,
+                               " is not a rank of this group, which has ", n));
+  if (is_point_to_point(r.kind) && r.root == me)
+    return wrong("a rank cannot send to itself or receive from itself", "copy the buffer");
   if (r.kind == Kind::kAllReduce || r.kind == Kind::kReduce || r.kind == Kind::kReduceScatter)
-    if (Status status = check_reduction(r.dtype, r.op); !status.ok()) return complete(status.error(), r, sequence_.load());
+    if (Status status = check_reduction(r.dtype, r.op); !status.ok())
+      return complete(status.error(), r, sequence_.load());
   const bool splits = !r.in_splits.empty() || !r.out_splits.empty();
   if (splits) {
     if (r.kind != Kind::kAllToAll) return wrong("splits are for all_to_all only");
     if (int(r.in_splits.size()) != n || int(r.out_splits.size()) != n)
-      return wrong(detail::words("in_splits has ", std::to_string(r.in_splits.size()), " and out_splits ", std::to_string(r.out_splits.size()), " entries, expected ", n, " each"));
+      return wrong(detail::words("in_splits has ", std::to_string(r.in_splits.size()), " and out_splits ",
+                                 std::to_string(r.out_splits.size()), " entries, expected ", n, " each"));
     if (r.in == r.out && r.in) return wrong("all_to_all with splits cannot be in place", "give it another output");
   }
   if (r.count > 0 && !splits && r.kind != Kind::kBarrier) {
@@ -84,25 +71,10 @@ std::unique_ptr<Operation> GroupState::make_operation(const Request& request, st
   if (request.kind == Kind::kSend) return point_to_point_->make_send(request, sequence);
   if (request.kind == Kind::kRecv) return point_to_point_->make_recv(request, sequence);
   if (direct_) return std::make_unique<DirectOperation>(*direct_, request, sequence);
-  auto plan = make_plan(select_algorithm(request, size(), process_->algorithm), request.kind, shape_of(request, rank(), size()));
-  return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0], rank(), size());
-}
-
-// The error comes from the first call that failed; a rank that was stopped or slow meanwhile finds the word of its peers and
-// touches none of their memory.
-bool GroupState::is_ended() const {
-  return poisoned_.load(std::memory_order_acquire) || process_->has_fault() || (poison_word_ && poison_word_->load(std::memory_order_acquire) != 0);
-}
-
-Status GroupState::why_ended(const Request& request) {
-  if (poisoned_.load(std::memory_order_acquire)) return status();
-  Error error{.code = Code::kAborted, .detail = "the job has failed"};
-  if (!process_->has_fault()) {
-    error.detail = "has ended the group";
-    error.peer = int(poison_word_->load(std::memory_order_acquire)) - 1;
-  }
-  const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).load() + 1;
-  return fail({complete(std::move(error), request, sequence), Process::Evidence::kEcho});
+  auto plan = make_plan(select_algorithm(request, size(), process_->algorithm), request.kind,
+                        shape_of(request, rank(), size()));
+  return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0],
+                             rank(), size());
 }
 
 Status GroupState::run(const Request& request) {
@@ -135,7 +107,8 @@ void GroupState::unlock_driver() {
   if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
 }
 
-// With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits here for long.
+// With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits
+// here for long.
 Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
   std::optional<Deadline> deadline;
   Clock::time_point blocked_since{};
@@ -179,11 +152,15 @@ Status GroupState::hand_over(Operation& operation, const Request& request, std::
   submission->operation = &operation;
   submission->deadline = deadline;
   pending_.fetch_add(1);
-  if (is_point_to_point(request.kind)) exchanges_.push_back(submission);
-  else queue_.push_front(submission);
+  if (is_point_to_point(request.kind))
+    exchanges_.push_back(submission);
+  else
+    queue_.push_front(submission);
   driver_.clear(std::memory_order_release);
-  if (!active_.exchange(true)) process_->engine->activate(shared_from_this());
-  else process_->engine->notify();
+  if (!active_.exchange(true))
+    process_->engine->activate(shared_from_this());
+  else
+    process_->engine->notify();
   submission->done.wait(false, std::memory_order_acquire);
   return submission->result;
 }
@@ -213,8 +190,10 @@ Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) 
     fresh_.push_back(submission);
     pending_.fetch_add(1);
   }
-  if (!active_.exchange(true)) process_->engine->activate(shared_from_this());
-  else process_->engine->notify();
+  if (!active_.exchange(true))
+    process_->engine->activate(shared_from_this());
+  else
+    process_->engine->notify();
   return submission;
 }
 
@@ -311,7 +290,8 @@ bool GroupState::drive_one(Submission& submission) {
   if (moved) return true;
   const auto time = now();
   if (time >= due(submission)) {
-    finish(submission, fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
+    finish(submission,
+           fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
     return true;
   }
   if (time - last_health_ > kHealthPeriod || unwell_.exchange(false, std::memory_order_acquire)) {
@@ -326,7 +306,8 @@ bool GroupState::drive_one(Submission& submission) {
       finish(submission, fail({complete(trouble->error, submission.request, submission.sequence), trouble->evidence}));
       return true;
     }
-    if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning)) warn_of_hang(submission);
+    if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning))
+      warn_of_hang(submission);
   }
   return false;
 }
@@ -340,95 +321,10 @@ void GroupState::finish(Submission& submission, Status result) {
   if (pending_.fetch_sub(1) == 1) pending_.notify_all();
 }
 
-// A link through shared memory knows only that its peer is gone; the host knows how.
-GroupState::Trouble GroupState::trouble_of(Error error) const {
-  if (error.code != Code::kPeerLost) return {std::move(error), Process::Evidence::kCause};
-  auto departure = error.peer >= 0 ? departure_of(error.peer) : std::nullopt;
-  if (!departure) return {std::move(error), Process::Evidence::kLoss};
-  departure->error.operation = error.operation;
-  return *departure;
-}
-
-std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
-  using Evidence = Process::Evidence;
-  if (!process_->host || !is_here(peer)) return {};
-  const int local = process_->world[spec_.global_ranks[peer]].local_rank;
-  Error error{.code = Code::kPeerLost, .peer = peer};
-  const std::string pid = detail::words("(pid ", process_->host->pid(local), ") ");
-  switch (process_->host->state(local)) {
-    case Host::Peer::kAlive: return {};
-    case Host::Peer::kLeft:
-      error.detail = pid + "has left and will not take part";
-      error.hint = "do all ranks make the same number of calls?";
-      return Trouble{error, Evidence::kCause};
-    case Host::Peer::kFled:
-      error.detail = pid + "was driven out by an exception and will not take part";
-      error.hint = "its own output says which";
-      return Trouble{error, Evidence::kLoss};
-    case Host::Peer::kLost:
-      error.detail = pid + "has died: it was killed, crashed, or ended without leaving";
-      error.hint = "its own output may say why";
-      return Trouble{error, Evidence::kLoss};
-  }
-  return {};
-}
-
-std::optional<GroupState::Trouble> GroupState::health(const Operation& operation) {
-  using Evidence = Process::Evidence;
-  if (poisoned_.load(std::memory_order_acquire)) return Trouble{status().error(), Evidence::kEcho};
-  if (process_->has_fault()) return Trouble{Error{.code = Code::kAborted, .detail = "the job has failed"}, Evidence::kEcho};
-  if (poison_word_) {
-    if (const std::uint32_t who = poison_word_->load(std::memory_order_acquire); who != 0)
-      return Trouble{Error{.code = Code::kAborted, .detail = "has ended the group", .peer = int(who) - 1}, Evidence::kEcho};
-  }
-  if (!process_->host) return {};
-  Blockers blockers;
-  operation.blockers(blockers);
-  for (int r : blockers.ranks)
-    if (auto departure = departure_of(r)) {
-      peer_gone_[r]->store(true);
-      return departure;
-    }
-  return {};
-}
-
-// "; rank 3 (pid 12) is stopped (SIGSTOP or a debugger)" for each such member on this host, waited for directly or through others.
-std::string GroupState::stopped_ranks() const {
-  std::string text;
-  for (int r = 0; process_->host && r < size(); ++r) {
-    if (!is_here(r)) continue;
-    const pid_t pid = process_->host->pid(process_->world[spec_.global_ranks[r]].local_rank);
-    const char state = process_state(pid);
-    if (state == 'T' || state == 't') text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
-  }
-  return text;
-}
-
 Clock::time_point GroupState::due(const Submission& submission) const {
   const auto leave_by = leave_by_.load(std::memory_order_acquire);
   const auto deadline = submission.deadline->at();
   return leave_by == 0 ? deadline : std::min(deadline, Clock::time_point(Clock::duration(leave_by)));
-}
-
-Error GroupState::overdue(const Submission& submission) {
-  Blockers blockers;
-  submission.operation->blockers(blockers);
-  Error error = submission.deadline->error("still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
-  error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
-  if (!submission.deadline->expired()) {
-    error.limit = -1;
-    error.hint = "this rank left the group with the call under way: wait() for every Work first";
-  }
-  return error;
-}
-
-void GroupState::warn_of_hang(Submission& submission) {
-  submission.warned = true;
-  Blockers blockers;
-  submission.operation->blockers(blockers);
-  log::warn(call_text(submission.request, submission.sequence) + " on group " + spec_.name + ", rank " + std::to_string(rank()) + ", has waited " +
-            seconds_text(submission.deadline->waited()) + " of " + seconds_text(submission.deadline->limit()) + " for " +
-            (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
 }
 
 void GroupState::blockers(Blockers& blockers) {
@@ -460,102 +356,6 @@ Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState
     group->driver_.clear(std::memory_order_release);
   }
   return least;
-}
-
-Error GroupState::complete(Error error, const Request& request, std::uint64_t sequence) const {
-  if (error.group.empty()) error.group = spec_.name;
-  if (error.rank < 0) error.rank = rank();
-  if (error.operation.empty()) error.operation = call_text(request, sequence);
-  return error;
-}
-
-// The order matters: the peers on this host see at once that the group has ended, but find the root cause in the store before they
-// look further; those elsewhere see their links end only after it is there.
-Status GroupState::fail(Trouble trouble) {
-  std::lock_guard lock(poison_mutex_);
-  if (!poison_.ok()) return poison_;
-  Error& error = trouble.error;
-  if (error.group.empty()) error.group = spec_.name;
-  if (error.rank < 0) error.rank = rank();
-  poisoned_.store(true, std::memory_order_release);
-  if (poison_word_) {
-    std::uint32_t none = 0;
-    poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
-  }
-  if (process_->host)
-    for (int r = 0; r < process_->host->size(); ++r)
-      if (r != process_->host->rank()) process_->host->bell(r).ring();
-  if (!all_are_here() && process_->store) {
-    (void)process_->store->set(store_key(kWaitsKey, rank()), error.operation);
-    if (error.code == Code::kTimeout) ask_who_waits(error);
-    if (error.code == Code::kPeerLost && error.peer >= 0 && !is_here(error.peer)) learn_of_leaving(error);
-  }
-  if (error.code == Code::kPeerLost && error.peer >= 0) process_->lost(spec_.global_ranks[error.peer]);
-  error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
-  poison_ = Status(error);
-  for (const auto& links : links_)
-    for (const auto& link : links)
-      if (link) link->shut();
-  if (process_->engine) process_->engine->notify();
-  return poison_;
-}
-
-void GroupState::abort(Error error) { (void)fail({std::move(error), Process::Evidence::kCause}); }
-
-void GroupState::abandon(Submission& submission) {
-  const Error error{.code = Code::kAborted, .detail = "an exception drove this rank out of the call"};
-  (void)fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
-  process_->engine->notify();
-  submission.done.wait(false, std::memory_order_acquire);
-}
-
-void GroupState::leave(bool unwinding) {
-  if (size() == 1) return;
-  if (pending_.load() > 0) {
-    if (unwinding) (void)fail({Error{.code = Code::kAborted, .detail = "an exception drove this rank out with calls under way"}, Process::Evidence::kCause});
-    leave_by_.store((now() + process_->farewell_timeout).time_since_epoch().count());
-    process_->engine->notify();
-    for (int left; (left = pending_.load()) > 0;) pending_.wait(left);
-  }
-  process_->engine->forget(this);
-  tell_of_leaving(unwinding);
-}
-
-// For ranks on other hosts, which see no more than a connection that ends. Those on this host hear the goodbye.
-void GroupState::tell_of_leaving(bool unwinding) {
-  if (all_are_here() || !process_->store || poisoned_.load()) return;
-  (void)process_->store->set(store_key(kLeftKey, rank()), unwinding ? "was driven out by an exception and will not take part" : "has left and will not take part");
-}
-
-std::string GroupState::store_key(const char* what, int rank) const { return detail::words(what, "/", std::to_string(spec_.id), "/", rank); }
-
-// A connection ended: whether the peer had told that it leaves.
-void GroupState::learn_of_leaving(Error& error) {
-  const std::string key = store_key(kLeftKey, error.peer);
-  const auto left = process_->store->check({key});
-  if (!left.ok() || !*left) return;
-  const auto how = process_->store->get(key, Deadline::after(kAnswer));
-  if (!how.ok()) return;
-  error.detail = *how;
-  error.hint = "do all ranks make the same number of calls?";
-}
-
-// In a ring everybody waits for a neighbour, and all but one of them for nothing worse than that. Who can, says in the store where it
-// waits; so the one that does not is the one to look at.
-void GroupState::ask_who_waits(Error& error) {
-  std::vector<std::string> keys;
-  for (int r = 0; r < size(); ++r) keys.push_back(store_key(kWaitsKey, r));
-  if (process_->store->wait(keys, Deadline::after(kAnswer)).ok()) return;
-  std::vector<int> silent;
-  for (int r = 0; r < size(); ++r)
-    if (const auto told = process_->store->check({keys[r]}); told.ok() && !*told) silent.push_back(r);
-  if (!silent.empty()) error.detail += std::string("; ") + (silent.size() == 1 ? "rank " : "ranks ") + ranks_text(silent) + (silent.size() == 1 ? " gives" : " give") + " no answer";
-}
-
-Status GroupState::status() const {
-  if (!poisoned_.load(std::memory_order_acquire)) return {};
-  std::lock_guard lock(poison_mutex_);
-  return poison_;
 }
 
 }  // namespace tutti

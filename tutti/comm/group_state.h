@@ -1,9 +1,10 @@
 #pragma once
 // The state behind a Group, on one rank: queue, driver, ways to the peers.
 //
-// Collectives are carried out one after another in the order of submission; sends and receives proceed beside them. Whoever
-// holds the driver lock steps them: the calling thread (run(), Work::wait()), else the engine. A call that finds the queue
-// empty is carried out on the caller's stack without a queue entry; if that takes long it is handed to the engine.
+// Collectives are carried out one after another in the order of submission; sends and receives proceed beside them.
+// Whoever holds the driver lock steps them: the calling thread (run(), Work::wait()), else the engine. A call that
+// finds the queue empty is carried out on the caller's stack without a queue entry; if that takes long it is handed to
+// the engine.
 #include <atomic>
 #include <deque>
 #include <list>
@@ -27,9 +28,9 @@ class Submission {
  public:
   Request request;
   std::uint64_t sequence = 0;
-  Operation* operation = nullptr;      // owned, or on the stack of the call that waits for it
+  Operation* operation = nullptr;  // owned, or on the stack of the call that waits for it
   std::unique_ptr<Operation> owned;
-  std::optional<Deadline> deadline;    // from submission
+  std::optional<Deadline> deadline;  // from submission
   bool warned = false;
   std::vector<std::size_t> splits[2];  // own copies: the caller's spans need not outlive submit()
   Status result;                       // valid once done
@@ -40,14 +41,15 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
  public:
   struct Spec {
     std::string name;
-    std::uint64_t id = 1;           // the same on every rank; links are told apart by it
+    std::uint64_t id = 1;  // the same on every rank; links are told apart by it
     int rank = 0;
     std::vector<int> global_ranks;  // by rank
   };
   // Exchanges a text among the members, by rank.
   using Exchange = std::function<Result<std::vector<std::string>>(const std::string& mine)>;
   // Every member calls; opens the ways to the peers.
-  static Result<std::shared_ptr<GroupState>> create(std::shared_ptr<Process> process, Spec spec, const Exchange& exchange, Deadline deadline);
+  static Result<std::shared_ptr<GroupState>> create(std::shared_ptr<Process> process, Spec spec,
+                                                    const Exchange& exchange, Deadline deadline);
   ~GroupState();
 
   const Spec& spec() const { return spec_; }
@@ -62,9 +64,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Result<std::shared_ptr<Submission>> submit(const Request& request);
   Status wait(Submission& submission);
   void abort(Error error);
-  // Ends the group because an exception drives the caller out while `submission` uses its buffers; returns when it no longer does.
+  // Ends the group because an exception drives the caller out while `submission` uses its buffers; returns when it no
+  // longer does.
   void abandon(Submission& submission);
-  // The last handle goes: waits for what is pending, a while, or ends it at once; then nobody drives the group any more.
+  // The last handle goes: waits for what is pending, a while, or ends it at once; then nobody drives the group any
+  // more.
   void leave(bool unwinding);
   Status status() const;
 
@@ -85,8 +89,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Result<std::shared_ptr<Submission>> enqueue(const Request& request);
   bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
   void unlock_driver();
-  bool drive();                              // with the driver lock
-  bool drive_one(Submission& submission);    // whether it moved (or ended)
+  bool drive();                            // with the driver lock
+  bool drive_one(Submission& submission);  // whether it moved (or ended)
   void finish(Submission& submission, Status result);
   struct Trouble {
     Error error;
@@ -98,7 +102,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
   bool is_ended() const;
   Status why_ended(const Request& request);
-  bool is_here(int rank) const { return process_->world[spec_.global_ranks[rank]].node == process_->world[process_->rank].node; }
+  bool is_here(int rank) const {
+    return process_->world[spec_.global_ranks[rank]].node == process_->world[process_->rank].node;
+  }
   bool all_are_here() const { return host_ranks_ == size(); }
   Clock::time_point due(const Submission& submission) const;
   Error overdue(const Submission& submission);
@@ -114,8 +120,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Spec spec_;
   Duration limit_{};
   SpinPolicy spin_;
-  int host_ranks_ = 1;                    // members on this host
-  std::atomic<std::uint32_t>* poison_word_ = nullptr;          // in the block of this host, if any
+  int host_ranks_ = 1;                                 // members on this host
+  std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
   std::unique_ptr<DirectChannel> direct_;
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
@@ -123,21 +129,23 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
 
   std::atomic_flag driver_;
-  std::atomic<int> pending_{0};         // queued, not finished
-  std::atomic<bool> active_{false};     // known to the engine
+  std::atomic<int> pending_{0};      // queued, not finished
+  std::atomic<bool> active_{false};  // known to the engine
   std::atomic<std::uint64_t> sequence_{0}, p2p_sequence_{0};
   std::uint64_t children_ = 0;
   std::mutex queue_mutex_;
-  std::deque<std::shared_ptr<Submission>> fresh_;      // guarded by queue_mutex_
-  std::deque<std::shared_ptr<Submission>> queue_;      // the driver's: collectives, in order
-  std::list<std::shared_ptr<Submission>> exchanges_;   // the driver's: sends and receives
+  std::deque<std::shared_ptr<Submission>> fresh_;     // guarded by queue_mutex_
+  std::deque<std::shared_ptr<Submission>> queue_;     // the driver's: collectives, in order
+  std::list<std::shared_ptr<Submission>> exchanges_;  // the driver's: sends and receives
   Clock::time_point last_health_{};
-  std::atomic<bool> unwell_{false};                   // look at the peers at once
-  std::atomic<Clock::time_point::rep> leave_by_{0};   // the last handle has gone: what is pending ends by then; 0: not so
+  std::atomic<bool> unwell_{false};  // look at the peers at once
+  std::atomic<Clock::time_point::rep> leave_by_{
+      0};  // the last handle has gone: what is pending ends by then; 0: not so
 
   std::atomic<bool> poisoned_{false};
-  mutable std::mutex poison_mutex_;  // held while the root cause is found out: who comes meanwhile waits for the whole story
-  Status poison_;                    // guarded by poison_mutex_
+  mutable std::mutex
+      poison_mutex_;  // held while the root cause is found out: who comes meanwhile waits for the whole story
+  Status poison_;     // guarded by poison_mutex_
 };
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 #pragma once
-// Allocates from this rank's arena: blocks of 64-byte-aligned size in power-of-two-and-a-quarter classes, kept on free lists and
-// reused before the arena grows. Any thread.
+// Allocates from this rank's arena: blocks of 64-byte-aligned size in power-of-two-and-a-quarter classes, kept on free
+// lists and reused before the arena grows. Any thread.
 #include <cstddef>
 #include <map>
 #include <mutex>

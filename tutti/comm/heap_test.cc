@@ -1,7 +1,6 @@
 #include "tutti/comm/heap.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <cstring>
@@ -19,7 +18,8 @@ TEST(Heap, BlocksAreAlignedApartAndReused) {
   for (int step = 0; step < 3000; ++step) {
     if (live.size() > 50) {
       auto it = std::next(live.begin(), long(random() % live.size()));
-      for (std::size_t i = 0; i < it->second.first; ++i) ASSERT_EQ(std::uint8_t(heap.at(it->first)[i]), it->second.second) << "a block was overwritten";
+      for (std::size_t i = 0; i < it->second.first; ++i)
+        ASSERT_EQ(std::uint8_t(heap.at(it->first)[i]), it->second.second) << "a block was overwritten";
       heap.release(it->first, it->second.first);
       live.erase(it);
     }
@@ -50,7 +50,9 @@ TEST(Arena, RefusesToGrowBeyondItsLimitInASentence) {
   Arena arena = Arena::create(2 << 20).or_throw();
   const auto more = arena.grow(64 << 20);
   ASSERT_FALSE(more.ok());
-  EXPECT_EQ(to_string(more.error()), "Limit: cannot grow the shared heap by 64 MiB beyond 0 B (hint: the limit is 2 MiB; TUTTI_HEAP_LIMIT=64G sets another)");
+  EXPECT_EQ(to_string(more.error()),
+            "Limit: cannot grow the shared heap by 64 MiB beyond 0 B (hint: the limit is 2 MiB; TUTTI_HEAP_LIMIT=64G "
+            "sets another)");
 }
 
 }  // namespace

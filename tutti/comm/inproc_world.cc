@@ -29,7 +29,9 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
       GroupState::Spec spec{.name = "world", .rank = rank};
       for (int r = 0; r < size; ++r) spec.global_ranks.push_back(r);
       const auto deadline = Deadline::after_seconds(60);
-      const auto exchange = [&](const std::string& mine) { return exchange_store->gather_all("world", rank, size, mine, deadline); };
+      const auto exchange = [&](const std::string& mine) {
+        return exchange_store->gather_all("world", rank, size, mine, deadline);
+      };
       made[rank] = GroupState::create(process, std::move(spec), exchange, deadline);
     });
   }

@@ -8,9 +8,9 @@
 namespace tutti {
 
 struct InprocOptions {
-  std::string algorithm;                                // as TUTTI_ALGORITHM
+  std::string algorithm;  // as TUTTI_ALGORITHM
   Duration collective_timeout = std::chrono::minutes(1);
-  std::size_t heap_limit = std::size_t(1) << 30;        // bytes of address space for each rank's heap
+  std::size_t heap_limit = std::size_t(1) << 30;  // bytes of address space for each rank's heap
 };
 
 // One Group for each rank; hand each to a thread of its own. Errors throw.

@@ -11,7 +11,8 @@ namespace tutti {
 
 class MeshGroups {
  public:
-  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". Unknown names throw, and list the known.
+  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". Unknown names throw, and list the
+  // known.
   const Group& along(std::string_view axes) const;
   const Mesh& mesh() const { return mesh_; }
 
@@ -23,8 +24,8 @@ class MeshGroups {
   std::map<std::string, Group, std::less<>> groups_;
 };
 
-// Every rank of `world` calls; mesh.size() must be its size. With n axes this makes 2^n - 1 groups; the one over all axes is the
-// world itself.
+// Every rank of `world` calls; mesh.size() must be its size. With n axes this makes 2^n - 1 groups; the one over all
+// axes is the world itself.
 Result<MeshGroups> split(const Group& world, const Mesh& mesh);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 #pragma once
-// An operation in flight: a cursor that moves when it is stepped and never blocks, so that one thread can drive many, and
-// deadline, abort and waiting are written once, in the engine.
+// An operation in flight: a cursor that moves when it is stepped and never blocks, so that one thread can drive many,
+// and deadline, abort and waiting are written once, in the engine.
 #include <vector>
 
 #include "tutti/base/error.h"
@@ -14,7 +14,7 @@ struct Blockers {
     short events;  // POLLIN, POLLOUT
   };
   std::vector<Poll> fds;
-  std::vector<int> ranks;    // ranks of the group that have to act before this rank can go on
+  std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
 };
 

@@ -1,7 +1,9 @@
-// Who caused it? A rank that dies takes others with it: they lose a peer, end their group, and so are a lost peer in turn for the next.
-// Every rank shall print the first of these errors, whatever it saw itself. Two rules see to that:
-//   tell before you show: the first error of a group is in the store before any other rank can notice that this rank has given up;
-//   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which reaps the
+// Who caused it? A rank that dies takes others with it: they lose a peer, end their group, and so are a lost peer in
+// turn for the next. Every rank shall print the first of these errors, whatever it saw itself. Two rules see to that:
+//   tell before you show: the first error of a group is in the store before any other rank can notice that this rank
+//   has given up;
+//   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which
+//   reaps the
 //   dead, a moment to say how it ended, before it tells its own.
 #include "tutti/comm/process.h"
 
@@ -55,8 +57,10 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
   if (!cause && evidence == Evidence::kLoss && launcher) cause = await(*launcher, kFaultKey, kLauncherPatience);
   if (reached.ok()) {
     const auto first = store->compare_set(group_key, std::nullopt, cause.value_or(sentence));
-    if (!first.ok()) reached = first.status();
-    else if (first->value) cause = *first->value;
+    if (!first.ok())
+      reached = first.status();
+    else if (first->value)
+      cause = *first->value;
     if (reached.ok()) (void)store->compare_set(kErrorKey, std::nullopt, cause.value_or(sentence));
   }
   if (!cause && !reached.ok() && reached.error().code == Code::kPeerLost && !launcher && evidence != Evidence::kCause)

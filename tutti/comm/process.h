@@ -1,6 +1,6 @@
 #pragma once
-// What all groups of one rank share: who the ranks of the world are and where, and the ways to them. Built by runtime/init.cc (or
-// comm/inproc_world.cc, where ranks are threads) and kept alive by the groups made from it.
+// What all groups of one rank share: who the ranks of the world are and where, and the ways to them. Built by
+// runtime/init.cc (or comm/inproc_world.cc, where ranks are threads) and kept alive by the groups made from it.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -19,7 +19,7 @@ namespace tutti {
 
 struct Process {
   struct Rank {
-    int node = 0;             // numbered by the lowest rank on it
+    int node = 0;  // numbered by the lowest rank on it
     int local_rank = 0;
     std::string tcp_contact;  // empty: not reachable by TCP
   };
@@ -33,7 +33,7 @@ struct Process {
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);
-  std::string algorithm;    // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+  std::string algorithm;  // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::unique_ptr<Store> store;      // null in a world of one
   std::unique_ptr<Store> launcher;   // where tutti run tells of a fault; null without it
@@ -42,10 +42,11 @@ struct Process {
   std::unique_ptr<Heap> heap;        // in host->arena()
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<Engine> engine;
-  bool serves_store = false;         // on this rank
-  std::function<void()> farewell;    // leaves the job; called once, at the end
+  bool serves_store = false;       // on this rank
+  std::function<void()> farewell;  // leaves the job; called once, at the end
 
-  // The handles of one group. The world is left with the last of them: `unwinding` if an exception drives this rank out.
+  // The handles of one group. The world is left with the last of them: `unwinding` if an exception drives this rank
+  // out.
   void add_member() { members_.fetch_add(1); }
   void remove_member(bool unwinding);
 
@@ -55,9 +56,10 @@ struct Process {
     kLoss,   // a peer is gone: who started it may know why
     kEcho,   // another rank of the group has ended it and is about to tell why
   };
-  // The sentence of the job's root cause, for an error of the group with this id; empty if `mine` is all that is known. Tells
-  // `mine` to the others where it is the first. Blocks a few seconds at most. Ranks tell of their errors in the store under
-  // "error" (the first of the job) and "error/GROUP" (the first of a group), the launcher of a rank that ended badly under "fault".
+  // The sentence of the job's root cause, for an error of the group with this id; empty if `mine` is all that is known.
+  // Tells `mine` to the others where it is the first. Blocks a few seconds at most. Ranks tell of their errors in the
+  // store under "error" (the first of the job) and "error/GROUP" (the first of a group), the launcher of a rank that
+  // ended badly under "fault".
   std::string root_cause(const Error& mine, std::uint64_t group, Evidence evidence);
   // A rank that is known to be gone, so that nobody waits for its goodbye.
   void lost(int global_rank);
@@ -75,7 +77,7 @@ struct Process {
   std::atomic<bool> left_{false};
   mutable std::mutex fault_mutex_;
   std::vector<int> lost_;  // guarded by fault_mutex_
-  std::string fault_;  // guarded by fault_mutex_
+  std::string fault_;      // guarded by fault_mutex_
   std::atomic<bool> has_fault_{false};
 };
 

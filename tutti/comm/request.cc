@@ -5,31 +5,50 @@ namespace tutti {
 
 const char* name(Kind kind) {
   switch (kind) {
-    case Kind::kBarrier: return "barrier";
-    case Kind::kBroadcast: return "broadcast";
-    case Kind::kReduce: return "reduce";
-    case Kind::kAllReduce: return "all_reduce";
-    case Kind::kGather: return "gather";
-    case Kind::kAllGather: return "all_gather";
-    case Kind::kScatter: return "scatter";
-    case Kind::kReduceScatter: return "reduce_scatter";
-    case Kind::kAllToAll: return "all_to_all";
-    case Kind::kSend: return "send";
-    case Kind::kRecv: return "recv";
+    case Kind::kBarrier:
+      return "barrier";
+    case Kind::kBroadcast:
+      return "broadcast";
+    case Kind::kReduce:
+      return "reduce";
+    case Kind::kAllReduce:
+      return "all_reduce";
+    case Kind::kGather:
+      return "gather";
+    case Kind::kAllGather:
+      return "all_gather";
+    case Kind::kScatter:
+      return "scatter";
+    case Kind::kReduceScatter:
+      return "reduce_scatter";
+    case Kind::kAllToAll:
+      return "all_to_all";
+    case Kind::kSend:
+      return "send";
+    case Kind::kRecv:
+      return "recv";
   }
   return "?";
 }
 
 const char* name(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kAvg: return "avg";
-    case ReduceOp::kProduct: return "product";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kMax: return "max";
-    case ReduceOp::kBand: return "band";
-    case ReduceOp::kBor: return "bor";
-    case ReduceOp::kBxor: return "bxor";
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kAvg:
+      return "avg";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kBand:
+      return "band";
+    case ReduceOp::kBor:
+      return "bor";
+    case ReduceOp::kBxor:
+      return "bxor";
   }
   return "?";
 }
@@ -37,19 +56,31 @@ const char* name(ReduceOp op) {
 std::string to_string(const Request& request) {
   std::string text = name(request.kind);
   if (request.kind == Kind::kBarrier) return text;
-  text += std::string(" (") + name(request.dtype) + "[" + (request.in_splits.empty() ? std::to_string(request.count) : "splits") + "]";
+  text += std::string(" (") + name(request.dtype) + "[" +
+          (request.in_splits.empty() ? std::to_string(request.count) : "splits") + "]";
   switch (request.kind) {
-    case Kind::kReduce: text += std::string(", ") + name(request.op) + ", root " + std::to_string(request.root); break;
+    case Kind::kReduce:
+      text += std::string(", ") + name(request.op) + ", root " + std::to_string(request.root);
+      break;
     case Kind::kAllReduce:
-    case Kind::kReduceScatter: text += std::string(", ") + name(request.op); break;
+    case Kind::kReduceScatter:
+      text += std::string(", ") + name(request.op);
+      break;
     case Kind::kBroadcast:
     case Kind::kGather:
-    case Kind::kScatter: text += ", root " + std::to_string(request.root); break;
-    case Kind::kSend: text += ", to " + std::to_string(request.root) + ", tag " + std::to_string(request.tag); break;
-    case Kind::kRecv: text += ", from " + std::to_string(request.root) + ", tag " + std::to_string(request.tag); break;
+    case Kind::kScatter:
+      text += ", root " + std::to_string(request.root);
+      break;
+    case Kind::kSend:
+      text += ", to " + std::to_string(request.root) + ", tag " + std::to_string(request.tag);
+      break;
+    case Kind::kRecv:
+      text += ", from " + std::to_string(request.root) + ", tag " + std::to_string(request.tag);
+      break;
     case Kind::kBarrier:
     case Kind::kAllGather:
-    case Kind::kAllToAll: break;
+    case Kind::kAllToAll:
+      break;
   }
   return text + ")";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// One operation of a group, as a value. The free functions of collectives.h fill it in; Group::submit() is the one place
-// that numbers, checks, records and starts it.
+// One operation of a group, as a value. The free functions of collectives.h fill it in; Group::submit() is the one
+// place that numbers, checks, records and starts it.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,17 @@
 namespace tutti {
 
 enum class Kind : std::uint8_t {
-  kBarrier, kBroadcast, kReduce, kAllReduce, kGather, kAllGather, kScatter, kReduceScatter, kAllToAll, kSend, kRecv,
+  kBarrier,
+  kBroadcast,
+  kReduce,
+  kAllReduce,
+  kGather,
+  kAllGather,
+  kScatter,
+  kReduceScatter,
+  kAllToAll,
+  kSend,
+  kRecv,
 };
 enum class ReduceOp : std::uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
 
@@ -24,8 +34,9 @@ const char* name(ReduceOp op);
 
 constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
 
-// The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place) where the
-// two have the same size, and for all_gather, gather, reduce_scatter, scatter where the small one is the rank's own part of the large.
+// The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place)
+// where the two have the same size, and for all_gather, gather, reduce_scatter, scatter where the small one is the
+// rank's own part of the large.
 //   barrier          none
 //   broadcast        out: count elements; read on root, written elsewhere
 //   reduce           in: count; out: count, on root only
@@ -34,7 +45,8 @@ constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind
 //   all_gather       in: count; out: n * count, by rank
 //   scatter          in: n * count, on root only, by rank; out: count
 //   reduce_scatter   in: n * count; out: count: the reduced part of this rank
-//   all_to_all       in: n * count; out: n * count; part r goes to, and came from, rank r. With in_splits/out_splits (elements
+//   all_to_all       in: n * count; out: n * count; part r goes to, and came from, rank r. With in_splits/out_splits
+//                    (elements
 //                    for / from each rank, n entries each): uneven parts, one after another, and count is not used
 //   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match
 struct Request {

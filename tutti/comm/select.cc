@@ -35,19 +35,24 @@ constexpr Row kTable[] = {
 }  // namespace
 
 Algorithm select_algorithm(const Request& request, int size, const std::string& forced) {
-  const std::size_t parts = request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll ? std::size_t(size) : 1;
+  const std::size_t parts =
+      request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll
+          ? std::size_t(size)
+          : 1;
   const std::size_t bytes = request.count * size_of(request.dtype) * parts;
   if (!forced.empty())
     for (const Row& row : kTable)
       if (row.kind == request.kind && forced == name(row.algorithm)) return row.algorithm;
-  const Row* const row = std::find_if(std::begin(kTable), std::end(kTable), [&](const Row& r) { return r.kind == request.kind && bytes < r.below; });
+  const Row* const row = std::find_if(std::begin(kTable), std::end(kTable),
+                                      [&](const Row& r) { return r.kind == request.kind && bytes < r.below; });
   return row->algorithm;
 }
 
 Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape) {
   for (const Row& row : kTable)
     if (row.kind == kind && row.algorithm == algorithm) return row.plan(shape);
-  return Error{.code = Code::kUnsupported, .detail = detail::words("there is no ", name(algorithm), " for ", name(kind))};
+  return Error{.code = Code::kUnsupported,
+               .detail = detail::words("there is no ", name(algorithm), " for ", name(kind))};
 }
 
 }  // namespace tutti

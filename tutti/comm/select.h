@@ -1,6 +1,6 @@
 #pragma once
-// Which algorithm carries out a request over links: the one table. (Ranks of one host use the direct path instead, comm/direct.)
-// The choice depends on the call and the size of the group alone, so all ranks choose alike.
+// Which algorithm carries out a request over links: the one table. (Ranks of one host use the direct path instead,
+// comm/direct.) The choice depends on the call and the size of the group alone, so all ranks choose alike.
 #include <string>
 
 #include "tutti/base/error.h"

@@ -10,10 +10,12 @@ struct Work::Pending {
   std::shared_ptr<Submission> submission;
   std::shared_ptr<GroupState> group;
 
-  Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g) : submission(std::move(s)), group(std::move(g)) {}
+  Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g)
+      : submission(std::move(s)), group(std::move(g)) {}
   Pending(const Pending&) = delete;
   ~Pending() {
-    if (std::uncaught_exceptions() > 0 && !submission->done.load(std::memory_order_acquire)) group->abandon(*submission);
+    if (std::uncaught_exceptions() > 0 && !submission->done.load(std::memory_order_acquire))
+      group->abandon(*submission);
   }
 };
 

@@ -10,8 +10,9 @@ class Submission;  // comm/group_state.h
 class GroupState;
 
 // Copies share the operation. Dropping every copy does not cancel it: buffers stay in use until it has ended, so keep
-// them alive until wait() returned. Only when an exception unwinds the stack past the last copy is the operation ended first, and its
-// group with it (Aborted on every rank): the buffers are about to go. A default Work is one that has already succeeded.
+// them alive until wait() returned. Only when an exception unwinds the stack past the last copy is the operation ended
+// first, and its group with it (Aborted on every rank): the buffers are about to go. A default Work is one that has
+// already succeeded.
 class Work {
  public:
   Work() = default;
@@ -19,8 +20,8 @@ class Work {
   explicit Work(Status failed) : failed_(std::move(failed)) {}
 
   bool done() const;
-  // Blocks until the operation ended; it has a deadline of its own, so this always returns. The waiting thread drives the
-  // group itself where it can.
+  // Blocks until the operation ended; it has a deadline of its own, so this always returns. The waiting thread drives
+  // the group itself where it can.
   Status wait() const;
   // wait(), and throws the error.
   void get() const { wait().or_throw(); }

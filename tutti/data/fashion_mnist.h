@@ -22,8 +22,8 @@ enum class Split { kTrain, kTest };
 
 inline constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 
-// Reads NAME-images-idx3-ubyte and NAME-labels-idx1-ubyte (NAME: train, t10k), with or without .gz, from the folder. A missing
-// file's error says which and how to get it; damaged files: see read_idx().
+// Reads NAME-images-idx3-ubyte and NAME-labels-idx1-ubyte (NAME: train, t10k), with or without .gz, from the folder. A
+// missing file's error says which and how to get it; damaged files: see read_idx().
 Result<ImageDataset> load_fashion_mnist(const std::string& folder, Split split);
 
 }  // namespace tutti

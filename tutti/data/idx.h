@@ -15,8 +15,8 @@ struct IdxArray {
   std::vector<std::uint8_t> values;  // product of the shape
 };
 
-// Reads an array of unsigned bytes. kNotFound, kSystem; kCorrupt names the file, the byte (of the uncompressed data), what was
-// expected there and what was found. Memory grows with what the file holds, never with what its header claims.
+// Reads an array of unsigned bytes. kNotFound, kSystem; kCorrupt names the file, the byte (of the uncompressed data),
+// what was expected there and what was found. Memory grows with what the file holds, never with what its header claims.
 Result<IdxArray> read_idx(const std::string& path);
 
 }  // namespace tutti

@@ -27,7 +27,8 @@ class Idx : public testing::Test {
 
   std::string write(const std::string& name, const Bytes& bytes) {
     const auto path = (folder_ / name).string();
-    std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
     return path;
   }
   std::string write_gz(const std::string& name, const Bytes& bytes) {
@@ -67,18 +68,25 @@ TEST_F(Idx, ReadsPlainAndCompressedFiles) {
 }
 
 TEST_F(Idx, NamesTheByteThatIsWrong) {
-  EXPECT_THAT(error_of(write("empty", {})), HasSubstr("byte 0: expected 4 more bytes of the IDX header, but the file ends"));
-  EXPECT_THAT(error_of(write("magic", {'P', 'K', 8, 1})), HasSubstr("byte 0: expected the IDX magic 00 00, found 50 4b"));
-  EXPECT_THAT(error_of(write("type", header({1}, 0x0D))), HasSubstr("byte 2: expected element type 08 (unsigned bytes), found 0d (32-bit floats)"));
+  EXPECT_THAT(error_of(write("empty", {})),
+              HasSubstr("byte 0: expected 4 more bytes of the IDX header, but the file ends"));
+  EXPECT_THAT(error_of(write("magic", {'P', 'K', 8, 1})),
+              HasSubstr("byte 0: expected the IDX magic 00 00, found 50 4b"));
+  EXPECT_THAT(error_of(write("type", header({1}, 0x0D))),
+              HasSubstr("byte 2: expected element type 08 (unsigned bytes), found 0d (32-bit floats)"));
   EXPECT_THAT(error_of(write("none", {0, 0, 8, 0})), HasSubstr("byte 3: expected 1 to 8 dimensions, found 0"));
-  EXPECT_THAT(error_of(write("dims", {0, 0, 8, 2, 0, 0, 0, 1, 0})), HasSubstr("byte 9: expected 3 more bytes of dimension 1"));
-  EXPECT_THAT(error_of(write("short", array({2, 3}, 5))), HasSubstr("byte 17: expected 1 more bytes of the elements of an array of shape [2, 3], but the file ends"));
+  EXPECT_THAT(error_of(write("dims", {0, 0, 8, 2, 0, 0, 0, 1, 0})),
+              HasSubstr("byte 9: expected 3 more bytes of dimension 1"));
+  EXPECT_THAT(
+      error_of(write("short", array({2, 3}, 5))),
+      HasSubstr("byte 17: expected 1 more bytes of the elements of an array of shape [2, 3], but the file ends"));
   EXPECT_THAT(error_of(write("long", array({2, 3}, 7))), HasSubstr("byte 18: expected the end of the file"));
   EXPECT_THAT(error_of(write("short", array({2, 3}, 5))), HasSubstr((folder_ / "short").string()));
 }
 
 TEST_F(Idx, ClaimsOfHugeArraysCostNothing) {
-  EXPECT_THAT(error_of(write("overflow", header({0xffffffff, 0xffffffff, 0xffffffff}))), HasSubstr("larger than 16 GiB"));
+  EXPECT_THAT(error_of(write("overflow", header({0xffffffff, 0xffffffff, 0xffffffff}))),
+              HasSubstr("larger than 16 GiB"));
   EXPECT_THAT(error_of(write("large", header({0xffffffff}))), HasSubstr("byte 8: expected 4294967295 more bytes"));
 }
 
@@ -107,15 +115,18 @@ TEST_F(Idx, FashionMnistLoadsAndChecks) {
   EXPECT_EQ(train->picture(3)[0], 18);
 
   EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTest).error()),
-              testing::AllOf(HasSubstr("holds neither t10k-images-idx3-ubyte.gz nor t10k-images-idx3-ubyte"), HasSubstr("apt-get install dataset-fashion-mnist")));
-  EXPECT_THAT(to_string(load_fashion_mnist("/nowhere", Split::kTest).error()), HasSubstr("there is no folder /nowhere"));
+              testing::AllOf(HasSubstr("holds neither t10k-images-idx3-ubyte.gz nor t10k-images-idx3-ubyte"),
+                             HasSubstr("apt-get install dataset-fashion-mnist")));
+  EXPECT_THAT(to_string(load_fashion_mnist("/nowhere", Split::kTest).error()),
+              HasSubstr("there is no folder /nowhere"));
 
   write("train-labels-idx1-ubyte", array({3}, 3));
   EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTrain).error()), HasSubstr("holds 4 pictures"));
   auto labels = array({4}, 4);
   labels.back() = 10;
   write("train-labels-idx1-ubyte", labels);
-  EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTrain).error()), HasSubstr("byte 11: expected a label below 10, found 10"));
+  EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTrain).error()),
+              HasSubstr("byte 11: expected a label below 10, found 10"));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
-// PyTorch writes the sampler as list operations: shuffle, append a prefix (as often as it takes), slice with a stride. The same
-// indices without the lists: the sample at place p of the endless order is order[p % size], a round is world_size places, and
-// an epoch is the number of rounds that covers the dataset (rounded up, or down with drop_last). So the state of a sampler is one
-// number, the places passed, and a world of another size can go on from it without a sample lost or seen twice.
+// PyTorch writes the sampler as list operations: shuffle, append a prefix (as often as it takes), slice with a stride.
+// The same indices without the lists: the sample at place p of the endless order is order[p % size], a round is
+// world_size places, and an epoch is the number of rounds that covers the dataset (rounded up, or down with drop_last).
+// So the state of a sampler is one number, the places passed, and a world of another size can go on from it without a
+// sample lost or seen twice.
 #include "tutti/data/sampler.h"
 
 #include <algorithm>
@@ -13,8 +14,8 @@ namespace tutti {
 
 DistributedSampler::DistributedSampler(std::size_t dataset_size, int rank, int world_size, SamplerOptions options)
     : dataset_size_(dataset_size), rank_(std::size_t(rank)), world_size_(std::size_t(world_size)), options_(options) {
-  TUTTI_REQUIRE(world_size > 0 && rank >= 0 && rank < world_size, "DistributedSampler: rank ", rank, " of a world of ", world_size,
-                " ranks; expected 0 <= rank < world size");
+  TUTTI_REQUIRE(world_size > 0 && rank >= 0 && rank < world_size, "DistributedSampler: rank ", rank, " of a world of ",
+                world_size, " ranks; expected 0 <= rank < world size");
   draw_order();
 }
 

@@ -9,7 +9,8 @@ namespace tutti {
 struct SamplerOptions {
   bool shuffle = true;
   std::uint64_t seed = 0;  // must be the same on every rank
-  bool drop_last = false;  // drop the samples that do not fill a round of all ranks, instead of repeating the first ones
+  bool drop_last =
+      false;  // drop the samples that do not fill a round of all ranks, instead of repeating the first ones
 };
 
 // Where a sampler stands: enough to go on in the middle of an epoch, also with another number of ranks.
@@ -19,10 +20,12 @@ struct SamplerState {
   bool operator==(const SamplerState&) const = default;
 };
 
-// The order of an epoch is random_permutation(size, seed + epoch), or 0 .. size-1; it is filled up by repetition from its
-// start (or cut, with drop_last) to a multiple of the world size, and rank r takes places r, r + world, r + 2 world, ...
+// The order of an epoch is random_permutation(size, seed + epoch), or 0 .. size-1; it is filled up by repetition from
+// its start (or cut, with drop_last) to a multiple of the world size, and rank r takes places r, r + world, r + 2
+// world, ...
 //
-// Call set_epoch() before every epoch, or the order repeats. Not thread-safe. Throws Exception for a rank outside the world.
+// Call set_epoch() before every epoch, or the order repeats. Not thread-safe. Throws Exception for a rank outside the
+// world.
 class DistributedSampler {
  public:
   DistributedSampler(std::size_t dataset_size, int rank, int world_size, SamplerOptions options = {});

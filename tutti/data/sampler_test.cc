@@ -68,7 +68,8 @@ TEST(DistributedSampler, EqualsTorchOnEveryRank) {
     for (int rank = 0; rank < golden.world; ++rank) {
       DistributedSampler sampler(golden.size, rank, golden.world, golden.options);
       sampler.set_epoch(golden.epoch);
-      EXPECT_EQ(sampler.indices(), golden.by_rank[rank]) << golden.size << " samples, rank " << rank << " of " << golden.world;
+      EXPECT_EQ(sampler.indices(), golden.by_rank[rank])
+          << golden.size << " samples, rank " << rank << " of " << golden.world;
       EXPECT_EQ(sampler.size(), golden.by_rank[rank].size());
     }
   }

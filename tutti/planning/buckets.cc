@@ -16,8 +16,10 @@ struct OpenBucket {
 
 }  // namespace
 
-std::vector<std::vector<std::size_t>> assign_buckets(std::span<const BucketItem> items, std::span<const std::size_t> limits) {
-  TUTTI_REQUIRE(!limits.empty(), "assign_buckets: no limit was given; expected the size in bytes of at least one bucket");
+std::vector<std::vector<std::size_t>> assign_buckets(std::span<const BucketItem> items,
+                                                     std::span<const std::size_t> limits) {
+  TUTTI_REQUIRE(!limits.empty(),
+                "assign_buckets: no limit was given; expected the size in bytes of at least one bucket");
   std::vector<std::vector<std::size_t>> buckets;
   std::map<int, OpenBucket> open;
   for (std::size_t i = 0; i < items.size(); ++i) {

@@ -21,7 +21,8 @@ TEST(Buckets, OneLimitOneKind) {
 }
 
 TEST(Buckets, OneLimitTwoKinds) {
-  EXPECT_EQ(assign({floats(50), doubles(25), floats(50), doubles(25), floats(50), doubles(25)}, {400}), (Buckets{{0, 2}, {1, 3}, {4}, {5}}));
+  EXPECT_EQ(assign({floats(50), doubles(25), floats(50), doubles(25), floats(50), doubles(25)}, {400}),
+            (Buckets{{0, 2}, {1, 3}, {4}, {5}}));
 }
 
 TEST(Buckets, SeveralLimitsOneKind) {
@@ -29,7 +30,8 @@ TEST(Buckets, SeveralLimitsOneKind) {
 }
 
 TEST(Buckets, EachKindHasItsOwnRowOfLimits) {
-  EXPECT_EQ(assign({floats(50), doubles(25), floats(50), doubles(25), floats(50), doubles(25)}, {200, 400}), (Buckets{{0}, {1}, {2, 4}, {3, 5}}));
+  EXPECT_EQ(assign({floats(50), doubles(25), floats(50), doubles(25), floats(50), doubles(25)}, {200, 400}),
+            (Buckets{{0}, {1}, {2, 4}, {3, 5}}));
 }
 
 TEST(Buckets, Nothing) {

@@ -6,12 +6,13 @@
 //   complete    set once all have come; who finds it on arrival is one too many
 //   trouble     the error of whoever found the ranks to disagree
 //   told/TOKEN  that process has read the trouble, or found it
-// A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses nobody: it
-// only gives the name, when the gathering says that the rank is there already. (It may say so to the first as well as to the second.)
+// A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
+// nobody: it only gives the name, when the gathering says that the rank is there already. (It may say so to the first
+// as well as to the second.)
 //
-// A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and every rank
-// fails with the same words within seconds instead of some with another's closed connection or after the whole limit. Rank
-// 0 may serve the store: it stays until the others have read them.
+// A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and
+// every rank fails with the same words within seconds instead of some with another's closed connection or after the
+// whole limit. Rank 0 may serve the store: it stays until the others have read them.
 #include "tutti/rendezvous/assembly.h"
 
 #include <unistd.h>
@@ -28,7 +29,8 @@ namespace tutti {
 namespace {
 
 constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice = std::chrono::seconds(5);
-constexpr Duration kFarewell = std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
+constexpr Duration kFarewell =
+    std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
 constexpr const char* kWorld = "join/world";
 constexpr const char* kArrivals = "join/arrivals";
 constexpr const char* kTokens = "join/tokens";
@@ -54,30 +56,33 @@ std::string process(const Arrival& arrival) { return "pid " + std::to_string(arr
 
 Error wrong_size(const Arrival& me, const Arrival& first) {
   return Error{.code = Code::kMismatch,
-               .detail = "this is " + process(me) + " and says the world has " + std::to_string(me.world_size) + " ranks (" +
-                         me.world_size_source + "), but " + to_string(first) + " says " + std::to_string(first.world_size) + " (" +
-                         first.world_size_source + ")",
+               .detail = "this is " + process(me) + " and says the world has " + std::to_string(me.world_size) +
+                         " ranks (" + me.world_size_source + "), but " + to_string(first) + " says " +
+                         std::to_string(first.world_size) + " (" + first.world_size_source + ")",
                .hint = "give every rank the same world size; if they belong to two jobs, give these different ports"};
 }
 
 Error duplicate(const Arrival& me, const Arrival& other) {
   return Error{.code = Code::kMismatch,
-               .detail = "two processes are rank " + std::to_string(me.rank) + ": this one, " + process(me) + " (" + me.rank_source +
-                         "), and " + process(other) + " (" + other.rank_source + ")",
+               .detail = "two processes are rank " + std::to_string(me.rank) + ": this one, " + process(me) + " (" +
+                         me.rank_source + "), and " + process(other) + " (" + other.rank_source + ")",
                .hint = "give every rank its own number; if they belong to two jobs, give these different ports"};
 }
 
 Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
   return Error{.code = Code::kMismatch,
                .detail = "all " + std::to_string(me.world_size) + " ranks of this job have come already" +
-                         (other ? "; rank " + std::to_string(me.rank) + " is " + process(*other) : std::string()) + ", so this process, " +
-                         process(me) + ", is one too many",
+                         (other ? "; rank " + std::to_string(me.rank) + " is " + process(*other) : std::string()) +
+                         ", so this process, " + process(me) + ", is one too many",
                .hint = "was it started twice, or does it belong to another job at the same place?"};
 }
 
 std::string encode_trouble(const Error& error) {
-  const nlohmann::json json = {{"timeout", error.code == Code::kTimeout}, {"detail", error.detail}, {"hint", error.hint},
-                               {"waited", error.waited}, {"limit", error.limit}};
+  const nlohmann::json json = {{"timeout", error.code == Code::kTimeout},
+                               {"detail", error.detail},
+                               {"hint", error.hint},
+                               {"waited", error.waited},
+                               {"limit", error.limit}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -101,7 +106,8 @@ Error decode_trouble(const std::string& text) {
 
 class RollCall {
  public:
-  RollCall(Store& store, const Arrival& me, Deadline deadline) : store_(store), me_(me), mine_(encode(me)), deadline_(deadline) {}
+  RollCall(Store& store, const Arrival& me, Deadline deadline)
+      : store_(store), me_(me), mine_(encode(me)), deadline_(deadline) {}
 
   Result<std::vector<Arrival>> run() {
     TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
@@ -202,12 +208,20 @@ Arrival arrival_of(const Identity& identity, const std::string& local_host) {
                  .token = Secret::random().fingerprint()};
 }
 
-std::string to_string(const Arrival& arrival) { return "rank " + std::to_string(arrival.rank) + " (" + process(arrival) + ")"; }
+std::string to_string(const Arrival& arrival) {
+  return "rank " + std::to_string(arrival.rank) + " (" + process(arrival) + ")";
+}
 
 std::string encode(const Arrival& a) {
-  const nlohmann::json json = {{"rank", a.rank}, {"world_size", a.world_size}, {"world_size_source", a.world_size_source},
-                               {"rank_source", a.rank_source}, {"host", a.host}, {"machine", a.machine}, {"pid", a.pid},
-                               {"local_host", a.local_host}, {"token", a.token}};
+  const nlohmann::json json = {{"rank", a.rank},
+                               {"world_size", a.world_size},
+                               {"world_size_source", a.world_size_source},
+                               {"rank_source", a.rank_source},
+                               {"host", a.host},
+                               {"machine", a.machine},
+                               {"pid", a.pid},
+                               {"local_host", a.local_host},
+                               {"token", a.token}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host name need not be UTF-8
 }
 
@@ -229,9 +243,10 @@ Result<Arrival> decode(const std::string& text) {
     }
     return true;
   };
-  if (read("rank", arrival.rank) && read("world_size", arrival.world_size) && read("world_size_source", arrival.world_size_source) &&
-      read("rank_source", arrival.rank_source) && read("host", arrival.host) && read("machine", arrival.machine) &&
-      read("pid", arrival.pid) && read("local_host", arrival.local_host) && read("token", arrival.token))
+  if (read("rank", arrival.rank) && read("world_size", arrival.world_size) &&
+      read("world_size_source", arrival.world_size_source) && read("rank_source", arrival.rank_source) &&
+      read("host", arrival.host) && read("machine", arrival.machine) && read("pid", arrival.pid) &&
+      read("local_host", arrival.local_host) && read("token", arrival.token))
     return arrival;
   return wrong;
 }
@@ -249,8 +264,11 @@ Status check_addresses(const std::vector<Arrival>& world) {
       return Error{.code = Code::kUsage,
                    .detail = to_string(arrival) + " would advertise the loopback address " + arrival.local_host +
                              ", which the ranks on other machines cannot reach",
-                   .hint = "set MASTER_ADDR to an address of rank 0's machine on the network that the machines share; if it is a name, "
-                           "the line for it in /etc/hosts must not say " + arrival.local_host};
+                   .hint =
+                       "set MASTER_ADDR to an address of rank 0's machine on the network that the machines share; if "
+                       "it is a name, "
+                       "the line for it in /etc/hosts must not say " +
+                       arrival.local_host};
   return {};
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The roll call: once every rank has reached the same store, it tells who it is and learns who the others are. Here two processes
-// of one number, different world sizes, a world that is complete already and an address that others cannot reach are found out.
+// The roll call: once every rank has reached the same store, it tells who it is and learns who the others are. Here two
+// processes of one number, different world sizes, a world that is complete already and an address that others cannot
+// reach are found out.
 #include <string>
 #include <vector>
 
@@ -33,8 +34,8 @@ std::string to_string(const Arrival& arrival);
 std::string encode(const Arrival& arrival);
 Result<Arrival> decode(const std::string& text);
 
-// Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of this
-// generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
+// Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
+// this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
 Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline);
 
 // kUsage if the ranks are on several machines and one can be reached by itself alone.

@@ -13,8 +13,14 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
 Arrival someone(int rank, int world_size) {
-  return Arrival{.rank = rank, .world_size = world_size, .world_size_source = "WORLD_SIZE in the environment", .rank_source = "RANK in the environment",
-                 .host = "node" + std::to_string(rank), .machine = "m" + std::to_string(rank), .pid = 100 + rank, .local_host = "10.0.0.1",
+  return Arrival{.rank = rank,
+                 .world_size = world_size,
+                 .world_size_source = "WORLD_SIZE in the environment",
+                 .rank_source = "RANK in the environment",
+                 .host = "node" + std::to_string(rank),
+                 .machine = "m" + std::to_string(rank),
+                 .pid = 100 + rank,
+                 .local_host = "10.0.0.1",
                  .token = "t" + std::to_string(rank)};
 }
 
@@ -57,7 +63,8 @@ TEST(Assembly, ATroubleReachesThoseWhoWait) {
   ASSERT_FALSE(wrong.ok());
   ASSERT_FALSE(waiting.ok());
   EXPECT_EQ(wrong.error().detail,
-            "this is pid 102 on node2 and says the world has 4 ranks (WORLD_SIZE in the environment), but rank 1 (pid 101 on node1) says 3 "
+            "this is pid 102 on node2 and says the world has 4 ranks (WORLD_SIZE in the environment), but rank 1 (pid "
+            "101 on node1) says 3 "
             "(WORLD_SIZE in the environment)");
   EXPECT_EQ(waiting.error().detail, wrong.error().detail);
   EXPECT_EQ(waiting.error().hint, wrong.error().hint);
@@ -65,8 +72,9 @@ TEST(Assembly, ATroubleReachesThoseWhoWait) {
 }
 
 TEST(Assembly, NonsenseFromAnotherRankIsAnErrorNotACrash) {
-  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"), std::string("{\"rank\":\"0\"}"), encode(someone(0, 2)).substr(5),
-                                  std::string("{\"rank\":0,\"world_size\":2}"), std::string(100000, '[')})
+  for (const std::string& text :
+       {std::string(), std::string("{"), std::string("[]"), std::string("{\"rank\":\"0\"}"),
+        encode(someone(0, 2)).substr(5), std::string("{\"rank\":0,\"world_size\":2}"), std::string(100000, '[')})
     EXPECT_EQ(decode(text).status().error().code, Code::kCorrupt) << text.substr(0, 80);
   EXPECT_EQ(*decode(encode(someone(3, 4))), someone(3, 4));
   MemoryStore store;
@@ -84,7 +92,8 @@ TEST(Addresses, LoopbackAcrossMachinesIsRefusedByName) {
   std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
   EXPECT_TRUE(check_addresses(world).ok());
   world[1].local_host = "127.0.1.1";
-  EXPECT_THAT(to_string(check_addresses(world).error()), HasSubstr("rank 1 (pid 101 on node1) would advertise the loopback address 127.0.1.1"));
+  EXPECT_THAT(to_string(check_addresses(world).error()),
+              HasSubstr("rank 1 (pid 101 on node1) would advertise the loopback address 127.0.1.1"));
   world[1].machine = world[0].machine;
   EXPECT_TRUE(check_addresses(world).ok()) << "on one machine loopback is fine";
   world[1].machine = "other";

@@ -1,5 +1,5 @@
-// A recursive grammar of depth two, read in one pass: an item is a list of prefixes that every text lengthens and every bracket
-// multiplies. The limit is checked before a bracket is expanded, so "[0-999999999]" costs nothing.
+// A recursive grammar of depth two, read in one pass: an item is a list of prefixes that every text lengthens and every
+// bracket multiplies. The limit is checked before a bracket is expanded, so "[0-999999999]" costs nothing.
 #include "tutti/rendezvous/hostlist.h"
 
 #include "tutti/base/text.h"
@@ -110,13 +110,13 @@ class Reader {
 
   Error wrong(const std::string& how) const {
     return Error{.code = Code::kUsage,
-                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) + "\" " + how + " at character " +
-                           std::to_string(at_ + 1)};
+                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) + "\" " + how +
+                           " at character " + std::to_string(at_ + 1)};
   }
   Error too_many() const {
     return Error{.code = Code::kUsage,
-                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) + "\" has more than " +
-                           std::to_string(limit_) + " entries"};
+                 .detail = "the " + std::string(what_) + " \"" + std::string(text_.substr(0, 200)) +
+                           "\" has more than " + std::to_string(limit_) + " entries"};
   }
 
   std::string_view what_;
@@ -131,6 +131,8 @@ Result<std::vector<std::string>> expand_hostlist(std::string_view text, std::siz
   return Reader("host list", text, limit).hosts();
 }
 
-Result<std::vector<int>> expand_counts(std::string_view text, std::size_t limit) { return Reader("list of counts", text, limit).counts(); }
+Result<std::vector<int>> expand_counts(std::string_view text, std::size_t limit) {
+  return Reader("list of counts", text, limit).counts();
+}
 
 }  // namespace tutti

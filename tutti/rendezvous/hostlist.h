@@ -4,8 +4,8 @@
 //   item  := { text | "[" range { "," range } "]" }      several brackets multiply: r[0-1]n[0-1] is four hosts
 //   range := digits [ "-" digits ]                       zero padding is kept: [08-11] is 08 09 10 11
 //   counts := count { "," count },  count := digits [ "(x" digits ")" ]
-// The text comes from the environment, so nothing in it is trusted: what is unbalanced, reversed or expands to more than the
-// limit is a kUsage error that shows the place.
+// The text comes from the environment, so nothing in it is trusted: what is unbalanced, reversed or expands to more
+// than the limit is a kUsage error that shows the place.
 #include <cstddef>
 #include <string>
 #include <string_view>

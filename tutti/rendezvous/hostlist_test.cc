@@ -42,7 +42,8 @@ TEST(HostList, SaysWhereItIsWrong) {
   EXPECT_EQ(detail("n[a]"), "the host list \"n[a]\" lacks a number at character 3");
   EXPECT_EQ(detail("n[[1]]"), "the host list \"n[[1]]\" lacks a number at character 3");
   EXPECT_EQ(detail("n[1;2]"), "the host list \"n[1;2]\" has a stray character at character 4");
-  EXPECT_EQ(detail("n[12345678901]"), "the host list \"n[12345678901]\" has a number of more than 9 digits at character 3");
+  EXPECT_EQ(detail("n[12345678901]"),
+            "the host list \"n[12345678901]\" has a number of more than 9 digits at character 3");
   EXPECT_EQ(detail(""), "the host list \"\" has an empty name at character 1");
   EXPECT_EQ(detail("a,"), "the host list \"a,\" has an empty name at character 3");
   EXPECT_EQ(detail(",a"), "the host list \",a\" has an empty name at character 1");

@@ -1,13 +1,15 @@
-// Every source is asked, then the answers are compared: so one message can name all that is missing and all that disagrees, and a
-// person repairs the start once instead of five times.
+// Every source is asked, then the answers are compared: so one message can name all that is missing and all that
+// disagrees, and a person repairs the start once instead of five times.
 //
-// Three layers tell a process who it is. Outermost the scheduler (SLURM_PROCID, OMPI_COMM_WORLD_RANK); inside it perhaps a launcher
-// (tutti run, torchrun) that sets RANK and WORLD_SIZE for its own workers; innermost the program, with a URL or arguments. The inner
-// layer knows better. RANK and WORLD_SIZE without a launcher were set by hand: then they must agree with the scheduler, because a
-// forgotten `export WORLD_SIZE=1` would turn a job of 64 into 64 jobs of one without a word.
+// Three layers tell a process who it is. Outermost the scheduler (SLURM_PROCID, OMPI_COMM_WORLD_RANK); inside it
+// perhaps a launcher (tutti run, torchrun) that sets RANK and WORLD_SIZE for its own workers; innermost the program,
+// with a URL or arguments. The inner layer knows better. RANK and WORLD_SIZE without a launcher were set by hand: then
+// they must agree with the scheduler, because a forgotten `export WORLD_SIZE=1` would turn a job of 64 into 64 jobs of
+// one without a word.
 //
-// The meeting place follows from the same facts. MASTER_PORT belongs to the program under torchrun (its agent may hold it), so there
-// and under a scheduler ranks of one host meet on a Unix socket named after the job, and several hosts on derived ports.
+// The meeting place follows from the same facts. MASTER_PORT belongs to the program under torchrun (its agent may hold
+// it), so there and under a scheduler ranks of one host meet on a Unix socket named after the job, and several hosts on
+// derived ports.
 #include "tutti/rendezvous/identity.h"
 
 #include <algorithm>
@@ -71,12 +73,13 @@ class Identifier {
   std::vector<std::string> missing_;   // variables
 };
 
-std::optional<int> Identifier::number(const std::string& variable, const std::optional<std::string>& text, int least, int most) {
+std::optional<int> Identifier::number(const std::string& variable, const std::optional<std::string>& text, int least,
+                                      int most) {
   if (!text) return std::nullopt;
   const auto parsed = parse_int(*text);
   if (parsed && *parsed >= least && *parsed <= most) return int(*parsed);
-  problems_.push_back(variable + " is \"" + *text + "\", expected a whole number from " + std::to_string(least) + " to " +
-                      std::to_string(most));
+  problems_.push_back(variable + " is \"" + *text + "\", expected a whole number from " + std::to_string(least) +
+                      " to " + std::to_string(most));
   return std::nullopt;
 }
 
@@ -88,22 +91,25 @@ std::optional<Said> Identifier::settle(const char* what, std::vector<std::option
     if (!first)
       first = said;
     else if (said->value != first->value)
-      problems_.push_back(std::string("the ") + what + " is " + std::to_string(first->value) + " by " + first->source + ", but " +
-                          std::to_string(said->value) + " by " + said->source);
+      problems_.push_back(std::string("the ") + what + " is " + std::to_string(first->value) + " by " + first->source +
+                          ", but " + std::to_string(said->value) + " by " + said->source);
   }
   return first;
 }
 
 bool Identifier::nobody_said_anything() const {
-  if (url_.scheme != Scheme::kEnv || url_.rank || url_.world_size || call_.rank || call_.world_size || scheduler_) return false;
-  return std::none_of(std::begin(kHandVariables), std::end(kHandVariables), [&](const char* name) { return has(name); }) && !tutti_run_;
+  if (url_.scheme != Scheme::kEnv || url_.rank || url_.world_size || call_.rank || call_.world_size || scheduler_)
+    return false;
+  return std::none_of(std::begin(kHandVariables), std::end(kHandVariables),
+                      [&](const char* name) { return has(name); }) &&
+         !tutti_run_;
 }
 
 void Identifier::find_numbers() {
   const auto from = [](std::optional<int> value, const std::string& source) {
     return value ? std::optional(Said{*value, source}) : std::nullopt;
   };
-  const auto scheduled = [&](const SchedulerFacts::Fact SchedulerFacts::* which, int least) -> std::optional<Said> {
+  const auto scheduled = [&](const SchedulerFacts::Fact SchedulerFacts::*which, int least) -> std::optional<Said> {
     if (!scheduler_) return std::nullopt;
     const auto& fact = (*scheduler_).*which;
     return from(number(fact.variable, fact.value, least, kMaxWorldSize), in_environment(fact.variable));
@@ -111,9 +117,10 @@ void Identifier::find_numbers() {
   rank_ = settle("rank", {from(url_.rank, "rank= in " + url_source_), from(call_.rank, "the call"),
                           from(number("RANK", value("RANK"), 0, kMaxWorldSize), in_environment("RANK")),
                           scheduled(&SchedulerFacts::rank, 0)});
-  world_size_ = settle("world size", {from(url_.world_size, "world_size= in " + url_source_), from(call_.world_size, "the call"),
-                                      from(number("WORLD_SIZE", value("WORLD_SIZE"), 1, kMaxWorldSize), in_environment("WORLD_SIZE")),
-                                      scheduled(&SchedulerFacts::world_size, 1)});
+  world_size_ = settle("world size",
+                       {from(url_.world_size, "world_size= in " + url_source_), from(call_.world_size, "the call"),
+                        from(number("WORLD_SIZE", value("WORLD_SIZE"), 1, kMaxWorldSize), in_environment("WORLD_SIZE")),
+                        scheduled(&SchedulerFacts::world_size, 1)});
   if (!rank_ && world_size_ && world_size_->value == 1) rank_ = Said{0, "a world of one"};
   if (!rank_) missing_.push_back("RANK");
   if (!world_size_) missing_.push_back("WORLD_SIZE");
@@ -130,10 +137,11 @@ void Identifier::find_local_numbers() {
   identity_.local_rank = number(rank.variable, rank.value, 0, kMaxWorldSize).value_or(-1);
   identity_.local_world_size = number(size.variable, size.value, 1, kMaxWorldSize).value_or(-1);
   if (identity_.local_world_size > 0 && identity_.local_rank >= identity_.local_world_size)
-    problems_.push_back(rank.variable + " is " + *rank.value + ", not below " + size.variable + ", which is " + *size.value);
+    problems_.push_back(rank.variable + " is " + *rank.value + ", not below " + size.variable + ", which is " +
+                        *size.value);
   if (problems_.empty() && world_size_ && identity_.local_world_size > world_size_->value)
-    problems_.push_back(size.variable + " is " + *size.value + ", more than the world size " + std::to_string(world_size_->value) +
-                        " (" + world_size_->source + ")");
+    problems_.push_back(size.variable + " is " + *size.value + ", more than the world size " +
+                        std::to_string(world_size_->value) + " (" + world_size_->source + ")");
   using OneHost = Identity::OneHost;
   if (identity_.local_world_size > 0)
     identity_.one_host = identity_.local_world_size == identity_.world_size ? OneHost::kYes : OneHost::kNo;
@@ -191,7 +199,8 @@ void Identifier::find_meeting() {
   } else {
     for (const char* variable : {"MASTER_ADDR", "MASTER_PORT"})
       if (!has(variable)) missing_.push_back(variable);
-    me.address = Address{.host = value("MASTER_ADDR").value_or(""), .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
+    me.address = Address{.host = value("MASTER_ADDR").value_or(""),
+                         .port = torchrun_ ? std::uint16_t(0) : master_port().value_or(0)};
     me.meeting = torchrun_ ? Meeting::kPorts : Meeting::kTcp;
     if (torchrun_) me.ports = derived_ports(me.job);
     me.meeting_source = torchrun_ ? "MASTER_ADDR" : "MASTER_ADDR and MASTER_PORT";
@@ -201,7 +210,8 @@ void Identifier::find_meeting() {
 void Identifier::meet_under_scheduler() {
   Identity& me = identity_;
   if (me.job.empty())
-    problems_.push_back(scheduler_->rank.variable + " tells the rank, but no variable names the job (set TUTTI_JOB to a word of your "
+    problems_.push_back(scheduler_->rank.variable +
+                        " tells the rank, but no variable names the job (set TUTTI_JOB to a word of your "
                         "choice, the same for every rank, or set MASTER_ADDR and MASTER_PORT)");
   if (me.one_host == Identity::OneHost::kYes) {
     me.meeting = Meeting::kLocal;
@@ -213,7 +223,8 @@ void Identifier::meet_under_scheduler() {
   me.ports = port ? std::vector{*port} : derived_ports(me.job);
   me.address.host = first_host();
   if (me.address.host.empty() && me.path.empty())
-    problems_.push_back("the ranks are on several hosts and " + scheduler_->starter + " does not tell the address of rank 0's (set "
+    problems_.push_back("the ranks are on several hosts and " + scheduler_->starter +
+                        " does not tell the address of rank 0's (set "
                         "MASTER_ADDR to it on every rank)");
 }
 
@@ -238,7 +249,8 @@ std::string Identifier::first_host() {
     identity_.path = *file;
     return {};
   }
-  // "1254424576.0;tcp://192.0.2.2,10.0.0.5:49975;tcp6://...": where mpirun runs, and rank 0 with it unless hosts were chosen otherwise
+  // "1254424576.0;tcp://192.0.2.2,10.0.0.5:49975;tcp6://...": where mpirun runs, and rank 0 with it unless hosts were
+  // chosen otherwise
   if (const auto uri = from("OMPI_MCA_orte_hnp_uri")) {
     const std::size_t begin = uri->find("tcp://");
     if (begin != std::string::npos) {
@@ -251,8 +263,9 @@ std::string Identifier::first_host() {
 
 void Identifier::check_range() {
   if (rank_ && world_size_ && rank_->value >= world_size_->value)
-    problems_.push_back("the rank is " + std::to_string(rank_->value) + " by " + rank_->source + ", not below the world size " +
-                        std::to_string(world_size_->value) + " by " + world_size_->source + " (ranks count from 0)");
+    problems_.push_back("the rank is " + std::to_string(rank_->value) + " by " + rank_->source +
+                        ", not below the world size " + std::to_string(world_size_->value) + " by " +
+                        world_size_->source + " (ranks count from 0)");
 }
 
 Error Identifier::missing_error() const {
@@ -272,18 +285,22 @@ Error Identifier::missing_error() const {
   std::string hint;
   if (!missing_.empty()) {
     std::string names = missing_.front();
-    for (std::size_t i = 1; i < missing_.size(); ++i) names += (i + 1 == missing_.size() ? " and " : ", ") + missing_[i];
-    clauses.push_back((given.empty() ? std::string() : join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") + names +
-                      (missing_.size() == 1 ? " is" : " are") + " missing");
+    for (std::size_t i = 1; i < missing_.size(); ++i)
+      names += (i + 1 == missing_.size() ? " and " : ", ") + missing_[i];
+    clauses.push_back(
+        (given.empty() ? std::string() : join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
+        names + (missing_.size() == 1 ? " is" : " are") + " missing");
     if (url_.scheme == Scheme::kEnv) {
-      hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or start the program with tutti run -n N";
+      hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") +
+             " for every rank, or start the program with tutti run -n N";
       if (!set.empty()) hint += ", or alone with env -u " + join(set, " -u ");
     } else {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +
              (url_.scheme == Scheme::kTcp ? "tcp://host:port" : "file:///path") + "?rank=R&world_size=N";
     }
   } else if (rank_ && world_size_) {
-    hint = "correct what is wrong, or unset what is left from an earlier start: env -u " + (set.empty() ? "NAME" : join(set, " -u ")) + " program";
+    hint = "correct what is wrong, or unset what is left from an earlier start: env -u " +
+           (set.empty() ? "NAME" : join(set, " -u ")) + " program";
   }
   return Error{.code = Code::kUsage, .detail = join(clauses, "; "), .hint = hint};
 }
@@ -306,7 +323,10 @@ Result<Identity> Identifier::run() {
     identity_.note = slurm_note(environment_);
     return identity_;
   }
-  identity_.started_by = tutti_run_ ? "tutti run" : torchrun_ ? "torchrun" : scheduler_ ? scheduler_->starter : "by hand";
+  identity_.started_by = tutti_run_   ? "tutti run"
+                         : torchrun_  ? "torchrun"
+                         : scheduler_ ? scheduler_->starter
+                                      : "by hand";
   find_numbers();
   find_local_numbers();
   find_generation();
@@ -319,6 +339,8 @@ Result<Identity> Identifier::run() {
 
 }  // namespace
 
-Result<Identity> identify(const CallFacts& call, const Environment& environment) { return Identifier(call, environment).run(); }
+Result<Identity> identify(const CallFacts& call, const Environment& environment) {
+  return Identifier(call, environment).run();
+}
 
 }  // namespace tutti

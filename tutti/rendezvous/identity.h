@@ -1,10 +1,10 @@
 #pragma once
 // Who am I and where do we meet: a pure function of the URL, the call and the environment.
 //
-// A fact is taken from the URL, then from the call, then from RANK and WORLD_SIZE, then from the scheduler that started the process.
-// Sources that contradict one another are an error that names both; what is missing is named all at once. A scheduler's
-// numbers are only asked where nothing nearer tells: under tutti run and torchrun it counts nodes, not ranks, and a URL or call that
-// gives both numbers means its own world.
+// A fact is taken from the URL, then from the call, then from RANK and WORLD_SIZE, then from the scheduler that started
+// the process. Sources that contradict one another are an error that names both; what is missing is named all at once.
+// A scheduler's numbers are only asked where nothing nearer tells: under tutti run and torchrun it counts nodes, not
+// ranks, and a URL or call that gives both numbers means its own world.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -20,7 +20,8 @@ enum class Meeting {
   kNowhere,  // a world of one
   kServed,   // somebody else serves a store at `address`: the agent of tutti run
   kTcp,      // rank 0 serves at `address` (the host may be a name)
-  kLocal,    // rank 0 serves on a Unix socket in the user's runtime folder, named after the job: all ranks are on one host
+  kLocal,    // rank 0 serves on a Unix socket in the user's runtime folder, named after the job: all ranks are on one
+             // host
   kPorts,    // rank 0 serves at `address.host` on the first free one of `ports`, all derived from the job
   kFile,     // a file at `path`
 };

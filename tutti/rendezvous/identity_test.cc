@@ -44,16 +44,22 @@ const Environment kTorchrun = with(kHand, {{"TORCHELASTIC_RUN_ID", "none"},
                                            {"TORCHELASTIC_RESTART_COUNT", "2"},
                                            {"LOCAL_RANK", "1"},
                                            {"LOCAL_WORLD_SIZE", "4"}});
-const Environment kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
-                              {"OMPI_COMM_WORLD_SIZE", "2"},
-                              {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                              {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                              {"OMPI_MCA_orte_hnp_uri", "1254424576.0;tcp://192.0.2.2,10.9.0.2:49975;tcp6://[fd00::2]:37721"},
-                              {"PMIX_NAMESPACE", "1254424577"},
-                              {"PMIX_RANK", "1"}};
-const Environment kSbatchShell = {{"SLURM_JOB_ID", "812"},      {"SLURM_PROCID", "0"},         {"SLURM_NTASKS", "4"},
-                                  {"SLURM_LOCALID", "0"},       {"SLURM_NODEID", "0"},         {"SLURM_NNODES", "2"},
-                                  {"SLURM_JOB_NODELIST", "n[08-09]"}, {"SLURM_TASKS_PER_NODE", "2(x2)"}};
+const Environment kOpenMpi = {
+    {"OMPI_COMM_WORLD_RANK", "1"},
+    {"OMPI_COMM_WORLD_SIZE", "2"},
+    {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+    {"OMPI_MCA_orte_hnp_uri", "1254424576.0;tcp://192.0.2.2,10.9.0.2:49975;tcp6://[fd00::2]:37721"},
+    {"PMIX_NAMESPACE", "1254424577"},
+    {"PMIX_RANK", "1"}};
+const Environment kSbatchShell = {{"SLURM_JOB_ID", "812"},
+                                  {"SLURM_PROCID", "0"},
+                                  {"SLURM_NTASKS", "4"},
+                                  {"SLURM_LOCALID", "0"},
+                                  {"SLURM_NODEID", "0"},
+                                  {"SLURM_NNODES", "2"},
+                                  {"SLURM_JOB_NODELIST", "n[08-09]"},
+                                  {"SLURM_TASKS_PER_NODE", "2(x2)"}};
 const Environment kSlurm = with(kSbatchShell, {{"SLURM_PROCID", "3"},
                                                {"SLURM_LOCALID", "1"},
                                                {"SLURM_NODEID", "1"},
@@ -99,16 +105,21 @@ TEST(Identity, AWorldOfOneNeedsNoMeetingAndNoRank) {
 
 TEST(Identity, NamesAllThatIsMissingAtOnce) {
   EXPECT_EQ(bad({{"WORLD_SIZE", "4"}}),
-            "Usage: WORLD_SIZE=4 is given, but RANK, MASTER_ADDR and MASTER_PORT are missing (hint: set them for every rank, or start "
+            "Usage: WORLD_SIZE=4 is given, but RANK, MASTER_ADDR and MASTER_PORT are missing (hint: set them for every "
+            "rank, or start "
             "the program with tutti run -n N, or alone with env -u WORLD_SIZE)");
-  EXPECT_THAT(bad({{"RANK", "0"}}), HasSubstr("RANK=0 is given, but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are missing"));
+  EXPECT_THAT(bad({{"RANK", "0"}}),
+              HasSubstr("RANK=0 is given, but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are missing"));
   EXPECT_THAT(bad({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}),
               HasSubstr("MASTER_ADDR=h, MASTER_PORT=1 are given, but RANK and WORLD_SIZE are missing"));
   EXPECT_THAT(bad(without(kHand, "MASTER_PORT")), HasSubstr("but MASTER_PORT is missing (hint: set it for every rank"));
-  EXPECT_THAT(bad({{"TUTTI_STORE", "h:1"}}), HasSubstr("TUTTI_STORE=h:1 is given, but RANK and WORLD_SIZE are missing"));
-  EXPECT_THAT(bad({}, {.url = "tcp://h:1"}), HasSubstr("RANK and WORLD_SIZE are missing (hint: set them for every rank, or write "
-                                                       "tcp://host:port?rank=R&world_size=N)"));
-  EXPECT_THAT(bad({}, {.rank = 1}), HasSubstr("the rank in the call is given, but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are missing"));
+  EXPECT_THAT(bad({{"TUTTI_STORE", "h:1"}}),
+              HasSubstr("TUTTI_STORE=h:1 is given, but RANK and WORLD_SIZE are missing"));
+  EXPECT_THAT(bad({}, {.url = "tcp://h:1"}),
+              HasSubstr("RANK and WORLD_SIZE are missing (hint: set them for every rank, or write "
+                        "tcp://host:port?rank=R&world_size=N)"));
+  EXPECT_THAT(bad({}, {.rank = 1}),
+              HasSubstr("the rank in the call is given, but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are missing"));
 }
 
 TEST(Identity, NamesAllThatIsWrongAtOnce) {
@@ -119,11 +130,13 @@ TEST(Identity, NamesAllThatIsWrongAtOnce) {
 }
 
 TEST(Identity, RanksCountFromZero) {
-  EXPECT_THAT(bad(with(kHand, {{"RANK", "4"}})), HasSubstr("the rank is 4 by RANK in the environment, not below the world size 4 by "
-                                                           "WORLD_SIZE in the environment (ranks count from 0)"));
+  EXPECT_THAT(bad(with(kHand, {{"RANK", "4"}})),
+              HasSubstr("the rank is 4 by RANK in the environment, not below the world size 4 by "
+                        "WORLD_SIZE in the environment (ranks count from 0)"));
   EXPECT_THAT(bad(with(kHand, {{"LOCAL_RANK", "2"}, {"LOCAL_WORLD_SIZE", "2"}})),
               HasSubstr("LOCAL_RANK is 2, not below LOCAL_WORLD_SIZE, which is 2"));
-  EXPECT_THAT(bad(with(kHand, {{"LOCAL_WORLD_SIZE", "8"}})), HasSubstr("LOCAL_WORLD_SIZE is 8, more than the world size 4"));
+  EXPECT_THAT(bad(with(kHand, {{"LOCAL_WORLD_SIZE", "8"}})),
+              HasSubstr("LOCAL_WORLD_SIZE is 8, more than the world size 4"));
 }
 
 TEST(Identity, UrlThenCallThenEnvironment) {
@@ -145,16 +158,20 @@ TEST(Identity, UrlThenCallThenEnvironment) {
 
 TEST(Identity, ContradictionsNameBothSources) {
   EXPECT_EQ(bad({{"RANK", "0"}}, {.url = "tcp://h:1?rank=1&world_size=2"}),
-            "Usage: the rank is 1 by rank= in the URL, but 0 by RANK in the environment (hint: correct what is wrong, or unset what is left "
+            "Usage: the rank is 1 by rank= in the URL, but 0 by RANK in the environment (hint: correct what is wrong, "
+            "or unset what is left "
             "from an earlier start: env -u RANK program)");
   EXPECT_THAT(bad({}, {.url = "tcp://h:1?rank=1&world_size=2", .rank = 0}),
               HasSubstr("the rank is 1 by rank= in the URL, but 0 by the call"));
   EXPECT_THAT(bad(with(kOpenMpi, {{"WORLD_SIZE", "1"}, {"RANK", "0"}})),
-              HasSubstr("the rank is 0 by RANK in the environment, but 1 by OMPI_COMM_WORLD_RANK in the environment; the world size is 1 by "
-                        "WORLD_SIZE in the environment, but 2 by OMPI_COMM_WORLD_SIZE in the environment (hint: correct what is wrong, or unset what is left from an earlier "
+              HasSubstr("the rank is 0 by RANK in the environment, but 1 by OMPI_COMM_WORLD_RANK in the environment; "
+                        "the world size is 1 by "
+                        "WORLD_SIZE in the environment, but 2 by OMPI_COMM_WORLD_SIZE in the environment (hint: "
+                        "correct what is wrong, or unset what is left from an earlier "
                         "start: env -u RANK -u WORLD_SIZE program)"));
   EXPECT_THAT(bad(with(kOpenMpi, {{"PMI_RANK", "0"}, {"PMI_SIZE", "4"}})),
-              HasSubstr("two launchers speak for this process and disagree: OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2, but PMI_RANK=0 "
+              HasSubstr("two launchers speak for this process and disagree: OMPI_COMM_WORLD_RANK=1 "
+                        "OMPI_COMM_WORLD_SIZE=2, but PMI_RANK=0 "
                         "PMI_SIZE=4"));
 }
 
@@ -169,7 +186,8 @@ TEST(Identity, TuttiRun) {
   EXPECT_EQ(me.job, "j17");
   EXPECT_EQ(me.generation, 3u);
   EXPECT_EQ(good(with(kTuttiRun, {{"TUTTI_STORE", "unix:/run/x"}})).address.path, "/run/x");
-  EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})), HasSubstr("TUTTI_STORE is \"10.0.0.7\", expected host:port"));
+  EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})),
+              HasSubstr("TUTTI_STORE is \"10.0.0.7\", expected host:port"));
 }
 
 TEST(Identity, LaunchersInsideASchedulerAreTheInnerOnes) {
@@ -217,9 +235,7 @@ TEST(Identity, OpenMpiOnSeveralHosts) {
   EXPECT_THAT(bad(without(spread, "OMPI_MCA_orte_hnp_uri")), HasSubstr("set MASTER_ADDR to it on every rank"));
 }
 
-TEST(Identity, MpirunInsideSlurmIsTheInnerOne) {
-  EXPECT_EQ(good(with(kSlurm, kOpenMpi)).rank, 1);
-}
+TEST(Identity, MpirunInsideSlurmIsTheInnerOne) { EXPECT_EQ(good(with(kSlurm, kOpenMpi)).rank, 1); }
 
 TEST(Identity, MpichWithoutANameOfTheJobAsksForOne) {
   const Environment pmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
@@ -244,7 +260,8 @@ TEST(Identity, SlurmStep) {
 }
 
 TEST(Identity, SlurmStepOnOneHost) {
-  const Identity me = good(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_NODEID", "0"}}));
+  const Identity me =
+      good(with(kSlurm, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_TASKS_PER_NODE", "4"}, {"SLURM_NODEID", "0"}}));
   EXPECT_EQ(me.meeting, Meeting::kLocal);
   EXPECT_EQ(me.local_world_size, 4);
 }
@@ -259,14 +276,17 @@ TEST(Identity, AnAllocationShellIsNoRank) {
 }
 
 TEST(Identity, AHostileNodeListIsAnErrorNotAnAllocation) {
-  EXPECT_THAT(bad(with(kSlurm, {{"SLURM_STEP_NODELIST", "n[0-999999999]"}})), HasSubstr("SLURM_STEP_NODELIST: the host list"));
+  EXPECT_THAT(bad(with(kSlurm, {{"SLURM_STEP_NODELIST", "n[0-999999999]"}})),
+              HasSubstr("SLURM_STEP_NODELIST: the host list"));
 }
 
 TEST(Url, SaysWhatIsWrong) {
   const auto detail = [](const std::string& url) { return to_string(parse_url(url).error()); };
-  EXPECT_THAT(detail("localhost:29500"), HasSubstr("has no scheme (hint: expected env://, tcp://host:port?rank=0&world_size=2 or file:///"));
+  EXPECT_THAT(detail("localhost:29500"),
+              HasSubstr("has no scheme (hint: expected env://, tcp://host:port?rank=0&world_size=2 or file:///"));
   EXPECT_THAT(detail("tpc://h:1"), HasSubstr("has the unknown scheme \"tpc\" (hint: did you mean tcp?)"));
-  EXPECT_THAT(detail("tcp://10.0.0.7"), HasSubstr("has no port (hint: every rank must know it: for example tcp://10.0.0.7:29500)"));
+  EXPECT_THAT(detail("tcp://10.0.0.7"),
+              HasSubstr("has no port (hint: every rank must know it: for example tcp://10.0.0.7:29500)"));
   EXPECT_THAT(detail("tcp://:29500"), HasSubstr("has no"));
   EXPECT_THAT(detail("tcp://h:99999"), HasSubstr("has no valid host:port"));
   EXPECT_THAT(detail("tcp://h:1?rnak=0"), HasSubstr("has the unknown parameter \"rnak\" (hint: did you mean rank?)"));

@@ -18,7 +18,8 @@ std::string file_name_of(const std::string& job) {
   constexpr std::size_t kPlain = 23;
   std::string plain;
   for (const char c : job) {
-    const bool ordinary = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+    const bool ordinary =
+        (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
     plain += ordinary ? c : '_';
   }
   if (plain == job && plain.size() <= kPlain + 17 && !plain.empty() && plain.front() != '.') return plain;
@@ -28,7 +29,8 @@ std::string file_name_of(const std::string& job) {
 }
 
 std::vector<std::uint16_t> derived_ports(const std::string& job) {
-  constexpr std::uint32_t kFirst = 20000, kCount = 12000, kStride = 2999;  // the stride and the count have no common factor
+  constexpr std::uint32_t kFirst = 20000, kCount = 12000,
+                          kStride = 2999;  // the stride and the count have no common factor
   std::vector<std::uint16_t> ports;
   for (std::uint32_t i = 0; i < 4; ++i) ports.push_back(std::uint16_t(kFirst + (hash_of(job) + i * kStride) % kCount));
   return ports;

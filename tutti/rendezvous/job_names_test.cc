@@ -9,7 +9,15 @@ namespace {
 
 TEST(FileNameOf, IsPlainShortAndDistinct) {
   EXPECT_EQ(file_name_of("srun-812.0"), "srun-812.0");
-  const std::vector<std::string> jobs = {"", ".", "..", "../x", "a/b", "a_b", "a:b", std::string(200, 'a'), std::string(199, 'a'),
+  const std::vector<std::string> jobs = {"",
+                                         ".",
+                                         "..",
+                                         "../x",
+                                         "a/b",
+                                         "a_b",
+                                         "a:b",
+                                         std::string(200, 'a'),
+                                         std::string(199, 'a'),
                                          "1254424576.0;tcp://192.0.2.2:49975"};
   std::set<std::string> names;
   for (const std::string& job : jobs) {

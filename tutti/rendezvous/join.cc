@@ -1,5 +1,5 @@
-// Four steps, each of which knows the words for its own mistakes: who am I (identity), what lets me in (secret), reach the store (meet),
-// the roll call (assembly).
+// Four steps, each of which knows the words for its own mistakes: who am I (identity), what lets me in (secret), reach
+// the store (meet), the roll call (assembly).
 #include "tutti/rendezvous/join.h"
 
 #include <unistd.h>
@@ -41,10 +41,12 @@ Result<std::string> first_host_in(const std::string& path) {
                .hint = "set MASTER_ADDR to the address of rank 0's host on every rank"};
 }
 
-// What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a file.
+// What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a
+// file.
 Status complete(Identity& identity, const Environment& environment) {
   if (identity.meeting == Meeting::kLocal)
-    identity.address = Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
+    identity.address =
+        Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
   if (identity.meeting == Meeting::kPorts && identity.address.host.empty())
     identity.address.host = TUTTI_TRY(first_host_in(identity.path));
   if (identity.meeting == Meeting::kTcp && identity.one_host == Identity::OneHost::kUnknown) {
@@ -60,7 +62,8 @@ bool is_closed(const Identity& identity) {
   if (identity.one_host == Identity::OneHost::kYes) return true;
   if (identity.meeting != Meeting::kTcp || identity.one_host == Identity::OneHost::kNo) return false;
   const auto places = resolve(identity.address);
-  return places.ok() && std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); });
+  return places.ok() &&
+         std::all_of(places->begin(), places->end(), [](const Address& place) { return is_loopback(place); });
 }
 
 Result<JobSecret> secret_of(const Identity& identity, const Environment& environment) {
@@ -69,12 +72,16 @@ Result<JobSecret> secret_of(const Identity& identity, const Environment& environ
   if (identity.meeting == Meeting::kServed) {
     if (auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
     return Error{.code = Code::kUsage,
-                 .detail = "TUTTI_STORE is set, but not the secret that lets one in there (TUTTI_SECRET_FD, TUTTI_SECRET_FILE or TUTTI_SECRET)",
-                 .hint = "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier job: unset it"};
+                 .detail =
+                     "TUTTI_STORE is set, but not the secret that lets one in there (TUTTI_SECRET_FD, "
+                     "TUTTI_SECRET_FILE or TUTTI_SECRET)",
+                 .hint =
+                     "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier "
+                     "job: unset it"};
   }
   const std::string why_not = identity.one_host == OneHost::kNo ? "its ranks are on several hosts"
-                                                               : "other hosts can reach " + identity.address.host + " (from " +
-                                                                     identity.meeting_source + ")";
+                                                                : "other hosts can reach " + identity.address.host +
+                                                                      " (from " + identity.meeting_source + ")";
   return job_secret(environment, identity.job, is_closed(identity), why_not);
 }
 
@@ -108,7 +115,8 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   }
   // The server goes last, so that an error below still reaches the others.
   member.server = std::move(point.server);
-  auto store = std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
+  auto store =
+      std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
   const auto world = TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline));
   TUTTI_TRY(check_addresses(world));
   if (identity.rank == 0 && !secret_file.empty()) (void)::unlink(secret_file.c_str());  // all have read it

@@ -1,9 +1,9 @@
 #pragma once
-// How ranks find each other: from "a process was started" to "I am rank 2 of 4 and here is the store that all of us share".
-// Works alike under tutti run, torchrun, mpirun and srun, by hand with variables or a URL, and alone.
+// How ranks find each other: from "a process was started" to "I am rank 2 of 4 and here is the store that all of us
+// share". Works alike under tutti run, torchrun, mpirun and srun, by hand with variables or a URL, and alone.
 //
-// The facts (rank, world size, where to meet) come from the URL, then from the call, then from the environment; two that
-// contradict one another are an error that names both. URLs:
+// The facts (rank, world size, where to meet) come from the URL, then from the call, then from the environment; two
+// that contradict one another are an error that names both. URLs:
 //   env://                                   RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT; also what no URL means
 //   tcp://host:port?rank=0&world_size=2      rank 0 serves there
 //   file:///path?rank=0&world_size=2         a file that all ranks see
@@ -44,15 +44,15 @@ struct Membership {
   Credentials credentials;       // for every connection of the job
   std::unique_ptr<Store> store;  // keys below the job's generation; null for a world of one
   Address store_address;         // where the store is served; empty for a file and for a world of one
-  std::string local_host;        // numeric address of this machine that reached the store; empty where no network was used
-  std::string started_by;        // "tutti run", "torchrun", "mpirun", "srun", "by hand", "alone"
+  std::string local_host;  // numeric address of this machine that reached the store; empty where no network was used
+  std::string started_by;  // "tutti run", "torchrun", "mpirun", "srun", "by hand", "alone"
   std::unique_ptr<StoreServer> server;  // where this rank serves the store; outlives `store` of every rank
 };
 
-// Blocks until every rank of the world has come, at most `timeout`; about every 5 s a line on the log says who is missing. All
-// ranks succeed, or each gets an error that names what is wrong: a kUsage for variables and URLs, kMismatch for ranks that
-// disagree (two of one number, different world sizes), kRefused for a foreign job or a wrong secret, kAddressInUse, kUnreachable,
-// kTimeout with the ranks that never came.
+// Blocks until every rank of the world has come, at most `timeout`; about every 5 s a line on the log says who is
+// missing. All ranks succeed, or each gets an error that names what is wrong: a kUsage for variables and URLs,
+// kMismatch for ranks that disagree (two of one number, different world sizes), kRefused for a foreign job or a wrong
+// secret, kAddressInUse, kUnreachable, kTimeout with the ranks that never came.
 Result<Membership> join(const JoinOptions& options = {});
 
 }  // namespace tutti

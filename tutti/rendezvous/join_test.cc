@@ -32,7 +32,10 @@ namespace fs = std::filesystem;
 using testing::Environment;
 
 Environment by_hand(int rank, int world_size, const std::string& port, const std::string& host = "127.0.0.1") {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(world_size)}, {"MASTER_ADDR", host}, {"MASTER_PORT", port}};
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(world_size)},
+          {"MASTER_ADDR", host},
+          {"MASTER_PORT", port}};
 }
 
 void expect_world(const std::vector<Report>& reports, const std::string& started_by) {
@@ -94,7 +97,9 @@ TEST_P(JoinSizes, TcpUrl) {
   const ReservedPort port;
   std::vector<Start> starts;
   for (int rank = GetParam() - 1; rank >= 0; --rank)  // rank 0, which serves, last
-    starts.insert(starts.begin(), {{}, {.url = "tcp://127.0.0.1:" + port.text() + "?world_size=" + std::to_string(GetParam()), .rank = rank}});
+    starts.insert(
+        starts.begin(),
+        {{}, {.url = "tcp://127.0.0.1:" + port.text() + "?world_size=" + std::to_string(GetParam()), .rank = rank}});
   expect_world(ranks.run(starts), "by hand");
 }
 
@@ -103,7 +108,8 @@ TEST_P(JoinSizes, FileUrl) {
   const std::string path = ranks.folder() + "/meeting";
   std::vector<Start> starts;
   for (int rank = 0; rank < GetParam(); ++rank) {
-    const std::string url = "file://" + path + "?rank=" + std::to_string(rank) + "&world_size=" + std::to_string(GetParam());
+    const std::string url =
+        "file://" + path + "?rank=" + std::to_string(rank) + "&world_size=" + std::to_string(GetParam());
     starts.push_back({{}, {.url = url}});
   }
   const auto reports = ranks.run(starts);
@@ -126,9 +132,13 @@ TEST_P(JoinSizes, TheStoreOfTuttiRun) {
   std::vector<Start> starts;
   for (int rank = 0; rank < GetParam(); ++rank) {
     Environment environment = by_hand(rank, GetParam(), "1");  // a port that nobody may bind: it is the program's
-    environment.insert({{"TUTTI_STORE", address}, {"TUTTI_JOB", "j17"}, {"TUTTI_GENERATION", "5"},
-                        {"TUTTI_SECRET_FD", std::to_string(secret.get())}, {"LOCAL_RANK", std::to_string(rank)},
-                        {"LOCAL_WORLD_SIZE", std::to_string(GetParam())}, {"TORCHELASTIC_RUN_ID", "j17"}});
+    environment.insert({{"TUTTI_STORE", address},
+                        {"TUTTI_JOB", "j17"},
+                        {"TUTTI_GENERATION", "5"},
+                        {"TUTTI_SECRET_FD", std::to_string(secret.get())},
+                        {"LOCAL_RANK", std::to_string(rank)},
+                        {"LOCAL_WORLD_SIZE", std::to_string(GetParam())},
+                        {"TORCHELASTIC_RUN_ID", "j17"}});
     starts.push_back({environment});
   }
   const auto reports = ranks.run(starts);
@@ -142,14 +152,18 @@ TEST_P(JoinSizes, TheStoreOfTuttiRun) {
 
 Environment torchrun(int rank, int local_size, int world_size, const std::string& host, const std::string& job) {
   Environment environment = by_hand(rank, world_size, "29500", host);
-  environment.insert({{"TORCHELASTIC_RUN_ID", job}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RESTART_COUNT", "0"},
-                      {"LOCAL_RANK", std::to_string(rank % local_size)}, {"LOCAL_WORLD_SIZE", std::to_string(local_size)}});
+  environment.insert({{"TORCHELASTIC_RUN_ID", job},
+                      {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+                      {"TORCHELASTIC_RESTART_COUNT", "0"},
+                      {"LOCAL_RANK", std::to_string(rank % local_size)},
+                      {"LOCAL_WORLD_SIZE", std::to_string(local_size)}});
   return environment;
 }
 
 TEST(Join, TorchrunWhoseAgentHoldsMasterPort) {
   Ranks ranks;
-  const auto reports = ranks.run({{torchrun(0, 3, 3, "127.0.0.1", "none")}, {torchrun(1, 3, 3, "127.0.0.1", "none")},
+  const auto reports = ranks.run({{torchrun(0, 3, 3, "127.0.0.1", "none")},
+                                  {torchrun(1, 3, 3, "127.0.0.1", "none")},
                                   {torchrun(2, 3, 3, "127.0.0.1", "none")}});
   expect_world(reports, "torchrun");
   EXPECT_EQ(reports[0].store_address, "unix:" + ranks.folder() + "/tutti/torchrun-none-29500.sock");
@@ -161,8 +175,11 @@ TEST(Join, MpirunOnOneHost) {
   Ranks ranks;
   std::vector<Start> starts;
   for (const char* rank : {"0", "1", "2"})
-    starts.push_back({{{"OMPI_COMM_WORLD_RANK", rank}, {"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
-                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}, {"PMIX_NAMESPACE", "1254424577"}}});
+    starts.push_back({{{"OMPI_COMM_WORLD_RANK", rank},
+                       {"OMPI_COMM_WORLD_SIZE", "3"},
+                       {"OMPI_COMM_WORLD_LOCAL_RANK", rank},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"},
+                       {"PMIX_NAMESPACE", "1254424577"}}});
   expect_world(ranks.run(starts), "mpirun");
 }
 
@@ -170,8 +187,14 @@ TEST(Join, SrunOnOneHost) {
   Ranks ranks;
   std::vector<Start> starts;
   for (const char* rank : {"0", "1"})
-    starts.push_back({{{"SLURM_JOB_ID", "812"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", rank}, {"SLURM_NTASKS", "2"},
-                       {"SLURM_LOCALID", rank}, {"SLURM_NODEID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "2"}, {"SLURM_STEP_NUM_NODES", "1"}}});
+    starts.push_back({{{"SLURM_JOB_ID", "812"},
+                       {"SLURM_STEP_ID", "0"},
+                       {"SLURM_PROCID", rank},
+                       {"SLURM_NTASKS", "2"},
+                       {"SLURM_LOCALID", rank},
+                       {"SLURM_NODEID", "0"},
+                       {"SLURM_STEP_TASKS_PER_NODE", "2"},
+                       {"SLURM_STEP_NUM_NODES", "1"}}});
   expect_world(ranks.run(starts), "srun");
 }
 
@@ -204,23 +227,30 @@ TEST(Join, SeveralHostsGoOnToTheNextDerivedPortPastAStranger) {
 TEST(JoinFails, DuplicateRankNamesBothProcessesOnEveryRank) {
   Ranks ranks;
   const ReservedPort port;
-  const auto reports = ranks.run({{by_hand(0, 3, port.text())}, {by_hand(1, 3, port.text())}, {by_hand(1, 3, port.text())}});
+  const auto reports =
+      ranks.run({{by_hand(0, 3, port.text())}, {by_hand(1, 3, port.text())}, {by_hand(1, 3, port.text())}});
   for (const Report& report : reports) {
     EXPECT_FALSE(report.ok);
-    EXPECT_THAT(report.error, MatchesRegex("Mismatch: join, rank [01]: two processes are rank 1: this one, pid [0-9]+ on [^ ]+ [(]RANK in the "
-                                           "environment[)], and pid [0-9]+ on [^ ]+ [(]RANK in the environment[)] [(]hint: give every rank its "
-                                           "own number.*"));
-    EXPECT_THAT(report.error, AllOf(HasSubstr("pid " + std::to_string(reports[1].pid)), HasSubstr("pid " + std::to_string(reports[2].pid))));
+    EXPECT_THAT(
+        report.error,
+        MatchesRegex(
+            "Mismatch: join, rank [01]: two processes are rank 1: this one, pid [0-9]+ on [^ ]+ [(]RANK in the "
+            "environment[)], and pid [0-9]+ on [^ ]+ [(]RANK in the environment[)] [(]hint: give every rank its "
+            "own number.*"));
+    EXPECT_THAT(report.error, AllOf(HasSubstr("pid " + std::to_string(reports[1].pid)),
+                                    HasSubstr("pid " + std::to_string(reports[2].pid))));
   }
 }
 
 TEST(JoinFails, WrongWorldSizeSaysWhichRankSaysWhat) {
   Ranks ranks;
   const ReservedPort port;
-  const auto reports = ranks.run({{by_hand(0, 3, port.text())}, {by_hand(1, 3, port.text())}, {{}, {.url = "tcp://127.0.0.1:" + port.text() + "?rank=2&world_size=4"}}});
+  const auto reports = ranks.run({{by_hand(0, 3, port.text())},
+                                  {by_hand(1, 3, port.text())},
+                                  {{}, {.url = "tcp://127.0.0.1:" + port.text() + "?rank=2&world_size=4"}}});
   for (const Report& report : reports) {
     EXPECT_FALSE(report.ok);
-    EXPECT_THAT(report.error, HasSubstr("Mismatch: join, rank " ));
+    EXPECT_THAT(report.error, HasSubstr("Mismatch: join, rank "));
     EXPECT_THAT(report.error, HasSubstr("says 3 (WORLD_SIZE in the environment)"));
     EXPECT_THAT(report.error, HasSubstr("says the world has 4 ranks (world_size= in the URL)"));
     EXPECT_THAT(report.error, HasSubstr("give every rank the same world size"));
@@ -230,7 +260,8 @@ TEST(JoinFails, WrongWorldSizeSaysWhichRankSaysWhat) {
 TEST(JoinFails, AMissingRankIsNamedByAll) {
   Ranks ranks;
   const ReservedPort port;
-  const auto reports = ranks.run({{by_hand(0, 4, port.text()), {.timeout = 700ms}}, {by_hand(2, 4, port.text()), {.timeout = 60s}}});
+  const auto reports =
+      ranks.run({{by_hand(0, 4, port.text()), {.timeout = 700ms}}, {by_hand(2, 4, port.text()), {.timeout = 60s}}});
   for (const Report& report : reports) {
     EXPECT_FALSE(report.ok);
     EXPECT_THAT(report.error, HasSubstr("ranks 1, 3 of 4 did not come after 7"));
@@ -243,15 +274,18 @@ TEST(JoinFails, AMissingRankIsNamedByAll) {
 TEST(JoinFails, WhileItWaitsALineSaysWhoIsMissing) {
   Ranks ranks;
   const ReservedPort port;
-  const auto reports = ranks.run({{by_hand(0, 3, port.text()), {.timeout = 12s}}, {by_hand(2, 3, port.text()), {.timeout = 12s}}});
-  for (const Report& report : reports) EXPECT_THAT(report.log, HasSubstr("waiting for the others: rank 1 of 3 did not come after ")) << report.error;
+  const auto reports =
+      ranks.run({{by_hand(0, 3, port.text()), {.timeout = 12s}}, {by_hand(2, 3, port.text()), {.timeout = 12s}}});
+  for (const Report& report : reports)
+    EXPECT_THAT(report.log, HasSubstr("waiting for the others: rank 1 of 3 did not come after ")) << report.error;
 }
 
 TEST(JoinFails, AForeignJobAtThePort) {
   Ranks ranks;
   const ReservedPort port;
   const int other = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())}, Credentials{Secret::random(), "theirs", 0});
+    auto server = StoreServer::start(Address{.host = "127.0.0.1", .port = std::uint16_t(port.number())},
+                                     Credentials{Secret::random(), "theirs", 0});
     if (::write(out, server.ok() ? "up\n" : "no\n", 3) > 0) ::pause();
   });
   ASSERT_EQ(ranks.read_line(other), "up");
@@ -259,8 +293,10 @@ TEST(JoinFails, AForeignJobAtThePort) {
   EXPECT_THAT(reports[0].error, AllOf(HasSubstr("AddressInUse: join, rank 0: "), HasSubstr("127.0.0.1:" + port.text()),
                                       HasSubstr("pid " + std::to_string(ranks.pid(other))),
                                       HasSubstr("another job may use the same MASTER_ADDR and MASTER_PORT")));
-  EXPECT_THAT(reports[1].error, AllOf(HasSubstr("Refused: join, rank 1: "), HasSubstr("belongs to another job (ours is \"port-" + port.text() + "\")"),
-                                      HasSubstr("(the place is from MASTER_ADDR and MASTER_PORT)"), HasSubstr("give each job its own port")));
+  EXPECT_THAT(reports[1].error, AllOf(HasSubstr("Refused: join, rank 1: "),
+                                      HasSubstr("belongs to another job (ours is \"port-" + port.text() + "\")"),
+                                      HasSubstr("(the place is from MASTER_ADDR and MASTER_PORT)"),
+                                      HasSubstr("give each job its own port")));
 }
 
 TEST(JoinFails, TheSameProgramStartedTwiceAtOnePort) {
@@ -297,8 +333,10 @@ TEST(JoinFails, OneTooManyOnceAllHaveCome) {
   const int second = ranks.start({with_secret(1), {}, {}, stay});
   while (!fs::exists(joined + "0") || !fs::exists(joined + "1")) ::usleep(1000);
   const auto third = ranks.run({{with_secret(1)}}).front();
-  EXPECT_THAT(third.error, AllOf(HasSubstr("Mismatch: join, rank 1: all 2 ranks of this job have come already; rank 1 is pid " + std::to_string(ranks.pid(second))),
-                                 HasSubstr("so this process, pid " + std::to_string(third.pid)), HasSubstr("is one too many")));
+  EXPECT_THAT(third.error,
+              AllOf(HasSubstr("Mismatch: join, rank 1: all 2 ranks of this job have come already; rank 1 is pid " +
+                              std::to_string(ranks.pid(second))),
+                    HasSubstr("so this process, pid " + std::to_string(third.pid)), HasSubstr("is one too many")));
   ranks.kill(first);
   ranks.kill(second);
 }
@@ -322,14 +360,16 @@ TEST(JoinFails, AStrangerAtThePort) {
   });
   ASSERT_EQ(ranks.read_line(web), "up");
   const auto report = ranks.run({{by_hand(1, 2, port.text())}}).front();
-  EXPECT_THAT(report.error, AllOf(HasSubstr("join, rank 1: "), HasSubstr("HTTP"), HasSubstr("127.0.0.1:" + port.text())));
+  EXPECT_THAT(report.error,
+              AllOf(HasSubstr("join, rank 1: "), HasSubstr("HTTP"), HasSubstr("127.0.0.1:" + port.text())));
 }
 
 TEST(JoinFails, AnUnreachableMaster) {
   Ranks ranks;
   const ReservedPort port;
   const auto report = ranks.run({{by_hand(1, 2, port.text(), "localhost"), {.timeout = 300ms}}}).front();
-  EXPECT_THAT(report.error, AllOf(HasSubstr("Unreachable: join, rank 1: cannot connect to "), HasSubstr("(the place is from MASTER_ADDR and MASTER_PORT) after"),
+  EXPECT_THAT(report.error, AllOf(HasSubstr("Unreachable: join, rank 1: cannot connect to "),
+                                  HasSubstr("(the place is from MASTER_ADDR and MASTER_PORT) after"),
                                   HasSubstr("of 300 ms: Connection refused"), HasSubstr("is the first rank running")));
 }
 
@@ -338,8 +378,10 @@ TEST(JoinFails, AnAddressThatIsNotThisMachines) {
   Environment environment = by_hand(0, 2, "29500", "203.0.113.9");
   environment["TUTTI_SECRET"] = "swordfish";
   const auto report = ranks.run({{environment}}).front();
-  EXPECT_THAT(report.error, HasSubstr("Usage: join, rank 0: rank 0 is to serve at 203.0.113.9 (MASTER_ADDR and MASTER_PORT), but that is no address of "
-                                      "this machine (hint: start rank 0 on the machine that MASTER_ADDR and MASTER_PORT names"));
+  EXPECT_THAT(report.error,
+              HasSubstr("Usage: join, rank 0: rank 0 is to serve at 203.0.113.9 (MASTER_ADDR and MASTER_PORT), but "
+                        "that is no address of "
+                        "this machine (hint: start rank 0 on the machine that MASTER_ADDR and MASTER_PORT names"));
   EXPECT_THAT(report.error, HasSubstr("this machine has "));
   EXPECT_THAT(report.error, HasSubstr("127.0.0.1"));
 }
@@ -348,7 +390,8 @@ TEST(JoinFails, TheWildcard) {
   Ranks ranks;
   Environment environment = by_hand(0, 2, "29500", "0.0.0.0");
   environment["TUTTI_SECRET"] = "swordfish";
-  EXPECT_THAT(ranks.run({{environment}}).front().error, HasSubstr("0.0.0.0 (MASTER_ADDR and MASTER_PORT), which is no address that the others can dial"));
+  EXPECT_THAT(ranks.run({{environment}}).front().error,
+              HasSubstr("0.0.0.0 (MASTER_ADDR and MASTER_PORT), which is no address that the others can dial"));
 }
 
 TEST(JoinFails, LoopbackForAWorldOfSeveralHosts) {
@@ -356,14 +399,16 @@ TEST(JoinFails, LoopbackForAWorldOfSeveralHosts) {
   Environment environment = torchrun(0, 1, 2, "127.0.0.1", "j");
   environment["TUTTI_SECRET"] = "swordfish";
   EXPECT_THAT(ranks.run({{environment}}).front().error,
-              HasSubstr("Usage: join, rank 0: rank 0 would advertise the loopback address 127.0.0.1 (MASTER_ADDR), which the ranks on other hosts "
+              HasSubstr("Usage: join, rank 0: rank 0 would advertise the loopback address 127.0.0.1 (MASTER_ADDR), "
+                        "which the ranks on other hosts "
                         "cannot reach (hint: give an address that they can reach; this machine has "));
 }
 
 TEST(JoinFails, SeveralHostsWithoutASecret) {
   Ranks ranks;
   EXPECT_THAT(ranks.run({{by_hand(0, 2, "29500", "203.0.113.9")}}).front().error,
-              HasSubstr("Refused: join, rank 0: the job has no secret, and other hosts can reach 203.0.113.9 (from MASTER_ADDR and MASTER_PORT)"));
+              HasSubstr("Refused: join, rank 0: the job has no secret, and other hosts can reach 203.0.113.9 (from "
+                        "MASTER_ADDR and MASTER_PORT)"));
 }
 
 TEST(JoinFails, AFileThatAnEarlierJobLeft) {
@@ -375,7 +420,8 @@ TEST(JoinFails, AFileThatAnEarlierJobLeft) {
   ranks.kill(killed);
   ASSERT_TRUE(fs::exists(path));
   const auto late = ranks.run({{{}, {.url = url(1), .timeout = 500ms}}}).front();
-  EXPECT_THAT(late.error, AllOf(HasSubstr("join, rank 1"), HasSubstr(path), HasSubstr("(the place is from the URL)"))) << late.error;
+  EXPECT_THAT(late.error, AllOf(HasSubstr("join, rank 1"), HasSubstr(path), HasSubstr("(the place is from the URL)")))
+      << late.error;
   EXPECT_THAT(late.error, HasSubstr("the file there is stale, left by job \"file-meeting\"")) << late.error;
   // The owner of the next job knows a dead one's file and takes its place.
   expect_world(ranks.run({{{}, {.url = url(0)}}, {{}, {.url = url(1)}}}), "by hand");
@@ -395,7 +441,8 @@ TEST(JoinFails, AStaleStoreVariable) {
   Ranks ranks;
   Environment environment = by_hand(0, 2, "29500");
   environment["TUTTI_STORE"] = "127.0.0.1:1";
-  EXPECT_THAT(ranks.run({{environment}}).front().error, HasSubstr("TUTTI_STORE is set, but not the secret that lets one in there"));
+  EXPECT_THAT(ranks.run({{environment}}).front().error,
+              HasSubstr("TUTTI_STORE is set, but not the secret that lets one in there"));
 }
 
 TEST(Join, ARankThatWasKilledWhileItWaitedMayBeStartedAgain) {

@@ -1,14 +1,13 @@
-// Rank 0 serves, the others dial; under an agent all dial. Nobody knows who starts first, so dialling is patient, but what waiting
-// will not heal ends it at once: a foreign job at the place, a place that is not this machine's.
+// Rank 0 serves, the others dial; under an agent all dial. Nobody knows who starts first, so dialling is patient, but
+// what waiting will not heal ends it at once: a foreign job at the place, a place that is not this machine's.
 //
-// Derived ports may be taken by strangers. Rank 0 then takes the next of the list, and who dials goes round the list until one lets
-// it in: the handshake tells our own job from any other program.
-#include "tutti/rendezvous/meet.h"
-
+// Derived ports may be taken by strangers. Rank 0 then takes the next of the list, and who dials goes round the list
+// until one lets it in: the handshake tells our own job from any other program.
 #include <algorithm>
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/rendezvous/meet.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/store/tcp_store.h"
 
@@ -34,14 +33,16 @@ Result<MeetingPoint> served_by_us(std::unique_ptr<StoreServer> server) {
 }
 
 Result<MeetingPoint> serve(const Identity& identity, const Credentials& credentials) {
-  if (identity.meeting == Meeting::kLocal) return served_by_us(TUTTI_TRY(StoreServer::start(identity.address, credentials)));
+  if (identity.meeting == Meeting::kLocal)
+    return served_by_us(TUTTI_TRY(StoreServer::start(identity.address, credentials)));
   const auto places = TUTTI_TRY(serving_addresses(identity.address, identity.meeting_source, identity.one_host));
   if (identity.meeting == Meeting::kTcp) {
     auto server = StoreServer::start(places.front(), credentials);
     if (server.ok()) return served_by_us(*std::move(server));
     Error error = server.error();
     if (error.code == Code::kAddressInUse)
-      error.hint = "another job may use the same " + identity.meeting_source + ": end it, or give this one another port";
+      error.hint =
+          "another job may use the same " + identity.meeting_source + ": end it, or give this one another port";
     return error;
   }
   std::vector<std::string> reasons;
@@ -60,7 +61,8 @@ Result<MeetingPoint> serve(const Identity& identity, const Credentials& credenti
 
 // What a person needs beside the bare fact: where the place came from, and the classical reason.
 Error explain(Error error, const Identity& identity) {
-  if (!identity.meeting_source.empty() && error.code != Code::kUsage) error.detail += " (the place is from " + identity.meeting_source + ")";
+  if (!identity.meeting_source.empty() && error.code != Code::kUsage)
+    error.detail += " (the place is from " + identity.meeting_source + ")";
   if (error.code == Code::kUnreachable && identity.meeting != Meeting::kLocal) {
     const auto places = resolve(identity.address);
     if (places.ok() && !identity.address.is_unix() && identity.one_host != Identity::OneHost::kYes &&
@@ -101,13 +103,15 @@ Result<MeetingPoint> dial_round(const Identity& identity, const Credentials& cre
         return explain(store.error(), identity);
     }
     if (deadline.expired()) {
-      Error error = deadline.error("rank 0 was not found at " + where + (stranger ? " (" + stranger->detail + ")" : ""),
-                                   "is rank 0 running on " + identity.address.host + "? Else set MASTER_ADDR to its host on every rank");
+      Error error = deadline.error(
+          "rank 0 was not found at " + where + (stranger ? " (" + stranger->detail + ")" : ""),
+          "is rank 0 running on " + identity.address.host + "? Else set MASTER_ADDR to its host on every rank");
       error.code = Code::kUnreachable;
       return explain(std::move(error), identity);
     }
     if (deadline.waited() < next_report) continue;
-    log::info("looking for rank 0 at " + where + " after " + seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
+    log::info("looking for rank 0 at " + where + " after " + seconds_text(deadline.waited()) + " of " +
+              seconds_text(deadline.limit()));
     next_report += kReportEvery;
   }
 }
@@ -116,7 +120,8 @@ Result<MeetingPoint> dial_round(const Identity& identity, const Credentials& cre
 
 Result<MeetingPoint> meet_at_server(const Identity& identity, const Credentials& credentials, Deadline deadline) {
   if (identity.meeting != Meeting::kServed && identity.rank == 0) return serve(identity, credentials);
-  if (identity.meeting == Meeting::kPorts && identity.ports.size() > 1) return dial_round(identity, credentials, deadline);
+  if (identity.meeting == Meeting::kPorts && identity.ports.size() > 1)
+    return dial_round(identity, credentials, deadline);
   Identity one = identity;
   if (identity.meeting == Meeting::kPorts) one.address.port = identity.ports.front();
   return dial(one, credentials, deadline);

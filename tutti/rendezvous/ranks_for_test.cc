@@ -45,9 +45,15 @@ void write_all(int fd, const std::string& text) {
   {
     auto member = join(start.options);
     if (member.ok()) {
-      json = {{"ok", true}, {"rank", member->rank}, {"world_size", member->world_size}, {"local_rank", member->local_rank},
-              {"job", member->job}, {"local_host", member->local_host}, {"started_by", member->started_by},
-              {"store_address", member->store ? to_string(member->store_address) : ""}, {"serves", member->server != nullptr},
+      json = {{"ok", true},
+              {"rank", member->rank},
+              {"world_size", member->world_size},
+              {"local_rank", member->local_rank},
+              {"job", member->job},
+              {"local_host", member->local_host},
+              {"started_by", member->started_by},
+              {"store_address", member->store ? to_string(member->store_address) : ""},
+              {"serves", member->server != nullptr},
               {"fingerprint", member->credentials.secret.fingerprint()}};
       json["extra"] = start.after ? start.after(*member) : default_after(*member);
     } else {

@@ -29,8 +29,8 @@ struct Report {
 struct Start {
   Environment environment;  // the whole of it; XDG_RUNTIME_DIR is added
   JoinOptions options;
-  std::function<void()> before = {};                          // in the rank's process, before join()
-  std::function<std::string(Membership&)> after = {};         // after it; the default meets the others once more in the store
+  std::function<void()> before = {};                   // in the rank's process, before join()
+  std::function<std::string(Membership&)> after = {};  // after it; the default meets the others once more in the store
 };
 
 // A folder and the processes of one test; both are gone at the end.
@@ -46,7 +46,8 @@ class Ranks {
   int pid(int index) const { return processes_.at(std::size_t(index)).pid; }
   // Starts all and waits for all.
   std::vector<Report> run(const std::vector<Start>& starts);
-  // Any other process: runs `body`, which may write lines to the descriptor it is given; read_line() reads one. It is killed at the end.
+  // Any other process: runs `body`, which may write lines to the descriptor it is given; read_line() reads one. It is
+  // killed at the end.
   int start_helper(const std::function<void(int)>& body);
   std::string read_line(int index);
 
@@ -62,7 +63,8 @@ class Ranks {
   std::vector<Process> processes_;
 };
 
-// A TCP port of 127.0.0.1 that stays ours: bound without listening, so that a rank may listen there and no stranger is given it.
+// A TCP port of 127.0.0.1 that stays ours: bound without listening, so that a rank may listen there and no stranger is
+// given it.
 class ReservedPort {
  public:
   ReservedPort();

@@ -1,7 +1,7 @@
-// Order matters: mpirun inside a Slurm job starts its daemons with srun, so its ranks carry SLURM_PROCID of a daemon; the MPI's own
-// variables are the inner ones and win. Slurm itself is believed only inside a step: an sbatch or salloc shell has SLURM_PROCID=0
-// and SLURM_NTASKS=N too, but is one process and no rank. Its special steps (batch script, interactive, extern) have the
-// highest numbers a step id can have.
+// Order matters: mpirun inside a Slurm job starts its daemons with srun, so its ranks carry SLURM_PROCID of a daemon;
+// the MPI's own variables are the inner ones and win. Slurm itself is believed only inside a step: an sbatch or salloc
+// shell has SLURM_PROCID=0 and SLURM_NTASKS=N too, but is one process and no rank. Its special steps (batch script,
+// interactive, extern) have the highest numbers a step id can have.
 #include "tutti/rendezvous/schedulers.h"
 
 #include <vector>
@@ -24,11 +24,25 @@ struct Names {
 // The innermost first.
 const std::vector<Names>& table() {
   static const std::vector<Names> lines = {
-      {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+      {"mpirun",
+       "OMPI_COMM_WORLD_RANK",
+       "OMPI_COMM_WORLD_SIZE",
+       "OMPI_COMM_WORLD_LOCAL_RANK",
+       "OMPI_COMM_WORLD_LOCAL_SIZE",
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"}},
-      {"mpirun", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE", {"PMI_JOBID"}},
+      {"mpirun",
+       "MV2_COMM_WORLD_RANK",
+       "MV2_COMM_WORLD_SIZE",
+       "MV2_COMM_WORLD_LOCAL_RANK",
+       "MV2_COMM_WORLD_LOCAL_SIZE",
+       {"PMI_JOBID"}},
       {"aprun", "PALS_RANKID", "PMI_SIZE", "PALS_LOCAL_RANKID", "PALS_LOCAL_SIZE", {"PALS_APID"}},
-      {"jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE", {"LSB_JOBID"}},
+      {"jsrun",
+       "JSM_NAMESPACE_RANK",
+       "JSM_NAMESPACE_SIZE",
+       "JSM_NAMESPACE_LOCAL_RANK",
+       "JSM_NAMESPACE_LOCAL_SIZE",
+       {"LSB_JOBID"}},
       {"flux run", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_TASK_LOCAL_ID", "", {"FLUX_JOB_ID"}},
   };
   return lines;
@@ -93,7 +107,8 @@ std::optional<SchedulerFacts> read_slurm(const Environment& environment) {
 }
 
 std::string said(const SchedulerFacts& facts) {
-  return facts.rank.variable + "=" + *facts.rank.value + " " + facts.world_size.variable + "=" + *facts.world_size.value;
+  return facts.rank.variable + "=" + *facts.rank.value + " " + facts.world_size.variable + "=" +
+         *facts.world_size.value;
 }
 
 }  // namespace
@@ -111,9 +126,10 @@ Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environmen
   const auto pmi = read(environment, kPmi);
   if (found && pmi && found->starter == "mpirun" &&
       (found->rank.value != pmi->rank.value || found->world_size.value != pmi->world_size.value))
-    return Error{.code = Code::kMismatch,
-                 .detail = "two launchers speak for this process and disagree: " + said(*found) + ", but " + said(*pmi),
-                 .hint = "unset the variables of the one that did not start it, for example with env -u " + pmi->rank.variable};
+    return Error{
+        .code = Code::kMismatch,
+        .detail = "two launchers speak for this process and disagree: " + said(*found) + ", but " + said(*pmi),
+        .hint = "unset the variables of the one that did not start it, for example with env -u " + pmi->rank.variable};
   if (!found) found = pmi;
   if (!found) found = read_slurm(environment);
   return found;
@@ -122,7 +138,8 @@ Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environmen
 std::string slurm_note(const Environment& environment) {
   const auto tasks = first_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"});
   if (!lookup(environment, "SLURM_JOB_ID") || slurm_step(environment) || !tasks.value || tasks.value == "1") return {};
-  return tasks.variable + " is " + *tasks.value + ", but srun did not start this process: it runs alone (start it with srun to use the tasks)";
+  return tasks.variable + " is " + *tasks.value +
+         ", but srun did not start this process: it runs alone (start it with srun to use the tasks)";
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #pragma once
-// What the starters of parallel programs say of themselves in the environment: a table with a line for each, and Slurm's, which
-// takes more care. A starter counts only if it speaks of this very process: variables that an allocation shell carries do not.
+// What the starters of parallel programs say of themselves in the environment: a table with a line for each, and
+// Slurm's, which takes more care. A starter counts only if it speaks of this very process: variables that an allocation
+// shell carries do not.
 #include <map>
 #include <optional>
 #include <string>
@@ -26,8 +27,8 @@ struct SchedulerFacts {
   std::string job;           // unique among the jobs of one user at one time; empty where it does not tell
 };
 
-// The innermost starter that speaks of this process, or none. kMismatch if two MPIs disagree on the rank or the world size: then
-// one set of variables is stale.
+// The innermost starter that speaks of this process, or none. kMismatch if two MPIs disagree on the rank or the world
+// size: then one set of variables is stale.
 Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environment);
 
 // A sentence for the log where variables of Slurm are there but this process is no task of a step; else empty.

@@ -1,8 +1,8 @@
-// The runtime folder is private to the user, so a file in it may hold a key and a socket in it needs no further lock. /tmp is open to
-// all: a folder there counts only after lstat has shown that it is a real one, ours, and closed.
+// The runtime folder is private to the user, so a file in it may hold a key and a socket in it needs no further lock.
+// /tmp is open to all: a folder there counts only after lstat has shown that it is a real one, ours, and closed.
 //
-// The ranks of a job race to make the key. Each would-be maker writes a file of its own name and link()s it to the common one: that
-// either publishes the whole file or fails because another was first, so nobody ever reads half a key.
+// The ranks of a job race to make the key. Each would-be maker writes a file of its own name and link()s it to the
+// common one: that either publishes the whole file or fails because another was first, so nobody ever reads half a key.
 #include "tutti/rendezvous/secret.h"
 
 #include <fcntl.h>
@@ -28,7 +28,9 @@ Result<Secret> secret_of_descriptor(const std::string& text) {
   const auto wrong = [&](const std::string& how) {
     return Error{.code = Code::kUsage,
                  .detail = "TUTTI_SECRET_FD is \"" + text + "\", " + how,
-                 .hint = "a program between tutti run and this one closes descriptors; give the secret as a file: tutti run --secret-file"};
+                 .hint =
+                     "a program between tutti run and this one closes descriptors; give the secret as a file: tutti "
+                     "run --secret-file"};
   };
   const auto fd = parse_int(text);
   if (!fd || *fd < 0 || *fd > INT32_MAX) return wrong("expected the number of a descriptor");
@@ -105,24 +107,30 @@ Result<std::string> runtime_directory(const Environment& environment) {
 }
 
 Result<std::optional<Secret>> given_secret(const Environment& environment) {
-  if (const auto fd = lookup(environment, "TUTTI_SECRET_FD")) return std::optional(TUTTI_TRY(secret_of_descriptor(*fd)));
-  if (const auto path = lookup(environment, "TUTTI_SECRET_FILE")) return std::optional(TUTTI_TRY(Secret::from_file(*path)));
+  if (const auto fd = lookup(environment, "TUTTI_SECRET_FD"))
+    return std::optional(TUTTI_TRY(secret_of_descriptor(*fd)));
+  if (const auto path = lookup(environment, "TUTTI_SECRET_FILE"))
+    return std::optional(TUTTI_TRY(Secret::from_file(*path)));
   if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(Secret::from_text(*text));
   if (const auto text = lookup(environment, "TUTTI_INSECURE")) {
     if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return std::optional(Secret::none());
     if (*text != "0" && *text != "false" && *text != "no" && *text != "off")
-      return Error{.code = Code::kUsage, .detail = "the environment variable TUTTI_INSECURE is \"" + *text + "\", expected 1 or 0"};
+      return Error{.code = Code::kUsage,
+                   .detail = "the environment variable TUTTI_INSECURE is \"" + *text + "\", expected 1 or 0"};
   }
   return std::optional<Secret>();
 }
 
-Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host, const std::string& why_not) {
+Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host,
+                             const std::string& why_not) {
   if (const auto given = TUTTI_TRY(given_secret(environment))) return JobSecret{*given, {}};
   if (!one_host)
     return Error{.code = Code::kRefused,
                  .detail = "the job has no secret, and " + why_not + ": whoever reaches its ports could join it",
-                 .hint = "give every rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand -hex 32) or "
-                         "TUTTI_SECRET, or accept strangers with TUTTI_INSECURE=1"};
+                 .hint =
+                     "give every rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand "
+                     "-hex 32) or "
+                     "TUTTI_SECRET, or accept strangers with TUTTI_INSECURE=1"};
   const std::string path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(job) + ".secret";
   // A file that a finishing job removes between our two steps is made anew; a handful of tries is plenty.
   for (int attempt = 0;; ++attempt) {

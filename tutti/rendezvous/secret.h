@@ -4,7 +4,8 @@
 //   TUTTI_SECRET_FILE  a file of mode 0600 that belongs to this user
 //   TUTTI_SECRET       any text
 //   TUTTI_INSECURE=1   none: whoever can connect can join
-//   on one host        a file of mode 0600 in the user's runtime folder, named after the job, made by whichever rank comes first
+//   on one host        a file of mode 0600 in the user's runtime folder, named after the job, made by whichever rank
+//   comes first
 // Ranks on several hosts without any of these are refused: there is no constant to fall back to.
 #include <string>
 
@@ -19,13 +20,15 @@ struct JobSecret {
 };
 
 // `one_host`: all ranks are known to be on this host. `why_not` completes the refusal: why that is not known.
-Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host, const std::string& why_not);
+Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host,
+                             const std::string& why_not);
 
 // The secret that the environment gives; none if it gives none.
 Result<std::optional<Secret>> given_secret(const Environment& environment);
 
 // A folder that belongs to this user and that nobody else can enter, made if need be: tutti/ below XDG_RUNTIME_DIR or
-// /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if what is there belongs to somebody else or is open to others.
+// /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if what is there belongs to somebody else or is open to
+// others.
 Result<std::string> runtime_directory(const Environment& environment);
 
 // 64 hexadecimal digits to make a secret of.

@@ -51,7 +51,8 @@ TEST_F(SecretOfJob, RanksOfOneHostMakeAndShareAFile) {
   EXPECT_EQ(print(first->secret), print(second->secret));
   EXPECT_NE(print(first->secret), print(job_secret(environment_, "port-2", true, "")->secret));
   fs::remove(first->file);
-  EXPECT_NE(print(first->secret), print(job_secret(environment_, "port-1", true, "")->secret)) << "a secret is random, not derived";
+  EXPECT_NE(print(first->secret), print(job_secret(environment_, "port-1", true, "")->secret))
+      << "a secret is random, not derived";
 }
 
 TEST_F(SecretOfJob, ARaceHasOneWinner) {
@@ -74,8 +75,10 @@ TEST_F(SecretOfJob, SeveralHostsWithoutASecretAreRefused) {
   ASSERT_FALSE(secret.ok());
   EXPECT_EQ(secret.error().code, Code::kRefused);
   EXPECT_EQ(to_string(secret.error()),
-            "Refused: the job has no secret, and its ranks are on several hosts: whoever reaches its ports could join it (hint: give every "
-            "rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand -hex 32) or TUTTI_SECRET, or accept "
+            "Refused: the job has no secret, and its ranks are on several hosts: whoever reaches its ports could join "
+            "it (hint: give every "
+            "rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand -hex 32) or "
+            "TUTTI_SECRET, or accept "
             "strangers with TUTTI_INSECURE=1)");
 }
 
@@ -85,7 +88,8 @@ TEST_F(SecretOfJob, InsecureIsAskedForAndNeverAssumed) {
   environment_["TUTTI_INSECURE"] = "0";
   EXPECT_FALSE(job_secret(environment_, "j", false, "").ok());
   environment_["TUTTI_INSECURE"] = "maybe";
-  EXPECT_THAT(to_string(job_secret(environment_, "j", false, "").error()), HasSubstr("TUTTI_INSECURE is \"maybe\", expected 1 or 0"));
+  EXPECT_THAT(to_string(job_secret(environment_, "j", false, "").error()),
+              HasSubstr("TUTTI_INSECURE is \"maybe\", expected 1 or 0"));
 }
 
 TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
@@ -110,7 +114,9 @@ TEST_F(SecretOfJob, ADescriptorThatAWrapperClosedSaysSo) {
     environment_["TUTTI_SECRET_FD"] = fd;
     return to_string(job_secret(environment_, "j", true, "").error());
   };
-  EXPECT_THAT(text("1048577"), HasSubstr("TUTTI_SECRET_FD is \"1048577\", but no such descriptor is open (hint: a program between tutti run"));
+  EXPECT_THAT(
+      text("1048577"),
+      HasSubstr("TUTTI_SECRET_FD is \"1048577\", but no such descriptor is open (hint: a program between tutti run"));
   EXPECT_THAT(text("five"), HasSubstr("expected the number of a descriptor"));
   const Fd empty(::memfd_create("empty", MFD_CLOEXEC));
   EXPECT_THAT(text(std::to_string(empty.get())), HasSubstr("but it holds no secret of 32 bytes"));
@@ -126,7 +132,8 @@ TEST_F(SecretOfJob, AFileOpenToOthersIsRefused) {
 TEST_F(SecretOfJob, AJobsFileOpenToOthersIsRefused) {
   ASSERT_TRUE(runtime_directory(environment_).ok());
   write("tutti/j.secret", "known to all", 0644);
-  EXPECT_THAT(to_string(job_secret(environment_, "j", true, "").error()), HasSubstr("can be read or written by others"));
+  EXPECT_THAT(to_string(job_secret(environment_, "j", true, "").error()),
+              HasSubstr("can be read or written by others"));
 }
 
 TEST_F(SecretOfJob, AnOpenRuntimeFolderIsPassedOver) {
@@ -139,12 +146,14 @@ TEST_F(SecretOfJob, AnOpenRuntimeFolderIsPassedOver) {
 }
 
 TEST_F(SecretOfJob, AFolderInTmpThatIsNotOursAloneIsRefused) {
-  if (fs::exists("/run/user/" + std::to_string(::geteuid()))) GTEST_SKIP() << "this user has a folder in /run/user, so TMPDIR is not asked";
+  if (fs::exists("/run/user/" + std::to_string(::geteuid())))
+    GTEST_SKIP() << "this user has a folder in /run/user, so TMPDIR is not asked";
   const Environment environment = {{"TMPDIR", folder_}};
   const std::string path = folder_ + "/tutti-" + std::to_string(::geteuid());
   fs::create_directory(path);
   ::chmod(path.c_str(), 0755);
-  EXPECT_THAT(to_string(runtime_directory(environment).error()), HasSubstr(path + " can be entered by others, so no secret can be kept there"));
+  EXPECT_THAT(to_string(runtime_directory(environment).error()),
+              HasSubstr(path + " can be entered by others, so no secret can be kept there"));
   fs::remove(path);
   fs::create_directory(folder_ + "/elsewhere");
   ::chmod((folder_ + "/elsewhere").c_str(), 0700);

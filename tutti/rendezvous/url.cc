@@ -27,7 +27,8 @@ Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_vie
     const std::string name = part.substr(0, equals);
     if (name != "rank" && name != "world_size")
       return wrong(url, "has the unknown parameter \"" + name + "\"", did_you_mean(name, {"rank", "world_size"}));
-    const auto value = equals == std::string::npos ? std::nullopt : parse_int(std::string_view(part).substr(equals + 1));
+    const auto value =
+        equals == std::string::npos ? std::nullopt : parse_int(std::string_view(part).substr(equals + 1));
     if (!value || *value < 0 || *value > INT32_MAX) return wrong(url, "needs a whole number after " + name + "=");
     auto& target = name == "rank" ? parsed.rank : parsed.world_size;
     if (target && *target != int(*value))
@@ -51,20 +52,24 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
   }
   if (scheme == "env") {
     parsed.scheme = Scheme::kEnv;
-    if (!rest.empty()) return wrong(url, "names a place, but env:// takes it from MASTER_ADDR and MASTER_PORT", "use tcp://host:port");
+    if (!rest.empty())
+      return wrong(url, "names a place, but env:// takes it from MASTER_ADDR and MASTER_PORT", "use tcp://host:port");
   } else if (scheme == "tcp") {
     parsed.scheme = Scheme::kTcp;
     if (rest.ends_with('/')) rest.remove_suffix(1);
     const auto address = parse_address(rest);
     if (!address.ok()) return wrong(url, "has no valid host:port: " + address.error().detail);
-    if (address->is_unix() || address->host.empty()) return wrong(url, "has no host", "for example tcp://10.0.0.7:29500");
-    if (address->port == 0) return wrong(url, "has no port", "every rank must know it: for example tcp://" + address->host + ":29500");
+    if (address->is_unix() || address->host.empty())
+      return wrong(url, "has no host", "for example tcp://10.0.0.7:29500");
+    if (address->port == 0)
+      return wrong(url, "has no port", "every rank must know it: for example tcp://" + address->host + ":29500");
     parsed.host = address->host;
     parsed.port = address->port;
   } else if (scheme == "file") {
     parsed.scheme = Scheme::kFile;
     if (rest.empty()) return wrong(url, "has no path", "for example file:///shared/job-17");
-    if (rest.front() != '/') return wrong(url, "has a path that is not absolute", "write three slashes: file:///" + std::string(rest));
+    if (rest.front() != '/')
+      return wrong(url, "has a path that is not absolute", "write three slashes: file:///" + std::string(rest));
     parsed.path = rest;
   } else {
     return wrong(url, "has the unknown scheme \"" + scheme + "\"", did_you_mean(scheme, {"env", "tcp", "file"}));

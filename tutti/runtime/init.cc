@@ -1,6 +1,6 @@
-// Four steps. Join: who am I, and where is the store (rendezvous/). Meet: every rank says on which machine it is and where its
-// socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port where there are others. Create the
-// world group.
+// Four steps. Join: who am I, and where is the store (rendezvous/). Meet: every rank says on which machine it is and
+// where its socket for shared memory is. Open: shared memory with the ranks of this host, a TCP port where there are
+// others. Create the world group.
 #include "tutti/runtime/init.h"
 
 #include <sys/stat.h>
@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <fstream>
-
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/env.h"
@@ -26,7 +25,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Duration kStorePatience = std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
+constexpr Duration kStorePatience =
+    std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
@@ -40,11 +40,15 @@ Result<Settings> read_settings(const Options& options) {
   Settings s;
   s.transport = !options.transport.empty() ? options.transport : env("TUTTI_TRANSPORT").value_or("auto");
   if (s.transport != "auto" && s.transport != "shm" && s.transport != "tcp")
-    return Error{.code = Code::kUsage, .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp", .hint = "see TUTTI_TRANSPORT"};
-  const auto seconds = [](const std::optional<Duration>& given, const char* variable, double otherwise) -> Result<Duration> {
+    return Error{.code = Code::kUsage,
+                 .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp",
+                 .hint = "see TUTTI_TRANSPORT"};
+  const auto seconds = [](const std::optional<Duration>& given, const char* variable,
+                          double otherwise) -> Result<Duration> {
     if (given) return *given;
     const std::optional<double> value = TUTTI_TRY(env_seconds(variable));
-    if (value && *value <= 0) return Error{.code = Code::kUsage, .detail = std::string(variable) + " must be more than 0 s"};
+    if (value && *value <= 0)
+      return Error{.code = Code::kUsage, .detail = std::string(variable) + " must be more than 0 s"};
     return from_seconds(value.value_or(otherwise));
   };
   s.join_timeout = TUTTI_TRY(seconds(options.join_timeout, "TUTTI_JOIN_TIMEOUT", 300));
@@ -54,7 +58,9 @@ Result<Settings> read_settings(const Options& options) {
   s.heap_limit = physical_memory();
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
-    if (!bytes || *bytes < (1 << 20)) return Error{.code = Code::kUsage, .detail = "TUTTI_HEAP_LIMIT is \"" + *text + "\", expected a size of at least 1M such as 8G"};
+    if (!bytes || *bytes < (1 << 20))
+      return Error{.code = Code::kUsage,
+                   .detail = "TUTTI_HEAP_LIMIT is \"" + *text + "\", expected a size of at least 1M such as 8G"};
     s.heap_limit = *bytes;
   }
   return s;
@@ -70,21 +76,25 @@ std::string host_id() {
   return id;
 }
 
-// What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says otherwise
-// (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
+// What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
+// otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct Meeting {
   std::vector<std::string> host_ids, sharing_ids, shm_contacts;
 };
 
-Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline, const Store::Waiting& waiting) {
+Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline,
+                     const Store::Waiting& waiting) {
   const json mine = {{"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}};
-  const std::vector<std::string> notes = TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine.dump(), deadline, waiting));
+  const std::vector<std::string> notes =
+      TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine.dump(), deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     const json note = json::parse(notes[r], nullptr, false);
     const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
     if (!note.is_object() || !is_text("host") || !is_text("sharing") || !is_text("shm"))
-      return Error{.code = Code::kMismatch, .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know", .hint = "do all ranks run the same version of tutti?"};
+      return Error{.code = Code::kMismatch,
+                   .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know",
+                   .hint = "do all ranks run the same version of tutti?"};
     meeting.host_ids.push_back(note["host"]);
     meeting.sharing_ids.push_back(note["sharing"]);
     meeting.shm_contacts.push_back(note["shm"]);
@@ -92,7 +102,8 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
   return meeting;
 }
 
-// The address under which the other hosts reach this rank: the one that reached the store, never what the host name means.
+// The address under which the other hosts reach this rank: the one that reached the store, never what the host name
+// means.
 Result<std::string> advertised_host(const Membership& m, bool several_machines) {
   std::string host = m.local_host;
   if (host.empty()) {
@@ -102,14 +113,19 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
   if (several_machines && is_loopback(Address{.host = host})) {
     const auto mine = local_addresses();
     return Error{.code = Code::kUsage,
-                 .detail = "this rank would tell the other machines to reach it at " + host + ", which is loopback: they would reach themselves",
-                 .hint = "set MASTER_ADDR to an address of rank 0's machine that the others reach, not 127.0.1.1 or localhost; this machine has " + join(mine, ", "),
+                 .detail = "this rank would tell the other machines to reach it at " + host +
+                           ", which is loopback: they would reach themselves",
+                 .hint =
+                     "set MASTER_ADDR to an address of rank 0's machine that the others reach, not 127.0.1.1 or "
+                     "localhost; this machine has " +
+                     join(mine, ", "),
                  .rank = m.rank};
   }
   return host;
 }
 
-Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host, const Meeting& meeting, Deadline deadline) {
+Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
+                 const Meeting& meeting, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node.
   p.world.resize(n);
@@ -119,11 +135,15 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
-    p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) { return other.node == p.world[r].node; }));
+    p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
+      return other.node == p.world[r].node;
+    }));
   }
   const bool several = seen.size() > 1;
   if (several && settings.transport == "shm")
-    return Error{.code = Code::kUsage, .detail = "TUTTI_TRANSPORT=shm, but the ranks are on " + std::to_string(seen.size()) + " hosts", .hint = "use auto"};
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_TRANSPORT=shm, but the ranks are on " + std::to_string(seen.size()) + " hosts",
+                 .hint = "use auto"};
 
   std::vector<std::string> contacts;
   std::vector<int> here;
@@ -135,7 +155,8 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     p.heap = std::make_unique<Heap>(p.host->arena());
   }
   if (several) {
-    const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(), [&](const std::string& id) { return id != meeting.host_ids[0]; });
+    const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(),
+                                              [&](const std::string& id) { return id != meeting.host_ids[0]; });
     const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
     p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
     p.tcp->set_peer_timeout(settings.peer_timeout);
@@ -171,8 +192,8 @@ void watch_for_faults(const std::shared_ptr<Process>& process, const Membership&
   process->engine = std::make_unique<Engine>(process->host.get(), fd, std::move(on_news));
 }
 
-// The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the root cause of
-// an error. Nobody waits for the dead.
+// The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the
+// root cause of an error. Nobody waits for the dead.
 std::function<void()> make_farewell(const std::shared_ptr<Process>& process, bool serves) {
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
@@ -183,7 +204,8 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
     const std::vector<int> lost = p->lost_ranks();
     std::vector<std::string> keys;
     for (int r = 0; r < n; ++r)
-      if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end()) keys.push_back("goodbye/" + std::to_string(r));
+      if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end())
+        keys.push_back("goodbye/" + std::to_string(r));
     if (!keys.empty()) (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));
   };
 }
@@ -191,7 +213,8 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
 // Programs that tutti run starts find their variables set; the others are told what they lack, by one rank of a host.
 void warn_of_slow_start(const Membership& m) {
   if (m.started_by == "tutti run" || m.local_rank > 0) return;
-  const std::string text = slow_start_warning(env, cpu_features(), usable_cores(), std::max(1, m.local_world_size), loaded_openblas_core());
+  const std::string text =
+      slow_start_warning(env, cpu_features(), usable_cores(), std::max(1, m.local_world_size), loaded_openblas_core());
   if (!text.empty()) log::warn(text);
 }
 
@@ -200,7 +223,8 @@ void warn_of_slow_start(const Membership& m) {
 Result<Group> try_init(const Options& options) {
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
-  Membership m = TUTTI_TRY(join(JoinOptions{.url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
+  Membership m = TUTTI_TRY(join(JoinOptions{
+      .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
@@ -217,8 +241,8 @@ Result<Group> try_init(const Options& options) {
   std::unique_ptr<Host> host;
   if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(settings.heap_limit, m.credentials, m.rank));
   const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {
-    log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " + seconds_text(waited) + " for " +
-              (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing));
+    log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
+              seconds_text(waited) + " for " + (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing));
   };
   const Meeting meeting = TUTTI_TRY(meet(m, host_id(), host ? host->contact() : "", deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
@@ -229,7 +253,9 @@ Result<Group> try_init(const Options& options) {
   process->store->set_call_timeout(kStorePatience);
   process->keep_alive = std::shared_ptr<StoreServer>(std::move(m.server));
   process->farewell = make_farewell(process, serves);
-  const auto exchange = [&](const std::string& mine) { return store->gather_all("world", m.rank, m.world_size, mine, deadline, waiting); };
+  const auto exchange = [&](const std::string& mine) {
+    return store->gather_all("world", m.rank, m.world_size, mine, deadline, waiting);
+  };
   return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
 }
 

@@ -11,16 +11,17 @@ namespace tutti {
 // Everything is optional. Each fact is taken from the URL, then from here, then from the environment; where two of them
 // contradict one another the error names both.
 struct Options {
-  std::string url;                  // "env://", "tcp://host:port?rank=0&world_size=2", "file:///path?..."; TUTTI_INIT
-  std::optional<int> rank;          // RANK
-  std::optional<int> world_size;    // WORLD_SIZE
-  std::string transport;            // "auto", "shm", "tcp"; TUTTI_TRANSPORT
+  std::string url;                // "env://", "tcp://host:port?rank=0&world_size=2", "file:///path?..."; TUTTI_INIT
+  std::optional<int> rank;        // RANK
+  std::optional<int> world_size;  // WORLD_SIZE
+  std::string transport;          // "auto", "shm", "tcp"; TUTTI_TRANSPORT
   std::optional<Duration> join_timeout;        // 5 min; TUTTI_JOIN_TIMEOUT
   std::optional<Duration> collective_timeout;  // 10 min; TUTTI_TIMEOUT
 };
 
-// The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it is a world
-// of one. Throws Exception. The world is left (a goodbye with a deadline) when the last Group made from it is gone.
+// The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it
+// is a world of one. Throws Exception. The world is left (a goodbye with a deadline) when the last Group made from it
+// is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 

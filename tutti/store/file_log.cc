@@ -1,7 +1,7 @@
-// A stale file is the classic trap of meeting at a file: yesterday's addresses are still in it. Here a file is *live* while
-// its owner holds the lock on its first byte; the kernel releases that lock however the owner ends. A new owner makes its file
-// aside, complete with header and lock, and puts it in place by link(), which fails if somebody was quicker; so nobody ever
-// sees half a header, and of two would-be owners one learns of the other.
+// A stale file is the classic trap of meeting at a file: yesterday's addresses are still in it. Here a file is *live*
+// while its owner holds the lock on its first byte; the kernel releases that lock however the owner ends. A new owner
+// makes its file aside, complete with header and lock, and puts it in place by link(), which fails if somebody was
+// quicker; so nobody ever sees half a header, and of two would-be owners one learns of the other.
 #include "tutti/store/file_log.h"
 
 #include <fcntl.h>
@@ -78,10 +78,11 @@ Result<std::optional<FileLogHeader>> read_header(int fd, const std::string& path
   if (got < ssize_t(kHeaderBytes) || std::memcmp(bytes.data(), kMagic, 8) != 0) return std::optional<FileLogHeader>();
   if (const auto version = number_at<std::uint32_t>(bytes.data() + 8); version != kFormatVersion)
     return Error{.code = Code::kRefused,
-                 .detail = "the store file " + path + " has format version " + std::to_string(version) + ", this program writes " +
-                           std::to_string(kFormatVersion),
+                 .detail = "the store file " + path + " has format version " + std::to_string(version) +
+                           ", this program writes " + std::to_string(kFormatVersion),
                  .hint = "start all ranks from the same release of tutti, or remove the file"};
-  FileLogHeader header{.pid = number_at<std::uint32_t>(bytes.data() + 12), .instance = number_at<std::uint64_t>(bytes.data() + 16)};
+  FileLogHeader header{.pid = number_at<std::uint32_t>(bytes.data() + 12),
+                       .instance = number_at<std::uint64_t>(bytes.data() + 16)};
   std::size_t at = 24;
   for (std::string* text : {&header.job, &header.host}) {
     const auto size = number_at<std::uint32_t>(bytes.data() + at);
@@ -92,7 +93,8 @@ Result<std::optional<FileLogHeader>> read_header(int fd, const std::string& path
   return std::optional<FileLogHeader>(header);
 }
 
-// Locks belong to the open file description, on single bytes: flock() would not do, because over NFS it covers the whole file.
+// Locks belong to the open file description, on single bytes: flock() would not do, because over NFS it covers the
+// whole file.
 constexpr off_t kOwnerByte = 0, kAccessByte = 1;
 
 struct flock byte_lock(short type, off_t byte) {
@@ -116,7 +118,8 @@ bool has_living_owner(int fd) {
 
 bool is_at(int fd, const std::string& path) {
   struct stat open_file, named;
-  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 && open_file.st_ino == named.st_ino && open_file.st_dev == named.st_dev;
+  return ::fstat(fd, &open_file) == 0 && ::stat(path.c_str(), &named) == 0 && open_file.st_ino == named.st_ino &&
+         open_file.st_dev == named.st_dev;
 }
 
 std::string whose(const FileLogHeader& header) {
@@ -138,10 +141,11 @@ std::string host_name() {
 bool is_remote(int fd) {
   struct statfs info;
   if (::fstatfs(fd, &info) != 0) return false;
-  constexpr std::uint64_t kLustre = 0x0BD00BD0, kGpfs = 0x47504653, kCifs = 0xFF534D42, kSmb2 = 0xFE534D42, kBeeGfs = 0x19830326, kCeph = 0x00C36400,
-                          kFuse = 0x65735546;
+  constexpr std::uint64_t kLustre = 0x0BD00BD0, kGpfs = 0x47504653, kCifs = 0xFF534D42, kSmb2 = 0xFE534D42,
+                          kBeeGfs = 0x19830326, kCeph = 0x00C36400, kFuse = 0x65735546;
   const auto type = std::uint64_t(info.f_type) & 0xFFFFFFFF;
-  const std::uint64_t remote[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, AFS_SUPER_MAGIC, V9FS_MAGIC, kLustre, kGpfs, kCifs, kSmb2, kBeeGfs, kCeph, kFuse};
+  const std::uint64_t remote[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, AFS_SUPER_MAGIC, V9FS_MAGIC, kLustre, kGpfs,
+                                  kCifs,           kSmb2,           kBeeGfs,         kCeph,      kFuse};
   return std::find(std::begin(remote), std::end(remote), type) != std::end(remote);
 }
 
@@ -160,7 +164,8 @@ Status wait_event(const Fd& changes, Deadline deadline) {
     return {};
   }
   pollfd entry{changes.get(), POLLIN, 0};
-  if (::poll(&entry, 1, deadline.poll_timeout_ms()) < 0 && errno != EINTR) return system_error(errno, "cannot wait for a change of a file");
+  if (::poll(&entry, 1, deadline.poll_timeout_ms()) < 0 && errno != EINTR)
+    return system_error(errno, "cannot wait for a change of a file");
   return {};
 }
 
@@ -178,9 +183,11 @@ Status remove_stale(const std::string& path) {
   if (!header && (::fstat(old.get(), &info) != 0 || info.st_size != 0 || !S_ISREG(info.st_mode)))
     return invalid_argument(path + " exists and is no store file", "give the path of a file that does not exist");
   if (header && has_living_owner(old.get()))
-    return Error{.code = Code::kAddressInUse, .detail = "the store file " + path + " is in use by " + whose(*header),
+    return Error{.code = Code::kAddressInUse,
+                 .detail = "the store file " + path + " is in use by " + whose(*header),
                  .hint = "end that job, or give another path"};
-  if (try_lock(old.get(), F_WRLCK, kAccessByte) && is_at(old.get(), path) && ::unlink(path.c_str()) != 0 && errno != ENOENT)
+  if (try_lock(old.get(), F_WRLCK, kAccessByte) && is_at(old.get(), path) && ::unlink(path.c_str()) != 0 &&
+      errno != ENOENT)
     return file_error(errno, "replace", path);
   return {};
 }
@@ -199,12 +206,15 @@ Result<std::unique_ptr<FileLog>> FileLog::create(const std::string& path, const 
     return error;
   };
   const std::string bytes = encode(header);
-  if (::pwrite(file.get(), bytes.data(), bytes.size(), 0) != ssize_t(bytes.size()) || !try_lock(file.get(), F_WRLCK, kOwnerByte))
+  if (::pwrite(file.get(), bytes.data(), bytes.size(), 0) != ssize_t(bytes.size()) ||
+      !try_lock(file.get(), F_WRLCK, kOwnerByte))
     return give_up(file_error(errno, "write", path));
   const Deadline deadline = Deadline::after(kReplaceLimit);
   while (::link(aside.c_str(), path.c_str()) != 0) {
     if (errno != EEXIST) return give_up(file_error(errno, "create", path));
-    if (deadline.expired()) return give_up(deadline.error("a process of an earlier job holds the stale store file " + path, "remove the file"));
+    if (deadline.expired())
+      return give_up(
+          deadline.error("a process of an earlier job holds the stale store file " + path, "remove the file"));
     if (const Status removed = remove_stale(path); !removed.ok()) return give_up(removed.error());
   }
   (void)::unlink(aside.c_str());
@@ -217,13 +227,20 @@ Result<FileLog::Attempt> FileLog::try_join(const std::string& path, const std::s
   if (!file) return file_error(errno, "open", path);
   auto header = TUTTI_TRY(read_header(file.get(), path));
   struct stat info;
-  if (!header && ::fstat(file.get(), &info) == 0 && info.st_size == 0) return Attempt{.why_not = "the file there is empty"};  // made by mktemp
-  if (!header) return Error{.code = Code::kCorrupt, .detail = path + " is no store file", .hint = "give the path of a file that does not exist"};
-  if (!has_living_owner(file.get())) return Attempt{.why_not = "the file there is stale, left by " + whose(*header) + ", which has ended"};
+  if (!header && ::fstat(file.get(), &info) == 0 && info.st_size == 0)
+    return Attempt{.why_not = "the file there is empty"};  // made by mktemp
+  if (!header)
+    return Error{.code = Code::kCorrupt,
+                 .detail = path + " is no store file",
+                 .hint = "give the path of a file that does not exist"};
+  if (!has_living_owner(file.get()))
+    return Attempt{.why_not = "the file there is stale, left by " + whose(*header) + ", which has ended"};
   if (header->job != job.substr(0, kMaxText))
-    return Error{.code = Code::kRefused, .detail = "the store file " + path + " belongs to " + whose(*header) + ", ours is job \"" + job + "\"",
+    return Error{.code = Code::kRefused,
+                 .detail = "the store file " + path + " belongs to " + whose(*header) + ", ours is job \"" + job + "\"",
                  .hint = "give each job its own path"};
-  return Attempt{.log = std::unique_ptr<FileLog>(new FileLog(std::move(file), path, *std::move(header), /*owner=*/false))};
+  return Attempt{.log =
+                     std::unique_ptr<FileLog>(new FileLog(std::move(file), path, *std::move(header), /*owner=*/false))};
 }
 
 Result<std::unique_ptr<FileLog>> FileLog::join(const std::string& path, const std::string& job, Deadline deadline) {
@@ -243,8 +260,12 @@ Result<std::unique_ptr<FileLog>> FileLog::join(const std::string& path, const st
 }
 
 FileLog::FileLog(Fd file, std::string path, FileLogHeader header, bool owner)
-    : file_(std::move(file)), path_(std::move(path)), header_(std::move(header)), owner_(owner),
-      changes_(watch_changes("/proc/self/fd/" + std::to_string(file_.get()), IN_MODIFY, is_remote(file_.get()))), end_(kHeaderBytes) {}
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      header_(std::move(header)),
+      owner_(owner),
+      changes_(watch_changes("/proc/self/fd/" + std::to_string(file_.get()), IN_MODIFY, is_remote(file_.get()))),
+      end_(kHeaderBytes) {}
 
 FileLog::~FileLog() {
   if (owner_ && is_at(file_.get(), path_)) (void)::unlink(path_.c_str());
@@ -261,7 +282,9 @@ Result<FileLog::Lock> FileLog::lock(short type, Deadline deadline) {
   for (Duration pause = kFirstLockPause;; pause = std::min(pause * 2, kLongestLockPause)) {
     if (try_lock(file_.get(), type, kAccessByte)) return Lock(file_.get());
     if (errno != EAGAIN && errno != EACCES && errno != EINTR) return file_error(errno, "lock", path_);
-    if (deadline.expired()) return deadline.error("another process holds the lock of the store file " + path_, "is a rank of this job stopped?");
+    if (deadline.expired())
+      return deadline.error("another process holds the lock of the store file " + path_,
+                            "is a rank of this job stopped?");
     pause_for(std::min(pause, deadline.remaining()));
   }
 }
@@ -273,7 +296,8 @@ Status FileLog::read_new(const std::function<Status(std::uint64_t, std::span<con
   if (::fstat(file_.get(), &info) != 0) return file_error(errno, "read", path_);
   const auto size = std::uint64_t(info.st_size);
   if (size <= end_) return {};
-  if (size > kMaxFileBytes + kMaxPayload) return Error{.code = Code::kLimit, .detail = "the store file " + path_ + " is too large"};
+  if (size > kMaxFileBytes + kMaxPayload)
+    return Error{.code = Code::kLimit, .detail = "the store file " + path_ + " is too large"};
   std::vector<char> bytes(size - end_);
   std::size_t have = 0;
   while (have < bytes.size()) {
@@ -290,7 +314,8 @@ Status FileLog::read_new(const std::function<Status(std::uint64_t, std::span<con
     const char* payload = at + kRecordHeader;
     if (crc32(0, reinterpret_cast<const unsigned char*>(payload), length) != checksum) {
       if (length == left - kRecordHeader) break;  // likewise: its size was there before its bytes
-      return Error{.code = Code::kCorrupt, .detail = "the store file " + path_ + " has a damaged record at byte " + std::to_string(end_)};
+      return Error{.code = Code::kCorrupt,
+                   .detail = "the store file " + path_ + " has a damaged record at byte " + std::to_string(end_)};
     }
     const std::uint64_t offset = end_;
     end_ += kRecordHeader + length;
@@ -304,13 +329,16 @@ Status FileLog::read_new(const std::function<Status(std::uint64_t, std::span<con
 Result<std::uint64_t> FileLog::append(std::string_view payload) {
   const std::uint64_t offset = end_;
   if (payload.size() > kMaxPayload || offset + kRecordHeader + payload.size() > kMaxFileBytes)
-    return Error{.code = Code::kLimit, .detail = "the store file " + path_ + " has reached " + std::to_string(offset) + " bytes",
+    return Error{.code = Code::kLimit,
+                 .detail = "the store file " + path_ + " has reached " + std::to_string(offset) + " bytes",
                  .hint = "a file is for ranks to meet at; for lasting traffic use tcp://"};
   std::string record;
   put(record, std::uint32_t(payload.size()));
-  put(record, std::uint32_t(crc32(0, reinterpret_cast<const unsigned char*>(payload.data()), unsigned(payload.size()))));
+  put(record,
+      std::uint32_t(crc32(0, reinterpret_cast<const unsigned char*>(payload.data()), unsigned(payload.size()))));
   record += payload;
-  if (::ftruncate(file_.get(), off_t(offset)) != 0) return file_error(errno, "write", path_);  // what a dead writer left
+  if (::ftruncate(file_.get(), off_t(offset)) != 0)
+    return file_error(errno, "write", path_);  // what a dead writer left
   for (std::size_t done = 0; done < record.size();) {
     const ssize_t put = ::pwrite(file_.get(), record.data() + done, record.size() - done, off_t(offset + done));
     if (put < 0 && errno == EINTR) continue;

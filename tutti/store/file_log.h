@@ -1,14 +1,16 @@
 #pragma once
-// The file under a FileStore: a header that says whose it is, then records that are only ever appended. Private to store/.
+// The file under a FileStore: a header that says whose it is, then records that are only ever appended. Private to
+// store/.
 //
-//   header  1024 bytes: "TUTTIFS1", u32 format version, u32 owner's pid, u64 instance (random), then two strings, each a u32
+//   header  1024 bytes: "TUTTIFS1", u32 format version, u32 owner's pid, u64 instance (random), then two strings, each
+//           a u32
 //           size and at most 400 bytes: job, host of the owner; the rest is zero
 //   record  u32 payload bytes, u32 CRC-32 of the payload, payload
 //
-// Who appends holds an exclusive lock on byte 1, who reads a shared one. So a record that is cut short was left by a writer that
-// died in the middle of it, and the next writer cuts it off. The owner (who made the file) holds a lock on byte 0 while it lives,
-// which is how a stale file is told from a live one, also after kill -9 and over NFS.
-// Threads: one at a time.
+// Who appends holds an exclusive lock on byte 1, who reads a shared one. So a record that is cut short was left by a
+// writer that died in the middle of it, and the next writer cuts it off. The owner (who made the file) holds a lock on
+// byte 0 while it lives, which is how a stale file is told from a live one, also after kill -9 and over NFS. Threads:
+// one at a time.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,11 +31,11 @@ struct FileLogHeader {
 
 class FileLog {
  public:
-  // Makes the file, replacing one whose owner has gone. kAddressInUse if its owner lives, kInvalidArgument if the file there is none of
-  // ours and not empty.
+  // Makes the file, replacing one whose owner has gone. kAddressInUse if its owner lives, kInvalidArgument if the file
+  // there is none of ours and not empty.
   static Result<std::unique_ptr<FileLog>> create(const std::string& path, const std::string& job);
-  // Opens the file that a living owner of this job has made; waits for it to appear or to replace a stale one. kRefused at once
-  // if a living owner has another job; a kTimeout says what was found instead.
+  // Opens the file that a living owner of this job has made; waits for it to appear or to replace a stale one. kRefused
+  // at once if a living owner has another job; a kTimeout says what was found instead.
   static Result<std::unique_ptr<FileLog>> join(const std::string& path, const std::string& job, Deadline deadline);
   ~FileLog();  // the owner removes the file
 
@@ -57,8 +59,8 @@ class FileLog {
 
   // Forgets the changes so far; call it before reading what they brought.
   void drain_changes();
-  // Waits for a change since drain_changes(), until the deadline. Where the system cannot tell (a network file system, or no inotify
-  // left) it returns after a tenth of a second.
+  // Waits for a change since drain_changes(), until the deadline. Where the system cannot tell (a network file system,
+  // or no inotify left) it returns after a tenth of a second.
   Status wait_change(Deadline deadline);
 
   bool owner_lives() const;
@@ -78,7 +80,7 @@ class FileLog {
   std::string path_;
   FileLogHeader header_;
   bool owner_;
-  Fd changes_;  // inotify; invalid where it cannot tell
+  Fd changes_;         // inotify; invalid where it cannot tell
   std::uint64_t end_;  // of what was visited
 };
 

@@ -1,12 +1,13 @@
-// Replication by a shared log. A call that *changes* the table is appended to the log under the exclusive lock and then applied;
-// since every handle applies the same records in the same order, all tables are equal up to what each has read. A call that
-// only *looks* is not written: the handle catches up with the log and looks at its own table.
+// Replication by a shared log. A call that *changes* the table is appended to the log under the exclusive lock and then
+// applied; since every handle applies the same records in the same order, all tables are equal up to what each has
+// read. A call that only *looks* is not written: the handle catches up with the log and looks at its own table.
 //
-// Waiting is local: a get that finds no key waits for the file to change and looks again. A pop is only written once there is
-// something to pop, else each table would hand the next value to somebody else. A barrier is written on entry, and completes for
-// each rank when its table sees the last entry; who gives up writes a withdrawal.
+// Waiting is local: a get that finds no key waits for the file to change and looks again. A pop is only written once
+// there is something to pop, else each table would hand the next value to somebody else. A barrier is written on entry,
+// and completes for each rank when its table sees the last entry; who gives up writes a withdrawal.
 //
-// payload  u32 author (offset of the author's first record, 0 in that record itself), u32 sequence, u8 kind (an Op, or one of
+// payload  u32 author (offset of the author's first record, 0 in that record itself), u32 sequence, u8 kind (an Op, or
+// one of
 //          the two below), then the body of a request as on the wire
 #include "tutti/store/file_store.h"
 
@@ -58,7 +59,8 @@ Result<std::unique_ptr<FileStore>> FileStore::join(const std::string& path, cons
 Result<std::unique_ptr<Store>> FileStore::clone(Deadline deadline) {
   auto log = TUTTI_TRY(FileLog::join(log_->path(), log_->header().job, deadline));
   if (log->header().instance != log_->header().instance)
-    return Error{.code = Code::kRefused, .detail = "the store file " + log_->path() + " has been replaced by a later run"};
+    return Error{.code = Code::kRefused,
+                 .detail = "the store file " + log_->path() + " has been replaced by a later run"};
   auto twin = TUTTI_TRY(open(std::move(log), deadline));
   twin->set_call_timeout(call_timeout());
   return std::unique_ptr<Store>(std::move(twin));
@@ -73,15 +75,19 @@ Result<Reply> FileStore::call(const StoreRequest& request, Deadline deadline, co
     case Op::kRemove:
     case Op::kAppend:
     case Op::kMultiSet:
-    case Op::kPush: return change(request, deadline);
+    case Op::kPush:
+      return change(request, deadline);
     case Op::kGet:
     case Op::kWait:
     case Op::kCheck:
     case Op::kNumKeys:
-    case Op::kQueueLength: return look(request, deadline);
-    case Op::kPop: return pop_value(request, deadline);
+    case Op::kQueueLength:
+      return look(request, deadline);
+    case Op::kPop:
+      return pop_value(request, deadline);
     case Op::kBarrier:
-    case Op::kGatherAll: return meet(request, deadline, waiting);
+    case Op::kGatherAll:
+      return meet(request, deadline, waiting);
   }
   return Error{.detail = "an operation without a meaning"};
 }
@@ -137,7 +143,8 @@ Result<Reply> FileStore::meet(const StoreRequest& request, Deadline deadline, co
     if (auto reply = take_answer(ticket)) return *std::move(reply);
     log_->drain_changes();
     {
-      const auto lock = TUTTI_TRY(log_->lock_shared(Deadline::after(kLockGrace)));  // entered: we must not go without a withdrawal
+      const auto lock =
+          TUTTI_TRY(log_->lock_shared(Deadline::after(kLockGrace)));  // entered: we must not go without a withdrawal
       TUTTI_TRY(catch_up());
     }
     if (auto reply = take_answer(ticket)) return *std::move(reply);
@@ -158,21 +165,26 @@ Result<Reply> FileStore::meet(const StoreRequest& request, Deadline deadline, co
   return timeout_error(request, missing, deadline);
 }
 
-// Until something changes; now and then also looks whether the owner is still there, for nothing tells of the end of its lock.
+// Until something changes; now and then also looks whether the owner is still there, for nothing tells of the end of
+// its lock.
 Status FileStore::wait_change(Deadline deadline) {
   const Deadline turn = deadline.at_most(kOwnerCheck);
   TUTTI_TRY(log_->wait_change(turn));
   if (!turn.expired() || log_->owner_lives()) return {};
   return Error{.code = Code::kPeerLost,
-               .detail = "the process that keeps the store file " + log_->path() + " (pid " + std::to_string(log_->header().pid) + " on " +
-                         log_->header().host + ") has ended",
+               .detail = "the process that keeps the store file " + log_->path() + " (pid " +
+                         std::to_string(log_->header().pid) + " on " + log_->header().host + ") has ended",
                .hint = "its log says why"};
 }
 
 // Applies what others have written. With a lock held.
 Status FileStore::catch_up() {
   return log_->read_new([this](std::uint64_t offset, std::span<const std::byte> payload) -> Status {
-    const auto damaged = [&] { return Error{.code = Code::kCorrupt, .detail = "the store file " + log_->path() + " has a malformed record at byte " + std::to_string(offset)}; };
+    const auto damaged = [&] {
+      return Error{
+          .code = Code::kCorrupt,
+          .detail = "the store file " + log_->path() + " has a malformed record at byte " + std::to_string(offset)};
+    };
     if (payload.size() < kPrefix) return damaged();
     std::uint32_t author, sequence;
     std::memcpy(&author, payload.data(), 4);

@@ -24,7 +24,8 @@ Deadline at_once() { return Deadline::after_seconds(0.02); }
 
 std::string fresh_path() {
   static std::atomic<int> count = 0;
-  return testing::TempDir() + "tutti_file_store_" + std::to_string(::getpid()) + "_" + std::to_string(count.fetch_add(1));
+  return testing::TempDir() + "tutti_file_store_" + std::to_string(::getpid()) + "_" +
+         std::to_string(count.fetch_add(1));
 }
 
 class FileWorld : public StoreWorld {
@@ -126,7 +127,8 @@ TEST_F(FileStoreTest, EmptyFileIsReplaced) {
 }
 
 TEST_F(FileStoreTest, MissingFolderIsToldAtOnce) {
-  EXPECT_THAT(to_string(FileStore::join("/nowhere/at/all", "job", soon()).error()), HasSubstr("No such file or directory"));
+  EXPECT_THAT(to_string(FileStore::join("/nowhere/at/all", "job", soon()).error()),
+              HasSubstr("No such file or directory"));
   EXPECT_THAT(to_string(FileStore::create("/nowhere/at/all", "job").error()), HasSubstr("No such file or directory"));
 }
 
@@ -186,7 +188,8 @@ TEST_F(FileStoreTest, WaitEndsWhenTheOwnerIsKilled) {
   const auto value = store->get("never", soon());
   ASSERT_FALSE(value.ok());
   EXPECT_EQ(value.error().code, Code::kPeerLost);
-  EXPECT_THAT(to_string(value.error()), HasSubstr("the process that keeps the store file " + path_ + " (pid " + std::to_string(child)));
+  EXPECT_THAT(to_string(value.error()),
+              HasSubstr("the process that keeps the store file " + path_ + " (pid " + std::to_string(child)));
   ::close(ready[0]);
   ::close(ready[1]);
 }

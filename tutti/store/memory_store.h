@@ -1,6 +1,6 @@
 #pragma once
-// A Store in the memory of this process: for a world of one, for ranks that are threads, and for the process that also serves
-// the table to others (StoreServer::local()).
+// A Store in the memory of this process: for a world of one, for ranks that are threads, and for the process that also
+// serves the table to others (StoreServer::local()).
 #include <memory>
 
 #include "tutti/store/table_store.h"

@@ -10,12 +10,14 @@ namespace tutti {
 // Threads: as the store underneath. num_keys() counts the whole table.
 class PrefixStore final : public Store {
  public:
-  PrefixStore(std::string prefix, std::unique_ptr<Store> store) : prefix_(std::move(prefix)), store_(std::move(store)) {}
+  PrefixStore(std::string prefix, std::unique_ptr<Store> store)
+      : prefix_(std::move(prefix)), store_(std::move(store)) {}
 
   Status set(const std::string& key, const std::string& value) override;
   Result<std::string> get(const std::string& key, Deadline deadline) override;
   Result<std::int64_t> add(const std::string& key, std::int64_t amount) override;
-  Result<CompareSet> compare_set(const std::string& key, const std::optional<std::string>& expected, const std::string& desired) override;
+  Result<CompareSet> compare_set(const std::string& key, const std::optional<std::string>& expected,
+                                 const std::string& desired) override;
   Status wait(const std::vector<std::string>& keys, Deadline deadline) override;
   Result<bool> check(const std::vector<std::string>& keys) override;
   Result<bool> remove(const std::string& key) override;
@@ -27,8 +29,8 @@ class PrefixStore final : public Store {
   Result<std::string> pop(const std::string& key, Deadline deadline) override;
   Result<std::int64_t> queue_length(const std::string& key) override;
   Status barrier(const std::string& key, int rank, int size, Deadline deadline, const Waiting& waiting = {}) override;
-  Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value, Deadline deadline,
-                                              const Waiting& waiting = {}) override;
+  Result<std::vector<std::string>> gather_all(const std::string& key, int rank, int size, const std::string& value,
+                                              Deadline deadline, const Waiting& waiting = {}) override;
   void set_call_timeout(Duration timeout) override { store_->set_call_timeout(timeout); }
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
 

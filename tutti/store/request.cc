@@ -10,21 +10,36 @@ namespace {
 
 const char* name(Op op) {
   switch (op) {
-    case Op::kSet: return "set";
-    case Op::kGet: return "get";
-    case Op::kAdd: return "add";
-    case Op::kCompareSet: return "compare_set";
-    case Op::kWait: return "wait for";
-    case Op::kCheck: return "check";
-    case Op::kRemove: return "remove";
-    case Op::kNumKeys: return "num_keys";
-    case Op::kAppend: return "append";
-    case Op::kMultiSet: return "multi_set";
-    case Op::kPush: return "push";
-    case Op::kPop: return "pop";
-    case Op::kQueueLength: return "queue_length";
-    case Op::kBarrier: return "barrier";
-    case Op::kGatherAll: return "gather_all";
+    case Op::kSet:
+      return "set";
+    case Op::kGet:
+      return "get";
+    case Op::kAdd:
+      return "add";
+    case Op::kCompareSet:
+      return "compare_set";
+    case Op::kWait:
+      return "wait for";
+    case Op::kCheck:
+      return "check";
+    case Op::kRemove:
+      return "remove";
+    case Op::kNumKeys:
+      return "num_keys";
+    case Op::kAppend:
+      return "append";
+    case Op::kMultiSet:
+      return "multi_set";
+    case Op::kPush:
+      return "push";
+    case Op::kPop:
+      return "pop";
+    case Op::kQueueLength:
+      return "queue_length";
+    case Op::kBarrier:
+      return "barrier";
+    case Op::kGatherAll:
+      return "gather_all";
   }
   return "an unknown operation";
 }
@@ -54,19 +69,27 @@ bool has_shape_of_its_op(const StoreRequest& r) {
   switch (r.op) {
     case Op::kSet:
     case Op::kAppend:
-    case Op::kPush: return keys == 1 && values == 1;
+    case Op::kPush:
+      return keys == 1 && values == 1;
     case Op::kGet:
     case Op::kWait:
-    case Op::kCheck: return values == 0;
+    case Op::kCheck:
+      return values == 0;
     case Op::kAdd:
     case Op::kRemove:
     case Op::kPop:
-    case Op::kQueueLength: return keys == 1 && values == 0;
-    case Op::kCompareSet: return keys == 1 && (values == 1 || values == 2);
-    case Op::kNumKeys: return keys == 0 && values == 0;
-    case Op::kMultiSet: return keys == values;
-    case Op::kBarrier: return keys == 1 && values == 0;
-    case Op::kGatherAll: return keys == 1 && values == 1;
+    case Op::kQueueLength:
+      return keys == 1 && values == 0;
+    case Op::kCompareSet:
+      return keys == 1 && (values == 1 || values == 2);
+    case Op::kNumKeys:
+      return keys == 0 && values == 0;
+    case Op::kMultiSet:
+      return keys == values;
+    case Op::kBarrier:
+      return keys == 1 && values == 0;
+    case Op::kGatherAll:
+      return keys == 1 && values == 1;
   }
   return false;
 }
@@ -86,27 +109,34 @@ std::string describe(const StoreRequest& request) {
 
 Status check_request(const StoreRequest& request) {
   if (!has_shape_of_its_op(request))
-    return invalid_argument(std::to_string(request.keys.size()) + " keys and " + std::to_string(request.values.size()) + " values were given");
+    return invalid_argument(std::to_string(request.keys.size()) + " keys and " + std::to_string(request.values.size()) +
+                            " values were given");
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll) {
     if (request.size < 1 || request.size > kMaxRanks)
       return invalid_argument("the number of ranks is " + std::to_string(request.size), "it is at least 1");
     if (request.rank < 0 || request.rank >= request.size)
-      return invalid_argument("rank " + std::to_string(request.rank) + " is not from 0 to " + std::to_string(request.size - 1));
+      return invalid_argument("rank " + std::to_string(request.rank) + " is not from 0 to " +
+                              std::to_string(request.size - 1));
   }
   if (request.keys.size() > kMaxKeysPerCall)
-    return limit_error(std::to_string(request.keys.size()) + " keys in one call, at most " + std::to_string(kMaxKeysPerCall) + " are allowed");
+    return limit_error(std::to_string(request.keys.size()) + " keys in one call, at most " +
+                       std::to_string(kMaxKeysPerCall) + " are allowed");
   std::size_t sum = 0;
   for (const auto& key : request.keys) {
     if (key.size() > kMaxKeyBytes)
-      return limit_error("the key " + quoted(key) + " has " + std::to_string(key.size()) + " bytes, at most " + bytes_text(kMaxKeyBytes) + " are allowed");
+      return limit_error("the key " + quoted(key) + " has " + std::to_string(key.size()) + " bytes, at most " +
+                         bytes_text(kMaxKeyBytes) + " are allowed");
     sum += key.size();
   }
   for (const auto& value : request.values) {
     if (value.size() > kMaxValueBytes)
-      return limit_error("the value has " + std::to_string(value.size()) + " bytes, at most " + bytes_text(kMaxValueBytes) + " are allowed");
+      return limit_error("the value has " + std::to_string(value.size()) + " bytes, at most " +
+                         bytes_text(kMaxValueBytes) + " are allowed");
     sum += value.size();
   }
-  if (sum > kMaxCallBytes) return limit_error("the keys and values have " + bytes_text(sum) + " in all, at most " + bytes_text(kMaxCallBytes) + " fit one call");
+  if (sum > kMaxCallBytes)
+    return limit_error("the keys and values have " + bytes_text(sum) + " in all, at most " + bytes_text(kMaxCallBytes) +
+                       " fit one call");
   return {};
 }
 
@@ -115,14 +145,16 @@ Error timeout_error(const StoreRequest& request, const Missing& missing, Deadlin
   error.operation = describe(request);
   if (request.rank >= 0) error.rank = request.rank;
   if (!missing.ranks.empty()) {
-    error.detail = (missing.ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(missing.ranks) + " of " + std::to_string(request.size) + " did not come";
+    error.detail = (missing.ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(missing.ranks) + " of " +
+                   std::to_string(request.size) + " did not come";
     error.hint = "look at the logs of the missing ranks: they have ended, hang, or were never started";
   } else if (request.op == Op::kPop) {
     error.detail = "nothing was pushed";
   } else if (missing.keys.size() == 1 && request.keys.size() == 1) {
     error.detail = "the key was not set";
   } else if (!missing.keys.empty()) {
-    error.detail = std::to_string(missing.keys.size()) + " of " + std::to_string(request.keys.size()) + " keys were not set: " + quoted_list(missing.keys);
+    error.detail = std::to_string(missing.keys.size()) + " of " + std::to_string(request.keys.size()) +
+                   " keys were not set: " + quoted_list(missing.keys);
   }
   return error;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// One call of a Store as a value, and its answer: what travels to the server, what a file store logs, what Table carries out.
+// One call of a Store as a value, and its answer: what travels to the server, what a file store logs, what Table
+// carries out.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -40,10 +41,11 @@ struct StoreRequest {
 };
 
 struct Reply {
-  std::optional<Error> error;       // then the rest is empty
-  std::vector<std::string> values;  // get, pop, gather_all (by rank), compare_set (what the key holds now, if it exists)
-  std::int64_t number = 0;          // add, num_keys, queue_length
-  bool flag = false;                // check, remove, compare_set (stored)
+  std::optional<Error> error;  // then the rest is empty
+  std::vector<std::string>
+      values;               // get, pop, gather_all (by rank), compare_set (what the key holds now, if it exists)
+  std::int64_t number = 0;  // add, num_keys, queue_length
+  bool flag = false;        // check, remove, compare_set (stored)
 };
 
 // What a waiting call still waits for.
@@ -57,12 +59,14 @@ inline constexpr std::size_t kMaxKeyBytes = 4096;
 inline constexpr std::size_t kMaxValueBytes = std::size_t(8) << 20;
 inline constexpr std::size_t kMaxKeys = 128 * 1024;
 inline constexpr std::size_t kMaxTableBytes = std::size_t(256) << 20;
-inline constexpr std::size_t kMaxCallBytes = std::size_t(64) << 20;  // all keys and values of one request, or values of one answer
+inline constexpr std::size_t kMaxCallBytes = std::size_t(64)
+                                             << 20;  // all keys and values of one request, or values of one answer
 inline constexpr std::size_t kMaxKeysPerCall = 64 * 1024;
 inline constexpr std::size_t kMaxWaiters = 64 * 1024;
 inline constexpr int kMaxRanks = 1 << 20;
 
-// kInvalidArgument or kLimit where a request is malformed or too large; checked before it is sent and before it is obeyed.
+// kInvalidArgument or kLimit where a request is malformed or too large; checked before it is sent and before it is
+// obeyed.
 Status check_request(const StoreRequest& request);
 bool may_wait(Op op);
 // get "addr/3", wait for 4 keys, barrier "init": for error texts.

@@ -1,5 +1,5 @@
-// One lock, one table. Answers are sorted by who waits: a thread here (its Caller is filled and notified) or a client of the
-// server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
+// One lock, one table. Answers are sorted by who waits: a thread here (its Caller is filled and notified) or a client
+// of the server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
 #include "tutti/store/shared_table.h"
 
 #include <algorithm>
@@ -26,7 +26,8 @@ SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreReque
   return remote;
 }
 
-Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting, double report_every) {
+Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
+                                double report_every) {
   std::unique_lock lock(mutex_);
   if (closed_) return *closed_;
   const Table::Ticket ticket = next_ticket_++;
@@ -41,7 +42,9 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
   const auto begin = now();
   while (!caller.reply && !closed_) {
     const auto report_at = waiting ? begin + next_report : Clock::time_point::max();
-    if (caller.answered.wait_until(lock, std::min(deadline.at(), report_at)) == std::cv_status::no_timeout || caller.reply || closed_) continue;
+    if (caller.answered.wait_until(lock, std::min(deadline.at(), report_at)) == std::cv_status::no_timeout ||
+        caller.reply || closed_)
+      continue;
     const Missing missing = table_.missing(ticket);
     if (deadline.expired()) {
       table_.withdraw(ticket);

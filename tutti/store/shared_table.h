@@ -1,6 +1,6 @@
 #pragma once
-// A Table that the threads of one process share, with the store server as one of its users: threads wait on a condition, the
-// server is handed the answers to its clients. Threads: any.
+// A Table that the threads of one process share, with the store server as one of its users: threads wait on a
+// condition, the server is handed the answers to its clients. Threads: any.
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -19,10 +19,11 @@ class SharedTable {
   using Answers = std::vector<Table::Answer>;
 
   // For a thread of this process: carries out the request and waits for the reply.
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting, double report_every);
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
+                     double report_every);
 
-  // For the server: tickets and answers of clients elsewhere. `ring` is called, with the table locked, when a thread of this
-  // process has caused answers that take_answers() will give; an empty one ends that.
+  // For the server: tickets and answers of clients elsewhere. `ring` is called, with the table locked, when a thread of
+  // this process has caused answers that take_answers() will give; an empty one ends that.
   void serve(std::function<void()> ring);
   Table::Ticket new_ticket();
   Answers submit(Table::Ticket ticket, StoreRequest request);

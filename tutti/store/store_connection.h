@@ -28,7 +28,7 @@ class StoreConnection {
   bool has_output() const { return !output_.empty(); }
 
   std::unordered_map<std::uint32_t, Table::Ticket> open_calls;  // by the client's id
-  bool wants_write = false;  // whether the loop watches for room in the socket
+  bool wants_write = false;                                     // whether the loop watches for room in the socket
 
  private:
   struct Chunk {

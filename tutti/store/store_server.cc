@@ -1,9 +1,11 @@
-// One thread, one epoll loop. A connection is first *half open*: a ServerHandshake reads its few fixed bytes. Let in, it is a
-// StoreConnection: frames become requests to the table, and the table's answers, to it or to others, become frames.
+// One thread, one epoll loop. A connection is first *half open*: a ServerHandshake reads its few fixed bytes. Let in,
+// it is a StoreConnection: frames become requests to the table, and the table's answers, to it or to others, become
+// frames.
 //
-// Half-open connections are the only thing that a stranger can make us keep, so there are at most 64, for 5 s each. When
-// all places are taken, the oldest is dropped if it has dawdled (a handshake takes a millisecond; a slow loris is always the
-// oldest), and new ones stay in the kernel's backlog until then: a thousand honest ranks that arrive at once just queue.
+// Half-open connections are the only thing that a stranger can make us keep, so there are at most 64, for 5 s each.
+// When all places are taken, the oldest is dropped if it has dawdled (a handshake takes a millisecond; a slow loris is
+// always the oldest), and new ones stay in the kernel's backlog until then: a thousand honest ranks that arrive at once
+// just queue.
 #include "tutti/store/store_server.h"
 
 #include <pthread.h>
@@ -153,8 +155,10 @@ void StoreServer::Thread::adopt_listeners() {
   const std::lock_guard lock(arriving_mutex_);
   for (auto& arriving : arriving_listeners_) {
     const Listener& listener = listeners_.emplace_back(std::move(arriving));
-    const Status added = loop_->add(listener.fd.get(), paused_ ? 0U : std::uint32_t(EPOLLIN), [this, &listener](std::uint32_t) { take_connections(listener); });
-    if (!added.ok()) log::error("the store cannot serve " + to_string(listener.address) + ": " + to_string(added.error()));
+    const Status added = loop_->add(listener.fd.get(), paused_ ? 0U : std::uint32_t(EPOLLIN),
+                                    [this, &listener](std::uint32_t) { take_connections(listener); });
+    if (!added.ok())
+      log::error("the store cannot serve " + to_string(listener.address) + ": " + to_string(added.error()));
   }
   arriving_listeners_.clear();
 }
@@ -185,8 +189,10 @@ void StoreServer::Thread::take_connections(const Listener& listener) {
     }
     if (!*fd) return;
     const int number = fd->get();
-    const auto entry = half_open_.emplace(half_open_.end(), HalfOpen{std::move(*fd), ServerHandshake(credentials_, Role::kStore),
-                                                                     to_string(peer_address(number)), now(), {}});
+    const auto entry = half_open_.emplace(
+        half_open_.end(),
+        HalfOpen{
+            std::move(*fd), ServerHandshake(credentials_, Role::kStore), to_string(peer_address(number)), now(), {}});
     entry->limit = loop_->at(entry->since + kHandshakeLimit, [this, entry] {
       turn_away(entry, Error{.code = Code::kRefused, .detail = "it did not finish the handshake within 5 s"});
     });
@@ -199,7 +205,8 @@ void StoreServer::Thread::take_connections(const Listener& listener) {
 bool StoreServer::Thread::make_room() {
   if (half_open_.size() < kMaxHalfOpen) return true;
   if (now() - half_open_.front().since < kCrowdPatience) return false;
-  turn_away(half_open_.begin(), Error{.code = Code::kRefused, .detail = "it dawdled in the handshake while others waited"});
+  turn_away(half_open_.begin(),
+            Error{.code = Code::kRefused, .detail = "it dawdled in the handshake while others waited"});
   return true;
 }
 
@@ -251,7 +258,8 @@ void StoreServer::Thread::let_in(HalfOpens::iterator half_open) {
   const int fd = half_open->fd.get();
   loop_->remove(fd);
   const int rank = half_open->handshake.hello().rank;
-  auto connection = std::make_unique<StoreConnection>(std::move(half_open->fd), (rank < 0 ? "" : "rank " + std::to_string(rank) + " at ") + half_open->peer);
+  auto connection = std::make_unique<StoreConnection>(
+      std::move(half_open->fd), (rank < 0 ? "" : "rank " + std::to_string(rank) + " at ") + half_open->peer);
   half_open_.erase(half_open);
   resume();
   if (loop_->add(fd, EPOLLIN, [this, fd](std::uint32_t events) { on_ready(fd, events); }).ok())
@@ -293,13 +301,15 @@ Status StoreServer::Thread::obey(StoreConnection& connection, const wire::Frame&
       }
     }
     const auto kind = cancel ? wire::Kind::kCancelled : wire::Kind::kMissing;
-    TUTTI_TRY(connection.queue(frame.id, std::uint8_t(kind), std::make_shared<const std::string>(wire::body_of(missing))));
+    TUTTI_TRY(
+        connection.queue(frame.id, std::uint8_t(kind), std::make_shared<const std::string>(wire::body_of(missing))));
     send(connection);
     return {};
   }
   StoreRequest request = TUTTI_TRY(wire::parse_request(frame));
   if (open != connection.open_calls.end()) return Error{.code = Code::kCorrupt, .detail = "two calls under one id"};
-  if (connection.open_calls.size() >= kMaxOpenCalls) return Error{.code = Code::kLimit, .detail = "too many open calls"};
+  if (connection.open_calls.size() >= kMaxOpenCalls)
+    return Error{.code = Code::kLimit, .detail = "too many open calls"};
   calls_.fetch_add(1);
   const Table::Ticket ticket = table_->new_ticket();
   connection.open_calls.emplace(frame.id, ticket);
@@ -318,7 +328,8 @@ void StoreServer::Thread::deliver(std::vector<Table::Answer> answers) {
       owners_.erase(owner);
       StoreConnection& connection = *connections_.find(fd)->second;
       connection.open_calls.erase(id);
-      if (const Status queued = connection.queue(id, wire::kind_of(answer.reply), body); !queued.ok()) doomed_.emplace_back(fd, queued.error());
+      if (const Status queued = connection.queue(id, wire::kind_of(answer.reply), body); !queued.ok())
+        doomed_.emplace_back(fd, queued.error());
       send(connection);
     }
   }

@@ -10,12 +10,13 @@
 
 namespace tutti {
 
-// Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 64 are kept, for 5 s and 256
-// bytes each. Its end closes all connections (after answers already given have been sent, at most a second): clients get a
-// kPeerLost, and calls of local() a kAborted.
+// Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 64 are kept, for 5 s
+// and 256 bytes each. Its end closes all connections (after answers already given have been sent, at most a second):
+// clients get a kPeerLost, and calls of local() a kAborted.
 class StoreServer {
  public:
-  // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as listen().
+  // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as
+  // listen().
   static Result<std::unique_ptr<StoreServer>> start(const Address& bind, Credentials credentials);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;

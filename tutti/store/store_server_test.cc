@@ -25,7 +25,9 @@ std::span<const std::byte> bytes_of(const std::string& text) { return std::as_by
 
 class StoreServerTest : public testing::Test {
  protected:
-  std::unique_ptr<TcpStore> victim() { return TcpStore::connect(server_->address(), credentials_, 0, soon()).or_throw(); }
+  std::unique_ptr<TcpStore> victim() {
+    return TcpStore::connect(server_->address(), credentials_, 0, soon()).or_throw();
+  }
   Fd stranger() { return connect(server_->address(), soon()).or_throw(); }
   // Past the handshake, then free to send anything.
   Fd insider() {
@@ -55,7 +57,9 @@ class StoreServerTest : public testing::Test {
   const std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials_).or_throw();
 };
 
-std::string frame(std::uint32_t id, std::uint8_t kind, const std::string& body) { return wire::header(id, kind, body.size()) + body; }
+std::string frame(std::uint32_t id, std::uint8_t kind, const std::string& body) {
+  return wire::header(id, kind, body.size()) + body;
+}
 
 TEST_F(StoreServerTest, PortInUseIsTold) {
   const auto second = StoreServer::start(server_->address(), credentials_);
@@ -113,11 +117,11 @@ TEST_F(StoreServerTest, LengthBeyondTheLimitIsRefusedBeforeAnyMemoryIsTaken) {
 
 TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
   const std::string lies[] = {
-      std::string(4, '\xff'),                                                     // four billion keys
-      std::string("\1\0\0\0\xff\xff\xff\xff", 8),                                 // one key of four billion bytes
-      std::string("\1\0\0\0\5\0\0\0ab", 10),                                      // one key, cut short
-      std::string("\0\0\0\0\0\0\0\0", 8),                                         // no numbers
-      wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"k"}}) + "and more",    // too long
+      std::string(4, '\xff'),                                                   // four billion keys
+      std::string("\1\0\0\0\xff\xff\xff\xff", 8),                               // one key of four billion bytes
+      std::string("\1\0\0\0\5\0\0\0ab", 10),                                    // one key, cut short
+      std::string("\0\0\0\0\0\0\0\0", 8),                                       // no numbers
+      wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"k"}}) + "and more",  // too long
       "",
   };
   for (const auto& body : lies) {
@@ -159,7 +163,8 @@ TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {
 TEST_F(StoreServerTest, TwoCallsUnderOneIdAndTooManyCallsEndTheConnection) {
   const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"never"}});
   const Fd twice = insider();
-  send_all(twice.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon()).or_throw();
+  send_all(twice.get(), bytes_of(frame(1, std::uint8_t(Op::kGet), get) + frame(1, std::uint8_t(Op::kGet), get)), soon())
+      .or_throw();
   EXPECT_EQ(last_words(twice.get()), "");
   const Fd many = insider();
   for (std::uint32_t id = 0; id < 1025; ++id)
@@ -174,7 +179,8 @@ TEST_F(StoreServerTest, ClientThatNeverReadsIsDropped) {
   const Fd fd = insider();
   const std::string get = wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"large"}});
   Status sent;
-  for (std::uint32_t id = 0; id < 200 && sent.ok(); ++id) sent = send_all(fd.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon());
+  for (std::uint32_t id = 0; id < 200 && sent.ok(); ++id)
+    sent = send_all(fd.get(), bytes_of(frame(id, std::uint8_t(Op::kGet), get)), soon());
   while (server_->counts().dropped == 0) std::this_thread::yield();
   EXPECT_LT(last_words(fd.get()).size(), std::size_t(16) << 20);  // what the sockets held, and no more
   expect_unharmed();
@@ -189,7 +195,9 @@ TEST_F(StoreServerTest, RankThatDiesInABarrierIsMissing) {
   }
   const auto store = victim();
   Status status;
-  do status = store->barrier("b", 1, 2, Deadline::after_seconds(0.01));  // taken, until the server has seen the end of the other
+  do
+    status = store->barrier("b", 1, 2,
+                            Deadline::after_seconds(0.01));  // taken, until the server has seen the end of the other
   while (!status.ok() && status.error().code == Code::kMismatch);
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(to_string(status.error()), HasSubstr("rank 0 of 2 did not come"));
@@ -209,7 +217,8 @@ TEST_F(StoreServerTest, TableIsBounded) {
 }
 
 TEST(Wire, FramesSurviveTheWay) {
-  const StoreRequest request{.op = Op::kGatherAll, .keys = {std::string("a\0b", 3), ""}, .values = {"v"}, .number = -5, .rank = 2, .size = 3};
+  const StoreRequest request{
+      .op = Op::kGatherAll, .keys = {std::string("a\0b", 3), ""}, .values = {"v"}, .number = -5, .rank = 2, .size = 3};
   const std::string body = wire::body_of(request);
   EXPECT_EQ(wire::parse_request({.kind = std::uint8_t(request.op), .body = bytes_of(body)}).or_throw(), request);
   Reply reply;
@@ -224,7 +233,8 @@ TEST(Wire, FramesSurviveTheWay) {
 TEST(Wire, EveryTruncationIsRefused) {
   const std::string body = wire::body_of(StoreRequest{.op = Op::kMultiSet, .keys = {"k", "l"}, .values = {"v", "w"}});
   for (std::size_t size = 0; size < body.size(); ++size)
-    EXPECT_FALSE(wire::parse_request({.kind = std::uint8_t(Op::kMultiSet), .body = bytes_of(body).first(size)}).ok()) << size;
+    EXPECT_FALSE(wire::parse_request({.kind = std::uint8_t(Op::kMultiSet), .body = bytes_of(body).first(size)}).ok())
+        << size;
 }
 
 TEST(Wire, FramesAreCutWhereverTheBytesStop) {

@@ -1,11 +1,12 @@
 // The semantics of all stores.
 //
-// A request either *completes* at once, or is *parked*: get and wait under the first key that they lack, pop under its queue,
-// barrier and gather_all in a *meeting*. Whoever sets a key re-examines the requests parked under it: each either completes
-// or moves on to the next key that it lacks. So a wait costs nothing until something happens to a key it needs.
+// A request either *completes* at once, or is *parked*: get and wait under the first key that they lack, pop under its
+// queue, barrier and gather_all in a *meeting*. Whoever sets a key re-examines the requests parked under it: each
+// either completes or moves on to the next key that it lacks. So a wait costs nothing until something happens to a key
+// it needs.
 //
-// Keys, queues and meetings are three name spaces. A meeting ends when its last rank enters, for all at once, so its key is
-// free again at that moment. Two requests under one ticket are the owner's mistake.
+// Keys, queues and meetings are three name spaces. A meeting ends when its last rank enters, for all at once, so its
+// key is free again at that moment. Two requests under one ticket are the owner's mistake.
 #include "tutti/store/table.h"
 
 #include <algorithm>
@@ -28,7 +29,8 @@ Reply failure(Code code, std::string detail, std::string hint = {}) {
 Reply outcome(const Status& status) { return status.ok() ? Reply{} : failure(status.error()); }
 
 // Takes the ticket off the list of `key`.
-void unlist(std::unordered_map<std::string, std::deque<Table::Ticket>>& lists, const std::string& key, Table::Ticket ticket) {
+void unlist(std::unordered_map<std::string, std::deque<Table::Ticket>>& lists, const std::string& key,
+            Table::Ticket ticket) {
   const auto list = lists.find(key);
   if (list == lists.end()) return;
   std::erase(list->second, ticket);
@@ -69,27 +71,40 @@ bool Table::park(Ticket ticket, StoreRequest& request, std::vector<Answer>& answ
 Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
   Reply reply;
   switch (request.op) {
-    case Op::kSet: return outcome(store(request.keys[0], std::move(request.values[0]), answers));
-    case Op::kGet: return get(request);
-    case Op::kAdd: return add(request, answers);
-    case Op::kCompareSet: return compare_set(request, answers);
-    case Op::kWait: return reply;
-    case Op::kCheck: reply.flag = first_missing(request.keys) == nullptr; return reply;
-    case Op::kRemove: return remove(request.keys[0]);
-    case Op::kNumKeys: reply.number = std::int64_t(values_.size() + queues_.size()); return reply;
+    case Op::kSet:
+      return outcome(store(request.keys[0], std::move(request.values[0]), answers));
+    case Op::kGet:
+      return get(request);
+    case Op::kAdd:
+      return add(request, answers);
+    case Op::kCompareSet:
+      return compare_set(request, answers);
+    case Op::kWait:
+      return reply;
+    case Op::kCheck:
+      reply.flag = first_missing(request.keys) == nullptr;
+      return reply;
+    case Op::kRemove:
+      return remove(request.keys[0]);
+    case Op::kNumKeys:
+      reply.number = std::int64_t(values_.size() + queues_.size());
+      return reply;
     case Op::kAppend: {
       const auto found = values_.find(request.keys[0]);
-      return outcome(store(request.keys[0], found == values_.end() ? request.values[0] : found->second + request.values[0], answers));
+      return outcome(store(request.keys[0],
+                           found == values_.end() ? request.values[0] : found->second + request.values[0], answers));
     }
     case Op::kMultiSet: {
       std::size_t bytes = 0;
       for (std::size_t i = 0; i < request.keys.size(); ++i) bytes += request.keys[i].size() + request.values[i].size();
       if (const Status room = admit(request.keys.size(), bytes); !room.ok()) return outcome(room);  // all or nothing
       for (std::size_t i = 0; i < request.keys.size(); ++i)
-        if (const Status stored = store(request.keys[i], std::move(request.values[i]), answers); !stored.ok()) return outcome(stored);
+        if (const Status stored = store(request.keys[i], std::move(request.values[i]), answers); !stored.ok())
+          return outcome(stored);
       return reply;
     }
-    case Op::kPush: return outcome(push(request.keys[0], std::move(request.values[0]), answers));
+    case Op::kPush:
+      return outcome(push(request.keys[0], std::move(request.values[0]), answers));
     case Op::kPop: {
       const auto queue = queues_.find(request.keys[0]);
       reply.values.push_back(std::move(queue->second.front()));
@@ -107,7 +122,8 @@ Reply Table::carry_out(StoreRequest& request, std::vector<Answer>& answers) {
       return reply;
     }
     case Op::kBarrier:
-    case Op::kGatherAll: break;  // submit() sends these to enter()
+    case Op::kGatherAll:
+      break;  // submit() sends these to enter()
   }
   return failure(Code::kInternal, "an operation without a meaning");
 }
@@ -116,8 +132,10 @@ Reply Table::get(const StoreRequest& request) const {
   std::size_t sum = 0;
   for (const auto& key : request.keys) sum += values_.find(key)->second.size();
   if (sum > kMaxCallBytes)
-    return failure(Code::kLimit, "the values have " + bytes_text(sum) + " in all, at most " + bytes_text(kMaxCallBytes) + " fit one answer",
-                   "ask for fewer keys at a time");
+    return failure(
+        Code::kLimit,
+        "the values have " + bytes_text(sum) + " in all, at most " + bytes_text(kMaxCallBytes) + " fit one answer",
+        "ask for fewer keys at a time");
   Reply reply;
   for (const auto& key : request.keys) reply.values.push_back(values_.find(key)->second);
   return reply;
@@ -128,10 +146,13 @@ Reply Table::add(const StoreRequest& request, std::vector<Answer>& answers) {
   std::int64_t number = 0;
   if (found != values_.end()) {
     const auto held = parse_int(found->second);
-    if (!held) return failure(Code::kInvalidArgument, "the key holds " + std::to_string(found->second.size()) + " bytes that are no decimal number");
+    if (!held)
+      return failure(Code::kInvalidArgument,
+                     "the key holds " + std::to_string(found->second.size()) + " bytes that are no decimal number");
     number = *held;
   }
-  if (__builtin_add_overflow(number, request.number, &number)) return failure(Code::kLimit, "the sum does not fit 64 bits");
+  if (__builtin_add_overflow(number, request.number, &number))
+    return failure(Code::kLimit, "the sum does not fit 64 bits");
   Reply reply = outcome(store(request.keys[0], std::to_string(number), answers));
   if (!reply.error) reply.number = number;
   return reply;
@@ -171,17 +192,23 @@ Reply Table::remove(const std::string& key) {
 // Whether so much more may be kept.
 Status Table::admit(std::size_t more_keys, std::size_t more_bytes) const {
   if (values_.size() + queues_.size() + more_keys > kMaxKeys)
-    return Error{.code = Code::kLimit, .detail = "the store holds " + std::to_string(values_.size() + queues_.size()) + " keys, at most " +
-                                                 std::to_string(kMaxKeys) + " are allowed", .hint = "remove keys that are no longer needed"};
+    return Error{.code = Code::kLimit,
+                 .detail = "the store holds " + std::to_string(values_.size() + queues_.size()) + " keys, at most " +
+                           std::to_string(kMaxKeys) + " are allowed",
+                 .hint = "remove keys that are no longer needed"};
   if (bytes_ + more_bytes > kMaxTableBytes)
-    return Error{.code = Code::kLimit, .detail = "the store holds " + bytes_text(bytes_) + ", with this it would be more than " +
-                                                 bytes_text(kMaxTableBytes), .hint = "remove keys that are no longer needed"};
+    return Error{.code = Code::kLimit,
+                 .detail = "the store holds " + bytes_text(bytes_) + ", with this it would be more than " +
+                           bytes_text(kMaxTableBytes),
+                 .hint = "remove keys that are no longer needed"};
   return {};
 }
 
 Status Table::store(const std::string& key, std::string value, std::vector<Answer>& answers) {
   if (value.size() > kMaxValueBytes)  // append may have made it so
-    return Error{.code = Code::kLimit, .detail = "the value would have " + bytes_text(value.size()) + ", at most " + bytes_text(kMaxValueBytes) + " are allowed"};
+    return Error{.code = Code::kLimit,
+                 .detail = "the value would have " + bytes_text(value.size()) + ", at most " +
+                           bytes_text(kMaxValueBytes) + " are allowed"};
   const auto found = values_.find(key);
   if (found != values_.end()) {
     if (value.size() > found->second.size()) TUTTI_TRY(admit(0, value.size() - found->second.size()));
@@ -237,19 +264,25 @@ void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answ
     const Meeting& meeting = found->second;
     const std::string other = "rank " + std::to_string(meeting.entered.begin()->first);
     if (meeting.op != request.op)
-      return turn_away(failure(Code::kMismatch, other + " called " + (meeting.op == Op::kBarrier ? "barrier" : "gather_all") + " with this key",
-                               "all ranks must make the same calls in the same order"));
+      return turn_away(
+          failure(Code::kMismatch,
+                  other + " called " + (meeting.op == Op::kBarrier ? "barrier" : "gather_all") + " with this key",
+                  "all ranks must make the same calls in the same order"));
     if (meeting.size != request.size)
-      return turn_away(failure(Code::kMismatch, other + " counts " + std::to_string(meeting.size) + " ranks, rank " + std::to_string(request.rank) +
-                                                    " counts " + std::to_string(request.size),
+      return turn_away(failure(Code::kMismatch,
+                               other + " counts " + std::to_string(meeting.size) + " ranks, rank " +
+                                   std::to_string(request.rank) + " counts " + std::to_string(request.size),
                                "start all ranks with the same world size"));
     if (meeting.entered.contains(request.rank))
-      return turn_away(failure(Code::kMismatch, "rank " + std::to_string(request.rank) + " has entered already: two processes have the same rank",
-                               "give each process its own rank"));
+      return turn_away(
+          failure(Code::kMismatch,
+                  "rank " + std::to_string(request.rank) + " has entered already: two processes have the same rank",
+                  "give each process its own rank"));
   }
   const std::size_t bytes = request.values.empty() ? 0 : request.values[0].size();
   if (found != meetings_.end() && found->second.bytes + bytes > kMaxCallBytes)
-    return turn_away(failure(Code::kLimit, "the values of all ranks have more than " + bytes_text(kMaxCallBytes) + " in all"));
+    return turn_away(
+        failure(Code::kLimit, "the values of all ranks have more than " + bytes_text(kMaxCallBytes) + " in all"));
   if (const Status room = admit(0, bytes); !room.ok()) return turn_away(outcome(room));
   if (pending_.size() >= kMaxWaiters || meetings_.size() >= kMaxKeys)
     return turn_away(failure(Code::kLimit, std::to_string(pending_.size()) + " calls wait already"));
@@ -313,7 +346,8 @@ Missing Table::missing(Ticket ticket) const {
 }
 
 const std::string* Table::first_missing(const std::vector<std::string>& keys) const {
-  const auto found = std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return !values_.contains(key); });
+  const auto found =
+      std::find_if(keys.begin(), keys.end(), [&](const std::string& key) { return !values_.contains(key); });
   return found == keys.end() ? nullptr : &*found;
 }
 

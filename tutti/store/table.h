@@ -1,7 +1,7 @@
 #pragma once
 // What a Store does, as a pure state machine: no clock, no thread, no I/O. A request is submitted under a ticket and is
-// answered at once, or when a later request brings what it waits for. Memory store, server and file store all run this one.
-// Threads: none of its own; the owner locks.
+// answered at once, or when a later request brings what it waits for. Memory store, server and file store all run this
+// one. Threads: none of its own; the owner locks.
 #include <cstdint>
 #include <deque>
 #include <map>

@@ -1,4 +1,5 @@
-// From the verbs of a Store to Requests and back. An error that comes back gets the call's name here, once for all stores.
+// From the verbs of a Store to Requests and back. An error that comes back gets the call's name here, once for all
+// stores.
 #include "tutti/store/table_store.h"
 
 namespace tutti {
@@ -13,11 +14,14 @@ Result<Reply> TableStore::run(const StoreRequest& request, const Deadline* deadl
   auto reply = call(request, deadline ? *deadline : Deadline::after(call_timeout_), waiting);
   if (!reply.ok()) return with_name(reply.error());
   if (reply->error) return with_name(*reply->error);
-  const std::size_t expected = request.op == Op::kGet ? request.keys.size() : request.op == Op::kPop ? 1
-                               : request.op == Op::kGatherAll ? std::size_t(request.size) : 0;
+  const std::size_t expected = request.op == Op::kGet         ? request.keys.size()
+                               : request.op == Op::kPop       ? 1
+                               : request.op == Op::kGatherAll ? std::size_t(request.size)
+                                                              : 0;
   if (expected != 0 && reply->values.size() != expected)
-    return with_name(Error{.code = Code::kCorrupt, .detail = "the store answered " + std::to_string(reply->values.size()) + " values for " +
-                                                             std::to_string(expected)});
+    return with_name(Error{.code = Code::kCorrupt,
+                           .detail = "the store answered " + std::to_string(reply->values.size()) + " values for " +
+                                     std::to_string(expected)});
   return reply;
 }
 
@@ -33,7 +37,8 @@ Result<std::int64_t> TableStore::add(const std::string& key, std::int64_t amount
   return TUTTI_TRY(run({.op = Op::kAdd, .keys = {key}, .number = amount})).number;
 }
 
-Result<CompareSet> TableStore::compare_set(const std::string& key, const std::optional<std::string>& expected, const std::string& desired) {
+Result<CompareSet> TableStore::compare_set(const std::string& key, const std::optional<std::string>& expected,
+                                           const std::string& desired) {
   StoreRequest request{.op = Op::kCompareSet, .keys = {key}, .values = {desired}};
   if (expected) request.values.push_back(*expected);
   Reply reply = TUTTI_TRY(run(request));
@@ -46,9 +51,13 @@ Status TableStore::wait(const std::vector<std::string>& keys, Deadline deadline)
   return run({.op = Op::kWait, .keys = keys}, &deadline).status();
 }
 
-Result<bool> TableStore::check(const std::vector<std::string>& keys) { return TUTTI_TRY(run({.op = Op::kCheck, .keys = keys})).flag; }
+Result<bool> TableStore::check(const std::vector<std::string>& keys) {
+  return TUTTI_TRY(run({.op = Op::kCheck, .keys = keys})).flag;
+}
 
-Result<bool> TableStore::remove(const std::string& key) { return TUTTI_TRY(run({.op = Op::kRemove, .keys = {key}})).flag; }
+Result<bool> TableStore::remove(const std::string& key) {
+  return TUTTI_TRY(run({.op = Op::kRemove, .keys = {key}})).flag;
+}
 
 Result<std::int64_t> TableStore::num_keys() { return TUTTI_TRY(run({.op = Op::kNumKeys})).number; }
 
@@ -80,9 +89,12 @@ Status TableStore::barrier(const std::string& key, int rank, int size, Deadline 
   return run({.op = Op::kBarrier, .keys = {key}, .rank = rank, .size = size}, &deadline, waiting).status();
 }
 
-Result<std::vector<std::string>> TableStore::gather_all(const std::string& key, int rank, int size, const std::string& value, Deadline deadline,
+Result<std::vector<std::string>> TableStore::gather_all(const std::string& key, int rank, int size,
+                                                        const std::string& value, Deadline deadline,
                                                         const Waiting& waiting) {
-  return std::move(TUTTI_TRY(run({.op = Op::kGatherAll, .keys = {key}, .values = {value}, .rank = rank, .size = size}, &deadline, waiting)).values);
+  return std::move(TUTTI_TRY(run({.op = Op::kGatherAll, .keys = {key}, .values = {value}, .rank = rank, .size = size},
+                                 &deadline, waiting))
+                       .values);
 }
 
 }  // namespace tutti

@@ -1,10 +1,12 @@
-// The client. A call is one frame there and one back. While a call *waits* (get, pop, barrier, gather_all) nothing travels,
-// but for a *progress* question every few seconds when somebody wants to know who is missing. On its deadline the call is
-// *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our cancel and counts.
+// The client. A call is one frame there and one back. While a call *waits* (get, pop, barrier, gather_all) nothing
+// travels, but for a *progress* question every few seconds when somebody wants to know who is missing. On its deadline
+// the call is *cancelled*: the server forgets it and tells what was missing, or the reply has crossed our cancel and
+// counts.
 //
-// Calls that never wait are answered within some twenty microseconds when server and client have a core each, so the client
-// keeps looking for that long before it sleeps in poll() (measured: 25 us a set instead of 40). Calls that may wait sleep at once:
-// a rank that looks takes the core from the server and from the ranks it waits for (a gather_all of 2 takes 30 us, not 50).
+// Calls that never wait are answered within some twenty microseconds when server and client have a core each, so the
+// client keeps looking for that long before it sleeps in poll() (measured: 25 us a set instead of 40). Calls that may
+// wait sleep at once: a rank that looks takes the core from the server and from the ranks it waits for (a gather_all of
+// 2 takes 30 us, not 50).
 #include "tutti/store/tcp_store.h"
 
 #include <sys/socket.h>
@@ -18,7 +20,8 @@ namespace tutti {
 namespace {
 
 constexpr Duration kSpin = std::chrono::microseconds(20);
-constexpr Duration kCancelGrace = std::chrono::seconds(2);      // beyond a call's deadline, for the server to answer the cancel
+constexpr Duration kCancelGrace =
+    std::chrono::seconds(2);  // beyond a call's deadline, for the server to answer the cancel
 constexpr Duration kHandshakeLimit = std::chrono::seconds(30);  // one attempt, within the caller's deadline
 constexpr int kHandshakeAttempts = 4;
 
@@ -33,7 +36,8 @@ Error lost(const std::string& server) {
 Result<Fd> let_in(const Address& server, const Credentials& credentials, int rank, Deadline deadline) {
   for (int attempt = 1;; ++attempt) {
     Fd fd = TUTTI_TRY(connect(server, deadline, /*retry=*/true));
-    const Status status = handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .rank = rank}, deadline.at_most(kHandshakeLimit));
+    const Status status = handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .rank = rank},
+                                              deadline.at_most(kHandshakeLimit));
     if (status.ok()) return fd;
     if (status.error().code != Code::kPeerLost || attempt == kHandshakeAttempts || deadline.expired()) return status;
   }
@@ -43,7 +47,8 @@ bool is(const wire::Frame& frame, wire::Kind kind) { return frame.kind == std::u
 
 }  // namespace
 
-Result<std::unique_ptr<TcpStore>> TcpStore::connect(const Address& server, const Credentials& credentials, int rank, Deadline deadline) {
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(const Address& server, const Credentials& credentials, int rank,
+                                                    Deadline deadline) {
   Fd fd = TUTTI_TRY(let_in(server, credentials, rank, deadline));
   return std::unique_ptr<TcpStore>(new TcpStore(std::move(fd), server, credentials, rank));
 }
@@ -81,7 +86,8 @@ std::optional<Result<std::string>> Watch::try_read() {
       auto reply = wire::parse_reply(**frame);
       if (!reply.ok()) return failed(reply.error());
       if (reply->error) return failed(*reply->error);
-      if (reply->values.size() != 1) return failed(Error{.code = Code::kCorrupt, .detail = "the store answered no value"});
+      if (reply->values.size() != 1)
+        return failed(Error{.code = Code::kCorrupt, .detail = "the store answered no value"});
       return std::move(reply->values[0]);
     }
     if (!*got) return std::nullopt;
@@ -117,13 +123,16 @@ Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, con
   const std::lock_guard lock(mutex_);
   if (broken_) return *broken_;
   const std::uint32_t id = next_id_++;
-  if (const Status sent = send(id, std::uint8_t(request.op), wire::body_of(request), deadline); !sent.ok()) return break_off(sent.error());
+  if (const Status sent = send(id, std::uint8_t(request.op), wire::body_of(request), deadline); !sent.ok())
+    return break_off(sent.error());
   while (true) {
-    const auto frame = receive(waiting ? deadline.at_most(from_seconds(kReportEvery)) : deadline, !may_wait(request.op));
+    const auto frame =
+        receive(waiting ? deadline.at_most(from_seconds(kReportEvery)) : deadline, !may_wait(request.op));
     if (!frame.ok()) return break_off(frame.error());
     if (!*frame) {
       if (deadline.expired()) return give_up(id, request, deadline);
-      if (const Status asked = send(id, std::uint8_t(wire::Kind::kProgress), {}, deadline); !asked.ok()) return break_off(asked.error());
+      if (const Status asked = send(id, std::uint8_t(wire::Kind::kProgress), {}, deadline); !asked.ok())
+        return break_off(asked.error());
       continue;
     }
     if ((*frame)->id != id) continue;  // the answer to a progress question may trail the reply of an earlier call
@@ -143,7 +152,8 @@ Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, con
 Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline) {
   const Deadline grace = Deadline::after(kCancelGrace);
   std::optional<Reply> crossed;
-  if (const Status sent = send(id, std::uint8_t(wire::Kind::kCancel), {}, grace); !sent.ok()) return break_off(sent.error());
+  if (const Status sent = send(id, std::uint8_t(wire::Kind::kCancel), {}, grace); !sent.ok())
+    return break_off(sent.error());
   while (true) {
     const auto frame = receive(grace, /*spin=*/false);
     if (!frame.ok()) return break_off(frame.error());

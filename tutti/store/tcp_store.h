@@ -13,8 +13,8 @@
 
 namespace tutti {
 
-// Learns of one key being set, without a thread that waits: a connection of its own on which a get() is pending. Poll fd() for
-// reading, then try_read(). Closing it ends the wait. Threads: one at a time.
+// Learns of one key being set, without a thread that waits: a connection of its own on which a get() is pending. Poll
+// fd() for reading, then try_read(). Closing it ends the wait. Threads: one at a time.
 class Watch {
  public:
   int fd() const { return fd_.get(); }
@@ -23,20 +23,22 @@ class Watch {
 
  private:
   friend class TcpStore;
-  Watch(Fd fd, std::string key, std::string server) : fd_(std::move(fd)), key_(std::move(key)), server_(std::move(server)) {}
+  Watch(Fd fd, std::string key, std::string server)
+      : fd_(std::move(fd)), key_(std::move(key)), server_(std::move(server)) {}
 
   Fd fd_;
   std::string key_, server_;
   wire::FrameReader reader_;
 };
 
-// Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left in the
-// middle of a frame by a deadline, stays broken: every later call gives the same error.
+// Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
+// in the middle of a frame by a deadline, stays broken: every later call gives the same error.
 class TcpStore final : public TableStore {
  public:
-  // Waits for a server that is not up yet, until the deadline; one that refuses us, or speaks another protocol, is told at once.
-  // `rank`: of this process in the world, -1 if it has none yet.
-  static Result<std::unique_ptr<TcpStore>> connect(const Address& server, const Credentials& credentials, int rank, Deadline deadline);
+  // Waits for a server that is not up yet, until the deadline; one that refuses us, or speaks another protocol, is told
+  // at once. `rank`: of this process in the world, -1 if it has none yet.
+  static Result<std::unique_ptr<TcpStore>> connect(const Address& server, const Credentials& credentials, int rank,
+                                                   Deadline deadline);
 
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
   // `key` as the server knows it (PrefixStore::full()).

@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <atomic>
@@ -24,7 +23,9 @@ Credentials credentials() { return {.secret = Secret::from_text("open sesame"), 
 
 class TcpWorld : public StoreWorld {
  public:
-  std::unique_ptr<Store> open() override { return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw(); }
+  std::unique_ptr<Store> open() override {
+    return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw();
+  }
 
  private:
   std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials()).or_throw();
@@ -43,7 +44,8 @@ class MixedWorld : public StoreWorld {
   std::atomic<int> count_ = 0;
 };
 
-const StoreMaker kTcp{"Tcp", [] { return std::make_unique<TcpWorld>(); }}, kMixed{"TcpAndLocal", [] { return std::make_unique<MixedWorld>(); }};
+const StoreMaker kTcp{"Tcp", [] { return std::make_unique<TcpWorld>(); }},
+    kMixed{"TcpAndLocal", [] { return std::make_unique<MixedWorld>(); }};
 INSTANTIATE_TEST_SUITE_P(OverTcp, StoreConformance, testing::Values(kTcp, prefixed(kTcp), kMixed), name_of_store);
 
 class TcpStoreTest : public testing::Test {
@@ -53,7 +55,9 @@ class TcpStoreTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << to_string(server.error());
     server_ = *std::move(server);
   }
-  std::unique_ptr<TcpStore> client(int rank = -1) { return TcpStore::connect(server_->address(), credentials(), rank, soon()).or_throw(); }
+  std::unique_ptr<TcpStore> client(int rank = -1) {
+    return TcpStore::connect(server_->address(), credentials(), rank, soon()).or_throw();
+  }
 
   std::unique_ptr<StoreServer> server_;
 };
@@ -123,7 +127,9 @@ TEST_F(TcpStoreTest, SecondProcessOfOneRankIsNamedAndTheFirstIsNotHarmed) {
   while (server_->counts().calls == 0) std::this_thread::yield();
   const auto twice = client(1)->barrier("b", 1, 2, soon());
   ASSERT_FALSE(twice.ok());
-  EXPECT_THAT(to_string(twice.error()), HasSubstr("Mismatch: barrier \"b\", rank 1: rank 1 has entered already: two processes have the same rank"));
+  EXPECT_THAT(
+      to_string(twice.error()),
+      HasSubstr("Mismatch: barrier \"b\", rank 1: rank 1 has entered already: two processes have the same rank"));
   client(0)->barrier("b", 0, 2, soon()).or_throw();
   first.join();
 }
@@ -155,7 +161,8 @@ TEST_F(TcpStoreTest, ManyClientsGather) {
     ranks.emplace_back([&, rank] {
       auto store = client(rank);
       for (int round = 0; round < 20; ++round) {
-        const auto values = store->gather_all("round", rank, kRanks, std::to_string(rank * 100 + round), soon()).or_throw();
+        const auto values =
+            store->gather_all("round", rank, kRanks, std::to_string(rank * 100 + round), soon()).or_throw();
         for (int i = 0; i < kRanks; ++i) EXPECT_EQ(values[std::size_t(i)], std::to_string(i * 100 + round));
       }
     });
@@ -186,8 +193,10 @@ TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreToldApart) {
     return store.ok() ? std::string("let in") : to_string(store.error());
   };
   const std::string where = "Refused: the store at " + to_string(server_->address());
-  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "another"}), HasSubstr(where + " belongs to another job"));
-  EXPECT_THAT(refusal({.secret = Secret::from_text("guess"), .job = "job"}), HasSubstr(where + " holds another secret (ours has fingerprint "));
+  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "another"}),
+              HasSubstr(where + " belongs to another job"));
+  EXPECT_THAT(refusal({.secret = Secret::from_text("guess"), .job = "job"}),
+              HasSubstr(where + " holds another secret (ours has fingerprint "));
   EXPECT_THAT(refusal({.secret = Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
   EXPECT_THAT(refusal({.secret = credentials().secret, .job = "job", .generation = 3}),
               HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));

@@ -1,5 +1,6 @@
-// Encoding is appending; decoding is a cursor that knows how much is left and compares every count and size with that before
-// it believes it. The comparisons are written so that they cannot overflow: "size > left", never "position + size > end".
+// Encoding is appending; decoding is a cursor that knows how much is left and compares every count and size with that
+// before it believes it. The comparisons are written so that they cannot overflow: "size > left", never "position +
+// size > end".
 #include "tutti/store/wire.h"
 
 #include <sys/socket.h>
@@ -125,7 +126,8 @@ std::string body_of(const Missing& missing) {
 std::uint8_t kind_of(const Reply& reply) { return std::uint8_t(reply.error ? Kind::kFailure : Kind::kReply); }
 
 Result<StoreRequest> parse_request(const Frame& frame) {
-  if (frame.kind < std::uint8_t(Op::kSet) || frame.kind > std::uint8_t(Op::kGatherAll)) return corrupt("request: no such operation");
+  if (frame.kind < std::uint8_t(Op::kSet) || frame.kind > std::uint8_t(Op::kGatherAll))
+    return corrupt("request: no such operation");
   Cursor cursor(frame.body);
   StoreRequest request{.op = Op(frame.kind)};
   request.keys = cursor.strings();

@@ -9,8 +9,8 @@
 //   failure  u8 code, strings: detail, hint
 //   missing, cancelled (server) strings keys, u32 count and i32 each: ranks; answers to progress and cancel
 //
-// A client may have several calls open. Each call is answered by one reply or failure, unless it is cancelled first; each
-// cancel by one cancelled and each progress by one missing, in the order in which they were sent.
+// A client may have several calls open. Each call is answered by one reply or failure, unless it is cancelled first;
+// each cancel by one cancelled and each progress by one missing, in the order in which they were sent.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -22,10 +22,18 @@
 
 namespace tutti::wire {
 
-enum class Kind : std::uint8_t { kReply = 64, kFailure = 65, kMissing = 66, kCancelled = 67, kCancel = 96, kProgress = 97 };
+enum class Kind : std::uint8_t {
+  kReply = 64,
+  kFailure = 65,
+  kMissing = 66,
+  kCancelled = 67,
+  kCancel = 96,
+  kProgress = 97
+};
 
 inline constexpr std::size_t kHeaderBytes = 9;
-inline constexpr std::size_t kMaxFrameBytes = kMaxCallBytes + (std::size_t(8) << 20);  // with the sizes of a million values
+inline constexpr std::size_t kMaxFrameBytes =
+    kMaxCallBytes + (std::size_t(8) << 20);  // with the sizes of a million values
 
 struct Frame {
   std::uint32_t id = 0;

@@ -1,17 +1,22 @@
-// Blocks come in size classes, eight to a power of two, so at most an eighth is wasted; a class has a list of idle blocks, and a
-// request takes the one that was put back last, which is the warmest. A training step asks for the same sizes every time, so
-// from the second step on nothing is fresh.
+// Blocks come in size classes, eight to a power of two, so at most an eighth is wasted; a class has a list of idle
+// blocks, and a request takes the one that was put back last, which is the warmest. A training step asks for the same
+// sizes every time, so from the second step on nothing is fresh.
 //
-// A block belongs to a place: private memory, or the heap of the newest HeapTensors. Only blocks of the current place are kept idle;
-// those of another place leave when their tensor does. So a heap is let go of as soon as nobody uses it, and a world can end.
+// A block belongs to a place: private memory, or the heap of the newest HeapTensors. Only blocks of the current place
+// are kept idle; those of another place leave when their tensor does. So a heap is let go of as soon as nobody uses it,
+// and a world can end.
 //
 // What is particular about a process-wide allocator:
 //  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
-//  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in the child; there
-//    everything that came from a heap is forgotten, not freed, and the records of blocks lie in private memory for this reason.
-//  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up among the blocks;
+//  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in
+//  the child; there
+//    everything that came from a heap is forgotten, not freed, and the records of blocks lie in private memory for this
+//    reason.
+//  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up
+//  among the blocks;
 //    any other came from malloc.
-//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's usual error.
+//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's
+//  usual error.
 #include "tutti/tensor/caching_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -53,8 +58,9 @@ struct Block {
   std::shared_ptr<std::byte> memory;
   std::byte* data = nullptr;  // in it, on a page boundary
   int size_class = 0;
-  std::uint64_t heap = kPrivate;  // the number of the HeapTensors that it came from; not the object, which would keep its world alive
-  unsigned process = 0;           // counts forks: of the process that made it
+  std::uint64_t heap =
+      kPrivate;  // the number of the HeapTensors that it came from; not the object, which would keep its world alive
+  unsigned process = 0;  // counts forks: of the process that made it
 };
 
 // The sources that are attached, the newest last.
@@ -194,7 +200,8 @@ class CachingAllocator final : public compat::Allocator {
       memory = private_memory(class_bytes(size_class));
     }
     if (!memory) return nullptr;
-    auto* data = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage);
+    auto* data =
+        reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(memory.get()) + kPage - 1) / kPage * kPage);
     return new Block{.memory = std::move(memory), .data = data, .size_class = size_class, .heap = from.number};
   }
 
@@ -204,7 +211,8 @@ class CachingAllocator final : public compat::Allocator {
       std::lock_guard lock(mutex_);
       block = blocks_.at(data);
       const std::size_t bytes = class_bytes(block->size_class);
-      if (block->process != process_ && block->heap != kPrivate) return;  // the parent's heap: nothing of it exists here
+      if (block->process != process_ && block->heap != kPrivate)
+        return;  // the parent's heap: nothing of it exists here
       const bool current = block->heap == (sources_.empty() ? kPrivate : sources_.back().number);
       if (current && bytes <= options_.max_idle_bytes && stats_.idle_bytes <= options_.max_idle_bytes - bytes) {
         idle_[block->size_class].push_back(block);
@@ -223,8 +231,8 @@ class CachingAllocator final : public compat::Allocator {
     if (block.heap != kPrivate) stats_.heap_bytes -= class_bytes(block.size_class);
   }
 
-  // Runs in the only thread of the child, with the lock held since before the fork. What belonged to a heap is leaked on purpose:
-  // freeing it would write to memory that is not there.
+  // Runs in the only thread of the child, with the lock held since before the fork. What belonged to a heap is leaked
+  // on purpose: freeing it would write to memory that is not there.
   void after_fork_in_child() {
     ++process_;
     for (auto& list : idle_) {
@@ -240,7 +248,9 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   [[noreturn]] static void fail(std::size_t bytes) {
-    throw Exception(Error{.code = Code::kLimit, .detail = "no memory for a tensor of " + std::to_string(bytes) + " bytes", .hint = "a smaller batch or model, or more memory"});
+    throw Exception(Error{.code = Code::kLimit,
+                          .detail = "no memory for a tensor of " + std::to_string(bytes) + " bytes",
+                          .hint = "a smaller batch or model, or more memory"});
   }
 
   mutable std::mutex mutex_;
@@ -262,7 +272,8 @@ void install_caching_allocator(CachingAllocatorOptions options) {
   c10::SetCPUAllocator(&CachingAllocator::instance(), kPriority);
 }
 
-HeapTensors::HeapTensors(const Group& group) : HeapTensors([group](std::size_t bytes) { return group.allocate(bytes); }) {}
+HeapTensors::HeapTensors(const Group& group)
+    : HeapTensors([group](std::size_t bytes) { return group.allocate(bytes); }) {}
 
 HeapTensors::HeapTensors(Source source) : source_(std::make_shared<const Source>(std::move(source))) {
   c10::SetCPUAllocator(&CachingAllocator::instance(), kPriority);

@@ -1,7 +1,7 @@
 #pragma once
-// Memory for LibTorch's CPU tensors that is kept and used again. First touch of fresh pages costs more than most operators, so
-// nothing in a training step should allocate large memory anew; and with HeapTensors large tensors are born in memory
-// that the peers of this host can read, so that collectives on them copy nothing.
+// Memory for LibTorch's CPU tensors that is kept and used again. First touch of fresh pages costs more than most
+// operators, so nothing in a training step should allocate large memory anew; and with HeapTensors large tensors are
+// born in memory that the peers of this host can read, so that collectives on them copy nothing.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -17,13 +17,14 @@ struct CachingAllocatorOptions {
   std::size_t max_idle_bytes = std::size_t(-1);
 };
 
-// Makes LibTorch take CPU memory from the caching allocator, for the rest of the process; a second call only sets the options. Blocks
-// of less than 64 KiB come from malloc and are not kept. Tensors made before stay as they are. Any thread.
-// After fork() the child keeps a working allocator, but must not touch large tensors of its parent that lie in the heap.
+// Makes LibTorch take CPU memory from the caching allocator, for the rest of the process; a second call only sets the
+// options. Blocks of less than 64 KiB come from malloc and are not kept. Tensors made before stay as they are. Any
+// thread. After fork() the child keeps a working allocator, but must not touch large tensors of its parent that lie in
+// the heap.
 void install_caching_allocator(CachingAllocatorOptions options = {});
 
-// While one lives, large CPU tensors are made in the memory of `group` (Group::allocate), or, where that is exhausted, in private
-// memory. Installs the allocator. Tensors outlive it; nested ones: the newest counts.
+// While one lives, large CPU tensors are made in the memory of `group` (Group::allocate), or, where that is exhausted,
+// in private memory. Installs the allocator. Tensors outlive it; nested ones: the newest counts.
 class HeapTensors {
  public:
   using Source = std::function<Result<std::shared_ptr<std::byte>>(std::size_t bytes)>;  // 64-byte aligned
@@ -38,9 +39,9 @@ class HeapTensors {
 };
 
 struct CachingAllocatorStats {
-  std::size_t live_bytes = 0;   // of large blocks in tensors
-  std::size_t idle_bytes = 0;   // kept
-  std::size_t heap_bytes = 0;   // of both, in a heap
+  std::size_t live_bytes = 0;    // of large blocks in tensors
+  std::size_t idle_bytes = 0;    // kept
+  std::size_t heap_bytes = 0;    // of both, in a heap
   std::size_t fresh_blocks = 0;  // large allocations that found nothing idle
   std::size_t reused_blocks = 0;
 };

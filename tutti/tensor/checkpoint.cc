@@ -44,19 +44,25 @@ Status load_module(torch::nn::Module& module, const std::string& path) {
   std::vector<at::Tensor> loaded;
   for (const auto& [name, tensor] : tensors) {
     const auto* entry = file.find(name);
-    if (!entry) return Error{.code = Code::kMismatch, .detail = fmt::format("{} has no tensor {}, which the model has ({})", path, name, describe(tensor))};
+    if (!entry)
+      return Error{
+          .code = Code::kMismatch,
+          .detail = fmt::format("{} has no tensor {}, which the model has ({})", path, name, describe(tensor))};
     const auto fresh = tensor.cpu().contiguous().clone();
     const auto bytes = checked_bytes(fresh, name);
     if (entry->shape != shape_of(tensor) || entry->known_dtype() != bytes.dtype) {
       return Error{.code = Code::kMismatch,
-                   .detail = fmt::format("{}: {} is {}[{}] in the file and {} in the model", path, name, entry->dtype, fmt::join(entry->shape, ", "), describe(tensor))};
+                   .detail = fmt::format("{}: {} is {}[{}] in the file and {} in the model", path, name, entry->dtype,
+                                         fmt::join(entry->shape, ", "), describe(tensor))};
     }
     TUTTI_TRY(file.read(*entry, {static_cast<std::byte*>(bytes.data), entry->bytes()}));
     loaded.push_back(fresh);
   }
   for (const auto& entry : file.entries()) {
     const bool known = std::any_of(tensors.begin(), tensors.end(), [&](const auto& t) { return t.name == entry.name; });
-    if (!known) return Error{.code = Code::kMismatch, .detail = fmt::format("{} holds {}, which the model does not have", path, entry.name)};
+    if (!known)
+      return Error{.code = Code::kMismatch,
+                   .detail = fmt::format("{} holds {}, which the model does not have", path, entry.name)};
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.copy_(loaded[i]);
   return {};

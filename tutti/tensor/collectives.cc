@@ -1,5 +1,6 @@
-// Every verb is two steps: turn the tensors into the Request that describes them, where all the checks are, and hand it to the
-// group. A tensor that is written to gets a new version, so that autograd notices when a value that it has saved was overwritten.
+// Every verb is two steps: turn the tensors into the Request that describes them, where all the checks are, and hand it
+// to the group. A tensor that is written to gets a new version, so that autograd notices when a value that it has saved
+// was overwritten.
 #include "tutti/tensor/collectives.h"
 
 #include <ATen/core/Tensor.h>
@@ -37,28 +38,43 @@ TensorBytes written(const at::Tensor& tensor, std::string_view role) {
 
 void require_same_type(const at::Tensor& in, const at::Tensor& out, std::string_view verb) {
   if (in.scalar_type() != out.scalar_type()) {
-    throw Exception(invalid_argument(fmt::format("{}: in is {} and out is {}; expected one element type", verb, describe(in), describe(out))));
+    throw Exception(invalid_argument(
+        fmt::format("{}: in is {} and out is {}; expected one element type", verb, describe(in), describe(out))));
   }
 }
 
-void require_count(std::size_t found, std::size_t expected, std::string_view verb, std::string_view role, const at::Tensor& tensor) {
+void require_count(std::size_t found, std::size_t expected, std::string_view verb, std::string_view role,
+                   const at::Tensor& tensor) {
   if (found != expected) {
-    throw Exception(invalid_argument(fmt::format("{}: {} is {} with {} elements; expected {}", verb, role, describe(tensor), found, expected)));
+    throw Exception(invalid_argument(
+        fmt::format("{}: {} is {} with {} elements; expected {}", verb, role, describe(tensor), found, expected)));
   }
 }
 
 Request all_reduce_request(const at::Tensor& tensor, ReduceOp op) {
   const auto bytes = written(tensor, "the tensor of all_reduce");
-  return {.kind = Kind::kAllReduce, .dtype = bytes.dtype, .op = op, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+  return {.kind = Kind::kAllReduce,
+          .dtype = bytes.dtype,
+          .op = op,
+          .in = bytes.data,
+          .out = bytes.data,
+          .count = bytes.count};
 }
 
 Request broadcast_request(const Group& group, const at::Tensor& tensor, int root) {
-  const auto bytes = group.rank() == root ? checked_bytes(tensor, "the tensor of broadcast") : written(tensor, "the tensor of broadcast");
-  return {.kind = Kind::kBroadcast, .dtype = bytes.dtype, .root = root, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+  const auto bytes = group.rank() == root ? checked_bytes(tensor, "the tensor of broadcast")
+                                          : written(tensor, "the tensor of broadcast");
+  return {.kind = Kind::kBroadcast,
+          .dtype = bytes.dtype,
+          .root = root,
+          .in = bytes.data,
+          .out = bytes.data,
+          .count = bytes.count};
 }
 
 // One side holds a part for every rank.
-Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out, ReduceOp op = ReduceOp::kSum) {
+Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out,
+                      ReduceOp op = ReduceOp::kSum) {
   const auto verb = name(kind);
   require_same_type(in, out, verb);
   const auto from = checked_bytes(in, fmt::format("in of {}", verb)), to = written(out, fmt::format("out of {}", verb));
@@ -79,8 +95,15 @@ Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const
 }
 
 Request point_request(Kind kind, const at::Tensor& tensor, int peer, int tag) {
-  const auto bytes = kind == Kind::kSend ? checked_bytes(tensor, "the tensor of send") : written(tensor, "the tensor of recv");
-  return {.kind = kind, .dtype = bytes.dtype, .root = peer, .tag = tag, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+  const auto bytes =
+      kind == Kind::kSend ? checked_bytes(tensor, "the tensor of send") : written(tensor, "the tensor of recv");
+  return {.kind = kind,
+          .dtype = bytes.dtype,
+          .root = peer,
+          .tag = tag,
+          .in = bytes.data,
+          .out = bytes.data,
+          .count = bytes.count};
 }
 
 TensorWork start(const Group& group, const Request& request, std::initializer_list<at::Tensor> tensors) {
@@ -92,7 +115,8 @@ TensorWork start(const Group& group, const Request& request, std::initializer_li
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   const auto dtype = dtype_of(tensor);
-  std::string text = fmt::format("{}[{}]", dtype ? name(*dtype) : c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes().vec(), ", "));
+  std::string text = fmt::format("{}[{}]", dtype ? name(*dtype) : c10::toString(tensor.scalar_type()),
+                                 fmt::join(tensor.sizes().vec(), ", "));
   if (!tensor.device().is_cpu()) text += fmt::format(" on {}", tensor.device().str());
   return text;
 }
@@ -102,8 +126,13 @@ TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
   if (!tensor.device().is_cpu()) refuse(role, tensor, "is not on the CPU", "move it with tensor.to(torch::kCPU)");
   if (tensor.layout() != at::kStrided) refuse(role, tensor, "is not dense", "convert it with tensor.to_dense()");
   const auto dtype = dtype_of(tensor);
-  if (!dtype) refuse(role, tensor, "has an element type that collectives do not know", "convert it, for example with tensor.to(torch::kFloat); known are f32, f64, f16, bf16, i8, u8, i32, i64, bool");
-  if (!tensor.is_contiguous()) refuse(role, tensor, fmt::format("is not contiguous (strides [{}])", fmt::join(tensor.strides().vec(), ", ")), "use tensor.contiguous(), and copy the result back if it is written to");
+  if (!dtype)
+    refuse(
+        role, tensor, "has an element type that collectives do not know",
+        "convert it, for example with tensor.to(torch::kFloat); known are f32, f64, f16, bf16, i8, u8, i32, i64, bool");
+  if (!tensor.is_contiguous())
+    refuse(role, tensor, fmt::format("is not contiguous (strides [{}])", fmt::join(tensor.strides().vec(), ", ")),
+           "use tensor.contiguous(), and copy the result back if it is written to");
   return {.dtype = *dtype, .data = tensor.data_ptr(), .count = std::size_t(tensor.numel())};
 }
 
@@ -112,11 +141,19 @@ TensorWork::TensorWork(Work work, std::span<const at::Tensor> tensors) : flight_
   flight_->tensors = std::make_shared<std::vector<at::Tensor>>(tensors.begin(), tensors.end());
 }
 
-void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op) { group.run(all_reduce_request(tensor, op)).or_throw(); }
-TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, ReduceOp op) { return start(group, all_reduce_request(tensor, op), {tensor}); }
+void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op) {
+  group.run(all_reduce_request(tensor, op)).or_throw();
+}
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, ReduceOp op) {
+  return start(group, all_reduce_request(tensor, op), {tensor});
+}
 
-void broadcast(const Group& group, const at::Tensor& tensor, int root) { group.run(broadcast_request(group, tensor, root)).or_throw(); }
-TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root) { return start(group, broadcast_request(group, tensor, root), {tensor}); }
+void broadcast(const Group& group, const at::Tensor& tensor, int root) {
+  group.run(broadcast_request(group, tensor, root)).or_throw();
+}
+TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root) {
+  return start(group, broadcast_request(group, tensor, root), {tensor});
+}
 
 void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
   const auto from = checked_bytes(in, "in of reduce");
@@ -127,10 +164,20 @@ void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int
     require_count(bytes.count, from.count, "reduce", "out", out);
     to = bytes.data;
   }
-  group.run({.kind = Kind::kReduce, .dtype = from.dtype, .op = op, .root = root, .in = from.data, .out = to, .count = from.count}).or_throw();
+  group
+      .run({.kind = Kind::kReduce,
+            .dtype = from.dtype,
+            .op = op,
+            .root = root,
+            .in = from.data,
+            .out = to,
+            .count = from.count})
+      .or_throw();
 }
 
-void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out) { group.run(parts_request(group, Kind::kAllGather, in, out)).or_throw(); }
+void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out) {
+  group.run(parts_request(group, Kind::kAllGather, in, out)).or_throw();
+}
 TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out) {
   return start(group, parts_request(group, Kind::kAllGather, in, out), {in, out});
 }
@@ -144,7 +191,8 @@ void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int
     require_count(bytes.count, from.count * std::size_t(group.size()), "gather", "out", out);
     to = bytes.data;
   }
-  group.run({.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count}).or_throw();
+  group.run({.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count})
+      .or_throw();
 }
 
 void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
@@ -156,7 +204,8 @@ void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, in
     require_count(bytes.count, to.count * std::size_t(group.size()), "scatter", "in", in);
     from = bytes.data;
   }
-  group.run({.kind = Kind::kScatter, .dtype = to.dtype, .root = root, .in = from, .out = to.data, .count = to.count}).or_throw();
+  group.run({.kind = Kind::kScatter, .dtype = to.dtype, .root = root, .in = from, .out = to.data, .count = to.count})
+      .or_throw();
 }
 
 void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
@@ -166,11 +215,17 @@ TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const 
   return start(group, parts_request(group, Kind::kReduceScatter, in, out, op), {in, out});
 }
 
-void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out) { group.run(parts_request(group, Kind::kAllToAll, in, out)).or_throw(); }
+void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out) {
+  group.run(parts_request(group, Kind::kAllToAll, in, out)).or_throw();
+}
 
 void send(const Group& group, const at::Tensor& tensor, int peer, int tag) { isend(group, tensor, peer, tag).get(); }
 void recv(const Group& group, const at::Tensor& tensor, int peer, int tag) { irecv(group, tensor, peer, tag).get(); }
-TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag) { return start(group, point_request(Kind::kSend, tensor, peer, tag), {tensor}); }
-TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag) { return start(group, point_request(Kind::kRecv, tensor, peer, tag), {tensor}); }
+TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag) {
+  return start(group, point_request(Kind::kSend, tensor, peer, tag), {tensor});
+}
+TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag) {
+  return start(group, point_request(Kind::kRecv, tensor, peer, tag), {tensor});
+}
 
 }  // namespace tutti

@@ -1,7 +1,7 @@
 #pragma once
-// The verbs on LibTorch tensors. Tensors must be dense, contiguous, on the CPU and of a type in base/dtype.h; anything else throws an
-// Exception that shows the tensor and says what to do. Shapes are free: only element counts matter (see comm/request.h).
-// Results are written into the tensors given, below autograd: they carry no gradient.
+// The verbs on LibTorch tensors. Tensors must be dense, contiguous, on the CPU and of a type in base/dtype.h; anything
+// else throws an Exception that shows the tensor and says what to do. Shapes are free: only element counts matter (see
+// comm/request.h). Results are written into the tensors given, below autograd: they carry no gradient.
 #include <memory>
 #include <span>
 #include <string_view>
@@ -54,11 +54,14 @@ void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int
 // `out`: size() times the elements of `in`, by rank.
 void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out);
 TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out);
-void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);  // `out` may be undefined elsewhere
+void gather(const Group& group, const at::Tensor& in, const at::Tensor& out,
+            int root);  // `out` may be undefined elsewhere
 // `in`: size() times the elements of `out`, by rank.
-void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);  // `in` may be undefined elsewhere
+void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out,
+             int root);  // `in` may be undefined elsewhere
 void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op = ReduceOp::kSum);
-TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op = ReduceOp::kSum);
+TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                                ReduceOp op = ReduceOp::kSum);
 // Equal parts, by rank.
 void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out);
 void send(const Group& group, const at::Tensor& tensor, int peer, int tag = 0);

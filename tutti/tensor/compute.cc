@@ -1,4 +1,5 @@
-// What tutti run and init() say about OpenBLAS's choice of kernels is theirs; here is what only a program with LibTorch can know.
+// What tutti run and init() say about OpenBLAS's choice of kernels is theirs; here is what only a program with LibTorch
+// can know.
 #include "tutti/tensor/compute.h"
 
 #include <ATen/Context.h>

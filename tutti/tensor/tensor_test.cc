@@ -1,3 +1,5 @@
+#include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>
@@ -6,9 +8,6 @@
 #include <atomic>
 #include <filesystem>
 #include <thread>
-
-#include <ATen/ATen.h>
-#include <c10/core/CPUAllocator.h>
 
 #include "tests/harness/ranks.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -39,10 +38,11 @@ struct FakeHeap {
     return [this](std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
       if (exhausted) return Error{.code = Code::kLimit, .detail = "no more"};
       ++live, ++given;
-      return std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)), [this](std::byte* p) {
-        --live;
-        std::free(p);
-      });
+      return std::shared_ptr<std::byte>(static_cast<std::byte*>(std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)),
+                                        [this](std::byte* p) {
+                                          --live;
+                                          std::free(p);
+                                        });
     };
   }
 };
@@ -124,7 +124,8 @@ TEST(HeapTensors, TensorsOutliveIt) {
 
 TEST(HeapTensors, MemoryThatBeginsWithinAPageWillDo) {
   HeapTensors attached([](std::size_t bytes) -> Result<std::shared_ptr<std::byte>> {
-    std::shared_ptr<std::byte[]> memory(new (std::align_val_t(4096)) std::byte[bytes + 64], [](std::byte* p) { ::operator delete[](p, std::align_val_t(4096)); });
+    std::shared_ptr<std::byte[]> memory(new (std::align_val_t(4096)) std::byte[bytes + 64],
+                                        [](std::byte* p) { ::operator delete[](p, std::align_val_t(4096)); });
     return std::shared_ptr<std::byte>(memory, memory.get() + 64);
   });
   EXPECT_EQ(at::ones({kLarge}).sum().item<float>(), float(kLarge));
@@ -179,11 +180,16 @@ TEST(HeapTensors, AForkedChildHasAnAllocatorWithoutTheHeap) {
 TEST(CheckedBytes, SaysWhatIsWrongAndWhatToDo) {
   EXPECT_EQ(checked_bytes(at::ones({2, 3}), "x").count, 6u);
   EXPECT_EQ(checked_bytes(at::ones({2}, at::kBFloat16), "x").dtype, DType::kBF16);
-  auto error = [](const at::Tensor& tensor) { return error_of([&] { checked_bytes(tensor, "the gradient of fc1.weight"); }); };
+  auto error = [](const at::Tensor& tensor) {
+    return error_of([&] { checked_bytes(tensor, "the gradient of fc1.weight"); });
+  };
   EXPECT_THAT(error(at::ones({2, 3}).t()),
-              AllOf(HasSubstr("the gradient of fc1.weight, f32[3, 2], is not contiguous (strides [1, 3])"), HasSubstr("tensor.contiguous()")));
-  EXPECT_THAT(error(at::ones({2}, at::kComplexFloat)), AllOf(HasSubstr("ComplexFloat[2]"), HasSubstr("tensor.to(torch::kFloat)")));
-  EXPECT_THAT(error(at::empty({4}, at::TensorOptions().device(at::kMeta))), AllOf(HasSubstr("f32[4] on meta"), HasSubstr("not on the CPU"), HasSubstr("tensor.to(torch::kCPU)")));
+              AllOf(HasSubstr("the gradient of fc1.weight, f32[3, 2], is not contiguous (strides [1, 3])"),
+                    HasSubstr("tensor.contiguous()")));
+  EXPECT_THAT(error(at::ones({2}, at::kComplexFloat)),
+              AllOf(HasSubstr("ComplexFloat[2]"), HasSubstr("tensor.to(torch::kFloat)")));
+  EXPECT_THAT(error(at::empty({4}, at::TensorOptions().device(at::kMeta))),
+              AllOf(HasSubstr("f32[4] on meta"), HasSubstr("not on the CPU"), HasSubstr("tensor.to(torch::kCPU)")));
   EXPECT_THAT(error(at::ones({2, 2}).to_sparse()), AllOf(HasSubstr("is not dense"), HasSubstr("to_dense()")));
   EXPECT_THAT(error(at::Tensor()), HasSubstr("an undefined tensor"));
 }
@@ -249,7 +255,9 @@ TEST(TensorCollectives, AutogradSeesThatATensorWasWrittenTo) {
 class ModuleFile : public testing::Test {
  protected:
   void TearDown() override { std::filesystem::remove(path_); }
-  const std::string path_ = (std::filesystem::temp_directory_path() / ("tutti-module-" + std::to_string(::getpid()) + ".safetensors")).string();
+  const std::string path_ =
+      (std::filesystem::temp_directory_path() / ("tutti-module-" + std::to_string(::getpid()) + ".safetensors"))
+          .string();
 };
 
 TEST_F(ModuleFile, SavesAndLoads) {
@@ -265,11 +273,13 @@ TEST_F(ModuleFile, NamesTheTensorThatDoesNotFitAndChangesNothing) {
   torch::nn::LinearImpl saved(3, 4), wider(5, 4), bare(torch::nn::LinearOptions(3, 4).bias(false));
   ASSERT_TRUE(save_module(saved, path_).ok());
   const auto before = wider.weight.clone();
-  EXPECT_THAT(to_string(load_module(wider, path_).error()), HasSubstr("weight is F32[4, 3] in the file and f32[4, 5] in the model"));
+  EXPECT_THAT(to_string(load_module(wider, path_).error()),
+              HasSubstr("weight is F32[4, 3] in the file and f32[4, 5] in the model"));
   EXPECT_TRUE(at::equal(wider.weight, before));
   EXPECT_THAT(to_string(load_module(bare, path_).error()), HasSubstr("holds bias, which the model does not have"));
   ASSERT_TRUE(save_module(bare, path_).ok());
-  EXPECT_THAT(to_string(load_module(saved, path_).error()), HasSubstr("has no tensor bias, which the model has (f32[4])"));
+  EXPECT_THAT(to_string(load_module(saved, path_).error()),
+              HasSubstr("has no tensor bias, which the model has (f32[4])"));
 }
 
 }  // namespace

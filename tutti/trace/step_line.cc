@@ -10,11 +10,13 @@ namespace tutti {
 std::string step_line_text(std::int64_t step, std::int64_t steps, const StepRecord& since, int count) {
   const double seconds = since.seconds > 0 ? since.seconds : 1e-9;
   const double left = double(steps - step) * seconds / (count > 0 ? count : 1);
-  return fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:g}  {:.0f} samples/s  data {:.1f}%  comm {:.1f}%  ETA {}", step, fmt::formatted_size("{}", steps), steps,
-                     since.loss, since.lr, since.samples / seconds, 100 * since.data_seconds / seconds, 100 * since.exposed_seconds / seconds, seconds_text(left));
+  return fmt::format("step {:>{}}/{}  loss {:.4f}  lr {:g}  {:.0f} samples/s  data {:.1f}%  comm {:.1f}%  ETA {}", step,
+                     fmt::formatted_size("{}", steps), steps, since.loss, since.lr, since.samples / seconds,
+                     100 * since.data_seconds / seconds, 100 * since.exposed_seconds / seconds, seconds_text(left));
 }
 
-StepLine::StepLine(std::FILE* out, std::int64_t steps, double every) : out_(out), steps_(steps), every_(every), terminal_(::isatty(::fileno(out)) == 1) {}
+StepLine::StepLine(std::FILE* out, std::int64_t steps, double every)
+    : out_(out), steps_(steps), every_(every), terminal_(::isatty(::fileno(out)) == 1) {}
 
 void StepLine::record(const StepRecord& step) {
   ++done_;

@@ -1,8 +1,8 @@
 // Addresses as people write them, as the resolver finds them, and as the kernel wants them.
 //
-// A host is *numeric* (it names one interface) or a *name* (it may stand for several, and for different ones on different
-// machines: Debian maps a machine's own name to 127.0.1.1). Sockets are only ever bound and connected to numeric
-// addresses; resolve() is the one place where names turn into numbers.
+// A host is *numeric* (it names one interface) or a *name* (it may stand for several, and for different ones on
+// different machines: Debian maps a machine's own name to 127.0.1.1). Sockets are only ever bound and connected to
+// numeric addresses; resolve() is the one place where names turn into numbers.
 #include "tutti/transport/address.h"
 
 #include <arpa/inet.h>
@@ -101,8 +101,9 @@ Result<SocketAddress> to_socket_address(const Address& address) {
     auto* un = reinterpret_cast<sockaddr_un*>(&result.storage);
     un->sun_family = AF_UNIX;
     if (address.path.size() >= sizeof(un->sun_path))
-      return invalid_argument("the path of a Unix socket has " + std::to_string(address.path.size()) + " bytes, the system allows " +
-                                  std::to_string(sizeof(un->sun_path) - 1) + ": " + address.path,
+      return invalid_argument("the path of a Unix socket has " + std::to_string(address.path.size()) +
+                                  " bytes, the system allows " + std::to_string(sizeof(un->sun_path) - 1) + ": " +
+                                  address.path,
                               "choose a shorter folder, for example through XDG_RUNTIME_DIR or TMPDIR");
     std::memcpy(un->sun_path, address.path.c_str(), address.path.size() + 1);
     result.length = socklen_t(offsetof(sockaddr_un, sun_path) + address.path.size() + 1);
@@ -127,7 +128,8 @@ Address from_socket_address(const SocketAddress& from) {
   Address address;
   if (from.family() == AF_UNIX) {
     const auto* un = reinterpret_cast<const sockaddr_un*>(&from.storage);
-    const std::size_t size = from.length > offsetof(sockaddr_un, sun_path) ? from.length - offsetof(sockaddr_un, sun_path) : 0;
+    const std::size_t size =
+        from.length > offsetof(sockaddr_un, sun_path) ? from.length - offsetof(sockaddr_un, sun_path) : 0;
     address.path.assign(un->sun_path, strnlen(un->sun_path, size));
     return address;
   }
@@ -143,7 +145,8 @@ Result<std::vector<Address>> resolve(const Address& address) {
   AddressList list;
   if (const int code = look_up(address, 0, list); code != 0) {
     // A bare container or chroot has no /etc/hosts; this one name means the same everywhere (RFC 6761).
-    if (address.host == "localhost") return std::vector<Address>{{.host = "127.0.0.1", .port = address.port, .path = {}}};
+    if (address.host == "localhost")
+      return std::vector<Address>{{.host = "127.0.0.1", .port = address.port, .path = {}}};
     const int errno_value = code == EAI_SYSTEM ? errno : 0;
     return Error{.code = Code::kUnreachable,
                  .detail = "cannot find the address of host \"" + address.host + "\"" +
@@ -157,7 +160,8 @@ Result<std::vector<Address>> resolve(const Address& address) {
     std::memcpy(&socket_address.storage, entry->ai_addr, entry->ai_addrlen);
     socket_address.length = entry->ai_addrlen;
     Address numeric = from_socket_address(socket_address);
-    if (!numeric.host.empty() && std::find(found.begin(), found.end(), numeric) == found.end()) found.push_back(std::move(numeric));
+    if (!numeric.host.empty() && std::find(found.begin(), found.end(), numeric) == found.end())
+      found.push_back(std::move(numeric));
   }
   return found;
 }

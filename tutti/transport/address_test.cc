@@ -10,7 +10,8 @@ using testing::Contains;
 using testing::HasSubstr;
 
 TEST(Address, ParsesWhatItPrints) {
-  for (const char* text : {"10.0.0.7:4123", "[fe80::1]:80", "[::1]:0", "unix:/run/user/0/x", "head-node:29500", "localhost:1"})
+  for (const char* text :
+       {"10.0.0.7:4123", "[fe80::1]:80", "[::1]:0", "unix:/run/user/0/x", "head-node:29500", "localhost:1"})
     EXPECT_EQ(to_string(parse_address(text).or_throw()), text);
 }
 
@@ -26,7 +27,8 @@ TEST(Address, MistakesAreSentences) {
   EXPECT_THAT(mistake(""), HasSubstr("it is empty"));
   EXPECT_THAT(mistake("unix:"), HasSubstr("the path is missing"));
   EXPECT_THAT(mistake(":80"), HasSubstr("the host is missing"));
-  EXPECT_THAT(mistake("host:port"), HasSubstr("\"host:port\" is no address: the port \"port\" is no number from 0 to 65535"));
+  EXPECT_THAT(mistake("host:port"),
+              HasSubstr("\"host:port\" is no address: the port \"port\" is no number from 0 to 65535"));
   EXPECT_THAT(mistake("host:65536"), HasSubstr("no number from 0 to 65535"));
   EXPECT_THAT(mistake("host:-1"), HasSubstr("no number from 0 to 65535"));
   EXPECT_THAT(mistake("[::1"), HasSubstr("the closing ] is missing"));
@@ -37,7 +39,8 @@ TEST(Address, MistakesAreSentences) {
 }
 
 TEST(Address, NumericTextResolvesToItself) {
-  EXPECT_THAT(resolve({.host = "10.0.0.7", .port = 5}).or_throw(), testing::ElementsAre(Address{.host = "10.0.0.7", .port = 5}));
+  EXPECT_THAT(resolve({.host = "10.0.0.7", .port = 5}).or_throw(),
+              testing::ElementsAre(Address{.host = "10.0.0.7", .port = 5}));
   const Address unix_socket{.path = "/x"};
   EXPECT_THAT(resolve(unix_socket).or_throw(), testing::ElementsAre(unix_socket));
 }
@@ -57,8 +60,10 @@ TEST(Address, UnknownHostIsNamed) {
 }
 
 TEST(Address, KnowsLoopback) {
-  for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"}) EXPECT_TRUE(is_loopback({.host = host})) << host;
-  for (const char* host : {"10.0.0.7", "::2", "128.0.0.1", "::ffff:10.0.0.1", "0.0.0.0", "a-name"}) EXPECT_FALSE(is_loopback({.host = host})) << host;
+  for (const char* host : {"127.0.0.1", "127.0.1.1", "::1", "::ffff:127.0.0.1"})
+    EXPECT_TRUE(is_loopback({.host = host})) << host;
+  for (const char* host : {"10.0.0.7", "::2", "128.0.0.1", "::ffff:10.0.0.1", "0.0.0.0", "a-name"})
+    EXPECT_FALSE(is_loopback({.host = host})) << host;
 }
 
 TEST(Address, KnowsThisMachine) {

@@ -6,9 +6,7 @@
 
 namespace tutti {
 
-bool register_for_fences() {
-  return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
+bool register_for_fences() { return ::syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0; }
 
 void fence_everybody(bool registered) {
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,10 +1,10 @@
 #pragma once
-// How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only an engine thread sleeps,
-// with an eventfd as its bell. It sets `asleep`, looks once more at what it waits for, and sleeps; who changes shared
-// memory looks at `asleep` afterwards. Each side must see the other's store, which takes a full fence on both sides, and the
-// one in ring() would stand in every operation, waiting for the store before it to leave for the other core: half of
-// a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the registered processes
-// pass a fence. Where a rank of the host cannot register, ring() fences (`fence`).
+// How a rank in shared memory wakes a peer that has gone to sleep. Ranks spin and yield first; only an engine thread
+// sleeps, with an eventfd as its bell. It sets `asleep`, looks once more at what it waits for, and sleeps; who changes
+// shared memory looks at `asleep` afterwards. Each side must see the other's store, which takes a full fence on both
+// sides, and the one in ring() would stand in every operation, waiting for the store before it to leave for the other
+// core: half of a small all_reduce. So the sleeper pays for both: membarrier(2) makes every running thread of the
+// registered processes pass a fence. Where a rank of the host cannot register, ring() fences (`fence`).
 #include <sys/eventfd.h>
 
 #include <atomic>
@@ -20,7 +20,8 @@ struct alignas(128) BellLine {  // in shared memory, one a rank, written by its 
 
 // Lets other processes fence this one. Whether the system can.
 bool register_for_fences();
-// After setting `asleep`, before the last look. Fences this thread, and, where registered, all threads of registered processes.
+// After setting `asleep`, before the last look. Fences this thread, and, where registered, all threads of registered
+// processes.
 void fence_everybody(bool registered);
 
 // A peer's bell. Does not own the descriptor.

@@ -1,5 +1,5 @@
-// HKDF (RFC 5869) is two uses of HMAC: extract, PRK = HMAC(salt, secret), and expand, T(1) = HMAC(PRK, info | 0x01). One
-// block of 32 bytes is all that a key here needs.
+// HKDF (RFC 5869) is two uses of HMAC: extract, PRK = HMAC(salt, secret), and expand, T(1) = HMAC(PRK, info | 0x01).
+// One block of 32 bytes is all that a key here needs.
 #include "tutti/transport/crypto.h"
 
 #include <openssl/crypto.h>
@@ -34,7 +34,8 @@ Digest sha256(std::string_view text) { return sha256(std::as_bytes(std::span(tex
 Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message) {
   Digest digest;
   unsigned size = 0;
-  const auto* done = HMAC(EVP_sha256(), key.data(), int(key.size()), bytes_of(message.data()), message.size(), bytes_of(digest.data()), &size);
+  const auto* done = HMAC(EVP_sha256(), key.data(), int(key.size()), bytes_of(message.data()), message.size(),
+                          bytes_of(digest.data()), &size);
   TUTTI_INVARIANT(done != nullptr && size == digest.size(), "OpenSSL has no HMAC-SHA256");
   return digest;
 }

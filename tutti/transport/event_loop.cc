@@ -1,6 +1,6 @@
-// epoll reports a batch of events. While the batch is worked through, a callback may close a later descriptor of the same
-// batch and even open another one that gets the same number. So each registration carries a *stamp*, which travels with the
-// event: an event whose stamp is not that of the present registration is stale and dropped.
+// epoll reports a batch of events. While the batch is worked through, a callback may close a later descriptor of the
+// same batch and even open another one that gets the same number. So each registration carries a *stamp*, which travels
+// with the event: an event whose stamp is not that of the present registration is stale and dropped.
 #include "tutti/transport/event_loop.h"
 
 #include <sys/eventfd.h>
@@ -33,7 +33,8 @@ Result<std::unique_ptr<EventLoop>> EventLoop::create() {
 Status EventLoop::add(int fd, std::uint32_t events, Ready ready) {
   const std::uint32_t stamp = next_stamp_++;
   epoll_event event{.events = events, .data = {.u64 = pack(fd, stamp)}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) return system_error(errno, "cannot watch a descriptor");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+    return system_error(errno, "cannot watch a descriptor");
   entries_[fd] = std::make_shared<Entry>(Entry{stamp, std::move(ready)});
   return {};
 }
@@ -42,7 +43,8 @@ Status EventLoop::modify(int fd, std::uint32_t events) {
   const auto entry = entries_.find(fd);
   if (entry == entries_.end()) return Error{.detail = "descriptor " + std::to_string(fd) + " is not watched"};
   epoll_event event{.events = events, .data = {.u64 = pack(fd, entry->second->stamp)}};
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) return system_error(errno, "cannot watch a descriptor");
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0)
+    return system_error(errno, "cannot watch a descriptor");
   return {};
 }
 

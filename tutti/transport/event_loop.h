@@ -22,9 +22,9 @@ class EventLoop {
 
   static Result<std::unique_ptr<EventLoop>> create();
 
-  // Calls `ready` whenever one of `events` (level-triggered; errors and hang-ups are always told) holds for `fd`. The loop
-  // does not own the descriptor: remove() it before it is closed. A callback may add, modify and remove any descriptor,
-  // its own included; events already gathered for a removed descriptor are dropped.
+  // Calls `ready` whenever one of `events` (level-triggered; errors and hang-ups are always told) holds for `fd`. The
+  // loop does not own the descriptor: remove() it before it is closed. A callback may add, modify and remove any
+  // descriptor, its own included; events already gathered for a removed descriptor are dropped.
   Status add(int fd, std::uint32_t events, Ready ready);
   Status modify(int fd, std::uint32_t events);
   void remove(int fd);

@@ -84,10 +84,12 @@ TEST(EventLoop, CallbackMayRemoveItself) {
   Pair pair;
   int calls = 0;
   const auto keep = std::make_shared<int>(7);
-  loop->add(pair.right.get(), EPOLLIN, [&, keep](std::uint32_t) {
-        loop->remove(pair.right.get());
-        calls += *keep;
-      }).or_throw();
+  loop->add(pair.right.get(), EPOLLIN,
+            [&, keep](std::uint32_t) {
+              loop->remove(pair.right.get());
+              calls += *keep;
+            })
+      .or_throw();
   pair.write();
   loop->run_once(kLong).or_throw();
   loop->run_once(kNone).or_throw();

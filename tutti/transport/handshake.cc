@@ -1,9 +1,9 @@
-// Challenge and response. Each side contributes a *nonce*, so an old recording proves nothing; each proof covers the whole
-// *transcript*, so nobody can change a field on the way; each proof carries its *label*, so a proof cannot be sent back to
-// its author. The server proves itself first: a client tells its HELLO to anybody, but nothing else.
+// Challenge and response. Each side contributes a *nonce*, so an old recording proves nothing; each proof covers the
+// whole *transcript*, so nobody can change a field on the way; each proof carries its *label*, so a proof cannot be
+// sent back to its author. The server proves itself first: a client tells its HELLO to anybody, but nothing else.
 //
-// A *verdict* is what a server says to a HELLO that it will not serve. Verdicts are not authenticated (there is nothing yet
-// to authenticate them with): they choose the words of an error and decide nothing else.
+// A *verdict* is what a server says to a HELLO that it will not serve. Verdicts are not authenticated (there is nothing
+// yet to authenticate them with): they choose the words of an error and decide nothing else.
 #include "tutti/transport/handshake.h"
 
 #include <fcntl.h>
@@ -31,7 +31,15 @@ constexpr std::size_t kMagicSize = 8;
 constexpr std::uint16_t kVersion = 1;
 constexpr std::uint8_t kInsecureFlag = 1;
 
-enum class Verdict : std::uint8_t { kGoOn, kOtherVersion, kOtherJob, kOtherRole, kOtherGeneration, kOneInsecure, kOtherSecret };
+enum class Verdict : std::uint8_t {
+  kGoOn,
+  kOtherVersion,
+  kOtherJob,
+  kOtherRole,
+  kOtherGeneration,
+  kOneInsecure,
+  kOtherSecret
+};
 
 struct HelloMessage {
   char magic[8];
@@ -71,8 +79,10 @@ struct Proofs {
   crypto::Digest server, client;
 };
 
-Proofs prove(const Credentials& credentials, const HelloMessage& hello, const ReplyMessage& reply, const crypto::Digest& server_nonce) {
-  const std::string info = "tutti store/data key v1, role " + std::to_string(hello.role) + ", generation " + std::to_string(hello.generation);
+Proofs prove(const Credentials& credentials, const HelloMessage& hello, const ReplyMessage& reply,
+             const crypto::Digest& server_nonce) {
+  const std::string info = "tutti store/data key v1, role " + std::to_string(hello.role) + ", generation " +
+                           std::to_string(hello.generation);
   const crypto::Digest key = crypto::hkdf_sha256(credentials.secret.bytes(), hello.job, info);
   struct {
     HelloMessage hello;
@@ -89,9 +99,12 @@ Proofs prove(const Credentials& credentials, const HelloMessage& hello, const Re
 
 const char* server_name(Role role) {
   switch (role) {
-    case Role::kStore: return "the store";
-    case Role::kLocal: return "the local rank";
-    case Role::kData: return "the rank";
+    case Role::kStore:
+      return "the store";
+    case Role::kLocal:
+      return "the local rank";
+    case Role::kData:
+      return "the rank";
   }
   return "the server";
 }
@@ -113,19 +126,21 @@ Error refused(std::string detail, std::string hint) {
 
 // ---- client ----
 
-Error verdict_error(const std::string& server, const ReplyMessage& reply, Verdict verdict, const Credentials& credentials) {
+Error verdict_error(const std::string& server, const ReplyMessage& reply, Verdict verdict,
+                    const Credentials& credentials) {
   switch (verdict) {
     case Verdict::kOtherVersion:
-      return refused(server + " speaks version " + std::to_string(reply.version) + " of the protocol, this program version " +
-                         std::to_string(kVersion),
+      return refused(server + " speaks version " + std::to_string(reply.version) +
+                         " of the protocol, this program version " + std::to_string(kVersion),
                      "build all programs of the job with the same release of tutti");
     case Verdict::kOtherJob:
       return refused(server + " belongs to another job (ours is \"" + credentials.job + "\")",
                      "give each job its own port, or end the other job");
-    case Verdict::kOtherRole: return refused(server + " serves another purpose at this address", "check the address and the port");
+    case Verdict::kOtherRole:
+      return refused(server + " serves another purpose at this address", "check the address and the port");
     case Verdict::kOtherGeneration:
-      return refused(server + " is at generation " + std::to_string(reply.generation) + " of the job, this process belongs to generation " +
-                         std::to_string(credentials.generation),
+      return refused(server + " is at generation " + std::to_string(reply.generation) +
+                         " of the job, this process belongs to generation " + std::to_string(credentials.generation),
                      "this process is left over from before a restart, or started too early: start it again");
     case Verdict::kOneInsecure:
       return credentials.secret.is_none()
@@ -135,10 +150,12 @@ Error verdict_error(const std::string& server, const ReplyMessage& reply, Verdic
                                credentials.secret.fingerprint() + ")",
                            "start all processes of the job in the same way");
     case Verdict::kGoOn:
-    case Verdict::kOtherSecret: break;
+    case Verdict::kOtherSecret:
+      break;
   }
   return refused(server + " holds another secret (ours has fingerprint " + credentials.secret.fingerprint() + ")",
-                 "give all processes of the job the same TUTTI_SECRET or --secret-file; if another job owns that port, choose another port");
+                 "give all processes of the job the same TUTTI_SECRET or --secret-file; if another job owns that port, "
+                 "choose another port");
 }
 
 // Reads the REPLY, and looks at each byte as it comes: a stranger need not send sixteen.
@@ -162,7 +179,8 @@ Result<ReplyMessage> read_reply(int fd, const std::string& server, Deadline dead
     const std::size_t known = std::min(have, kMagicSize);
     if (std::memcmp(bytes.data(), kReplyMagic, known) == 0) continue;
     if (std::memcmp(bytes.data(), kHelloMagic, known) == 0)
-      return refused(server + " sends back what it is sent: it is an echo service or a client, not a tutti server", "check the port");
+      return refused(server + " sends back what it is sent: it is an echo service or a client, not a tutti server",
+                     "check the port");
     return refused(server + " does not speak tutti's protocol: it said " + quote(std::span(bytes).first(have)),
                    "another program holds that port: choose another one");
   }
@@ -184,14 +202,16 @@ Status handshake_as_client(int fd, const Credentials& credentials, const Hello& 
   message.job = crypto::sha256(credentials.job);
   crypto::fill_random(message.nonce);
   // A stranger may have closed already, with its banner still to be read: that tells more than "broken pipe".
-  if (const Status sent = send_all(fd, bytes_of(message), deadline); !sent.ok() && sent.error().code != Code::kPeerLost) return sent;
+  if (const Status sent = send_all(fd, bytes_of(message), deadline); !sent.ok() && sent.error().code != Code::kPeerLost)
+    return sent;
 
   const ReplyMessage reply = TUTTI_TRY(read_reply(fd, server, deadline));
   if (reply.verdict != Verdict::kGoOn) return verdict_error(server, reply, reply.verdict, credentials);
   ChallengeMessage challenge;
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&challenge, 1)), deadline));
   const Proofs proofs = prove(credentials, message, reply, challenge.nonce);
-  if (!crypto::equal(proofs.server, challenge.proof)) return verdict_error(server, reply, Verdict::kOtherSecret, credentials);
+  if (!crypto::equal(proofs.server, challenge.proof))
+    return verdict_error(server, reply, Verdict::kOtherSecret, credentials);
   TUTTI_TRY(send_all(fd, proofs.client, deadline));
   Verdict last{};
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&last, 1)), deadline));
@@ -236,31 +256,40 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // somebody looked whether we are here
       return Error{.code = Code::kPeerLost, .detail = "the client left without a word"};
     if (got <= 0)
-      return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended" : "the client left in the middle of its first message", "");
+      return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended"
+                                             : "the client left in the middle of its first message",
+                     "");
     have_ += std::size_t(got);
     if (stage_ == Stage::kHello && std::memcmp(bytes_.data(), kHelloMagic, std::min(have_, kMagicSize)) != 0)
-      return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)), "");
+      return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)),
+                     "");
   }
   return true;
 }
 
 Status ServerHandshake::answer_hello(int fd) {
   const auto message = std::bit_cast<HelloMessage>(bytes_);
-  ReplyMessage reply{.verdict = Verdict::kGoOn, .role = std::uint8_t(role_), .version = kVersion, .generation = credentials_.generation};
+  ReplyMessage reply{.verdict = Verdict::kGoOn,
+                     .role = std::uint8_t(role_),
+                     .version = kVersion,
+                     .generation = credentials_.generation};
   std::memcpy(reply.magic, kReplyMagic, kMagicSize);
   const auto refuse = [&](Verdict verdict, std::string why) -> Status {
     reply.verdict = verdict;
     TUTTI_TRY(send_now(fd, bytes_of(reply)));
     return refused("a client was refused: " + std::move(why), "");
   };
-  if (message.version != kVersion) return refuse(Verdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol");
-  if (!crypto::equal(message.job, crypto::sha256(credentials_.job))) return refuse(Verdict::kOtherJob, "it belongs to another job");
+  if (message.version != kVersion)
+    return refuse(Verdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol");
+  if (!crypto::equal(message.job, crypto::sha256(credentials_.job)))
+    return refuse(Verdict::kOtherJob, "it belongs to another job");
   if (message.role != std::uint8_t(role_)) return refuse(Verdict::kOtherRole, "it wanted a connection of another kind");
   if (message.generation != credentials_.generation)
-    return refuse(Verdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) + " of the job, ours is " +
-                                                 std::to_string(credentials_.generation));
+    return refuse(Verdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
+                                                 " of the job, ours is " + std::to_string(credentials_.generation));
   if (((message.flags & kInsecureFlag) != 0) != credentials_.secret.is_none())
-    return refuse(Verdict::kOneInsecure, credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret");
+    return refuse(Verdict::kOneInsecure,
+                  credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret");
 
   struct {
     ReplyMessage reply;

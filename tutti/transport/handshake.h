@@ -1,16 +1,19 @@
 #pragma once
 // Who may connect. Both sides of every connection of a job prove that they hold the job's secret, before a byte of
-// anything else is read: a challenge and response with HMAC-SHA256 both ways, bound to job id, role, rank and generation.
+// anything else is read: a challenge and response with HMAC-SHA256 both ways, bound to job id, role, rank and
+// generation.
 //
-//   HELLO      client -> server, 160 bytes  magic, version, role, generation, rank, channel, SHA-256 of the job id, nonce
+//   HELLO      client -> server, 160 bytes  magic, version, role, generation, rank, channel, SHA-256 of the job id,
+//              nonce
 //   REPLY      server -> client, 16 bytes   magic, verdict, and the server's role, version and generation
 //   CHALLENGE  server -> client, 64 bytes   nonce, HMAC(key, "S" | transcript); only after the verdict "go on"
 //   PROOF      client -> server, 32 bytes   HMAC(key, "C" | transcript); answered by one byte, the last verdict
 //
-// The key is HKDF-SHA256(secret, salt: job, info: role and generation), so a key for the store opens no data connection and
-// an earlier generation opens nothing. The transcript is HELLO, REPLY and both nonces; the labels S and C stop reflection.
-// Fixed sizes, at most 256 bytes read and nothing allocated before the proof; proofs are compared in constant time. The
-// other end's job, version, generation and secret, and strangers that speak another protocol, are told apart in the errors.
+// The key is HKDF-SHA256(secret, salt: job, info: role and generation), so a key for the store opens no data connection
+// and an earlier generation opens nothing. The transcript is HELLO, REPLY and both nonces; the labels S and C stop
+// reflection. Fixed sizes, at most 256 bytes read and nothing allocated before the proof; proofs are compared in
+// constant time. The other end's job, version, generation and secret, and strangers that speak another protocol, are
+// told apart in the errors.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -53,8 +56,8 @@ struct Credentials {
 // What the client says of itself; the server gets it verified.
 struct Hello {
   Role role = Role::kStore;
-  std::int32_t rank = -1;        // global rank, -1 if none yet
-  std::uint64_t channel = 0;     // which connection this is meant to be (for links: group and purpose)
+  std::int32_t rank = -1;     // global rank, -1 if none yet
+  std::uint64_t channel = 0;  // which connection this is meant to be (for links: group and purpose)
 };
 
 // Blocking, on a non-blocking socket, until the deadline. kRefused: the sentence says what differs and what to do.

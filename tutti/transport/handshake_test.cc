@@ -36,7 +36,8 @@ struct Outcome {
   Result<Hello> server = Error{};
 };
 
-Outcome meet(const Credentials& client, const Credentials& server, Hello hello = {.rank = 3, .channel = 42}, Role role = Role::kStore) {
+Outcome meet(const Credentials& client, const Credentials& server, Hello hello = {.rank = 3, .channel = 42},
+             Role role = Role::kStore) {
   Pair pair;
   Outcome outcome;
   std::thread other([&] {
@@ -66,7 +67,9 @@ std::string read_all(int fd) {
   return all;
 }
 
-void write_all(int fd, const std::string& bytes) { ASSERT_EQ(::write(fd, bytes.data(), bytes.size()), ssize_t(bytes.size())); }
+void write_all(int fd, const std::string& bytes) {
+  ASSERT_EQ(::write(fd, bytes.data(), bytes.size()), ssize_t(bytes.size()));
+}
 
 // A HELLO as our client would send it.
 std::string record_hello(const Credentials& credentials = ours(), Hello hello = {}) {
@@ -86,14 +89,16 @@ TEST(Handshake, FriendsAreLetInAndTheServerLearnsWhoTheyAre) {
 TEST(Handshake, WithoutSecretOnBothSidesItStillChecksTheJob) {
   Credentials open{.secret = Secret::none(), .job = "job"};
   EXPECT_EQ(why(meet(open, open).client), "ok");
-  EXPECT_THAT(why(meet(open, {.secret = Secret::none(), .job = "other"}).client), HasSubstr("belongs to another job (ours is \"job\")"));
+  EXPECT_THAT(why(meet(open, {.secret = Secret::none(), .job = "other"}).client),
+              HasSubstr("belongs to another job (ours is \"job\")"));
 }
 
 TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
   Credentials other = ours();
   other.secret = Secret::from_text("guess");
   auto outcome = meet(other, ours());
-  EXPECT_THAT(why(outcome.client), HasSubstr("holds another secret (ours has fingerprint " + other.secret.fingerprint() + ")"));
+  EXPECT_THAT(why(outcome.client),
+              HasSubstr("holds another secret (ours has fingerprint " + other.secret.fingerprint() + ")"));
   EXPECT_THAT(why(outcome.server.status()), HasSubstr("the client left without a proof"));
 
   other = ours();
@@ -111,12 +116,14 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
   other = ours();
   other.secret = Secret::none();
   EXPECT_THAT(why(meet(other, ours()).client), HasSubstr("demands the job's secret"));
-  EXPECT_THAT(why(meet(ours(), other).client), HasSubstr("runs without a secret (--insecure), and this process holds one"));
+  EXPECT_THAT(why(meet(ours(), other).client),
+              HasSubstr("runs without a secret (--insecure), and this process holds one"));
   EXPECT_THAT(why(meet(ours(), ours(), {.role = Role::kData}).client), HasSubstr("serves another purpose"));
 }
 
 TEST(Handshake, ServersOfOtherKindsAreToldApart) {
-  EXPECT_THAT(why_not("HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n"), HasSubstr("does not speak tutti's protocol: it said \"HTTP/1.1 400 Bad"));
+  EXPECT_THAT(why_not("HTTP/1.1 400 Bad Request\r\nServer: nginx\r\n"),
+              HasSubstr("does not speak tutti's protocol: it said \"HTTP/1.1 400 Bad"));
   EXPECT_THAT(why_not("SSH-2.0-OpenSSH_9.2p1\r\n"), HasSubstr("it said \"SSH-2.0-OpenSSH"));
   EXPECT_THAT(why_not("X"), HasSubstr("it said \"X\""));
   EXPECT_THAT(why_not("\x01\x02"), HasSubstr("it said \"..\""));
@@ -265,7 +272,8 @@ TEST(Crypto, KnownAnswers) {
   const std::string key(20, '\x0b'), message = "Hi There";  // RFC 4231, case 1
   EXPECT_EQ(hex(crypto::hmac_sha256(std::as_bytes(std::span(key)), std::as_bytes(std::span(message)))),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
-  const std::string secret(22, '\x0b'), salt("\0\1\2\3\4\5\6\7\10\11\12\13\14", 13), info("\xf0\xf1\xf2\xf3\xf4\xf5\xf6\xf7\xf8\xf9");  // RFC 5869, case 1
+  const std::string secret(22, '\x0b'), salt("\0\1\2\3\4\5\6\7\10\11\12\13\14", 13),
+      info("\xf0\xf1\xf2\xf3\xf4\xf5\xf6\xf7\xf8\xf9");  // RFC 5869, case 1
   EXPECT_EQ(hex(crypto::hkdf_sha256(std::as_bytes(std::span(secret)), std::as_bytes(std::span(salt)), info)),
             "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf");
   EXPECT_FALSE(crypto::equal(crypto::sha256("a"), crypto::sha256("b")));

@@ -1,7 +1,7 @@
 #pragma once
-// A Link carries bytes between two ranks: reliable, ordered, both ways, never blocking. One Link belongs to one group and
-// one purpose (collectives, or send/recv), so nothing on it is multiplexed.
-// Threads: one at a time (the driver of the group).
+// A Link carries bytes between two ranks: reliable, ordered, both ways, never blocking. One Link belongs to one group
+// and one purpose (collectives, or send/recv), so nothing on it is multiplexed. Threads: one at a time (the driver of
+// the group).
 #include <sys/uio.h>
 
 #include <cstddef>
@@ -19,11 +19,11 @@ class Link {
   virtual Result<std::size_t> try_send(std::span<const iovec> buffers) = 0;
   // Bytes stored into the buffers now; 0: nothing has come. kPeerLost once the peer is gone and all it sent was read.
   virtual Result<std::size_t> try_recv(std::span<const iovec> buffers) = 0;
-  // The first bytes that have come and were not received, which stay where they are: how many were copied. For who is blocked
-  // otherwise: it may cost as much as a receive.
+  // The first bytes that have come and were not received, which stay where they are: how many were copied. For who is
+  // blocked otherwise: it may cost as much as a receive.
   virtual std::size_t peek(std::span<std::byte> into) = 0;
-  // Ends the link in both directions, so that the peer learns at once that nothing more will come. Any thread. Where the ranks share
-  // memory it does nothing: they learn of it there.
+  // Ends the link in both directions, so that the peer learns at once that nothing more will come. Any thread. Where
+  // the ranks share memory it does nothing: they learn of it there.
   virtual void shut() {}
   // The descriptor to poll while blocked, or -1 where the peer rings this rank's bell instead (shared memory).
   virtual int poll_fd() const = 0;

@@ -37,10 +37,12 @@ std::optional<ListeningSocket> find_listener(const char* table, std::uint16_t po
   while (std::getline(in, line)) {
     std::istringstream fields(line);
     std::string slot, local, remote, state, queues, timer, retransmits, user, timeout, inode;
-    if (!(fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode)) continue;
+    if (!(fields >> slot >> local >> remote >> state >> queues >> timer >> retransmits >> user >> timeout >> inode))
+      continue;
     const auto colon = local.rfind(':');
     if (state != "0A" || colon == local.npos) continue;
-    if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == port) return ListeningSocket{inode, uid_t(parse_int(user).value_or(-1))};
+    if (std::strtoul(local.c_str() + colon + 1, nullptr, 16) == port)
+      return ListeningSocket{inode, uid_t(parse_int(user).value_or(-1))};
   }
   return std::nullopt;
 }
@@ -80,7 +82,8 @@ std::string port_holder(const Address& address) {
     if (parse_int(process) && has_socket(process, link)) return "pid " + process + " (" + command_line(process) + ")";
   }
   const passwd* user = ::getpwuid(socket->user);
-  return user ? std::string("a process of user ") + user->pw_name : "a process of user id " + std::to_string(socket->user);
+  return user ? std::string("a process of user ") + user->pw_name
+              : "a process of user id " + std::to_string(socket->user);
 }
 
 }  // namespace tutti

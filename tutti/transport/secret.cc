@@ -33,7 +33,8 @@ Secret Secret::none() {
 Result<Secret> Secret::from_bytes(std::span<const std::byte> bytes) {
   Secret secret;
   if (bytes.size() != secret.bytes_.size())
-    return invalid_argument("a secret has " + std::to_string(secret.bytes_.size()) + " bytes, " + std::to_string(bytes.size()) + " were given");
+    return invalid_argument("a secret has " + std::to_string(secret.bytes_.size()) + " bytes, " +
+                            std::to_string(bytes.size()) + " were given");
   std::copy(bytes.begin(), bytes.end(), secret.bytes_.begin());
   return secret;
 }
@@ -45,17 +46,23 @@ Result<Secret> Secret::from_file(const std::string& path) {
   if (::fstat(file.get(), &info) != 0) return system_error(errno, "cannot read the secret file " + path);
   if (!S_ISREG(info.st_mode)) return invalid_argument("the secret file " + path + " is no regular file");
   if (info.st_uid != ::geteuid())
-    return Error{.code = Code::kRefused,
-                 .detail = "the secret file " + path + " belongs to another user (id " + std::to_string(info.st_uid) + ")",
-                 .hint = "make a copy of your own with mode 0600"};
+    return Error{
+        .code = Code::kRefused,
+        .detail = "the secret file " + path + " belongs to another user (id " + std::to_string(info.st_uid) + ")",
+        .hint = "make a copy of your own with mode 0600"};
   if ((info.st_mode & 077) != 0)
-    return Error{.code = Code::kRefused, .detail = "the secret file " + path + " can be read or written by others", .hint = "chmod 600 " + path};
+    return Error{.code = Code::kRefused,
+                 .detail = "the secret file " + path + " can be read or written by others",
+                 .hint = "chmod 600 " + path};
   std::string text(4097, '\0');
   const ssize_t size = ::read(file.get(), text.data(), text.size());
   if (size < 0) return system_error(errno, "cannot read the secret file " + path);
-  if (size > 4096) return invalid_argument("the secret file " + path + " has more than 4096 bytes", "32 random bytes as text are plenty: openssl rand -hex 32");
+  if (size > 4096)
+    return invalid_argument("the secret file " + path + " has more than 4096 bytes",
+                            "32 random bytes as text are plenty: openssl rand -hex 32");
   const std::string_view secret = trim(std::string_view(text).substr(0, std::size_t(size)));
-  if (secret.empty()) return invalid_argument("the secret file " + path + " is empty", "for example: openssl rand -hex 32 > " + path);
+  if (secret.empty())
+    return invalid_argument("the secret file " + path + " is empty", "for example: openssl rand -hex 32 > " + path);
   return from_text(secret);
 }
 

@@ -1,8 +1,8 @@
 // Stream sockets. All are non-blocking; a blocking call here is a loop of "try, poll until the deadline".
 //
-// connect() is patient because the ranks of a job start in any order: *refused* means "not yet" and is tried again after a
-// *pause* that grows from a millisecond to half a second, with jitter so that a thousand ranks do not knock in step. What
-// will not heal by waiting (no such interface, no permission) ends it at once.
+// connect() is patient because the ranks of a job start in any order: *refused* means "not yet" and is tried again
+// after a *pause* that grows from a millisecond to half a second, with jitter so that a thousand ranks do not knock in
+// step. What will not heal by waiting (no such interface, no permission) ends it at once.
 #include "tutti/transport/socket.h"
 
 #include <netinet/in.h>
@@ -30,13 +30,17 @@ constexpr double kReportEvery = 5;  // seconds between lines while a connection 
 
 Result<Fd> open_socket(int family) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd) return system_error(errno, "cannot open a socket", errno == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
+  if (!fd)
+    return system_error(errno, "cannot open a socket",
+                        errno == EMFILE ? "raise the limit of open files (ulimit -n)" : "");
   return fd;
 }
 
 // Small messages leave at once; a machine that has vanished without a word is noticed after a minute and a half.
 void set_tcp_options(int fd) {
-  const auto set = [fd](int level, int option, int value) { (void)::setsockopt(fd, level, option, &value, sizeof value); };
+  const auto set = [fd](int level, int option, int value) {
+    (void)::setsockopt(fd, level, option, &value, sizeof value);
+  };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, 30);
@@ -59,13 +63,15 @@ Error listen_error(int errno_value, const Address& address) {
     return Error{.code = Code::kAddressInUse,
                  .detail = "cannot listen at " + where + ": " +
                            (holder.empty() ? std::string("another process holds it") : "it is held by " + holder),
-                 .hint = address.is_unix() ? "another job of this name is running" : "end that process, or give another port (0: any that is free)"};
+                 .hint = address.is_unix() ? "another job of this name is running"
+                                           : "end that process, or give another port (0: any that is free)"};
   }
   if (errno_value == EADDRNOTAVAIL)
     return invalid_argument("cannot listen at " + where + ": this is no address of this machine",
                             "this machine has " + join(local_addresses(), ", "));
-  return system_error(errno_value, "cannot listen at " + where,
-                      errno_value == EACCES && !address.is_unix() ? "ports below 1024 need privileges; choose a higher one" : "");
+  return system_error(
+      errno_value, "cannot listen at " + where,
+      errno_value == EACCES && !address.is_unix() ? "ports below 1024 need privileges; choose a higher one" : "");
 }
 
 // One attempt at one numeric address. The Error's errno says whether a second attempt makes sense.
@@ -73,7 +79,8 @@ Result<Fd> connect_once(const Address& address, Deadline deadline) {
   const SocketAddress target = TUTTI_TRY(to_socket_address(address));
   Fd fd = TUTTI_TRY(open_socket(target.family()));
   const auto failure = [&](int errno_value) {
-    return Error{.code = Code::kUnreachable, .detail = "cannot connect to " + to_string(address), .errno_value = errno_value};
+    return Error{
+        .code = Code::kUnreachable, .detail = "cannot connect to " + to_string(address), .errno_value = errno_value};
   };
   if (::connect(fd.get(), target.get(), target.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return failure(errno);
@@ -105,12 +112,13 @@ bool may_heal(const Error& error) {
     case ENOENT:  // the Unix socket does not exist yet
     case EAGAIN:  // its backlog is full
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
-// One attempt at every address of the host; each gets its share of what is left, so that a dead first one does not starve
-// the second.
+// One attempt at every address of the host; each gets its share of what is left, so that a dead first one does not
+// starve the second.
 Result<Fd> connect_any(const Address& address, Deadline deadline) {
   const auto candidates = TUTTI_TRY(resolve(address));
   Result<Fd> last = Error{.code = Code::kUnreachable, .detail = "host \"" + address.host + "\" has no address"};
@@ -125,12 +133,17 @@ const char* connect_hint(const Error& error, const Address& address) {
   if (!error.hint.empty()) return error.hint.c_str();
   switch (error.errno_value) {
     case ECONNREFUSED:
-      return address.is_unix() ? "the program that listened there has ended" : "the machine answers, but no program listens at this port: is the first rank running, and is the port right?";
-    case ENOENT: return "the program that should listen there has not started";
+      return address.is_unix() ? "the program that listened there has ended"
+                               : "the machine answers, but no program listens at this port: is the first rank running, "
+                                 "and is the port right?";
+    case ENOENT:
+      return "the program that should listen there has not started";
     case ETIMEDOUT:
     case EHOSTUNREACH:
-    case ENETUNREACH: return "no answer: check the address, the route and firewalls between the machines";
-    default: return "";
+    case ENETUNREACH:
+      return "no answer: check the address, the route and firewalls between the machines";
+    default:
+      return "";
   }
 }
 
@@ -180,8 +193,9 @@ Result<Fd> connect(const Address& address, Deadline deadline, bool retry) {
     }
     if (deadline.waited() >= next_report) {
       next_report += kReportEvery;
-      log::info("still trying to connect to " + to_string(address) + " after " + seconds_text(deadline.waited()) + " of " +
-                seconds_text(deadline.limit()) + (error.errno_value ? std::string(": ") + std::strerror(error.errno_value) : ": " + error.detail));
+      log::info("still trying to connect to " + to_string(address) + " after " + seconds_text(deadline.waited()) +
+                " of " + seconds_text(deadline.limit()) +
+                (error.errno_value ? std::string(": ") + std::strerror(error.errno_value) : ": " + error.detail));
     }
     // There is no event for "somebody listens there now", so this one wait is a pause.
     const timespec sleep{nap.count() / 1000000000, nap.count() % 1000000000};
@@ -200,22 +214,28 @@ Result<Fd> accept(const Listener& listener) {
       }
       ucred peer{};
       socklen_t size = sizeof peer;
-      if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && (peer.uid == ::geteuid() || peer.uid == 0)) return fd;
-      log::warn("turned away pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid) + " at " + to_string(listener.address));
+      if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
+          (peer.uid == ::geteuid() || peer.uid == 0))
+        return fd;
+      log::warn("turned away pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid) + " at " +
+                to_string(listener.address));
       continue;
     }
     switch (errno) {
-      case EAGAIN: return Fd();
+      case EAGAIN:
+        return Fd();
       case EINTR:
       case ECONNABORTED:
-      case EPROTO: continue;
+      case EPROTO:
+        continue;
       case EMFILE:
       case ENFILE:
         return Error{.code = Code::kLimit,
                      .detail = "cannot take another connection at " + to_string(listener.address),
                      .hint = "raise the limit of open files (ulimit -n)",
                      .errno_value = errno};
-      default: return system_error(errno, "cannot take a connection at " + to_string(listener.address));
+      default:
+        return system_error(errno, "cannot take a connection at " + to_string(listener.address));
     }
   }
 }

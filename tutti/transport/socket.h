@@ -18,12 +18,12 @@ struct Listener {
 // is born with mode 0600; a file that a killed program left there is replaced; its owner unlinks it at the end.
 Result<Listener> listen(const Address& address, int backlog = 512);
 
-// Connects to the first address of `address` that answers; retries refused connections with a growing, jittered pause until
-// the deadline when `retry` is set; a line on the log every 5 s. The socket is non-blocking, close-on-exec and, for TCP, TCP_NODELAY
-// with keep-alives. kUnreachable tells the address, the time waited, and what to look at.
+// Connects to the first address of `address` that answers; retries refused connections with a growing, jittered pause
+// until the deadline when `retry` is set; a line on the log every 5 s. The socket is non-blocking, close-on-exec and,
+// for TCP, TCP_NODELAY with keep-alives. kUnreachable tells the address, the time waited, and what to look at.
 Result<Fd> connect(const Address& address, Deadline deadline, bool retry = false);
-// One waiting connection, with the same options; an invalid Fd where none waits. Over a Unix socket only processes of this user
-// (or root) are let in.
+// One waiting connection, with the same options; an invalid Fd where none waits. Over a Unix socket only processes of
+// this user (or root) are let in.
 Result<Fd> accept(const Listener& listener);
 
 Address local_address(int fd);

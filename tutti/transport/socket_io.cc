@@ -51,7 +51,8 @@ Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline) {
       bytes = bytes.subspan(std::size_t(sent));
     } else if (errno == EAGAIN) {
       if (!TUTTI_TRY(wait_writable(fd, deadline)))
-        return late(fd, deadline, "the other side does not read: " + std::to_string(bytes.size()) + " bytes are left to send");
+        return late(fd, deadline,
+                    "the other side does not read: " + std::to_string(bytes.size()) + " bytes are left to send");
     } else if (errno != EINTR) {
       return lost(fd, errno);
     }
@@ -94,7 +95,8 @@ Status send_fds(int socket, std::span<const int> fds, std::span<const std::byte>
   }
   while (true) {
     const ssize_t sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-    if (sent >= 0) return send_all(socket, bytes.subspan(std::size_t(sent)), deadline);  // the descriptors went with the first part
+    if (sent >= 0)
+      return send_all(socket, bytes.subspan(std::size_t(sent)), deadline);  // the descriptors went with the first part
     if (errno == EAGAIN) {
       if (!TUTTI_TRY(wait_writable(socket, deadline))) return late(socket, deadline, "the other side does not read");
     } else if (errno != EINTR) {
@@ -135,9 +137,10 @@ Result<Received> recv_fds(int socket, std::size_t max_fds, std::size_t bytes, De
       }
     }
     if (message.msg_flags & MSG_CTRUNC || received.fds.size() > max_fds)
-      return Error{.code = Code::kLimit,
-                   .detail = "more than " + std::to_string(max_fds) + " descriptors came, or this process may open no more",
-                   .hint = "raise the limit of open files (ulimit -n)"};
+      return Error{
+          .code = Code::kLimit,
+          .detail = "more than " + std::to_string(max_fds) + " descriptors came, or this process may open no more",
+          .hint = "raise the limit of open files (ulimit -n)"};
   }
   return received;
 }

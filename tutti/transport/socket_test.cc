@@ -22,7 +22,9 @@ Deadline soon() { return Deadline::after_seconds(60); }
 Deadline at_once() { return Deadline::after_seconds(0.02); }
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-std::string socket_path(const char* name) { return testing::TempDir() + "tutti_" + name + "_" + std::to_string(::getpid()); }
+std::string socket_path(const char* name) {
+  return testing::TempDir() + "tutti_" + name + "_" + std::to_string(::getpid());
+}
 
 Fd accept_soon(const Listener& listener) {
   EXPECT_TRUE(wait_readable(listener.fd.get(), soon()).or_throw());
@@ -62,7 +64,8 @@ TEST(Socket, PortInUseNamesTheHolder) {
   const auto second = listen(first.address);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
-  EXPECT_THAT(to_string(second.error()), HasSubstr("cannot listen at " + to_string(first.address) + ": it is held by pid " + std::to_string(::getpid()) + " ("));
+  EXPECT_THAT(to_string(second.error()), HasSubstr("cannot listen at " + to_string(first.address) +
+                                                   ": it is held by pid " + std::to_string(::getpid()) + " ("));
 }
 
 TEST(Socket, AddressOfAnotherMachineListsOurs) {
@@ -70,7 +73,8 @@ TEST(Socket, AddressOfAnotherMachineListsOurs) {
   ASSERT_FALSE(listener.ok());
   EXPECT_THAT(to_string(listener.error()), HasSubstr("this is no address of this machine"));
   EXPECT_THAT(to_string(listener.error()), HasSubstr("127.0.0.1"));
-  EXPECT_THAT(to_string(listen({.host = "a-name", .port = 1}).error()), HasSubstr("a listener needs a numeric address"));
+  EXPECT_THAT(to_string(listen({.host = "a-name", .port = 1}).error()),
+              HasSubstr("a listener needs a numeric address"));
 }
 
 TEST(Socket, NobodyListeningTellsAddressTimeAndHint) {
@@ -80,7 +84,8 @@ TEST(Socket, NobodyListeningTellsAddressTimeAndHint) {
   ASSERT_FALSE(fd.ok());
   EXPECT_EQ(fd.error().code, Code::kUnreachable);
   EXPECT_THAT(to_string(fd.error()), HasSubstr("cannot connect to " + to_string(address) + " after "));
-  EXPECT_THAT(to_string(fd.error()), HasSubstr("Connection refused (hint: the machine answers, but no program listens at this port"));
+  EXPECT_THAT(to_string(fd.error()),
+              HasSubstr("Connection refused (hint: the machine answers, but no program listens at this port"));
 }
 
 TEST(Socket, RetryEndsAtTheDeadlineWithBothTimes) {
@@ -89,7 +94,9 @@ TEST(Socket, RetryEndsAtTheDeadlineWithBothTimes) {
   ASSERT_FALSE(fd.ok());
   EXPECT_GE(fd.error().waited, 0.05);
   EXPECT_DOUBLE_EQ(fd.error().limit, 0.05);
-  EXPECT_THAT(to_string(fd.error()), HasSubstr("of 50 ms: No such file or directory (hint: the program that should listen there has not started)"));
+  EXPECT_THAT(
+      to_string(fd.error()),
+      HasSubstr("of 50 ms: No such file or directory (hint: the program that should listen there has not started)"));
 }
 
 TEST(Socket, RetryWaitsForTheListener) {
@@ -128,7 +135,8 @@ TEST(Socket, FileThatIsNoSocketIsNotReplaced) {
 
 TEST(Socket, PathThatIsTooLongIsASentence) {
   const Address address{.path = "/tmp/" + std::string(120, 'x')};
-  EXPECT_THAT(to_string(listen(address).error()), HasSubstr("the path of a Unix socket has 125 bytes, the system allows 107"));
+  EXPECT_THAT(to_string(listen(address).error()),
+              HasSubstr("the path of a Unix socket has 125 bytes, the system allows 107"));
   EXPECT_THAT(to_string(connect(address, soon()).error()), HasSubstr("the path of a Unix socket has 125 bytes"));
 }
 
@@ -158,7 +166,8 @@ TEST(Socket, SilentPeerAndFullPeerAreTimeouts) {
   std::byte byte;
   const auto silent = recv_all(pair.client.get(), {&byte, 1}, at_once());
   ASSERT_FALSE(silent.ok());
-  EXPECT_THAT(to_string(silent.error()), HasSubstr("Timeout: the other side is silent: 1 bytes are awaited at " + to_string(pair.listener.address)));
+  EXPECT_THAT(to_string(silent.error()), HasSubstr("Timeout: the other side is silent: 1 bytes are awaited at " +
+                                                   to_string(pair.listener.address)));
   const std::string much(64 << 20, 'x');
   const auto full = send_all(pair.client.get(), bytes_of(much), at_once());
   ASSERT_FALSE(full.ok());

@@ -1,10 +1,10 @@
 #pragma once
-// What the ranks of one group on one host keep in shared memory: the lines through which they meet. It lies in the arena of the
-// group's lowest rank on that host and begins as zeros.
+// What the ranks of one group on one host keep in shared memory: the lines through which they meet. It lies in the
+// arena of the group's lowest rank on that host and begins as zeros.
 //
-// A *tick* is one meeting: every rank writes its line of the tick and waits for the lines of the others. Ticks are counted
-// alike on all ranks. Lines come in kSlots sets used in turn: a rank overwrites its line of tick t at tick t + kSlots, long
-// after every peer has read it, since a peer that posted t + 1 is done with t.
+// A *tick* is one meeting: every rank writes its line of the tick and waits for the lines of the others. Ticks are
+// counted alike on all ranks. Lines come in kSlots sets used in turn: a rank overwrites its line of tick t at tick t +
+// kSlots, long after every peer has read it, since a peer that posted t + 1 is done with t.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -65,11 +65,17 @@ class GroupControl {
 
   CallLine* lines(int slot) const { return reinterpret_cast<CallLine*>(base_) + slot * ranks_; }
   CallRecord& record(int rank) const { return reinterpret_cast<CallRecord*>(base_ + layout_.records)[rank]; }
-  std::byte* one_shot(int slot, int rank) const { return base_ + layout_.one_shots + std::size_t(slot * ranks_ + rank) * kOneShotBytes; }
+  std::byte* one_shot(int slot, int rank) const {
+    return base_ + layout_.one_shots + std::size_t(slot * ranks_ + rank) * kOneShotBytes;
+  }
   // Not 0: the group ended; 1 + the rank (on this host) that ended it.
-  std::atomic<std::uint32_t>& poison() const { return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison); }
+  std::atomic<std::uint32_t>& poison() const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison);
+  }
   // all_to_all with splits: elements that `from` has for each rank.
-  std::uint64_t* splits(int from) const { return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_; }
+  std::uint64_t* splits(int from) const {
+    return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_;
+  }
   // The link between two ranks (a < b) for one of two purposes (0: collectives, 1: send and recv).
   ShmLinkControl* link(int purpose, int a, int b) const {
     const int pair = b * (b - 1) / 2 + a;

@@ -1,16 +1,19 @@
-// Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's buffers,
-// and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
+// Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's
+// buffers, and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
 //
-//   inline    up to 120 bytes from each rank ride in the flag line itself: one meeting and one or two cache misses a peer
+//   inline    up to 120 bytes from each rank ride in the flag line itself: one meeting and one or two cache misses a
+//             peer
 //   one-shot  up to 4 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
-//   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that matters
-//             lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all outputs, which
+//   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that
+//             matters
+//             lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all outputs,
+//             which
 //             moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
 //
 // The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
 //
-// Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for large
-// ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
+// Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for
+// large ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
 #include "tutti/comm/direct/direct.h"
 
 #include <sched.h>
@@ -31,7 +34,8 @@ constexpr std::size_t kMaxRanksOnStack = 64;
 
 std::uint16_t fingerprint_of(const Request& r) {
   // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
-  std::uint64_t h = pack_shape(r) * 0x9e3779b97f4a7c15ull ^ (r.in_splits.empty() ? r.count : ~0ull) * 0xc2b2ae3d27d4eb4full;
+  std::uint64_t h =
+      pack_shape(r) * 0x9e3779b97f4a7c15ull ^ (r.in_splits.empty() ? r.count : ~0ull) * 0xc2b2ae3d27d4eb4full;
   h ^= h >> 32;
   h *= 0xd6e8feb86659fd93ull;
   return std::uint16_t(h >> 48);
@@ -40,7 +44,8 @@ std::uint16_t fingerprint_of(const Request& r) {
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
   const bool reduces = r.kind == Kind::kAllReduce || r.kind == Kind::kReduce || r.kind == Kind::kReduceScatter;
-  const bool rooted = r.kind == Kind::kBroadcast || r.kind == Kind::kReduce || r.kind == Kind::kGather || r.kind == Kind::kScatter;
+  const bool rooted =
+      r.kind == Kind::kBroadcast || r.kind == Kind::kReduce || r.kind == Kind::kGather || r.kind == Kind::kScatter;
   if (!reduces) r.op = ReduceOp::kSum;
   if (!rooted) r.root = 0;
   if (r.kind == Kind::kBroadcast) r.in = r.out;  // one buffer
@@ -49,12 +54,19 @@ Request canonical(Request r) {
 }
 
 // Whether a rank's own buffer holds a part for every rank.
-bool gives_parts(Kind kind) { return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll; }
+bool gives_parts(Kind kind) {
+  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
+}
 
 }  // namespace
 
 DirectChannel::DirectChannel(Host& host, Heap& heap, std::byte* control, std::vector<int> local_ranks, int rank)
-    : host_(host), heap_(heap), control_(control, int(local_ranks.size())), local_ranks_(std::move(local_ranks)), rank_(rank), size_(int(local_ranks_.size())) {
+    : host_(host),
+      heap_(heap),
+      control_(control, int(local_ranks.size())),
+      local_ranks_(std::move(local_ranks)),
+      rank_(rank),
+      size_(int(local_ranks_.size())) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks_[r]));
 }
@@ -78,7 +90,11 @@ void DirectChannel::ring_peers() const {
 }
 
 DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence)
-    : channel_(channel), request_(canonical(request)), sequence_(sequence), element_(size_of(request.dtype)), fingerprint_(fingerprint_of(request_)) {
+    : channel_(channel),
+      request_(canonical(request)),
+      sequence_(sequence),
+      element_(size_of(request.dtype)),
+      fingerprint_(fingerprint_of(request_)) {
   const std::size_t bytes = contributed();
   way_ = bytes <= kInlineBytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
   if (!request_.in_splits.empty()) way_ = Way::kLarge;  // ranks may give different amounts
@@ -121,7 +137,8 @@ Error DirectOperation::mismatch(int peer) {
   mine.shape.store(pack_shape(request_), std::memory_order_relaxed);
   mine.word.store(word_, std::memory_order_release);
   const CallRecord& record = channel_.control_.record(peer);
-  Error error{.code = Code::kMismatch, .hint = "all ranks of a group must make the same calls in the same order", .peer = peer};
+  Error error{
+      .code = Code::kMismatch, .hint = "all ranks of a group must make the same calls in the same order", .peer = peer};
   const auto begin = now();
   while (record.word.load(std::memory_order_acquire) >> kTickShift != word_ >> kTickShift) {
     if (seconds_since(begin) > 5) {
@@ -130,21 +147,25 @@ Error DirectOperation::mismatch(int peer) {
     }
     ::sched_yield();
   }
-  Request theirs = unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
-  error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) + " while this rank called " + call_text(request_, sequence_);
+  Request theirs =
+      unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
+  error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) +
+                 " while this rank called " + call_text(request_, sequence_);
   return error;
 }
 
 void DirectOperation::blockers(Blockers& blockers) const {
   const std::uint64_t word = word_ >> kTickShift;
   for (int r = 0; r < channel_.size_; ++r)
-    if (channel_.control_.lines(int(word % kSlots))[r].word.load(std::memory_order_acquire) >> kTickShift != word) blockers.ranks.push_back(r);
+    if (channel_.control_.lines(int(word % kSlots))[r].word.load(std::memory_order_acquire) >> kTickShift != word)
+      blockers.ranks.push_back(r);
   blockers.needs_bell = true;
 }
 
 Result<Progress> DirectOperation::step() {
   switch (stage_) {
-    case Stage::kEnter: return enter();
+    case Stage::kEnter:
+      return enter();
     case Stage::kMeet: {
       const Result<bool> all = met();
       if (!all.ok()) return all.status();
@@ -179,9 +200,13 @@ Result<Progress> DirectOperation::step() {
 Result<Progress> DirectOperation::enter() {
   DirectChannel& c = channel_;
   stage_ = Stage::kMeet;
-  const bool gives = request_.kind == Kind::kBroadcast || request_.kind == Kind::kScatter ? c.rank_ == request_.root : request_.kind != Kind::kBarrier;
+  const bool gives = request_.kind == Kind::kBroadcast || request_.kind == Kind::kScatter
+                         ? c.rank_ == request_.root
+                         : request_.kind != Kind::kBarrier;
   switch (way_) {
-    case Way::kInline: post(request_.in, gives ? contributed() : 0); break;
+    case Way::kInline:
+      post(request_.in, gives ? contributed() : 0);
+      break;
     case Way::kOneShot: {
       if (gives) std::memcpy(c.control_.one_shot(int((c.tick_ + 1) % kSlots), c.rank_), request_.in, contributed());
       post(nullptr, 0);
@@ -201,7 +226,8 @@ Result<Progress> DirectOperation::enter() {
         mine.in = c.place_of(request_.in, gives_parts(request_.kind) ? n * vector : vector);
         mine.out = c.place_of(request_.out, vector);
       }
-      if (request_.kind == Kind::kAllToAll && request_.in == request_.out) mine.in = 0;  // peers would read what was overwritten
+      if (request_.kind == Kind::kAllToAll && request_.in == request_.out)
+        mine.in = 0;  // peers would read what was overwritten
       post(&mine, sizeof mine);
       break;
     }
@@ -229,7 +255,8 @@ Result<Progress> DirectOperation::after_meeting() {
   std::vector<Descriptor> theirs(c.size_);
   for (int r = 0; r < c.size_; ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size_; ++r)
-    if (theirs[r].shape != theirs[c.rank_].shape || (request_.in_splits.empty() && theirs[r].count != request_.count)) return mismatch(r);
+    if (theirs[r].shape != theirs[c.rank_].shape || (request_.in_splits.empty() && theirs[r].count != request_.count))
+      return mismatch(r);
   if (!request_.in_splits.empty()) TUTTI_TRY(check_splits());
   if (can_go_direct(theirs.data())) {
     act_direct(theirs.data());
@@ -253,14 +280,17 @@ void DirectOperation::finish_small(const void* const* parts) {
   const int rank = channel_.rank_, size = channel_.size_;
   const std::size_t bytes = request_.count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
-  const auto part = [&](int from, int index) { return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes; };
+  const auto part = [&](int from, int index) {
+    return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes;
+  };
   const auto out = [&](int index) { return static_cast<std::byte*>(request_.out) + std::size_t(index) * bytes; };
   switch (request_.kind) {
     case Kind::kReduce:
       if (rank != request_.root) break;
       [[fallthrough]];
     case Kind::kAllReduce: {
-      if (request_.dtype == DType::kF32 && request_.op == ReduceOp::kSum && request_.count <= 2) {  // losses, norms, flags
+      if (request_.dtype == DType::kF32 && request_.op == ReduceOp::kSum &&
+          request_.count <= 2) {  // losses, norms, flags
         for (std::size_t i = 0; i < request_.count; ++i) {
           float sum = static_cast<const float*>(parts[0])[i];
           for (int r = 1; r < size; ++r) sum += static_cast<const float*>(parts[r])[i];
@@ -281,7 +311,9 @@ void DirectOperation::finish_small(const void* const* parts) {
     case Kind::kAllGather:
       for (int r = 0; r < size; ++r) std::memcpy(out(r), parts[r], bytes);
       break;
-    case Kind::kScatter: std::memcpy(request_.out, part(request_.root, rank), bytes); break;
+    case Kind::kScatter:
+      std::memcpy(request_.out, part(request_.root, rank), bytes);
+      break;
     case Kind::kReduceScatter: {
       std::vector<const void*> ins(size);
       for (int r = 0; r < size; ++r) ins[r] = part(r, rank);
@@ -294,25 +326,32 @@ void DirectOperation::finish_small(const void* const* parts) {
       break;
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
 }
 
 // The same answer on every rank: it depends on what all of them have read.
 bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
-  const auto all = [&](std::uint64_t Descriptor::*place) { return std::all_of(theirs, theirs + channel_.size_, [&](const Descriptor& d) { return d.*place != 0; }); };
+  const auto all = [&](std::uint64_t Descriptor::*place) {
+    return std::all_of(theirs, theirs + channel_.size_, [&](const Descriptor& d) { return d.*place != 0; });
+  };
   switch (request_.kind) {
-    case Kind::kAllReduce: return all(&Descriptor::in) && all(&Descriptor::out);
+    case Kind::kAllReduce:
+      return all(&Descriptor::in) && all(&Descriptor::out);
     case Kind::kBroadcast:
-    case Kind::kScatter: return theirs[request_.root].in != 0;
+    case Kind::kScatter:
+      return theirs[request_.root].in != 0;
     case Kind::kReduce:
     case Kind::kGather:
     case Kind::kAllGather:
     case Kind::kReduceScatter:
-    case Kind::kAllToAll: return all(&Descriptor::in);
+    case Kind::kAllToAll:
+      return all(&Descriptor::in);
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
   return false;
 }
@@ -366,7 +405,8 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
       }
       break;
     case Kind::kScatter:
-      if (in_of(root) + std::size_t(rank) * bytes != out) copy_bytes(out, in_of(root) + std::size_t(rank) * bytes, bytes);
+      if (in_of(root) + std::size_t(rank) * bytes != out)
+        copy_bytes(out, in_of(root) + std::size_t(rank) * bytes, bytes);
       break;
     case Kind::kReduceScatter:
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + std::size_t(rank) * bytes;
@@ -394,7 +434,8 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
     }
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
 }
 
@@ -403,7 +444,8 @@ Status DirectOperation::check_splits() const {
     const std::uint64_t theirs = channel_.control_.splits(r)[channel_.rank_];
     if (theirs != request_.out_splits[r])
       return Error{.code = Code::kMismatch,
-                   .detail = detail::words("sends ", std::to_string(theirs), " elements, but out_splits[", r, "] of this rank expects ", std::to_string(request_.out_splits[r])),
+                   .detail = detail::words("sends ", std::to_string(theirs), " elements, but out_splits[", r,
+                                           "] of this rank expects ", std::to_string(request_.out_splits[r])),
                    .hint = "in_splits[b] of rank a must equal out_splits[a] of rank b",
                    .peer = r};
   }

@@ -29,7 +29,9 @@ class DirectChannel {
   friend class StagedTransfer;
 
   std::uint64_t place_of(const void* p, std::size_t bytes) const;
-  std::byte* resolve(std::uint64_t place) const { return host_.base(int(place >> 48) - 1) + (place & ((std::uint64_t(1) << 48) - 1)); }
+  std::byte* resolve(std::uint64_t place) const {
+    return host_.base(int(place >> 48) - 1) + (place & ((std::uint64_t(1) << 48) - 1));
+  }
   Result<std::uint64_t> slots();  // place of the staging memory, allocated at first use
   void ring_peers() const;
 

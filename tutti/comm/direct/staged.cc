@@ -18,10 +18,16 @@ std::size_t prefix(std::span<const std::size_t> splits, int rank) {
 
 }  // namespace
 
-StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots, std::uint64_t largest_split)
-    : request_(request), slots_(std::move(slots)), rank_(channel.rank()), size_(channel.size()), element_(size_of(request.dtype)) {
+StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
+                               std::uint64_t largest_split)
+    : request_(request),
+      slots_(std::move(slots)),
+      rank_(channel.rank()),
+      size_(channel.size()),
+      element_(size_of(request.dtype)) {
   per_piece_ = kPieceBytes / element_ / (has_parts(request.kind) ? std::size_t(size_) : 1);
-  const std::size_t total = request.kind == Kind::kAllToAll && !request.in_splits.empty() ? largest_split : request.count;
+  const std::size_t total =
+      request.kind == Kind::kAllToAll && !request.in_splits.empty() ? largest_split : request.count;
   pieces_ = (total + per_piece_ - 1) / per_piece_;
 }
 
@@ -33,7 +39,9 @@ StagedTransfer::Span StagedTransfer::piece(std::size_t k, std::size_t total) con
 // Cuts on cache lines, so that no two ranks write one line.
 StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
   const std::size_t line = 64 / element_;
-  const auto cut = [&](int r) { return r >= size_ ? whole.count : whole.count * std::size_t(r) / std::size_t(size_) / line * line; };
+  const auto cut = [&](int r) {
+    return r >= size_ ? whole.count : whole.count * std::size_t(r) / std::size_t(size_) / line * line;
+  };
   return {cut(rank), cut(rank + 1) - cut(rank)};  // begin counts from the start of the piece
 }
 
@@ -88,7 +96,8 @@ void StagedTransfer::copy_in(std::size_t k) {
       break;
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
 }
 
@@ -104,7 +113,8 @@ void StagedTransfer::combine(std::size_t k) {
       for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
       if (request_.kind == Kind::kReduce) {
         // The root's slot, or straight to its place where the root adds itself.
-        outs.push_back(rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at);
+        outs.push_back(rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin))
+                                              : slot(request_.root, k) + at);
       } else if (size_ == 2) {
         outs = {out(p.begin + mine.begin), slot(1 - rank_, k) + at};
       } else {
@@ -127,7 +137,8 @@ void StagedTransfer::combine(std::size_t k) {
       [[fallthrough]];
     case Kind::kAllGather: {
       const Span p = piece(k, request_.count);
-      for (int r = 0; r < size_; ++r) std::memcpy(out(std::size_t(r) * request_.count + p.begin), slot(r, k), p.count * element_);
+      for (int r = 0; r < size_; ++r)
+        std::memcpy(out(std::size_t(r) * request_.count + p.begin), slot(r, k), p.count * element_);
       break;
     }
     case Kind::kScatter: {
@@ -151,7 +162,8 @@ void StagedTransfer::combine(std::size_t k) {
       break;
     case Kind::kBarrier:
     case Kind::kSend:
-    case Kind::kRecv: break;
+    case Kind::kRecv:
+      break;
   }
 }
 

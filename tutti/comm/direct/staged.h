@@ -12,7 +12,8 @@ namespace tutti {
 class StagedTransfer {
  public:
   // `slots`: by rank, the start of everybody's three pieces.
-  StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots, std::uint64_t largest_split);
+  StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
+                 std::uint64_t largest_split);
 
   std::size_t pieces() const { return pieces_; }
   void copy_in(std::size_t k);
@@ -26,14 +27,18 @@ class StagedTransfer {
   struct Span {
     std::size_t begin, count;  // elements
   };
-  Span piece(std::size_t k, std::size_t total) const;         // of a buffer or part of `total` elements
-  Span slice(Span whole, int rank) const;                     // of a piece, for the rank that adds it
+  Span piece(std::size_t k, std::size_t total) const;  // of a buffer or part of `total` elements
+  Span slice(Span whole, int rank) const;              // of a piece, for the rank that adds it
   std::byte* slot(int rank, std::size_t k) const { return slots_[rank] + k % kPieces * kPieceBytes; }
-  std::byte* sub_slot(int rank, std::size_t k, int part) const { return slot(rank, k) + std::size_t(part) * per_piece_ * element_; }
-  const std::byte* in(std::size_t element) const { return static_cast<const std::byte*>(request_.in) + element * element_; }
+  std::byte* sub_slot(int rank, std::size_t k, int part) const {
+    return slot(rank, k) + std::size_t(part) * per_piece_ * element_;
+  }
+  const std::byte* in(std::size_t element) const {
+    return static_cast<const std::byte*>(request_.in) + element * element_;
+  }
   std::byte* out(std::size_t element) const { return static_cast<std::byte*>(request_.out) + element * element_; }
-  std::size_t in_part(int rank) const;         // first element of the part for `rank`
-  std::size_t out_part(int rank) const;        // first element of the part from `rank`
+  std::size_t in_part(int rank) const;             // first element of the part for `rank`
+  std::size_t out_part(int rank) const;            // first element of the part from `rank`
   std::size_t part_count(int from, int to) const;  // elements that one of us two has for the other
 
   const Request& request_;

@@ -1,5 +1,6 @@
-// An ordinary store to a line that is not in the cache first reads it; a streaming store does not, which saves a third of the
-// traffic of a large copy. Below a megabyte the data stays in the second-level cache, where that costs more than it saves.
+// An ordinary store to a line that is not in the cache first reads it; a streaming store does not, which saves a third
+// of the traffic of a large copy. Below a megabyte the data stays in the second-level cache, where that costs more than
+// it saves.
 #include "tutti/comm/kernels/copy.h"
 
 #include <cstdint>

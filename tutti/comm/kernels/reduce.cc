@@ -24,21 +24,27 @@ ReduceOp for_bool(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
-    case ReduceOp::kMax: return ReduceOp::kBor;
+    case ReduceOp::kMax:
+      return ReduceOp::kBor;
     case ReduceOp::kProduct:
-    case ReduceOp::kMin: return ReduceOp::kBand;
+    case ReduceOp::kMin:
+      return ReduceOp::kBand;
     case ReduceOp::kBand:
     case ReduceOp::kBor:
-    case ReduceOp::kBxor: return op;
+    case ReduceOp::kBxor:
+      return op;
   }
   return op;
 }
 
 }  // namespace
 
-void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::size_t count, int divisor) {
-  if (dtype == DType::kBool) op = for_bool(op);
-  else if (op == ReduceOp::kAvg && divisor == 1) op = ReduceOp::kSum;
+void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
+                 std::size_t count, int divisor) {
+  if (dtype == DType::kBool)
+    op = for_bool(op);
+  else if (op == ReduceOp::kAvg && divisor == 1)
+    op = ReduceOp::kSum;
   kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor});
 }
 
@@ -57,7 +63,8 @@ void divide(DType dtype, void* data, std::size_t count, int divisor) {
 Status check_reduction(DType dtype, ReduceOp op) {
   const bool bitwise = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
   if (bitwise && is_floating(dtype))
-    return invalid_argument(detail::words("the operation ", name(op), " is for integers and bool, not for ", name(dtype)));
+    return invalid_argument(
+        detail::words("the operation ", name(op), " is for integers and bool, not for ", name(dtype)));
   if (op == ReduceOp::kAvg && dtype == DType::kBool)
     return invalid_argument("the operation avg is not for bool", "use min, max, band or bor");
   return {};

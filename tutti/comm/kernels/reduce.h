@@ -1,6 +1,7 @@
 #pragma once
-// Element-wise arithmetic of the collectives. Every dtype and op of Request; bf16 and f16 are computed in float; sums of bool
-// are "or", products "and"; kAvg is treated as kSum: divide at the end with divide(). Integer sums wrap. No alignment is needed.
+// Element-wise arithmetic of the collectives. Every dtype and op of Request; bf16 and f16 are computed in float; sums
+// of bool are "or", products "and"; kAvg is treated as kSum: divide at the end with divide(). Integer sums wrap. No
+// alignment is needed.
 #include <cstddef>
 #include <span>
 
@@ -12,9 +13,10 @@ namespace tutti {
 // into[i] = into[i] op other[i]
 void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::size_t count);
 
-// out[k][i] = (in[0][i] op in[1][i] op ... ) for every k, in the order of `in` with one rounding at the end for the 16-bit
-// types; then divided by `divisor` (1: not). An output may be one of the inputs.
-void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out, std::size_t count, int divisor);
+// out[k][i] = (in[0][i] op in[1][i] op ... ) for every k, in the order of `in` with one rounding at the end for the
+// 16-bit types; then divided by `divisor` (1: not). An output may be one of the inputs.
+void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
+                 std::size_t count, int divisor);
 
 // data[i] /= divisor: floating types divide, integers truncate towards zero.
 void divide(DType dtype, void* data, std::size_t count, int divisor);

@@ -1,5 +1,5 @@
-// The loops behind reduce.h, compiled once per instruction set: each reduce_<isa>.cc defines TUTTI_ISA and includes this
-// file. Not for other includes.
+// The loops behind reduce.h, compiled once per instruction set: each reduce_<isa>.cc defines TUTTI_ISA and includes
+// this file. Not for other includes.
 //
 // One pass: load element i of every input in rank order, combine in registers, store to every output. For p = 2..4 the
 // loop over inputs is unrolled at compile time. Inputs and outputs may be the same buffer at the same index, never
@@ -10,7 +10,8 @@
 #include "tutti/base/float16.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
-// No iteration of the loop that follows depends on another. (Clang's word for it warns of each loop that it then leaves alone.)
+// No iteration of the loop that follows depends on another. (Clang's word for it warns of each loop that it then leaves
+// alone.)
 #if defined(__clang__)
 #define TUTTI_INDEPENDENT
 #else
@@ -43,14 +44,22 @@ struct Element<Half> {
 // T is a number or a vector of numbers; integer sums and products wrap (-fwrapv).
 template <ReduceOp op, bool kInteger, class T>
 [[gnu::always_inline]] inline T combine(T a, T b) {
-  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) return a + b;
-  else if constexpr (op == ReduceOp::kProduct) return a * b;
-  else if constexpr (op == ReduceOp::kMin) return ((b < a) | (b != b)) ? b : a;  // NaN wins, as in PyTorch
-  else if constexpr (op == ReduceOp::kMax) return ((a < b) | (b != b)) ? b : a;
-  else if constexpr (kInteger && op == ReduceOp::kBand) return a & b;
-  else if constexpr (kInteger && op == ReduceOp::kBor) return a | b;
-  else if constexpr (kInteger && op == ReduceOp::kBxor) return a ^ b;
-  else return a;  // excluded by check_reduction()
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg)
+    return a + b;
+  else if constexpr (op == ReduceOp::kProduct)
+    return a * b;
+  else if constexpr (op == ReduceOp::kMin)
+    return ((b < a) | (b != b)) ? b : a;  // NaN wins, as in PyTorch
+  else if constexpr (op == ReduceOp::kMax)
+    return ((a < b) | (b != b)) ? b : a;
+  else if constexpr (kInteger && op == ReduceOp::kBand)
+    return a & b;
+  else if constexpr (kInteger && op == ReduceOp::kBor)
+    return a | b;
+  else if constexpr (kInteger && op == ReduceOp::kBxor)
+    return a ^ b;
+  else
+    return a;  // excluded by check_reduction()
 }
 
 // Elements from `begin` to `end`, one by one.
@@ -58,10 +67,11 @@ template <class Stored, ReduceOp op>
 void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
   using E = Element<Stored>;
   using Wide = typename E::Wide;
-TUTTI_INDEPENDENT
+  TUTTI_INDEPENDENT
   for (std::size_t i = begin; i < end; ++i) {
     Wide sum = E::load(static_cast<const Stored*>(io.in[0])[i]);
-    for (int r = 1; r < io.inputs; ++r) sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(sum, E::load(static_cast<const Stored*>(io.in[r])[i])));
+    for (int r = 1; r < io.inputs; ++r)
+      sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(sum, E::load(static_cast<const Stored*>(io.in[r])[i])));
     if constexpr (op == ReduceOp::kAvg) sum = Wide(sum / Wide(io.divisor));
     const Stored value = E::store(sum);
     for (int k = 0; k < io.outputs; ++k) static_cast<Stored*>(io.out[k])[i] = value;
@@ -78,24 +88,24 @@ void run_widened(const Inputs& io) {
   for (; i + kBlock <= io.count; i += kBlock) {
     float sum[kBlock];
     const Stored* const first = static_cast<const Stored*>(io.in[0]) + i;
-TUTTI_INDEPENDENT
+    TUTTI_INDEPENDENT
     for (std::size_t j = 0; j < kBlock; ++j) sum[j] = E::load(first[j]);
     for (int r = 1; r < inputs; ++r) {
       const Stored* const next = static_cast<const Stored*>(io.in[r]) + i;
-TUTTI_INDEPENDENT
+      TUTTI_INDEPENDENT
       for (std::size_t j = 0; j < kBlock; ++j) sum[j] = combine<op, false, float>(sum[j], E::load(next[j]));
     }
     Stored done[kBlock];
     const float divisor = float(io.divisor);
-TUTTI_INDEPENDENT
+    TUTTI_INDEPENDENT
     for (std::size_t j = 0; j < kBlock; ++j) done[j] = E::store(op == ReduceOp::kAvg ? sum[j] / divisor : sum[j]);
     for (int k = 0; k < io.outputs; ++k) __builtin_memcpy(static_cast<Stored*>(io.out[k]) + i, done, sizeof done);
   }
   run_scalar<Stored, op>(io, i, io.count);
 }
 
-// Everything else: four vectors of 64 bytes at a time. The pointers are copied to the stack first: a store through a vector
-// type may alias anything, and would have them read again after each.
+// Everything else: four vectors of 64 bytes at a time. The pointers are copied to the stack first: a store through a
+// vector type may alias anything, and would have them read again after each.
 template <class Stored, ReduceOp op, int kInputs, int kOutputs>
 void run_vectors(const Inputs& io) {
   typedef Stored Vector __attribute__((vector_size(64)));
@@ -116,7 +126,8 @@ void run_vectors(const Inputs& io) {
     for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = *reinterpret_cast<const Unaligned*>(in[0] + i + j * kLanes);
     for (int r = 1; r < inputs; ++r)
       for (std::size_t j = 0; j < kUnroll; ++j)
-        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(sum[j], *reinterpret_cast<const Unaligned*>(in[r] + i + j * kLanes));
+        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(
+            sum[j], *reinterpret_cast<const Unaligned*>(in[r] + i + j * kLanes));
     if constexpr (op == ReduceOp::kAvg)
       for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= divisor;
     for (int k = 0; k < outputs; ++k)
@@ -127,8 +138,10 @@ void run_vectors(const Inputs& io) {
 
 template <class Stored, ReduceOp op, int kInputs, int kOutputs>
 void run(const Inputs& io) {
-  if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>) run_vectors<Stored, op, kInputs, kOutputs>(io);
-  else run_widened<Stored, op, kInputs>(io);
+  if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>)
+    run_vectors<Stored, op, kInputs, kOutputs>(io);
+  else
+    run_widened<Stored, op, kInputs>(io);
 }
 
 // The shapes that training has most, unrolled: sums of 2 to 4 ranks into one place or into all.
@@ -146,14 +159,22 @@ void by_shape(const Inputs& io) {
 template <class Stored>
 void by_op(const Inputs& io) {
   switch (io.op) {
-    case ReduceOp::kSum: return by_shape<Stored, ReduceOp::kSum>(io);
-    case ReduceOp::kAvg: return by_shape<Stored, ReduceOp::kAvg>(io);
-    case ReduceOp::kProduct: return by_shape<Stored, ReduceOp::kProduct>(io);
-    case ReduceOp::kMin: return by_shape<Stored, ReduceOp::kMin>(io);
-    case ReduceOp::kMax: return by_shape<Stored, ReduceOp::kMax>(io);
-    case ReduceOp::kBand: return by_shape<Stored, ReduceOp::kBand>(io);
-    case ReduceOp::kBor: return by_shape<Stored, ReduceOp::kBor>(io);
-    case ReduceOp::kBxor: return by_shape<Stored, ReduceOp::kBxor>(io);
+    case ReduceOp::kSum:
+      return by_shape<Stored, ReduceOp::kSum>(io);
+    case ReduceOp::kAvg:
+      return by_shape<Stored, ReduceOp::kAvg>(io);
+    case ReduceOp::kProduct:
+      return by_shape<Stored, ReduceOp::kProduct>(io);
+    case ReduceOp::kMin:
+      return by_shape<Stored, ReduceOp::kMin>(io);
+    case ReduceOp::kMax:
+      return by_shape<Stored, ReduceOp::kMax>(io);
+    case ReduceOp::kBand:
+      return by_shape<Stored, ReduceOp::kBand>(io);
+    case ReduceOp::kBor:
+      return by_shape<Stored, ReduceOp::kBor>(io);
+    case ReduceOp::kBxor:
+      return by_shape<Stored, ReduceOp::kBxor>(io);
   }
 }
 
@@ -161,15 +182,24 @@ void by_op(const Inputs& io) {
 
 void reduce(const Inputs& io) {
   switch (io.dtype) {
-    case DType::kF32: return by_op<float>(io);
-    case DType::kF64: return by_op<double>(io);
-    case DType::kF16: return by_op<Half>(io);
-    case DType::kBF16: return by_op<BFloat16>(io);
-    case DType::kI8: return by_op<std::int8_t>(io);
-    case DType::kU8: return by_op<std::uint8_t>(io);
-    case DType::kI32: return by_op<std::int32_t>(io);
-    case DType::kI64: return by_op<std::int64_t>(io);
-    case DType::kBool: return by_op<std::uint8_t>(io);  // 0 or 1; reduce.cc has turned sum into bor, product into band
+    case DType::kF32:
+      return by_op<float>(io);
+    case DType::kF64:
+      return by_op<double>(io);
+    case DType::kF16:
+      return by_op<Half>(io);
+    case DType::kBF16:
+      return by_op<BFloat16>(io);
+    case DType::kI8:
+      return by_op<std::int8_t>(io);
+    case DType::kU8:
+      return by_op<std::uint8_t>(io);
+    case DType::kI32:
+      return by_op<std::int32_t>(io);
+    case DType::kI64:
+      return by_op<std::int64_t>(io);
+    case DType::kBool:
+      return by_op<std::uint8_t>(io);  // 0 or 1; reduce.cc has turned sum into bor, product into band
   }
 }
 

@@ -25,7 +25,8 @@ std::vector<Loop> loops() {
   std::vector<Loop> all = {{"generic", kernels::generic::reduce}};
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2")) all.push_back({"avx2", kernels::avx2::reduce});
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
     all.push_back({"avx512", kernels::avx512::reduce});
 #endif
   return all;
@@ -49,11 +50,24 @@ T element(const void* at, std::size_t i) {
 // NaN compares as a class: which NaN comes out of an addition depends on the order of operands in the instruction.
 bool same(DType dtype, const void* a, const void* b, std::size_t i) {
   switch (dtype) {
-    case DType::kF32: if (std::isnan(element<float>(a, i)) && std::isnan(element<float>(b, i))) return true; break;
-    case DType::kF64: if (std::isnan(element<double>(a, i)) && std::isnan(element<double>(b, i))) return true; break;
-    case DType::kF16: if (std::isnan(to_float(element<Half>(a, i))) && std::isnan(to_float(element<Half>(b, i)))) return true; break;
-    case DType::kBF16: if (std::isnan(to_float(element<BFloat16>(a, i))) && std::isnan(to_float(element<BFloat16>(b, i)))) return true; break;
-    case DType::kI8: case DType::kU8: case DType::kI32: case DType::kI64: case DType::kBool: break;
+    case DType::kF32:
+      if (std::isnan(element<float>(a, i)) && std::isnan(element<float>(b, i))) return true;
+      break;
+    case DType::kF64:
+      if (std::isnan(element<double>(a, i)) && std::isnan(element<double>(b, i))) return true;
+      break;
+    case DType::kF16:
+      if (std::isnan(to_float(element<Half>(a, i))) && std::isnan(to_float(element<Half>(b, i)))) return true;
+      break;
+    case DType::kBF16:
+      if (std::isnan(to_float(element<BFloat16>(a, i))) && std::isnan(to_float(element<BFloat16>(b, i)))) return true;
+      break;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kI32:
+    case DType::kI64:
+    case DType::kBool:
+      break;
   }
   const std::size_t size = size_of(dtype);
   return std::memcmp(static_cast<const char*>(a) + i * size, static_cast<const char*>(b) + i * size, size) == 0;
@@ -62,7 +76,8 @@ bool same(DType dtype, const void* a, const void* b, std::size_t i) {
 TEST(Reduce, EveryInstructionSetAgreesWithOneElementAtATime) {
   for (const Loop& loop : loops())
     for (DType dtype : kDTypes)
-      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
+      for (ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+                          ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) {
         if (!check_reduction(dtype, op).ok()) continue;
         for (int inputs : {1, 2, 3, 4, 7})
           for (std::size_t count : {0, 1, 63, 64, 1001}) {
@@ -81,7 +96,8 @@ TEST(Reduce, EveryInstructionSetAgreesWithOneElementAtATime) {
             void* const outs[] = {data[0].data(), other.data()};  // one of them in place
             loop.run({dtype, op, in.data(), inputs, outs, 2, count, 3});
             for (std::size_t i = 0; i < count; ++i) {
-              ASSERT_TRUE(same(dtype, data[0].data(), expected.data(), i)) << loop.name << " " << name(dtype) << " " << name(op) << " of " << inputs << " at " << i;
+              ASSERT_TRUE(same(dtype, data[0].data(), expected.data(), i))
+                  << loop.name << " " << name(dtype) << " " << name(op) << " of " << inputs << " at " << i;
               ASSERT_TRUE(same(dtype, other.data(), expected.data(), i)) << "second output";
             }
           }
@@ -115,14 +131,16 @@ TEST(Reduce, BooleansAreLogical) {
 }
 
 TEST(Reduce, WhatDoesNotExistIsASentence) {
-  EXPECT_EQ(to_string(check_reduction(DType::kF32, ReduceOp::kBxor).error()), "InvalidArgument: the operation bxor is for integers and bool, not for f32");
+  EXPECT_EQ(to_string(check_reduction(DType::kF32, ReduceOp::kBxor).error()),
+            "InvalidArgument: the operation bxor is for integers and bool, not for f32");
   EXPECT_FALSE(check_reduction(DType::kBool, ReduceOp::kAvg).ok());
 }
 
 TEST(Copy, EveryLengthAndOffset) {
   std::vector<std::byte> from(kStreamFrom + 300), to(kStreamFrom + 400);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 7);
-  for (std::size_t bytes : {std::size_t(0), std::size_t(1), std::size_t(63), std::size_t(1000), kStreamFrom, kStreamFrom + 129})
+  for (std::size_t bytes :
+       {std::size_t(0), std::size_t(1), std::size_t(63), std::size_t(1000), kStreamFrom, kStreamFrom + 129})
     for (std::size_t offset : {0, 1, 33}) {
       std::fill(to.begin(), to.end(), std::byte{0xee});
       copy_bytes(to.data() + offset, from.data() + offset * 2, bytes);

@@ -1,13 +1,14 @@
 #pragma once
-// Two small classifiers of 28 x 28 grey pictures. Names of parameters, order of construction and initial values are those of the
-// Python modules with the same layers, so a seed gives the same weights in both and saved weights fit either.
-#include <memory>
-#include <string>
-
+// Two small classifiers of 28 x 28 grey pictures. Names of parameters, order of construction and initial values are
+// those of the Python modules with the same layers, so a seed gives the same weights in both and saved weights fit
+// either.
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
+
+#include <memory>
+#include <string>
 
 namespace tutti {
 

@@ -1,5 +1,5 @@
-// A plain training loop, with a clock. What is timed is what the PyTorch program that we compare with times: from a barrier before
-// the fourth step of an epoch to a barrier after its last.
+// A plain training loop, with a clock. What is timed is what the PyTorch program that we compare with times: from a
+// barrier before the fourth step of an epoch to a barrier after its last.
 #include "tutti/models/image/train.h"
 
 #include <ATen/Functions.h>
@@ -38,13 +38,15 @@ struct Batch {
 class Batches {
  public:
   explicit Batches(const ImageDataset& data) : data_(data) {
-    for (std::size_t grey = 0; grey < normalised_.size(); ++grey) normalised_[grey] = (float(grey) / 255 - kMean) / kDeviation;
+    for (std::size_t grey = 0; grey < normalised_.size(); ++grey)
+      normalised_[grey] = (float(grey) / 255 - kMean) / kDeviation;
   }
 
   Batch make(const std::vector<std::int64_t>& samples) const {
     const auto count = std::int64_t(samples.size());
     const std::size_t pixels = data_.rows * data_.columns;
-    Batch batch{at::empty({count, 1, std::int64_t(data_.rows), std::int64_t(data_.columns)}, at::kFloat), at::empty({count}, at::kLong)};
+    Batch batch{at::empty({count, 1, std::int64_t(data_.rows), std::int64_t(data_.columns)}, at::kFloat),
+                at::empty({count}, at::kLong)};
     float* out = batch.pictures.data_ptr<float>();
     auto* labels = batch.labels.data_ptr<std::int64_t>();
     for (auto sample : samples) {
@@ -64,7 +66,8 @@ struct Score {
   double accuracy = 0, loss = 0;
 };
 
-// Each rank takes every world-size'th sample; counts and sums are added up, so no sample counts twice and none is left out.
+// Each rank takes every world-size'th sample; counts and sums are added up, so no sample counts twice and none is left
+// out.
 Score evaluate(const Group& world, ImageModel& model, const ImageDataset& data) {
   const at::NoGradGuard no_grad;
   model.eval();
@@ -74,7 +77,8 @@ Score evaluate(const Group& world, ImageModel& model, const ImageDataset& data) 
   const auto stride = std::size_t(world.size());
   for (std::size_t next = std::size_t(world.rank()); next < data.size();) {
     std::vector<std::int64_t> samples;
-    for (; next < data.size() && samples.size() < kEvaluationBatch; next += stride) samples.push_back(std::int64_t(next));
+    for (; next < data.size() && samples.size() < kEvaluationBatch; next += stride)
+      samples.push_back(std::int64_t(next));
     const auto batch = batches.make(samples);
     const auto scores = model.forward(batch.pictures);
     hits += scores.argmax(1).eq(batch.labels).sum().item<std::int64_t>();
@@ -89,7 +93,8 @@ Score evaluate(const Group& world, ImageModel& model, const ImageDataset& data) 
 void require_writable(const std::string& path) {
   auto folder = std::filesystem::path(path).parent_path().string();
   if (folder.empty()) folder = ".";
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) throw Exception(system_error(errno, "cannot save weights in " + folder, "give another path, or make the folder"));
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    throw Exception(system_error(errno, "cannot save weights in " + folder, "give another path, or make the folder"));
 }
 
 class Training {
@@ -103,7 +108,8 @@ class Training {
         ddp_(model_, world, options.parallel),
         optimizer_(model_->parameters(), {.lr = options.lr, .momentum = options.momentum}),
         steps_per_epoch_(std::int64_t(sampler_.size() / options.batch_size)) {
-    TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size, " is larger than the ", sampler_.size(), " samples of a rank");
+    TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size, " is larger than the ", sampler_.size(),
+                  " samples of a rank");
     if (options.max_steps > 0) steps_per_epoch_ = std::min(steps_per_epoch_, options.max_steps);
     line_.emplace(stderr, steps_per_epoch_ * options.epochs, world.rank() == 0 ? options.log_every : -1);
   }
@@ -112,7 +118,8 @@ class Training {
     const auto begin = now();
     for (int epoch = 0; epoch < options_.epochs; ++epoch) fit_epoch(epoch);
     line_->finish();
-    result_.samples_per_s = result_.seconds > 0 ? double(result_.steps * options_.batch_size * world_.size()) / result_.seconds : 0;
+    result_.samples_per_s =
+        result_.seconds > 0 ? double(result_.steps * options_.batch_size * world_.size()) / result_.seconds : 0;
     result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
     return result_;
   }
@@ -168,7 +175,8 @@ class Training {
 
 }  // namespace
 
-ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test, const ImageTrainingOptions& options) {
+ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
+                                      const ImageTrainingOptions& options) {
   prepare_compute(world);
   if (!options.save.empty() && world.rank() == 0) require_writable(options.save);
   Training training(world, train, options);
@@ -177,7 +185,9 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   result.test_accuracy = score.accuracy;
   result.test_loss = score.loss;
   if (!options.save.empty() && world.rank() == 0) {
-    save_module(training.model(), options.save, {{"model", options.model}, {"test_accuracy", fmt::format("{:.4f}", score.accuracy)}}).or_throw();
+    save_module(training.model(), options.save,
+                {{"model", options.model}, {"test_accuracy", fmt::format("{:.4f}", score.accuracy)}})
+        .or_throw();
     log::info("weights saved to " + options.save);
   }
   return result;

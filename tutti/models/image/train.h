@@ -12,7 +12,8 @@ namespace tutti {
 
 struct ImageTrainingOptions {
   std::string model = "cnn";
-  std::size_t batch_size = 64;  // samples per rank and step; what does not fill a batch at the end of an epoch is left out
+  std::size_t batch_size =
+      64;  // samples per rank and step; what does not fill a batch at the end of an epoch is left out
   int epochs = 1;
   std::int64_t max_steps = 0;  // stop an epoch after this many steps; 0: never
   double lr = 0.05;
@@ -24,16 +25,17 @@ struct ImageTrainingOptions {
 };
 
 struct ImageTrainingResult {
-  std::int64_t steps = 0;       // timed: without the first three of each epoch
-  double seconds = 0;           // of them
-  double samples_per_s = 0;     // all ranks
-  double exposed_percent = 0;   // communication that computing did not hide, of all steps
+  std::int64_t steps = 0;      // timed: without the first three of each epoch
+  double seconds = 0;          // of them
+  double samples_per_s = 0;    // all ranks
+  double exposed_percent = 0;  // communication that computing did not hide, of all steps
   double test_accuracy = 0;
   double test_loss = 0;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is
 // DistributedSampler's. Progress goes to standard error, of rank 0 only. Throws Exception.
-ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test, const ImageTrainingOptions& options);
+ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
+                                      const ImageTrainingOptions& options);
 
 }  // namespace tutti

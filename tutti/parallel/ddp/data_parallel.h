@@ -1,5 +1,6 @@
 #pragma once
-// Data parallel training: every rank has the whole model and its own part of each batch; gradients are averaged over the ranks.
+// Data parallel training: every rank has the whole model and its own part of each batch; gradients are averaged over
+// the ranks.
 //
 //   tutti::DataParallel ddp(model, world);          // compares the models, takes rank 0's weights
 //   loss(ddp.forward(x), y).backward();             // gradients travel while backward still runs
@@ -12,8 +13,9 @@
 
 namespace tutti {
 
-// M: a torch::nn::Module. (For the holder that TORCH_MODULE makes, pass holder.ptr().) One thread at a time, except that the hooks may
-// run on autograd's threads. Every rank must construct it and call forward, backward and finish in the same order.
+// M: a torch::nn::Module. (For the holder that TORCH_MODULE makes, pass holder.ptr().) One thread at a time, except
+// that the hooks may run on autograd's threads. Every rank must construct it and call forward, backward and finish in
+// the same order.
 template <class M>
 class DataParallel {
  public:
@@ -27,16 +29,17 @@ class DataParallel {
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
-  // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause; then gradients
-  // are undefined and the group is lost. A parameter that got no gradient is an error that names it, unless `find_unused` is set.
+  // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
+  // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
+  // unless `find_unused` is set.
   void finish() { reducer_->finish(); }
 
-  // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this lets the next
-  // backward() make them afresh, which is faster.
+  // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this
+  // lets the next backward() make them afresh, which is faster.
   void zero_grad() { reducer_->zero_grad(); }
 
-  // While the result lives, backward() only accumulates on this rank, and finish() does nothing; the first synchronised step after
-  // it averages the sums.
+  // While the result lives, backward() only accumulates on this rank, and finish() does nothing; the first synchronised
+  // step after it averages the sums.
   class NoSync {
    public:
     explicit NoSync(Reducer& reducer) : reducer_(reducer) { reducer_.set_sync(false); }

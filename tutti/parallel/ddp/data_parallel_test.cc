@@ -19,7 +19,8 @@ using testing::HasSubstr;
 class Branches : public torch::nn::Module {
  public:
   explicit Branches(std::int64_t width = 3)
-      : left(register_module("left", torch::nn::Linear(width, 2))), right(register_module("right", torch::nn::Linear(width, 2))) {}
+      : left(register_module("left", torch::nn::Linear(width, 2))),
+        right(register_module("right", torch::nn::Linear(width, 2))) {}
   at::Tensor forward(const at::Tensor& x, bool use_left = true, bool use_right = true) {
     auto y = at::zeros({x.size(0), 2});
     if (use_left) y = y + left->forward(x);
@@ -54,7 +55,9 @@ std::string error_of(const std::function<void()>& act) {
     return e.what();
   }
 }
-void check_says(const std::string& text, const std::string& part) { check(text.find(part) != std::string::npos, "\"", text, "\" does not say \"", part, "\""); }
+void check_says(const std::string& text, const std::string& part) {
+  check(text.find(part) != std::string::npos, "\"", text, "\" does not say \"", part, "\"");
+}
 
 TEST(DataParallel, TakesTheWeightsAndBuffersOfRankZero) {
   auto models = make_models<Branches>(3);
@@ -71,7 +74,9 @@ TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
   std::vector models = {std::make_shared<Branches>(3), std::make_shared<Branches>(3), std::make_shared<Branches>(4)};
   const auto outcomes = test::run_threads(3, [&](Group& world) {
     const auto error = error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); });
-    check_says(error, "tensor 1 of 4 is left.weight f32[2, 3] on rank 0, but left.weight f32[2, 4] on rank 2 (4 tensors there)");
+    check_says(
+        error,
+        "tensor 1 of 4 is left.weight f32[2, 3] on rank 0, but left.weight f32[2, 4] on rank 2 (4 tensors there)");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -82,8 +87,10 @@ TEST(DataParallel, TellsAMissingParameterAndAFrozenOne) {
   std::vector<std::shared_ptr<Branches>> extra = make_models<Branches>(2);
   extra[1]->register_parameter("more", at::ones({1}));
   const auto outcomes = test::run_threads(2, [&](Group& world) {
-    check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }), "left.weight f32[2, 3] (not trained) on rank 1");
-    check_says(error_of([&] { DataParallel ddp(extra[world.rank()], world, kPlain); }), "but more f32[1] on rank 1 (5 tensors there)");
+    check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }),
+               "left.weight f32[2, 3] (not trained) on rank 1");
+    check_says(error_of([&] { DataParallel ddp(extra[world.rank()], world, kPlain); }),
+               "but more f32[1] on rank 1 (5 tensors there)");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -124,7 +131,10 @@ TEST(DataParallel, TellsForgottenAndRepeatedCalls) {
     DataParallel ddp(models[0], world, kPlain);
     ddp.forward(at::ones({1, 3})).sum().backward();
     check_says(error_of([&] { ddp.forward(at::ones({1, 3})); }), "without finish()");
-    check_says(error_of([&] { models[0]->forward(at::ones({1, 3})).sum().backward(); }), "was made twice before finish()");
+    check_says(error_of([&] {
+                 models[0]->forward(at::ones({1, 3})).sum().backward();
+               }),
+               "was made twice before finish()");
     ddp.finish();
     check_says(error_of([&] { ddp.finish(); }), "found no gradient of this step");
   });
@@ -144,7 +154,8 @@ TEST(DataParallel, TakesBuffersFromRankZeroBeforeEachForward) {
     auto mean = ddp.module().norm->running_mean.clone();
     all_reduce(world, mean, ReduceOp::kMax);
     const auto rank_one_ahead_by = (mean - models[0]->norm->running_mean).abs().max().item<float>();
-    check(std::abs(rank_one_ahead_by - 0.1f) < 1e-5f, "the ranks' means are apart by ", rank_one_ahead_by);  // one forward since rank 0's was taken
+    check(std::abs(rank_one_ahead_by - 0.1f) < 1e-5f, "the ranks' means are apart by ",
+          rank_one_ahead_by);  // one forward since rank 0's was taken
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
@@ -165,7 +176,8 @@ TEST(DataParallel, LaunchesInTheObservedOrderFromTheSecondStepOn) {
     check(after.size() == 4, "four buckets");
     check(ddp.stats().steps == 1 && ddp.stats().bytes_per_step == 4 * (3 * 2 + 2) * 2, "stats");
     std::int64_t first_is_left = mine.starts_with("left");
-    check(all_reduce(world, first_is_left, ReduceOp::kMin) == all_reduce(world, first_is_left, ReduceOp::kMax), "ranks disagree");
+    check(all_reduce(world, first_is_left, ReduceOp::kMin) == all_reduce(world, first_is_left, ReduceOp::kMax),
+          "ranks disagree");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

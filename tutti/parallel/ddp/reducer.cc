@@ -1,20 +1,23 @@
 // How gradients become averages.
 //
-// Each parameter has an AccumulateGrad node in autograd's graph; a hook behind it runs when its gradient of this backward is
-// complete. Parameters are gathered in buckets, first in the reverse of their registration, which is roughly the order in which
-// gradients come, and from the second step on in the order that was observed (rank 0's, so that all agree). A bucket is launched when
-// all its gradients are there and all buckets before it were launched: the order on the group is then the same on every rank,
-// whatever the order of hooks.
+// Each parameter has an AccumulateGrad node in autograd's graph; a hook behind it runs when its gradient of this
+// backward is complete. Parameters are gathered in buckets, first in the reverse of their registration, which is
+// roughly the order in which gradients come, and from the second step on in the order that was observed (rank 0's, so
+// that all agree). A bucket is launched when all its gradients are there and all buckets before it were launched: the
+// order on the group is then the same on every rank, whatever the order of hooks.
 //
-// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where it lies, and since
-// HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a fresh gradient over without a
-// copy, nobody copies anything. Smaller ones are packed into one flat range per bucket and copied back afterwards. With
-// `gradients_as_views` everything is packed and `.grad` is a window into the flat range: no copies, but autograd adds into it.
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where
+// it lies, and since HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a
+// fresh gradient over without a copy, nobody copies anything. Smaller ones are packed into one flat range per bucket
+// and copied back afterwards. With `gradients_as_views` everything is packed and `.grad` is a window into the flat
+// range: no copies, but autograd adds into it.
 //
-// When to launch is a question of cores. With a spare core per rank the engine thread reduces while backward computes (kOn). With none the
-// two would only take turns on one core, so everything is launched in finish(), on the calling thread (kOff).
+// When to launch is a question of cores. With a spare core per rank the engine thread reduces while backward computes
+// (kOn). With none the two would only take turns on one core, so everything is launched in finish(), on the calling
+// thread (kOff).
 //
-// LibTorch holds AccumulateGrad nodes weakly, so we hold them; hooks hold our state weakly, so a model outlives its reducer.
+// LibTorch holds AccumulateGrad nodes weakly, so we hold them; hooks hold our state weakly, so a model outlives its
+// reducer.
 #include "tutti/parallel/ddp/reducer.h"
 
 #include <ATen/Functions.h>
@@ -37,8 +40,8 @@
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
-#include "tutti/tensor/compute.h"
 #include "tutti/tensor/compat.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 namespace {
@@ -67,7 +70,8 @@ struct Bucket {
 class Hook final : public torch::autograd::FunctionPostHook {
  public:
   explicit Hook(std::function<void()> act) : act_(std::move(act)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs, const torch::autograd::variable_list&) override {
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
     act_();
     return outputs;
   }
@@ -96,9 +100,7 @@ std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
   return tensors;
 }
 
-bool has_spare_cores(const Group& group) {
-  return usable_cores() >= group.local_size() * (at::get_num_threads() + 1);
-}
+bool has_spare_cores(const Group& group) { return usable_cores() >= group.local_size() * (at::get_num_threads() + 1); }
 
 }  // namespace
 
@@ -129,8 +131,8 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
   std::vector<Parameter> parameters;
   std::vector<Bucket> buckets;
-  std::size_t next_bucket = 0;         // the first that was not launched
-  std::vector<std::size_t> observed;   // parameters in the order of this step's gradients
+  std::size_t next_bucket = 0;        // the first that was not launched
+  std::vector<std::size_t> observed;  // parameters in the order of this step's gradients
   bool order_is_final = false;
   bool sync = true;
   DataParallelStats totals;
@@ -140,7 +142,8 @@ void Reducer::State::collect_parameters() {
   for (const auto& [name, tensor] : parameters_of(*module)) {
     if (!tensor.requires_grad()) continue;
     (void)dense_bytes(tensor.detach(), "parameter " + name);
-    parameters.push_back({.name = name, .tensor = tensor, .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
+    parameters.push_back(
+        {.name = name, .tensor = tensor, .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
   }
   TUTTI_REQUIRE(!parameters.empty(), "DataParallel: the model has no parameter that requires a gradient");
 }
@@ -156,7 +159,8 @@ void Reducer::State::install_hooks() {
 
 void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
   std::vector<BucketItem> items;
-  for (auto index : order) items.push_back({.bytes = parameters[index].bytes, .kind = int(parameters[index].tensor.scalar_type())});
+  for (auto index : order)
+    items.push_back({.bytes = parameters[index].bytes, .kind = int(parameters[index].tensor.scalar_type())});
   const std::size_t limits[] = {options.first_bucket_bytes, options.bucket_bytes};
   buckets.clear();
   for (const auto& places : assign_buckets(items, limits)) {
@@ -190,7 +194,9 @@ void Reducer::State::pack_bucket(Bucket& bucket) {
     auto& parameter = parameters[index];
     // from_blob and not narrow(): LibTorch 1.13's zero_grad() detaches gradients in place, which views forbid.
     auto* begin = static_cast<std::byte*>(bucket.flat.data_ptr()) + offset * std::size_t(like.dtype().itemsize());
-    parameter.window = at::from_blob(begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = bucket.flat](void*) {}, like.requires_grad(false));
+    parameter.window = at::from_blob(
+        begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = bucket.flat](void*) {},
+        like.requires_grad(false));
     if (options.gradients_as_views && parameter.tensor.grad().defined()) {
       parameter.window.copy_(parameter.tensor.grad());
       parameter.tensor.mutable_grad() = parameter.window;
@@ -201,7 +207,9 @@ void Reducer::State::pack_bucket(Bucket& bucket) {
 at::Tensor Reducer::State::shared_tensor(std::size_t count, const at::TensorOptions& like) const {
   auto memory = group.allocate(count * std::size_t(like.dtype().itemsize())).or_throw();
   auto* data = memory.get();
-  return at::from_blob(data, {std::int64_t(count)}, [memory](void*) {}, like.requires_grad(false)).zero_();
+  return at::from_blob(
+             data, {std::int64_t(count)}, [memory](void*) {}, like.requires_grad(false))
+      .zero_();
 }
 
 void Reducer::State::begin_step() {
@@ -221,7 +229,8 @@ void Reducer::State::on_ready(std::size_t index) {
   std::lock_guard lock(mutex);
   if (!sync) return;
   auto& parameter = parameters[index];
-  TUTTI_REQUIRE(!parameter.ready, "DataParallel: the gradient of ", parameter.name, " was made twice before finish(); call finish() after each backward(), ",
+  TUTTI_REQUIRE(!parameter.ready, "DataParallel: the gradient of ", parameter.name,
+                " was made twice before finish(); call finish() after each backward(), ",
                 "or accumulate inside no_sync()");
   parameter.ready = true;
   observed.push_back(index);
@@ -235,7 +244,8 @@ void Reducer::State::launch(Bucket& bucket) {
   for (auto index : bucket.parameters) {
     auto& parameter = parameters[index];
     auto& gradient = parameter.tensor.mutable_grad();
-    TUTTI_REQUIRE(!gradient.defined() || gradient.layout() == at::kStrided, "DataParallel: the gradient of ", parameter.name, " is sparse; expected a dense one");
+    TUTTI_REQUIRE(!gradient.defined() || gradient.layout() == at::kStrided, "DataParallel: the gradient of ",
+                  parameter.name, " is sparse; expected a dense one");
     if (parameter.window.defined()) {
       if (!gradient.defined()) {
         parameter.window.zero_();
@@ -260,7 +270,12 @@ void Reducer::State::launch(Bucket& bucket) {
 
 void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
   if (group.size() == 1) return;
-  const Request request{.kind = Kind::kAllReduce, .dtype = bytes.dtype, .op = ReduceOp::kAvg, .in = bytes.data, .out = bytes.data, .count = bytes.count};
+  const Request request{.kind = Kind::kAllReduce,
+                        .dtype = bytes.dtype,
+                        .op = ReduceOp::kAvg,
+                        .in = bytes.data,
+                        .out = bytes.data,
+                        .count = bytes.count};
   if (overlap) {
     bucket.works.push_back(group.submit(request));
   } else {
@@ -281,7 +296,8 @@ void Reducer::State::require_all_ready() {
     error.detail = "DataParallel::finish() found no gradient of this step";
     error.hint = "call it once after each backward(), of an output of forward()";
   } else {
-    error.detail = fmt::format("{} of {} parameters got no gradient in this step: {}{}", count, parameters.size(), join(missing, ", "), count > 8 ? ", ..." : "");
+    error.detail = fmt::format("{} of {} parameters got no gradient in this step: {}{}", count, parameters.size(),
+                               join(missing, ", "), count > 8 ? ", ..." : "");
     error.hint = "let every parameter take part in the loss, or set DataParallelOptions::find_unused";
   }
   group.abort(error);
@@ -348,9 +364,11 @@ void Reducer::before_forward() {
   std::lock_guard lock(state_->mutex);
   auto& state = *state_;
   if (!state.sync) return;
-  TUTTI_REQUIRE(state.observed.size() < state.parameters.size(), "DataParallel: forward() after a backward() without finish(): gradients were not averaged");
+  TUTTI_REQUIRE(state.observed.size() < state.parameters.size(),
+                "DataParallel: forward() after a backward() without finish(): gradients were not averaged");
   const at::NoGradGuard no_grad;
-  if (state.options.broadcast_buffers && state.group.size() > 1) broadcast_values(state.group, buffers_of(*state.module));
+  if (state.options.broadcast_buffers && state.group.size() > 1)
+    broadcast_values(state.group, buffers_of(*state.module));
   if (!state.options.gradients_as_views) return;
   for (auto& parameter : state.parameters) {
     if (parameter.tensor.grad().defined()) continue;

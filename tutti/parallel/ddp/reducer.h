@@ -22,17 +22,18 @@ enum class Overlap {
 struct DataParallelOptions {
   std::size_t first_bucket_bytes = std::size_t(1) << 20;  // small, so that the first all_reduce starts early
   std::size_t bucket_bytes = std::size_t(25) << 20;
-  std::size_t in_place_bytes = std::size_t(256) << 10;  // gradients from this size on are reduced where they lie, others packed
+  std::size_t in_place_bytes = std::size_t(256)
+                               << 10;  // gradients from this size on are reduced where they lie, others packed
   Overlap overlap = Overlap::kAuto;
-  bool broadcast_buffers = true;       // before each forward() of a module that trains
-  bool find_unused = false;            // parameters without a gradient count as zero; unused on all ranks: left without one
-  bool gradients_as_views = false;     // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
-  bool heap_tensors = true;            // large tensors in the group's memory while this lives, see HeapTensors
+  bool broadcast_buffers = true;  // before each forward() of a module that trains
+  bool find_unused = false;       // parameters without a gradient count as zero; unused on all ranks: left without one
+  bool gradients_as_views = false;  // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
+  bool heap_tensors = true;         // large tensors in the group's memory while this lives, see HeapTensors
 };
 
 struct DataParallelStats {
-  std::size_t steps = 0;                     // finished, with communication
-  double exposed_seconds = 0;                // in finish(), of all steps: communication that computing did not hide
+  std::size_t steps = 0;       // finished, with communication
+  double exposed_seconds = 0;  // in finish(), of all steps: communication that computing did not hide
   double last_exposed_seconds = 0;
   std::size_t bytes_per_step = 0;
   bool overlapped = false;
@@ -41,8 +42,8 @@ struct DataParallelStats {
 
 class Reducer {
  public:
-  // Compares the models and broadcasts parameters and buffers from rank 0. Throws Exception: models that differ (the first difference
-  // with both sides), nothing to train, a parameter that is not on the CPU or not dense.
+  // Compares the models and broadcasts parameters and buffers from rank 0. Throws Exception: models that differ (the
+  // first difference with both sides), nothing to train, a parameter that is not on the CPU or not dense.
   Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options);
   ~Reducer();  // waits for what is in flight
 

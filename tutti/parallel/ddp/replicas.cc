@@ -1,6 +1,7 @@
-// Comparing models is cheap when they agree, which is nearly always: each rank writes its tensors down, one line each, and the ranks
-// compare a hash of the text. Only if a hash differs do they exchange the texts, so that every rank can show the first line that
-// differs, and whose it is. The tensors' values travel as bytes: a broadcast does not care what they mean.
+// Comparing models is cheap when they agree, which is nearly always: each rank writes its tensors down, one line each,
+// and the ranks compare a hash of the text. Only if a hash differs do they exchange the texts, so that every rank can
+// show the first line that differs, and whose it is. The tensors' values travel as bytes: a broadcast does not care
+// what they mean.
 #include "tutti/parallel/ddp/replicas.h"
 
 #include <ATen/Functions.h>
@@ -23,7 +24,8 @@ constexpr std::size_t kPack = std::size_t(16) << 20;
 
 std::string line_of(const NamedTensor& named) {
   std::string line = fmt::format("{} {}", named.name, describe(named.tensor));
-  if (!named.tensor.is_contiguous()) line += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
+  if (!named.tensor.is_contiguous())
+    line += fmt::format(" with strides [{}]", fmt::join(named.tensor.strides().vec(), ", "));
   return line + (named.tensor.requires_grad() ? "" : " (not trained)");
 }
 
@@ -53,13 +55,17 @@ Error difference(const Group& group, const std::vector<std::string>& texts) {
     const auto first = split(texts[0], '\n'), other = split(texts[rank], '\n');
     std::size_t at = 0;
     while (at < first.size() && at < other.size() && first[at] == other[at]) ++at;
-    auto side = [&](const std::vector<std::string>& lines) { return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing"); };
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)", at + 1, first.size() - 1,
-                                       side(first), side(other), rank, other.size() - 1),
-                 .hint = "build the same model on every rank, from the same options",
-                 .group = group.name(),
-                 .rank = group.rank()};
+    auto side = [&](const std::vector<std::string>& lines) {
+      return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing");
+    };
+    return Error{
+        .code = Code::kMismatch,
+        .detail = fmt::format(
+            "the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)",
+            at + 1, first.size() - 1, side(first), side(other), rank, other.size() - 1),
+        .hint = "build the same model on every rank, from the same options",
+        .group = group.name(),
+        .rank = group.rank()};
   }
   return Error{.code = Code::kInternal, .detail = "models compare equal, but their hashes differ"};
 }
@@ -79,9 +85,11 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
       at += bytes_of(tensor);
     }
   };
-  if (group.rank() == root) each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(packed, own, size); });
+  if (group.rank() == root)
+    each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(packed, own, size); });
   broadcast_bytes(group, pack.get(), bytes, root);
-  if (group.rank() != root) each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(own, packed, size); });
+  if (group.rank() != root)
+    each([](std::byte* packed, void* own, std::size_t size) { std::memcpy(own, packed, size); });
 }
 
 }  // namespace

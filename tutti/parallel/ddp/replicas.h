@@ -8,8 +8,8 @@ namespace tutti {
 
 struct NamedTensor;
 
-// Every rank calls. Throws the same Exception (kMismatch) on every rank if names, shapes, element types, strides or whether they
-// train differ somewhere: it shows the first difference, and both sides.
+// Every rank calls. Throws the same Exception (kMismatch) on every rank if names, shapes, element types, strides or
+// whether they train differ somewhere: it shows the first difference, and both sides.
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors);
 
 // Rank `root`'s values for all, into the tensors. Small tensors travel together.

@@ -1,6 +1,7 @@
 #pragma once
-// Stochastic gradient descent with momentum in one pass over weight, gradient and momentum, where torch::optim::SGD makes three.
-// The same formula: m = momentum * m + (g + weight_decay * w); w -= lr * (nesterov ? g + momentum * m : m).
+// Stochastic gradient descent with momentum in one pass over weight, gradient and momentum, where torch::optim::SGD
+// makes three. The same formula: m = momentum * m + (g + weight_decay * w); w -= lr * (nesterov ? g + momentum * m :
+// m).
 #include <memory>
 #include <vector>
 
@@ -24,7 +25,8 @@ class Sgd {
   ~Sgd();
   // Parameters without a gradient are left alone.
   void step();
-  // Lets gradients go (sets them to none): the next backward() then makes fresh ones, which costs less than zeros and an addition.
+  // Lets gradients go (sets them to none): the next backward() then makes fresh ones, which costs less than zeros and
+  // an addition.
   void zero_grad();
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }

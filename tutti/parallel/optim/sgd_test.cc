@@ -14,7 +14,10 @@ void compare(SgdOptions options, at::ScalarType type, double tolerance) {
   const auto start = at::randn({70, 33}, type);
   auto ours = start.clone().set_requires_grad(true), theirs = start.clone().set_requires_grad(true);
   Sgd sgd({ours}, options);
-  torch::optim::SGD reference({theirs}, torch::optim::SGDOptions(options.lr).momentum(options.momentum).weight_decay(options.weight_decay).nesterov(options.nesterov));
+  torch::optim::SGD reference({theirs}, torch::optim::SGDOptions(options.lr)
+                                            .momentum(options.momentum)
+                                            .weight_decay(options.weight_decay)
+                                            .nesterov(options.nesterov));
   for (int step = 0; step < 6; ++step) {
     const auto gradient = at::randn({70, 33}, type);
     ours.mutable_grad() = gradient.clone();

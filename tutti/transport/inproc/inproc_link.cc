@@ -58,7 +58,8 @@ class InprocLink final : public Link {
     std::lock_guard lock(in_->mutex);
     const iovec buffer{into.data(), into.size()};
     std::uint64_t index = in_->read;
-    return copy(*in_, index, in_->written - in_->read, {&buffer, 1}, [](std::byte* ring, std::byte* user, std::size_t bytes) { std::memcpy(user, ring, bytes); });
+    return copy(*in_, index, in_->written - in_->read, {&buffer, 1},
+                [](std::byte* ring, std::byte* user, std::size_t bytes) { std::memcpy(user, ring, bytes); });
   }
 
   int poll_fd() const override { return -1; }

@@ -1,6 +1,6 @@
-// Order matters when growing: the size first (ftruncate), huge pages asked for before the first touch, then the pages are
-// populated by MADV_POPULATE_WRITE, which reports a lack of memory as an error where a plain touch would be a SIGBUS. On
-// kernels before 5.14 fallocate() gives the same guarantee, and the first touch comes later.
+// Order matters when growing: the size first (ftruncate), huge pages asked for before the first touch, then the pages
+// are populated by MADV_POPULATE_WRITE, which reports a lack of memory as an error where a plain touch would be a
+// SIGBUS. On kernels before 5.14 fallocate() gives the same guarantee, and the first touch comes later.
 #include "tutti/transport/shm/arena.h"
 
 #include <fcntl.h>
@@ -64,7 +64,8 @@ Result<std::size_t> Arena::grow(std::size_t bytes) {
   if (::ftruncate(fd_.get(), off_t(begin + bytes)) != 0) return no_room(errno);
   if (::madvise(base() + begin, bytes, MADV_POPULATE_WRITE) != 0) {
     if (errno != EINVAL) return no_room(errno);
-    if (const int failed = ::posix_fallocate(fd_.get(), off_t(begin), off_t(bytes)); failed != 0) return no_room(failed);
+    if (const int failed = ::posix_fallocate(fd_.get(), off_t(begin), off_t(bytes)); failed != 0)
+      return no_room(failed);
   }
   size_ = begin + bytes;
   return begin;

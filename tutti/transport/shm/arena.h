@@ -1,7 +1,8 @@
 #pragma once
-// One rank's memory that its peers on the same host can read and write: a memfd, never a name in /dev/shm, so nothing can
-// leak and no container limit bites. It grows at its end, is sealed against shrinking, and is prefaulted as it grows: every
-// page that it counts as its own exists, so no access can end in SIGBUS. Not inherited by fork, not in core dumps.
+// One rank's memory that its peers on the same host can read and write: a memfd, never a name in /dev/shm, so nothing
+// can leak and no container limit bites. It grows at its end, is sealed against shrinking, and is prefaulted as it
+// grows: every page that it counts as its own exists, so no access can end in SIGBUS. Not inherited by fork, not in
+// core dumps.
 //
 // Each side maps the whole reserved range once; pages that the owner adds later appear in the peers' mappings by
 // themselves. Places are named by their offset.
@@ -15,7 +16,8 @@ namespace tutti {
 
 class Arena {
  public:
-  // Reserves address space only. reserve_bytes is rounded up to pages; as a limit it should be the memory of the machine.
+  // Reserves address space only. reserve_bytes is rounded up to pages; as a limit it should be the memory of the
+  // machine.
   static Result<Arena> create(std::size_t reserve_bytes);
   // The arena of a peer, from its descriptor.
   static Result<Arena> map(Fd fd, std::size_t reserve_bytes);

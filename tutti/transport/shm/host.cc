@@ -1,5 +1,5 @@
-// The introduction of two ranks: after the handshake each sends {arena, bell} with SCM_RIGHTS. The bell's line lies at the
-// start of its owner's arena.
+// The introduction of two ranks: after the handshake each sends {arena, bell} with SCM_RIGHTS. The bell's line lies at
+// the start of its owner's arena.
 #include "tutti/transport/shm/host.h"
 
 #include <poll.h>
@@ -53,7 +53,8 @@ Result<std::unique_ptr<Host>> Host::open(std::size_t heap_limit, const Credentia
   std::string directory = env("XDG_RUNTIME_DIR").value_or(env("TMPDIR").value_or("/tmp")) + "/tutti-XXXXXX";
   if (!::mkdtemp(directory.data())) {  // mode 0700
     directory = "/tmp/tutti-XXXXXX";
-    if (!::mkdtemp(directory.data())) return system_error(errno, "cannot create a private directory for sockets in /tmp");
+    if (!::mkdtemp(directory.data()))
+      return system_error(errno, "cannot create a private directory for sockets in /tmp");
   }
   host->directory_ = directory;
   host->contact_ = directory + "/rank";
@@ -61,7 +62,8 @@ Result<std::unique_ptr<Host>> Host::open(std::size_t heap_limit, const Credentia
   return host;
 }
 
-Status Host::join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank, Deadline deadline) {
+Status Host::join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank,
+                  Deadline deadline) {
   rank_ = local_rank;
   peers_.resize(contacts.size());
   for (int r = 0; r < size(); ++r) {
@@ -78,13 +80,17 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
   const auto about = [&](const Status& status, int r) -> Status {
     if (status.ok()) return status;
     Error error = status.error();
-    error.detail = "cannot join local rank " + std::to_string(r) + " (global rank " + std::to_string(global_ranks[r]) + "): " + error.detail;
+    error.detail = "cannot join local rank " + std::to_string(r) + " (global rank " + std::to_string(global_ranks[r]) +
+                   "): " + error.detail;
     return error;
   };
   for (int r = 0; r < rank_; ++r) {
     auto socket = connect(Address{.path = contacts[r]}, deadline, true);
     if (!socket.ok()) return about(socket.status(), r);
-    TUTTI_TRY(about(handshake_as_client((*socket).get(), *credentials_, Hello{.role = Role::kLocal, .rank = global_rank_, .channel = std::uint64_t(rank_)}, deadline), r));
+    TUTTI_TRY(about(handshake_as_client(
+                        (*socket).get(), *credentials_,
+                        Hello{.role = Role::kLocal, .rank = global_rank_, .channel = std::uint64_t(rank_)}, deadline),
+                    r));
     TUTTI_TRY(about(introduce(r, std::move(*socket), deadline), r));
   }
   Status met;
@@ -108,20 +114,25 @@ std::vector<int> Host::missing_callers() const {
 }
 
 // One look at the listener and at those who have not said yet who they are: a silent stranger keeps nobody waiting.
-Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about, Deadline deadline) {
+Status Host::answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about,
+                    Deadline deadline) {
   if (deadline.expired()) {
     std::vector<int> ranks;
     for (int r : missing_callers()) ranks.push_back(global_ranks[r]);
-    return deadline.error((ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks) + " on this host did not connect for shared memory", "are they still running?");
+    return deadline.error((ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks) +
+                              " on this host did not connect for shared memory",
+                          "are they still running?");
   }
   std::vector<pollfd> polls;
   if (arrivals_.size() < kMostArrivals) polls.push_back({listener_.fd.get(), POLLIN, 0});
   for (const Arrival& arrival : arrivals_) polls.push_back({arrival.socket.get(), POLLIN, 0});
-  if (::poll(polls.data(), polls.size(), deadline.at_most(kLook).poll_timeout_ms()) < 0 && errno != EINTR) return system_error(errno, "poll failed");
+  if (::poll(polls.data(), polls.size(), deadline.at_most(kLook).poll_timeout_ms()) < 0 && errno != EINTR)
+    return system_error(errno, "poll failed");
   while (arrivals_.size() < kMostArrivals) {
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
-    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal), Deadline::after(kHandshakeLimit)});
+    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
+                         Deadline::after(kHandshakeLimit)});
   }
   Status trouble;
   std::erase_if(arrivals_, [&](Arrival& arrival) {
@@ -129,7 +140,8 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
     if (!finished.ok()) return true;  // a stranger: not our business, and no reason to stop
     if (!*finished) return arrival.deadline.expired();
     const std::uint64_t r = arrival.handshake->hello().channel;
-    if (r > std::uint64_t(rank_) && r < peers_.size() && !peers_[r].socket && trouble.ok()) trouble = about(introduce(int(r), std::move(arrival.socket), deadline), int(r));
+    if (r > std::uint64_t(rank_) && r < peers_.size() && !peers_[r].socket && trouble.ok())
+      trouble = about(introduce(int(r), std::move(arrival.socket), deadline), int(r));
     return true;
   });
   return trouble;
@@ -218,16 +230,20 @@ Host::Peer Host::watch(int local_rank) {
   PeerData& peer = peers_[local_rank];
   std::byte note{};
   const ssize_t got = ::recv(peer.socket->get(), &note, 1, MSG_DONTWAIT);
-  if (got == 1 && note == kGoodbye) peer.state->store(Peer::kLeft, std::memory_order_release);
-  else if (got == 1 && note == kFlight) peer.state->store(Peer::kFled, std::memory_order_release);
-  else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) peer.state->store(Peer::kLost, std::memory_order_release);
+  if (got == 1 && note == kGoodbye)
+    peer.state->store(Peer::kLeft, std::memory_order_release);
+  else if (got == 1 && note == kFlight)
+    peer.state->store(Peer::kFled, std::memory_order_release);
+  else if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+    peer.state->store(Peer::kLost, std::memory_order_release);
   return state(local_rank);
 }
 
 void Host::goodbye(bool in_flight) {
   for (PeerData& peer : peers_)
     if (peer.socket) (void)::send(peer.socket->get(), in_flight ? &kFlight : &kGoodbye, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-  if (!peers_.empty() && !credentials_) peers_[rank_].state->store(in_flight ? Peer::kFled : Peer::kLeft, std::memory_order_release);  // inproc
+  if (!peers_.empty() && !credentials_)
+    peers_[rank_].state->store(in_flight ? Peer::kFled : Peer::kLeft, std::memory_order_release);  // inproc
   for (PeerData& peer : peers_) peer.bell.ring();
 }
 

@@ -1,10 +1,10 @@
 #pragma once
 // The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
 //
-// Joining: each rank listens on a Unix socket in a private directory, connects to the ranks below it, passes the handshake
-// of the job, and hands over three descriptors (its arena, its bell, and nothing else has a name). The sockets stay open:
-// an end of file without a goodbye is the death of that rank.
-// Threads: after join() everything but watch() may be called from any thread; watch() belongs to the engine.
+// Joining: each rank listens on a Unix socket in a private directory, connects to the ranks below it, passes the
+// handshake of the job, and hands over three descriptors (its arena, its bell, and nothing else has a name). The
+// sockets stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but
+// watch() may be called from any thread; watch() belongs to the engine.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -27,7 +27,8 @@ class Host {
   static Result<std::unique_ptr<Host>> open(std::size_t heap_limit, const Credentials& credentials, int global_rank);
   const std::string& contact() const { return contact_; }
   // Second half: `contacts` and `global_ranks` of all ranks of this host, by local rank. Errors name the peer.
-  Status join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank, Deadline deadline);
+  Status join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank,
+              Deadline deadline);
 
   // Hosts of `size` ranks that are threads of this process, sharing the same mappings.
   static Result<std::vector<std::unique_ptr<Host>>> inproc(int size, std::size_t heap_limit);
@@ -81,7 +82,8 @@ class Host {
 
   Host() = default;
   std::vector<int> missing_callers() const;
-  Status answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about, Deadline deadline);
+  Status answer(const std::vector<int>& global_ranks, const std::function<Status(const Status&, int)>& about,
+                Deadline deadline);
   void settle_fences();
   Status introduce(int local_rank, Fd socket, Deadline deadline);
 

@@ -1,10 +1,11 @@
 // One sendmsg or recvmsg a call, never blocking. Congestion control is chosen per socket: where the system's default is
 // bbr, which paces even on loopback and inside a rack, cubic moves three times as much.
 //
-// A process that ends closes its connections, but a machine that loses power, or a cable, says nothing, and the kernel retransmits for a
-// quarter of an hour. What a living machine always does, however busy or stopped the process is, is to acknowledge: data, keepalives, probes
-// of a full window. So who is blocked looks once a second how long ago the last acknowledgement came. (TCP_USER_TIMEOUT is no such
-// limit: it also ends a connection whose peer lets its window be full for that long.)
+// A process that ends closes its connections, but a machine that loses power, or a cable, says nothing, and the kernel
+// retransmits for a quarter of an hour. What a living machine always does, however busy or stopped the process is, is
+// to acknowledge: data, keepalives, probes of a full window. So who is blocked looks once a second how long ago the
+// last acknowledgement came. (TCP_USER_TIMEOUT is no such limit: it also ends a connection whose peer lets its window
+// be full for that long.)
 #include "tutti/transport/tcp/tcp_link.h"
 
 #include <netinet/in.h>

@@ -1,0 +1,250 @@
+// How an operation goes wrong, and how its group ends: deaths, limits and departures are noticed, become one error with
+// the root cause of the job, and poison the group, so that every later call and every other rank gets that error.
+#include <algorithm>
+#include <fstream>
+
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/call_header.h"
+#include "tutti/comm/group_state.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kLeftKey = "left";    // in the store: /GROUP/RANK, how that rank left
+constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
+constexpr Duration kAnswer = std::chrono::seconds(1);
+
+// The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead and not yet reaped; 0 if unknown.
+char process_state(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string text;
+  std::getline(file, text);
+  const std::size_t end = text.rfind(')');
+  return end == std::string::npos || end + 2 >= text.size() ? 0 : text[end + 2];
+}
+
+std::string ranks_words(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
+}  // namespace
+
+// The error comes from the first call that failed; a rank that was stopped or slow meanwhile finds the word of its
+// peers and touches none of their memory.
+bool GroupState::is_ended() const {
+  return poisoned_.load(std::memory_order_acquire) || process_->has_fault() ||
+         (poison_word_ && poison_word_->load(std::memory_order_acquire) != 0);
+}
+
+Status GroupState::why_ended(const Request& request) {
+  if (poisoned_.load(std::memory_order_acquire)) return status();
+  Error error{.code = Code::kAborted, .detail = "the job has failed"};
+  if (!process_->has_fault()) {
+    error.detail = "has ended the group";
+    error.peer = int(poison_word_->load(std::memory_order_acquire)) - 1;
+  }
+  const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).load() + 1;
+  return fail({complete(std::move(error), request, sequence), Process::Evidence::kEcho});
+}
+
+// A link through shared memory knows only that its peer is gone; the host knows how.
+GroupState::Trouble GroupState::trouble_of(Error error) const {
+  if (error.code != Code::kPeerLost) return {std::move(error), Process::Evidence::kCause};
+  auto departure = error.peer >= 0 ? departure_of(error.peer) : std::nullopt;
+  if (!departure) return {std::move(error), Process::Evidence::kLoss};
+  departure->error.operation = error.operation;
+  return *departure;
+}
+
+std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
+  using Evidence = Process::Evidence;
+  if (!process_->host || !is_here(peer)) return {};
+  const int local = process_->world[spec_.global_ranks[peer]].local_rank;
+  Error error{.code = Code::kPeerLost, .peer = peer};
+  const std::string pid = detail::words("(pid ", process_->host->pid(local), ") ");
+  switch (process_->host->state(local)) {
+    case Host::Peer::kAlive:
+      return {};
+    case Host::Peer::kLeft:
+      error.detail = pid + "has left and will not take part";
+      error.hint = "do all ranks make the same number of calls?";
+      return Trouble{error, Evidence::kCause};
+    case Host::Peer::kFled:
+      error.detail = pid + "was driven out by an exception and will not take part";
+      error.hint = "its own output says which";
+      return Trouble{error, Evidence::kLoss};
+    case Host::Peer::kLost:
+      error.detail = pid + "has died: it was killed, crashed, or ended without leaving";
+      error.hint = "its own output may say why";
+      return Trouble{error, Evidence::kLoss};
+  }
+  return {};
+}
+
+std::optional<GroupState::Trouble> GroupState::health(const Operation& operation) {
+  using Evidence = Process::Evidence;
+  if (poisoned_.load(std::memory_order_acquire)) return Trouble{status().error(), Evidence::kEcho};
+  if (process_->has_fault())
+    return Trouble{Error{.code = Code::kAborted, .detail = "the job has failed"}, Evidence::kEcho};
+  if (poison_word_) {
+    if (const std::uint32_t who = poison_word_->load(std::memory_order_acquire); who != 0)
+      return Trouble{Error{.code = Code::kAborted, .detail = "has ended the group", .peer = int(who) - 1},
+                     Evidence::kEcho};
+  }
+  if (!process_->host) return {};
+  Blockers blockers;
+  operation.blockers(blockers);
+  for (int r : blockers.ranks)
+    if (auto departure = departure_of(r)) {
+      peer_gone_[r]->store(true);
+      return departure;
+    }
+  return {};
+}
+
+// "; rank 3 (pid 12) is stopped (SIGSTOP or a debugger)" for each such member on this host, waited for directly or
+// through others.
+std::string GroupState::stopped_ranks() const {
+  std::string text;
+  for (int r = 0; process_->host && r < size(); ++r) {
+    if (!is_here(r)) continue;
+    const pid_t pid = process_->host->pid(process_->world[spec_.global_ranks[r]].local_rank);
+    const char state = process_state(pid);
+    if (state == 'T' || state == 't')
+      text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
+  }
+  return text;
+}
+
+Error GroupState::overdue(const Submission& submission) {
+  Blockers blockers;
+  submission.operation->blockers(blockers);
+  Error error = submission.deadline->error(
+      "still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) +
+      stopped_ranks());
+  error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
+  if (!submission.deadline->expired()) {
+    error.limit = -1;
+    error.hint = "this rank left the group with the call under way: wait() for every Work first";
+  }
+  return error;
+}
+
+void GroupState::warn_of_hang(Submission& submission) {
+  submission.warned = true;
+  Blockers blockers;
+  submission.operation->blockers(blockers);
+  log::warn(call_text(submission.request, submission.sequence) + " on group " + spec_.name + ", rank " +
+            std::to_string(rank()) + ", has waited " + seconds_text(submission.deadline->waited()) + " of " +
+            seconds_text(submission.deadline->limit()) + " for " +
+            (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
+}
+
+Error GroupState::complete(Error error, const Request& request, std::uint64_t sequence) const {
+  if (error.group.empty()) error.group = spec_.name;
+  if (error.rank < 0) error.rank = rank();
+  if (error.operation.empty()) error.operation = call_text(request, sequence);
+  return error;
+}
+
+// The order matters: the peers on this host see at once that the group has ended, but find the root cause in the store
+// before they look further; those elsewhere see their links end only after it is there.
+Status GroupState::fail(Trouble trouble) {
+  std::lock_guard lock(poison_mutex_);
+  if (!poison_.ok()) return poison_;
+  Error& error = trouble.error;
+  if (error.group.empty()) error.group = spec_.name;
+  if (error.rank < 0) error.rank = rank();
+  poisoned_.store(true, std::memory_order_release);
+  if (poison_word_) {
+    std::uint32_t none = 0;
+    poison_word_->compare_exchange_strong(none, std::uint32_t(rank()) + 1);
+  }
+  if (process_->host)
+    for (int r = 0; r < process_->host->size(); ++r)
+      if (r != process_->host->rank()) process_->host->bell(r).ring();
+  if (!all_are_here() && process_->store) {
+    (void)process_->store->set(store_key(kWaitsKey, rank()), error.operation);
+    if (error.code == Code::kTimeout) ask_who_waits(error);
+    if (error.code == Code::kPeerLost && error.peer >= 0 && !is_here(error.peer)) learn_of_leaving(error);
+  }
+  if (error.code == Code::kPeerLost && error.peer >= 0) process_->lost(spec_.global_ranks[error.peer]);
+  error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
+  poison_ = Status(error);
+  for (const auto& links : links_)
+    for (const auto& link : links)
+      if (link) link->shut();
+  if (process_->engine) process_->engine->notify();
+  return poison_;
+}
+
+void GroupState::abort(Error error) { (void)fail({std::move(error), Process::Evidence::kCause}); }
+
+void GroupState::abandon(Submission& submission) {
+  const Error error{.code = Code::kAborted, .detail = "an exception drove this rank out of the call"};
+  (void)fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
+  process_->engine->notify();
+  submission.done.wait(false, std::memory_order_acquire);
+}
+
+void GroupState::leave(bool unwinding) {
+  if (size() == 1) return;
+  if (pending_.load() > 0) {
+    if (unwinding)
+      (void)fail({Error{.code = Code::kAborted, .detail = "an exception drove this rank out with calls under way"},
+                  Process::Evidence::kCause});
+    leave_by_.store((now() + process_->farewell_timeout).time_since_epoch().count());
+    process_->engine->notify();
+    for (int left; (left = pending_.load()) > 0;) pending_.wait(left);
+  }
+  process_->engine->forget(this);
+  tell_of_leaving(unwinding);
+}
+
+// For ranks on other hosts, which see no more than a connection that ends. Those on this host hear the goodbye.
+void GroupState::tell_of_leaving(bool unwinding) {
+  if (all_are_here() || !process_->store || poisoned_.load()) return;
+  (void)process_->store->set(store_key(kLeftKey, rank()), unwinding
+                                                              ? "was driven out by an exception and will not take part"
+                                                              : "has left and will not take part");
+}
+
+std::string GroupState::store_key(const char* what, int rank) const {
+  return detail::words(what, "/", std::to_string(spec_.id), "/", rank);
+}
+
+// A connection ended: whether the peer had told that it leaves.
+void GroupState::learn_of_leaving(Error& error) {
+  const std::string key = store_key(kLeftKey, error.peer);
+  const auto left = process_->store->check({key});
+  if (!left.ok() || !*left) return;
+  const auto how = process_->store->get(key, Deadline::after(kAnswer));
+  if (!how.ok()) return;
+  error.detail = *how;
+  error.hint = "do all ranks make the same number of calls?";
+}
+
+// In a ring everybody waits for a neighbour, and all but one of them for nothing worse than that. Who can, says in the
+// store where it waits; so the one that does not is the one to look at.
+void GroupState::ask_who_waits(Error& error) {
+  std::vector<std::string> keys;
+  for (int r = 0; r < size(); ++r) keys.push_back(store_key(kWaitsKey, r));
+  if (process_->store->wait(keys, Deadline::after(kAnswer)).ok()) return;
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r)
+    if (const auto told = process_->store->check({keys[r]}); told.ok() && !*told) silent.push_back(r);
+  if (!silent.empty())
+    error.detail += std::string("; ") + (silent.size() == 1 ? "rank " : "ranks ") + ranks_text(silent) +
+                    (silent.size() == 1 ? " gives" : " give") + " no answer";
+}
+
+Status GroupState::status() const {
+  if (!poisoned_.load(std::memory_order_acquire)) return {};
+  std::lock_guard lock(poison_mutex_);
+  return poison_;
+}
+
+}  // namespace tutti
