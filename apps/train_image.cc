@@ -92,9 +92,9 @@ int train(const CommandLine& line) {
   const auto result = tutti::train_image_model(world, train, test, line.training);
   if (world.rank() != 0) return 0;
   fmt::print(stderr,
-             "{}: {} ranks, {:.1f} samples/s, communication exposed {:.1f}%, test accuracy {:.4f}, test loss {:.4f}\n",
-             line.training.model, world.size(), result.samples_per_s, result.exposed_percent, result.test_accuracy,
-             result.test_loss);
+             "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%, test accuracy {:.4f}, test loss {:.4f}\n",
+             line.training.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s,
+             result.exposed_percent, result.test_accuracy, result.test_loss);
   if (line.json) print_json(world, line.training, result);
   return 0;
 }

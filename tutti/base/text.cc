@@ -135,7 +135,7 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
 
 std::optional<std::string> nearest(std::string_view given, std::span<const std::string> known) {
   std::optional<std::string> best;
-  size_t least = std::max<size_t>(2, given.size() / 3) + 1;
+  size_t least = std::min(given.size(), std::max<size_t>(2, given.size() / 3) + 1);  // some letters must agree
   for (const std::string& candidate : known) {
     std::vector<size_t> row(candidate.size() + 1);
     std::iota(row.begin(), row.end(), size_t(0));

@@ -90,6 +90,7 @@ TEST(Text, FindsTheNearestKnownName) {
   EXPECT_EQ(nearest("--model", known), "--model");
   EXPECT_EQ(nearest("--quantize-everything", known), std::nullopt);
   EXPECT_EQ(nearest("x", std::vector<std::string>{}), std::nullopt);
+  EXPECT_EQ(nearest("x", std::vector<std::string>{"ip"}), std::nullopt);
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
       blocked_since = {};
       continue;
     }
-    if (++tries < spin_.pauses) {
+    if (++tries < spin_.pauses || (tries < spin_.stays && !operation.awaits_this_core())) {
       pause_cpu();
       continue;
     }

@@ -29,6 +29,9 @@ class Operation {
   virtual ~Operation() = default;
   // One thread at a time. An Error ends the operation; buffers are then undefined.
   virtual Result<Progress> step() = 0;
+  // After kBlocked: whether somebody who is awaited may need the core that this thread runs on. Where ranks outnumber
+  // the cores, a waiting rank then gives way; else it had better stay and look, for a little while.
+  virtual bool awaits_this_core() const { return true; }
   // After kBlocked: what is awaited. Adds to `blockers`.
   virtual void blockers(Blockers& blockers) const = 0;
 };

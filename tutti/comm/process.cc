@@ -3,8 +3,7 @@
 //   tell before you show: the first error of a group is in the store before any other rank can notice that this rank
 //   has given up;
 //   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which
-//   reaps the
-//   dead, a moment to say how it ended, before it tells its own.
+//   reaps the dead, a moment to say how it ended, before it tells its own.
 #include "tutti/comm/process.h"
 
 #include <algorithm>

@@ -46,8 +46,8 @@ constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind
 //   scatter          in: n * count, on root only, by rank; out: count
 //   reduce_scatter   in: n * count; out: count: the reduced part of this rank
 //   all_to_all       in: n * count; out: n * count; part r goes to, and came from, rank r. With in_splits/out_splits
-//                    (elements
-//                    for / from each rank, n entries each): uneven parts, one after another, and count is not used
+//                    (elements for / from each rank, n entries each): uneven parts, one after another, and count is
+//                    not used
 //   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match
 struct Request {
   Kind kind = Kind::kBarrier;

@@ -5,7 +5,7 @@
 //   TUTTI_SECRET       any text
 //   TUTTI_INSECURE=1   none: whoever can connect can join
 //   on one host        a file of mode 0600 in the user's runtime folder, named after the job, made by whichever rank
-//   comes first
+//                      comes first
 // Ranks on several hosts without any of these are refused: there is no constant to fall back to.
 #include <string>
 

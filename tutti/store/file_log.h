@@ -3,8 +3,7 @@
 // store/.
 //
 //   header  1024 bytes: "TUTTIFS1", u32 format version, u32 owner's pid, u64 instance (random), then two strings, each
-//           a u32
-//           size and at most 400 bytes: job, host of the owner; the rest is zero
+//           a u32 size and at most 400 bytes: job, host of the owner; the rest is zero
 //   record  u32 payload bytes, u32 CRC-32 of the payload, payload
 //
 // Who appends holds an exclusive lock on byte 1, who reads a shared one. So a record that is cut short was left by a

@@ -7,8 +7,7 @@
 // and completes for each rank when its table sees the last entry; who gives up writes a withdrawal.
 //
 // payload  u32 author (offset of the author's first record, 0 in that record itself), u32 sequence, u8 kind (an Op, or
-// one of
-//          the two below), then the body of a request as on the wire
+//          one of the two below), then the body of a request as on the wire
 #include "tutti/store/file_store.h"
 
 #include <algorithm>

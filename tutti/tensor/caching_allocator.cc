@@ -9,14 +9,12 @@
 // What is particular about a process-wide allocator:
 //  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
 //  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in
-//  the child; there
-//    everything that came from a heap is forgotten, not freed, and the records of blocks lie in private memory for this
-//    reason.
+//    the child; there everything that came from a heap is forgotten, not freed, and the records of blocks lie in private
+//    memory for this reason.
 //  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up
-//  among the blocks;
-//    any other came from malloc.
+//    among the blocks; any other came from malloc.
 //  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's
-//  usual error.
+//    usual error.
 #include "tutti/tensor/caching_allocator.h"
 
 #include <c10/core/CPUAllocator.h>

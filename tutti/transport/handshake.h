@@ -4,7 +4,7 @@
 // generation.
 //
 //   HELLO      client -> server, 160 bytes  magic, version, role, generation, rank, channel, SHA-256 of the job id,
-//              nonce
+//                                           nonce
 //   REPLY      server -> client, 16 bytes   magic, verdict, and the server's role, version and generation
 //   CHALLENGE  server -> client, 64 bytes   nonce, HMAC(key, "S" | transcript); only after the verdict "go on"
 //   PROOF      client -> server, 32 bytes   HMAC(key, "C" | transcript); answered by one byte, the last verdict

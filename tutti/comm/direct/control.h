@@ -16,13 +16,14 @@
 namespace tutti {
 
 inline constexpr int kSlots = 4;
-inline constexpr std::size_t kLinePayload = 120;
+inline constexpr std::size_t kLinePayload = 112;
 // Bytes that a rank contributes up to which they are copied into a slot of the control block instead.
-inline constexpr std::size_t kOneShotBytes = 4096;
+inline constexpr std::size_t kOneShotBytes = 2048;
 
 struct alignas(128) CallLine {
   std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
-  std::byte payload[kLinePayload];     // small data, or a Descriptor; valid once word is
+  std::atomic<std::uint32_t> core{0};  // on which the rank ran when it posted
+  alignas(16) std::byte payload[kLinePayload];  // small data, or a Descriptor; valid once word is
 };
 static_assert(sizeof(CallLine) == 128);
 

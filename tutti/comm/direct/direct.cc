@@ -1,14 +1,12 @@
 // Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's
 // buffers, and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
 //
-//   inline    up to 120 bytes from each rank ride in the flag line itself: one meeting and one or two cache misses a
-//             peer
-//   one-shot  up to 4 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
+//   inline    up to 112 bytes from each rank ride in the flag line itself: one meeting, one or two cache
+//             misses a peer
+//   one-shot  up to 2 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
 //   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that
-//             matters
-//             lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all outputs,
-//             which
-//             moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
+//             matters lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all
+//             outputs, which moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
 //
 // The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
 //
@@ -40,6 +38,8 @@ std::uint16_t fingerprint_of(const Request& r) {
   h *= 0xd6e8feb86659fd93ull;
   return std::uint16_t(h >> 48);
 }
+
+std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
@@ -112,6 +112,7 @@ void DirectOperation::post(const void* payload, std::size_t bytes) {
   CallLine& line = c.control_.lines(int(tick % kSlots))[c.rank_];
   word_ = tick << kTickShift | fingerprint_;
   if (bytes) std::memcpy(line.payload, payload, bytes);
+  line.core.store(current_core(), std::memory_order_relaxed);
   line.word.store(word_, std::memory_order_release);
   __builtin_prefetch(&c.control_.lines(int((tick + 1) % kSlots))[c.rank_], 1);  // own it before it is needed
   c.ring_peers();
@@ -128,6 +129,19 @@ Result<bool> DirectOperation::met() {
     return false;
   }
   return true;
+}
+
+// A peer ran last where it posted the tick before.
+bool DirectOperation::awaits_this_core() const {
+  const std::uint64_t tick = word_ >> kTickShift;
+  const CallLine* const lines = channel_.control_.lines(int(tick % kSlots));
+  const CallLine* const before = channel_.control_.lines(int((tick - 1) % kSlots));
+  const std::uint32_t here = current_core();
+  for (int r = next_; r < channel_.size_; ++r)
+    if (before[r].core.load(std::memory_order_relaxed) == here &&
+        lines[r].word.load(std::memory_order_relaxed) != word_)
+      return true;
+  return false;
 }
 
 Error DirectOperation::mismatch(int peer) {

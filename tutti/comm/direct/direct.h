@@ -58,6 +58,7 @@ class DirectOperation final : public Operation {
   DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence);
   ~DirectOperation() override;
   Result<Progress> step() override;
+  bool awaits_this_core() const override;
   void blockers(Blockers& blockers) const override;
 
  private:

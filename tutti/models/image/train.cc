@@ -129,19 +129,18 @@ class Training {
  private:
   void fit_epoch(int epoch) {
     sampler_.set_epoch(epoch);
+    const std::int64_t warm_up = std::min(kWarmUpSteps, steps_per_epoch_ - 1);
     auto timed_from = now();
     for (std::int64_t step = 0; step < steps_per_epoch_; ++step) {
-      if (step == kWarmUpSteps) {
+      if (step == warm_up) {
         barrier(world_);
         timed_from = now();
       }
       line_->record(train_step());
     }
     barrier(world_);
-    if (steps_per_epoch_ > kWarmUpSteps) {
-      result_.seconds += seconds_since(timed_from);
-      result_.steps += steps_per_epoch_ - kWarmUpSteps;
-    }
+    result_.seconds += seconds_since(timed_from);
+    result_.steps += steps_per_epoch_ - warm_up;
   }
 
   StepRecord train_step() {
