@@ -1,0 +1,101 @@
+// The typed verbs of comm/collectives.h: the asynchronous forms, all in flight at once, give what the blocking ones
+// give, and spans whose sizes do not fit are refused before anything is sent.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
+
+namespace tutti::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(TypedVerbs, AsynchronousFormsInFlightTogether) {
+  const auto body = [](Group& world) {
+    const int n = world.size(), me = world.rank();
+    const auto each = [&](int factor) {  // rank r's part for rank k: factor * (10 * r + k)
+      std::vector<double> v(n);
+      for (int k = 0; k < n; ++k) v[k] = factor * (10 * me + k);
+      return v;
+    };
+    const double mine = me + 1;
+    const std::span<const double> one(&mine, 1);
+    double sum = mine, reduced = 0, told = me == 1 ? 5 : 0, dealt = 0, scattered = 0;
+    std::vector<double> all(n), gathered(n), exchanged(n), uneven_in, uneven_out;
+    const auto parts = each(1), dealing = each(100);
+    std::vector<std::size_t> in_splits, out_splits;  // rank r gives k elements to rank k
+    for (int k = 0; k < n; ++k) {
+      in_splits.push_back(std::size_t(k));
+      out_splits.push_back(std::size_t(me));
+      uneven_in.insert(uneven_in.end(), std::size_t(k), me);
+    }
+    uneven_out.resize(std::size_t(n) * std::size_t(me));
+    const std::vector<Work> works = {
+        all_reduce_async(world, std::span(&sum, 1)),
+        reduce_async(world, one, std::span(&reduced, 1), 0),
+        broadcast_async(world, std::span(&told, 1), 1),
+        all_gather_async(world, one, std::span(all)),
+        gather_async(world, one, std::span(gathered), 1),
+        scatter_async(world, std::span<const double>(dealing), std::span(&dealt, 1), 0),
+        reduce_scatter_async(world, std::span<const double>(parts), std::span(&scattered, 1)),
+        all_to_all_async(world, std::span<const double>(parts), std::span(exchanged)),
+        all_to_all_async(world, std::span<const double>(uneven_in), std::span<const std::size_t>(in_splits),
+                         std::span(uneven_out), std::span<const std::size_t>(out_splits)),
+        barrier_async(world),
+    };
+    for (const Work& work : works) work.get();
+    const double total = n * (n + 1) / 2.0;
+    check(sum == total, "all_reduce gives ", sum);
+    check(me != 0 || reduced == total, "reduce gives ", reduced);
+    check(told == 5, "broadcast gives ", told);
+    check(dealt == 100.0 * me, "scatter gives ", dealt);
+    check(scattered == 10 * n * (n - 1) / 2.0 + n * me, "reduce_scatter gives ", scattered);
+    for (int r = 0; r < n; ++r) {
+      check(all[r] == r + 1, "all_gather gives ", all[r], " of rank ", r);
+      check(me != 1 || gathered[r] == r + 1, "gather gives ", gathered[r], " of rank ", r);
+      check(exchanged[r] == 10 * r + me, "all_to_all gives ", exchanged[r], " of rank ", r);
+      for (int i = 0; i < me; ++i)
+        check(uneven_out[r * me + i] == r, "the uneven all_to_all gives ", uneven_out[r * me + i]);
+    }
+  };
+  for (const int size : {2, 3, 4}) {
+    EXPECT_EQ(describe(run_threads(size, body)), "");
+    EXPECT_EQ(describe(run_processes(size, body)), "");
+  }
+}
+
+TEST(TypedVerbs, SizesThatDoNotFitAreRefused) {
+  const auto message = [](const std::function<void(const Group&)>& call) {
+    std::string text;
+    const auto outcomes = run_threads(2, [&](Group& world) {
+      try {
+        call(world);
+      } catch (const Exception& error) {
+        if (world.rank() == 0) text = error.what();
+        return;
+      }
+      check(false, "nothing was thrown");
+    });
+    EXPECT_EQ(describe(outcomes), "");
+    return text;
+  };
+  std::vector<float> three(3), four(4);
+  const std::span<const float> in(three);
+  const std::span<float> out(four);
+  const std::vector<std::size_t> ones = {1, 1}, twos = {2, 2};
+  EXPECT_THAT(message([&](const Group& g) { all_gather(g, in, out); }), HasSubstr("out has 4 elements, expected 6"));
+  EXPECT_THAT(message([&](const Group& g) { reduce_scatter(g, in, out); }), HasSubstr("in has 3 elements, expected 8"));
+  EXPECT_THAT(message([&](const Group& g) { all_to_all(g, in, out); }), HasSubstr("expected equal multiples of 2"));
+  EXPECT_THAT(message([&](const Group& g) { reduce(g, in, out, g.rank()); }),
+              HasSubstr("out has 4 elements on the root"));
+  EXPECT_THAT(message([&](const Group& g) {
+                all_to_all(g, in, std::span<const std::size_t>(ones), out, std::span<const std::size_t>(twos));
+              }),
+              HasSubstr("in has 3 elements, in_splits sum up to 2"));
+}
+
+}  // namespace
+}  // namespace tutti::test
