@@ -91,7 +91,7 @@ double expected_reduction(DType dtype, ReduceOp op, int ranks, std::size_t index
 
 std::vector<ReduceOp> ops_of(DType dtype) {
   std::vector<ReduceOp> ops = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax};
-  if (dtype != DType::kBool) ops.push_back(ReduceOp::kAvg);
+  if (size_of(dtype) > 1) ops.push_back(ReduceOp::kAvg);
   if (!is_floating(dtype))
     for (ReduceOp op : {ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) ops.push_back(op);
   return ops;

@@ -2,7 +2,13 @@
 // give, and spans whose sizes do not fit are refused before anything is sent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "tests/harness/ranks.h"
@@ -95,6 +101,99 @@ TEST(TypedVerbs, SizesThatDoNotFitAreRefused) {
                 all_to_all(g, in, std::span<const std::size_t>(ones), out, std::span<const std::size_t>(twos));
               }),
               HasSubstr("in has 3 elements, in_splits sum up to 2"));
+}
+
+// While one thread is in the middle of a call, another submits the next one: it waits for its turn.
+TEST(Threads, ACallSubmittedDuringAnotherWaitsForItsTurn) {
+  constexpr std::size_t kCount = 1 << 16;
+  const auto body = [](Group& world) {
+    const auto first = world.allocate_array<float>(kCount), second = world.allocate_array<float>(kCount);
+    for (int i = 0; i < 100; ++i) {
+      std::fill_n(first.get(), kCount, 1.0f);
+      std::fill_n(second.get(), kCount, 1.0f);
+      barrier(world);
+      if (world.rank() == 0) {
+        std::thread other([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(10 * (i % 20)));
+          all_reduce_async(world, std::span(second.get(), kCount)).get();
+        });
+        all_reduce(world, std::span(first.get(), kCount));
+        other.join();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+        all_reduce(world, std::span(first.get(), kCount));
+        all_reduce(world, std::span(second.get(), kCount));
+      }
+      for (std::size_t k = 0; k < kCount; ++k)
+        check(first[k] == 2 && second[k] == 2, "element ", k, " of round ", i, " is ", first[k], " and ", second[k]);
+    }
+  };
+  EXPECT_EQ(describe(run_threads(2, body)), "");
+  EXPECT_EQ(describe(run_threads(2, body, {.algorithm = "ring"})), "");
+}
+
+TEST(EmptyGroup, SaysThatThisRankIsNoMember) {
+  const auto body = [](Group& world) {
+    const std::vector<int> members = {0};
+    const Group sub = world.new_group(members).or_throw();
+    check(bool(sub) == (world.rank() == 0) && sub.size() == (world.rank() == 0 ? 1 : 0), "who is a member?");
+    if (world.rank() == 0) return;
+    float one = 1;
+    try {
+      all_reduce(sub, std::span(&one, 1));
+    } catch (const Exception& error) {
+      check(std::string(error.what()).find("this rank is not in the group") != std::string::npos, error.what());
+      return;
+    }
+    check(false, "nothing was thrown");
+  };
+  EXPECT_EQ(describe(run_threads(2, body)), "");
+}
+
+TEST(Overlap, OnlyTheRanksOwnPartIsInPlace) {
+  const auto error_of = [](const Group& g, const Request& r) {
+    const Status status = g.run(r);
+    return status.ok() ? std::string() : to_string(status.error());
+  };
+  const auto body = [&](Group& world) {
+    const int me = world.rank();
+    float all[4] = {1, 2, 3, 4};
+    const auto request = [&](Kind kind, int in, int out, std::size_t count) {
+      return Request{.kind = kind, .dtype = DType::kF32, .in = all + in, .out = all + out, .count = count};
+    };
+    const auto wrong = [&](const Request& r, const std::string& words) {
+      check(error_of(world, r).find(words) != std::string::npos, to_string(r), " says ", error_of(world, r));
+    };
+    wrong(request(Kind::kAllReduce, 0, 1, 2), "overlap in part");
+    wrong(request(Kind::kReduceScatter, 0, 2 - 2 * me, 2), "not this rank's part");
+    wrong(request(Kind::kAllGather, 2 - 2 * me, 0, 2), "not this rank's part");
+    const std::size_t splits[] = {1, 1};
+    Request uneven = request(Kind::kAllToAll, 0, 0, 0);
+    uneven.in_splits = uneven.out_splits = splits;
+    wrong(uneven, "cannot be in place");
+    wrong(request(Kind::kAllReduce, 0, 0, std::size_t(1) << 60), "more than any memory holds");
+    check(error_of(world, request(Kind::kAllGather, 2 * me, 0, 2)).empty(), "all_gather in place fails");
+    check(error_of(world, request(Kind::kReduceScatter, 0, 2 * me, 2)).empty(), "reduce_scatter in place fails");
+  };
+  EXPECT_EQ(describe(run_threads(2, body)), "");
+}
+
+// A child of fork() that goes through its destructors neither hangs nor makes the peers believe that its parent has
+// left.
+TEST(Fork, AChildThatReturnsLeavesTheWorldAlone) {
+  const auto body = [](Group& world) {
+    auto copy = std::make_unique<Group>(world);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      copy.reset();
+      world = Group();
+      ::_exit(0);
+    }
+    int status = -1;
+    check(::waitpid(child, &status, 0) == child && status == 0, "the child ends with status ", status);
+    barrier(world);
+  };
+  EXPECT_EQ(describe(run_processes(2, body)), "");
 }
 
 }  // namespace

@@ -178,6 +178,24 @@ INSTANTIATE_TEST_SUITE_P(Ways, Killed,
                            return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
                          });
 
+// A receive that waits for a living rank hides nobody's death from another one.
+TEST_P(Killed, WhileOthersAreAwaitedToo) {
+  const auto& [way, size] = GetParam();
+  if (size < 3) GTEST_SKIP() << "needs a rank that lives and says nothing";
+  const int victim = size - 1;
+  const auto outcomes = run_world(way, size, [&](Group& world) {
+    barrier(world);
+    if (world.rank() == victim) die();
+    float a = 0, b = 0;
+    if (world.rank() == 0) {
+      const Work living = irecv(world, std::span(&a, 1), 1), dead = irecv(world, std::span(&b, 1), victim);
+      expect_failure(world, [&] { dead.get(); });
+    }
+    expect_failure(world, [&] { recv(world, std::span(&a, 1), 0); });
+  });
+  EXPECT_THAT(expect_one_cause(outcomes, victim), HasSubstr(": rank " + std::to_string(victim) + " "));
+}
+
 // Started by hand: rank 0 serves the store, and takes with it the place where errors are told.
 class KilledByHand : public ::testing::TestWithParam<std::tuple<Way, int>> {};
 

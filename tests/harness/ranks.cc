@@ -121,6 +121,7 @@ std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOp
     int go[2], report[2];
     if (::pipe(go) != 0 || ::pipe(report) != 0) throw Exception(system_error(errno, "pipe"));
     const pid_t pid = ::fork();
+    if (pid < 0) throw std::runtime_error("fork failed");  // -1 is "everybody" to kill()
     if (pid == 0) {
       for (Child& earlier : children) earlier.go.reset(), earlier.report.reset();
       ::close(go[1]);

@@ -73,6 +73,7 @@ Running::Running(std::vector<std::string> arguments, std::map<std::string, std::
   int in[2], out[2], err[2];
   if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) std::abort();
   pid_ = fork();
+  if (pid_ < 0) throw std::runtime_error("fork failed");  // -1 is "everybody" to kill()
   if (pid_ == 0) {
     dup2(in[0], 0);
     dup2(out[1], 1);
@@ -153,8 +154,7 @@ pid_t Running::agent() {
       if (file >> skipped >> skipped >> state >> parent && parent == pid_) return pid;
     }
   }
-  ADD_FAILURE() << "the keeper has no agent";
-  return -1;
+  throw std::runtime_error("the keeper has no agent");  // and no number that kill() takes for "everybody"
 }
 
 Ended Running::wait() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps the house in its layers (docs/design.md, "Layout").
 
-  layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below
+  layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
 
@@ -111,8 +111,34 @@ def sources(root, folders=("tutti", "apps", "bench"), suffixes=(".h", ".cc")):
 
 def check_includes(root):
     files = list(sources(root))
-    problems = [problem for path in files for problem in check_file(root, path)]
+    problems = [problem for path in files for problem in check_file(root, path)] + check_types(root)
     return problems, f"{len(files)} files keep their layers"
+
+
+TYPE = re.compile(r"^(?:struct|class|enum class) (?:alignas\([^)]*\) )?(\w+)(?: final)?(?: ?: ?[^;{]*)?\s*\{")
+NAMESPACE = re.compile(r"^(?:inline )?namespace ?([\w:]*) \{")
+
+
+def types_of(path):
+    """(namespace, name) of each type that a header defines outside of other types."""
+    spaces = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if match := NAMESPACE.match(line):
+            spaces.append(match.group(1))
+        elif re.match(r"^}  // (inline )?namespace", line):
+            spaces.pop()
+        elif (match := TYPE.match(line)) and "" not in spaces:
+            yield "::".join(spaces), match.group(1)
+
+
+def check_types(root):
+    """Two types of one name in one namespace are one type to the linker, which takes either's functions for both."""
+    where = {}
+    for path in sources(root, suffixes=(".h",)):
+        for name in types_of(path):
+            where.setdefault(name, set()).add(str(path.relative_to(root)))
+    return [f"{space}::{name} is defined in {' and in '.join(sorted(files))}"
+            for (space, name), files in where.items() if len(files) > 1 and space != "tutti::kernels::TUTTI_ISA"]
 
 
 def check_libraries(files):

@@ -5,15 +5,10 @@
 namespace tutti {
 namespace {
 
-bool reduces(Kind kind) { return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter; }
-bool has_root(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
-}
-
 CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence, std::size_t count) {
   return {.kind = request.kind,
           .dtype = request.dtype,
-          .op = reduces(request.kind) ? request.op : ReduceOp::kSum,
+          .op = is_reduction(request.kind) ? request.op : ReduceOp::kSum,
           .algorithm = algorithm,
           .sequence = sequence,
           .count = count,

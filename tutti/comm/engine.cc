@@ -6,12 +6,14 @@
 #include "tutti/comm/engine.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
 #include "tutti/comm/group_state.h"
 
@@ -41,7 +43,13 @@ Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched)
     own_bell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     bell_fd_ = own_bell_.get();
   }
+  // Signals are the program's: they go to its threads, never to this one.
+  sigset_t all, before;
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] { run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "tutti engine");
 }
 
 Engine::~Engine() { stop(); }
@@ -113,14 +121,20 @@ void Engine::run() {
 }
 
 void Engine::sleep() {
-  Blockers blockers;
-  for (auto& group : active_) group->blockers(blockers);
-  BellLine* const line = host_ && blockers.needs_bell ? &host_->own_bell_line() : nullptr;
+  // Peers ring only who is said to be asleep, since each ring is a system call to them: so say it only if need be.
+  Blockers expected;
+  for (auto& group : active_) group->blockers(expected);
+  BellLine* const line = host_ && expected.needs_bell ? &host_->own_bell_line() : nullptr;
   if (line) line->asleep.store(1, std::memory_order_relaxed);
   sleeping_.store(true, std::memory_order_relaxed);
   fence_everybody(line && line->fence.load(std::memory_order_relaxed) == 0);
+  // From here on whoever moves something rings. So this look is the last one that is needed, and what it leaves
+  // blocked, groups that came just now included, is what to sleep for.
   const bool moved = drive_all() || stopping_.load();
-  if (!moved) {
+  Blockers blockers;
+  for (auto& group : active_) group->blockers(blockers);
+  const bool can_be_rung = line || !host_ || !blockers.needs_bell;
+  if (!moved && can_be_rung) {
     std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};
     for (const auto& [fd, events] : blockers.fds) fds.push_back({fd, events, 0});
     std::vector<std::pair<int, int>> watched;

@@ -1,6 +1,6 @@
 #pragma once
 // One thread a process that drives what nobody else is driving, sleeps when all are blocked, and watches the peers.
-// Threads: activate(), notify() and stop() from any; the rest is its own.
+// Threads: the public calls from any but its own; the rest is its own.
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -25,7 +25,7 @@ class Engine {
 
   // The group has operations pending.
   void activate(std::shared_ptr<GroupState> group);
-  // The group has none, and is about to go: returns when the engine holds no reference to it.
+  // The group has none, and is about to go: returns when the engine holds no reference to it, which takes one turn.
   void forget(const GroupState* group);
   // Looks again at all pending operations.
   void notify();

@@ -167,9 +167,7 @@ class PlanOperation final : public Operation {
   }
 
   void finish() {
-    const bool reduces = request_.kind == Kind::kAllReduce || request_.kind == Kind::kReduceScatter ||
-                         (request_.kind == Kind::kReduce && rank_ == request_.root);
-    if (!reduces) return;
+    if (!is_reduction(request_.kind) || (request_.kind == Kind::kReduce && rank_ != request_.root)) return;
     std::byte* const out = bases_[int(Area::kOut)];
     if (request_.op == ReduceOp::kAvg) divide(wire_, out, request_.count, size_);
     if (wire_ != request_.dtype)
@@ -301,10 +299,8 @@ class PlanOperation final : public Operation {
 }  // namespace
 
 DType wire_dtype(const Request& request) {
-  const bool reduces =
-      request.kind == Kind::kReduce || request.kind == Kind::kAllReduce || request.kind == Kind::kReduceScatter;
   const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg || request.op == ReduceOp::kProduct;
-  return reduces && rounds && is_16_bit_float(request.dtype) ? DType::kF32 : request.dtype;
+  return is_reduction(request.kind) && rounds && is_16_bit_float(request.dtype) ? DType::kF32 : request.dtype;
 }
 
 Shape shape_of(const Request& request, int rank, int size, std::size_t segment) {

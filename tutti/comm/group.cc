@@ -4,8 +4,7 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <cstdlib>
 #include <exception>
 #include <set>
 
@@ -78,22 +77,23 @@ const Process::Rank& whereabouts(const GroupState& state, int rank) {
   return state.process().world[state.spec().global_ranks[rank]];
 }
 
-}  // namespace
-
-namespace {
-
 // What the handles of a group share: with it goes the last of them.
 struct Handles {
   explicit Handles(std::shared_ptr<GroupState> of) : group(std::move(of)) { group->process().add_member(); }
   Handles(const Handles&) = delete;
   ~Handles() {
-    const bool unwinding = std::uncaught_exceptions() > 0;
+    if (group->process().is_copy()) {  // after a fork: the threads, sockets and peers are the parent's
+      new std::shared_ptr<GroupState>(std::move(group));  // never destroyed
+      return;
+    }
+    const bool unwinding = std::uncaught_exceptions() > exceptions;
     group->leave(unwinding);
     const auto process = group->process_ptr();
     group.reset();
     process->remove_member(unwinding);
   }
   std::shared_ptr<GroupState> group;
+  const int exceptions = std::uncaught_exceptions();  // a handle may be made and dropped while one unwinds the stack
 };
 
 }  // namespace
@@ -104,32 +104,39 @@ Group::Group(std::shared_ptr<GroupState> state) {
   state_ = std::shared_ptr<GroupState>(handles, handles->group.get());
 }
 
-int Group::rank() const { return state_->rank(); }
+GroupState& Group::state() const {
+  TUTTI_REQUIRE(state_,
+                "this rank is not in the group: split() and new_group() gave it an empty Group, which has no rank and "
+                "takes no calls (hint: ask `if (group)` first)");
+  return *state_;
+}
+
+int Group::rank() const { return state().rank(); }
 int Group::size() const { return state_ ? state_->size() : 0; }
-const std::string& Group::name() const { return state_->spec().name; }
-std::span<const int> Group::global_ranks() const { return state_->spec().global_ranks; }
+const std::string& Group::name() const { return state().spec().name; }
+std::span<const int> Group::global_ranks() const { return state().spec().global_ranks; }
 
 int Group::local_rank() const {
   int before = 0;
-  for (int r = 0; r < rank(); ++r) before += whereabouts(*state_, r).node == whereabouts(*state_, rank()).node;
+  for (int r = 0; r < rank(); ++r) before += whereabouts(state(), r).node == whereabouts(state(), rank()).node;
   return before;
 }
 int Group::local_size() const {
   int here = 0;
-  for (int r = 0; r < size(); ++r) here += whereabouts(*state_, r).node == whereabouts(*state_, rank()).node;
+  for (int r = 0; r < size(); ++r) here += whereabouts(state(), r).node == whereabouts(state(), rank()).node;
   return here;
 }
 int Group::node() const {
   std::set<int> before;
   for (int r = 0; r < size(); ++r) {
-    if (whereabouts(*state_, r).node == whereabouts(*state_, rank()).node) break;
-    before.insert(whereabouts(*state_, r).node);
+    if (whereabouts(state(), r).node == whereabouts(state(), rank()).node) break;
+    before.insert(whereabouts(state(), r).node);
   }
   return int(before.size());
 }
 int Group::nodes() const {
   std::set<int> all;
-  for (int r = 0; r < size(); ++r) all.insert(whereabouts(*state_, r).node);
+  for (int r = 0; r < size(); ++r) all.insert(whereabouts(state(), r).node);
   return int(all.size());
 }
 
@@ -137,16 +144,16 @@ std::string Group::device() const {
   if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
   const int gpus = visible_gpus();
   if (gpus == 0) return "cpu";
-  return "cuda:" + std::to_string(state_->process().world[state_->process().rank].local_rank % gpus);
+  return "cuda:" + std::to_string(state().process().world[state().process().rank].local_rank % gpus);
 }
 
 Work Group::submit(const Request& request) const {
-  auto submission = state_->submit(request);
+  auto submission = state().submit(request);
   return submission.ok() ? Work(*std::move(submission), state_) : Work(submission.status());
 }
-Status Group::run(const Request& request) const { return state_->run(request); }
-void Group::abort(Error error) const { state_->abort(std::move(error)); }
-Status Group::status() const { return state_->status(); }
+Status Group::run(const Request& request) const { return state().run(request); }
+void Group::abort(Error error) const { state().abort(std::move(error)); }
+Status Group::status() const { return state().status(); }
 
 Result<Group> Group::split(int color, int key, const std::string& name) const {
   struct Choice {
@@ -155,7 +162,7 @@ Result<Group> Group::split(int color, int key, const std::string& name) const {
   const Choice mine{color, key};
   std::vector<Choice> all(size());
   TUTTI_TRY(run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = &mine, .out = all.data(), .count = sizeof mine}));
-  const std::uint64_t child = state_->next_child();
+  const std::uint64_t child = state().next_child();
 
   std::vector<int> members;  // ranks of this group
   for (int r = 0; r < size(); ++r)
@@ -175,13 +182,13 @@ Result<Group> Group::split(int color, int key, const std::string& name) const {
   if (color >= 0) {
     GroupState::Spec spec;
     spec.name = this->name() + "/" + (name.empty() ? detail::words("split", std::to_string(child), ".", color) : name);
-    spec.id = mix(mix(state_->spec().id, child), std::uint64_t(color));
+    spec.id = mix(mix(state().spec().id, child), std::uint64_t(color));
     for (std::size_t i = 0; i < members.size(); ++i) {
       spec.global_ranks.push_back(global_ranks()[members[i]]);
       if (members[i] == rank()) spec.rank = int(i);
     }
-    made = GroupState::create(state_->process_ptr(), std::move(spec), exchange,
-                              Deadline::after(state_->process().collective_timeout));
+    made = GroupState::create(state().process_ptr(), std::move(spec), exchange,
+                              Deadline::after(state().process().collective_timeout));
   }
   if (!exchanged) TUTTI_TRY(exchange({}));
   if (!made.ok()) return made.status();
@@ -211,13 +218,15 @@ void Group::in_order(const std::function<void()>& act) const {
 }
 
 Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
-  if (Heap* const heap = state_->process().heap.get()) {
+  if (Heap* const heap = state().process().heap.get()) {
     const std::size_t offset = TUTTI_TRY(heap->allocate(bytes));
     // The block lives as long as the process's heap does, which the deleter keeps alive.
-    return std::shared_ptr<std::byte>(heap->at(offset), [process = state_->process_ptr(), offset, bytes](std::byte*) {
+    return std::shared_ptr<std::byte>(heap->at(offset), [process = state().process_ptr(), offset, bytes](std::byte*) {
       process->heap->release(offset, bytes);
     });
   }
+  if (bytes > std::size_t(1) << 47)
+    return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
   void* const memory = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
   if (!memory) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
@@ -225,9 +234,9 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
 
 std::string Group::plan_name(const Request& request) const {
   if (size() == 1) return "alone";
-  if (state_->is_direct() && !is_point_to_point(request.kind)) return "direct";
+  if (state().is_direct() && !is_point_to_point(request.kind)) return "direct";
   if (is_point_to_point(request.kind)) return "link";
-  return tutti::name(select_algorithm(request, size(), state_->process().algorithm));
+  return tutti::name(select_algorithm(request, size(), state().process().algorithm));
 }
 
 }  // namespace tutti

@@ -7,7 +7,8 @@
 // handle (Work included) that goes waits for what is pending, at most 10 s, and tells the peers that this rank leaves;
 // in the unwinding of an exception it gives up at once what is pending, which ends the group on every rank. Failure:
 // every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
-// error at once, and buffers that were in flight are undefined.
+// error at once, and buffers that were in flight are undefined. For the few seconds in which a rank finds out the root
+// cause of a loss, what it has submitted to other groups may stand still.
 #include <functional>
 #include <memory>
 #include <span>
@@ -23,7 +24,7 @@ class GroupState;  // comm/group_state.h
 
 class Group {
  public:
-  Group() = default;                                  // no group: size 0
+  Group() = default;                                  // no group: size 0, and every call but this and bool throws
   explicit Group(std::shared_ptr<GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 
@@ -68,13 +69,15 @@ class Group {
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
   template <class T>
   std::shared_ptr<T[]> allocate_array(std::size_t count) const {
+    TUTTI_REQUIRE(count <= (std::size_t(1) << 47) / sizeof(T), "cannot allocate ", count, " elements");
     auto memory = allocate(count * sizeof(T)).or_throw();
     return std::shared_ptr<T[]>(memory, reinterpret_cast<T*>(memory.get()));
   }
-  // Which path all_reduce of this size takes: "direct", "ring", "recursive_doubling", ...
+  // Which way a call takes: "alone" (size 1), "direct" (shared memory), "link" (send, recv), else the name of a plan:
+  // "ring", "recursive_doubling", ...
   std::string plan_name(const Request& request) const;
 
-  GroupState& state() const { return *state_; }
+  GroupState& state() const;  // for the library; throws if this is no group
 
  private:
   std::shared_ptr<GroupState> state_;

@@ -7,16 +7,14 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cstring>
-#include <fstream>
 #include <new>
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/executor.h"
-#include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/local_operation.h"
 #include "tutti/comm/select.h"
+#include "tutti/comm/validate.h"
 
 namespace tutti {
 namespace {
@@ -30,41 +28,46 @@ inline void pause_cpu() {
 #endif
 }
 
-bool is_rooted(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
-}
-
 }  // namespace
 
-Status GroupState::validate(const Request& r) const {
-  const auto wrong = [&](std::string detail, std::string hint = {}) {
-    return complete(invalid_argument(std::move(detail), std::move(hint)), r, sequence_.load());
-  };
-  const int n = size(), me = rank();
-  if ((is_rooted(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= n))
-    return wrong(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root,
-                               " is not a rank of this group, which has ", n));
-  if (is_point_to_point(r.kind) && r.root == me)
-    return wrong("a rank cannot send to itself or receive from itself", "copy the buffer");
-  if (r.kind == Kind::kAllReduce || r.kind == Kind::kReduce || r.kind == Kind::kReduceScatter)
-    if (Status status = check_reduction(r.dtype, r.op); !status.ok())
-      return complete(status.error(), r, sequence_.load());
-  const bool splits = !r.in_splits.empty() || !r.out_splits.empty();
-  if (splits) {
-    if (r.kind != Kind::kAllToAll) return wrong("splits are for all_to_all only");
-    if (int(r.in_splits.size()) != n || int(r.out_splits.size()) != n)
-      return wrong(detail::words("in_splits has ", std::to_string(r.in_splits.size()), " and out_splits ",
-                                 std::to_string(r.out_splits.size()), " entries, expected ", n, " each"));
-    if (r.in == r.out && r.in) return wrong("all_to_all with splits cannot be in place", "give it another output");
+Status GroupState::validate(const Request& request) const {
+  const Status status = tutti::validate(request, rank(), size());
+  return status.ok() ? status : complete(status.error(), request, sequence_.load());
+}
+
+// What goes wrong inside an operation without being its result (memory that runs out, a broken invariant of ours) is an
+// error of the group too: nothing is thrown through whoever drives.
+template <class Act>
+auto GroupState::guarded(const Act& act) -> decltype(act()) {
+  try {
+    return act();
+  } catch (const Exception& e) {
+    return e.error();
+  } catch (const std::bad_alloc&) {
+    return Error{.code = Code::kLimit, .detail = "no memory is left for the call"};
+  } catch (const std::exception& e) {
+    return Error{.code = Code::kInternal, .detail = e.what()};
   }
-  if (r.count > 0 && !splits && r.kind != Kind::kBarrier) {
-    const bool root = me == r.root;
-    const bool reads = r.kind == Kind::kScatter ? root : r.kind != Kind::kRecv && r.kind != Kind::kBroadcast;
-    const bool writes = r.kind == Kind::kReduce || r.kind == Kind::kGather ? root : r.kind != Kind::kSend;
-    if (reads && !r.in) return wrong("the input buffer is null");
-    if (writes && !r.out) return wrong("the output buffer is null");
+}
+
+Result<Progress> GroupState::step(Operation& operation) {
+  return guarded([&] { return operation.step(); });
+}
+
+Result<std::unique_ptr<Operation>> GroupState::start(const Request& request, std::uint64_t sequence) {
+  return guarded([&]() -> Result<std::unique_ptr<Operation>> { return make_operation(request, sequence); });
+}
+
+// Whether it could be started; if not, it has ended.
+bool GroupState::start(Submission& submission) {
+  auto operation = start(submission.request, submission.sequence);
+  if (operation.ok()) {
+    submission.owned = *std::move(operation);
+    submission.operation = submission.owned.get();
+    return true;
   }
-  return {};
+  finish(submission, fail(trouble_of(complete(operation.error(), submission.request, submission.sequence))));
+  return false;
 }
 
 std::unique_ptr<Operation> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
@@ -92,8 +95,10 @@ Status GroupState::run(const Request& request) {
         return run_inline(operation, request, sequence);
       }
       const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
-      const auto operation = make_operation(request, sequence);
-      return run_inline(*operation, request, sequence);
+      const auto operation = start(request, sequence);
+      if (operation.ok()) return run_inline(**operation, request, sequence);
+      unlock_driver();
+      return fail(trouble_of(complete(operation.error(), request, sequence)));
     }
     unlock_driver();
   }
@@ -114,7 +119,7 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
   Clock::time_point blocked_since{};
   int tries = 0;
   for (;;) {
-    Result<Progress> progress = operation.step();
+    Result<Progress> progress = step(operation);
     if (!progress.ok()) {
       const Status failed = fail(trouble_of(complete(progress.error(), request, sequence)));
       unlock_driver();
@@ -133,7 +138,9 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
       pause_cpu();
       continue;
     }
-    if (pending_.load(std::memory_order_acquire) > 0) drive();  // sends and receives that were submitted beside this
+    // Sends and receives that were submitted beside this go on. A collective that another thread submitted waits for
+    // its turn: it would meet the peers in the middle of this one.
+    if (pending_.load(std::memory_order_acquire) > 0) drive(is_point_to_point(request.kind));
     ::sched_yield();
     if (tries % 8 != 0) continue;
     const auto time = now();
@@ -233,7 +240,7 @@ bool GroupState::try_drive() {
   return moved;
 }
 
-bool GroupState::drive() {
+bool GroupState::drive(bool collectives_too) {
   {
     std::lock_guard lock(queue_mutex_);
     while (!fresh_.empty()) {
@@ -241,41 +248,44 @@ bool GroupState::drive() {
       fresh_.pop_front();
       // Sends and receives exist from here on in the order of submission, which is the order in which they match.
       if (is_point_to_point(submission->request.kind)) {
-        submission->owned = make_operation(submission->request, submission->sequence);
-        submission->operation = submission->owned.get();
-        exchanges_.push_back(std::move(submission));
+        if (start(*submission)) exchanges_.push_back(std::move(submission));
       } else {
         queue_.push_back(std::move(submission));
       }
     }
   }
+  // One look at the peers serves all operations of this turn: each waits for peers of its own.
+  const auto time = now();
+  const bool look = unwell_.exchange(false, std::memory_order_acquire) || time - last_health_ > kHealthPeriod;
+  if (look) last_health_ = time;
   bool moved = false;
-  while (!queue_.empty()) {
+  while (!queue_.empty() && collectives_too) {
     const std::shared_ptr<Submission> head = queue_.front();
-    if (!head->operation) {
-      head->owned = make_operation(head->request, head->sequence);
-      head->operation = head->owned.get();
+    if (!head->operation && !start(*head)) {
+      queue_.pop_front();
+      moved = true;
+      continue;
     }
-    const bool head_moved = drive_one(*head);
+    const bool head_moved = drive_one(*head, time, look);
     moved |= head_moved;
     if (!head->done.load(std::memory_order_relaxed)) break;
     queue_.pop_front();
   }
   for (auto it = exchanges_.begin(); it != exchanges_.end();) {
-    moved |= drive_one(**it);
+    moved |= drive_one(**it, time, look);
     it = (*it)->done.load(std::memory_order_relaxed) ? exchanges_.erase(it) : std::next(it);
   }
   return moved;
 }
 
-bool GroupState::drive_one(Submission& submission) {
+bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool look_at_peers) {
   if (poisoned_.load(std::memory_order_relaxed)) {
     finish(submission, status());
     return true;
   }
   bool moved = false;
   for (;;) {
-    Result<Progress> progress = submission.operation->step();
+    Result<Progress> progress = step(*submission.operation);
     if (!progress.ok()) {
       finish(submission, fail(trouble_of(complete(progress.error(), submission.request, submission.sequence))));
       return true;
@@ -288,16 +298,14 @@ bool GroupState::drive_one(Submission& submission) {
     moved = true;
   }
   if (moved) return true;
-  const auto time = now();
   if (time >= due(submission)) {
     finish(submission,
            fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
     return true;
   }
-  if (time - last_health_ > kHealthPeriod || unwell_.exchange(false, std::memory_order_acquire)) {
-    last_health_ = time;
+  if (look_at_peers) {
     if (auto trouble = health(*submission.operation)) {
-      const Result<Progress> progress = submission.operation->step();  // it may have acted before it went
+      const Result<Progress> progress = step(*submission.operation);  // it may have acted before it went
       if (progress.ok() && *progress != Progress::kBlocked) {
         if (*progress == Progress::kDone) finish(submission, {});
         return true;

@@ -73,8 +73,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Status status() const;
 
   // Engine's side.
-  bool try_drive();  // false if nothing moved or somebody else drives
-  void blockers(Blockers& blockers);
+  bool try_drive();                   // false if nothing moved or somebody else drives
+  void blockers(Blockers& blockers);  // none while somebody else drives, who will notify() the engine
   bool retire_if_idle();
   void look_again() { unwell_.store(true, std::memory_order_release); }  // something became of a peer
   static Duration earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups);
@@ -83,14 +83,19 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
 
   Status validate(const Request& request) const;
+  template <class Act>
+  static auto guarded(const Act& act) -> decltype(act());
   std::unique_ptr<Operation> make_operation(const Request& request, std::uint64_t sequence);
+  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence);
+  bool start(Submission& submission);
+  static Result<Progress> step(Operation& operation);
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
   Result<std::shared_ptr<Submission>> enqueue(const Request& request);
   bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
   void unlock_driver();
-  bool drive();                            // with the driver lock
-  bool drive_one(Submission& submission);  // whether it moved (or ended)
+  bool drive(bool collectives_too = true);                                             // with the driver lock
+  bool drive_one(Submission& submission, Clock::time_point time, bool look_at_peers);  // whether it moved (or ended)
   void finish(Submission& submission, Status result);
   struct Trouble {
     Error error;
@@ -139,13 +144,13 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::list<std::shared_ptr<Submission>> exchanges_;  // the driver's: sends and receives
   Clock::time_point last_health_{};
   std::atomic<bool> unwell_{false};  // look at the peers at once
-  std::atomic<Clock::time_point::rep> leave_by_{
-      0};  // the last handle has gone: what is pending ends by then; 0: not so
+  // Not 0: the last handle has gone, and what is pending ends by then.
+  std::atomic<Clock::time_point::rep> leave_by_{0};
 
   std::atomic<bool> poisoned_{false};
-  mutable std::mutex
-      poison_mutex_;  // held while the root cause is found out: who comes meanwhile waits for the whole story
-  Status poison_;     // guarded by poison_mutex_
+  // Held while the root cause is found out: who comes meanwhile waits for the whole story.
+  mutable std::mutex poison_mutex_;
+  Status poison_;  // guarded by poison_mutex_
 };
 
 }  // namespace tutti

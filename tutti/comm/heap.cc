@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "tutti/base/text.h"
+
 namespace tutti {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;
+constexpr std::size_t kMost = std::size_t(1) << 47;  // more than a process can address
 constexpr std::size_t kLeastGrowth = std::size_t(256) << 10;
 
 }  // namespace
@@ -20,6 +23,7 @@ std::size_t Heap::class_size(std::size_t bytes) {
 }
 
 Result<std::size_t> Heap::allocate(std::size_t bytes) {
+  if (bytes > kMost) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
   const std::size_t size = class_size(bytes);
   std::lock_guard lock(mutex_);
   if (auto found = free_.find(size); found != free_.end() && !found->second.empty()) {

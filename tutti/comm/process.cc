@@ -50,7 +50,7 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
     return exists.ok() && *exists ? await(*store, key, kLauncherPatience) : std::nullopt;
   };
   std::optional<std::string> cause;
-  if (evidence == Evidence::kEcho) cause = await(*store, group_key, kEchoPatience);
+  if (evidence == Evidence::kEcho && !has_fault()) cause = await(*store, group_key, kEchoPatience);
   if (!cause && evidence != Evidence::kCause) cause = look(kErrorKey);
   if (!cause && has_fault()) cause = fault();
   if (!cause && evidence == Evidence::kLoss && launcher) cause = await(*launcher, kFaultKey, kLauncherPatience);

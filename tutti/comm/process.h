@@ -1,6 +1,8 @@
 #pragma once
 // What all groups of one rank share: who the ranks of the world are and where, and the ways to them. Built by
 // runtime/init.cc (or comm/inproc_world.cc, where ranks are threads) and kept alive by the groups made from it.
+#include <unistd.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -27,6 +29,9 @@ struct Process {
   Process() = default;
   ~Process();
   Process(const Process&) = delete;
+
+  // In a process that was forked from the rank's: it must not touch anything of this, nor destroy it.
+  bool is_copy() const { return ::getpid() != pid_; }
 
   int rank = 0;             // in the world
   std::vector<Rank> world;  // by global rank
@@ -73,6 +78,7 @@ struct Process {
  private:
   void leave(bool unwinding);
 
+  const pid_t pid_ = ::getpid();
   std::atomic<int> members_{0};
   std::atomic<bool> left_{false};
   mutable std::mutex fault_mutex_;

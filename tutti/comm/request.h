@@ -1,6 +1,6 @@
 #pragma once
-// One operation of a group, as a value. The free functions of collectives.h fill it in; Group::submit() is the one
-// place that numbers, checks, records and starts it.
+// One operation of a group, as a value. The free functions of collectives.h fill it in; Group::run() and
+// Group::submit() number, check and start it.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -33,6 +33,16 @@ const char* name(Kind kind);
 const char* name(ReduceOp op);
 
 constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
+constexpr bool is_reduction(Kind kind) {
+  return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter;
+}
+constexpr bool has_root(Kind kind) {
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+}
+// A rank's own buffer holds a part for every rank.
+constexpr bool gives_parts(Kind kind) {
+  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
+}
 
 // The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place)
 // where the two have the same size, and for all_gather, gather, reduce_scatter, scatter where the small one is the
@@ -58,7 +68,7 @@ struct Request {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  std::span<const std::size_t> in_splits{};   // must outlive the operation
+  std::span<const std::size_t> in_splits{};   // copied by submit()
   std::span<const std::size_t> out_splits{};  // likewise
   Duration limit{0};                          // 0: the group's default
 };

@@ -9,12 +9,13 @@ namespace tutti {
 struct Work::Pending {
   std::shared_ptr<Submission> submission;
   std::shared_ptr<GroupState> group;
+  const int exceptions = std::uncaught_exceptions();
 
   Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g)
       : submission(std::move(s)), group(std::move(g)) {}
   Pending(const Pending&) = delete;
   ~Pending() {
-    if (std::uncaught_exceptions() > 0 && !submission->done.load(std::memory_order_acquire))
+    if (std::uncaught_exceptions() > exceptions && !submission->done.load(std::memory_order_acquire))
       group->abandon(*submission);
   }
 };

@@ -60,7 +60,7 @@ class ScratchFolder {
 
 struct Worker {
   WorkerEnd end;
-  Process process;
+  ChildProcess process;
   WorkerOutput output;
   std::string error_file;
   Clock::time_point started;
@@ -204,7 +204,7 @@ Status Agent::start_worker(int local_rank, Environment environment) {
   ProcessSpec process{.path = spec_.program, .arguments = spec_.arguments, .environment = to_strings(environment)};
   if (rank == 0) process.input = STDIN_FILENO;
   if (spec_.secret_fd >= 0) process.inherited = {spec_.secret_fd};
-  Process started = TUTTI_TRY(start_process(process));
+  ChildProcess started = TUTTI_TRY(start_process(process));
   const WorkerEnd end{.rank = rank, .pid = started.pid};
   workers_.push_back(Worker{.end = end,
                             .process = std::move(started),

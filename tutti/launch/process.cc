@@ -121,7 +121,7 @@ std::string to_string(const Exit& exit) {
   return exit.dumped ? text + ", core dumped" : text;
 }
 
-Result<Process> start_process(const ProcessSpec& spec) {
+Result<ChildProcess> start_process(const ProcessSpec& spec) {
   Pipe output = TUTTI_TRY(make_pipe()), errors = TUTTI_TRY(make_pipe()), failure = TUTTI_TRY(make_pipe());
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::vector<char*> arguments = pointers(spec.arguments), environment = pointers(spec.environment);
@@ -157,7 +157,7 @@ Result<Process> start_process(const ProcessSpec& spec) {
   }
   TUTTI_TRY(set_nonblocking(output.read.get(), true));
   TUTTI_TRY(set_nonblocking(errors.read.get(), true));
-  return Process{.pid = pid, .output = std::move(output.read), .errors = std::move(errors.read)};
+  return ChildProcess{.pid = pid, .output = std::move(output.read), .errors = std::move(errors.read)};
 }
 
 void make_sane() {

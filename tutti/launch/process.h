@@ -33,14 +33,14 @@ struct ProcessSpec {
   int input = -1;                        // becomes its standard input; -1: /dev/null
   std::vector<int> inherited;            // descriptors that stay open under their number
 };
-struct Process {
+struct ChildProcess {
   pid_t pid = -1;  // also its process group
   Fd output;       // reading ends of its standard output and error, non-blocking
   Fd errors;
 };
 // Forks and executes: a process group of its own, SIGKILL when this process dies, signals as a fresh program expects
 // them. An execve() that fails is an error here, not an exit code of the child.
-Result<Process> start_process(const ProcessSpec& spec);
+Result<ChildProcess> start_process(const ProcessSpec& spec);
 
 // For the start of a program that will start others: descriptors 0 to 2 exist (else our own would take their numbers),
 // and the end of a child is not ignored, whatever this process inherited.

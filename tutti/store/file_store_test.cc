@@ -49,6 +49,7 @@ class FileStoreTest : public testing::Test {
     int ready[2];
     ASSERT_EQ(::pipe(ready), 0);
     const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
     if (child == 0) {
       const auto store = FileStore::create(path_, job);
       if (store.ok()) (void)(*store)->set("address", "of yesterday").ok();
@@ -160,6 +161,7 @@ TEST_F(FileStoreTest, DamagedRecordIsTold) {
 TEST_F(FileStoreTest, ProcessesMeet) {
   const auto owner = FileStore::create(path_, "job").or_throw();
   const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
   if (child == 0) {
     const auto store = FileStore::join(path_, "job", soon());
     const auto values = (*store)->gather_all("g", 1, 2, "child", soon(), {});
@@ -175,6 +177,7 @@ TEST_F(FileStoreTest, WaitEndsWhenTheOwnerIsKilled) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
   if (child == 0) {
     const auto store = FileStore::create(path_, "job");
     (void)!::write(ready[1], "x", 1);

@@ -29,6 +29,7 @@ namespace {
 
 constexpr int kTickShift = 16;
 constexpr std::size_t kMaxRanksOnStack = 64;
+constexpr Duration kComparePatience = std::chrono::seconds(1);
 
 std::uint16_t fingerprint_of(const Request& r) {
   // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
@@ -43,19 +44,11 @@ std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
-  const bool reduces = r.kind == Kind::kAllReduce || r.kind == Kind::kReduce || r.kind == Kind::kReduceScatter;
-  const bool rooted =
-      r.kind == Kind::kBroadcast || r.kind == Kind::kReduce || r.kind == Kind::kGather || r.kind == Kind::kScatter;
-  if (!reduces) r.op = ReduceOp::kSum;
-  if (!rooted) r.root = 0;
+  if (!is_reduction(r.kind)) r.op = ReduceOp::kSum;
+  if (!has_root(r.kind)) r.root = 0;
   if (r.kind == Kind::kBroadcast) r.in = r.out;  // one buffer
   if (r.kind == Kind::kBarrier) r.dtype = DType::kU8, r.count = 0;
   return r;
-}
-
-// Whether a rank's own buffer holds a part for every rank.
-bool gives_parts(Kind kind) {
-  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
 }
 
 }  // namespace
@@ -119,16 +112,15 @@ void DirectOperation::post(const void* payload, std::size_t bytes) {
   next_ = 0;
 }
 
-// Whether all peers have posted the tick that this rank posted last.
-Result<bool> DirectOperation::met() {
+// Whether all peers have posted the tick that this rank posted last; if `kDifferent`, next_ posted another call.
+DirectOperation::Meeting DirectOperation::meet() {
   const CallLine* lines = channel_.control_.lines(int((word_ >> kTickShift) % kSlots));
   for (; next_ < channel_.size_; ++next_) {
     const std::uint64_t word = lines[next_].word.load(std::memory_order_acquire);
     if (word == word_) continue;
-    if (word >> kTickShift == word_ >> kTickShift) return mismatch(next_);
-    return false;
+    return word >> kTickShift == word_ >> kTickShift ? Meeting::kDifferent : Meeting::kIncomplete;
   }
-  return true;
+  return Meeting::kComplete;
 }
 
 // A peer ran last where it posted the tick before.
@@ -144,71 +136,83 @@ bool DirectOperation::awaits_this_core() const {
   return false;
 }
 
-Error DirectOperation::mismatch(int peer) {
+// Tells this rank's call, and waits for the peer, which finds the difference at the same tick, to tell its own.
+Result<Progress> DirectOperation::compare_with(int peer) {
   CallRecord& mine = channel_.control_.record(channel_.rank_);
   mine.sequence.store(sequence_, std::memory_order_relaxed);
   mine.count.store(request_.count, std::memory_order_relaxed);
   mine.shape.store(pack_shape(request_), std::memory_order_relaxed);
   mine.word.store(word_, std::memory_order_release);
-  const CallRecord& record = channel_.control_.record(peer);
-  Error error{
-      .code = Code::kMismatch, .hint = "all ranks of a group must make the same calls in the same order", .peer = peer};
-  const auto begin = now();
-  while (record.word.load(std::memory_order_acquire) >> kTickShift != word_ >> kTickShift) {
-    if (seconds_since(begin) > 5) {
-      error.detail = "made another call while this rank called " + call_text(request_, sequence_);
-      return error;
-    }
-    ::sched_yield();
+  channel_.ring_peers();
+  next_ = peer;
+  compared_since_ = now();
+  stage_ = Stage::kCompare;
+  return Progress::kMoved;
+}
+
+Result<Progress> DirectOperation::compare() {
+  const CallRecord& record = channel_.control_.record(next_);
+  Error error{.code = Code::kMismatch,
+              .hint = "all ranks of a group must make the same calls in the same order",
+              .peer = next_};
+  if (record.word.load(std::memory_order_acquire) >> kTickShift == word_ >> kTickShift) {
+    const Request theirs =
+        unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
+    error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) +
+                   " while this rank called " + call_text(request_, sequence_);
+    return error;
   }
-  Request theirs =
-      unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
-  error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) +
-                 " while this rank called " + call_text(request_, sequence_);
+  if (now() - compared_since_ < kComparePatience) return Progress::kBlocked;
+  error.detail = "made another call while this rank called " + call_text(request_, sequence_);
   return error;
 }
 
 void DirectOperation::blockers(Blockers& blockers) const {
+  blockers.needs_bell = true;
+  if (stage_ == Stage::kCompare) {
+    blockers.ranks.push_back(next_);
+    return;
+  }
   const std::uint64_t word = word_ >> kTickShift;
   for (int r = 0; r < channel_.size_; ++r)
     if (channel_.control_.lines(int(word % kSlots))[r].word.load(std::memory_order_acquire) >> kTickShift != word)
       blockers.ranks.push_back(r);
-  blockers.needs_bell = true;
 }
 
 Result<Progress> DirectOperation::step() {
   switch (stage_) {
     case Stage::kEnter:
       return enter();
-    case Stage::kMeet: {
-      const Result<bool> all = met();
-      if (!all.ok()) return all.status();
-      if (!*all) return Progress::kBlocked;
-      return after_meeting();
-    }
-    case Stage::kLeave: {
-      const Result<bool> all = met();
-      if (!all.ok()) return all.status();
-      return *all ? Progress::kDone : Progress::kBlocked;
-    }
-    case Stage::kStaged: {
-      StagedTransfer& s = *staged_;
-      if (!s.waiting) {
-        if (s.iteration < s.pieces()) s.copy_in(s.iteration);
-        s.waiting = true;
-      }
-      const Result<bool> all = met();
-      if (!all.ok()) return all.status();
-      if (!*all) return Progress::kBlocked;
-      s.waiting = false;
-      const std::size_t k = s.iteration++;
-      if (k >= 1 && k - 1 < s.pieces()) s.combine(k - 1);
-      if (k < s.pieces() + 1) post(nullptr, 0);
-      if (k >= 2) s.copy_out(k - 2);
-      return k == s.pieces() + 1 ? Progress::kDone : Progress::kMoved;
-    }
+    case Stage::kCompare:
+      return compare();
+    case Stage::kMeet:
+    case Stage::kLeave:
+    case Stage::kStaged:
+      break;
   }
-  return Progress::kDone;
+  if (stage_ == Stage::kStaged) staged_->prepare();
+  switch (meet()) {
+    case Meeting::kIncomplete:
+      return Progress::kBlocked;
+    case Meeting::kDifferent:
+      return compare_with(next_);
+    case Meeting::kComplete:
+      break;
+  }
+  if (stage_ == Stage::kLeave) return Progress::kDone;
+  return stage_ == Stage::kMeet ? after_meeting() : after_piece();
+}
+
+// Iteration k of the pipeline: piece k was copied in before the meeting, piece k - 1 is combined, piece k - 2 copied
+// out.
+Result<Progress> DirectOperation::after_piece() {
+  StagedTransfer& s = *staged_;
+  s.waiting = false;
+  const std::size_t k = s.iteration++;
+  if (k >= 1 && k - 1 < s.pieces()) s.combine(k - 1);
+  if (k < s.pieces() + 1) post(nullptr, 0);
+  if (k >= 2) s.copy_out(k - 2);
+  return k == s.pieces() + 1 ? Progress::kDone : Progress::kMoved;
 }
 
 Result<Progress> DirectOperation::enter() {
@@ -270,7 +274,7 @@ Result<Progress> DirectOperation::after_meeting() {
   for (int r = 0; r < c.size_; ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size_; ++r)
     if (theirs[r].shape != theirs[c.rank_].shape || (request_.in_splits.empty() && theirs[r].count != request_.count))
-      return mismatch(r);
+      return compare_with(r);
   if (!request_.in_splits.empty()) TUTTI_TRY(check_splits());
   if (can_go_direct(theirs.data())) {
     act_direct(theirs.data());

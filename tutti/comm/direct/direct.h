@@ -62,13 +62,16 @@ class DirectOperation final : public Operation {
   void blockers(Blockers& blockers) const override;
 
  private:
-  enum class Stage : std::uint8_t { kEnter, kMeet, kLeave, kStaged };
+  enum class Stage : std::uint8_t { kEnter, kMeet, kLeave, kStaged, kCompare };
+  enum class Meeting : std::uint8_t { kIncomplete, kComplete, kDifferent };
 
   void post(const void* payload, std::size_t bytes);
-  Result<bool> met();
-  Error mismatch(int peer);
+  Meeting meet();
+  Result<Progress> compare_with(int peer);
+  Result<Progress> compare();
   Result<Progress> enter();
   Result<Progress> after_meeting();
+  Result<Progress> after_piece();
   void finish_small(const void* const* parts);
   bool can_go_direct(const Descriptor* theirs) const;
   void act_direct(const Descriptor* theirs);
@@ -82,7 +85,8 @@ class DirectOperation final : public Operation {
   std::size_t element_;
   std::uint16_t fingerprint_;
   Stage stage_ = Stage::kEnter;
-  int next_ = 0;  // first peer not yet seen at this tick
+  int next_ = 0;  // first peer not yet seen at this tick; in kCompare, the one with another call
+  Clock::time_point compared_since_{};
   enum class Way : std::uint8_t { kInline, kOneShot, kLarge } way_;
   std::unique_ptr<class StagedTransfer> staged_;
 };

@@ -10,7 +10,6 @@ namespace tutti {
 namespace {
 
 // Whether a piece holds a part for every rank (the input is n parts), rather than a stretch of one vector.
-bool has_parts(Kind kind) { return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll; }
 
 std::size_t prefix(std::span<const std::size_t> splits, int rank) {
   return std::accumulate(splits.begin(), splits.begin() + rank, std::size_t(0));
@@ -25,7 +24,7 @@ StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, s
       rank_(channel.rank()),
       size_(channel.size()),
       element_(size_of(request.dtype)) {
-  per_piece_ = kPieceBytes / element_ / (has_parts(request.kind) ? std::size_t(size_) : 1);
+  per_piece_ = kPieceBytes / element_ / (gives_parts(request.kind) ? std::size_t(size_) : 1);
   const std::size_t total =
       request.kind == Kind::kAllToAll && !request.in_splits.empty() ? largest_split : request.count;
   pieces_ = (total + per_piece_ - 1) / per_piece_;

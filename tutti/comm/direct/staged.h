@@ -16,6 +16,10 @@ class StagedTransfer {
                  std::uint64_t largest_split);
 
   std::size_t pieces() const { return pieces_; }
+  void prepare() {  // before the meeting of this iteration; once
+    if (!waiting && iteration < pieces_) copy_in(iteration);
+    waiting = true;
+  }
   void copy_in(std::size_t k);
   void combine(std::size_t k);
   void copy_out(std::size_t k);

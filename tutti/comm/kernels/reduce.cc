@@ -67,6 +67,10 @@ Status check_reduction(DType dtype, ReduceOp op) {
         detail::words("the operation ", name(op), " is for integers and bool, not for ", name(dtype)));
   if (op == ReduceOp::kAvg && dtype == DType::kBool)
     return invalid_argument("the operation avg is not for bool", "use min, max, band or bor");
+  if (op == ReduceOp::kAvg && size_of(dtype) == 1)
+    return invalid_argument(
+        detail::words("the operation avg is not for ", name(dtype), ": a sum of 8-bit integers wraps around"),
+        "convert to i32 first");
   return {};
 }
 

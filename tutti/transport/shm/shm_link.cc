@@ -70,6 +70,7 @@ std::size_t ShmLink::peek(std::span<std::byte> into) {
 Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
   std::size_t wanted = 0;
   for (const iovec& buffer : buffers) wanted += buffer.iov_len;
+  if (wanted == 0) return 0;  // nobody may have written yet, and then there is no ring
   if (peer_written_ - read_ < wanted) {
     // Whether the peer is gone is asked before its index is read, so that its last bytes are not missed.
     const bool peer_gone = peer_gone_ && peer_gone_->load(std::memory_order_acquire);
