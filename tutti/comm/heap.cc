@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "tutti/base/text.h"
 
@@ -10,47 +11,86 @@ namespace {
 
 constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kMost = std::size_t(1) << 47;  // more than a process can address
+constexpr std::size_t kSlab = std::size_t(64) << 10;  // pages that are cut into blocks of one class, for good
 constexpr std::size_t kLeastGrowth = std::size_t(256) << 10;
+constexpr std::size_t kMost = std::size_t(1) << 47;  // more than a process can address
+
+std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step - 1) / step * step; }
+
+// Eight classes for each power of two: at most an eighth is wasted.
+std::size_t class_of(std::size_t bytes) {
+  bytes = std::max(bytes, kAlignment);
+  return round_up(bytes, std::max(kAlignment, std::bit_floor(bytes) / 8));
+}
+
+bool is_small(std::size_t bytes) { return bytes < kPage; }
 
 }  // namespace
 
-// Eight classes for each power of two: at most an eighth is wasted.
-std::size_t Heap::class_size(std::size_t bytes) {
-  bytes = std::max(bytes, kAlignment);
-  const std::size_t step = std::max(kAlignment, std::bit_floor(bytes) / 8);
-  return (bytes + step - 1) / step * step;
-}
-
 Result<std::size_t> Heap::allocate(std::size_t bytes) {
   if (bytes > kMost) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
-  const std::size_t size = class_size(bytes);
   std::lock_guard lock(mutex_);
-  if (auto found = free_.find(size); found != free_.end() && !found->second.empty()) {
-    const std::size_t offset = found->second.back();
-    found->second.pop_back();
-    return offset;
+  if (!is_small(bytes)) return take_pages(round_up(bytes, kPage));
+  const std::size_t size = class_of(bytes);
+  auto& blocks = small_[size];
+  if (blocks.empty()) {
+    const std::size_t slab = TUTTI_TRY(take_pages(kSlab));
+    for (std::size_t at = kSlab / size * size; at >= size; at -= size) blocks.push_back(slab + at - size);
   }
-  // Blocks of a page or more begin on a page: no two of them share one.
-  std::size_t begin = size >= kPage ? (next_ + kPage - 1) / kPage * kPage : next_;
-  if (begin + size > end_) {
-    const std::size_t growth = std::max(size, kLeastGrowth);
-    const std::size_t fresh = TUTTI_TRY(arena_.grow(growth));
-    if (fresh != end_) next_ = fresh;  // growths are contiguous, except for the first
-    end_ = arena_.size();
-    begin = size >= kPage ? (next_ + kPage - 1) / kPage * kPage : next_;
-    if (begin + size > end_) {
-      (void)TUTTI_TRY(arena_.grow(begin + size - end_));
-      end_ = arena_.size();
-    }
-  }
-  next_ = begin + size;
-  return begin;
+  const std::size_t offset = blocks.back();
+  blocks.pop_back();
+  return offset;
 }
 
 void Heap::release(std::size_t offset, std::size_t bytes) {
   std::lock_guard lock(mutex_);
-  free_[class_size(bytes)].push_back(offset);
+  if (is_small(bytes))
+    small_[class_of(bytes)].push_back(offset);
+  else
+    add_pages(offset, round_up(bytes, kPage));
+}
+
+// The smallest run that holds it; of several, the first. If none does, the arena grows by what its last run lacks.
+Result<std::size_t> Heap::take_pages(std::size_t bytes) {
+  auto best = free_by_size_.lower_bound({bytes, 0});
+  if (best == free_by_size_.end()) {
+    std::size_t missing = bytes;
+    if (!free_.empty()) {
+      const auto& [offset, size] = *free_.rbegin();
+      if (offset + size == arena_.size()) missing -= size;
+    }
+    const std::size_t fresh = TUTTI_TRY(arena_.grow(std::max(missing, kLeastGrowth)));
+    add_pages(fresh, arena_.size() - fresh);
+    best = free_by_size_.lower_bound({bytes, 0});
+    TUTTI_INVARIANT(best != free_by_size_.end(), "the arena grew by less than ", missing);
+  }
+  const auto [size, offset] = *best;
+  free_by_size_.erase(best);
+  free_.erase(offset);
+  if (size > bytes) add_pages(offset + bytes, size - bytes);
+  return offset;
+}
+
+void Heap::add_pages(std::size_t offset, std::size_t bytes) {
+  const auto remove = [&](std::map<std::size_t, std::size_t>::iterator run) {
+    free_by_size_.erase({run->second, run->first});
+    free_.erase(run);
+  };
+  auto after = free_.lower_bound(offset);
+  if (after != free_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      bytes += before->second;
+      remove(before);
+    }
+  }
+  if (after != free_.end() && offset + bytes == after->first) {
+    bytes += after->second;
+    remove(after);
+  }
+  free_.emplace(offset, bytes);
+  free_by_size_.emplace(bytes, offset);
 }
 
 }  // namespace tutti

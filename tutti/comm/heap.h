@@ -1,9 +1,12 @@
 #pragma once
-// Allocates from this rank's arena: blocks of 64-byte-aligned size in power-of-two-and-a-quarter classes, kept on free
-// lists and reused before the arena grows. Any thread.
+// Allocates from this rank's arena. Blocks of a page or more are whole pages, taken where they fit best; what is
+// released joins its free neighbours, so memory that sufficed for some sizes suffices for others of the same sum.
+// Smaller blocks come in classes from slabs. Any thread.
 #include <cstddef>
 #include <map>
 #include <mutex>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tutti/transport/shm/arena.h"
@@ -13,18 +16,20 @@ namespace tutti {
 class Heap {
  public:
   explicit Heap(Arena& arena) : arena_(arena) {}
-  // Not zeroed. The offset in the arena.
+  // 64-byte aligned, not zeroed. The offset in the arena; kLimit when it cannot grow by what is missing.
   Result<std::size_t> allocate(std::size_t bytes);
   void release(std::size_t offset, std::size_t bytes);  // `bytes` as given to allocate()
   std::byte* at(std::size_t offset) const { return arena_.base() + offset; }
 
  private:
-  static std::size_t class_size(std::size_t bytes);
+  Result<std::size_t> take_pages(std::size_t bytes);
+  void add_pages(std::size_t offset, std::size_t bytes);  // to the free ones
 
   Arena& arena_;
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<std::size_t>> free_;  // by class size
-  std::size_t next_ = 0, end_ = 0;                        // the unused rest of the last growth
+  std::map<std::size_t, std::size_t> free_;                     // runs of pages: offset -> bytes; no two touch
+  std::set<std::pair<std::size_t, std::size_t>> free_by_size_;  // the same: (bytes, offset)
+  std::map<std::size_t, std::vector<std::size_t>> small_;       // free blocks by class
 };
 
 }  // namespace tutti

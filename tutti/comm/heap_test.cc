@@ -38,6 +38,27 @@ TEST(Heap, BlocksAreAlignedApartAndReused) {
   EXPECT_LT(arena.size(), std::size_t(100) << 20) << "freed blocks are not reused";
 }
 
+TEST(Heap, WhatIsReleasedServesOtherSizes) {
+  constexpr std::size_t kMiB = std::size_t(1) << 20;
+  Arena arena = Arena::create(64 * kMiB).or_throw();
+  Heap heap(arena);
+  std::vector<std::size_t> blocks;
+  for (int i = 0; i < 12; ++i) blocks.push_back(heap.allocate(4 * kMiB).or_throw());
+  for (const int i : {3, 1, 2, 0, 11, 9, 10, 7, 8, 4, 6, 5}) heap.release(blocks[i], 4 * kMiB);
+  const std::size_t large = heap.allocate(48 * kMiB).or_throw();
+  heap.release(large, 48 * kMiB);
+  for (std::size_t bytes = kMiB; bytes < 40 * kMiB; bytes = bytes * 9 / 8)
+    heap.release(heap.allocate(bytes).or_throw(), bytes);
+  EXPECT_LE(arena.size(), 49 * kMiB);
+}
+
+TEST(Heap, RefusesMoreThanAProcessCanAddress) {
+  Arena arena = Arena::create(std::size_t(1) << 20).or_throw();
+  Heap heap(arena);
+  for (const std::size_t bytes : {~std::size_t(0), ~std::size_t(0) - 62, std::size_t(1) << 60})
+    EXPECT_EQ(heap.allocate(bytes).status().error().code, Code::kLimit);
+}
+
 TEST(Arena, GrowsInPlaceForWhoeverMappedIt) {
   Arena mine = Arena::create(64 << 20).or_throw();
   Arena theirs = Arena::map(Fd(::dup(mine.fd())), 64 << 20).or_throw();
