@@ -5,6 +5,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 struct Difference {
@@ -91,6 +92,26 @@ TEST_P(Mismatch, OfTheRootIsFoundByTheNextCallAtTheLatest) {
       EXPECT_THAT(cause, HasSubstr("root 1)"));
     }
   }
+}
+
+// Each waits for what the other would have to send first: over links no message ever tells.
+TEST_P(Mismatch, OfRootsThatWaitForEachOther) {
+  const auto body = [&](Group& world) {
+    const auto data = make_buffer(world, 600, false);
+    expect_failure(world, [&] { broadcast(world, std::span(data.get(), 600), world.rank() == 0 ? 1 : 0); });
+  };
+  const std::string cause = expect_one_cause(run_world(way_, size_, body), -1);
+  EXPECT_THAT(cause,
+              AllOf(HasSubstr("Mismatch: broadcast #1 (f32[600], root "), HasSubstr("root 0)"), HasSubstr("root 1)")));
+}
+
+// Members and others give new_group() the same list.
+TEST_P(Mismatch, OfTheRanksOfANewGroup) {
+  const auto body = [&](Group& world) {
+    const std::vector<int> ranks = world.rank() == 0 ? std::vector<int>{0, 1} : std::vector<int>{1, 0};
+    world.new_group(ranks).status().or_throw();
+  };
+  for (const Outcome& o : run_world(way_, size_, body)) EXPECT_THAT(o.error, HasSubstr("another list of ranks"));
 }
 
 TEST_P(Mismatch, OfTheOrder) {

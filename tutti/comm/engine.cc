@@ -14,7 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <system_error>
 
+#include "tutti/base/error.h"
 #include "tutti/comm/group_state.h"
 
 namespace tutti {
@@ -47,7 +49,12 @@ Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched)
   sigset_t all, before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& e) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw Exception(system_error(e.code().value(), "could not start a thread", "raise the limit: ulimit -u"));
+  }
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_setname_np(thread_.native_handle(), "tutti engine");
 }

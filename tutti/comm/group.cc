@@ -32,6 +32,7 @@ Result<std::vector<std::string>> exchange_notes(const Group& group, std::string 
 
 // Runs `act` if it is this rank's turn; then all ranks learn how it went.
 void act_and_tell(const Group& group, bool my_turn, const std::function<void()>& act) {
+  group.status().or_throw();
   std::string trouble;
   std::exception_ptr thrown;
   if (my_turn) {
@@ -155,13 +156,25 @@ Status Group::run(const Request& request) const { return state().run(request); }
 void Group::abort(Error error) const { state().abort(std::move(error)); }
 Status Group::status() const { return state().status(); }
 
-Result<Group> Group::split(int color, int key, const std::string& name) const {
-  struct Choice {
-    std::int32_t color, key;
-  };
-  const Choice mine{color, key};
+struct Group::Choice {
+  std::int32_t color, key;
+  std::uint64_t list;  // of new_group: a digest of the ranks that it was given
+};
+
+Result<Group> Group::split(int color, int key, const std::string& name) const { return split({color, key, 0}, name); }
+
+Result<Group> Group::split(const Choice& mine, const std::string& name) const {
+  const int color = mine.color;
   std::vector<Choice> all(size());
   TUTTI_TRY(run({.kind = Kind::kAllGather, .dtype = DType::kU8, .in = &mine, .out = all.data(), .count = sizeof mine}));
+  for (int r = 0; r < size(); ++r)
+    if (all[r].list != mine.list)
+      return Error{.code = Code::kMismatch,
+                   .detail = "gave new_group() another list of ranks than this rank",
+                   .hint = "every rank, member or not, gives the same list in the same order",
+                   .group = this->name(),
+                   .rank = rank(),
+                   .peer = r};
   const std::uint64_t child = state().next_child();
 
   std::vector<int> members;  // ranks of this group
@@ -204,7 +217,9 @@ Result<Group> Group::new_group(std::span<const int> ranks, const std::string& na
     if (std::count(ranks.begin(), ranks.end(), r) > 1)
       return invalid_argument(detail::words("new_group: rank ", r, " is listed twice"));
   }
-  return split(found == ranks.end() ? -1 : 0, int(found - ranks.begin()), name);
+  std::uint64_t list = ranks.size() + 1;
+  for (const int r : ranks) list = mix(list, std::uint64_t(r));
+  return split({found == ranks.end() ? -1 : 0, int(found - ranks.begin()), list}, name);
 }
 
 bool Group::first(const std::function<void()>& prepare, Scope scope) const {

@@ -53,7 +53,7 @@ class Group {
   // Sub-groups. Every rank of this group must call, in the same order. `color` < 0: this rank takes no part and gets an
   // empty Group. Ranks of the new group are ordered by key, then by rank here.
   Result<Group> split(int color, int key, const std::string& name = {}) const;
-  // The ranks listed, in that order; empty Group for the others.
+  // The ranks listed, in that order; empty Group for the others. All give the same list.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
 
   // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest
@@ -80,6 +80,9 @@ class Group {
   GroupState& state() const;  // for the library; throws if this is no group
 
  private:
+  struct Choice;
+  Result<Group> split(const Choice& mine, const std::string& name) const;
+
   std::shared_ptr<GroupState> state_;
 };
 

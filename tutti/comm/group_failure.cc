@@ -12,6 +12,7 @@ namespace tutti {
 namespace {
 
 constexpr const char* kLeftKey = "left";    // in the store: /GROUP/RANK, how that rank left
+constexpr const char* kCallKey = "call";    // likewise: the collective in which it has waited for long
 constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
 constexpr Duration kAnswer = std::chrono::seconds(1);
 
@@ -141,6 +142,42 @@ void GroupState::warn_of_hang(Submission& submission) {
             std::to_string(rank()) + ", has waited " + seconds_text(submission.deadline->waited()) + " of " +
             seconds_text(submission.deadline->limit()) + " for " +
             (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
+}
+
+// Over links a call that differs is found when its first message arrives. Where none ever arrives, since each waits for
+// the other (two roots that are not the same), the ranks find it in the store, where each tells after a second of
+// waiting in which call it is.
+std::optional<Error> GroupState::compare_calls(Submission& submission) {
+  const Request& r = submission.request;
+  if (direct_ || !process_->store || is_point_to_point(r.kind)) return {};
+  if (submission.deadline->waited() < to_seconds(submission.compare_after)) return {};
+  const std::string mine =
+      detail::words(std::to_string(submission.sequence), " ", name(r.kind), " ", name(r.dtype), " ",
+                    is_reduction(r.kind) ? name(r.op) : "-", " ", has_root(r.kind) ? r.root : 0, " ",
+                    r.kind == Kind::kBarrier || !r.in_splits.empty() ? std::string("-") : std::to_string(r.count));
+  const bool first = submission.compare_after == std::chrono::seconds(1);
+  submission.compare_after *= 2;
+  if (first && !process_->store->set(store_key(kCallKey, rank()), mine + "\n" + call_text(r, submission.sequence)).ok())
+    submission.compare_after = std::chrono::hours(24 * 365);  // who cannot be asked is not asked again
+  Blockers blockers;
+  submission.operation->blockers(blockers);
+  for (const int peer : blockers.ranks) {
+    const std::string key = store_key(kCallKey, peer);
+    const auto told = process_->store->check({key});
+    if (!told.ok()) submission.compare_after = std::chrono::hours(24 * 365);
+    if (!told.ok() || !*told) continue;
+    const auto theirs = process_->store->get(key, Deadline::after(kAnswer));
+    if (!theirs.ok()) continue;
+    const std::string same_turn = std::to_string(submission.sequence) + " ";
+    const std::size_t line = theirs->find('\n');
+    if (!theirs->starts_with(same_turn) || line == std::string::npos || theirs->substr(0, line) == mine) continue;
+    return Error{
+        .code = Code::kMismatch,
+        .detail = "called " + theirs->substr(line + 1) + " while this rank called " + call_text(r, submission.sequence),
+        .hint = "all ranks of a group must make the same calls in the same order",
+        .peer = peer};
+  }
+  return {};
 }
 
 Error GroupState::complete(Error error, const Request& request, std::uint64_t sequence) const {

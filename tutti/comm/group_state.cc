@@ -314,6 +314,11 @@ bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool 
       finish(submission, fail({complete(trouble->error, submission.request, submission.sequence), trouble->evidence}));
       return true;
     }
+    if (auto different = compare_calls(submission)) {
+      finish(submission, fail({complete(*std::move(different), submission.request, submission.sequence),
+                               Process::Evidence::kCause}));
+      return true;
+    }
     if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning))
       warn_of_hang(submission);
   }

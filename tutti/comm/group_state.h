@@ -32,8 +32,9 @@ class Submission {
   std::unique_ptr<Operation> owned;
   std::optional<Deadline> deadline;  // from submission
   bool warned = false;
-  std::vector<std::size_t> splits[2];  // own copies: the caller's spans need not outlive submit()
-  Status result;                       // valid once done
+  Duration compare_after = std::chrono::seconds(1);  // of waiting: then the peers' calls are looked up in the store
+  std::vector<std::size_t> splits[2];                // own copies: the caller's spans need not outlive submit()
+  Status result;                                     // valid once done
   std::atomic<bool> done{false};
 };
 
@@ -114,6 +115,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Clock::time_point due(const Submission& submission) const;
   Error overdue(const Submission& submission);
   void warn_of_hang(Submission& submission);
+  std::optional<Error> compare_calls(Submission& submission);
   Status fail(Trouble trouble);  // poisons; the group's error, with the root cause of the job
   void tell_of_leaving(bool unwinding);
   std::string store_key(const char* what, int rank) const;
