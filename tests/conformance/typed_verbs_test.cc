@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -176,6 +177,29 @@ TEST(Overlap, OnlyTheRanksOwnPartIsInPlace) {
     check(error_of(world, request(Kind::kReduceScatter, 0, 2 * me, 2)).empty(), "reduce_scatter in place fails");
   };
   EXPECT_EQ(describe(run_threads(2, body)), "");
+}
+
+TEST(Memory, OfGroupsThatAllHaveLeftServesLaterOnes) {
+  const auto body = [](Group& world) {
+    std::vector<float> private_memory(5000, 1.0f);
+    const auto resident = [] {
+      std::ifstream file("/proc/self/status");
+      for (std::string line; std::getline(file, line);)
+        if (line.starts_with("RssShmem:")) return std::stoul(line.substr(9));
+      return 0ul;
+    };
+    unsigned long before = 0;
+    for (int i = 0; i < 300; ++i) {
+      const Group sub = world.split(0, 0).or_throw();
+      all_reduce(sub, std::span(private_memory));
+      float number = 1;
+      if (sub.rank() == 0) send(sub, std::span<const float>(&number, 1), 1);
+      if (sub.rank() == 1) recv(sub, std::span(&number, 1), 0);
+      if (i == 50) before = resident();
+    }
+    check(resident() < before + 20000, "from ", before, " to ", resident(), " KiB of shared memory in 250 groups");
+  };
+  EXPECT_EQ(describe(run_processes(2, body)), "");
 }
 
 // A child of fork() that goes through its destructors neither hangs nor makes the peers believe that its parent has

@@ -26,15 +26,17 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   const int my_place = int(std::find(here.begin(), here.end(), me) - here.begin());
   const bool leader = my_place == 0, shares = here.size() > 1;
   std::string offset;
+  if (shares) p.left_groups.collect(*p.heap);
   if (shares && leader) {
     const std::size_t bytes = GroupControl::bytes(int(here.size()));
     const std::size_t place = TUTTI_TRY(p.heap->allocate(bytes));
+    g.memory_.control_block.push_back({place, bytes});
     std::memset(p.heap->at(place), 0, bytes);
     offset = std::to_string(place);
   }
   const std::vector<std::string> offsets = TUTTI_TRY(exchange(offset));
 
-  GroupControl control;
+  GroupControl& control = g.memory_.control;
   std::vector<int> local_ranks;
   if (shares) {
     const auto place = parse_int(offsets[here[0]]);
@@ -43,10 +45,11 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
                    .detail = "rank " + std::to_string(here[0]) + " did not say where the group's control block is"};
     std::byte* const base = p.host->base(p.world[g.spec_.global_ranks[here[0]]].local_rank) + *place;
     control = GroupControl(base, int(here.size()));
+    g.memory_.members = int(here.size());
     g.poison_word_ = &control.poison();
     for (int r : here) local_ranks.push_back(p.world[g.spec_.global_ranks[r]].local_rank);
     if (int(here.size()) == n && p.algorithm.empty())
-      g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, base, local_ranks, me);
+      g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, g.memory_, local_ranks, me);
   }
 
   std::vector<std::string> contacts(n);
@@ -66,9 +69,8 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     for (std::size_t i = 0; i < here.size(); ++i) {
       const int r = here[i], a = std::min(my_place, int(i)), b = std::max(my_place, int(i));
       if (r == me) continue;
-      Heap* const heap = p.heap.get();
-      const auto allocate = [heap](std::size_t bytes) -> Result<std::uint64_t> {
-        return std::uint64_t(TUTTI_TRY(heap->allocate(bytes)));
+      const auto allocate = [heap = p.heap.get(), memory = &g.memory_](std::size_t bytes) {
+        return memory->allocate(*heap, bytes);
       };
       links[r] = std::make_unique<ShmLink>(control.link(purpose, a, b), me < r ? 0 : 1, p.heap->at(0),
                                            p.host->base(local_ranks[i]), allocate, p.host->bell(local_ranks[i]),
@@ -80,8 +82,6 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   return group;
 }
 
-// The control block, staging memory and rings are not given back to the heap: a peer that is a little behind may still
-// read them. Groups are made once in a program; the memory goes with the process.
-GroupState::~GroupState() = default;
+GroupState::~GroupState() { process_->left_groups.add(std::move(memory_)); }
 
 }  // namespace tutti

@@ -129,6 +129,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   SpinPolicy spin_;
   int host_ranks_ = 1;                                 // members on this host
   std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
+  GroupMemory memory_;
   std::unique_ptr<DirectChannel> direct_;
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];

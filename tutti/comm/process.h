@@ -12,6 +12,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/engine.h"
+#include "tutti/comm/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/store/store.h"
 #include "tutti/transport/shm/host.h"
@@ -45,6 +46,7 @@ struct Process {
   std::shared_ptr<void> keep_alive;  // what the store needs: the server, on the rank that serves it
   std::unique_ptr<Host> host;        // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;        // in host->arena()
+  LeftGroups left_groups;
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<Engine> engine;
   bool serves_store = false;       // on this rank

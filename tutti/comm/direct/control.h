@@ -73,6 +73,13 @@ class GroupControl {
   std::atomic<std::uint32_t>& poison() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison);
   }
+  // How many members have left the group, and how many have given back their memory since all had: see group_memory.h.
+  std::atomic<std::uint32_t>& left() const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 64);
+  }
+  std::atomic<std::uint32_t>& returned() const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 68);
+  }
   // all_to_all with splits: elements that `from` has for each rank.
   std::uint64_t* splits(int from) const {
     return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_;

@@ -53,10 +53,11 @@ Request canonical(Request r) {
 
 }  // namespace
 
-DirectChannel::DirectChannel(Host& host, Heap& heap, std::byte* control, std::vector<int> local_ranks, int rank)
+DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
     : host_(host),
       heap_(heap),
-      control_(control, int(local_ranks.size())),
+      memory_(memory),
+      control_(memory.control),
       local_ranks_(std::move(local_ranks)),
       rank_(rank),
       size_(int(local_ranks_.size())) {
@@ -72,7 +73,7 @@ std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
 
 Result<std::uint64_t> DirectChannel::slots() {
   if (!has_slots_) {
-    slots_offset_ = TUTTI_TRY(heap_.allocate(kSlotsBytes));
+    slots_offset_ = TUTTI_TRY(memory_.allocate(heap_, kSlotsBytes));
     has_slots_ = true;
   }
   return std::uint64_t(host_.rank() + 1) << 48 | slots_offset_;

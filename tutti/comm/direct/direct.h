@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tutti/comm/direct/control.h"
+#include "tutti/comm/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/operation.h"
 #include "tutti/transport/shm/host.h"
@@ -14,8 +15,8 @@ namespace tutti {
 // This rank's side of the shared-memory path of one group. One thread at a time (the driver of the group).
 class DirectChannel {
  public:
-  // local_ranks: by rank of the group, the rank on the host. `control` is the group's block.
-  DirectChannel(Host& host, Heap& heap, std::byte* control, std::vector<int> local_ranks, int rank);
+  // local_ranks: by rank of the group, the rank on the host.
+  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
   DirectChannel(const DirectChannel&) = delete;
 
   int rank() const { return rank_; }
@@ -37,6 +38,7 @@ class DirectChannel {
 
   Host& host_;
   Heap& heap_;
+  GroupMemory& memory_;
   GroupControl control_;
   std::vector<int> local_ranks_;
   std::vector<Bell> bells_;  // of the peers

@@ -1,0 +1,43 @@
+#pragma once
+// The heap memory of one group on one host: its control block, staging memory, rings. A member that leaves may not take
+// its part along, since the others may still read it: it is given back when all members have left. A group that some
+// member died in keeps it: what the dead had read nobody knows.
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "tutti/comm/direct/control.h"
+#include "tutti/comm/heap.h"
+
+namespace tutti {
+
+// Of one member. Threads: one at a time.
+struct GroupMemory {
+  struct Block {
+    std::size_t offset, bytes;
+  };
+  GroupControl control;
+  int members = 0;                                                // on this host
+  std::vector<Block> blocks;                                      // of this rank's heap
+  std::vector<Block> control_block;                               // on the rank that made it
+  Result<std::uint64_t> allocate(Heap& heap, std::size_t bytes);  // the offset; goes with the group
+};
+
+// What the groups that a rank has left hold still. Any thread.
+class LeftGroups {
+ public:
+  void add(GroupMemory memory);
+  // Gives back what nobody reads any more. Before a new group asks for memory.
+  void collect(Heap& heap);
+
+ private:
+  struct Left {
+    GroupMemory memory;
+    bool returned = false;  // the blocks; the control block may have to wait
+  };
+  std::mutex mutex_;
+  std::vector<Left> left_;
+};
+
+}  // namespace tutti
