@@ -74,27 +74,28 @@ void Engine::notify() {
 
 void Engine::activate(std::shared_ptr<GroupState> group) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     fresh_.push_back(std::move(group));
   }
   notify();
 }
 
 void Engine::forget(const GroupState* group) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   to_forget_.push_back(group);
   lock.unlock();
   notify();
   lock.lock();
-  forgot_.wait(lock, [&] { return std::find(to_forget_.begin(), to_forget_.end(), group) == to_forget_.end(); });
+  while (std::find(to_forget_.begin(), to_forget_.end(), group) != to_forget_.end()) forgot_.wait(lock);
 }
 
 bool Engine::drive_all() {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (!to_forget_.empty()) {
+      const auto list = to_forget_;
       const auto unwanted = [&](const auto& group) {
-        return std::find(to_forget_.begin(), to_forget_.end(), group.get()) != to_forget_.end();
+        return std::find(list.begin(), list.end(), group.get()) != list.end();
       };
       std::erase_if(fresh_, unwanted);
       std::erase_if(active_, unwanted);

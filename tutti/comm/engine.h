@@ -5,11 +5,11 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/mutex.h"
 #include "tutti/transport/shm/host.h"
 
 namespace tutti {
@@ -43,10 +43,10 @@ class Engine {
   int bell_fd_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> sleeping_{false};
-  std::mutex mutex_;
-  std::condition_variable forgot_;
-  std::vector<std::shared_ptr<GroupState>> fresh_;   // guarded by mutex_
-  std::vector<const GroupState*> to_forget_;         // guarded by mutex_
+  Mutex mutex_;
+  std::condition_variable_any forgot_;
+  std::vector<std::shared_ptr<GroupState>> fresh_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<const GroupState*> to_forget_ TUTTI_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<GroupState>> active_;  // the engine's own
   std::thread thread_;
 };

@@ -190,7 +190,7 @@ Error GroupState::complete(Error error, const Request& request, std::uint64_t se
 // The order matters: the peers on this host see at once that the group has ended, but find the root cause in the store
 // before they look further; those elsewhere see their links end only after it is there.
 Status GroupState::fail(Trouble trouble) {
-  std::lock_guard lock(poison_mutex_);
+  MutexLock lock(poison_mutex_);
   if (!poison_.ok()) return poison_;
   Error& error = trouble.error;
   if (error.group.empty()) error.group = spec_.name;
@@ -280,7 +280,7 @@ void GroupState::ask_who_waits(Error& error) {
 
 Status GroupState::status() const {
   if (!poisoned_.load(std::memory_order_acquire)) return {};
-  std::lock_guard lock(poison_mutex_);
+  MutexLock lock(poison_mutex_);
   return poison_;
 }
 

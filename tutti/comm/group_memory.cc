@@ -15,12 +15,12 @@ Result<std::uint64_t> GroupMemory::allocate(Heap& heap, std::size_t bytes) {
 void LeftGroups::add(GroupMemory memory) {
   if (memory.members < 2) return;
   memory.control.left().fetch_add(1, std::memory_order_acq_rel);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   left_.push_back({std::move(memory)});
 }
 
 void LeftGroups::collect(Heap& heap) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   std::erase_if(left_, [&](Left& group) {
     GroupMemory& memory = group.memory;
     const std::uint32_t all = std::uint32_t(memory.members);

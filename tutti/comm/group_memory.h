@@ -4,9 +4,9 @@
 // member died in keeps it: what the dead had read nobody knows.
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/direct/control.h"
 #include "tutti/comm/heap.h"
 
@@ -36,8 +36,8 @@ class LeftGroups {
     GroupMemory memory;
     bool returned = false;  // the blocks; the control block may have to wait
   };
-  std::mutex mutex_;
-  std::vector<Left> left_;
+  Mutex mutex_;
+  std::vector<Left> left_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti

@@ -192,7 +192,7 @@ Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) 
     return submission;
   }
   {
-    std::lock_guard lock(queue_mutex_);
+    MutexLock lock(queue_mutex_);
     submission->sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
     fresh_.push_back(submission);
     pending_.fetch_add(1);
@@ -242,7 +242,7 @@ bool GroupState::try_drive() {
 
 bool GroupState::drive(bool collectives_too) {
   {
-    std::lock_guard lock(queue_mutex_);
+    MutexLock lock(queue_mutex_);
     while (!fresh_.empty()) {
       auto submission = std::move(fresh_.front());
       fresh_.pop_front();

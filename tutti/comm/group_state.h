@@ -9,12 +9,12 @@
 #include <deque>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/direct/direct.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/point_to_point.h"
@@ -141,8 +141,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<bool> active_{false};  // known to the engine
   std::atomic<std::uint64_t> sequence_{0}, p2p_sequence_{0};
   std::uint64_t children_ = 0;
-  std::mutex queue_mutex_;
-  std::deque<std::shared_ptr<Submission>> fresh_;     // guarded by queue_mutex_
+  Mutex queue_mutex_;
+  std::deque<std::shared_ptr<Submission>> fresh_ TUTTI_GUARDED_BY(queue_mutex_);
   std::deque<std::shared_ptr<Submission>> queue_;     // the driver's: collectives, in order
   std::list<std::shared_ptr<Submission>> exchanges_;  // the driver's: sends and receives
   Clock::time_point last_health_{};
@@ -152,8 +152,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   std::atomic<bool> poisoned_{false};
   // Held while the root cause is found out: who comes meanwhile waits for the whole story.
-  mutable std::mutex poison_mutex_;
-  Status poison_;  // guarded by poison_mutex_
+  mutable Mutex poison_mutex_;
+  Status poison_ TUTTI_GUARDED_BY(poison_mutex_);
 };
 
 }  // namespace tutti

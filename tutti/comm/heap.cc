@@ -29,7 +29,7 @@ bool is_small(std::size_t bytes) { return bytes < kPage; }
 
 Result<std::size_t> Heap::allocate(std::size_t bytes) {
   if (bytes > kMost) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (!is_small(bytes)) return take_pages(round_up(bytes, kPage));
   const std::size_t size = class_of(bytes);
   auto& blocks = small_[size];
@@ -43,7 +43,7 @@ Result<std::size_t> Heap::allocate(std::size_t bytes) {
 }
 
 void Heap::release(std::size_t offset, std::size_t bytes) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(mutex_);
   if (is_small(bytes))
     small_[class_of(bytes)].push_back(offset);
   else
@@ -71,23 +71,24 @@ Result<std::size_t> Heap::take_pages(std::size_t bytes) {
   return offset;
 }
 
+void Heap::remove_run(std::map<std::size_t, std::size_t>::iterator run) {
+  free_by_size_.erase({run->second, run->first});
+  free_.erase(run);
+}
+
 void Heap::add_pages(std::size_t offset, std::size_t bytes) {
-  const auto remove = [&](std::map<std::size_t, std::size_t>::iterator run) {
-    free_by_size_.erase({run->second, run->first});
-    free_.erase(run);
-  };
   auto after = free_.lower_bound(offset);
   if (after != free_.begin()) {
     const auto before = std::prev(after);
     if (before->first + before->second == offset) {
       offset = before->first;
       bytes += before->second;
-      remove(before);
+      remove_run(before);
     }
   }
   if (after != free_.end() && offset + bytes == after->first) {
     bytes += after->second;
-    remove(after);
+    remove_run(after);
   }
   free_.emplace(offset, bytes);
   free_by_size_.emplace(bytes, offset);

@@ -4,11 +4,11 @@
 // Smaller blocks come in classes from slabs. Any thread.
 #include <cstddef>
 #include <map>
-#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/transport/shm/arena.h"
 
 namespace tutti {
@@ -22,14 +22,15 @@ class Heap {
   std::byte* at(std::size_t offset) const { return arena_.base() + offset; }
 
  private:
-  Result<std::size_t> take_pages(std::size_t bytes);
-  void add_pages(std::size_t offset, std::size_t bytes);  // to the free ones
+  Result<std::size_t> take_pages(std::size_t bytes) TUTTI_REQUIRES(mutex_);
+  void add_pages(std::size_t offset, std::size_t bytes) TUTTI_REQUIRES(mutex_);  // to the free ones
+  void remove_run(std::map<std::size_t, std::size_t>::iterator run) TUTTI_REQUIRES(mutex_);
 
   Arena& arena_;
-  std::mutex mutex_;
-  std::map<std::size_t, std::size_t> free_;                     // runs of pages: offset -> bytes; no two touch
-  std::set<std::pair<std::size_t, std::size_t>> free_by_size_;  // the same: (bytes, offset)
-  std::map<std::size_t, std::vector<std::size_t>> small_;       // free blocks by class
+  Mutex mutex_;
+  std::map<std::size_t, std::size_t> free_ TUTTI_GUARDED_BY(mutex_);  // runs of pages: offset -> bytes; no two touch
+  std::set<std::pair<std::size_t, std::size_t>> free_by_size_ TUTTI_GUARDED_BY(mutex_);  // the same: (bytes, offset)
+  std::map<std::size_t, std::vector<std::size_t>> small_ TUTTI_GUARDED_BY(mutex_);       // free blocks by class
 };
 
 }  // namespace tutti

@@ -68,18 +68,18 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
 }
 
 void Process::lost(int global_rank) {
-  std::lock_guard lock(fault_mutex_);
+  MutexLock lock(fault_mutex_);
   if (std::find(lost_.begin(), lost_.end(), global_rank) == lost_.end()) lost_.push_back(global_rank);
 }
 
 std::vector<int> Process::lost_ranks() const {
-  std::lock_guard lock(fault_mutex_);
+  MutexLock lock(fault_mutex_);
   return lost_;
 }
 
 void Process::fault_arrived(const std::string& text) {
   {
-    std::lock_guard lock(fault_mutex_);
+    MutexLock lock(fault_mutex_);
     if (!fault_.empty()) return;
     fault_ = text;
   }
@@ -88,7 +88,7 @@ void Process::fault_arrived(const std::string& text) {
 }
 
 std::string Process::fault() const {
-  std::lock_guard lock(fault_mutex_);
+  MutexLock lock(fault_mutex_);
   return fault_;
 }
 

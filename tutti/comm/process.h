@@ -6,11 +6,11 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/engine.h"
 #include "tutti/comm/group_memory.h"
 #include "tutti/comm/heap.h"
@@ -83,9 +83,9 @@ struct Process {
   const pid_t pid_ = ::getpid();
   std::atomic<int> members_{0};
   std::atomic<bool> left_{false};
-  mutable std::mutex fault_mutex_;
-  std::vector<int> lost_;  // guarded by fault_mutex_
-  std::string fault_;      // guarded by fault_mutex_
+  mutable Mutex fault_mutex_;
+  std::vector<int> lost_ TUTTI_GUARDED_BY(fault_mutex_);
+  std::string fault_ TUTTI_GUARDED_BY(fault_mutex_);
   std::atomic<bool> has_fault_{false};
 };
 

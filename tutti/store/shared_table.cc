@@ -28,7 +28,7 @@ SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreReque
 
 Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
                                 double report_every) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   if (closed_) return *closed_;
   const Table::Ticket ticket = next_ticket_++;
   Caller caller;
@@ -65,37 +65,37 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
 }
 
 void SharedTable::serve(std::function<void()> ring) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   ring_ = std::move(ring);
 }
 
 Table::Ticket SharedTable::new_ticket() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return next_ticket_++;
 }
 
 SharedTable::Answers SharedTable::submit(Table::Ticket ticket, StoreRequest request) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return submit_locked(ticket, std::move(request));
 }
 
 SharedTable::Answers SharedTable::take_answers() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return std::exchange(outbox_, {});
 }
 
 bool SharedTable::withdraw(Table::Ticket ticket) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return table_.withdraw(ticket);
 }
 
 Missing SharedTable::missing(Table::Ticket ticket) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return table_.missing(ticket);
 }
 
 void SharedTable::close(Error reason) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   closed_ = std::move(reason);
   for (const auto& [ticket, caller] : callers_) caller->answered.notify_one();
 }

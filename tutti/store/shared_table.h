@@ -4,11 +4,11 @@
 #include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/store/store.h"
 #include "tutti/store/table.h"
 
@@ -36,18 +36,18 @@ class SharedTable {
 
  private:
   struct Caller {  // a thread that waits
-    std::condition_variable answered;
+    std::condition_variable_any answered;
     std::optional<Reply> reply;
   };
-  Answers submit_locked(Table::Ticket ticket, StoreRequest request);
+  Answers submit_locked(Table::Ticket ticket, StoreRequest request) TUTTI_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;
-  Table table_;
-  Table::Ticket next_ticket_ = 1;
-  std::unordered_map<Table::Ticket, Caller*> callers_;
-  Answers outbox_;  // for the server
-  std::function<void()> ring_;
-  std::optional<Error> closed_;
+  mutable Mutex mutex_;
+  Table table_ TUTTI_GUARDED_BY(mutex_);
+  Table::Ticket next_ticket_ TUTTI_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<Table::Ticket, Caller*> callers_ TUTTI_GUARDED_BY(mutex_);
+  Answers outbox_ TUTTI_GUARDED_BY(mutex_);  // for the server
+  std::function<void()> ring_ TUTTI_GUARDED_BY(mutex_);
+  std::optional<Error> closed_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace tutti

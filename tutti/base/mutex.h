@@ -1,0 +1,47 @@
+#pragma once
+// A mutex that clang's thread-safety analysis understands (-Wthread-safety, on with clang): a member that says
+// TUTTI_GUARDED_BY(mutex_) is only touched with the lock, or the code does not compile.
+#include <mutex>
+
+#if defined(__clang__)
+#define TUTTI_THREAD_ANNOTATION(x) __attribute__((x))
+#else
+#define TUTTI_THREAD_ANNOTATION(x)
+#endif
+#define TUTTI_GUARDED_BY(mutex) TUTTI_THREAD_ANNOTATION(guarded_by(mutex))
+#define TUTTI_REQUIRES(mutex) TUTTI_THREAD_ANNOTATION(requires_capability(mutex))  // the caller holds it
+
+namespace tutti {
+
+class TUTTI_THREAD_ANNOTATION(capability("mutex")) Mutex {
+ public:
+  void lock() TUTTI_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
+  void unlock() TUTTI_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+// Holds a Mutex for as long as it lives; unlock() and lock() in between, as std::condition_variable_any does.
+class TUTTI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
+ public:
+  explicit MutexLock(Mutex& mutex) TUTTI_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
+  ~MutexLock() TUTTI_THREAD_ANNOTATION(release_capability()) {
+    if (locked_) mutex_.unlock();
+  }
+  MutexLock(const MutexLock&) = delete;
+  void lock() TUTTI_THREAD_ANNOTATION(acquire_capability()) {
+    mutex_.lock();
+    locked_ = true;
+  }
+  void unlock() TUTTI_THREAD_ANNOTATION(release_capability()) {
+    locked_ = false;
+    mutex_.unlock();
+  }
+
+ private:
+  Mutex& mutex_;
+  bool locked_ = true;
+};
+
+}  // namespace tutti
