@@ -9,12 +9,13 @@
 // What is particular about a process-wide allocator:
 //  - It is never destroyed: static tensors of the program may be freed after any destructor of ours.
 //  - fork(): heap memory is not inherited. The handlers hold the lock across the fork, so that the lists are whole in
-//    the child; there everything that came from a heap is forgotten, not freed, and the records of blocks lie in private
-//    memory for this reason.
+//    the child; there everything that came from a heap is forgotten, not freed, and the records of blocks lie in
+//    private memory for this reason.
 //  - Some of LibTorch (oneDNN's scratch memory) frees by the bare pointer. A pointer on a page boundary is looked up
 //    among the blocks; any other came from malloc.
-//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then LibTorch's
-//    usual error.
+//  - Memory runs out: idle blocks are given back and the request tried once more, then private memory, then
+//    an Exception (kLimit) that says how much was asked for. It takes the place of the c10::Error of LibTorch's own
+//    allocator.
 #include "tutti/tensor/caching_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -38,10 +39,11 @@ constexpr std::size_t kAlignment = 64;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLarge = std::size_t(64) << 10;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
-constexpr int kClasses = 48 * 8;
+constexpr std::size_t kLargest = std::size_t(1) << 47;  // what a process can address at all
+constexpr int kClasses = 47 * 8;
 
-// The class of the smallest block that holds `bytes` (at least kLarge).
-int size_class(std::size_t bytes) {
+// The class of the smallest block that holds `bytes` (kLarge to kLargest).
+constexpr int size_class(std::size_t bytes) {
   const int exponent = std::bit_width(bytes - 1) - 1;  // 2^exponent < bytes <= 2^(exponent + 1)
   return exponent * 8 + int(((bytes - 1) >> (exponent - 3)) & 7);
 }
@@ -50,14 +52,16 @@ std::size_t class_bytes(int size_class) {
   return (std::size_t(1) << exponent) + (std::size_t(eighth + 1) << (exponent - 3));
 }
 
+static_assert(size_class(kLargest) == kClasses - 1);
+
 constexpr std::uint64_t kPrivate = 0;
 
 struct Block {
   std::shared_ptr<std::byte> memory;
   std::byte* data = nullptr;  // in it, on a page boundary
   int size_class = 0;
-  std::uint64_t heap =
-      kPrivate;  // the number of the HeapTensors that it came from; not the object, which would keep its world alive
+  // The number of the HeapTensors that it came from; not the object, which would keep its world alive.
+  std::uint64_t heap = kPrivate;
   unsigned process = 0;  // counts forks: of the process that made it
 };
 
@@ -158,6 +162,7 @@ class CachingAllocator final : public compat::Allocator {
   }
 
   Block* take(std::size_t bytes) const {
+    if (bytes > kLargest) fail(bytes);
     const int wanted = size_class(bytes);
     Attached current;
     {
@@ -209,8 +214,8 @@ class CachingAllocator final : public compat::Allocator {
       std::lock_guard lock(mutex_);
       block = blocks_.at(data);
       const std::size_t bytes = class_bytes(block->size_class);
-      if (block->process != process_ && block->heap != kPrivate)
-        return;  // the parent's heap: nothing of it exists here
+      // The parent's heap: nothing of it exists here.
+      if (block->process != process_ && block->heap != kPrivate) return;
       const bool current = block->heap == (sources_.empty() ? kPrivate : sources_.back().number);
       if (current && bytes <= options_.max_idle_bytes && stats_.idle_bytes <= options_.max_idle_bytes - bytes) {
         idle_[block->size_class].push_back(block);

@@ -19,8 +19,9 @@ struct CachingAllocatorOptions {
 
 // Makes LibTorch take CPU memory from the caching allocator, for the rest of the process; a second call only sets the
 // options. Blocks of less than 64 KiB come from malloc and are not kept. Tensors made before stay as they are. Any
-// thread. After fork() the child keeps a working allocator, but must not touch large tensors of its parent that lie in
-// the heap.
+// thread. Where there is no memory left, making a tensor throws an Exception (kLimit) that says how large it was to be.
+// After fork() the child keeps a working allocator, but must not touch large tensors of its parent that lie in the
+// heap.
 void install_caching_allocator(CachingAllocatorOptions options = {});
 
 // While one lives, large CPU tensors are made in the memory of `group` (Group::allocate), or, where that is exhausted,

@@ -82,6 +82,16 @@ TEST(CachingAllocator, FreesByTheBarePointer) {
   EXPECT_EQ(allocator->raw_allocate(0), nullptr);
 }
 
+TEST(CachingAllocator, SaysThatThereIsNoMemory) {
+  install_caching_allocator();
+  const auto live = at::empty({kLarge});
+  const auto error = [](std::int64_t bytes) { return error_of([=] { at::empty({bytes}, at::kByte); }); };
+  EXPECT_THAT(error((std::int64_t(1) << 47) + 1), HasSubstr("no memory for a tensor of 140737488355329 bytes"));
+  EXPECT_THAT(error((std::int64_t(1) << 48) + 1), HasSubstr("no memory for a tensor of 281474976710657 bytes"));
+  EXPECT_THAT(error(std::int64_t(1) << 50), HasSubstr("no memory for a tensor of 1125899906842624 bytes"));
+  EXPECT_THAT(error(std::int64_t(1) << 62), HasSubstr("no memory for a tensor of 4611686018427387904 bytes"));
+}
+
 TEST(CachingAllocator, KeepsNothingWhenToldSo) {
   install_caching_allocator({.max_idle_bytes = 0});
   at::empty({kLarge});
