@@ -1,5 +1,5 @@
 // A plain training loop, with a clock. What is timed is what the PyTorch program that we compare with times: from a
-// barrier before the fourth step of an epoch to a barrier after its last.
+// barrier before the fourth step of an epoch (before its last, if it has fewer) to a barrier after its last.
 #include "tutti/models/image/train.h"
 
 #include <ATen/Functions.h>

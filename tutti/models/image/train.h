@@ -12,8 +12,8 @@ namespace tutti {
 
 struct ImageTrainingOptions {
   std::string model = "cnn";
-  std::size_t batch_size =
-      64;  // samples per rank and step; what does not fill a batch at the end of an epoch is left out
+  // Samples per rank and step; what does not fill a batch at the end of an epoch is left out.
+  std::size_t batch_size = 64;
   int epochs = 1;
   std::int64_t max_steps = 0;  // stop an epoch after this many steps; 0: never
   double lr = 0.05;
@@ -25,7 +25,7 @@ struct ImageTrainingOptions {
 };
 
 struct ImageTrainingResult {
-  std::int64_t steps = 0;      // timed: without the first three of each epoch
+  std::int64_t steps = 0;      // timed: all but the first three of each epoch, of a shorter one its last
   double seconds = 0;          // of them
   double samples_per_s = 0;    // all ranks
   double exposed_percent = 0;  // communication that computing did not hide, of all steps
