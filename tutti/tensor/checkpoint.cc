@@ -4,24 +4,13 @@
 #include <fmt/ranges.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 namespace {
-
-struct NamedTensor {
-  std::string name;
-  at::Tensor tensor;
-};
-
-std::vector<NamedTensor> tensors_of(const torch::nn::Module& module) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& item : module.named_parameters()) tensors.push_back({item.key(), item.value().detach()});
-  for (const auto& item : module.named_buffers()) {
-    if (item.value().defined()) tensors.push_back({item.key(), item.value().detach()});
-  }
-  return tensors;
-}
 
 std::vector<std::uint64_t> shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
 
@@ -31,7 +20,7 @@ Status save_module(const torch::nn::Module& module, const std::string& path, con
   auto tensors = tensors_of(module);
   std::vector<SafetensorsTensor> entries;
   for (auto& [name, tensor] : tensors) {
-    tensor = tensor.cpu().contiguous();
+    tensor = tensor.detach().cpu().contiguous();
     const auto bytes = checked_bytes(tensor, name);
     entries.push_back({.name = name, .dtype = bytes.dtype, .shape = shape_of(tensor), .data = bytes.data});
   }
@@ -48,7 +37,7 @@ Status load_module(torch::nn::Module& module, const std::string& path) {
       return Error{
           .code = Code::kMismatch,
           .detail = fmt::format("{} has no tensor {}, which the model has ({})", path, name, describe(tensor))};
-    const auto fresh = tensor.cpu().contiguous().clone();
+    const auto fresh = tensor.detach().cpu().contiguous().clone();
     const auto bytes = checked_bytes(fresh, name);
     if (entry->shape != shape_of(tensor) || entry->known_dtype() != bytes.dtype) {
       return Error{.code = Code::kMismatch,
@@ -64,7 +53,7 @@ Status load_module(torch::nn::Module& module, const std::string& path) {
       return Error{.code = Code::kMismatch,
                    .detail = fmt::format("{} holds {}, which the model does not have", path, entry.name)};
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.copy_(loaded[i]);
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.detach().copy_(loaded[i]);
   return {};
 }
 

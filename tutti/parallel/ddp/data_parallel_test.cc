@@ -37,6 +37,14 @@ class Normed : public torch::nn::Module {
   torch::nn::BatchNorm1d norm;
 };
 
+// One layer, used twice.
+class Tied : public torch::nn::Module {
+ public:
+  Tied() : in(register_module("in", torch::nn::Linear(3, 3))), out(register_module("out", in)) {}
+  at::Tensor forward(const at::Tensor& x) { return out->forward(at::tanh(in->forward(x))); }
+  torch::nn::Linear in, out;
+};
+
 // LibTorch's seed belongs to the process, so models are made before the ranks' threads start.
 template <class M, class... Arguments>
 std::vector<std::shared_ptr<M>> make_models(int count, Arguments... arguments) {
@@ -125,6 +133,39 @@ TEST(DataParallel, FindUnusedAveragesWithZeros) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+TEST(DataParallel, ATiedWeightTravelsOnceAndIsAveragedOnce) {
+  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
+    for (const bool views : {false, true}) {
+      auto models = make_models<Tied>(2);
+      ASSERT_EQ(models[0]->named_parameters().size(), 4u);
+      const auto outcomes = test::run_threads(2, [&](Group& world) {
+        auto options = kPlain;
+        options.overlap = overlap;
+        options.gradients_as_views = views;
+        options.first_bucket_bytes = options.bucket_bytes = 1;
+        DataParallel ddp(models[world.rank()], world, options);
+        check(ddp.stats().bytes_per_step == 4 * (3 * 3 + 3), "bytes ", ddp.stats().bytes_per_step);
+        const auto loss = [](Tied& model, int rank) { return model.forward(at::full({1, 3}, rank + 1.0f)).sum(); };
+        Tied alone;
+        {
+          const at::NoGradGuard no_grad;
+          alone.in->weight.copy_(ddp.module().in->weight);
+          alone.in->bias.copy_(ddp.module().in->bias);
+        }
+        ((loss(alone, 0) + loss(alone, 1)) / 2).backward();
+        for (int step = 0; step < 2; ++step) {
+          ddp.zero_grad();
+          ddp.forward(at::full({1, 3}, world.rank() + 1.0f)).sum().backward();
+          ddp.finish();
+          check(at::allclose(ddp.module().in->weight.grad(), alone.in->weight.grad()), "weight, step ", step);
+          check(at::allclose(ddp.module().in->bias.grad(), alone.in->bias.grad()), "bias, step ", step);
+        }
+      });
+      EXPECT_EQ(test::describe(outcomes), "") << (views ? "views" : "no views");
+    }
+  }
+}
+
 TEST(DataParallel, TellsForgottenAndRepeatedCalls) {
   auto models = make_models<Branches>(1);
   const auto outcomes = test::run_threads(1, [&](Group& world) {
@@ -154,8 +195,8 @@ TEST(DataParallel, TakesBuffersFromRankZeroBeforeEachForward) {
     auto mean = ddp.module().norm->running_mean.clone();
     all_reduce(world, mean, ReduceOp::kMax);
     const auto rank_one_ahead_by = (mean - models[0]->norm->running_mean).abs().max().item<float>();
-    check(std::abs(rank_one_ahead_by - 0.1f) < 1e-5f, "the ranks' means are apart by ",
-          rank_one_ahead_by);  // one forward since rank 0's was taken
+    // One forward since rank 0's was taken.
+    check(std::abs(rank_one_ahead_by - 0.1f) < 1e-5f, "the ranks' means are apart by ", rank_one_ahead_by);
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -35,13 +35,13 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/launch/tuning.h"
-#include "tutti/parallel/ddp/named_tensor.h"
 #include "tutti/parallel/ddp/replicas.h"
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compat.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 namespace {
@@ -86,20 +86,6 @@ TensorBytes dense_bytes(const at::Tensor& tensor, const std::string& role) {
   return checked_bytes(tensor.as_strided({tensor.numel()}, {1}), role);
 }
 
-std::vector<NamedTensor> parameters_of(const torch::nn::Module& module) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& item : module.named_parameters()) tensors.push_back({item.key(), item.value()});
-  return tensors;
-}
-
-std::vector<NamedTensor> buffers_of(const torch::nn::Module& module) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& item : module.named_buffers()) {
-    if (item.value().defined()) tensors.push_back({item.key(), item.value()});
-  }
-  return tensors;
-}
-
 bool has_spare_cores(const Group& group) { return usable_cores() >= group.local_size() * (at::get_num_threads() + 1); }
 
 }  // namespace
@@ -139,7 +125,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
 };
 
 void Reducer::State::collect_parameters() {
-  for (const auto& [name, tensor] : parameters_of(*module)) {
+  for (const auto& [name, tensor] : without_repeats(parameters_of(*module))) {
     if (!tensor.requires_grad()) continue;
     (void)dense_bytes(tensor.detach(), "parameter " + name);
     parameters.push_back(
@@ -338,9 +324,8 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   auto& state = *state_;
   prepare_compute(group);
   state.collect_parameters();
-  auto tensors = parameters_of(*state.module);
-  for (auto& buffer : buffers_of(*state.module)) tensors.push_back(std::move(buffer));
   if (group.size() > 1) {
+    const auto tensors = without_repeats(tensors_of(*state.module));
     require_same_structure(group, tensors);
     broadcast_values(group, tensors);
   }

@@ -22,8 +22,8 @@ enum class Overlap {
 struct DataParallelOptions {
   std::size_t first_bucket_bytes = std::size_t(1) << 20;  // small, so that the first all_reduce starts early
   std::size_t bucket_bytes = std::size_t(25) << 20;
-  std::size_t in_place_bytes = std::size_t(256)
-                               << 10;  // gradients from this size on are reduced where they lie, others packed
+  // Gradients from this size on are reduced where they lie, smaller ones packed.
+  std::size_t in_place_bytes = std::size_t(256) << 10;
   Overlap overlap = Overlap::kAuto;
   bool broadcast_buffers = true;  // before each forward() of a module that trains
   bool find_unused = false;       // parameters without a gradient count as zero; unused on all ranks: left without one

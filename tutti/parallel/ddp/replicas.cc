@@ -13,8 +13,8 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/named_tensor.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 namespace {
@@ -98,8 +98,9 @@ void require_same_structure(const Group& group, std::span<const NamedTensor> ten
   std::string text;
   for (const auto& named : tensors) text += line_of(named) + "\n";
   const std::int64_t hash = hash_of(text);
-  const bool same = all_reduce(group, hash, ReduceOp::kMin) == all_reduce(group, hash, ReduceOp::kMax);
-  if (!same) throw Exception(difference(group, texts_of_all(group, text)));
+  const auto least = all_reduce(group, hash, ReduceOp::kMin);
+  const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
+  if (least != greatest) throw Exception(difference(group, texts_of_all(group, text)));
 }
 
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root) {

@@ -7,6 +7,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 namespace {
@@ -49,7 +50,7 @@ void update_in_parallel(const at::Tensor& weight, const at::Tensor& gradient, co
 }  // namespace
 
 Sgd::Sgd(std::vector<at::Tensor> parameters, SgdOptions options)
-    : options_(options), parameters_(std::move(parameters)), momentum_(parameters_.size()) {
+    : options_(options), parameters_(without_repeats(std::move(parameters))), momentum_(parameters_.size()) {
   for (const auto& parameter : parameters_) {
     const auto bytes = checked_bytes(parameter, "a parameter of Sgd");
     TUTTI_REQUIRE(bytes.dtype == DType::kF32 || bytes.dtype == DType::kF64, "Sgd: a parameter is ", describe(parameter),

@@ -18,7 +18,7 @@ struct SgdOptions {
   bool nesterov = false;
 };
 
-// Takes f32 and f64 parameters on the CPU; not thread-safe.
+// Takes f32 and f64 parameters on the CPU; one that is listed twice (a tied weight) is one. Not thread-safe.
 class Sgd {
  public:
   Sgd(std::vector<at::Tensor> parameters, SgdOptions options);

@@ -49,6 +49,15 @@ TEST(Sgd, LeavesParametersWithoutAGradientAlone) {
   EXPECT_FALSE(used.grad().defined());
 }
 
+TEST(Sgd, AParameterThatIsListedTwiceTakesOneStep) {
+  auto tied = at::ones({2}).set_requires_grad(true), other = at::ones({2}).set_requires_grad(true);
+  Sgd sgd({tied, other, tied}, {.lr = 0.5, .momentum = 0.9});
+  for (auto* parameter : {&tied, &other}) parameter->mutable_grad() = at::ones({2});
+  sgd.step();
+  EXPECT_EQ(tied[0].item<float>(), 0.5f);
+  EXPECT_EQ(other[0].item<float>(), 0.5f);
+}
+
 TEST(Sgd, AutogradSeesThatWeightsHaveChanged) {
   auto w = at::ones({2}).set_requires_grad(true);
   Sgd sgd({w}, {.lr = 0.5});
