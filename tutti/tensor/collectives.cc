@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <exception>
+#include <numeric>
 #include <vector>
 
 namespace tutti {
@@ -51,6 +53,23 @@ void require_count(std::size_t found, std::size_t expected, std::string_view ver
   }
 }
 
+void require_sum(std::span<const std::size_t> splits, std::size_t count, std::string_view role,
+                 const at::Tensor& tensor) {
+  const auto sum = std::accumulate(splits.begin(), splits.end(), std::size_t(0));
+  if (sum != count) {
+    throw Exception(invalid_argument(fmt::format("all_to_all: {} is {} with {} elements, but {}_splits sum up to {}",
+                                                 role, describe(tensor), count, role, sum)));
+  }
+}
+
+// `out` of a verb that writes to it on the root only.
+void* written_on_root(const at::Tensor& in, const at::Tensor& out, std::size_t count, std::string_view verb) {
+  const auto bytes = written(out, fmt::format("out of {}", verb));
+  require_same_type(in, out, verb);
+  require_count(bytes.count, count, verb, "out", out);
+  return bytes.data;
+}
+
 Request all_reduce_request(const at::Tensor& tensor, ReduceOp op) {
   const auto bytes = written(tensor, "the tensor of all_reduce");
   return {.kind = Kind::kAllReduce,
@@ -72,12 +91,43 @@ Request broadcast_request(const Group& group, const at::Tensor& tensor, int root
           .count = bytes.count};
 }
 
+Request reduce_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+  const auto from = checked_bytes(in, "in of reduce");
+  void* to = group.rank() == root ? written_on_root(in, out, from.count, "reduce") : nullptr;
+  return {.kind = Kind::kReduce,
+          .dtype = from.dtype,
+          .op = op,
+          .root = root,
+          .in = from.data,
+          .out = to,
+          .count = from.count};
+}
+
+Request gather_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  const auto from = checked_bytes(in, "in of gather");
+  const std::size_t all = from.count * std::size_t(group.size());
+  void* to = group.rank() == root ? written_on_root(in, out, all, "gather") : nullptr;
+  return {.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count};
+}
+
+Request scatter_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  const auto to = written(out, "out of scatter");
+  const void* from = nullptr;
+  if (group.rank() == root) {
+    const auto bytes = checked_bytes(in, "in of scatter");
+    require_same_type(in, out, "scatter");
+    require_count(bytes.count, to.count * std::size_t(group.size()), "scatter", "in", in);
+    from = bytes.data;
+  }
+  return {.kind = Kind::kScatter, .dtype = to.dtype, .root = root, .in = from, .out = to.data, .count = to.count};
+}
+
 // One side holds a part for every rank.
 Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out,
                       ReduceOp op = ReduceOp::kSum) {
   const auto verb = name(kind);
-  require_same_type(in, out, verb);
   const auto from = checked_bytes(in, fmt::format("in of {}", verb)), to = written(out, fmt::format("out of {}", verb));
+  require_same_type(in, out, verb);
   const std::size_t ranks = std::size_t(group.size());
   std::size_t count = 0;
   if (kind == Kind::kAllGather) {
@@ -92,6 +142,20 @@ Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const
     require_count(to.count, from.count, verb, "out", out);
   }
   return {.kind = kind, .dtype = from.dtype, .op = op, .in = from.data, .out = to.data, .count = count};
+}
+
+Request uneven_request(const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
+                       std::span<const std::size_t> out_splits) {
+  const auto from = checked_bytes(in, "in of all_to_all"), to = written(out, "out of all_to_all");
+  require_same_type(in, out, "all_to_all");
+  require_sum(in_splits, from.count, "in", in);
+  require_sum(out_splits, to.count, "out", out);
+  return {.kind = Kind::kAllToAll,
+          .dtype = from.dtype,
+          .in = from.data,
+          .out = to.data,
+          .in_splits = in_splits,
+          .out_splits = out_splits};
 }
 
 Request point_request(Kind kind, const at::Tensor& tensor, int peer, int tag) {
@@ -141,6 +205,10 @@ TensorWork::TensorWork(Work work, std::span<const at::Tensor> tensors) : flight_
   flight_->tensors = std::make_shared<std::vector<at::Tensor>>(tensors.begin(), tensors.end());
 }
 
+TensorWork::Flight::~Flight() {
+  if (std::uncaught_exceptions() == 0) (void)work.wait();  // else ~Work ends the operation
+}
+
 void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op) {
   group.run(all_reduce_request(tensor, op)).or_throw();
 }
@@ -156,23 +224,10 @@ TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int roo
 }
 
 void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
-  const auto from = checked_bytes(in, "in of reduce");
-  void* to = nullptr;
-  if (group.rank() == root) {
-    require_same_type(in, out, "reduce");
-    const auto bytes = written(out, "out of reduce");
-    require_count(bytes.count, from.count, "reduce", "out", out);
-    to = bytes.data;
-  }
-  group
-      .run({.kind = Kind::kReduce,
-            .dtype = from.dtype,
-            .op = op,
-            .root = root,
-            .in = from.data,
-            .out = to,
-            .count = from.count})
-      .or_throw();
+  group.run(reduce_request(group, in, out, root, op)).or_throw();
+}
+TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+  return start(group, reduce_request(group, in, out, root, op), {in, out});
 }
 
 void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out) {
@@ -183,29 +238,17 @@ TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::
 }
 
 void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  const auto from = checked_bytes(in, "in of gather");
-  void* to = nullptr;
-  if (group.rank() == root) {
-    require_same_type(in, out, "gather");
-    const auto bytes = written(out, "out of gather");
-    require_count(bytes.count, from.count * std::size_t(group.size()), "gather", "out", out);
-    to = bytes.data;
-  }
-  group.run({.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count})
-      .or_throw();
+  group.run(gather_request(group, in, out, root)).or_throw();
+}
+TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  return start(group, gather_request(group, in, out, root), {in, out});
 }
 
 void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  const auto to = written(out, "out of scatter");
-  const void* from = nullptr;
-  if (group.rank() == root) {
-    require_same_type(in, out, "scatter");
-    const auto bytes = checked_bytes(in, "in of scatter");
-    require_count(bytes.count, to.count * std::size_t(group.size()), "scatter", "in", in);
-    from = bytes.data;
-  }
-  group.run({.kind = Kind::kScatter, .dtype = to.dtype, .root = root, .in = from, .out = to.data, .count = to.count})
-      .or_throw();
+  group.run(scatter_request(group, in, out, root)).or_throw();
+}
+TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
+  return start(group, scatter_request(group, in, out, root), {in, out});
 }
 
 void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
@@ -217,6 +260,18 @@ TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const 
 
 void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out) {
   group.run(parts_request(group, Kind::kAllToAll, in, out)).or_throw();
+}
+TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out) {
+  return start(group, parts_request(group, Kind::kAllToAll, in, out), {in, out});
+}
+
+void all_to_all(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
+                std::span<const std::size_t> out_splits) {
+  group.run(uneven_request(in, in_splits, out, out_splits)).or_throw();
+}
+TensorWork all_to_all_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
+                            const at::Tensor& out, std::span<const std::size_t> out_splits) {
+  return start(group, uneven_request(in, in_splits, out, out_splits), {in, out});
 }
 
 void send(const Group& group, const at::Tensor& tensor, int peer, int tag) { isend(group, tensor, peer, tag).get(); }

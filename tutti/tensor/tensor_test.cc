@@ -242,6 +242,72 @@ TEST(TensorCollectives, EveryVerb) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+TEST(TensorCollectives, EveryVerbAsynchronously) {
+  const auto outcomes = test::run_threads(3, [](Group& world) {
+    const int rank = world.rank();
+    const auto own = at::full({2}, rank, at::kInt);
+    const auto everyone = at::arange(3, at::kInt).view({3, 1}).expand({3, 2}).contiguous();
+    auto sum = rank == 1 ? at::empty({2}, at::kInt) : at::Tensor();
+    auto gathered = rank == 2 ? at::empty({3, 2}, at::kInt) : at::Tensor();
+    auto part = at::empty({2}, at::kInt), swapped = at::empty({3}, at::kInt), told = at::full({5}, rank);
+    auto parts = at::empty({3, 2}, at::kInt), reduced = at::empty({2}, at::kInt);
+    std::vector<TensorWork> works = {
+        reduce_async(world, own, sum, 1),
+        gather_async(world, own, gathered, 2),
+        scatter_async(world, rank == 2 ? everyone : at::Tensor(), part, 2),
+        all_to_all_async(world, at::arange(3, at::kInt) + 10 * rank, swapped),  // its input lives on in the work
+        broadcast_async(world, told, 1),
+        all_gather_async(world, own, parts),
+        reduce_scatter_async(world, everyone.clone(), reduced),
+    };
+    for (const auto& work : works) work.get();
+    check(rank != 1 || at::equal(sum, at::full({2}, 3, at::kInt)), "reduce_async");
+    check(rank != 2 || at::equal(gathered, everyone), "gather_async");
+    check(at::equal(part, own), "scatter_async");
+    check(at::equal(swapped, at::arange(3, at::kInt) * 10 + rank), "all_to_all_async");
+    check(at::equal(told, at::ones({5})), "broadcast_async");
+    check(at::equal(parts, everyone), "all_gather_async");
+    check(at::equal(reduced, 3 * own), "reduce_scatter_async");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// Rank r sends r + 1 elements to each, so rank r gets 1, 2 and 3.
+TEST(TensorCollectives, UnevenPartsGoToEveryRank) {
+  const auto outcomes = test::run_threads(3, [](Group& world) {
+    const std::size_t mine = std::size_t(world.rank()) + 1;
+    const auto in = at::full({3, std::int64_t(mine)}, world.rank(), at::kDouble);
+    const auto expected = at::tensor({0, 1, 1, 2, 2, 2}, at::kDouble);
+    auto out = at::empty({6}, at::kDouble), later = at::empty({2, 3}, at::kDouble);
+    const std::vector<std::size_t> to(3, mine), from = {1, 2, 3};
+    all_to_all(world, in, to, out, from);
+    check(at::equal(out, expected), "all_to_all");
+    const auto work = all_to_all_async(world, in, std::vector(to), later, std::vector(from));  // the splits are copied
+    work.get();
+    check(at::equal(later.flatten(), expected), "all_to_all_async");
+    const auto error = error_of([&] { all_to_all(world, in, to, at::empty({7}, at::kDouble), from); });
+    check(error.find("out is f64[7] with 7 elements, but out_splits sum up to 6") != std::string::npos, error);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// Nobody joins the call, so waiting for it would end at the limit of 30 s only.
+TEST(TensorWork, AnExceptionEndsTheOperationBeforeTheTensorsGo) {
+  bool had_ended = false;
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto arriving = at::empty({1});
+    if (world.rank() == 1) recv(world, arriving, 0);
+    std::vector<float> memory(1000);
+    const auto work = all_reduce_async(
+        world, at::from_blob(
+                   memory.data(), {1000}, [&](void*) { had_ended = !world.status().ok(); }, at::kFloat));
+    throw std::runtime_error("the loss is NaN");
+  });
+  EXPECT_EQ(outcomes[0].error, "the loss is NaN");
+  EXPECT_TRUE(had_ended);
+  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
+}
+
 TEST(TensorCollectives, TellCountsAndTypesThatDoNotFit) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     const auto counts = error_of([&] { all_gather(world, at::ones({3}), at::ones({5})); });
