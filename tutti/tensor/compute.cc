@@ -1,16 +1,23 @@
 // What tutti run and init() say about OpenBLAS's choice of kernels is theirs; here is what only a program with LibTorch
 // can know.
+//
+// A rank's share of the cores cannot be read off its own affinity mask. Where nobody binds, the mask is the machine's
+// (or the container's) and all ranks share it; where mpirun or srun binds, it is the rank's own already. The two look
+// alike from one rank, so the ranks tell one another their masks.
 #include "tutti/tensor/compute.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <mutex>
 
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/tensor/compat.h"
@@ -23,15 +30,59 @@ void warn_of_reference_blas() {
   log::warn("LibTorch runs on the reference BLAS, 13 to 60 times slower than OpenBLAS: install libopenblas0-pthread");
 }
 
+int count_of(const CoreMask& cores) {
+  int count = 0;
+  for (const auto word : cores) count += std::popcount(word);
+  return count;
+}
+
+int share_now(const Group& group) {
+  const auto allowed = allowed_cores();
+  const int share = share_of_cores(group, allowed), usable = usable_cores();
+  if (usable >= count_of(allowed)) return share;
+  return std::clamp(usable / group.local_size(), 1, share);  // a quota, which the ranks of a host share
+}
+
 }  // namespace
 
-void prepare_compute(const Group& group) {
+CoreMask allowed_cores() {
+  // A machine with more cores than the mask has bits: the kernel says EINVAL until it fits.
+  for (std::size_t words = 16; words <= (std::size_t(1) << 14); words *= 2) {
+    CoreMask cores(words, 0);
+    if (::sched_getaffinity(0, words * sizeof(std::uint64_t), reinterpret_cast<cpu_set_t*>(cores.data())) == 0)
+      return cores;
+  }
+  return {1};
+}
+
+int share_of_cores(const Group& group, const CoreMask& mine) {
+  const auto words = std::size_t(all_reduce(group, std::int64_t(mine.size()), ReduceOp::kMax));
+  const std::size_t length = 1 + words;  // the host, then the mask
+  std::vector<std::int64_t> told(length, 0), all(length * std::size_t(group.size()));
+  told[0] = group.node();
+  std::copy(mine.begin(), mine.end(), told.begin() + 1);
+  all_gather(group, std::span<const std::int64_t>(told), std::span(all));
+  double share = 0;
+  for (std::size_t core = 0; core < mine.size() * 64; ++core) {
+    const auto has = [&](const std::int64_t* rank) { return std::uint64_t(rank[1 + core / 64]) >> (core % 64) & 1; };
+    if (!has(told.data())) continue;
+    int ranks = 0;
+    for (auto* rank = all.data(); rank < all.data() + all.size(); rank += length)
+      ranks += rank[0] == told[0] && has(rank);
+    share += 1.0 / ranks;
+  }
+  return std::max(1, int(share + 1e-6));
+}
+
+int prepare_compute(const Group& group) {
   at::globalContext().setFlushDenormal(true);  // a register of this thread
+  const int cores = share_now(group);
   static std::once_flag once;
   std::call_once(once, [&] {
-    if (!env("OMP_NUM_THREADS")) at::set_num_threads(std::max(1, usable_cores() / group.local_size()));
+    if (!env("OMP_NUM_THREADS")) at::set_num_threads(cores);
     if (group.local_rank() == 0) warn_of_reference_blas();
   });
+  return cores;
 }
 
 const char* torch_version() { return TORCH_VERSION; }

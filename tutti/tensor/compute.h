@@ -1,15 +1,28 @@
 #pragma once
 // How LibTorch should compute in this process.
+#include <cstdint>
+#include <vector>
 
 namespace tutti {
 
 class Group;
 
-// Denormal numbers count as zero in this thread and those that it starts (they slow a step fivefold); without
-// OMP_NUM_THREADS each rank of this host takes its share of the cores; and one line of warning, on the first rank of a
-// host, if LibTorch runs on the reference BLAS. DataParallel calls it; cores and warning once a process. Better before
-// the first operator.
-void prepare_compute(const Group& group);
+// Cores as a set: bit c % 64 of word c / 64 is core c.
+using CoreMask = std::vector<std::uint64_t>;
+// Where the calling thread may run.
+CoreMask allowed_cores();
+
+// Every rank calls. How many cores of `mine` this rank has to itself, where every rank of a host says which it may use:
+// a core that k ranks of the host share counts as 1/k. At least 1. So ranks that mpirun or srun bound to four cores
+// each have four, and ranks that may all run on all of sixteen have sixteen by their number.
+int share_of_cores(const Group& group, const CoreMask& mine);
+
+// Every rank calls; better before the first operator. Denormal numbers count as zero in this thread and those that it
+// starts (they slow a step fivefold); without OMP_NUM_THREADS LibTorch computes with this rank's share of the host's
+// cores; and one line of warning, on the first rank of a host, if LibTorch runs on the reference BLAS. DataParallel
+// calls it; threads and warning only the first time in a process. Returns the share: cores allowed, within the cgroup's
+// quota, divided among the ranks of this host that may use them.
+int prepare_compute(const Group& group);
 
 // Of the LibTorch that this was compiled against: "1.13.0".
 const char* torch_version();

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <bit>
 #include <filesystem>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 namespace {
@@ -324,6 +326,31 @@ TEST(TensorCollectives, AutogradSeesThatATensorWasWrittenTo) {
     const auto version = tensor._version();
     all_reduce(world, tensor);
     check(tensor._version() == version + 1, "version ", int(tensor._version()));
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(ShareOfCores, IsCountedOverTheRanksOfAHostThatMayUseThem) {
+  const CoreMask bound[] = {{0x0f}, {0xf0}, {0xf00}, {0xf000, 0}};
+  const CoreMask overlapping[] = {{0xff}, {0xff}, {0xf0}, {0, 0b11}};
+  const auto outcomes = test::run_threads(4, [&](Group& world) {
+    const int rank = world.rank();
+    check(share_of_cores(world, bound[rank]) == 4, "bound to four cores each");
+    check(share_of_cores(world, {0xffff}) == 4, "sixteen for all");
+    check(share_of_cores(world, {0b11}) == 1, "two for all");
+    check(share_of_cores(world, CoreMask(20, ~std::uint64_t(0))) == 20 * 64 / 4, "a large machine");
+    const int share[] = {3, 3, 1, 2};  // 4/2 + 4/3, 4/3, 2
+    check(share_of_cores(world, overlapping[rank]) == share[rank], "overlapping");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(ShareOfCores, IsWhatPrepareComputeReturns) {
+  int cores = 0;
+  for (const auto word : allowed_cores()) cores += std::popcount(word);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    const int share = prepare_compute(world);
+    check(share >= 1 && share <= std::max(1, cores / 2), share, " of ", cores);
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

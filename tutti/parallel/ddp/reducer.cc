@@ -34,7 +34,6 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/launch/tuning.h"
 #include "tutti/parallel/ddp/replicas.h"
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -85,8 +84,6 @@ TensorBytes dense_bytes(const at::Tensor& tensor, const std::string& role) {
   if (tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense()) return checked_bytes(tensor, role);
   return checked_bytes(tensor.as_strided({tensor.numel()}, {1}), role);
 }
-
-bool has_spare_cores(const Group& group) { return usable_cores() >= group.local_size() * (at::get_num_threads() + 1); }
 
 }  // namespace
 
@@ -322,7 +319,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     : state_(std::make_shared<State>(std::move(module), group, options)) {
   const at::NoGradGuard no_grad;
   auto& state = *state_;
-  prepare_compute(group);
+  const int cores = prepare_compute(group);
   state.collect_parameters();
   if (group.size() > 1) {
     const auto tensors = without_repeats(tensors_of(*state.module));
@@ -330,7 +327,8 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     broadcast_values(group, tensors);
   }
   if (options.heap_tensors) state.heap.emplace(group);
-  state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && has_spare_cores(group));
+  state.overlap =
+      options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && cores > at::get_num_threads());
   std::vector<std::size_t> reversed(state.parameters.size());
   for (std::size_t i = 0; i < reversed.size(); ++i) reversed[i] = reversed.size() - 1 - i;
   state.make_buckets(reversed);

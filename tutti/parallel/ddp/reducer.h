@@ -14,7 +14,7 @@ class Module;
 namespace tutti {
 
 enum class Overlap {
-  kAuto,  // kOn where each rank of this host has a core to spare beside its compute threads, else kOff
+  kAuto,  // kOn where this rank's share of the cores is more than its compute threads, else kOff
   kOn,    // start a bucket's all_reduce as soon as its gradients are there; the engine thread drives it
   kOff,   // in finish(), on the calling thread
 };
