@@ -133,6 +133,37 @@ TEST(DataParallel, FindUnusedAveragesWithZeros) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+// What one rank gathered inside no_sync() belongs to the next synchronised step of all.
+TEST(DataParallel, FindUnusedCountsWhatWasUsedInsideNoSync) {
+  for (const std::size_t in_place_bytes : {std::size_t(0), std::size_t(1) << 20}) {
+    auto models = make_models<Branches>(2);
+    const auto outcomes = test::run_threads(2, [&](Group& world) {
+      auto options = kPlain;
+      options.find_unused = true;
+      options.in_place_bytes = in_place_bytes;
+      DataParallel ddp(models[world.rank()], world, options);
+      const auto x = at::ones({1, 3});
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        {
+          const auto pause = ddp.no_sync();
+          ddp.forward(x, true, world.rank() == 1).sum().backward();
+        }
+        ddp.forward(x, true, false).sum().backward();
+        ddp.finish();
+        check(at::equal(ddp.module().left->bias.grad(), at::full({2}, 2.0)), "left");
+        const auto right = ddp.module().right->bias.grad();
+        check(right.defined() && at::equal(right, at::full({2}, 0.5)), "right, step ", step);
+      }
+      ddp.zero_grad();
+      ddp.forward(x, true, false).sum().backward();
+      ddp.finish();
+      check(!ddp.module().right->bias.grad().defined(), "unused again");
+    });
+    EXPECT_EQ(test::describe(outcomes), "") << in_place_bytes;
+  }
+}
+
 TEST(DataParallel, ATiedWeightTravelsOnceAndIsAveragedOnce) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     for (const bool views : {false, true}) {
@@ -235,6 +266,24 @@ TEST(DataParallel, AnErrorOfAPeerComesOutOfFinish) {
     check_says(error_of([&] { ddp.finish(); }), "the disk is on fire");
   });
   EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// The limit is 30 s; an exception must not wait for it with a bucket in flight.
+TEST(DataParallel, AnExceptionBetweenBackwardAndFinishEndsWhatIsInFlight) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto options = kPlain;
+    options.overlap = Overlap::kOn;
+    DataParallel ddp(models[world.rank()], world, options);
+    if (world.rank() == 1) {
+      auto never = at::empty({1});
+      recv(world, never, 0);
+    }
+    ddp.forward(at::ones({1, 3})).sum().backward();
+    throw std::runtime_error("the loss is NaN");
+  });
+  EXPECT_EQ(outcomes[0].error, "the loss is NaN");
+  EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
 }
 
 TEST(DataParallel, RefusesAModelWithNothingToTrain) {

@@ -29,6 +29,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <optional>
 
@@ -53,9 +54,10 @@ struct Parameter {
   compat::AccumulatorPtr accumulator;
   std::size_t bytes = 0;
   std::size_t bucket = 0;
-  at::Tensor window;   // its place in the bucket's flat range; undefined: reduced where it lies
-  at::Tensor reduced;  // while in flight: what is reduced where it lies
-  bool ready = false;
+  at::Tensor window;     // its place in the bucket's flat range; undefined: reduced where it lies
+  at::Tensor reduced;    // while in flight: what is reduced where it lies
+  bool ready = false;    // its gradient of this step is complete
+  bool touched = false;  // it got a gradient since the last finish(), be it inside no_sync()
 };
 
 struct Bucket {
@@ -197,7 +199,7 @@ at::Tensor Reducer::State::shared_tensor(std::size_t count, const at::TensorOpti
 
 void Reducer::State::begin_step() {
   for (auto& parameter : parameters) {
-    parameter.ready = false;
+    parameter.ready = parameter.touched = false;
     parameter.reduced = at::Tensor();
   }
   for (auto& bucket : buckets) {
@@ -210,8 +212,9 @@ void Reducer::State::begin_step() {
 
 void Reducer::State::on_ready(std::size_t index) {
   std::lock_guard lock(mutex);
-  if (!sync) return;
   auto& parameter = parameters[index];
+  parameter.touched = true;
+  if (!sync) return;
   TUTTI_REQUIRE(!parameter.ready, "DataParallel: the gradient of ", parameter.name,
                 " was made twice before finish(); call finish() after each backward(), ",
                 "or accumulate inside no_sync()");
@@ -289,7 +292,7 @@ void Reducer::State::require_all_ready() {
 
 std::vector<std::uint8_t> Reducer::State::used_anywhere() {
   std::vector<std::uint8_t> used;
-  for (const auto& parameter : parameters) used.push_back(parameter.ready);
+  for (const auto& parameter : parameters) used.push_back(parameter.touched);
   if (options.find_unused) all_reduce(group, std::span(used), ReduceOp::kMax);
   return used;
 }
@@ -337,8 +340,11 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
 
 Reducer::~Reducer() {
   std::lock_guard lock(state_->mutex);
-  for (const auto& bucket : state_->buckets) {
-    for (const auto& work : bucket.works) (void)work.wait();
+  for (auto& bucket : state_->buckets) {
+    if (std::uncaught_exceptions() == 0) {
+      for (const auto& work : bucket.works) (void)work.wait();
+    }
+    bucket.works.clear();  // in unwinding this ends them
   }
 }
 
@@ -392,7 +398,10 @@ void Reducer::finish() {
 
 void Reducer::zero_grad() {
   std::lock_guard lock(state_->mutex);
-  for (auto& parameter : state_->parameters) parameter.tensor.mutable_grad() = at::Tensor();
+  for (auto& parameter : state_->parameters) {
+    parameter.tensor.mutable_grad() = at::Tensor();
+    parameter.touched = parameter.ready;  // what is in flight is written back
+  }
 }
 
 void Reducer::set_sync(bool on) {

@@ -45,7 +45,7 @@ class Reducer {
   // Compares the models and broadcasts parameters and buffers from rank 0. Throws Exception: models that differ (the
   // first difference with both sides), nothing to train, a parameter that is not on the CPU or not dense.
   Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options);
-  ~Reducer();  // waits for what is in flight
+  ~Reducer();  // waits for what is in flight; in the unwinding of an exception ends it, and the group
 
   void before_forward();
   void finish();
