@@ -185,10 +185,14 @@ std::string describe(const at::Tensor& tensor) {
   return text;
 }
 
-TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
+void require_cpu_memory(const at::Tensor& tensor, std::string_view role) {
   if (!tensor.defined()) refuse(role, tensor, "holds nothing", "give a tensor of the right shape");
   if (!tensor.device().is_cpu()) refuse(role, tensor, "is not on the CPU", "move it with tensor.to(torch::kCPU)");
   if (tensor.layout() != at::kStrided) refuse(role, tensor, "is not dense", "convert it with tensor.to_dense()");
+}
+
+TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
+  require_cpu_memory(tensor, role);
   const auto dtype = dtype_of(tensor);
   if (!dtype)
     refuse(

@@ -26,6 +26,8 @@ struct TensorBytes {
   std::size_t count = 0;  // elements
 };
 TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role);
+// The part of it that is not about element types and strides: a tensor with a shape and strides, in memory of the CPU.
+void require_cpu_memory(const at::Tensor& tensor, std::string_view role);
 
 // "f32[64, 784]", "c64[3] on cuda:0": for errors.
 std::string describe(const at::Tensor& tensor);

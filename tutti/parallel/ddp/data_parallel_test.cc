@@ -78,6 +78,66 @@ TEST(DataParallel, TakesTheWeightsAndBuffersOfRankZero) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+// Of every shape of memory: dense in another order, with holes, expanded, overlapping, empty.
+TEST(DataParallel, TakesBuffersThatAreNotARangeOfMemory) {
+  struct Made {
+    std::shared_ptr<Branches> model = std::make_shared<Branches>();
+    at::Tensor holes, around;
+  };
+  const auto make = [](int rank) {
+    Made made;
+    auto& model = *made.model;
+    const auto fill = [&](at::IntArrayRef sizes) { return at::full(sizes, rank + 1.0f); };
+    model.register_buffer("transposed", at::arange(12, at::kFloat).add(rank).view({3, 4}).t());
+    model.register_buffer("mask", fill({1}).expand({1000}));
+    model.register_buffer("large_mask", fill({1, 30000}).expand({200, 30000}));
+    model.register_buffer("middle", fill({3, 1, 2}).expand({3, 5, 2}));
+    made.around = at::full({4, 10}, -1.0f - rank);
+    made.holes = model.register_buffer("holes", made.around.narrow(1, 2, 3));
+    made.holes.copy_(at::arange(12, at::kFloat).add(rank).view({4, 3}));
+    model.register_buffer("large_holes", fill({300, 300}).narrow(1, 0, 299));
+    model.register_buffer("expanded_holes", fill({4, 1, 10}).narrow(2, 0, 3).expand({4, 7, 3}));
+    model.register_buffer("windows", at::arange(10, at::kFloat).add(rank).unfold(0, 4, 1));
+    model.register_buffer("empty", at::empty({0, 3}));
+    model.register_buffer("complex", at::full({2}, c10::complex<float>(float(rank), 1.0f)));
+    return made;
+  };
+  const Made expected = make(0), ranks[] = {make(0), make(1)};
+  for (const auto& made : ranks) made.model->left->weight.set_requires_grad(false);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    const auto& made = ranks[world.rank()];
+    DataParallel ddp(made.model, world, kPlain);
+    for (int step = 0; step < 2; ++step) {
+      for (const auto& item : expected.model->named_buffers()) {
+        const auto found = made.model->named_buffers()[item.key()];
+        check(at::equal(found, item.value()), item.key(), ", step ", step);
+      }
+      check(at::all(made.around.narrow(1, 0, 2) == -1.0f - float(world.rank())).item<bool>(), "wrote around a buffer");
+      check(at::all(made.around.narrow(1, 5, 5) == -1.0f - float(world.rank())).item<bool>(), "wrote around a buffer");
+      if (world.rank() == 1) made.holes.fill_(7);
+      ddp.forward(at::ones({1, 3}));
+    }
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+  EXPECT_TRUE(at::equal(ranks[0].model->left->weight, ranks[1].model->left->weight)) << "frozen";
+}
+
+TEST(DataParallel, NamesABufferThatCannotTravel) {
+  const auto error = [](const at::Tensor& buffer) {
+    std::string text;
+    auto models = make_models<Branches>(2);
+    for (const auto& model : models) model->register_buffer("mask", buffer);
+    const auto outcomes = test::run_threads(2, [&](Group& world) {
+      const auto error = error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); });
+      if (world.rank() == 0) text = error;
+    });
+    return text + test::describe(outcomes);
+  };
+  EXPECT_THAT(error(at::empty({3}, at::TensorOptions().device(at::kMeta))),
+              HasSubstr("the model's tensor mask, f32[3] on meta, is not on the CPU"));
+  EXPECT_THAT(error(at::ones({3}).to_sparse()), HasSubstr("the model's tensor mask, f32[3], is not dense"));
+}
+
 TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
   std::vector models = {std::make_shared<Branches>(3), std::make_shared<Branches>(3), std::make_shared<Branches>(4)};
   const auto outcomes = test::run_threads(3, [&](Group& world) {

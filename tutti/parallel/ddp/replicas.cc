@@ -1,7 +1,10 @@
 // Comparing models is cheap when they agree, which is nearly always: each rank writes its tensors down, one line each,
 // and the ranks compare a hash of the text. Only if a hash differs do they exchange the texts, so that every rank can
-// show the first line that differs, and whose it is. The tensors' values travel as bytes: a broadcast does not care
-// what they mean.
+// show the first line that differs, and whose it is.
+//
+// The tensors' values travel as bytes: a broadcast does not care what they mean. But not every buffer is a range of
+// bytes. A slice of something larger has holes, which are not ours to write to: a packed copy travels and is copied
+// back. And an expanded tensor has more elements than memory; of those that share an address one stands for all.
 #include "tutti/parallel/ddp/replicas.h"
 
 #include <ATen/Functions.h>
@@ -72,6 +75,14 @@ Error difference(const Group& group, const std::vector<std::string>& texts) {
 
 std::size_t bytes_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
 
+// A view of the same memory in which no element is there twice for having a stride of 0.
+at::Tensor without_expansion(at::Tensor tensor) {
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+    if (tensor.stride(d) == 0 && tensor.size(d) > 1) tensor = tensor.narrow(d, 0, 1);
+  }
+  return tensor;
+}
+
 void broadcast_bytes(const Group& group, void* data, std::size_t bytes, int root) {
   broadcast(group, std::span(static_cast<std::uint8_t*>(data), bytes), root);
 }
@@ -96,7 +107,10 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
 
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors) {
   std::string text;
-  for (const auto& named : tensors) text += line_of(named) + "\n";
+  for (const auto& named : tensors) {
+    require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
+    text += line_of(named) + "\n";
+  }
   const std::int64_t hash = hash_of(text);
   const auto least = all_reduce(group, hash, ReduceOp::kMin);
   const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
@@ -111,18 +125,25 @@ void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, 
     pack.clear();
     packed_bytes = 0;
   };
+  std::vector<std::pair<at::Tensor, at::Tensor>> copied;  // one with holes, and the copy that travels
   for (const auto& named : tensors) {
-    const std::size_t bytes = bytes_of(named.tensor);
+    require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
+    auto range = without_expansion(named.tensor);
+    if (!range.is_non_overlapping_and_dense())
+      range = copied.emplace_back(range, range.clone(at::MemoryFormat::Contiguous)).second;
+    const std::size_t bytes = bytes_of(range);
     if (bytes > kSmall) {
-      broadcast_bytes(group, named.tensor.data_ptr(), bytes, root);
-    } else {
+      broadcast_bytes(group, range.data_ptr(), bytes, root);
+    } else if (bytes > 0) {
       if (packed_bytes + bytes > kPack) flush();
-      pack.push_back(named.tensor);
+      pack.push_back(range);
       packed_bytes += bytes;
     }
     if (group.rank() != root && !named.tensor.is_inference()) named.tensor.unsafeGetTensorImpl()->bump_version();
   }
   flush();
+  if (group.rank() == root) return;
+  for (const auto& [own, copy] : copied) own.copy_(copy);
 }
 
 }  // namespace tutti

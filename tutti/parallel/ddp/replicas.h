@@ -8,11 +8,13 @@ namespace tutti {
 
 struct NamedTensor;
 
-// Every rank calls. Throws the same Exception (kMismatch) on every rank if names, shapes, element types, strides or
-// whether they train differ somewhere: it shows the first difference, and both sides.
+// Every rank calls. Throws an Exception that names it if a tensor of this rank is sparse or not on the CPU, and the
+// same Exception (kMismatch) on every rank if names, shapes, element types, strides or whether they train differ
+// somewhere: it shows the first difference, and both sides.
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors);
 
-// Rank `root`'s values for all, into the tensors. Small tensors travel together.
+// Rank `root`'s values for all, into the tensors, which have the same structure on every rank; any strides will do.
+// Small tensors travel together. Without autograd (at::NoGradGuard).
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root = 0);
 
 }  // namespace tutti
