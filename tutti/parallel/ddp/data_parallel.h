@@ -16,6 +16,19 @@ namespace tutti {
 // M: a torch::nn::Module. (For the holder that TORCH_MODULE makes, pass holder.ptr().) One thread at a time, except
 // that the hooks may run on autograd's threads. Every rank must construct it and call forward, backward and finish in
 // the same order.
+//
+// While it lives, the model's parameters must stay the tensors that they are now, of the same type and with the same
+// requires_grad: assign values in place (copy_), and do to() and register_parameter() before. Gradients must be dense:
+// a sparse one throws an Exception that names the parameter, from backward() where that launches buckets (overlap),
+// else from finish().
+//
+// It changes the process that constructs it:
+//  - All large CPU tensors (64 KiB) made while it lives, the program's own included, lie in memory that fork() does not
+//    inherit, where ranks share the host. A child that touches one of its parent dies of SIGSEGV. For a program that
+//    forks (a loader with worker processes): DataParallelOptions{.heap_tensors = false}, at the price of a copy in each
+//    collective; or fork before.
+//  - Denormal numbers count as zero in this thread and those that it starts, and LibTorch takes this rank's share of
+//    the cores unless OMP_NUM_THREADS is set: see prepare_compute() in tensor/compute.h.
 template <class M>
 class DataParallel {
  public:

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include "tests/harness/ranks.h"
@@ -191,6 +192,37 @@ TEST(DataParallel, FindUnusedAveragesWithZeros) {
     }
   });
   EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, FindUnusedWithViewsLeavesZeros) {
+  auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto options = kPlain;
+    options.find_unused = options.gradients_as_views = true;
+    DataParallel ddp(models[world.rank()], world, options);
+    ddp.forward(at::ones({1, 3}), true, false).sum().backward();
+    ddp.finish();
+    check(at::equal(ddp.module().left->bias.grad(), at::ones({2})), "left");
+    check(at::equal(ddp.module().right->bias.grad(), at::zeros({2})), "right");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, NamesASparseGradient) {
+  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
+    auto model =
+        std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(/*num_embeddings=*/5, 2).sparse(true));
+    const auto outcomes = test::run_threads(1, [&](Group& world) {
+      auto options = kPlain;
+      options.overlap = overlap;
+      DataParallel ddp(model, world, options);
+      auto loss = ddp.forward(at::zeros({1}, at::kLong)).sum();
+      const auto backward = error_of([&] { loss.backward(); });
+      const auto error = overlap == Overlap::kOn ? backward : error_of([&] { ddp.finish(); });
+      check_says(error, "the gradient of weight is sparse; expected a dense one");
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+  }
 }
 
 // What one rank gathered inside no_sync() belongs to the next synchronised step of all.

@@ -26,9 +26,12 @@ struct DataParallelOptions {
   std::size_t in_place_bytes = std::size_t(256) << 10;
   Overlap overlap = Overlap::kAuto;
   bool broadcast_buffers = true;  // before each forward() of a module that trains
-  bool find_unused = false;       // parameters without a gradient count as zero; unused on all ranks: left without one
+  // A parameter without a gradient counts as zero. One that no rank used keeps what it has: none after zero_grad(), but
+  // zeros with `gradients_as_views`, which an optimizer takes for a gradient (momentum and weight decay go on).
+  bool find_unused = false;
   bool gradients_as_views = false;  // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
-  bool heap_tensors = true;         // large tensors in the group's memory while this lives, see HeapTensors
+  // While this lives, large tensors are made in the group's memory, which fork() does not inherit: see HeapTensors.
+  bool heap_tensors = true;
 };
 
 struct DataParallelStats {
