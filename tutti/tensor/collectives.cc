@@ -128,7 +128,7 @@ Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const
   const auto verb = name(kind);
   const auto from = checked_bytes(in, fmt::format("in of {}", verb)), to = written(out, fmt::format("out of {}", verb));
   require_same_type(in, out, verb);
-  const std::size_t ranks = std::size_t(group.size());
+  const std::size_t ranks = group.global_ranks().size();  // throws if there is no group, where size() is 0
   std::size_t count = 0;
   if (kind == Kind::kAllGather) {
     count = from.count;

@@ -320,6 +320,12 @@ TEST(TensorCollectives, TellCountsAndTypesThatDoNotFit) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+TEST(TensorCollectives, TellThatThereIsNoGroup) {
+  const auto two = at::ones({2});
+  EXPECT_THAT(error_of([&] { all_to_all(Group(), two, at::empty({2})); }), HasSubstr("group"));
+  EXPECT_THAT(error_of([&] { all_reduce(Group(), two); }), HasSubstr("group"));
+}
+
 TEST(TensorCollectives, AutogradSeesThatATensorWasWrittenTo) {
   const auto outcomes = test::run_threads(1, [](Group& world) {
     auto tensor = at::ones({2});
