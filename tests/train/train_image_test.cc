@@ -134,10 +134,13 @@ TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
 }
 
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
-  const auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
+  auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot save weights in /no/such/folder: No such file or directory"),
-                               Not(HasSubstr("step "))));
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("the folder /no/such/folder: No such file or directory"), Not(HasSubstr("step "))));
+  ended = train(0, {"--save", folder_.path()});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(folder_.path() + ": it is a folder, not a file"), Not(HasSubstr("step "))));
 }
 
 }  // namespace

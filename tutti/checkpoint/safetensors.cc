@@ -1,6 +1,5 @@
 // Files are read with pread into the caller's memory and never mapped: a file that others change or cut off under a
-// mapping would be a SIGBUS, here it is an error. A file comes into being under a temporary name, is flushed, and only
-// then renamed; the folder is flushed last, because the new name is an entry of it.
+// mapping would be a SIGBUS, here it is an error.
 #include "tutti/checkpoint/safetensors.h"
 
 #include <fcntl.h>
@@ -12,12 +11,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/crc32c.h"
+#include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {
 namespace {
@@ -128,23 +127,6 @@ Result<std::string> compose_header(std::span<const SafetensorsTensor* const> ten
   return std::string(reinterpret_cast<const char*>(&length), 8) + text;
 }
 
-Status sync_folder_of(const std::string& path) {
-  auto folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return system_error(errno, fmt::format("cannot flush the folder {}", folder));
-  return {};
-}
-
-Status write_file(const std::string& path, std::string_view header, std::span<const SafetensorsTensor* const> tensors) {
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd) return system_error(errno, fmt::format("cannot create {}", path));
-  TUTTI_TRY(write_all(fd.get(), std::as_bytes(std::span(header)), path));
-  for (const auto* tensor : tensors) TUTTI_TRY(write_all(fd.get(), bytes_of(*tensor), path));
-  if (::fsync(fd.get()) != 0) return system_error(errno, fmt::format("cannot flush {}", path));
-  return {};
-}
-
 }  // namespace
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
@@ -206,15 +188,11 @@ Status write_safetensors(const std::string& path, std::span<const SafetensorsTen
                    [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
   const auto header = TUTTI_TRY(compose_header(order, metadata));
 
-  const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
-  Status written = write_file(temporary, header, order);
-  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    written = system_error(errno, fmt::format("cannot rename {} to {}", temporary, path));
-  if (!written.ok()) {
-    ::unlink(temporary.c_str());
-    return written;
-  }
-  return sync_folder_of(path);
+  return replace_file(path, [&](int fd, const std::string& name) -> Status {
+    TUTTI_TRY(write_all(fd, std::as_bytes(std::span(header)), name));
+    for (const auto* tensor : order) TUTTI_TRY(write_all(fd, bytes_of(*tensor), name));
+    return {};
+  });
 }
 
 }  // namespace tutti

@@ -67,7 +67,9 @@ struct SafetensorsTensor {
 
 // Writes a file with checksums, through a temporary file beside it that takes its name when all is on disk: whoever
 // looks sees the old file or the whole new one. Tensors are laid out by falling element size (so that each is aligned),
-// then as given. kInvalidArgument: a name that occurs twice, is empty, "__metadata__", or holds control characters.
+// then as given. A link is followed, an existing file keeps its mode. kInvalidArgument: `path` is there and no regular
+// file (replaceable_file() tells beforehand); a name that occurs twice, is empty, "__metadata__", or holds control
+// characters.
 Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                          const SafetensorsMetadata& metadata = {});
 

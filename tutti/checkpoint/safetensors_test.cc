@@ -1,6 +1,8 @@
 #include "tutti/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -8,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <numeric>
+
+#include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {
 namespace {
@@ -85,6 +89,45 @@ TEST_F(Safetensors, LeavesNothingBehindWhenItCannotWrite) {
   std::filesystem::create_directory(path("taken"));
   EXPECT_FALSE(write_safetensors(path("taken"), sample_).ok());
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1);
+}
+
+// As root a rename over /dev/full succeeds: the device is gone, and every later program writes to a file there.
+TEST_F(Safetensors, NeverReplacesWhatIsNoFile) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  std::filesystem::create_directory(path("folder"));
+  const bool device = ::mknod(path("device").c_str(), S_IFCHR | 0600, makedev(1, 7)) == 0;
+  std::filesystem::create_symlink("pipe", path("link to pipe"));
+  const auto refused = [&](const std::string& name, const std::string& words) {
+    const auto status = write_safetensors(path(name), sample_);
+    EXPECT_EQ(status.ok() ? "no error" : to_string(status.error()).substr(0, 15), "InvalidArgument") << name;
+    EXPECT_THAT(status.ok() ? "" : to_string(status.error()), HasSubstr(words));
+    EXPECT_FALSE(replaceable_file(path(name)).ok()) << name;
+  };
+  refused("pipe", "it is a pipe, not a file");
+  refused("folder", "it is a folder, not a file");
+  refused("link to pipe", "a link to ");
+  if (device) refused("device", "it is a device, not a file");
+  EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));
+  EXPECT_EQ(std::filesystem::is_character_file(path("device")), device);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), device ? 4 : 3);
+}
+
+TEST_F(Safetensors, FollowsLinksAndKeepsTheMode) {
+  std::filesystem::create_directory(path("store"));
+  std::filesystem::create_symlink("store/weights", path("latest"));
+  std::filesystem::create_symlink("latest", path("best"));
+  ASSERT_TRUE(write_safetensors(path("best"), sample_).ok());  // a link that leads nowhere yet
+  EXPECT_TRUE(std::filesystem::is_symlink(path("best")) && std::filesystem::is_symlink(path("latest")));
+  ::chmod(path("store/weights").c_str(), 0640);
+  ASSERT_TRUE(write_safetensors(path("best"), sample_).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(path("latest")));
+  struct stat info {};
+  ASSERT_EQ(::stat(path("store/weights").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0640u);
+  EXPECT_TRUE(SafetensorsFile::open(path("store/weights")).ok());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("store")), {}), 1);
+  std::filesystem::create_symlink("circle", path("circle"));
+  EXPECT_EQ(write_safetensors(path("circle"), sample_).error().errno_value, ELOOP);
 }
 
 TEST_F(Safetensors, RefusesNamesThatReadersWouldTrip) {

@@ -4,16 +4,14 @@
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
-#include <filesystem>
 #include <optional>
 #include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
+#include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/sampler.h"
 #include "tutti/models/image/models.h"
@@ -87,14 +85,6 @@ Score evaluate(const Group& world, ImageModel& model, const ImageDataset& data) 
   model.train();
   const double size = double(data.size());
   return {double(all_reduce(world, hits)) / size, all_reduce(world, loss) / size};
-}
-
-// Better before an hour of training than after it.
-void require_writable(const std::string& path) {
-  auto folder = std::filesystem::path(path).parent_path().string();
-  if (folder.empty()) folder = ".";
-  if (::access(folder.c_str(), W_OK | X_OK) != 0)
-    throw Exception(system_error(errno, "cannot save weights in " + folder, "give another path, or make the folder"));
 }
 
 class Training {
@@ -177,7 +167,8 @@ class Training {
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
   prepare_compute(world);
-  if (!options.save.empty() && world.rank() == 0) require_writable(options.save);
+  if (!options.save.empty() && world.rank() == 0)
+    replaceable_file(options.save).status().or_throw();  // better before an hour of training than after it
   Training training(world, train, options);
   auto result = training.fit();
   const auto score = evaluate(world, training.model(), test);
