@@ -67,6 +67,7 @@ void declare(CLI::App& app, Texts& texts, JobOptions& job) {
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
   app.formatter(std::make_shared<Formatter>());
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, auto& target, const char* words) {
     return app.add_option(names, target, words)->group(group);
   };
@@ -108,6 +109,8 @@ void declare(CLI::App& app, Texts& texts, JobOptions& job) {
 
 Status interpret(const Texts& texts, std::vector<std::string> rest, JobOptions& job) {
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
+  if (texts.ranks == "p")  // -np N, as mpirun has it, is -n with the value "p"
+    return usage("unknown option -np", "tutti run -n " + (rest.empty() ? std::string("N") : rest[0]) + " ...");
   if (rest.empty()) return usage("which program?", std::string(kUsageLine));
   job.program = rest[0];
   job.arguments.assign(rest.begin() + 1, rest.end());

@@ -130,6 +130,42 @@ TEST(Signals, TheSecondOneKills) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
+TEST(Signals, AStoppedAgentIsWoken) {
+  Running running({"run", "-n", "2", worker(), "pause"});
+  running.await_out("ready", 2);
+  kill(running.agent(), SIGSTOP);
+  running.send(SIGINT);
+  EXPECT_EQ(running.wait().code, 130);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
+  const Folder folder;
+  Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});
+  while (!std::filesystem::exists(folder.path() + "/deaf")) usleep(1000);
+  running.send(SIGTERM);
+  running.await_err("passing SIGTERM on to all ranks");
+  kill(running.agent(), SIGSTOP);
+  running.send(SIGTERM);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 137);
+  EXPECT_THAT(ended.err, HasSubstr("the agent was killed by SIGKILL; its workers were ended"));
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(Failure, NoFolderStaysBehindAKilledAgentOrKeeper) {
+  for (const bool agent : {true, false}) {
+    const Folder folder;
+    Running running({"run", "-n", "2", worker(), "pause"}, {{"TMPDIR", folder.path()}});
+    running.await_out("ready", 2);
+    EXPECT_FALSE(std::filesystem::is_empty(folder.path()));
+    kill(agent ? running.agent() : running.pid(), SIGKILL);
+    running.wait();
+    EXPECT_TRUE(running.nobody_left()) << running.census();
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path())) << agent;
+  }
+}
+
 TEST(Signals, AStoppedRankIsEndedToo) {
   const Folder folder;
   Running running({"run", "-n", "2", worker(), "fail", "1", std::to_string(-SIGSTOP), folder.path()});

@@ -184,12 +184,36 @@ TEST(Run, AStoppedReaderHoldsNobodyUp) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/flooded"));
 }
 
-TEST(Run, AReaderThatWentAwayHoldsNobodyUp) {
-  const Folder folder;
-  Running running({"run", "-n", "2", worker(), "flood", "100000", folder.path()});
+TEST(Run, AReaderThatWentAwayEndsTheJobAsInAnyPipeline) {
+  Running running({"run", "-n", "2", "yes"});
+  running.await_out("[1] y\n");
   running.close_output();
-  EXPECT_EQ(running.wait().code, 0);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 128 + SIGPIPE);
+  EXPECT_THAT(ended.err, HasSubstr("[tutti] nobody reads our standard output any more: ending the job"));
   EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(Run, AReaderThatWentAwayHoldsNobodyUpWhoKeepsALog) {
+  const Folder folder;
+  Running running({"run", "-n", "2", "--log-dir", folder.path(), "--job-id", "j", worker(), "flood", "100000"});
+  running.close_output();
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("the job goes on, its output is in " + folder.path()));
+  EXPECT_EQ(read_file(folder.path() + "/j/attempt_0/rank_1/stdout.log").size(), 100000u * 100);
+}
+
+TEST(Run, AFullDiskIsToldAndTheJobGoesOn) {
+  const Folder folder;
+  const Ended ended = run({"run", "-q", "--no-prefix", "sh", "-c",
+                           std::string(TUTTI_TEST_COMMAND) + " run -n 2 " + worker() + " flood 1000 " + folder.path() +
+                               " > /dev/full; echo code $?"});
+  EXPECT_EQ(ended.out, "code 1\n");
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/flooded"));
+  const std::string words = "cannot write to standard output: No space left on device; the job goes on";
+  EXPECT_NE(ended.err.find(words), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find(words), ended.err.rfind(words)) << "once";
 }
 
 std::string python(const std::string& before) {
@@ -207,6 +231,16 @@ TEST(Run, StrangeBeginnings) {
     EXPECT_EQ(read_file(logs + "/j/attempt_0/rank_1/stdout.log"), "out 1\nlast line without an end") << before;
     std::filesystem::remove_all(logs + "/j");
   }
+  const Ended small =
+      run({"run", "-q", "--no-prefix", "sh", "-c",
+           "ulimit -s 64; exec " + std::string(TUTTI_TEST_COMMAND) + " run -n 2 " + worker() + " env RANK"});
+  EXPECT_EQ(small.code, 0) << small.err;
+  EXPECT_THAT(small.out, HasSubstr("[1] RANK=1"));
+  const Ended none =
+      run({"run", "-q", "--no-prefix", "sh", "-c",
+           "ulimit -n 40; exec " + std::string(TUTTI_TEST_COMMAND) + " run -n 20 " + worker() + " env RANK"});
+  EXPECT_EQ(none.code, 1) << none.err;
+  EXPECT_THAT(none.err, AllOf(HasSubstr("Too many open files"), HasSubstr("ulimit -n"), Not(HasSubstr("Usage"))));
   const Ended few = run({"run", "-q", "--no-prefix", "python3", "-c",
                          python("import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (40, "
                                 "resource.getrlimit(resource.RLIMIT_NOFILE)[1]))"),
@@ -260,6 +294,9 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "-n", "1000000", "sh"}, "more than the 4096", ""},
            {{"run", "-n", "2,,3", "sh"}, "not '' (in '2,,3')", ""},
            {{"run", "-n"}, "-n", "needs a value"},
+           {{"run", "-np", "2", "sh"}, "unknown option -np", "tutti run -n 2"},
+           {{"run", "-n", "2", "--only-ranks", "1,9", "sh"}, "--only-ranks names rank 9, but the job has 2 ranks", ""},
+           {{"run", "--master-port", "29876", "--store-port", "29876", "sh"}, "are both 29876", "another one"},
            {{"run", "-n", "2"}, "which program?", "tutti run -n N"},
            {{"run", "-n", "2", "--"}, "which program?", "tutti run -n N"},
            {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is no name for a job", "letters"},
@@ -282,6 +319,21 @@ TEST(Run, WrongUsageIsToldInASentence) {
     EXPECT_THAT(ended.err, AllOf(HasSubstr(wrong.sentence), HasSubstr(wrong.hint)));
     EXPECT_EQ(ended.out, "");
   }
+}
+
+TEST(Run, TheLastOfAnOptionCounts) {
+  EXPECT_EQ(run({"run", "-n", "2", "-q", "-n", "1", worker(), "env", "WORLD_SIZE"}).out, "[0] WORLD_SIZE=1\n");
+}
+
+TEST(Run, TheMasterMayHaveAName) {
+  EXPECT_EQ(run({"run", "-q", "--master-addr", "localhost", worker(), "env", "MASTER_ADDR"}).out,
+            "[0] MASTER_ADDR=localhost\n");
+}
+
+TEST(Run, TheStorePortIsTheOneGiven) {
+  const std::string port = std::to_string(listen(Address{.host = "127.0.0.1"})->address.port);
+  EXPECT_EQ(run({"run", "-q", "--store-port", port, worker(), "env", "TUTTI_STORE"}).out,
+            "[0] TUTTI_STORE=127.0.0.1:" + port + "\n");
 }
 
 TEST(Run, ATakenMasterPortNamesItsHolder) {

@@ -17,13 +17,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
-#include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/nodes.h"
@@ -39,24 +37,8 @@ constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to pri
 constexpr auto kKillLimit = std::chrono::seconds(5);         // what SIGKILL may take
 constexpr auto kLeaveLimit = std::chrono::seconds(10);       // what other nodes may take beyond the grace
 constexpr auto kConsoleLimit = std::chrono::seconds(5);      // what the last lines may wait for the console
-
-// A folder for the error files of a job without --log-dir; removed at the end.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti_XXXXXX";
-    if (mkdtemp(pattern.data())) path_ = pattern;
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }  // empty: none could be made
-
- private:
-  std::string path_;
-};
+constexpr std::size_t kBite = 64 * 1024;                     // read from a worker at once
+constexpr int kReaderGone = 128 + SIGPIPE;                   // the code of `yes | head`
 
 struct Worker {
   WorkerEnd end;
@@ -94,7 +76,9 @@ class Agent {
   void kill_all();
   void signal_all(int signal);
   void on_time();
+  void look_at_consoles();
   int conclude();
+  int verdict();
   void say(const std::string& text) { errors_.write_line("[tutti] ", text); }
   bool anybody_alive() const {
     return std::any_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
@@ -104,10 +88,10 @@ class Agent {
   Nodes* const nodes_;
   const Fd& keeper_gone_;
   const std::string& host_ = spec_.host;
-  ScratchFolder scratch_;
   Console output_{STDOUT_FILENO}, errors_{STDERR_FILENO};
   Fd signals_;
   std::vector<Worker> workers_;
+  std::vector<char> bite_ = std::vector<char>(kBite);  // neither stack nor thread_local, which every thread would pay
   const Clock::time_point started_ = now();
   const std::int64_t memory_kills_before_ = out_of_memory_kills();
 
@@ -116,7 +100,7 @@ class Agent {
   Duration grace_{};
   Worker* culprit_ = nullptr;
   std::optional<Fault> remote_fault_;
-  bool timed_out_ = false, keeper_lost_ = false;
+  bool timed_out_ = false, keeper_lost_ = false, reader_gone_ = false, output_lost_ = false;
   int user_signal_ = 0;
 };
 
@@ -185,8 +169,8 @@ Status Agent::start_worker(int local_rank, Environment environment) {
   if (!spec_.output.log_dir.empty()) {
     folder = TUTTI_TRY(make_rank_folder(spec_.output.log_dir, spec_.job, rank));
     error_file = folder + "/error.json";
-  } else if (!scratch_.path().empty()) {
-    error_file = scratch_.path() + "/rank_" + std::to_string(rank) + "_error.json";
+  } else if (!spec_.scratch.empty()) {
+    error_file = spec_.scratch + "/rank_" + std::to_string(rank) + "_error.json";
   }
   set_place(environment, Place{.rank = rank,
                                .world_size = layout.world_size(),
@@ -218,6 +202,7 @@ void Agent::loop() {
   while (anybody_alive() || (nodes_ && phase_ == Phase::kRunning && !nodes_->job_ended())) {
     wait_for_events();
     on_nodes();
+    look_at_consoles();
     on_time();
     if (nodes_ && phase_ == Phase::kRunning && !anybody_alive()) nodes_->done();
   }
@@ -267,12 +252,11 @@ void Agent::wait_for_events() {
 
 // A bounded bite, so that a worker that writes without end does not keep the others from being heard.
 void Agent::read_output(Worker& worker, WorkerOutput::Stream stream) {
-  static thread_local std::array<char, 64 * 1024> buffer;
   Fd& fd = stream == WorkerOutput::kOutput ? worker.process.output : worker.process.errors;
   if (!fd) return;
-  const ssize_t count = read(fd.get(), buffer.data(), buffer.size());
+  const ssize_t count = read(fd.get(), bite_.data(), bite_.size());
   if (count > 0) {
-    worker.output.take(stream, {buffer.data(), std::size_t(count)});
+    worker.output.take(stream, {bite_.data(), std::size_t(count)});
   } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
     worker.output.close(stream);
     fd.reset();
@@ -360,7 +344,7 @@ void Agent::on_end(Worker& worker, Exit exit) {
 void Agent::fail(Worker& culprit) {
   culprit_ = &culprit;
   const std::string text = fault_text(culprit.end, host_);
-  if (nodes_ && !nodes_->publish({text, culprit.end.exit.shell_code()})) {
+  if (nodes_ && !nodes_->publish({.text = text, .code = culprit.end.exit.shell_code(), .report = true})) {
     culprit_ = nullptr;  // an echo of what ended the job elsewhere
     return on_nodes();
   }
@@ -431,6 +415,34 @@ void Agent::on_time() {
   }
 }
 
+// Nobody reads any more (`| head` has its lines): the job ends as every member of a pipeline does, unless log files
+// keep what it says. A disk that is full must not end a training that goes on well, but the exit code tells of it.
+void Agent::look_at_consoles() {
+  for (Console* console : {&output_, &errors_}) {
+    const int cause = console->take_error();
+    if (cause == 0) continue;
+    const std::string which = console == &output_ ? "standard output" : "standard error";
+    if (cause != EPIPE) {
+      output_lost_ = true;
+      say("cannot write to " + which + ": " + std::strerror(cause) + "; the job goes on, what it says there is lost" +
+          (spec_.output.log_dir.empty() ? "" : " here, but not in " + spec_.output.log_dir));
+    } else if (!spec_.output.log_dir.empty()) {
+      say("nobody reads our " + which + " any more; the job goes on, its output is in " + spec_.output.log_dir);
+    } else if (!reader_gone_) {
+      reader_gone_ = true;
+      say("nobody reads our " + which + " any more" +
+          (phase_ == Phase::kRunning && anybody_alive() ? ": ending the job (hint: with --log-dir it would go on)"
+                                                        : ""));
+      if (phase_ != Phase::kRunning || !anybody_alive()) continue;
+      if (nodes_) {
+        nodes_->publish({"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") lost the reader of its output",
+                         kReaderGone});
+      }
+      stop_all(spec_.grace);
+    }
+  }
+}
+
 int Agent::conclude() {
   for (Worker& worker : workers_) drain_output(worker);
   const auto survivors = end_descendants(Deadline::after(kKillLimit));
@@ -447,7 +459,22 @@ int Agent::conclude() {
       names.push_back(survivor.name + " (pid " + std::to_string(survivor.pid) + ")");
     say("ended what the ranks had left running: " + join(names, ", "));
   }
+  int code = verdict();
+  output_.drain(Deadline::after(kConsoleLimit));
+  look_at_consoles();
+  if (code == 0 && (reader_gone_ || output_lost_)) code = reader_gone_ ? kReaderGone : 1;
+  if (keeper_lost_) {
+    code = 128 + SIGKILL;
+    std::error_code ignored;  // else the keeper's part
+    if (!spec_.scratch.empty()) std::filesystem::remove_all(spec_.scratch, ignored);
+  }
+  if (nodes_) nodes_->leave(spec_.grace + kLeaveLimit);
+  errors_.drain(Deadline::after(kConsoleLimit));
+  return code;
+}
 
+// The exit code as the ranks' ends have it; writes the report.
+int Agent::verdict() {
   int code = 0;
   std::vector<WorkerEnd> ends;
   for (const Worker& worker : workers_) ends.push_back(worker.end);
@@ -463,9 +490,11 @@ int Agent::conclude() {
     errors_.write_raw(failure_report(failure, ends) + "\n");
   } else if (remote_fault_) {
     code = remote_fault_->code;
-    say("the job failed: " + remote_fault_->text + " (the report is on that node)");
+    say("the job failed: " + remote_fault_->text + (remote_fault_->report ? " (the report is on that node)" : ""));
   } else if (timed_out_) {
     code = kExitTimeLimit;
+  } else if (reader_gone_) {
+    code = kReaderGone;
   } else {
     // After a signal of the user a rank may save and end with a code of its own; one that the signal ended counts as
     // that signal.
@@ -474,10 +503,6 @@ int Agent::conclude() {
         code = end.exit.signal && user_signal_ ? 128 + user_signal_ : end.exit.shell_code();
     }
   }
-  if (keeper_lost_) code = 128 + SIGKILL;
-  if (nodes_) nodes_->leave(spec_.grace + kLeaveLimit);
-  output_.drain(Deadline::after(kConsoleLimit));
-  errors_.drain(Deadline::after(kConsoleLimit));
   return code;
 }
 

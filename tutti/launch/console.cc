@@ -54,6 +54,7 @@ void Console::pump() {
     if (count <= 0) {  // the reader is gone (EPIPE), the terminal hung up (EIO), the disk is full: nothing to be said
                        // to it any more
       closed_ = true;
+      error_ = errno;
       queue_.clear();
       sent_ = 0;
       return;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tutti/base/deadline.h"
 
@@ -33,7 +34,10 @@ class Console {
   // The queue is full and the console still moves: whoever reads from the ranks should wait. Ends by itself after the
   // stall limit.
   bool congested() const { return !closed_ && !stalled_ && pending() >= limits_.queue_bytes; }
+  // Nothing can be written any more; what is queued from now on is discarded.
   bool closed() const { return closed_; }
+  // The errno of the write that closed the console, once; then 0. EPIPE: the reader is gone.
+  int take_error() { return std::exchange(error_, 0); }
   std::uint64_t dropped_lines() const { return dropped_; }
   // Writes what is queued, until the deadline.
   void drain(Deadline deadline);
@@ -48,6 +52,7 @@ class Console {
   std::size_t sent_ = 0;
   Clock::time_point last_progress_ = now();
   bool stalled_ = false, closed_ = false;
+  int error_ = 0;
   std::uint64_t dropped_ = 0, dropped_in_stall_ = 0;
 };
 

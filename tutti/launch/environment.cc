@@ -15,8 +15,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kStalePrefixes = {"PMI_",  "PMIX_", "OMPI_",     "MV2_",
-                                       "HYDI_", "PALS_", "MPI_LOCAL", "TORCHELASTIC_"};
+// OMPI_MCA_*, PMIX_MCA_*, MV2_* and the like also carry what a person has tuned (OMPI_MCA_btl): only what names a rank
+// or its daemon goes.
+constexpr std::array kStalePrefixes = {
+    "PMI_",  "PMIX_", "OMPI_COMM_WORLD_", "OMPI_MCA_ess_", "OMPI_MCA_orte_ess_", "MV2_COMM_WORLD_",
+    "HYDI_", "PALS_", "MPI_LOCAL",        "TORCHELASTIC_"};
+constexpr std::array kTuningPrefixes = {"PMIX_MCA_"};
 constexpr std::array kStaleNames = {"RANK",
                                     "WORLD_SIZE",
                                     "LOCAL_RANK",
@@ -30,6 +34,23 @@ constexpr std::array kStaleNames = {"RANK",
                                     "MASTER_ADDR",
                                     "MASTER_PORT",
                                     "MPIRUN_RANK",
+                                    "OMPI_UNIVERSE_SIZE",
+                                    "OMPI_APP_CTX_NUM_PROCS",
+                                    "OMPI_NUM_APP_CTX",
+                                    "OMPI_FIRST_RANKS",
+                                    "OMPI_FILE_LOCATION",
+                                    "OMPI_COMMAND",
+                                    "OMPI_ARGV",
+                                    "OMPI_MCA_initial_wdir",
+                                    "OMPI_MCA_orte_app_num",
+                                    "OMPI_MCA_orte_bound_at_launch",
+                                    "OMPI_MCA_orte_hnp_uri",
+                                    "OMPI_MCA_orte_jobfam_session_dir",
+                                    "OMPI_MCA_orte_local_daemon_uri",
+                                    "OMPI_MCA_orte_num_nodes",
+                                    "OMPI_MCA_orte_num_restarts",
+                                    "OMPI_MCA_orte_precondition_transports",
+                                    "OMPI_MCA_orte_top_session_dir",
                                     "SLURM_PROCID",
                                     "SLURM_LOCALID",
                                     "SLURM_NODEID",
@@ -51,8 +72,9 @@ constexpr std::array kStaleNames = {"RANK",
                                     "TUTTI_INSECURE"};
 
 bool is_stale(std::string_view name) {
-  return std::any_of(kStalePrefixes.begin(), kStalePrefixes.end(),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
+  const auto begins_name = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  if (std::any_of(kTuningPrefixes.begin(), kTuningPrefixes.end(), begins_name)) return false;
+  return std::any_of(kStalePrefixes.begin(), kStalePrefixes.end(), begins_name) ||
          std::find(kStaleNames.begin(), kStaleNames.end(), name) != kStaleNames.end();
 }
 

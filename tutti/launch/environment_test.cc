@@ -15,6 +15,7 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
                              {"PMI_RANK", "1"},
                              {"PMIX_RANK", "1"},
                              {"OMPI_COMM_WORLD_RANK", "1"},
+                             {"OMPI_MCA_orte_hnp_uri", "1"},
                              {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
                              {"SLURM_PROCID", "1"},
                              {"SLURM_JOB_ID", "77"},
@@ -23,11 +24,20 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
                              {"TUTTI_SECRET", "s"},
                              {"TUTTI_LOG", "debug"},
                              {"RANKING", "kept"}};
+  const Environment tuning = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                              {"OMPI_MCA_btl", "self,tcp"},
+                              {"PMIX_MCA_gds", "hash"},
+                              {"MV2_USE_CUDA", "1"},
+                              {"HYDRA_BOOTSTRAP", "ssh"}};
+  Environment kept = tuning;
+  EXPECT_THAT(remove_stale(kept), ::testing::IsEmpty());
+  EXPECT_EQ(kept, tuning);
   const auto removed = remove_stale(environment);
   EXPECT_THAT(environment, ElementsAre(Pair("HOME", "/root"), Pair("PATH", "/bin"), Pair("RANKING", "kept"),
                                        Pair("SLURM_JOB_ID", "77"), Pair("TUTTI_LOG", "debug")));
-  EXPECT_THAT(removed, ElementsAre("MV2_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK",
-                                   "SLURM_PROCID", "TORCHELASTIC_RUN_ID", "TUTTI_SECRET"));
+  EXPECT_THAT(removed,
+              ElementsAre("MV2_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_RANK", "OMPI_MCA_orte_hnp_uri", "PMIX_RANK",
+                          "PMI_RANK", "RANK", "SLURM_PROCID", "TORCHELASTIC_RUN_ID", "TUTTI_SECRET"));
 }
 
 TEST(Environment, PlaceOfAWorker) {

@@ -12,7 +12,10 @@
 #include <cerrno>
 #include <climits>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <numeric>
 
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
@@ -53,6 +56,24 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
     error.hint = "choose another --master-port, or leave it out on one node";
   return error;
 }
+
+// A folder for the error files of a job without --log-dir. It is the keeper's, which outlives an agent that is killed.
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti_XXXXXX";
+    if (mkdtemp(pattern.data())) path_ = pattern;
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }  // empty: none could be made
+
+ private:
+  std::string path_;
+};
 
 std::string host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
@@ -99,7 +120,7 @@ Result<Fd> secret_descriptor(const Secret& secret) {
 // Where node 0 serves, and the others dial.
 Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                               int master_port) {
-  if (nodes == 1) return Address{.host = "127.0.0.1"};
+  if (nodes == 1) return Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
   if (options.node != 0) return wanted;
@@ -109,6 +130,19 @@ Result<Address> store_address(const JobOptions& options, const std::string& mast
   const auto found = TUTTI_TRY(
       serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
   return found.front();
+}
+
+// A rank that is to be shown, or not, and does not exist is a mistake: the console would stay empty.
+Status check_shown(const OutputOptions& output, int world_size) {
+  for (const auto* ranks : {&output.only_ranks, &output.quiet_ranks}) {
+    if (ranks->empty() || *ranks->rbegin() < world_size) continue;
+    return Error{.code = Code::kUsage,
+                 .detail = std::string(ranks == &output.only_ranks ? "--only-ranks" : "--quiet-ranks") +
+                           " names rank " + std::to_string(*ranks->rbegin()) + ", but the job has " +
+                           std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks"),
+                 .hint = "ranks are numbered from 0"};
+  }
+  return {};
 }
 
 // The job as the agent sees it, all checked that can be checked without starting anything.
@@ -142,9 +176,23 @@ Result<Prepared> prepare(const JobOptions& options) {
   spec.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
   const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
   spec.master_port = wanted_port.value_or(0);
+  if (options.store_port && wanted_port == options.store_port) {
+    return Error{
+        .code = Code::kUsage,
+        .detail = "--store-port and the master port are both " + std::to_string(*wanted_port),
+        .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
+  }
   nodes.store = TUTTI_TRY(store_address(options, spec.master_address, nodes.nodes, spec.master_port));
-  if (options.node == 0)
-    spec.master_port = TUTTI_TRY(free_port(one_node ? spec.master_address : nodes.store.host, wanted_port));
+  if (options.node == 0) {
+    std::string host = nodes.store.host;
+    if (one_node) {
+      const Address wanted{.host = spec.master_address};
+      host = TUTTI_TRY(serving_addresses(wanted, "--master-addr", Identity::OneHost::kYes)).front().host;
+    }
+    spec.master_port = TUTTI_TRY(free_port(host, wanted_port));
+  }
+  if (int(nodes.counts.all.size()) == nodes.nodes)
+    TUTTI_TRY(check_shown(options.output, std::accumulate(nodes.counts.all.begin(), nodes.counts.all.end(), 0)));
   if (options.job.find_first_not_of(kJobLetters) != std::string::npos || options.job.starts_with('.') ||
       options.job.size() > 200) {
     return Error{.code = Code::kUsage,
@@ -184,6 +232,8 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
   job.agent.layout = nodes.layout();
+  if (const Status shown = check_shown(job.agent.output, job.agent.layout.world_size()); !shown)
+    log::warn(shown.error().detail);
   job.agent.store = nodes.store_address();
   job.agent.secret_fd = secret.get();
   return run_agent(job.agent, &nodes, keeper_gone);
@@ -194,6 +244,8 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
 Result<int> run_job(const JobOptions& options) {
   make_sane();
   Prepared job = TUTTI_TRY(prepare(options));
+  std::optional<ScratchFolder> scratch;
+  if (job.agent.output.log_dir.empty()) job.agent.scratch = scratch.emplace().path();
   return run_with_keeper([&](const Fd& keeper_gone) {
     const Result<int> code = run_prepared(job, keeper_gone);
     if (code.ok()) return *code;

@@ -5,8 +5,12 @@
 //                   and the keeper ends it.
 //   keeper killed:  the agent sees it (a pidfd becomes readable) and ends everybody, itself last.
 //
-// Only SIGKILL to both at the same moment leaves a daemon that a worker had started; the workers themselves die even
-// then.
+// Only SIGKILL to both at the same moment leaves somebody: the workers themselves die even then, by their parent-death
+// signal, but what they had started does not: a daemon, or the program that a wrapper script runs without exec.
+//
+// The agent passes the user's first signal on to the ranks and kills them at the second. An agent that is stopped could
+// do neither, so it is continued first; one that is stopped still at the second signal, or not done at the third, is
+// killed, and the keeper ends everybody.
 //
 // The agent leads a session of its own, so that Ctrl-C and `kill -- -PGID` reach the keeper alone, which passes each
 // signal on once: the second one is then truly the user's second. Its workers stay in that one session: where the
@@ -23,6 +27,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <string>
 
 #include "tutti/launch/process.h"
@@ -31,6 +36,7 @@ namespace tutti {
 namespace {
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kMostPatience = 3;  // signals that ask for the end
 
 sigset_t keeper_signals() {
   sigset_t set;
@@ -40,14 +46,30 @@ sigset_t keeper_signals() {
   return set;
 }
 
+bool asks_for_the_end(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
+
+bool is_stopped(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const auto name_end = line.rfind(") ");
+  return name_end != std::string::npos && (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
+}
+
 // The agent's wait status, when it has ended; orphans that came to us meanwhile are reaped on the way.
 int keep(pid_t agent) {
   const sigset_t signals = keeper_signals();
+  int asked = 0;
   for (;;) {
     siginfo_t info{};
     if (sigwaitinfo(&signals, &info) < 0) continue;
     if (info.si_signo != SIGCHLD) {
+      if (asks_for_the_end(info.si_signo) && (++asked >= kMostPatience || (asked > 1 && is_stopped(agent)))) {
+        kill(agent, SIGKILL);
+        continue;
+      }
       kill(agent, info.si_signo);
+      if (asks_for_the_end(info.si_signo)) kill(agent, SIGCONT);
       continue;
     }
     int status = 0;

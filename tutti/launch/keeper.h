@@ -1,5 +1,5 @@
 #pragma once
-// Two processes, so that `kill -9` of either leaves nobody behind.
+// Two processes, so that `kill -9` of either leaves nobody behind (of both: what the workers had started).
 #include <functional>
 
 #include "tutti/base/error.h"

@@ -139,8 +139,13 @@ void Nodes::update() {
 void Nodes::end_with(const std::string& value) {
   ended_ = true;
   const auto line = value.find('\n');
-  const auto code = parse_int(value.substr(0, line)).value_or(1);
-  if (code != 0) fault_ = Fault{.text = line == std::string::npos ? value : value.substr(line + 1), .code = int(code)};
+  const auto words = split(std::string_view(value).substr(0, line), ' ');
+  const auto code = parse_int(words[0]).value_or(1);
+  if (code != 0) {
+    fault_ = Fault{.text = line == std::string::npos ? value : value.substr(line + 1),
+                   .code = int(code),
+                   .report = words.size() > 1};
+  }
 }
 
 void Nodes::lose_store(const Error& error) {
@@ -178,7 +183,8 @@ void Nodes::look_for_lost_nodes() {
 bool Nodes::publish(const Fault& fault) {
   if (!store_ || store_lost_) return true;
   if (!one_node()) {
-    const auto ended = store_->compare_set(kEnd, std::nullopt, std::to_string(fault.code) + "\n" + fault.text);
+    const auto ended = store_->compare_set(
+        kEnd, std::nullopt, std::to_string(fault.code) + (fault.report ? " report\n" : "\n") + fault.text);
     if (!ended.ok()) return true;  // the store is gone; what happened here is still the best that this node knows
     if (!ended->stored) {
       end_with(ended->value.value_or("1\nanother failure"));

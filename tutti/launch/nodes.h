@@ -3,7 +3,8 @@
 // job, who is lost.
 //
 // Keys:  agents/roll             the roll call (gather_all): counts and host names
-//        agents/end              the first of "all ranks ended well" and a fault, "CODE\nTEXT"; every agent watches it
+//        agents/end              the first of "all ranks ended well" and a fault, "CODE\nTEXT"
+//                                or "CODE report\nTEXT"; every agent watches it
 //        agents/done, .../left   how many agents have seen their ranks end well; have left
 //        agents/beat/<node>      counts up once a second
 //        fault                   the text of the fault, for the ranks
@@ -20,8 +21,9 @@ namespace tutti {
 
 // Why a job ends: the first one told wins on every node.
 struct Fault {
-  std::string text;  // "rank 2 (pid 8123 on host) was killed by SIGKILL"
-  int code = 1;      // the exit code of the job
+  std::string text;     // "rank 2 (pid 8123 on host) was killed by SIGKILL"
+  int code = 1;         // the exit code of the job
+  bool report = false;  // the agent that told it writes a report of the rank's last words
 };
 
 struct NodesOptions {

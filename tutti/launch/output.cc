@@ -95,8 +95,9 @@ void WorkerOutput::write_file(Channel& channel, std::string_view bytes) {
     const ssize_t count = write(channel.file.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      channel.console->write_line("[tutti] ", to_string(system_error(errno, "a log file in " + folder_ + " ends here",
-                                                                     "free space, or choose another --log-dir")));
+      streams_[kErrors].console->write_line("[tutti] ",
+                                            to_string(system_error(errno, "a log file in " + folder_ + " ends here",
+                                                                   "free space, or choose another --log-dir")));
       channel.file_failed = true;
       return;
     }

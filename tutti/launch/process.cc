@@ -27,14 +27,15 @@
 namespace tutti {
 namespace {
 
+constexpr const char* kDescriptorsHint = "raise the limit of open files (ulimit -n), or start fewer ranks";
+
 struct Pipe {
   Fd read, write;
 };
 
 Result<Pipe> make_pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
-    return system_error(errno, "could not make a pipe for a worker", "raise the limit of open files: ulimit -n");
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "could not make a pipe for a worker", kDescriptorsHint);
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
@@ -91,6 +92,23 @@ std::vector<ProcEntry> all_processes() {
   return entries;
 }
 
+// Which failures of execve() the user mends on the command line; the others (memory, descriptors) are the machine's.
+bool is_about_the_program(int cause) {
+  switch (cause) {
+    case ENOENT:
+    case ENOTDIR:
+    case EACCES:
+    case EPERM:
+    case ENOEXEC:
+    case E2BIG:
+    case ELOOP:
+    case EISDIR:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string waits_for(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/wchan");
   std::string channel;
@@ -124,6 +142,7 @@ std::string to_string(const Exit& exit) {
 Result<ChildProcess> start_process(const ProcessSpec& spec) {
   Pipe output = TUTTI_TRY(make_pipe()), errors = TUTTI_TRY(make_pipe()), failure = TUTTI_TRY(make_pipe());
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) return system_error(errno, "could not open /dev/null for a worker", kDescriptorsHint);
   const std::vector<char*> arguments = pointers(spec.arguments), environment = pointers(spec.environment);
   const pid_t parent = getpid();
 
@@ -152,7 +171,7 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
     if (cause == ENOEXEC) hint = "it is not in a format that this machine runs: is it built for another kind of CPU?";
     if (cause == E2BIG) hint = "the arguments and the environment together are too long";
     Error error = system_error(cause, "could not execute '" + spec.path + "'", hint);
-    error.code = Code::kUsage;
+    if (is_about_the_program(cause)) error.code = Code::kUsage;
     return error;
   }
   TUTTI_TRY(set_nonblocking(output.read.get(), true));
