@@ -139,7 +139,7 @@ TEST_F(Nodes, AnUnreachableMasterIsNamed) {
 
 TEST_F(Nodes, CtrlCWhileWaiting) {
   Running first(node(0, 2, "1", {worker(), "print"}), secret_);
-  first.await_err("waiting for node 1 of 2");
+  first.await_err("node 1");
   first.send(SIGINT);
   EXPECT_EQ(first.wait().code, 130);
   EXPECT_TRUE(first.nobody_left());
@@ -174,8 +174,20 @@ TEST_F(Nodes, TwoOfOneNumber) {
   const Ended ended = told.wait();
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("Mismatch"), HasSubstr("every node needs its own --node-rank")));
-  for (Running* other : {&server, &one, &twin}) {
-    if (other != &told) other->send(SIGTERM), other->wait();
+  const Ended first = server.wait();  // at once, and with the reason
+  EXPECT_EQ(first.code, 2);
+  EXPECT_THAT(first.err, AllOf(HasSubstr("node 1 ("), HasSubstr("was turned away: node 1 has entered already")));
+  Running& other = &told == &one ? twin : one;
+  EXPECT_EQ(other.wait().code, 2);
+}
+
+TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {
+  const Arguments program = {worker(), "print"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 3, "1", program), secret_);
+  for (Running* running : {&first, &second}) {
+    const Ended ended = running->wait();
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("counts 3"), HasSubstr("counts 2"), HasSubstr("--nnodes")));
   }
 }
 

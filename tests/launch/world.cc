@@ -1,5 +1,5 @@
 // A rank of a real world: joins through tutti::init() and adds numbers up, for ever or once. argv[1]: "once", "die
-// RANK" or "echo".
+// RANK", "careless" (no try, as in the first program of the README) or "twice" (init() again).
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +12,10 @@
 
 int main(int argc, char** argv) {
   const std::string mode = argc > 1 ? argv[1] : "once";
+  if (mode == "careless") {
+    const tutti::Group world = tutti::init();
+    return 0;
+  }
   try {
     const tutti::Group world = tutti::init();
     std::vector<float> numbers(1000, float(world.rank() + 1));
@@ -19,6 +23,7 @@ int main(int argc, char** argv) {
     std::printf("rank %d of %d: sum %g\n", world.rank(), world.size(), double(numbers[7]));
     std::fflush(stdout);
     if (mode == "once") return 0;
+    if (mode == "twice") (void)tutti::init();
     if (world.rank() == std::atoi(argv[2])) raise(SIGKILL);
     for (;;) tutti::all_reduce(world, std::span<float>(numbers), tutti::ReduceOp::kMax);
   } catch (const tutti::Exception& error) {

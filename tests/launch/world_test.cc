@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(World, RanksMeetAndAddUp) {
   for (const int ranks : {1, 2, 3}) {
@@ -41,6 +42,20 @@ TEST(World, TheOneThatDiesIsNamed) {
   const Ended ended = run({"run", "-n", "3", TUTTI_TEST_WORLD, "die", "1"});
   EXPECT_EQ(ended.code, 137);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("was killed by SIGKILL")));
+}
+
+// Started by hand, with `env`, so as not to be given good variables.
+TEST(World, AProgramWithoutATryEndsWithASentence) {
+  const Ended ended = run({"run", "-q", "-n", "1", "--", "env", "-u", "RANK", "-u", "TUTTI_STORE", "WORLD_SIZE=2",
+                           "TORCHELASTIC_RUN_ID=", TUTTI_TEST_WORLD, "careless"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("RANK is missing"), Not(HasSubstr("terminate called"))));
+}
+
+TEST(World, InitIsForOnce) {
+  const Ended ended = run({"run", "-n", "2", TUTTI_TEST_WORLD, "twice"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("init() was called already in this process, pid "));
 }
 
 TEST(World, TwoNodes) {

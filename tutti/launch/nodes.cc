@@ -19,19 +19,19 @@ namespace {
 
 constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short calls, while workers are running
 constexpr auto kBeat = std::chrono::seconds(1);
+constexpr auto kSlice = std::chrono::seconds(1);  // of the roll call
+constexpr double kSayEvery = 5;                   // seconds
 constexpr const char* kEnd = "agents/end";
-
-std::string nodes_text(std::span<const int> nodes) {
-  return (nodes.size() == 1 ? "node " : "nodes ") + ranks_text(nodes);
-}
+constexpr const char* kRefused = "agents/refused";
+constexpr const char* kRollHint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
+std::string told_key(int node) { return "agents/told/" + std::to_string(node); }
 
 // The store speaks of ranks; among agents these are nodes.
 Error of_nodes(Error error) {
   for (std::string* text : {&error.detail, &error.hint}) {
     for (std::size_t at = 0; (at = text->find("rank", at)) != std::string::npos; at += 4) text->replace(at, 4, "node");
   }
-  if (error.code == Code::kMismatch)
-    error.hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
+  if (error.code == Code::kMismatch) error.hint = kRollHint;
   return error;
 }
 
@@ -84,16 +84,55 @@ Status Nodes::meet() {
   return {};
 }
 
+// A gathering cannot be called off, so the wait is cut into slices: between two of them a node looks whether another
+// one was turned away, which waiting does not heal.
+Result<std::vector<std::string>> Nodes::gather_roll(const std::string& mine, Deadline deadline) {
+  double next_line = kSayEvery;
+  for (;;) {
+    auto answers = store_->gather_all("agents/roll", options_.node, options_.nodes, mine, deadline.at_most(kSlice));
+    if (answers.ok()) return answers;
+    if (answers.error().code == Code::kMismatch) return tell_refusal(of_nodes(answers.error()));
+    if (answers.error().code != Code::kTimeout) return of_nodes(answers.error());
+    if (TUTTI_TRY(store_->check({kRefused}))) return read_refusal();
+    Error missing = of_nodes(answers.error());
+    if (deadline.expired()) return deadline.error(missing.detail, missing.hint);
+    if (deadline.waited() < next_line) continue;
+    options_.say(missing.detail + " after " + seconds_text(deadline.waited()) + " of " +
+                 seconds_text(deadline.limit()));
+    next_line = deadline.waited() + kSayEvery;
+  }
+}
+
+// Only while somebody waits in the roll call is the refusal read; a latecomer to a job that runs disturbs nobody.
+Status Nodes::tell_refusal(const Error& error) {
+  (void)store_->compare_set(
+      kRefused, std::nullopt,
+      "node " + std::to_string(options_.node) + " (" + options_.host + ") was turned away: " + error.detail);
+  let_others_read();
+  return error;
+}
+
+Status Nodes::read_refusal() {
+  const std::string text = TUTTI_TRY(store_->get(kRefused, Deadline::after(kCallLimit)));
+  let_others_read();
+  return Error{.code = Code::kMismatch, .detail = text, .hint = kRollHint};
+}
+
+// The store goes with node 0.
+void Nodes::let_others_read() {
+  (void)store_->set(told_key(options_.node), "");
+  if (options_.node != 0) return;
+  std::vector<std::string> told;
+  for (int node = 1; node < options_.nodes; ++node) told.push_back(told_key(node));
+  (void)store_->wait(told, Deadline::after(2 * kSlice));
+}
+
 Status Nodes::roll_call(Deadline deadline) {
   std::vector<std::string> listed;
   for (const int count : options_.counts.all) listed.push_back(std::to_string(count));
   const std::string mine = std::to_string(options_.counts.here) + "\n" + join(listed, ",") + "\n" + options_.host;
-  const auto waiting = [&](std::span<const int> missing, double waited) {
-    options_.say("waiting for " + nodes_text(missing) + " of " + std::to_string(options_.nodes) + " for " +
-                 seconds_text(waited));
-  };
-  const auto answers = store_->gather_all("agents/roll", options_.node, options_.nodes, mine, deadline, waiting);
-  if (!answers.ok()) return of_nodes(answers.error());
+  const auto answers = gather_roll(mine, deadline);
+  if (!answers.ok()) return answers.status();
   layout_ = Layout{.counts = {}, .node = options_.node};
   std::string list, list_of;
   for (int node = 0; node < options_.nodes; ++node) {

@@ -3,6 +3,8 @@
 // job, who is lost.
 //
 // Keys:  agents/roll             the roll call (gather_all): counts and host names
+//        agents/refused          why a node was turned away while others still waited, "NODE HOST: ERROR"; they give up
+//        agents/told/<node>      that node has read it
 //        agents/end              the first of "all ranks ended well" and a fault, "CODE\nTEXT"
 //                                or "CODE report\nTEXT"; every agent watches it
 //        agents/done, .../left   how many agents have seen their ranks end well; have left
@@ -68,6 +70,10 @@ class Nodes {
  private:
   explicit Nodes(NodesOptions options) : options_(std::move(options)) {}
   Status roll_call(Deadline deadline);
+  Result<std::vector<std::string>> gather_roll(const std::string& mine, Deadline deadline);
+  Status tell_refusal(const Error& error);
+  Status read_refusal();
+  void let_others_read();
   void end_with(const std::string& value);
   void look_for_lost_nodes();
   void lose_store(const Error& error);

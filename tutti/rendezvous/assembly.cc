@@ -62,6 +62,19 @@ Error wrong_size(const Arrival& me, const Arrival& first) {
                .hint = "give every rank the same world size; if they belong to two jobs, give these different ports"};
 }
 
+// Two calls of init() in one process. Numbers of processes and names of hosts alone do not tell: two containers may
+// share both.
+bool is_this_process(const Arrival& me, const Arrival& other) {
+  const auto process_part = [](const Arrival& a) { return a.token.substr(0, a.token.find('.')); };
+  return me.pid == other.pid && process_part(me) == process_part(other);
+}
+
+Error called_twice(const Arrival& me) {
+  return Error{.code = Code::kUsage,
+               .detail = "init() was called already in this process, " + process(me),
+               .hint = "call it once and pass the world Group on; Group::split() makes further groups"};
+}
+
 Error duplicate(const Arrival& me, const Arrival& other) {
   return Error{.code = Code::kMismatch,
                .detail = "two processes are rank " + std::to_string(me.rank) + ": this one, " + process(me) + " (" +
@@ -70,6 +83,7 @@ Error duplicate(const Arrival& me, const Arrival& other) {
 }
 
 Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
+  if (other && is_this_process(me, *other)) return called_twice(me);
   return Error{.code = Code::kMismatch,
                .detail = "all " + std::to_string(me.world_size) + " ranks of this job have come already" +
                          (other ? "; rank " + std::to_string(me.rank) + " is " + process(*other) : std::string()) +
@@ -195,6 +209,7 @@ class RollCall {
 }  // namespace
 
 Arrival arrival_of(const Identity& identity, const std::string& local_host) {
+  static const std::string process_token = Secret::random().fingerprint();
   char host[256] = {};
   if (::gethostname(host, sizeof host - 1) != 0) host[0] = '?';
   return Arrival{.rank = identity.rank,
@@ -205,7 +220,7 @@ Arrival arrival_of(const Identity& identity, const std::string& local_host) {
                  .machine = first_line_of("/proc/sys/kernel/random/boot_id") + " " + link_target("/proc/self/ns/net"),
                  .pid = int(::getpid()),
                  .local_host = local_host,
-                 .token = Secret::random().fingerprint()};
+                 .token = process_token + "." + Secret::random().fingerprint()};
 }
 
 std::string to_string(const Arrival& arrival) {

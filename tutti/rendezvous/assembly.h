@@ -21,7 +21,7 @@ struct Arrival {
   std::string machine;  // equal for two ranks that share a kernel and a network, else different
   int pid = 0;
   std::string local_host;  // the numeric address that reached the store; empty where no network was used
-  std::string token;       // random: two processes may have one pid in two containers
+  std::string token;       // "PROCESS.CALL", both random: two processes may have one pid in two containers
 
   bool operator==(const Arrival&) const = default;
 };

@@ -122,8 +122,9 @@ void Identifier::find_numbers() {
                         from(number("WORLD_SIZE", value("WORLD_SIZE"), 1, kMaxWorldSize), in_environment("WORLD_SIZE")),
                         scheduled(&SchedulerFacts::world_size, 1)});
   if (!rank_ && world_size_ && world_size_->value == 1) rank_ = Said{0, "a world of one"};
-  if (!rank_) missing_.push_back("RANK");
-  if (!world_size_) missing_.push_back("WORLD_SIZE");
+  // What is there and makes no sense has been told as such; it is not missing.
+  if (!rank_ && !has("RANK")) missing_.push_back("RANK");
+  if (!world_size_ && !has("WORLD_SIZE")) missing_.push_back("WORLD_SIZE");
   if (rank_) identity_.rank = rank_->value, identity_.rank_source = rank_->source;
   if (world_size_) identity_.world_size = world_size_->value, identity_.world_size_source = world_size_->source;
 }
@@ -223,9 +224,12 @@ void Identifier::meet_under_scheduler() {
   me.ports = port ? std::vector{*port} : derived_ports(me.job);
   me.address.host = first_host();
   if (me.address.host.empty() && me.path.empty())
-    problems_.push_back("the ranks are on several hosts and " + scheduler_->starter +
-                        " does not tell the address of rank 0's (set "
-                        "MASTER_ADDR to it on every rank)");
+    problems_.push_back(
+        (me.one_host == Identity::OneHost::kNo
+             ? "the ranks are on several hosts and "
+             : scheduler_->rank.variable + " and " + scheduler_->world_size.variable +
+                   " tell the rank and the world size, but no variable tells whether the ranks are on one host, and ") +
+        scheduler_->starter + " does not tell the address of rank 0's (set MASTER_ADDR to it on every rank)");
 }
 
 // Of the host where rank 0 runs. PBS gives a file, which is for who reads files: `path`.
@@ -298,7 +302,10 @@ Error Identifier::missing_error() const {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +
              (url_.scheme == Scheme::kTcp ? "tcp://host:port" : "file:///path") + "?rank=R&world_size=N";
     }
-  } else if (rank_ && world_size_) {
+  } else {
+    if (scheduler_ && set.empty()) {
+      for (const auto* fact : {&scheduler_->rank, &scheduler_->world_size}) set.push_back(fact->variable);
+    }
     hint = "correct what is wrong, or unset what is left from an earlier start: env -u " +
            (set.empty() ? "NAME" : join(set, " -u ")) + " program";
   }

@@ -129,6 +129,21 @@ TEST(Identity, NamesAllThatIsWrongAtOnce) {
   EXPECT_THAT(text, HasSubstr("MASTER_PORT is \"99999\", expected a whole number from 1 to 65535"));
 }
 
+TEST(Identity, WhatIsThereIsNotMissing) {
+  const std::string text = bad({{"RANK", "-1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}});
+  EXPECT_THAT(text, HasSubstr("RANK is \"-1\""));
+  EXPECT_THAT(text, testing::Not(HasSubstr("missing")));
+  EXPECT_THAT(text, HasSubstr("env -u RANK"));
+  EXPECT_THAT(bad({{"RANK", "-1"}, {"WORLD_SIZE", "2"}}), HasSubstr("but MASTER_ADDR and MASTER_PORT are missing"));
+}
+
+TEST(Identity, ARankOfMpirunWithoutItsHostsClaimsNothing) {
+  const std::string text = bad({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_THAT(text, HasSubstr("no variable tells whether the ranks are on one host"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("the ranks are on several hosts")));
+  EXPECT_THAT(text, HasSubstr("env -u OMPI_COMM_WORLD_RANK -u OMPI_COMM_WORLD_SIZE program"));
+}
+
 TEST(Identity, RanksCountFromZero) {
   EXPECT_THAT(bad(with(kHand, {{"RANK", "4"}})),
               HasSubstr("the rank is 4 by RANK in the environment, not below the world size 4 by "

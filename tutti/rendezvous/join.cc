@@ -79,13 +79,24 @@ Result<JobSecret> secret_of(const Identity& identity, const Environment& environ
                      "a program between tutti run and this one drops variables; or TUTTI_STORE is left from an earlier "
                      "job: unset it"};
   }
+  if (identity.one_host != OneHost::kNo && identity.meeting == Meeting::kTcp &&
+      !TUTTI_TRY(given_secret(environment)).has_value()) {
+    // Neither "closed" nor "open to others" is true of a name that means nothing.
+    if (const auto places = resolve(identity.address); !places.ok()) {
+      Error error = places.error();
+      error.detail += " (the place is from " + identity.meeting_source + ")";
+      return error;
+    }
+  }
   const std::string why_not = identity.one_host == OneHost::kNo ? "its ranks are on several hosts"
                                                                 : "other hosts can reach " + identity.address.host +
                                                                       " (from " + identity.meeting_source + ")";
   return job_secret(environment, identity.job, is_closed(identity), why_not);
 }
 
-Result<Membership> join_world(const Identity& identity, const Environment& environment, Deadline deadline) {
+// `secret`: where it is kept meanwhile.
+Result<Membership> join_world(const Identity& identity, const Environment& environment, Deadline deadline,
+                              std::optional<JobSecret>& secret) {
   Membership member;
   member.rank = identity.rank;
   member.world_size = identity.world_size;
@@ -101,16 +112,14 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
     return member;
   }
 
-  std::string secret_file;
   MeetingPoint point;
   if (identity.meeting == Meeting::kFile) {
     const auto given = TUTTI_TRY(given_secret(environment));
     if (given) member.credentials.secret = *given;
     point = TUTTI_TRY(meet_in_file(identity, member.credentials, given.has_value(), deadline));
   } else {
-    JobSecret secret = TUTTI_TRY(secret_of(identity, environment));
-    member.credentials.secret = secret.secret;
-    secret_file = secret.file;
+    secret = TUTTI_TRY(secret_of(identity, environment));
+    member.credentials.secret = secret->secret;
     point = TUTTI_TRY(meet_at_server(identity, member.credentials, deadline));
   }
   // The server goes last, so that an error below still reaches the others.
@@ -119,7 +128,7 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
       std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
   const auto world = TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline));
   TUTTI_TRY(check_addresses(world));
-  if (identity.rank == 0 && !secret_file.empty()) (void)::unlink(secret_file.c_str());  // all have read it
+  if (identity.rank == 0 && secret && !secret->file.empty()) (void)::unlink(secret->file.c_str());  // all have read it
   member.store = std::move(store);
   member.store_address = point.address;
   member.local_host = point.local_host;
@@ -141,8 +150,12 @@ Result<Membership> join(const JoinOptions& options) {
   if (!identity.ok()) return identity.status();
   if (!identity->note.empty()) log::info(identity->note);
   if (const Status done = complete(*identity, environment); !done.ok()) return joining_error(done.error(), *identity);
-  auto member = join_world(*identity, environment, deadline);
-  if (!member.ok()) return joining_error(member.error(), *identity);
+  std::optional<JobSecret> secret;
+  auto member = join_world(*identity, environment, deadline, secret);
+  if (!member.ok()) {
+    if (secret) secret->give_up();
+    return joining_error(member.error(), *identity);
+  }
   return member;
 }
 

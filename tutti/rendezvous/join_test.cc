@@ -65,6 +65,21 @@ std::vector<std::string> leftovers(const Ranks& ranks) {
   return names;
 }
 
+TEST(Join, ANameThatMeansNothingIsToldAsSuch) {
+  Ranks ranks;
+  const Report report = ranks.run({{by_hand(0, 2, "1", "nohost.invalid")}}).front();
+  EXPECT_THAT(report.error, AllOf(HasSubstr("cannot find the address of host \"nohost.invalid\""),
+                                  HasSubstr("MASTER_ADDR"), Not(HasSubstr("other hosts can reach"))));
+}
+
+TEST(Join, NoSecretStaysBehindAJoinThatTimedOut) {
+  Ranks ranks;
+  const ReservedPort port;
+  const Report report = ranks.run({{by_hand(0, 2, port.text()), {.timeout = 100ms}}}).front();
+  EXPECT_FALSE(report.ok);
+  EXPECT_THAT(leftovers(ranks), ::testing::IsEmpty());
+}
+
 TEST(Join, AloneWithoutVariables) {
   Ranks ranks;
   const Report report = ranks.run({Start{}}).front();

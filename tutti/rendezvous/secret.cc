@@ -6,6 +6,7 @@
 #include "tutti/rendezvous/secret.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,15 +14,18 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <span>
 
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/sweep.h"
 
 namespace tutti {
 namespace {
 
+constexpr int kMostTries = 1000;  // a millisecond each
 constexpr std::size_t kSecretSize = 32;
 
 Result<Secret> secret_of_descriptor(const std::string& text) {
@@ -92,7 +96,24 @@ Status publish_new_secret(const std::string& path) {
   return {};
 }
 
+// A lock that says "in use". ENOENT if the file went while we took it.
+Result<Fd> hold(const std::string& path) {
+  Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) return system_error(errno, "cannot open the secret file " + path);
+  if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0)
+    return system_error(errno == EWOULDBLOCK ? ENOENT : errno, "cannot lock the secret file " + path);
+  struct stat info;
+  if (::fstat(file.get(), &info) != 0 || info.st_nlink == 0)
+    return system_error(ENOENT, "cannot keep the secret file " + path);
+  return file;
+}
+
 }  // namespace
+
+void JobSecret::give_up() {
+  if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) == 0) (void)::unlink(file.c_str());
+  held.reset();
+}
 
 Result<std::string> runtime_directory(const Environment& environment) {
   const std::string user_folder = "/run/user/" + std::to_string(::geteuid());
@@ -131,13 +152,17 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
                      "give every rank the same TUTTI_SECRET_FILE (a file of mode 0600, for example from openssl rand "
                      "-hex 32) or "
                      "TUTTI_SECRET, or accept strangers with TUTTI_INSECURE=1"};
-  const std::string path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(job) + ".secret";
-  // A file that a finishing job removes between our two steps is made anew; a handful of tries is plenty.
+  const std::string folder = TUTTI_TRY(runtime_directory(environment));
+  const std::string path = folder + "/" + file_name_of(job) + ".secret";
+  sweep_runtime_directory(folder);
+  // A file that a finishing job or a sweep removes between our steps is made anew.
   for (int attempt = 0;; ++attempt) {
     TUTTI_TRY(publish_new_secret(path));
-    auto secret = Secret::from_file(path);
-    if (secret.ok()) return JobSecret{*std::move(secret), path};
-    if (secret.error().errno_value != ENOENT || attempt == 8) return secret.status();
+    auto held = hold(path);
+    if (held.ok()) return JobSecret{TUTTI_TRY(Secret::from_file(path)), path, *std::move(held)};
+    if (held.error().errno_value != ENOENT || attempt == kMostTries) return held.status();
+    const timespec pause{0, 1'000'000};  // whoever removes it holds it for a moment
+    (void)::nanosleep(&pause, nullptr);
   }
 }
 

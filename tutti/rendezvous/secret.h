@@ -9,6 +9,7 @@
 // Ranks on several hosts without any of these are refused: there is no constant to fall back to.
 #include <string>
 
+#include "tutti/base/fd.h"
 #include "tutti/rendezvous/schedulers.h"
 #include "tutti/transport/handshake.h"
 
@@ -16,7 +17,11 @@ namespace tutti {
 
 struct JobSecret {
   Secret secret;
-  std::string file;  // the file in the runtime folder, for rank 0 to remove once all ranks have it; else empty
+  std::string file = {};  // the file in the runtime folder, for rank 0 to remove once all ranks have it; else empty
+  Fd held = {};           // a shared lock on it: while anybody has one, the file is no leftover
+
+  // This process does not join after all: removes the file unless others hold it.
+  void give_up();
 };
 
 // `one_host`: all ranks are known to be on this host. `why_not` completes the refusal: why that is not known.

@@ -3,13 +3,19 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 #include <thread>
+
+#include "tutti/rendezvous/sweep.h"
 
 namespace tutti {
 namespace {
@@ -57,12 +63,14 @@ TEST_F(SecretOfJob, RanksOfOneHostMakeAndShareAFile) {
 
 TEST_F(SecretOfJob, ARaceHasOneWinner) {
   std::vector<std::string> seen(8);
+  std::vector<JobSecret> held;  // as ranks keep it until all have come
+  for (std::size_t i = 0; i < seen.size(); ++i) held.push_back({.secret = Secret::none()});
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 0; i < seen.size(); ++i)
       threads.emplace_back([&, i] {
-        const auto secret = job_secret(environment_, "race", true, "");
-        if (secret.ok()) seen[i] = print(secret->secret);
+        auto secret = job_secret(environment_, "race", true, "");
+        if (secret.ok()) held[i] = *std::move(secret), seen[i] = print(held[i].secret);
       });
   }
   EXPECT_EQ(std::set(seen.begin(), seen.end()).size(), 1u);
@@ -161,6 +169,52 @@ TEST_F(SecretOfJob, AFolderInTmpThatIsNotOursAloneIsRefused) {
   EXPECT_THAT(to_string(runtime_directory(environment).error()), HasSubstr(path + " is no folder"));
   fs::remove(path);
   EXPECT_EQ(*runtime_directory(environment), path);
+}
+
+int files_in(const std::string& folder) { return int(std::distance(fs::directory_iterator(folder), {})); }
+
+TEST_F(SecretOfJob, WhatKilledJobsLeftIsSweptAtTheNextStart) {
+  auto held = job_secret(environment_, "alive", true, "");
+  { const auto dead = job_secret(environment_, "dead", true, ""); }  // a process that is gone holds nothing
+  const std::string folder = folder_ + "/tutti", dead_socket = folder + "/mpirun-1.sock";
+  const auto bound_to = [&](const std::string& path) {
+    Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    (void)::fchmod(socket.get(), 0600);
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    ::chmod(path.c_str(), 0600);
+    return socket;
+  };
+  const auto age = [](const std::string& path) {
+    const timespec hour_ago[2] = {{std::time(nullptr) - 3600, 0}, {std::time(nullptr) - 3600, 0}};
+    ::utimensat(AT_FDCWD, path.c_str(), hour_ago, 0);
+  };
+  bound_to(dead_socket).reset();
+  const std::string live_socket = folder + "/mpirun-2.sock", young_socket = folder + "/mpirun-3.sock";
+  const Fd live = bound_to(live_socket);
+  ASSERT_EQ(::listen(live.get(), 4), 0);
+  const Fd young = bound_to(young_socket);  // it does not listen yet
+  age(dead_socket), age(live_socket);
+  ASSERT_EQ(files_in(folder), 5);
+
+  sweep_runtime_directory(folder);
+  EXPECT_TRUE(fs::exists(held->file));
+  EXPECT_TRUE(fs::exists(live_socket));
+  EXPECT_TRUE(fs::exists(young_socket));
+  EXPECT_EQ(files_in(folder), 3);
+  const auto other = job_secret(environment_, "alive", true, "");
+  EXPECT_EQ(print(other->secret), print(held->secret));
+  held->give_up();
+  EXPECT_TRUE(fs::exists(other->file)) << "another rank still needs it";
+}
+
+TEST_F(SecretOfJob, TheLastThatGivesUpRemovesTheFile) {
+  auto one = job_secret(environment_, "j", true, ""), two = job_secret(environment_, "j", true, "");
+  one->give_up();
+  EXPECT_TRUE(fs::exists(two->file));
+  two->give_up();
+  EXPECT_FALSE(fs::exists(two->file));
 }
 
 }  // namespace

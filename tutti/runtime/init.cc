@@ -16,6 +16,7 @@
 #include "tutti/comm/group_state.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/join.h"
+#include "tutti/runtime/uncaught.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/address.h"
@@ -259,6 +260,9 @@ Result<Group> try_init(const Options& options) {
   return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
 }
 
-Group init(const Options& options) { return try_init(options).or_throw(); }
+Group init(const Options& options) {
+  end_uncaught_exceptions_with_a_sentence();
+  return try_init(options).or_throw();
+}
 
 }  // namespace tutti

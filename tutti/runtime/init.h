@@ -20,8 +20,9 @@ struct Options {
 };
 
 // The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it
-// is a world of one. Throws Exception. The world is left (a goodbye with a deadline) when the last Group made from it
-// is gone.
+// is a world of one. Throws Exception; one that nobody catches ends the process with its sentence and an exit code
+// (runtime/uncaught.h). Call once in a process. The world is left (a goodbye with a deadline) when the last Group made
+// from it is gone.
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 
