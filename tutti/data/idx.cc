@@ -1,17 +1,14 @@
-// gzread() passes plain files through, so one path reads both. Everything is checked where it lies: each error names
-// the offset in the uncompressed stream, what the format wants there, and what stood there instead.
+// Everything is checked where it lies: each error names the offset in the uncompressed stream, what the format wants
+// there, and what stood there instead.
 #include "tutti/data/idx.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <zlib.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <memory>
 
 #include "tutti/base/text.h"
+#include "tutti/data/gzip.h"
 
 namespace tutti {
 namespace {
@@ -41,7 +38,7 @@ const char* element_type_name(std::uint8_t type) {
 
 class IdxReader {
  public:
-  IdxReader(std::string path, gzFile file) : path_(std::move(path)), file_(file, gzclose) {}
+  IdxReader(std::string path, MaybeGzipFile file) : path_(std::move(path)), file_(std::move(file)) {}
 
   Result<IdxArray> read() {
     std::uint8_t magic[4];
@@ -60,7 +57,7 @@ class IdxReader {
     IdxArray array;
     std::size_t bytes = 1;
     for (int i = 0; i < dimensions; ++i) {
-      const std::size_t at = offset_;
+      const std::size_t at = file_.position();
       std::uint8_t big_endian[4];
       TUTTI_TRY(fill(big_endian, 4, fmt::format("dimension {}", i)));
       const std::size_t extent = std::size_t(big_endian[0]) << 24 | std::size_t(big_endian[1]) << 16 |
@@ -79,33 +76,28 @@ class IdxReader {
       TUTTI_TRY(fill(array.values.data() + have, more, what, bytes - have));
     }
     std::uint8_t extra;
-    const int after = gzread(file_.get(), &extra, 1);
-    if (after < 0) return damaged();
-    if (after != 0)
-      return corrupt(fmt::format("byte {}: expected the end of the file after {}, found more", offset_, what));
+    const std::size_t end = file_.position();
+    if (TUTTI_TRY(named(file_.read({&extra, 1}))) != 0)
+      return corrupt(fmt::format("byte {}: expected the end of the file after {}, found more", end, what));
+    if (file_.cut_off())
+      return corrupt(fmt::format("byte {}: the compressed data is cut off before its checksum", end));
     return array;
   }
 
  private:
   // `wanted`: bytes still missing of `what`, for the error.
   Status fill(std::uint8_t* into, std::size_t size, const std::string& what, std::size_t wanted = 0) {
-    const int got = gzread(file_.get(), into, unsigned(size));
-    if (got < 0) return damaged();
-    offset_ += std::size_t(got);
-    if (std::size_t(got) == size) return {};
-    int code = Z_OK;
-    gzerror(file_.get(), &code);
-    const char* how = code == Z_BUF_ERROR ? "the compressed data is cut off" : "the file ends";
-    return corrupt(fmt::format("byte {}: expected {} more bytes of {}, but {}", offset_,
-                               std::max(wanted, size) - std::size_t(got), what, how));
+    const std::size_t got = TUTTI_TRY(named(file_.read({into, size})));
+    if (got == size) return {};
+    const char* how = file_.cut_off() ? "the compressed data is cut off" : "the file ends";
+    return corrupt(fmt::format("byte {}: expected {} more bytes of {}, but {}", file_.position(),
+                               std::max(wanted, size) - got, what, how));
   }
 
-  Error damaged() {
-    int code = Z_OK;
-    const std::string text = gzerror(file_.get(), &code);
-    if (code == Z_ERRNO)
-      return Error{.code = Code::kSystem, .detail = fmt::format("cannot read {}", path_), .errno_value = errno};
-    return corrupt(fmt::format("after byte {}: the compressed data is damaged ({})", offset_, text));
+  // What is wrong with the bytes of the file, with its name.
+  Result<std::size_t> named(Result<std::size_t> result) const {
+    if (result.ok() || result.error().code != Code::kCorrupt) return result;
+    return corrupt(result.error().detail);
   }
 
   Error corrupt(std::string detail) const {
@@ -114,23 +106,13 @@ class IdxReader {
   }
 
   std::string path_;
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> file_;
-  std::size_t offset_ = 0;
+  MaybeGzipFile file_;
 };
 
 }  // namespace
 
 Result<IdxArray> read_idx(const std::string& path) {
-  errno = 0;
-  const gzFile file = gzopen(path.c_str(), "rb");
-  if (!file) {
-    const int error = errno;
-    return Error{.code = error == ENOENT ? Code::kNotFound : Code::kSystem,
-                 .detail = fmt::format("cannot open {}", path),
-                 .errno_value = error};
-  }
-  gzbuffer(file, 1 << 17);
-  return IdxReader(path, file).read();
+  return IdxReader(path, TUTTI_TRY(MaybeGzipFile::open(path))).read();
 }
 
 }  // namespace tutti

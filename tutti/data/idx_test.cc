@@ -100,7 +100,42 @@ TEST_F(Idx, TellsDamagedCompression) {
     file.seekp(-6, std::ios::end);  // within the checksum
     file.put('\x5a');
   }
-  EXPECT_THAT(error_of(flipped), HasSubstr("compressed data is damaged"));
+  EXPECT_THAT(error_of(flipped), HasSubstr("compressed data is damaged somewhere before byte 5009 of what it holds"));
+  const auto tail = write_gz("tail.gz", array({5000}, 5000));
+  for (std::uintmax_t cut = 1; cut <= 8; ++cut) {  // the checksum and the length
+    std::filesystem::resize_file(tail, std::filesystem::file_size(tail) - 1);
+    EXPECT_THAT(error_of(tail), HasSubstr("byte 5008: the compressed data is cut off before its checksum"));
+  }
+}
+
+TEST_F(Idx, AFlippedByteAnywhereIsSeenAndNotMisplaced) {
+  const auto path = write_gz("whole.gz", array({5000}, 5000));
+  std::ifstream in(path, std::ios::binary);
+  const std::string whole((std::istreambuf_iterator<char>(in)), {});
+  for (std::size_t at = 10; at < whole.size(); ++at) {  // behind the head, which holds times and flags
+    std::string changed = whole;
+    changed[at] = char(changed[at] ^ 0x24);
+    const auto error = error_of(write("changed.gz", Bytes(changed.begin(), changed.end())));
+    EXPECT_THAT(error, testing::AnyOf(HasSubstr("somewhere before byte"), HasSubstr("expected"), HasSubstr("cut off"),
+                                      HasSubstr("not of gzip")))
+        << at;
+    EXPECT_THAT(error, testing::Not(HasSubstr("after byte 0:"))) << at;
+  }
+}
+
+TEST_F(Idx, MembersFollowEachOtherAndNothingElseDoes) {
+  const Bytes all = array({2, 3}, 6);
+  const auto append = [&](const std::string& name, const std::string& bytes) {
+    std::ofstream(folder_ / name, std::ios::binary | std::ios::app) << bytes;
+  };
+  const auto first = write_gz("two.gz", Bytes(all.begin(), all.begin() + 7));
+  std::ifstream second(write_gz("second.gz", Bytes(all.begin() + 7, all.end())), std::ios::binary);
+  append("two.gz", std::string((std::istreambuf_iterator<char>(second)), {}));
+  const auto both = read_idx(first);
+  ASSERT_TRUE(both.ok()) << to_string(both.error());
+  EXPECT_THAT(both->values, ElementsAre(0, 1, 2, 3, 4, 5));
+  append("two.gz", "garbage");
+  EXPECT_THAT(error_of(first), HasSubstr("the compressed data ends with byte 18, but the file goes on"));
 }
 
 TEST_F(Idx, MissingFile) { EXPECT_EQ(read_idx((folder_ / "nowhere").string()).error().code, Code::kNotFound); }

@@ -1,0 +1,52 @@
+#pragma once
+// The bytes of a file, uncompressed on the way if it is a gzip file (RFC 1952, any number of members).
+//
+// Stricter than zlib's gzread(), which takes whatever follows the last member for nothing and cannot tell where it is.
+#include <zlib.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+#include "tutti/base/fd.h"
+
+namespace tutti {
+
+// One thread at a time.
+class MaybeGzipFile {
+ public:
+  static Result<MaybeGzipFile> open(const std::string& path);
+
+  // Fills `into` so far as the file goes; fewer bytes mean its end. kCorrupt: damaged compressed data, or bytes behind
+  // it; the details do not name the file.
+  Result<std::size_t> read(std::span<std::uint8_t> into);
+  // The end came within a gzip member.
+  bool cut_off() const { return cut_off_; }
+  std::size_t position() const { return position_; }  // bytes read so far
+
+ private:
+  struct EndInflate {
+    void operator()(z_stream* stream) const {
+      inflateEnd(stream);
+      delete stream;
+    }
+  };
+
+  Status refill();
+  Status begin_member();
+  Result<std::size_t> inflate_into(std::span<std::uint8_t> into);
+
+  std::string path_;
+  Fd fd_;
+  std::vector<std::uint8_t> buffer_;
+  std::span<const std::uint8_t> waiting_;          // of the buffer
+  std::unique_ptr<z_stream, EndInflate> inflate_;  // none: a plain file
+  bool in_member_ = false, ended_ = false, cut_off_ = false;
+  std::size_t position_ = 0;
+};
+
+}  // namespace tutti
