@@ -4,69 +4,88 @@
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "tutti/base/log.h"
-#include "tutti/base/text.h"
 #include "tutti/models/image/train.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
 
 namespace {
 
-constexpr int kUsageError = 2;
+using tutti::Result;
 
-struct CommandLine {
-  std::string data = tutti::kFashionMnistFolder;
-  bool json = false;
-  std::string overlap = "auto";
-  tutti::ImageTrainingOptions training;
+constexpr int kUsageError = 2;
+constexpr const char* kFooter = R"(
+All ranks must be given the same options; rank 0 prints and saves.
+
+Examples:
+  train_image --epochs 5
+  tutti run -n 2 train_image --model mlp --save weights.safetensors
+  mpirun -np 2 train_image --json
+
+Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options.)";
+
+// The options as text; ImageTrainingOptions holds what they mean.
+struct Texts {
+  std::string data = tutti::kFashionMnistFolder, model = "cnn", save, overlap = "auto";
+  std::string batch_size = "64", epochs = "1", max_steps = "0", lr = "0.05", momentum = "0.9", seed = "0";
+  std::string log_every = "1";
+  bool views = false, no_heap = false, json = false;
 };
 
-void add_options(CLI::App& app, CommandLine& line) {
-  auto& training = line.training;
-  app.add_option("--data", line.data, "folder with the four Fashion-MNIST files")->capture_default_str();
-  app.add_option("--model", training.model, "cnn (1.2 M parameters) or mlp (20 M)")
-      ->check(CLI::IsMember({"cnn", "mlp"}))
-      ->capture_default_str();
-  app.add_option("--batch-size", training.batch_size, "samples per rank and step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--epochs", training.epochs, "times through the training set")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--max-steps", training.max_steps, "stop an epoch after this many steps; 0: never")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--lr", training.lr, "learning rate")->check(CLI::NonNegativeNumber)->capture_default_str();
-  app.add_option("--momentum", training.momentum, "of stochastic gradient descent")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--seed", training.seed, "of the weights and of the order of samples")->capture_default_str();
-  app.add_option("--log-every", training.log_every, "seconds between lines of progress; 0: every step, negative: none")
-      ->capture_default_str();
-  app.add_option("--save", training.save, "write the weights to this safetensors file");
-  app.add_option("--overlap", line.overlap, "communicate while computing: auto, on, off")
-      ->check(CLI::IsMember({"auto", "on", "off"}))
-      ->capture_default_str();
-  app.add_flag("--views", training.parallel.gradients_as_views, "gradients are windows into the buckets");
-  app.add_flag("!--no-heap", training.parallel.heap_tensors, "do not place large tensors in shared memory");
-  app.add_flag("--json", line.json, "end with one line of JSON on standard output");
+void declare(CLI::App& app, Texts& texts) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto add = [&](const char* group, const char* name, std::string& target, const char* words, const char* type) {
+    app.add_option(name, target, words)->group(group)->type_name(type);
+  };
+  const auto add_flag = [&](const char* group, const char* name, bool& target, const char* words) {
+    app.add_flag(name, target, words)->group(group);
+  };
+  add("Data", "--data", texts.data, "folder with the four Fashion-MNIST files (where Debian's package puts them)",
+      "DIR");
+  add("Data", "--batch-size", texts.batch_size, "samples per rank and step (64)", "N");
+  add("Data", "--epochs", texts.epochs, "times through the training set (1)", "N");
+  add("Data", "--max-steps", texts.max_steps, "stop an epoch after this many steps; 0 (default): never", "N");
+  add("Model", "--model", texts.model, "cnn (default, 1.2 M parameters) or mlp (20 M)", "NAME");
+  add("Model", "--lr", texts.lr, "learning rate (0.05)", "X");
+  add("Model", "--momentum", texts.momentum, "of stochastic gradient descent (0.9)", "X");
+  add("Model", "--seed", texts.seed, "of the weights and of the order of samples (0)", "N");
+  add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
+  add("Output", "--log-every", texts.log_every, "seconds between lines of progress (1); 0: every step, negative: none",
+      "X");
+  add_flag("Output", "--json", texts.json, "end with one line of JSON on standard output");
+  add("Speed", "--overlap", texts.overlap, "communicate while computing: auto (default), on, off", "WHEN");
+  add_flag("Speed", "--views", texts.views, "gradients are windows into the buckets");
+  add_flag("Speed", "--no-heap", texts.no_heap, "do not place large tensors in shared memory");
 }
 
-// One sentence, with the known option that is nearest to a mistyped one.
-std::string usage_text(const CLI::App& app, const CLI::ParseError& error) {
-  std::string text = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return text;
-  std::vector<std::string> known;
-  for (const auto* option : app.get_options()) {
-    for (const auto& name : option->get_lnames()) known.push_back("--" + name);
-  }
-  const std::string given = app.remaining().front();
-  text = fmt::format("unknown argument {}", given);
-  const auto nearest = tutti::nearest(given.substr(0, given.find('=')), known);
-  return nearest ? fmt::format("{}; did you mean {}?", text, *nearest) : text;
+Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
+  using tutti::cli::choose, tutti::cli::real_number, tutti::cli::whole_number;
+  constexpr double kAny = std::numeric_limits<double>::max();
+  tutti::ImageTrainingOptions training;
+  (void)TUTTI_TRY(choose("model", texts.model, {"cnn", "mlp"}));
+  training.model = texts.model;
+  training.batch_size = std::size_t(TUTTI_TRY(whole_number("--batch-size", texts.batch_size, 1, 1'000'000'000)));
+  training.epochs = int(TUTTI_TRY(whole_number("--epochs", texts.epochs, 1, 1'000'000'000)));
+  training.max_steps = TUTTI_TRY(whole_number("--max-steps", texts.max_steps, 0, 1'000'000'000));
+  training.lr = TUTTI_TRY(real_number("--lr", texts.lr, 0, kAny));
+  training.momentum = TUTTI_TRY(real_number("--momentum", texts.momentum, 0, 1));
+  training.seed =
+      std::uint64_t(TUTTI_TRY(whole_number("--seed", texts.seed, 0, std::numeric_limits<std::int64_t>::max())));
+  training.log_every = TUTTI_TRY(real_number("--log-every", texts.log_every, -kAny, kAny));
+  training.save = texts.save;
+  constexpr tutti::Overlap kOverlaps[] = {tutti::Overlap::kAuto, tutti::Overlap::kOn, tutti::Overlap::kOff};
+  training.parallel.overlap = kOverlaps[TUTTI_TRY(choose("--overlap", texts.overlap, {"auto", "on", "off"}))];
+  training.parallel.gradients_as_views = texts.views;
+  training.parallel.heap_tensors = !texts.no_heap;
+  return training;
 }
 
 void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& options,
@@ -85,48 +104,42 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
   fmt::print("{}\n", json.dump());
 }
 
-int train(const CommandLine& line) {
-  const auto train = tutti::load_fashion_mnist(line.data, tutti::Split::kTrain).or_throw();
-  const auto test = tutti::load_fashion_mnist(line.data, tutti::Split::kTest).or_throw();
+int train(const Texts& texts, const tutti::ImageTrainingOptions& options) {
+  const auto train = tutti::load_fashion_mnist(texts.data, tutti::Split::kTrain).or_throw();
+  const auto test = tutti::load_fashion_mnist(texts.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
-  const auto result = tutti::train_image_model(world, train, test, line.training);
+  const auto result = tutti::train_image_model(world, train, test, options);
   if (world.rank() != 0) return 0;
   fmt::print(stderr,
              "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%, test accuracy {:.4f}, test loss {:.4f}\n",
-             line.training.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s,
-             result.exposed_percent, result.test_accuracy, result.test_loss);
-  if (line.json) print_json(world, line.training, result);
+             options.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s, result.exposed_percent,
+             result.test_accuracy, result.test_loss);
+  if (texts.json) print_json(world, options, result);
   return 0;
 }
 
 int exit_code(const tutti::Error& error) {
   const bool usage = error.code == tutti::Code::kUsage || error.code == tutti::Code::kInvalidArgument ||
-                     error.code == tutti::Code::kNotFound;
+                     error.code == tutti::Code::kNotFound || error.code == tutti::Code::kMismatch;
   return usage ? kUsageError : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CommandLine line;
+  Texts texts;
   CLI::App app(
       "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
       "train_image");
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_options(app, line);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    fmt::print(stderr, "train_image: {} (train_image --help lists the options)\n", usage_text(app, error));
+  declare(app, texts);
+  if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
+  const auto options = interpret(texts);
+  if (!options.ok()) {
+    tutti::cli::tell("train_image", options.error());
     return kUsageError;
   }
-  line.training.parallel.overlap = line.overlap == "on"    ? tutti::Overlap::kOn
-                                   : line.overlap == "off" ? tutti::Overlap::kOff
-                                                           : tutti::Overlap::kAuto;
   try {
-    return train(line);
+    return train(texts, *options);
   } catch (const tutti::Exception& failure) {
     tutti::log::error(failure.what());
     return exit_code(failure.error());

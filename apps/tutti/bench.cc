@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <climits>
 #include <cstdio>
 
@@ -10,6 +11,7 @@
 #include "bench/collectives/run.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/select.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
 #include "tutti/planning/collectives/plan.h"
@@ -27,16 +29,12 @@ Examples:
   tutti bench all -n 4 --json > figures.jsonl
   several hosts:  mpirun -H a,b tutti bench all_reduce     (without -n: a rank of the world that is there)
 
-Exit codes: 0 measured; 1 a rank failed or a result was wrong; 2 wrong usage.)";
-
-Error usage(std::string detail, std::string hint = {}) {
-  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
-}
+Exit codes: 0 measured; 1 a rank failed or a result was wrong; 2 wrong usage, or no size was large enough.)";
 
 // The options as text; bench::BenchOptions holds what they mean.
 struct Texts {
   std::string operation, ranks, least = "8", most = "64M";
-  std::string dtype = "f32", op = "sum", memory = "heap", transport = "auto", algorithm = "auto";
+  std::string dtype = "f32", op = "sum", memory = "heap", transport, algorithm = "auto";
   std::string rounds = "7", warm_up = "1";
   bool json = false, no_pin = false, pin = false;
   bool as_rank = false, progress = false;  // said to the ranks that -n starts
@@ -51,43 +49,29 @@ void declare(CLI::App& app, Texts& texts) {
                  "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier, "
                  "send_recv, or all")
       ->type_name("");
-  const auto add = [&](const char* names, std::string& target, const char* words, const char* type) {
-    app.add_option(names, target, words)->type_name(type);
+  const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group(group)->type_name(type);
   };
-  add("-n,--ranks", texts.ranks, "start this many ranks here; without it: be a rank of the world around", "N");
-  app.add_flag("--json", texts.json, "a line of JSON for each size");
-  add("--min", texts.least, "least bytes (8)", "BYTES");
-  add("--max", texts.most, "most bytes (64M)", "BYTES");
-  add("--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool", "TYPE");
-  add("--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor", "OP");
-  add("--memory", texts.memory, "heap (default): Group::allocate(); private: the process's own", "KIND");
-  add("--transport", texts.transport, "auto (default), shm, tcp", "WAY");
-  add("--algorithm", texts.algorithm,
+  const auto add_flag = [&](const char* group, const char* name, bool& target, const char* words) {
+    app.add_flag(name, target, words)->group(group);
+  };
+  add("Ranks", "-n,--ranks", texts.ranks, "start this many ranks here; without it: be a rank of the world around", "N");
+  add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default where there are enough)");
+  add_flag("Ranks", "--no-pin", texts.no_pin, "leave the ranks where the system puts them");
+  add("What is measured", "--min", texts.least, "least bytes (8)", "BYTES");
+  add("What is measured", "--max", texts.most, "most bytes (64M)", "BYTES");
+  add("What is measured", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool", "TYPE");
+  add("What is measured", "--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor", "OP");
+  add("What is measured", "--memory", texts.memory, "heap (default): Group::allocate(); private: the process's own",
+      "KIND");
+  add("The way", "--transport", texts.transport, "auto, shm, tcp (default: TUTTI_TRANSPORT, else auto)", "WAY");
+  add("The way", "--algorithm", texts.algorithm,
       "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
-  app.add_flag("--pin", texts.pin, "bind each rank to a core (default where there are enough)");
-  app.add_flag("--no-pin", texts.no_pin, "leave the ranks where the system puts them");
-  add("--rounds", texts.rounds, "rounds that count (7)", "K");
-  add("--warm-up", texts.warm_up, "rounds before them that do not (1)", "K");
+  add("Method and output", "--rounds", texts.rounds, "rounds that count (7)", "K");
+  add("Method and output", "--warm-up", texts.warm_up, "rounds before them that do not (1)", "K");
+  add_flag("Method and output", "--json", texts.json, "a line of JSON for each size");
   app.add_flag("--as-rank", texts.as_rank)->group("");
   app.add_flag("--progress", texts.progress)->group("");
-}
-
-// One of `known`, or an error with the nearest of them.
-Result<std::size_t> choose(const std::string& what, const std::string& given, const std::vector<std::string>& known) {
-  const auto found = std::find(known.begin(), known.end(), given);
-  if (found != known.end()) return std::size_t(found - known.begin());
-  const auto best = nearest(given, known);
-  return usage("there is no " + what + " '" + given + "'",
-               best ? "did you mean " + *best + "?" : "known: " + join(known, ", "));
-}
-
-Result<int> number(const std::string& option, const std::string& text, int least, int most) {
-  const auto value = parse_int(text);
-  if (!value || *value < least || *value > most) {
-    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" +
-                 text + "'");
-  }
-  return int(*value);
 }
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
@@ -97,6 +81,16 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
                  " bytes such as 4096, 64K or 16M, not '" + text + "'");
   }
   return std::size_t(*value);
+}
+
+Status check_algorithm(Algorithm algorithm, const bench::Operation& operation) {
+  std::vector<std::string> implemented;
+  for (int other = 0; other <= int(Algorithm::kDissemination); ++other)
+    if (make_plan(Algorithm(other), operation.kind, Shape{.size = 2}).ok())
+      implemented.emplace_back(name(Algorithm(other)));
+  if (std::find(implemented.begin(), implemented.end(), name(algorithm)) != implemented.end()) return {};
+  return usage(std::string("there is no ") + name(algorithm) + " for " + operation.name,
+               implemented.empty() ? "it has no plans to choose from" : "known: " + join(implemented, ", "));
 }
 
 Result<bench::BenchOptions> interpret(const Texts& texts) {
@@ -117,15 +111,20 @@ Result<bench::BenchOptions> interpret(const Texts& texts) {
     if (operation->reduces) TUTTI_TRY(check_reduction(options.dtype, options.op));
   for (int algorithm = 0; algorithm <= int(Algorithm::kDissemination); ++algorithm)
     algorithms.emplace_back(name(Algorithm(algorithm)));
-  if (TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)) > 0) options.algorithm = texts.algorithm;
+  if (const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)); place > 0) {
+    options.algorithm = texts.algorithm;
+    // For `all` the column "plan" shows who has it.
+    for (const bench::Operation* operation : options.operations)
+      if (options.operations.size() == 1) TUTTI_TRY(check_algorithm(Algorithm(place - 1), *operation));
+  }
   options.memory = bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private"})));
-  (void)TUTTI_TRY(choose("transport", texts.transport, {"auto", "shm", "tcp"}));
+  if (!texts.transport.empty()) (void)TUTTI_TRY(choose("transport", texts.transport, {"auto", "shm", "tcp"}));
   options.transport = texts.transport;
 
   options.least = TUTTI_TRY(bytes("--min", texts.least, 1));
   options.most = TUTTI_TRY(bytes("--max", texts.most, options.least));
-  options.method.rounds = TUTTI_TRY(number("--rounds", texts.rounds, 1, 100000));
-  options.method.warm_up = TUTTI_TRY(number("--warm-up", texts.warm_up, 0, 100000));
+  options.method.rounds = int(TUTTI_TRY(whole_number("--rounds", texts.rounds, 1, 100000)));
+  options.method.warm_up = int(TUTTI_TRY(whole_number("--warm-up", texts.warm_up, 0, 100000)));
   if (texts.pin && texts.no_pin) return usage("--pin and --no-pin contradict one another");
   options.pin = !texts.no_pin;
   options.json = texts.json;
@@ -152,7 +151,7 @@ Result<int> start_ranks(int ranks, const std::vector<std::string>& arguments) {
 Result<int> act(const Texts& texts, const std::vector<std::string>& arguments) {
   const bench::BenchOptions options = TUTTI_TRY(interpret(texts));
   if (texts.ranks.empty() || texts.as_rank) return bench::run_rank(options);
-  return start_ranks(TUTTI_TRY(number("-n", texts.ranks, 1, 4096)), arguments);
+  return start_ranks(int(TUTTI_TRY(whole_number("-n", texts.ranks, 1, 4096))), arguments);
 }
 
 }  // namespace

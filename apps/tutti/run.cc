@@ -23,27 +23,11 @@ Examples:
     host b:  tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
 
 Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 2 wrong usage;
-  4 the nodes did not meet in time; 124 the --timeout passed; 130 Ctrl-C.)";
-
-Error usage(std::string detail, std::string hint = {}) {
-  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
-}
+  4 the nodes did not meet in time; 124 the --timeout passed; 130 Ctrl-C; 141 nobody read the output any more.)";
 
 Result<std::optional<int>> number(const std::string& option, const std::string& text, int least, int most) {
   if (text.empty()) return std::optional<int>();
-  const auto value = parse_int(text);
-  if (!value || *value < least || *value > most) {
-    return usage(option + " needs a number from " + std::to_string(least) + " to " + std::to_string(most) + ", not '" +
-                 text + "'");
-  }
-  return std::optional<int>(int(*value));
-}
-
-Result<Duration> duration(const std::string& option, const std::string& text) {
-  const auto seconds = parse_seconds(text);
-  if (!seconds || *seconds < 0 || *seconds > 1e9)
-    return usage(option + " needs a duration such as 30s or 5min, not '" + text + "'");
-  return from_seconds(*seconds);
+  return std::optional<int>(int(TUTTI_TRY(whole_number(option, text, least, most))));
 }
 
 class Formatter : public CLI::Formatter {

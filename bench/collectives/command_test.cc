@@ -46,6 +46,13 @@ TEST(BenchCommand, EveryOperationOverTcpAndFromPrivateMemory) {
   EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
 }
 
+TEST(BenchCommand, HeedsTheTransportOfTheEnvironment) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1"},
+                          {{"TUTTI_TRANSPORT", "tcp"}});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
+}
+
 TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
   const Ended ended = run(
       {"run", "-n", "3", "-q", "--no-prefix", "--", TUTTI_TEST_COMMAND, "bench", "barrier", "--json", "--rounds", "1"});
@@ -70,6 +77,8 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--max", "lots"}, "--max needs a size");
   mistake({"all_reduce", "-n", "2", "--min", "1M", "--max", "1K"}, "--max needs a size of at least 1048576 bytes");
   mistake({"all_reduce", "-n", "2", "--algorithm", "rign"}, "did you mean ring?");
+  mistake({"barrier", "-n", "2", "--algorithm", "ring"}, "there is no ring for barrier");
+  mistake({"all_reduce", "-n", "2", "--json", "--min", "3", "--max", "3"}, "holds an element of f32");
   mistake({"all_reduce", "-n", "2", "--pin", "--no-pin"}, "contradict");
 }
 

@@ -54,6 +54,14 @@ class Progress {
   bool shown_, written_ = false;
 };
 
+std::string too_small(const Operation& operation, const BenchOptions& options, int ranks) {
+  const std::string elements = operation.splits
+                                   ? fmt::format("{} elements of {}, one for each rank", ranks, name(options.dtype))
+                                   : fmt::format("an element of {}", name(options.dtype));
+  return fmt::format("tutti bench: no size from {} to {} holds {}: {} was not measured (hint: a larger --max)\n",
+                     bytes_text(options.least), bytes_text(options.most), elements, operation.name);
+}
+
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
@@ -72,10 +80,11 @@ int run_rank(const BenchOptions& options) {
                                                 options.memory == BenchOptions::Memory::kHeap ? "heap" : "private",
                                                 pinned ? "pinned to cores" : "not pinned");
   Progress progress(first && options.progress);
-  bool right = true;
+  bool right = true, any = false;
   for (const Operation* operation : options.operations) {
     if (first && !options.json) print(table_head(*operation, world.size(), circumstances));
     Figure last;
+    bool measured = false;
     for (const std::size_t bytes : sizes(options.least, options.most)) {
       Exercise exercise(world, *operation, options.dtype, options.op, bytes, a.get(), b.get());
       const bool barrier = operation->kind == Kind::kBarrier;
@@ -84,16 +93,19 @@ int run_rank(const BenchOptions& options) {
         progress.show(*operation, bytes, done + 1, options.method.warm_up + options.method.rounds);
       });
       progress.clear();
+      measured = any = true;
       right = right && last.wrong == 0;
       if (first)
         print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
       if (barrier) break;
     }
+    if (!measured && first) fmt::print(stderr, "{}", too_small(*operation, options, world.size()));
     if (options.json || last.bytes < kWorthAVerdict || world.size() == 1) continue;
     const double copy = copy_seconds(world, b.get(), a.get(), last.bytes);
     if (first) print(verdict(*operation, last, copy) + "\n");
   }
   if (!right && first) fmt::print(stderr, "tutti bench: some results were wrong; the column \"wrong\" counts them\n");
+  if (!any) return 2;
   return right ? 0 : 1;
 }
 

@@ -21,8 +21,8 @@ struct BenchOptions {
   Method method;
 };
 
-// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, or 1 if a result was wrong.
-// Throws Exception.
+// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, 1 if a result was wrong, 2
+// if no size was large enough for an element. Throws Exception.
 int run_rank(const BenchOptions& options);
 
 }  // namespace tutti::bench

@@ -110,12 +110,22 @@ TEST_F(TrainImage, RanksTrainToTheWeightsOfOneProcess) {
 TEST_F(TrainImage, MistakesGetASentence) {
   auto ended = train(0, {"--modle", "mlp"});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("unknown argument --modle; did you mean --model?"));
+  EXPECT_THAT(ended.err, HasSubstr("unknown option --modle\nhint: did you mean --model?"));
   ended = train(0, {"--model", "rnn"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("rnn"));
-  ended = train(0, {"--batch-size", "0"});
-  EXPECT_EQ(ended.code, 2);
+  const auto refused = [&](const std::string& option, const std::string& value, const std::string& words) {
+    const auto told = train(0, {option, value});
+    EXPECT_EQ(told.code, 2) << option << " " << value;
+    EXPECT_EQ(told.err, "train_image: " + option + " needs a number " + words + ", not '" + value + "'\n");
+  };
+  for (const std::string value : {"0", "-1", "x", "1.5", "99999999999999999999"})
+    refused("--batch-size", value, "from 1 to 1000000000");
+  refused("--epochs", "0", "from 1 to 1000000000");
+  refused("--max-steps", "-1", "from 0 to 1000000000");
+  for (const std::string value : {"-1", "nan", "inf", "fast"}) refused("--lr", value, "from 0 up");
+  for (const std::string value : {"nan", "1.1", "-0.1"}) refused("--momentum", value, "from 0 to 1");
+  refused("--seed", "-1", "from 0 up");
   ended = train(0, {"--batch-size", "5000"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank"));
@@ -123,6 +133,22 @@ TEST_F(TrainImage, MistakesGetASentence) {
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err,
               AllOf(HasSubstr("there is no folder /nowhere"), HasSubstr("apt-get install dataset-fashion-mnist")));
+}
+
+TEST_F(TrainImage, RanksWithDifferentOptionsAreTold) {
+  const auto ended = tutti::testing::run({TUTTI_COMMAND, "run", "-n", "3", "--", "sh", "-c",
+                                          "if [ $RANK = 0 ]; then lr=0.05; else lr=0.1; fi; exec \"$@\" --lr $lr", "sh",
+                                          TRAIN_IMAGE, "--data", folder_.path()},
+                                         {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("--lr is 0.05 on rank 0, but 0.1 on ranks 1, 2"), Not(HasSubstr("step "))));
+}
+
+TEST_F(TrainImage, HelpIsForPeople) {
+  const auto ended = train(0, {"--help"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("Examples:"), HasSubstr("Exit codes:"), HasSubstr("Output:"),
+                               HasSubstr("--no-heap  "), Not(HasSubstr("{false}"))));
 }
 
 TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {

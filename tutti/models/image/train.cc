@@ -15,6 +15,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/data/sampler.h"
 #include "tutti/models/image/models.h"
+#include "tutti/models/image/same_options.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/sgd.h"
 #include "tutti/tensor/checkpoint.h"
@@ -27,6 +28,18 @@ namespace {
 constexpr std::int64_t kWarmUpSteps = 3;
 constexpr std::size_t kEvaluationBatch = 500;
 constexpr float kMean = 0.2860f, kDeviation = 0.3530f;  // of the training set, on a scale of 0 to 1
+
+const char* name(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::kAuto:
+      return "auto";
+    case Overlap::kOn:
+      return "on";
+    case Overlap::kOff:
+      return "off";
+  }
+  return "";
+}
 
 struct Batch {
   at::Tensor pictures;  // f32[n, 1, rows, columns], normalised
@@ -167,6 +180,19 @@ class Training {
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
   prepare_compute(world);
+  check_same_options(world, {{"--model", options.model},
+                             {"--batch-size", fmt::format("{}", options.batch_size)},
+                             {"--epochs", fmt::format("{}", options.epochs)},
+                             {"--max-steps", fmt::format("{}", options.max_steps)},
+                             {"--lr", fmt::format("{}", options.lr)},
+                             {"--momentum", fmt::format("{}", options.momentum)},
+                             {"--seed", fmt::format("{}", options.seed)},
+                             {"--overlap", name(options.parallel.overlap)},
+                             {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+                             {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
+                             {"the number of training samples", fmt::format("{}", train.size())},
+                             {"the number of test samples", fmt::format("{}", test.size())}})
+      .or_throw();
   if (!options.save.empty() && world.rank() == 0)
     replaceable_file(options.save).status().or_throw();  // better before an hour of training than after it
   Training training(world, train, options);

@@ -1,9 +1,12 @@
 // CLI11 2.1.2 answers mistakes with exit codes from 100 on and suggests nothing; here every mistake is a sentence, the
 // nearest known option, and exit code 2.
-#include "apps/tutti/command.h"
+#include "apps/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "tutti/base/text.h"
 
@@ -73,6 +76,44 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
          Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
     return 2;
   }
+}
+
+Error usage(std::string detail, std::string hint) {
+  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+Result<std::int64_t> whole_number(const std::string& option, const std::string& text, std::int64_t least,
+                                  std::int64_t most) {
+  const auto value = parse_int(text);
+  if (value && *value >= least && *value <= most) return *value;
+  const bool open = most == std::numeric_limits<std::int64_t>::max();
+  return usage(option + " needs a number from " + std::to_string(least) +
+               (open ? " up" : " to " + std::to_string(most)) + ", not '" + text + "'");
+}
+
+Result<double> real_number(const std::string& option, const std::string& text, double least, double most) {
+  constexpr double kAny = std::numeric_limits<double>::max();
+  const auto value = parse_double(text);
+  if (value && std::isfinite(*value) && *value >= least && *value <= most) return *value;
+  const auto bound = [](double limit) { return std::to_string(std::int64_t(limit)); };  // all of ours are whole
+  std::string range;
+  if (least > -kAny) range = " from " + bound(least) + (most < kAny ? " to " + bound(most) : " up");
+  return usage(option + " needs a number" + range + ", not '" + text + "'");
+}
+
+Result<Duration> duration(const std::string& option, const std::string& text) {
+  const auto seconds = parse_seconds(text);
+  if (!seconds || *seconds < 0 || *seconds > 1e9)
+    return usage(option + " needs a duration such as 30s or 5min, not '" + text + "'");
+  return from_seconds(*seconds);
+}
+
+Result<std::size_t> choose(const std::string& what, const std::string& given, const std::vector<std::string>& known) {
+  const auto found = std::find(known.begin(), known.end(), given);
+  if (found != known.end()) return std::size_t(found - known.begin());
+  const auto best = nearest(given, known);
+  return usage("there is no " + what + " '" + given + "'",
+               best ? "did you mean " + *best + "?" : "known: " + join(known, ", "));
 }
 
 }  // namespace tutti::cli

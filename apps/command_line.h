@@ -1,0 +1,32 @@
+#pragma once
+// What the command lines of all programs share: parsing with sentences for mistakes, and numbers that mean something.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::cli {
+
+// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help, 2 after
+// a mistake, which has then been told on standard error together with the nearest known option.
+std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments);
+// Tells an error as "command: sentence", with its hint on a line of its own.
+void tell(const std::string& command, const Error& error);
+
+Error usage(std::string detail, std::string hint = {});
+// The value of an option, or a kUsage that says what it needs and what was given.
+Result<std::int64_t> whole_number(const std::string& option, const std::string& text, std::int64_t least,
+                                  std::int64_t most);
+Result<double> real_number(const std::string& option, const std::string& text, double least, double most);
+Result<Duration> duration(const std::string& option, const std::string& text);
+// The place of `given` in `known`; else a kUsage with the nearest of them. `what`: "dtype", "--op".
+Result<std::size_t> choose(const std::string& what, const std::string& given, const std::vector<std::string>& known);
+
+}  // namespace tutti::cli
