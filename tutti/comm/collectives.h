@@ -110,6 +110,7 @@ Request reduce_scatter(const Group& group, std::span<const T> in, std::span<T> o
 }
 template <class T>
 Request all_to_all(const Group& group, std::span<const T> in, std::span<T> out) {
+  (void)group.rank();  // throws if this is no group, which has no size to divide by
   TUTTI_REQUIRE(in.size() == out.size() && in.size() % group.size() == 0, "all_to_all: in has ", in.size(), " and out ",
                 out.size(), " elements, expected equal multiples of ", group.size());
   return {.kind = Kind::kAllToAll,
