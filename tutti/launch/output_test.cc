@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -136,6 +137,37 @@ TEST(Report, OneCulpritAndTheInnocent) {
   Failure hungry = failure;
   hungry.out_of_memory = true;
   EXPECT_THAT(failure_report(hungry, all), HasSubstr("out-of-memory killer struck"));
+}
+
+// A log file on a full disk.
+TEST(WorkerOutput, ALogThatEndsIsToldOnStandardError) {
+  std::string folder = (std::string)::testing::TempDir() + "tutti_log_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(symlink("/dev/full", (folder + "/stdout.log").c_str()), 0);
+  int out[2], err[2];
+  ASSERT_EQ(pipe(out) | pipe(err), 0);
+  {
+    Console output(out[1]), errors(err[1]);
+    auto worker = WorkerOutput::create(0, {.log_dir = folder}, folder, output, errors);
+    ASSERT_TRUE(worker.ok());
+    worker->take(WorkerOutput::kOutput, "one\n");
+    worker->take(WorkerOutput::kOutput, "two\n");
+    output.pump(), errors.pump();
+  }
+  const auto all_of = [](int(&ends)[2]) {
+    close(ends[1]);
+    char text[4096];
+    const ssize_t size = read(ends[0], text, sizeof text);
+    close(ends[0]);
+    return std::string(text, std::size_t(std::max<ssize_t>(size, 0)));
+  };
+  EXPECT_EQ(all_of(out), "[0] one\n[0] two\n");
+  const std::string told = all_of(err);
+  EXPECT_THAT(told, AllOf(StartsWith("[tutti] "), HasSubstr("No space left on device"), HasSubstr("--log-dir")));
+  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << "once";
+  unlink((folder + "/stdout.log").c_str());
+  unlink((folder + "/stderr.log").c_str());
+  rmdir(folder.c_str());
 }
 
 TEST(Report, WordsOfAnEnd) {
