@@ -40,12 +40,11 @@ class LocalSocket : public ::testing::TestWithParam<Stranger> {};
 TEST_P(LocalSocket, RefusesAStranger) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(1 << 24, credentials(), 0).or_throw(),
-       second = Host::open(1 << 24, GetParam().credentials, 1).or_throw();
+  auto first = Host::open(credentials(), 0).or_throw(), second = Host::open(GetParam().credentials, 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   Status first_status, second_status;
-  std::thread other([&] { second_status = second->join(contacts, {0, 1}, 1, Deadline::after_seconds(60)); });
-  first_status = first->join(contacts, {0, 1}, 0, Deadline::after_seconds(1.5));
+  std::thread other([&] { second_status = second->join(contacts, {0, 1}, 1, 1 << 24, Deadline::after_seconds(60)); });
+  first_status = first->join(contacts, {0, 1}, 0, 1 << 24, Deadline::after_seconds(1.5));
   other.join();
   ASSERT_FALSE(second_status.ok());
   EXPECT_EQ(second_status.error().code, Code::kRefused);
@@ -116,13 +115,12 @@ TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
 TEST(Strangers, DoNotKeepRanksFromMeetingOnOneHost) {
   const Folder folder;
   ::setenv("XDG_RUNTIME_DIR", folder.path().c_str(), 1);
-  auto first = Host::open(1 << 24, credentials(), 0).or_throw(),
-       second = Host::open(1 << 24, credentials(), 1).or_throw();
+  auto first = Host::open(credentials(), 0).or_throw(), second = Host::open(credentials(), 1).or_throw();
   const std::vector<std::string> contacts = {first->contact(), second->contact()};
   const Crowd crowd(Address{.path = contacts[0]});
   Status status;
-  std::thread other([&] { status = second->join(contacts, {0, 1}, 1, Deadline::after_seconds(15)); });
-  const Status first_status = first->join(contacts, {0, 1}, 0, Deadline::after_seconds(15));
+  std::thread other([&] { status = second->join(contacts, {0, 1}, 1, 1 << 24, Deadline::after_seconds(15)); });
+  const Status first_status = first->join(contacts, {0, 1}, 0, 1 << 24, Deadline::after_seconds(15));
   other.join();
   EXPECT_TRUE(first_status.ok()) << to_string(first_status.error());
   EXPECT_TRUE(status.ok()) << to_string(status.error());

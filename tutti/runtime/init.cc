@@ -32,7 +32,7 @@ constexpr Duration kStorePatience =
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
   Duration join_timeout, collective_timeout, hang_warning, peer_timeout;
-  std::size_t heap_limit;
+  std::optional<std::size_t> heap_limit;  // none: what the machine has
 };
 
 std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE)); }
@@ -56,7 +56,6 @@ Result<Settings> read_settings(const Options& options) {
   s.collective_timeout = TUTTI_TRY(seconds(options.collective_timeout, "TUTTI_TIMEOUT", 600));
   s.peer_timeout = TUTTI_TRY(seconds({}, "TUTTI_PEER_TIMEOUT", 30));
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
-  s.heap_limit = physical_memory();
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
     if (!bytes || *bytes < (1 << 20))
@@ -151,7 +150,8 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   for (int r = 0; r < n; ++r)
     if (p.world[r].node == p.world[p.rank].node) contacts.push_back(meeting.shm_contacts[r]), here.push_back(r);
   if (host && here.size() > 1) {
-    TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, deadline));
+    const std::size_t heap_limit = settings.heap_limit.value_or(default_reserve(physical_memory(), int(here.size())));
+    TUTTI_TRY(host->join(contacts, here, p.world[p.rank].local_rank, heap_limit, deadline));
     p.host = std::move(host);
     p.heap = std::make_unique<Heap>(p.host->arena());
   }
@@ -240,7 +240,7 @@ Result<Group> try_init(const Options& options) {
   }
   log::set_rank(m.rank);
   std::unique_ptr<Host> host;
-  if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(settings.heap_limit, m.credentials, m.rank));
+  if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(m.credentials, m.rank));
   const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing));

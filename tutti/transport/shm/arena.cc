@@ -1,12 +1,16 @@
 // Order matters when growing: the size first (ftruncate), huge pages asked for before the first touch, then the pages
 // are populated by MADV_POPULATE_WRITE, which reports a lack of memory as an error where a plain touch would be a
 // SIGBUS. On kernels before 5.14 fallocate() gives the same guarantee, and the first touch comes later.
+//
+// Where that fails, the file keeps its new size, for it is sealed against shrinking, but gives back the pages that it
+// got so far: a hole may be punched into a sealed file. The next, smaller growth finds the file large enough.
 #include "tutti/transport/shm/arena.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "tutti/base/text.h"
@@ -20,6 +24,7 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
+constexpr std::size_t kMostTogether = std::size_t(32) << 40;  // leaves most of the address space to the program
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -61,14 +66,22 @@ Result<std::size_t> Arena::grow(std::size_t bytes) {
     error.hint = "the limit is " + bytes_text(reserved()) + "; TUTTI_HEAP_LIMIT=64G sets another";
     return error;
   }
-  if (::ftruncate(fd_.get(), off_t(begin + bytes)) != 0) return no_room(errno);
-  if (::madvise(base() + begin, bytes, MADV_POPULATE_WRITE) != 0) {
-    if (errno != EINVAL) return no_room(errno);
-    if (const int failed = ::posix_fallocate(fd_.get(), off_t(begin), off_t(bytes)); failed != 0)
-      return no_room(failed);
+  if (begin + bytes > file_size_) {
+    if (::ftruncate(fd_.get(), off_t(begin + bytes)) != 0) return no_room(errno);
+    file_size_ = begin + bytes;
+  }
+  int trouble = ::madvise(base() + begin, bytes, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  if (trouble == EINVAL) trouble = ::posix_fallocate(fd_.get(), off_t(begin), off_t(bytes));
+  if (trouble != 0) {
+    (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(begin), off_t(bytes));
+    return no_room(trouble);
   }
   size_ = begin + bytes;
   return begin;
+}
+
+std::size_t default_reserve(std::size_t machine_memory, int local_ranks) {
+  return std::min(machine_memory, kMostTogether / std::size_t(std::max(1, local_ranks)));
 }
 
 }  // namespace tutti

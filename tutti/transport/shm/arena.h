@@ -6,8 +6,7 @@
 //
 // Each side maps the whole reserved range once; pages that the owner adds later appear in the peers' mappings by
 // themselves. Places are named by their offset.
-// Threads: grow() and add() by one at a time; reading base() and size() by any.
-#include <atomic>
+// Threads: grow() and size() by one at a time; base(), reserved() and contains() never change and are for any.
 #include <cstddef>
 
 #include "tutti/base/fd.h"
@@ -16,10 +15,9 @@ namespace tutti {
 
 class Arena {
  public:
-  // Reserves address space only. reserve_bytes is rounded up to pages; as a limit it should be the memory of the
-  // machine.
+  // Reserves address space only; reserve_bytes is rounded up to huge pages.
   static Result<Arena> create(std::size_t reserve_bytes);
-  // The arena of a peer, from its descriptor.
+  // The arena of a peer, from its descriptor and its reserved().
   static Result<Arena> map(Fd fd, std::size_t reserve_bytes);
 
   int fd() const { return fd_.get(); }
@@ -27,7 +25,8 @@ class Arena {
   std::size_t reserved() const { return mapping_.size(); }
   bool contains(const void* p) const { return p >= base() && p < base() + reserved(); }
 
-  // Adds at least `bytes` zeroed bytes at the end; the offset of the first. kLimit when the machine has no more memory.
+  // Adds at least `bytes` zeroed bytes at the end; the offset of the first. kLimit when the machine has no more memory
+  // or the reserve is used up: nothing has been taken then, and smaller pieces may still be had.
   Result<std::size_t> grow(std::size_t bytes);
   std::size_t size() const { return size_; }
 
@@ -35,6 +34,11 @@ class Arena {
   Fd fd_;
   Mapping mapping_;
   std::size_t size_ = 0;
+  std::size_t file_size_ = 0;  // more than size_ after a grow() that failed: a sealed file does not shrink
 };
+
+// What one of `local_ranks` ranks reserves where nobody says otherwise: as much as the machine has memory, but all of
+// them together only a part of a process's address space (128 TiB), for each process maps them all.
+std::size_t default_reserve(std::size_t machine_memory, int local_ranks);
 
 }  // namespace tutti

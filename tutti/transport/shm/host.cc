@@ -1,15 +1,18 @@
-// The introduction of two ranks: after the handshake each sends {arena, bell} with SCM_RIGHTS. The bell's line lies at
-// the start of its owner's arena.
+// The introduction of two ranks: after the handshake each sends {arena, bell} with SCM_RIGHTS, and how much the arena
+// reserves: a place beyond what a peer has mapped would be its SIGSEGV. The bell's line lies at the start of its
+// owner's arena.
 #include "tutti/transport/shm/host.h"
 
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "tutti/base/env.h"
@@ -22,6 +25,11 @@ constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
 constexpr std::size_t kMostArrivals = 256;
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kLook = std::chrono::seconds(1);
+constexpr const char* kSocketName = "/rank";
+
+struct Greeting {
+  std::uint64_t reserved = 0;  // bytes of address space of the sender's arena
+};
 
 Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
   auto arena = std::make_shared<Arena>(TUTTI_TRY(Arena::create(heap_limit)));
@@ -43,27 +51,34 @@ pid_t peer_pid(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
 }
 
+// A folder of mode 0700 for one socket: below XDG_RUNTIME_DIR or TMPDIR, or else below /tmp, where those cannot be
+// written to or are too long for the address of a socket.
+Result<std::string> private_directory() {
+  const std::string wanted = env("XDG_RUNTIME_DIR").value_or(env("TMPDIR").value_or("/tmp"));
+  int trouble = 0;
+  for (const std::string& parent : {wanted, std::string("/tmp")}) {
+    std::string directory = parent + "/tutti-XXXXXX";
+    if (directory.size() + std::strlen(kSocketName) >= sizeof(sockaddr_un::sun_path)) continue;
+    if (::mkdtemp(directory.data())) return directory;
+    trouble = errno;
+  }
+  return system_error(trouble, "cannot create a private directory for sockets in /tmp");
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Host>> Host::open(std::size_t heap_limit, const Credentials& credentials, int global_rank) {
+Result<std::unique_ptr<Host>> Host::open(const Credentials& credentials, int global_rank) {
   auto host = std::unique_ptr<Host>(new Host);
-  host->heap_limit_ = heap_limit;
   host->credentials_ = std::make_unique<Credentials>(credentials);
   host->global_rank_ = global_rank;
-  std::string directory = env("XDG_RUNTIME_DIR").value_or(env("TMPDIR").value_or("/tmp")) + "/tutti-XXXXXX";
-  if (!::mkdtemp(directory.data())) {  // mode 0700
-    directory = "/tmp/tutti-XXXXXX";
-    if (!::mkdtemp(directory.data()))
-      return system_error(errno, "cannot create a private directory for sockets in /tmp");
-  }
-  host->directory_ = directory;
-  host->contact_ = directory + "/rank";
+  host->directory_ = TUTTI_TRY(private_directory());
+  host->contact_ = host->directory_ + kSocketName;
   host->listener_ = TUTTI_TRY(listen(Address{.path = host->contact_}));
   return host;
 }
 
 Status Host::join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank,
-                  Deadline deadline) {
+                  std::size_t heap_limit, Deadline deadline) {
   rank_ = local_rank;
   peers_.resize(contacts.size());
   for (int r = 0; r < size(); ++r) {
@@ -71,7 +86,7 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
     peers_[r].state = std::make_shared<std::atomic<Peer>>(Peer::kAlive);
   }
   PeerData& self = peers_[rank_];
-  self.arena = TUTTI_TRY(make_arena(heap_limit_));
+  self.arena = TUTTI_TRY(make_arena(heap_limit));
   self.line = reinterpret_cast<BellLine*>(self.arena->base());
   self.event_owner = TUTTI_TRY(make_bell());
   self.event_fd = self.event_owner->get();
@@ -157,11 +172,13 @@ void Host::settle_fences() {
 Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
   PeerData& peer = peers_[local_rank];
   const int mine[] = {arena().fd(), own_bell_fd()};
-  const std::byte greeting[] = {std::byte{'H'}};
-  TUTTI_TRY(send_fds(socket.get(), mine, greeting, deadline));
-  Received received = TUTTI_TRY(recv_fds(socket.get(), 2, 1, deadline));
+  const Greeting own{.reserved = arena().reserved()};
+  TUTTI_TRY(send_fds(socket.get(), mine, std::as_bytes(std::span(&own, 1)), deadline));
+  Received received = TUTTI_TRY(recv_fds(socket.get(), 2, sizeof(Greeting), deadline));
   if (received.fds.size() != 2) return Error{.code = Code::kPeerLost, .detail = "it sent no shared memory"};
-  peer.arena = std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), heap_limit_)));
+  Greeting theirs;
+  std::memcpy(&theirs, received.bytes.data(), sizeof theirs);
+  peer.arena = std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), theirs.reserved)));
   peer.line = reinterpret_cast<BellLine*>(peer.arena->base());
   peer.event_owner = std::make_shared<Fd>(std::move(received.fds[1]));
   peer.event_fd = peer.event_owner->get();

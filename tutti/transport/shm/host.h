@@ -2,9 +2,9 @@
 // The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
 //
 // Joining: each rank listens on a Unix socket in a private directory, connects to the ranks below it, passes the
-// handshake of the job, and hands over three descriptors (its arena, its bell, and nothing else has a name). The
-// sockets stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but
-// watch() may be called from any thread; watch() belongs to the engine.
+// handshake of the job, and hands over two descriptors, its arena and its bell: nothing else has a name. The sockets
+// stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but watch()
+// may be called from any thread; watch() belongs to the engine.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -23,12 +23,15 @@ class Host {
  public:
   enum class Peer : std::uint8_t { kAlive, kLeft, kFled, kLost };  // kFled: an exception drove it out
 
+  ~Host();  // says no goodbye
+
   // First half of joining: opens this rank's socket. contact() is what the others need to know.
-  static Result<std::unique_ptr<Host>> open(std::size_t heap_limit, const Credentials& credentials, int global_rank);
+  static Result<std::unique_ptr<Host>> open(const Credentials& credentials, int global_rank);
   const std::string& contact() const { return contact_; }
-  // Second half: `contacts` and `global_ranks` of all ranks of this host, by local rank. Errors name the peer.
+  // Second half: `contacts` and `global_ranks` of all ranks of this host, by local rank. `heap_limit`: bytes to reserve
+  // for this rank's own arena; the ranks need not agree on it. Errors name the peer.
   Status join(const std::vector<std::string>& contacts, const std::vector<int>& global_ranks, int local_rank,
-              Deadline deadline);
+              std::size_t heap_limit, Deadline deadline);
 
   // Hosts of `size` ranks that are threads of this process, sharing the same mappings.
   static Result<std::vector<std::unique_ptr<Host>>> inproc(int size, std::size_t heap_limit);
@@ -89,15 +92,11 @@ class Host {
 
   int rank_ = 0;
   int global_rank_ = 0;
-  std::size_t heap_limit_ = 0;
   std::unique_ptr<Credentials> credentials_;
   Listener listener_;
   std::vector<Arrival> arrivals_;  // while joining
   std::string directory_, contact_;
   std::vector<PeerData> peers_;
-
- public:
-  ~Host();
 };
 
 }  // namespace tutti
