@@ -23,8 +23,8 @@ struct MeetingPoint {
 // kLocal: the path of the socket). Errors name the place, the variable it came from, and how long was tried.
 Result<MeetingPoint> meet_at_server(const Identity& identity, const Credentials& credentials, Deadline deadline);
 
-// In the file at `identity.path`. The ranks share the secret through the file, which only this user may read;
-// `credentials.secret` is replaced by it unless `secret_given`.
+// In the file at `identity.path`. The ranks share the secret through the file, which only this user may read
+// or write (else kRefused); `credentials.secret` is replaced by it unless `secret_given`.
 Result<MeetingPoint> meet_in_file(const Identity& identity, Credentials& credentials, bool secret_given,
                                   Deadline deadline);
 

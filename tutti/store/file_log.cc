@@ -2,6 +2,11 @@
 // while its owner holds the lock on its first byte; the kernel releases that lock however the owner ends. A new owner
 // makes its file aside, complete with header and lock, and puts it in place by link(), which fails if somebody was
 // quicker; so nobody ever sees half a header, and of two would-be owners one learns of the other.
+//
+// In a folder that others may write to, a stranger could be quicker than our rank 0 and have all other ranks join him.
+// So the file counts only if it is this user's and closed to everybody else: then this user's process has made it. A
+// file system that shows another owner or mode than was asked for (NFS that maps root to nobody, FAT, SMB) cannot tell
+// us from strangers, and is refused when the file is made.
 #include "tutti/store/file_log.h"
 
 #include <fcntl.h>
@@ -16,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <random>
@@ -137,6 +143,32 @@ std::string host_name() {
   return name;
 }
 
+// Whether only this user can have written the file.
+Status check_private(int fd, const std::string& path) {
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return file_error(errno, "look at", path);
+  const auto refuse = [&](std::string why, std::string hint) {
+    return Error{.code = Code::kRefused,
+                 .detail = "the store file " + path + " " + std::move(why) +
+                           ", so it cannot be told from one that a stranger made",
+                 .hint = std::move(hint)};
+  };
+  if (info.st_uid != ::geteuid())
+    return refuse(
+        "belongs to the user with id " + std::to_string(info.st_uid) + ", this process runs as " +
+            std::to_string(::geteuid()),
+        "start all ranks as one user, in a folder of your own; where NFS maps root to nobody, not as root, or "
+        "meet at tcp://");
+  if ((info.st_mode & 077) != 0) {
+    char mode[8];
+    std::snprintf(mode, sizeof mode, "%04o", unsigned(info.st_mode & 07777));
+    return refuse("has mode " + std::string(mode) + ", which lets others in",
+                  "tutti makes it with mode 0600: choose another folder or remove the file; where a file system keeps "
+                  "no modes, meet at tcp://");
+  }
+  return {};
+}
+
 // File systems whose changes by other machines inotify does not see.
 bool is_remote(int fd) {
   struct statfs info;
@@ -205,6 +237,7 @@ Result<std::unique_ptr<FileLog>> FileLog::create(const std::string& path, const 
     (void)::unlink(aside.c_str());
     return error;
   };
+  if (const Status checked = check_private(file.get(), path); !checked.ok()) return give_up(checked.error());
   const std::string bytes = encode(header);
   if (::pwrite(file.get(), bytes.data(), bytes.size(), 0) != ssize_t(bytes.size()) ||
       !try_lock(file.get(), F_WRLCK, kOwnerByte))
@@ -235,6 +268,7 @@ Result<FileLog::Attempt> FileLog::try_join(const std::string& path, const std::s
                  .hint = "give the path of a file that does not exist"};
   if (!has_living_owner(file.get()))
     return Attempt{.why_not = "the file there is stale, left by " + whose(*header) + ", which has ended"};
+  TUTTI_TRY(check_private(file.get(), path));
   if (header->job != job.substr(0, kMaxText))
     return Error{.code = Code::kRefused,
                  .detail = "the store file " + path + " belongs to " + whose(*header) + ", ours is job \"" + job + "\"",

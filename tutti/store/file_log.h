@@ -30,11 +30,13 @@ struct FileLogHeader {
 
 class FileLog {
  public:
-  // Makes the file, replacing one whose owner has gone. kAddressInUse if its owner lives, kInvalidArgument if the file
-  // there is none of ours and not empty.
+  // Makes the file with mode 0600, replacing one whose owner has gone. kAddressInUse if its owner lives,
+  // kInvalidArgument if the file there is none of ours and not empty, kRefused on a file system that does not keep
+  // owners and modes.
   static Result<std::unique_ptr<FileLog>> create(const std::string& path, const std::string& job);
   // Opens the file that a living owner of this job has made; waits for it to appear or to replace a stale one. kRefused
-  // at once if a living owner has another job; a kTimeout says what was found instead.
+  // at once if a living owner has another job, or if anybody but this user could have written the file; a kTimeout says
+  // what was found instead.
   static Result<std::unique_ptr<FileLog>> join(const std::string& path, const std::string& job, Deadline deadline);
   ~FileLog();  // the owner removes the file
 

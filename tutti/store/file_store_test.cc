@@ -121,6 +121,30 @@ TEST_F(FileStoreTest, FileOfSomebodyElseIsNotTouched) {
   EXPECT_EQ(text, "my thesis");
 }
 
+TEST_F(FileStoreTest, FileThatOthersMayWriteIsRefused) {
+  const auto owner = FileStore::create(path_, "job").or_throw();
+  for (const mode_t mode : {0606, 0660, 0604, 0640}) {
+    ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
+    const auto joined = FileStore::join(path_, "job", soon());
+    ASSERT_FALSE(joined.ok()) << std::oct << mode;
+    EXPECT_EQ(joined.error().code, Code::kRefused);
+    EXPECT_THAT(to_string(joined.error()),
+                HasSubstr(", which lets others in, so it cannot be told from one that a stranger made"));
+  }
+  ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
+  EXPECT_TRUE(FileStore::join(path_, "job", soon()).ok());
+}
+
+TEST_F(FileStoreTest, FileOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
+  const auto owner = FileStore::create(path_, "job").or_throw();
+  if (::chown(path_.c_str(), 12345, gid_t(-1)) != 0) GTEST_SKIP() << "this namespace has no other user";
+  const auto joined = FileStore::join(path_, "job", soon());
+  ASSERT_FALSE(joined.ok());
+  EXPECT_EQ(joined.error().code, Code::kRefused);
+  EXPECT_THAT(to_string(joined.error()), HasSubstr("belongs to the user with id 12345, this process runs as 0"));
+}
+
 TEST_F(FileStoreTest, EmptyFileIsReplaced) {
   std::ofstream(path_).flush();
   EXPECT_THAT(to_string(FileStore::join(path_, "job", at_once()).error()), HasSubstr("the file there is empty"));
