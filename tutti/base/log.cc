@@ -4,10 +4,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
+
+#include "tutti/base/env.h"
 
 namespace tutti::log {
 namespace {
@@ -22,19 +23,29 @@ spdlog::level::level_enum to_spdlog(Level level) {
       return spdlog::level::warn;
     case Level::kError:
       return spdlog::level::err;
-    case Level::kOff:
-      return spdlog::level::off;
   }
   return spdlog::level::info;
+}
+
+// None: no level of that name. (spdlog's own from_str() takes an unknown word for "off".)
+std::optional<spdlog::level::level_enum> level_of(std::string_view word) {
+  if (word == "debug") return spdlog::level::debug;
+  if (word == "info") return spdlog::level::info;
+  if (word == "warn") return spdlog::level::warn;
+  if (word == "error") return spdlog::level::err;
+  if (word == "off") return spdlog::level::off;
+  return std::nullopt;
 }
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>("tutti", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    const char* const level = std::getenv("TUTTI_LOG");
-    made->set_level(level && *level ? spdlog::level::from_str(level) : spdlog::level::info);
     made->set_pattern("[tutti] %v");
     made->flush_on(spdlog::level::trace);
+    const std::string word = env("TUTTI_LOG").value_or("info");
+    const auto level = level_of(word);
+    made->set_level(level.value_or(spdlog::level::info));
+    if (!level) made->warn("TUTTI_LOG is \"" + word + "\", expected debug, info, warn, error or off: taken for info");
     return made;
   }();
   return *instance;
@@ -46,8 +57,6 @@ void set_rank(int rank) {
   logger().set_pattern(rank < 0 ? "[tutti] %v" : "[tutti rank " + std::to_string(rank) + "] %v");
 }
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 void write(Level level, std::string_view text) {
   logger().log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
 }

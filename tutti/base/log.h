@@ -1,15 +1,14 @@
 #pragma once
 // Lines for people, on standard error: "[tutti] text", or "[tutti rank 3] text" once the rank is known. The level comes
-// from TUTTI_LOG (debug, info, warn, error, off; default info). Any thread may call these.
+// from TUTTI_LOG (debug, info, warn, error, off; default info; a word that is none of these means info and is told
+// about). Any thread may call these.
 #include <string_view>
 
 namespace tutti::log {
 
-enum class Level { kDebug, kInfo, kWarn, kError, kOff };
+enum class Level { kDebug, kInfo, kWarn, kError };
 
 void set_rank(int rank);  // -1: no rank in the prefix
-void set_level(Level level);
-bool enabled(Level level);
 void write(Level level, std::string_view text);
 
 inline void debug(std::string_view text) { write(Level::kDebug, text); }

@@ -1,0 +1,37 @@
+#include "tutti/base/log.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+namespace tutti {
+namespace {
+
+// The level is read once a process, so each case is a process of its own.
+class Log : public testing::Test {
+ protected:
+  Log() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  [[noreturn]] static void speak(const char* level) {
+    ::setenv("TUTTI_LOG", level, 1);
+    log::debug("a detail");
+    log::info("a fact");
+    log::error("a mishap");
+    std::exit(0);
+  }
+};
+
+TEST_F(Log, LevelComesFromTheVariable) {
+  EXPECT_EXIT(speak("debug"), testing::ExitedWithCode(0), "^.tutti. a detail\n.tutti. a fact\n.tutti. a mishap\n$");
+  EXPECT_EXIT(speak(""), testing::ExitedWithCode(0), "^.tutti. a fact\n.tutti. a mishap\n$");
+  EXPECT_EXIT(speak("error"), testing::ExitedWithCode(0), "^.tutti. a mishap\n$");
+  EXPECT_EXIT(speak("off"), testing::ExitedWithCode(0), "^$");
+}
+
+TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
+  EXPECT_EXIT(speak("verbose"), testing::ExitedWithCode(0),
+              "^.tutti. TUTTI_LOG is \"verbose\", expected debug, info, warn, error or off: taken for info\n"
+              ".tutti. a fact\n.tutti. a mishap\n$");
+}
+
+}  // namespace
+}  // namespace tutti
