@@ -27,7 +27,7 @@ Error unknown_option(const CLI::App& app, const std::string& given) {
   const auto best = name.size() > 2 ? nearest(name, known_options(app)) : std::nullopt;
   return Error{.code = Code::kUsage,
                .detail = "unknown option " + name,
-               .hint = best ? "did you mean " + *best + "?" : app.get_name() + " --help lists the options"};
+               .hint = did_you_mean(best, app.get_name() + " --help lists the options")};
 }
 
 }  // namespace
@@ -111,9 +111,8 @@ Result<Duration> duration(const std::string& option, const std::string& text) {
 Result<std::size_t> choose(const std::string& what, const std::string& given, const std::vector<std::string>& known) {
   const auto found = std::find(known.begin(), known.end(), given);
   if (found != known.end()) return std::size_t(found - known.begin());
-  const auto best = nearest(given, known);
   return usage("there is no " + what + " '" + given + "'",
-               best ? "did you mean " + *best + "?" : "known: " + join(known, ", "));
+               did_you_mean(nearest(given, known), "known are " + join(known, ", ")));
 }
 
 }  // namespace tutti::cli

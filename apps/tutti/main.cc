@@ -24,10 +24,10 @@ void print_help() {
 int unknown(const std::string& given) {
   std::vector<std::string> known = {"--help", "--version"};
   for (const auto& command : kCommands) known.emplace_back(command.name);
-  const auto best = tutti::nearest(given, known);
-  tutti::cli::tell("tutti", {.code = tutti::Code::kUsage,
-                             .detail = (given[0] == '-' ? "unknown option " : "unknown command ") + given,
-                             .hint = best ? "did you mean " + *best + "?" : "tutti --help lists the commands"});
+  tutti::cli::tell("tutti",
+                   {.code = tutti::Code::kUsage,
+                    .detail = (given[0] == '-' ? "unknown option " : "unknown command ") + given,
+                    .hint = tutti::did_you_mean(tutti::nearest(given, known), "tutti --help lists the commands")});
   return 2;
 }
 

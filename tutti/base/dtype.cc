@@ -26,10 +26,4 @@ const char* name(DType dtype) {
   return "?";
 }
 
-std::optional<DType> parse_dtype(std::string_view text) {
-  for (DType dtype : kDTypes)
-    if (text == name(dtype)) return dtype;
-  return std::nullopt;
-}
-
 }  // namespace tutti

@@ -2,9 +2,6 @@
 // Element types of a buffer.
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <span>
-#include <string_view>
 
 namespace tutti {
 
@@ -39,6 +36,5 @@ constexpr bool is_floating(DType dtype) {
 
 // "f32", "bf16", "bool", ...
 const char* name(DType dtype);
-std::optional<DType> parse_dtype(std::string_view text);
 
 }  // namespace tutti

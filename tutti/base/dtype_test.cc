@@ -1,6 +1,9 @@
 #include "tutti/base/dtype.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <string>
 
 namespace tutti {
 namespace {
@@ -17,13 +20,11 @@ TEST(DType, SizesAreThoseOfTheFormats) {
   EXPECT_EQ(size_of(DType::kBool), 1u);
 }
 
-TEST(DType, EveryNameParsesBack) {
-  EXPECT_EQ(std::size(kDTypes), 9u);
-  for (DType dtype : kDTypes) EXPECT_EQ(parse_dtype(name(dtype)), dtype) << name(dtype);
-}
-
-TEST(DType, StrangersDoNotParse) {
-  for (const char* text : {"", "F32", "float32", "f32 ", "f", "?"}) EXPECT_EQ(parse_dtype(text), std::nullopt) << text;
+TEST(DType, EachHasANameOfItsOwn) {
+  std::set<std::string> names;
+  for (DType dtype : kDTypes) names.insert(name(dtype));
+  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.count("?"), 0u);
 }
 
 TEST(DType, KnowsTheFloatingOnes) {

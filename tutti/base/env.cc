@@ -1,6 +1,9 @@
 #include "tutti/base/env.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <string_view>
 
 #include "tutti/base/text.h"
 
@@ -20,14 +23,6 @@ std::optional<std::string> env(const std::string& name) {
   return std::string(value);
 }
 
-Result<std::optional<std::int64_t>> env_int(const std::string& name) {
-  const auto text = env(name);
-  if (!text) return std::optional<std::int64_t>();
-  const auto value = parse_int(*text);
-  if (!value) return bad_value(name, *text, "a whole number");
-  return value;
-}
-
 Result<std::optional<double>> env_seconds(const std::string& name) {
   const auto text = env(name);
   if (!text) return std::optional<double>();
@@ -44,6 +39,17 @@ Result<bool> env_flag(const std::string& name, bool otherwise) {
   for (const char* no : {"0", "false", "no", "off"})
     if (*text == no) return false;
   return bad_value(name, *text, "1 or 0");
+}
+
+Environment current_environment() {
+  Environment environment;
+  for (char** at = environ; at && *at; ++at) {
+    const std::string_view entry = *at;
+    const auto equals = entry.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
 }
 
 }  // namespace tutti

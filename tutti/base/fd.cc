@@ -19,12 +19,6 @@ Status set_nonblocking(int fd, bool on) {
   return {};
 }
 
-Status set_cloexec(int fd, bool on) {
-  if (fcntl(fd, F_SETFD, on ? FD_CLOEXEC : 0) < 0)
-    return system_error(errno, "cannot change the inheritance of a descriptor");
-  return {};
-}
-
 Mapping::~Mapping() {
   if (base_) ::munmap(base_, size_);
 }

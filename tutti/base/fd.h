@@ -28,7 +28,6 @@ class Fd {
 };
 
 Status set_nonblocking(int fd, bool on);
-Status set_cloexec(int fd, bool on);
 
 // An address range from mmap(), unmapped at the end.
 class Mapping {

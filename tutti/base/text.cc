@@ -67,6 +67,10 @@ std::string ranks_text(std::span<const int> ranks) {
   return out;
 }
 
+std::string ranks_words(std::span<const int> ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   std::string out;
   for (size_t i = 0; i < parts.size(); ++i) out.append(i ? separator : std::string_view()).append(parts[i]);
@@ -151,6 +155,10 @@ std::optional<std::string> nearest(std::string_view given, std::span<const std::
     if (row.back() < least) least = row.back(), best = candidate;
   }
   return best;
+}
+
+std::string did_you_mean(const std::optional<std::string>& near, std::string otherwise) {
+  return near ? "did you mean " + *near + "?" : std::move(otherwise);
 }
 
 }  // namespace tutti

@@ -15,6 +15,8 @@ std::string seconds_text(double seconds);
 std::string bytes_text(std::uint64_t bytes);
 // "0, 1, 5-9": ranks in ascending order, runs of three or more folded.
 std::string ranks_text(std::span<const int> ranks);
+// The same with its noun: "rank 3", "ranks 0, 1, 5-9".
+std::string ranks_words(std::span<const int> ranks);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
@@ -27,5 +29,7 @@ std::optional<double> parse_seconds(std::string_view text);
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 // The known name nearest to a mistyped one (edit distance at most a third of its length), or nothing.
 std::optional<std::string> nearest(std::string_view given, std::span<const std::string> known);
+// The hint made of it: "did you mean --model?", or `otherwise` where nothing is near.
+std::string did_you_mean(const std::optional<std::string>& near, std::string otherwise = {});
 
 }  // namespace tutti

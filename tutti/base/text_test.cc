@@ -37,6 +37,8 @@ TEST(Text, RanksFoldRunsOfThree) {
   EXPECT_EQ(text({0, 1, 5, 6, 7, 8, 9}), "0, 1, 5-9");
   EXPECT_EQ(text({1, 2, 3}), "1-3");
   EXPECT_EQ(text({1, 3, 5}), "1, 3, 5");
+  EXPECT_EQ(ranks_words(std::vector{3}), "rank 3");
+  EXPECT_EQ(ranks_words(std::vector{1, 2, 3}), "ranks 1-3");
 }
 
 TEST(Text, JoinAndSplit) {
@@ -91,6 +93,8 @@ TEST(Text, FindsTheNearestKnownName) {
   EXPECT_EQ(nearest("--quantize-everything", known), std::nullopt);
   EXPECT_EQ(nearest("x", std::vector<std::string>{}), std::nullopt);
   EXPECT_EQ(nearest("x", std::vector<std::string>{"ip"}), std::nullopt);
+  EXPECT_EQ(did_you_mean(nearest("--modle", known)), "did you mean --model?");
+  EXPECT_EQ(did_you_mean(nearest("x", known), "see --help"), "see --help");
 }
 
 }  // namespace

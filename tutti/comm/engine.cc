@@ -16,6 +16,7 @@
 #include <csignal>
 #include <system_error>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/error.h"
 #include "tutti/comm/group_state.h"
 
@@ -29,11 +30,8 @@ constexpr Duration kYieldBeforeSleep = std::chrono::microseconds(50);
 }  // namespace
 
 SpinPolicy spin_policy(int ranks_on_this_host) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int cores = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
   SpinPolicy policy;
-  if (ranks_on_this_host > cores) policy.pauses = 0;
+  if (ranks_on_this_host > usable_cores()) policy.pauses = 0;
   return policy;
 }
 

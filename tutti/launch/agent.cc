@@ -22,6 +22,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/nodes.h"

@@ -7,10 +7,9 @@
 // world that is not this one, so they are removed here; only variables of ranks and rendezvous, not a site's tuning.
 #include "tutti/launch/environment.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace tutti {
 namespace {
@@ -79,17 +78,6 @@ bool is_stale(std::string_view name) {
 }
 
 }  // namespace
-
-Environment current_environment() {
-  Environment environment;
-  for (char** at = environ; at && *at; ++at) {
-    const std::string_view entry = *at;
-    const auto equals = entry.find('=');
-    if (equals == std::string_view::npos || equals == 0) continue;
-    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-  }
-  return environment;
-}
 
 std::vector<std::string> to_strings(const Environment& environment) {
   std::vector<std::string> strings;

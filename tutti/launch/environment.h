@@ -1,17 +1,13 @@
 #pragma once
 // What a worker finds in its environment: the user's variables, minus those of other launchers, plus torchrun's and
 // ours.
-#include <map>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "tutti/base/env.h"
 
 namespace tutti {
 
-using Environment = std::map<std::string, std::string>;
-
-// This process's environment, as a value.
-Environment current_environment();
 // "NAME=value" strings for execve().
 std::vector<std::string> to_strings(const Environment& environment);
 

@@ -8,17 +8,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <numeric>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
@@ -74,11 +74,6 @@ class ScratchFolder {
  private:
   std::string path_;
 };
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
-}
 
 Result<Secret> secret_from(const std::string& path) {
   auto secret = Secret::from_file(path);

@@ -61,10 +61,4 @@ Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> n
 int Layout::world_size() const { return std::accumulate(counts.begin(), counts.end(), 0); }
 int Layout::first_rank() const { return std::accumulate(counts.begin(), counts.begin() + node, 0); }
 
-int Layout::node_of(int rank) const {
-  int node = 0;
-  for (int end = counts[0]; rank >= end && node + 1 < nodes();) end += counts[std::size_t(++node)];
-  return node;
-}
-
 }  // namespace tutti

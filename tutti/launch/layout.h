@@ -24,7 +24,6 @@ struct Layout {
   int here() const { return counts[std::size_t(node)]; }
   int world_size() const;
   int first_rank() const;  // of this node
-  int node_of(int rank) const;
 };
 
 }  // namespace tutti

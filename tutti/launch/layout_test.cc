@@ -44,12 +44,6 @@ TEST(Layout, RanksAreTheRunningSum) {
     EXPECT_EQ(layout.world_size(), 15);
     EXPECT_EQ(layout.here(), layout.counts[std::size_t(node)]);
   }
-  const Layout layout{.counts = {8, 2, 5}};
-  EXPECT_EQ(layout.node_of(0), 0);
-  EXPECT_EQ(layout.node_of(7), 0);
-  EXPECT_EQ(layout.node_of(8), 1);
-  EXPECT_EQ(layout.node_of(10), 2);
-  EXPECT_EQ(layout.node_of(14), 2);
 }
 
 }  // namespace

@@ -39,10 +39,11 @@ std::vector<std::string> executables_in(const std::string& folder) {
   return names;
 }
 
-std::string did_you_mean(const std::string& name, const std::string& folder) {
+// The path of the program of a folder whose name is nearest; none if none is near.
+std::optional<std::string> nearest_program(const std::string& name, const std::string& folder) {
   const auto best = nearest(name, executables_in(folder));
-  if (!best || !is_executable_file(folder + "/" + *best)) return {};
-  return "did you mean " + (folder.empty() ? *best : folder + "/" + *best) + "?";
+  if (!best || !is_executable_file(folder + "/" + *best)) return std::nullopt;
+  return folder.empty() ? *best : folder + "/" + *best;
 }
 
 // A script that starts with "#!": whether its interpreter can run. A file that is neither a script nor ELF is told as
@@ -89,7 +90,7 @@ Result<std::string> check_path(const std::string& path) {
     }
     const auto slash = path.find_last_of('/');
     return usage("the program '" + path + "' does not exist",
-                 did_you_mean(path.substr(slash + 1), slash == 0 ? "/" : path.substr(0, slash)));
+                 did_you_mean(nearest_program(path.substr(slash + 1), slash == 0 ? "/" : path.substr(0, slash))));
   }
   if (S_ISDIR(info.st_mode)) return usage("'" + path + "' is a folder, not a program");
   if (!S_ISREG(info.st_mode)) return usage("'" + path + "' is not a file that can be executed");
@@ -120,8 +121,8 @@ Result<std::string> find_program(const std::string& name, const std::string& sea
         "there is one in this folder: ./" + name + (name.ends_with(".py") ? ", or python3 " + name : std::string()));
   }
   for (const std::string& folder : split(search_path, ':')) {
-    const std::string hint = did_you_mean(name, folder);
-    if (!hint.empty()) return usage("no program '" + name + "' in PATH", hint);
+    if (const auto near = nearest_program(name, folder))
+      return usage("no program '" + name + "' in PATH", did_you_mean(near));
   }
   return usage("no program '" + name + "' in PATH", "give its path, for example ./" + name);
 }

@@ -12,10 +12,6 @@
 namespace tutti {
 namespace {
 
-std::string ranks_words(const std::vector<int>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
-}
-
 void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + line; }
 
 std::string hint_of(const Failure& failure) {

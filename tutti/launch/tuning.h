@@ -19,12 +19,6 @@ struct CpuFeatures {
 };
 CpuFeatures cpu_features();
 
-// Cores that this process may use: the affinity mask, cut by the cgroup's CPU quota (v1 or v2), at least 1.
-int usable_cores();
-// The quota part alone, in whole cores rounded up; none without a quota. `self_cgroup` is the text of /proc/self/cgroup
-// and `mount` the folder where cgroups are mounted.
-std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::string& mount);
-
 // The OPENBLAS_CORETYPE that uses this CPU without an instruction that it lacks; empty: leave OpenBLAS alone.
 std::string openblas_coretype(const CpuFeatures& cpu);
 

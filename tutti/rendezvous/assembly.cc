@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/handshake.h"
 
@@ -38,19 +38,6 @@ constexpr const char* kComplete = "join/complete";
 constexpr const char* kTrouble = "join/trouble";
 std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
 std::string told_key(const std::string& token) { return "join/told/" + token; }
-
-std::string first_line_of(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string link_target(const char* path) {
-  char target[256];
-  const ssize_t size = ::readlink(path, target, sizeof target);
-  return size < 0 ? std::string() : std::string(target, std::size_t(size));
-}
 
 std::string process(const Arrival& arrival) { return "pid " + std::to_string(arrival.pid) + " on " + arrival.host; }
 
@@ -210,14 +197,12 @@ class RollCall {
 
 Arrival arrival_of(const Identity& identity, const std::string& local_host) {
   static const std::string process_token = Secret::random().fingerprint();
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '?';
   return Arrival{.rank = identity.rank,
                  .world_size = identity.world_size,
                  .world_size_source = identity.world_size_source,
                  .rank_source = identity.rank_source,
-                 .host = host,
-                 .machine = first_line_of("/proc/sys/kernel/random/boot_id") + " " + link_target("/proc/self/ns/net"),
+                 .host = host_name(),
+                 .machine = machine_id(),
                  .pid = int(::getpid()),
                  .local_host = local_host,
                  .token = process_token + "." + Secret::random().fingerprint()};

@@ -18,7 +18,7 @@ struct Arrival {
   std::string world_size_source;  // "WORLD_SIZE in the environment"
   std::string rank_source;
   std::string host;     // host name, for people only
-  std::string machine;  // equal for two ranks that share a kernel and a network, else different
+  std::string machine;  // machine_id()
   int pid = 0;
   std::string local_host;  // the numeric address that reached the store; empty where no network was used
   std::string token;       // "PROCESS.CALL", both random: two processes may have one pid in two containers

@@ -21,16 +21,6 @@
 namespace tutti {
 namespace {
 
-Environment this_environment() {
-  Environment environment;
-  for (char** at = environ; at && *at; ++at) {
-    const std::string_view entry = *at;
-    if (const std::size_t equals = entry.find('='); equals != std::string_view::npos)
-      environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
-  }
-  return environment;
-}
-
 // Of a PBS_NODEFILE: one host a line.
 Result<std::string> first_host_in(const std::string& path) {
   std::ifstream file(path);
@@ -144,7 +134,7 @@ Membership::~Membership() = default;
 
 Result<Membership> join(const JoinOptions& options) {
   const Deadline deadline = Deadline::after(options.timeout);
-  const Environment environment = this_environment();
+  const Environment environment = current_environment();
   const CallFacts call{.url = options.url, .rank = options.rank, .world_size = options.world_size};
   auto identity = identify(call, environment);
   if (!identity.ok()) return identity.status();

@@ -9,9 +9,9 @@
 #include <fstream>
 #include <set>
 
+#include "tests/harness/joining.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/ranks_for_test.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"
 
@@ -28,8 +28,6 @@ using testing::Report;
 using testing::ReservedPort;
 using testing::Start;
 namespace fs = std::filesystem;
-
-using testing::Environment;
 
 Environment by_hand(int rank, int world_size, const std::string& port, const std::string& host = "127.0.0.1") {
   return {{"RANK", std::to_string(rank)},

@@ -2,15 +2,13 @@
 // What the starters of parallel programs say of themselves in the environment: a table with a line for each, and
 // Slurm's, which takes more care. A starter counts only if it speaks of this very process: variables that an allocation
 // shell carries do not.
-#include <map>
 #include <optional>
 #include <string>
 
+#include "tutti/base/env.h"
 #include "tutti/base/error.h"
 
 namespace tutti {
-
-using Environment = std::map<std::string, std::string>;
 
 // The variable's value; an empty one counts as unset.
 std::optional<std::string> lookup(const Environment& environment, const std::string& name);

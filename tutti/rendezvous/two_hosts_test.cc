@@ -11,14 +11,13 @@
 #include <cstring>
 #include <fstream>
 
-#include "tutti/rendezvous/ranks_for_test.h"
+#include "tests/harness/joining.h"
 
 namespace tutti {
 namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
-using testing::Environment;
 using ::testing::HasSubstr;
 using testing::Ranks;
 using testing::Report;

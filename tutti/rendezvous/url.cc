@@ -15,18 +15,14 @@ Error wrong(const std::string& url, const std::string& how, std::string hint = {
   return Error{.code = Code::kUsage, .detail = "the rendezvous URL \"" + url + "\" " + how, .hint = std::move(hint)};
 }
 
-std::string did_you_mean(std::string_view given, std::initializer_list<std::string> known) {
-  const std::vector<std::string> names(known);
-  const auto near = nearest(given, names);
-  return near ? "did you mean " + *near + "?" : "known are " + join(names, ", ");
-}
-
 Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_view query) {
+  const std::vector<std::string> parameters = {"rank", "world_size"};
   for (const std::string& part : split(query, '&')) {
     const std::size_t equals = part.find('=');
     const std::string name = part.substr(0, equals);
     if (name != "rank" && name != "world_size")
-      return wrong(url, "has the unknown parameter \"" + name + "\"", did_you_mean(name, {"rank", "world_size"}));
+      return wrong(url, "has the unknown parameter \"" + name + "\"",
+                   did_you_mean(nearest(name, parameters), "known are " + join(parameters, ", ")));
     const auto value =
         equals == std::string::npos ? std::nullopt : parse_int(std::string_view(part).substr(equals + 1));
     if (!value || *value < 0 || *value > INT32_MAX) return wrong(url, "needs a whole number after " + name + "=");
@@ -41,6 +37,7 @@ Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_vie
 }  // namespace
 
 Result<RendezvousUrl> parse_url(const std::string& url) {
+  const std::vector<std::string> schemes = {"env", "tcp", "file"};
   RendezvousUrl parsed;
   const std::size_t colon = url.find("://");
   if (colon == std::string::npos) return wrong(url, "has no scheme", std::string("expected ") + kForms);
@@ -72,7 +69,8 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
       return wrong(url, "has a path that is not absolute", "write three slashes: file:///" + std::string(rest));
     parsed.path = rest;
   } else {
-    return wrong(url, "has the unknown scheme \"" + scheme + "\"", did_you_mean(scheme, {"env", "tcp", "file"}));
+    return wrong(url, "has the unknown scheme \"" + scheme + "\"",
+                 did_you_mean(nearest(scheme, schemes), "known are " + join(schemes, ", ")));
   }
   return parsed;
 }

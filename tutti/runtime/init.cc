@@ -3,15 +3,15 @@
 // others. Create the world group.
 #include "tutti/runtime/init.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/group_state.h"
 #include "tutti/launch/tuning.h"
@@ -64,16 +64,6 @@ Result<Settings> read_settings(const Options& options) {
     s.heap_limit = *bytes;
   }
   return s;
-}
-
-// The same for processes that can share memory and reach one another over loopback.
-std::string host_id() {
-  std::ifstream boot("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(boot, id);
-  struct stat net {};
-  if (::stat("/proc/self/ns/net", &net) == 0) id += "/" + std::to_string(net.st_ino);
-  return id;
 }
 
 // What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
@@ -243,9 +233,9 @@ Result<Group> try_init(const Options& options) {
   if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(m.credentials, m.rank));
   const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
-              seconds_text(waited) + " for " + (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing));
+              seconds_text(waited) + " for " + ranks_words(missing));
   };
-  const Meeting meeting = TUTTI_TRY(meet(m, host_id(), host ? host->contact() : "", deadline, waiting));
+  const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
   watch_for_faults(process, m);
   Store* const store = m.store.get();

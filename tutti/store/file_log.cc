@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/store/request.h"
 
 namespace tutti {
@@ -135,12 +136,6 @@ std::string whose(const FileLogHeader& header) {
 std::string folder_of(const std::string& path) {
   const auto slash = path.rfind('/');
   return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-std::string host_name() {
-  char name[256] = "";
-  (void)::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Whether only this user can have written the file.

@@ -145,8 +145,7 @@ Error timeout_error(const StoreRequest& request, const Missing& missing, Deadlin
   error.operation = describe(request);
   if (request.rank >= 0) error.rank = request.rank;
   if (!missing.ranks.empty()) {
-    error.detail = (missing.ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(missing.ranks) + " of " +
-                   std::to_string(request.size) + " did not come";
+    error.detail = ranks_words(missing.ranks) + " of " + std::to_string(request.size) + " did not come";
     error.hint = "look at the logs of the missing ranks: they have ended, hang, or were never started";
   } else if (request.op == Op::kPop) {
     error.detail = "nothing was pushed";

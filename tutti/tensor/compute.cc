@@ -15,11 +15,11 @@
 #include <bit>
 #include <mutex>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
-#include "tutti/launch/tuning.h"
 #include "tutti/tensor/compat.h"
 
 namespace tutti {

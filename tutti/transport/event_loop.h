@@ -39,9 +39,6 @@ class EventLoop {
   // Waits for events, a timer or wake(), at most `timeout` (none: no limit of its own), and runs what is due.
   Status run_once(std::optional<Duration> timeout = std::nullopt);
 
-  // The epoll descriptor: readable when run_once() would have something to do (timers apart). For loops within loops.
-  int fd() const { return epoll_.get(); }
-
  private:
   struct Entry {
     std::uint32_t stamp;  // tells this registration from an earlier one of the same descriptor number

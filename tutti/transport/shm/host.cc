@@ -134,8 +134,7 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
   if (deadline.expired()) {
     std::vector<int> ranks;
     for (int r : missing_callers()) ranks.push_back(global_ranks[r]);
-    return deadline.error((ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks) +
-                              " on this host did not connect for shared memory",
+    return deadline.error(ranks_words(ranks) + " on this host did not connect for shared memory",
                           "are they still running?");
   }
   std::vector<pollfd> polls;

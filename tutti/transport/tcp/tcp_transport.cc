@@ -190,9 +190,8 @@ Status TcpTransport::receive(Meeting& meeting) {
     }
     if (meeting.deadline.expired()) {
       if (!missing.empty()) {
-        Error error = meeting.deadline.error(
-            (missing.size() == 1 ? "rank " : "ranks ") + ranks_text(missing) + " did not connect to " + contact(),
-            "look at the logs of those ranks; can they reach this address?");
+        Error error = meeting.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
+                                             "look at the logs of those ranks; can they reach this address?");
         error.operation = "connecting";
         return error;
       }

@@ -1,4 +1,4 @@
-#include "tutti/rendezvous/ranks_for_test.h"
+#include "tests/harness/joining.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

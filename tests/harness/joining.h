@@ -1,18 +1,16 @@
 #pragma once
-// For tests: real ranks, each a forked process with an environment of its own, that join() and report.
+// Ranks that only join(): forked processes, each with an environment of its own, which report how it went.
 #include <sys/types.h>
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
+#include "tutti/base/env.h"
 #include "tutti/base/fd.h"
 #include "tutti/rendezvous/join.h"
 
 namespace tutti::testing {
-
-using Environment = std::map<std::string, std::string>;
 
 // What a rank said.
 struct Report {
