@@ -1,7 +1,8 @@
 // Between fork() and execve() a child may call only what is safe after a fork in a threaded program, so everything that
 // allocates is made before. It becomes a process group of its own (one kill() reaches the rank and its helpers), in the
-// agent's session, which has no terminal, asks for SIGKILL at its parent's death, and then
-// looks whether the parent had died before it asked. A pipe that closes on execve() carries errno back if that fails.
+// agent's session, which has no terminal, asks for SIGKILL at its parent's death, and then looks whether the parent had
+// died before it asked. A pipe that closes on execve() carries errno back if that fails; the wait for it has a limit,
+// because a program on a dead network mount is neither run nor refused.
 //
 // Ending: a descendant that forked twice and changed its session still has a parent, and when that dies the nearest
 // subreaper becomes its parent. So "kill all children, reap, look again until there are none" reaches everybody, with
@@ -10,6 +11,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -64,6 +66,18 @@ int become_program(const char* path, char* const* arguments, char* const* enviro
   }
   execve(path, arguments, environment);
   return errno;
+}
+
+// 0 once the program runs, else errno.
+Result<int> outcome_of_execve(const Fd& pipe, Deadline deadline, const std::string& path) {
+  pollfd entry{pipe.get(), POLLIN, 0};
+  while (poll(&entry, 1, deadline.poll_timeout_ms()) <= 0) {
+    if (deadline.expired())
+      return deadline.error("the system does not begin to run '" + path + "'",
+                            "its file system does not answer (a network mount?): does ls -l show the file?");
+  }
+  int cause = 0;
+  return read(pipe.get(), &cause, sizeof cause) == ssize_t(sizeof cause) ? cause : 0;
 }
 
 struct ProcEntry {
@@ -158,12 +172,12 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
     _exit(127);
   }
   failure.write.reset();
-  int cause = 0;
-  ssize_t got;
-  do {
-    got = read(failure.read.get(), &cause, sizeof cause);
-  } while (got < 0 && errno == EINTR);
-  if (got == ssize_t(sizeof cause)) {
+  const auto outcome = outcome_of_execve(failure.read, Deadline::after(spec.patience), spec.path);
+  if (!outcome.ok()) {
+    kill(pid, SIGKILL);
+    return outcome.status();
+  }
+  if (const int cause = *outcome; cause != 0) {
     waitpid(pid, nullptr, 0);
     std::string hint;
     if (cause == ENOENT)

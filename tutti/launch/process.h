@@ -27,11 +27,12 @@ std::string to_string(const Exit& exit);
 std::string signal_name(int signal);
 
 struct ProcessSpec {
-  std::string path;                      // for execve()
-  std::vector<std::string> arguments;    // with argv[0]
-  std::vector<std::string> environment;  // "NAME=value"
-  int input = -1;                        // becomes its standard input; -1: /dev/null
-  std::vector<int> inherited;            // descriptors that stay open under their number
+  std::string path;                              // for execve()
+  std::vector<std::string> arguments;            // with argv[0]
+  std::vector<std::string> environment;          // "NAME=value"
+  int input = -1;                                // becomes its standard input; -1: /dev/null
+  std::vector<int> inherited;                    // descriptors that stay open under their number
+  Duration patience = std::chrono::seconds(30);  // for execve(): a dead network mount answers nothing
 };
 struct ChildProcess {
   pid_t pid = -1;  // also its process group
@@ -39,7 +40,8 @@ struct ChildProcess {
   Fd errors;
 };
 // Forks and executes: a process group of its own, SIGKILL when this process dies, signals as a fresh program expects
-// them. An execve() that fails is an error here, not an exit code of the child.
+// them. An execve() that fails is an error here, not an exit code of the child; one that does not come back is a
+// kTimeout, and the child, killed, is left to be reaped when it can be.
 Result<ChildProcess> start_process(const ProcessSpec& spec);
 
 // For the start of a program that will start others: descriptors 0 to 2 exist (else our own would take their numbers),
