@@ -14,7 +14,6 @@
 namespace tutti {
 namespace {
 
-bool is_wildcard(const Address& address) { return address.host == "0.0.0.0" || address.host == "::"; }
 bool is_v6(const Address& address) { return address.host.find(':') != std::string::npos; }
 
 std::string of_this_machine() { return "this machine has " + join(local_addresses(), ", "); }

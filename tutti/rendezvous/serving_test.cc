@@ -21,7 +21,7 @@ TEST(Serving, LocalhostIsTheSameToAllWhateverItsOrderInTheHostsFile) {
 }
 
 TEST(Serving, NeverTheWildcard) {
-  for (const char* host : {"0.0.0.0", "::"}) {
+  for (const char* host : {"0.0.0.0", "::", "0", "0x0", "00.0", "::0", "0:0:0:0:0:0:0:0", "::ffff:0.0.0.0"}) {
     const auto places = serving_addresses(Address{.host = host, .port = 7}, "the URL", OneHost::kYes);
     ASSERT_FALSE(places.ok()) << host;
     EXPECT_THAT(

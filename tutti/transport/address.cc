@@ -176,6 +176,16 @@ bool is_loopback(const Address& numeric) {
   return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
 }
 
+bool is_wildcard(const Address& numeric) {
+  const auto socket_address = to_socket_address(numeric);
+  if (numeric.is_unix() || !socket_address.ok()) return false;
+  if (socket_address->family() == AF_INET)
+    return reinterpret_cast<const sockaddr_in*>(&socket_address->storage)->sin_addr.s_addr == htonl(INADDR_ANY);
+  const in6_addr& v6 = reinterpret_cast<const sockaddr_in6*>(&socket_address->storage)->sin6_addr;
+  constexpr std::uint8_t kMapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};  // ::ffff:0.0.0.0
+  return IN6_IS_ADDR_UNSPECIFIED(&v6) || std::memcmp(&v6, kMapped, sizeof kMapped) == 0;
+}
+
 std::vector<std::string> local_addresses() {
   ifaddrs* interfaces = nullptr;
   if (::getifaddrs(&interfaces) != 0) return {};

@@ -25,6 +25,8 @@ std::string to_string(const Address& address);
 // Every numeric address of a host name, in the system's order (numeric text stays itself). Errors name the host.
 Result<std::vector<Address>> resolve(const Address& address);
 bool is_loopback(const Address& numeric);
+// 0.0.0.0 or ::, however it is written ("0" is 0.0.0.0 as well): to bind it means all addresses, to dial it none.
+bool is_wildcard(const Address& numeric);
 // Numeric addresses of this machine's interfaces that are up, loopback last: what "bind to one of these" lists.
 std::vector<std::string> local_addresses();
 bool is_local_address(const std::string& numeric_host);
