@@ -1,4 +1,6 @@
 #pragma once
+// Whether the kernel's out-of-memory killer was at work: a rank that it killed and one that somebody killed by hand
+// look alike to waitpid().
 #include <cstdint>
 #include <string>
 

@@ -1,5 +1,6 @@
 #pragma once
-// A Link between two threads of one process: for tests, simulators, and ranks that are threads.
+// A Link between two threads of one process, with nothing of the system in between: for tests of what runs over links.
+// No world uses it; ranks that are threads (comm/inproc_world.h) share memory as those of one host do, over shm.
 #include <functional>
 #include <memory>
 #include <utility>

@@ -1,4 +1,5 @@
 #pragma once
+// The Link between ranks of different hosts: one TCP connection, already made and past the handshake (tcp_transport.h).
 #include <memory>
 #include <string>
 
