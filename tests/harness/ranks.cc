@@ -61,7 +61,7 @@ struct Child {
   ::setenv("WORLD_SIZE", std::to_string(size).c_str(), 1);
   ::setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   ::setenv("LOCAL_WORLD_SIZE", std::to_string(size).c_str(), 1);
-  ::setenv("TUTTI_SECRET", "the tests' secret", 1);
+  ::setenv("TUTTI_SECRET", "the secret of all these tests", 1);
   ::setenv("TUTTI_JOB", "test", 1);
   ::setenv("TUTTI_ALGORITHM", options.algorithm.c_str(), 1);
   ::setenv("TUTTI_TRANSPORT", options.transport.c_str(), 1);
@@ -133,9 +133,10 @@ std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOp
     children[rank] = {pid, Fd(go[1]), Fd(report[0])};
   }
   // The server's thread starts after the last fork.
-  auto server = StoreServer::start(Address{.host = "127.0.0.1"},
-                                   Credentials{.secret = Secret::from_text("the tests' secret"), .job = "test"})
-                    .or_throw();
+  auto server =
+      StoreServer::start(Address{.host = "127.0.0.1"},
+                         Credentials{.secret = Secret::from_text("the secret of all these tests"), .job = "test"})
+          .or_throw();
   for (Child& child : children) {
     write_text(child.go.get(), to_string(server->address()));
     child.go.reset();

@@ -198,6 +198,8 @@ Result<Prepared> prepare(const JobOptions& options) {
   }
   spec.job = !options.job.empty() ? options.job : one_node ? new_job_id() : "tutti-" + std::to_string(spec.master_port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
+  if (const std::string warning = nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
+    log::warn(warning);
   nodes.timeout = options.connect_timeout;
   nodes.lost_after = options.node_timeout;
   nodes.say = [](const std::string& text) { log::info(text); };

@@ -112,6 +112,8 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
     member.credentials.secret = secret->secret;
     point = TUTTI_TRY(meet_at_server(identity, member.credentials, deadline));
   }
+  if (const std::string warning = member.credentials.secret.warning(); identity.rank == 0 && !warning.empty())
+    log::warn(warning);
   // The server goes last, so that an error below still reaches the others.
   member.server = std::move(point.server);
   auto store =

@@ -2,7 +2,7 @@
 // Where a job's secret comes from, in this order:
 //   TUTTI_SECRET_FD    a descriptor with exactly 32 bytes that tutti run left open for its workers
 //   TUTTI_SECRET_FILE  a file of mode 0600 that belongs to this user
-//   TUTTI_SECRET       any text
+//   TUTTI_SECRET       a text; at least 128 random bits, for it can be guessed at without limit
 //   TUTTI_INSECURE=1   none: whoever can connect can join
 //   on one host        a file of mode 0600 in the user's runtime folder, named after the job, made by whichever rank
 //                      comes first

@@ -117,6 +117,15 @@ TEST_F(SecretOfJob, FromTheEnvironmentInOrder) {
   }
 }
 
+TEST_F(SecretOfJob, AShortTextIsWarnedAbout) {
+  EXPECT_THAT(Secret::from_text("swordfish").warning(), HasSubstr("fewer than 20 characters"));
+  EXPECT_EQ(Secret::from_text("7f8a9c0d1e2f3a4b5c6d7e8f90a1b2c3").warning(), "");
+  EXPECT_EQ(Secret::random().warning() + Secret::none().warning(), "");
+  EXPECT_EQ(job_secret(environment_, "j", true, "")->secret.warning(), "") << "we make long ones";
+  environment_["TUTTI_SECRET_FILE"] = write("key", "swordfish\n", 0600);
+  EXPECT_NE(given_secret(environment_).or_throw()->warning(), "");
+}
+
 TEST_F(SecretOfJob, ADescriptorThatAWrapperClosedSaysSo) {
   const auto text = [&](const std::string& fd) {
     environment_["TUTTI_SECRET_FD"] = fd;

@@ -1,6 +1,8 @@
 // Challenge and response. Each side contributes a *nonce*, so an old recording proves nothing; each proof covers the
 // whole *transcript*, so nobody can change a field on the way; each proof carries its *label*, so a proof cannot be
-// sent back to its author. The server proves itself first: a client tells its HELLO to anybody, but nothing else.
+// sent back to its author. The server proves itself first: a client tells its HELLO to anybody, but nothing else. The
+// price: who knows the job's name gets one proof from the server, against which he may try guesses at the secret at
+// home. 32 random bytes stand that; a word does not.
 //
 // A *verdict* is what a server says to a HELLO that it will not serve. Verdicts are not authenticated (there is nothing
 // yet to authenticate them with): they choose the words of an error and decide nothing else.

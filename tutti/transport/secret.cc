@@ -11,6 +11,11 @@
 #include "tutti/transport/handshake.h"
 
 namespace tutti {
+namespace {
+
+constexpr std::size_t kLeastCharacters = 20;  // 32 hexadecimal digits are 128 bits, 22 letters of base64 as well
+
+}  // namespace
 
 Secret Secret::random() {
   Secret secret;
@@ -21,6 +26,7 @@ Secret Secret::random() {
 Secret Secret::from_text(std::string_view text) {
   Secret secret;
   secret.bytes_ = crypto::sha256(text);
+  secret.short_ = text.size() < kLeastCharacters;
   return secret;
 }
 
@@ -64,6 +70,12 @@ Result<Secret> Secret::from_file(const std::string& path) {
   if (secret.empty())
     return invalid_argument("the secret file " + path + " is empty", "for example: openssl rand -hex 32 > " + path);
   return from_text(secret);
+}
+
+std::string Secret::warning() const {
+  if (!short_) return {};
+  return "the job's secret has fewer than " + std::to_string(kLeastCharacters) +
+         " characters: who can connect can find it by trying words; take a random one (openssl rand -hex 32)";
 }
 
 std::string Secret::fingerprint() const {
