@@ -69,7 +69,7 @@ class GroupControl {
   std::byte* one_shot(int slot, int rank) const {
     return base_ + layout_.one_shots + std::size_t(slot * ranks_ + rank) * kOneShotBytes;
   }
-  // Not 0: the group ended; 1 + the rank (on this host) that ended it.
+  // Not 0: the group ended; 1 + the rank, in the group, that ended it.
   std::atomic<std::uint32_t>& poison() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison);
   }
