@@ -95,7 +95,7 @@ Status check_algorithm(Algorithm algorithm, const bench::Operation& operation) {
 
 Result<bench::BenchOptions> interpret(const Texts& texts) {
   bench::BenchOptions options;
-  std::vector<std::string> names, dtypes, ops, algorithms = {"auto"};
+  std::vector<std::string> names, dtypes, ops, algorithms = algorithm_names();
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
   names.emplace_back("all");
   if (texts.operation.empty()) return usage("which operation?", "one of " + join(names, ", "));
@@ -109,8 +109,7 @@ Result<bench::BenchOptions> interpret(const Texts& texts) {
   options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
   for (const bench::Operation* operation : options.operations)
     if (operation->reduces) TUTTI_TRY(check_reduction(options.dtype, options.op));
-  for (int algorithm = 0; algorithm <= int(Algorithm::kDissemination); ++algorithm)
-    algorithms.emplace_back(name(Algorithm(algorithm)));
+  algorithms.insert(algorithms.begin(), "auto");
   if (const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)); place > 0) {
     options.algorithm = texts.algorithm;
     // For `all` the column "plan" shows who has it.

@@ -97,7 +97,7 @@ TEST_P(Leaving, TheLastHandleWaitsForWhatIsUnderWay) {
 
 // Nobody else makes the call: leaving gives up after a while, with an error that says so.
 TEST_P(Leaving, TheLastHandleGivesUpAtLast) {
-  const auto outcomes = run_world(way_, size_, [&](Group& world) {
+  const auto leave = [&](Group& world) {
     std::vector<float> data(1000, 1.0f);
     barrier(world);
     if (world.rank() != leaver_) expect_failure(world, [&] { recv(world, std::span(data), leaver_); });
@@ -105,7 +105,8 @@ TEST_P(Leaving, TheLastHandleGivesUpAtLast) {
     const Group again = world;
     world = Group();  // not the last handle
     check(!work.done(), "done");
-  });
+  };
+  const auto outcomes = run_world(way_, size_, leave, {.leave_timeout = 0.2});
   EXPECT_TRUE(outcomes[leaver_].ok()) << describe(outcomes);
   EXPECT_THAT(expect_one_cause(outcomes, leaver_), HasSubstr("this rank left the group with the call under way"));
 }

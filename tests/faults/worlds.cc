@@ -60,6 +60,7 @@ std::vector<Outcome> run_world(const Way& way, int size, const RankBody& body, c
     WorldOptions world{.algorithm = way.algorithm,
                        .transport = way.transport,
                        .timeout = options.timeout,
+                       .leave_timeout = options.leave_timeout,
                        .environment = options.environment};
     world.environment["XDG_RUNTIME_DIR"] = world.environment["TMPDIR"] = folder.path();
     outcomes = way.processes ? run_processes(size, body, world) : run_threads(size, body, world);

@@ -37,6 +37,7 @@ class Folder {
 // is ended by the watchdog. Checks that nothing stays behind: processes, descriptors, sockets.
 struct FaultOptions {
   double timeout = 1000;
+  double leave_timeout = 10;
   std::map<std::string, std::string> environment = {};
 };
 std::vector<Outcome> run_world(const Way& way, int size, const RankBody& body, const FaultOptions& options = {});

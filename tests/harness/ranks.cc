@@ -66,6 +66,7 @@ struct Child {
   ::setenv("TUTTI_ALGORITHM", options.algorithm.c_str(), 1);
   ::setenv("TUTTI_TRANSPORT", options.transport.c_str(), 1);
   ::setenv("TUTTI_TIMEOUT", (std::to_string(options.timeout) + "s").c_str(), 1);
+  ::setenv("TUTTI_LEAVE_TIMEOUT", (std::to_string(options.leave_timeout) + "s").c_str(), 1);
   for (const auto& [name, value] : options.environment) ::setenv(name.c_str(), value.c_str(), 1);
   if (options.environment_of)
     for (const auto& [name, value] : options.environment_of(rank)) ::setenv(name.c_str(), value.c_str(), 1);
@@ -84,8 +85,9 @@ struct Child {
 
 std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOptions& options) {
   std::vector<Outcome> outcomes(size);
-  std::vector<Group> worlds =
-      make_inproc_world(size, {.algorithm = options.algorithm, .collective_timeout = from_seconds(options.timeout)});
+  std::vector<Group> worlds = make_inproc_world(size, {.algorithm = options.algorithm,
+                                                       .collective_timeout = from_seconds(options.timeout),
+                                                       .leave_timeout = from_seconds(options.leave_timeout)});
   std::vector<std::atomic<bool>> done(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)

@@ -145,7 +145,7 @@ std::string Group::device() const {
   if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
   const int gpus = visible_gpus();
   if (gpus == 0) return "cpu";
-  return "cuda:" + std::to_string(state().process().world[state().process().rank].local_rank % gpus);
+  return "cuda:" + std::to_string(state().process().world[state().process().rank].machine_rank % gpus);
 }
 
 Work Group::submit(const Request& request) const {

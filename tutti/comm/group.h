@@ -4,11 +4,11 @@
 //
 // Threads: any. Calls on one group from several threads are carried out one after another in the order in which they
 // arrive, which then has to be the same on every rank; different groups never block one another. Leaving: the last
-// handle (Work included) that goes waits for what is pending, at most 10 s, and tells the peers that this rank leaves;
-// in the unwinding of an exception it gives up at once what is pending, which ends the group on every rank. Failure:
-// every operation ends by its deadline. After the first error the group is poisoned: every later call returns that
-// error at once, and buffers that were in flight are undefined. For the few seconds in which a rank finds out the root
-// cause of a loss, what it has submitted to other groups may stand still.
+// handle (Work included) that goes waits for what is pending, at most 10 s (TUTTI_LEAVE_TIMEOUT), and tells the peers
+// that this rank leaves; in the unwinding of an exception it gives up at once what is pending, which ends the group on
+// every rank. Failure: every operation ends by its deadline. After the first error the group is poisoned: every later
+// call returns that error at once, and buffers that were in flight are undefined. For the few seconds in which a rank
+// finds out the root cause of a loss, what it has submitted to other groups may stand still.
 #include <functional>
 #include <memory>
 #include <span>
@@ -37,8 +37,8 @@ class Group {
   int local_size() const;  // members on this host
   int node() const;        // which host, numbered by its lowest rank
   int nodes() const;
-  // Where this rank computes: "cpu", or "cuda:<local rank>" where GPUs are visible. torch::Device(world.device()) takes
-  // it.
+  // Where this rank computes: "cpu", or where GPUs are visible "cuda:" and its number among the ranks of the machine
+  // (TUTTI_DEVICE says another). torch::Device(world.device()) takes it.
   std::string device() const;
 
   // Starts an operation; errors of the call itself come out of the Work as well.

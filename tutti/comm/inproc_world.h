@@ -10,7 +10,8 @@ namespace tutti {
 struct InprocOptions {
   std::string algorithm;  // as TUTTI_ALGORITHM
   Duration collective_timeout = std::chrono::minutes(1);
-  std::size_t heap_limit = std::size_t(1) << 30;  // bytes of address space for each rank's heap
+  Duration leave_timeout = std::chrono::seconds(10);  // as TUTTI_LEAVE_TIMEOUT
+  std::size_t heap_limit = std::size_t(1) << 30;      // bytes of address space for each rank's heap
 };
 
 // One Group for each rank; hand each to a thread of its own. Errors throw.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <latch>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/cores.h"
@@ -15,6 +16,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/group_state.h"
 #include "tutti/launch/tuning.h"
+#include "tutti/planning/collectives/plan.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/uncaught.h"
 #include "tutti/store/store_server.h"
@@ -26,16 +28,27 @@ namespace {
 
 using nlohmann::json;
 
+constexpr Duration kLauncherPatience = std::chrono::seconds(10);  // to be reached by tutti run's news
 constexpr Duration kStorePatience =
     std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
-  Duration join_timeout, collective_timeout, hang_warning, peer_timeout;
+  std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
+  Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
   std::optional<std::size_t> heap_limit;  // none: what the machine has
 };
 
 std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE)); }
+
+Result<std::string> forced_algorithm() {
+  const std::string given = env("TUTTI_ALGORITHM").value_or("");
+  const std::vector<std::string> known = algorithm_names();
+  if (given.empty() || std::find(known.begin(), known.end(), given) != known.end()) return given;
+  return Error{.code = Code::kUsage,
+               .detail = "TUTTI_ALGORITHM is \"" + given + "\", which is no algorithm",
+               .hint = did_you_mean(nearest(given, known), "known are " + join(known, ", "))};
+}
 
 Result<Settings> read_settings(const Options& options) {
   Settings s;
@@ -44,6 +57,7 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp",
                  .hint = "see TUTTI_TRANSPORT"};
+  s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
     if (given) return *given;
@@ -54,6 +68,7 @@ Result<Settings> read_settings(const Options& options) {
   };
   s.join_timeout = TUTTI_TRY(seconds(options.join_timeout, "TUTTI_JOIN_TIMEOUT", 300));
   s.collective_timeout = TUTTI_TRY(seconds(options.collective_timeout, "TUTTI_TIMEOUT", 600));
+  s.leave_timeout = TUTTI_TRY(seconds(options.leave_timeout, "TUTTI_LEAVE_TIMEOUT", 10));
   s.peer_timeout = TUTTI_TRY(seconds({}, "TUTTI_PEER_TIMEOUT", 30));
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
@@ -74,12 +89,14 @@ struct Meeting {
 
 Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline,
                      const Store::Waiting& waiting) {
-  const json mine = {{"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}};
+  // As CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
+  std::string mine;
+  json::to_cbor({{"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}}, mine);
   const std::vector<std::string> notes =
-      TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine.dump(), deadline, waiting));
+      TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine, deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
-    const json note = json::parse(notes[r], nullptr, false);
+    const json note = json::from_cbor(notes[r], /*strict=*/true, /*allow_exceptions=*/false);
     const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
     if (!note.is_object() || !is_text("host") || !is_text("sharing") || !is_text("shm"))
       return Error{.code = Code::kMismatch,
@@ -117,7 +134,8 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
 Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
                  const Meeting& meeting, Deadline deadline) {
   const int n = m.world_size;
-  // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node.
+  // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
+  // are shared by its ranks all the same.
   p.world.resize(n);
   std::vector<std::string> seen;
   for (int r = 0; r < n; ++r) {
@@ -128,6 +146,8 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
       return other.node == p.world[r].node;
     }));
+    p.world[r].machine_rank =
+        int(std::count(meeting.host_ids.begin(), meeting.host_ids.begin() + r, meeting.host_ids[r]));
   }
   const bool several = seen.size() > 1;
   if (several && settings.transport == "shm")
@@ -157,30 +177,40 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   return {};
 }
 
-// With tutti run, its agent tells of ranks that ended badly: the engine watches for that.
-void watch_for_faults(const std::shared_ptr<Process>& process, const Membership& m) {
+// With tutti run, its agent tells of ranks that ended badly, through a connection of this rank's own.
+Result<std::shared_ptr<Watch>> watch_launcher(Process& p, const Membership& m) {
+  const auto deadline = Deadline::after(kLauncherPatience);
+  auto connection = TUTTI_TRY(TcpStore::connect(m.store_address, m.credentials, m.rank, deadline));
+  auto watch = connection->watch("fault", deadline);
+  p.launcher = std::move(connection);
+  p.launcher->set_call_timeout(kStorePatience);
+  return std::make_shared<Watch>(TUTTI_TRY(std::move(watch)));
+}
+
+// The engine, which also listens for such news. They may have come already, and end all groups through
+// process->engine: so its thread reads nothing before that is there.
+void start_engine(Process& p, const Membership& m) {
   int fd = -1;
   std::function<bool()> on_news;
+  const auto engine_stands = std::make_shared<std::latch>(1);
   if (m.started_by == "tutti run") {
-    const auto deadline = Deadline::after_seconds(10);
-    auto connection = TcpStore::connect(m.store_address, m.credentials, m.rank, deadline);
-    if (connection.ok()) {
-      auto watch = (*connection)->watch("fault", deadline);
-      if (watch.ok()) {
-        auto shared = std::make_shared<Watch>(*std::move(watch));
-        fd = shared->fd();
-        on_news = [shared, p = process.get()] {
-          auto news = shared->try_read();
-          if (!news) return true;
-          if (news->ok()) p->fault_arrived(**news);
-          return false;
-        };
-      }
-      process->launcher = *std::move(connection);
-      process->launcher->set_call_timeout(kStorePatience);
+    const auto watch = watch_launcher(p, m);
+    if (watch.ok()) {
+      fd = (*watch)->fd();
+      on_news = [&p, engine_stands, watch = *watch] {
+        engine_stands->wait();
+        const auto news = watch->try_read();
+        if (!news) return true;
+        if (news->ok()) p.fault_arrived(**news);
+        return false;
+      };
+    } else {
+      log::warn("tutti run cannot tell this rank of others that fail, it will only see what they leave undone: " +
+                to_string(watch.error()));
     }
   }
-  process->engine = std::make_unique<Engine>(process->host.get(), fd, std::move(on_news));
+  p.engine = std::make_unique<Engine>(p.host.get(), fd, std::move(on_news));
+  engine_stands->count_down();
 }
 
 // The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the
@@ -221,7 +251,8 @@ Result<Group> try_init(const Options& options) {
   process->rank = m.rank;
   process->collective_timeout = settings.collective_timeout;
   process->hang_warning = settings.hang_warning;
-  process->algorithm = env("TUTTI_ALGORITHM").value_or("");
+  process->farewell_timeout = settings.leave_timeout;
+  process->algorithm = settings.algorithm;
   GroupState::Spec spec{.name = "world", .rank = m.rank};
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
   if (m.world_size == 1) {
@@ -237,7 +268,7 @@ Result<Group> try_init(const Options& options) {
   };
   const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
-  watch_for_faults(process, m);
+  start_engine(*process, m);
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);

@@ -17,6 +17,7 @@ struct Options {
   std::string transport;          // "auto", "shm", "tcp"; TUTTI_TRANSPORT
   std::optional<Duration> join_timeout;        // 5 min; TUTTI_JOIN_TIMEOUT
   std::optional<Duration> collective_timeout;  // 10 min; TUTTI_TIMEOUT
+  std::optional<Duration> leave_timeout;       // 10 s; TUTTI_LEAVE_TIMEOUT
 };
 
 // The world. Started by tutti run, torchrun, mpirun or srun, or by hand with variables, it joins the others; alone it

@@ -30,6 +30,12 @@ const char* name(Algorithm algorithm) {
   return "?";
 }
 
+std::vector<std::string> algorithm_names() {
+  std::vector<std::string> names;
+  for (int i = 0; i <= int(Algorithm::kDissemination); ++i) names.emplace_back(name(Algorithm(i)));
+  return names;
+}
+
 Range PlanBuilder::scratch(std::size_t bytes) {
   const Range range{Area::kScratch, plan_.scratch_bytes, bytes};
   plan_.scratch_bytes += (bytes + 63) / 64 * 64;

@@ -25,6 +25,7 @@ enum class Algorithm : std::uint8_t {
   kDissemination
 };
 const char* name(Algorithm algorithm);  // "ring", "recursive_doubling", ...
+std::vector<std::string> algorithm_names();
 
 // The buffers of a Request (comm/request.h), and memory that the executor provides.
 enum class Area : std::uint8_t { kIn, kOut, kScratch };

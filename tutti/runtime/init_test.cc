@@ -1,0 +1,80 @@
+// What a rank is told by its variables, from init() to a world. The rendezvous itself: tutti/rendezvous; what goes
+// wrong later: tests/faults.
+#include "tutti/runtime/init.h"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
+
+namespace tutti {
+namespace {
+
+using test::check;
+using test::describe;
+using test::run_processes;
+using testing::HasSubstr;
+
+// The sentence of init() with this variable; empty if it succeeds.
+std::string init_with(const char* name, const char* value) {
+  ::setenv(name, value, 1);
+  const auto world = try_init({.rank = 0, .world_size = 1});
+  ::unsetenv(name);
+  return world.ok() ? "" : to_string(world.error());
+}
+
+TEST(Init, AMistypedAlgorithmIsToldWithTheNearest) {
+  EXPECT_EQ(init_with("TUTTI_ALGORITHM", "rign"),
+            "Usage: TUTTI_ALGORITHM is \"rign\", which is no algorithm (hint: did you mean ring?)");
+  EXPECT_THAT(init_with("TUTTI_ALGORITHM", "quickest"), HasSubstr("known are ring, recursive_doubling, "));
+  EXPECT_EQ(init_with("TUTTI_ALGORITHM", "ring"), "");
+  EXPECT_EQ(init_with("TUTTI_ALGORITHM", ""), "");
+}
+
+TEST(Init, ALimitForLeavingIsMoreThanNothing) {
+  EXPECT_EQ(init_with("TUTTI_LEAVE_TIMEOUT", "0"), "Usage: TUTTI_LEAVE_TIMEOUT must be more than 0 s");
+  EXPECT_EQ(init_with("TUTTI_LEAVE_TIMEOUT", "2s"), "");
+}
+
+// However the ranks of a machine reach one another, they share its devices.
+TEST(Init, EachRankOfAMachineHasADeviceOfItsOwn) {
+  for (const char* transport : {"shm", "tcp"}) {
+    const auto outcomes =
+        run_processes(3,
+                      [](Group& world) {
+                        const std::string wanted = "cuda:" + std::to_string(world.rank());
+                        check(world.device() == wanted, "rank ", world.rank(), " computes on ", world.device());
+                      },
+                      {.transport = transport, .environment = {{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}}});
+    EXPECT_EQ(describe(outcomes), "") << transport;
+  }
+  const auto outcomes = run_processes(
+      4,
+      [](Group& world) {
+        const std::string wanted = world.rank() % 2 ? "cuda:1" : "cuda:0";
+        check(world.nodes() == 4 && world.device() == wanted, "rank ", world.rank(), " computes on ", world.device());
+      },
+      {.environment = {{"CUDA_VISIBLE_DEVICES", "0,1"}}, .environment_of = [](int rank) {
+         return std::map<std::string, std::string>{{"TUTTI_HOST_ID", "container " + std::to_string(rank)}};
+       }});
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+// Bytes that are no UTF-8, and differ only in those.
+TEST(Init, AnyBytesNameAHost) {
+  const auto outcomes = run_processes(
+      4,
+      [](Group& world) {
+        check(world.nodes() == 2 && world.node() == world.rank() / 2, "on node ", world.node(), " of ", world.nodes());
+        check(all_reduce(world, 1) == 4, "a wrong sum");
+      },
+      {.environment_of = [](int rank) {
+        return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank / 2 ? "caf\xe8" : "caf\xe9"}};
+      }});
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+}  // namespace
+}  // namespace tutti
