@@ -329,9 +329,10 @@ void GroupState::finish(Submission& submission, Status result) {
   submission.result = std::move(result);
   submission.owned.reset();
   submission.operation = nullptr;
+  // Counted out first: who sees it done and leaves the group at once must not find it pending.
+  if (pending_.fetch_sub(1) == 1) pending_.notify_all();
   submission.done.store(true, std::memory_order_release);
   submission.done.notify_all();
-  if (pending_.fetch_sub(1) == 1) pending_.notify_all();
 }
 
 Clock::time_point GroupState::due(const Submission& submission) const {
