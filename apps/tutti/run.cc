@@ -22,8 +22,9 @@ Examples:
     host a:  tutti run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 8 ./train
     host b:  tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
 
-Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 2 wrong usage;
-  4 the nodes did not meet in time; 124 the --timeout passed; 130 Ctrl-C; 141 nobody read the output any more.)";
+Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 1 the system or tutti
+  itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 124 the --timeout passed; 130 Ctrl-C;
+  141 nobody read the output any more.)";
 
 Result<std::optional<int>> number(const std::string& option, const std::string& text, int least, int most) {
   if (text.empty()) return std::optional<int>();
