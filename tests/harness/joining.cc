@@ -14,6 +14,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <stdexcept>
 
 #include "tutti/base/deadline.h"
 #include "tutti/store/store_server.h"
@@ -84,6 +85,7 @@ int Ranks::start_helper(const std::function<void(int)>& body) {
   Process process;
   process.log_file = folder_ + "/log-" + std::to_string(processes_.size());
   process.pid = ::fork();
+  if (process.pid < 0) throw std::runtime_error("fork failed");
   if (process.pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::alarm(100);  // a test that hangs must not leave a rank behind
@@ -148,6 +150,7 @@ Report Ranks::wait(int index) {
 
 void Ranks::kill(int index) {
   Process& process = processes_.at(std::size_t(index));
+  if (process.pid <= 0) throw std::logic_error("there is no such process");  // -1 is "everybody" to kill()
   ::kill(process.pid, SIGKILL);
   ::waitpid(process.pid, nullptr, 0);
   process.pid = -1;
