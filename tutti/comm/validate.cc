@@ -33,14 +33,15 @@ struct Buffers {
   Range in, out;
 };
 
-Result<Buffers> buffers_of(const Request& r, int rank, int size) {
+Status find_buffers(const Request& r, int rank, int size, Buffers& buffers) {
   const std::size_t n = std::size_t(size), element = size_of(r.dtype);
   std::size_t in = 0, out = 0;  // elements
   if (!r.in_splits.empty()) {
     in = std::accumulate(r.in_splits.begin(), r.in_splits.end(), std::size_t(0));
     out = std::accumulate(r.out_splits.begin(), r.out_splits.end(), std::size_t(0));
   } else {
-    if (r.count > (std::size_t(1) << 47) / n / element)
+    std::size_t all = 0;
+    if (__builtin_mul_overflow(r.count, n * element, &all) || all > std::size_t(1) << 47)
       return invalid_argument(detail::words(std::to_string(r.count), " elements are more than any memory holds"));
     const bool root = rank == r.root;
     const bool gathers = r.kind == Kind::kGather || r.kind == Kind::kAllGather || r.kind == Kind::kAllToAll;
@@ -51,21 +52,21 @@ Result<Buffers> buffers_of(const Request& r, int rank, int size) {
   }
   if (in > 0 && !r.in) return invalid_argument("the input buffer is null");
   if (out > 0 && !r.out) return invalid_argument("the output buffer is null");
-  return Buffers{{static_cast<const std::byte*>(r.in), in * element},
-                 {static_cast<const std::byte*>(r.out), out * element}};
+  buffers = {{static_cast<const std::byte*>(r.in), in * element},
+             {static_cast<const std::byte*>(r.out), out * element}};
+  return {};
 }
 
 // Peers read the input while this rank's output is written.
 Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
+  if (b.in.begin == b.out.begin && b.in.bytes == b.out.bytes && r.in_splits.empty()) return {};
   if (!overlap(b.in, b.out)) return {};
   const std::string sizes = std::to_string(b.in.bytes) + " and " + std::to_string(b.out.bytes) + " bytes";
   if (!r.in_splits.empty())
     return invalid_argument("all_to_all with splits cannot be in place: in and out overlap", "give it another output");
-  if (b.in.bytes == b.out.bytes) {
-    if (b.in.begin == b.out.begin) return {};
+  if (b.in.bytes == b.out.bytes)
     return invalid_argument("in and out (" + sizes + ") overlap in part",
                             "give the same memory twice (in place), or memory apart");
-  }
   // In place is the rank's own part of the larger one.
   const bool larger_in = b.in.bytes > b.out.bytes;
   const Range large = larger_in ? b.in : b.out, small = larger_in ? b.out : b.in;
@@ -86,7 +87,8 @@ Status validate(const Request& r, int rank, int size) {
   if (is_reduction(r.kind)) TUTTI_TRY(check_reduction(r.dtype, r.op));
   if (!r.in_splits.empty() || !r.out_splits.empty()) TUTTI_TRY(check_splits(r, size));
   if (r.kind == Kind::kBarrier) return {};
-  const Buffers buffers = TUTTI_TRY(buffers_of(r, rank, size));
+  Buffers buffers;
+  TUTTI_TRY(find_buffers(r, rank, size, buffers));
   return check_overlap(r, buffers, rank, size);
 }
 

@@ -53,14 +53,16 @@ Request canonical(Request r) {
 
 }  // namespace
 
-DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
+DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank,
+                             bool crowded)
     : host_(host),
       heap_(heap),
       memory_(memory),
       control_(memory.control),
       local_ranks_(std::move(local_ranks)),
       rank_(rank),
-      size_(int(local_ranks_.size())) {
+      size_(int(local_ranks_.size())),
+      crowded_(crowded) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks_[r]));
 }
@@ -106,7 +108,7 @@ void DirectOperation::post(const void* payload, std::size_t bytes) {
   CallLine& line = c.control_.lines(int(tick % kSlots))[c.rank_];
   word_ = tick << kTickShift | fingerprint_;
   if (bytes) std::memcpy(line.payload, payload, bytes);
-  line.core.store(current_core(), std::memory_order_relaxed);
+  if (c.crowded_) line.core.store(current_core(), std::memory_order_relaxed);
   line.word.store(word_, std::memory_order_release);
   __builtin_prefetch(&c.control_.lines(int((tick + 1) % kSlots))[c.rank_], 1);  // own it before it is needed
   c.ring_peers();

@@ -15,8 +15,9 @@ namespace tutti {
 // This rank's side of the shared-memory path of one group. One thread at a time (the driver of the group).
 class DirectChannel {
  public:
-  // local_ranks: by rank of the group, the rank on the host.
-  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
+  // local_ranks: by rank of the group, the rank on the host. crowded: ranks outnumber the cores, so each tells where it
+  // runs.
+  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank, bool crowded);
   DirectChannel(const DirectChannel&) = delete;
 
   int rank() const { return rank_; }
@@ -43,6 +44,7 @@ class DirectChannel {
   std::vector<int> local_ranks_;
   std::vector<Bell> bells_;  // of the peers
   int rank_, size_;
+  bool crowded_;
   std::uint64_t tick_ = 0;
   std::size_t slots_offset_ = 0;
   bool has_slots_ = false;
