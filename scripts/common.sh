@@ -17,7 +17,7 @@ forget_stale_variables() {
   unset "${!OMPI_@}" "${!HYDI_@}" "${!JSM_@}" "${!FLUX_@}" "${!PMI_@}" "${!PMIX_@}" "${!MV2_@}" "${!MPI_@}" "${!PALS_@}" "${!SLURM_@}" "${!SLURMD_@}" "${!PBS_@}"
   local name
   for name in "${!TUTTI_@}"; do
-    [[ $name == TUTTI_LOG ]] || unset "$name"
+    [[ $name == TUTTI_LOG || $name == TUTTI_PYTHON ]] || unset "$name"
   done
 }
 

@@ -139,13 +139,22 @@ TEST(Signals, AStoppedAgentIsWoken) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
+// The letter of /proc/PID/stat; 0 if the process is gone.
+char state_of(pid_t pid) {
+  const std::string text = read_file("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = text.rfind(") ");
+  return name_end == std::string::npos ? 0 : text[name_end + 2];
+}
+
 TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
   const Folder folder;
   Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});
   while (!std::filesystem::exists(folder.path() + "/deaf")) usleep(1000);
   running.send(SIGTERM);
   running.await_err("passing SIGTERM on to all ranks");
-  kill(running.agent(), SIGSTOP);
+  const pid_t agent = running.agent();
+  kill(agent, SIGSTOP);
+  while (state_of(agent) != 'T') usleep(1000);  // a signal takes its time
   running.send(SIGTERM);
   const Ended ended = running.wait();
   EXPECT_EQ(ended.code, 137);
