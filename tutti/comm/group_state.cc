@@ -10,7 +10,9 @@
 #include <new>
 
 #include "tutti/base/log.h"
+#include "tutti/base/pause.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/direct/small.h"
 #include "tutti/comm/executor.h"
 #include "tutti/comm/local_operation.h"
 #include "tutti/comm/select.h"
@@ -20,17 +22,11 @@ namespace tutti {
 namespace {
 
 constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
-inline void pause_cpu() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
 Status GroupState::validate(const Request& request) const {
+  if (is_right_at_a_glance(request, size())) return {};
   const Status status = tutti::validate(request, rank(), size());
   return status.ok() ? status : complete(status.error(), request, sequence_.load());
 }
@@ -91,7 +87,12 @@ Status GroupState::run(const Request& request) {
     if (pending_.load(std::memory_order_acquire) == 0) {
       if (direct_ && !is_point_to_point(request.kind)) {
         const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
-        DirectOperation operation(*direct_, request, sequence);
+        const AtOnce call = call_at_once(*direct_, request, spin_.pauses);
+        if (call.done) {
+          unlock_driver();
+          return {};
+        }
+        DirectOperation operation(*direct_, request, sequence, call.word);
         return run_inline(operation, request, sequence);
       }
       const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;

@@ -14,11 +14,11 @@
 // large ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
 #include "tutti/comm/direct/direct.h"
 
-#include <sched.h>
-
 #include <algorithm>
+#include <cstring>
 
 #include "tutti/base/clock.h"
+#include "tutti/comm/direct/small.h"
 #include "tutti/comm/direct/staged.h"
 #include "tutti/comm/executor.h"
 #include "tutti/comm/kernels/copy.h"
@@ -27,20 +27,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kTickShift = 16;
-constexpr std::size_t kMaxRanksOnStack = 64;
 constexpr Duration kComparePatience = std::chrono::seconds(1);
-
-std::uint16_t fingerprint_of(const Request& r) {
-  // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
-  std::uint64_t h =
-      pack_shape(r) * 0x9e3779b97f4a7c15ull ^ (r.in_splits.empty() ? r.count : ~0ull) * 0xc2b2ae3d27d4eb4full;
-  h ^= h >> 32;
-  h *= 0xd6e8feb86659fd93ull;
-  return std::uint16_t(h >> 48);
-}
-
-std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
@@ -53,95 +40,32 @@ Request canonical(Request r) {
 
 }  // namespace
 
-DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank,
-                             bool crowded)
-    : host_(host),
-      heap_(heap),
-      memory_(memory),
-      control_(memory.control),
-      local_ranks_(std::move(local_ranks)),
-      rank_(rank),
-      size_(int(local_ranks_.size())),
-      crowded_(crowded) {
-  for (int r = 0; r < size_; ++r)
-    if (r != rank_) bells_.push_back(host_.bell(local_ranks_[r]));
-}
-
-std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
-  if (!p) return 0;
-  const Host::Place place = host_.find(p, bytes);
-  return place.owner < 0 ? 0 : std::uint64_t(place.owner + 1) << 48 | place.offset;
-}
-
-Result<std::uint64_t> DirectChannel::slots() {
-  if (!has_slots_) {
-    slots_offset_ = TUTTI_TRY(memory_.allocate(heap_, kSlotsBytes));
-    has_slots_ = true;
-  }
-  return std::uint64_t(host_.rank() + 1) << 48 | slots_offset_;
-}
-
-void DirectChannel::ring_peers() const {
-  for (const Bell& bell : bells_) bell.ring();
-}
-
-DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence)
+DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence,
+                                 std::uint64_t word)
     : channel_(channel),
       request_(canonical(request)),
       sequence_(sequence),
+      word_(word),
       element_(size_of(request.dtype)),
-      fingerprint_(fingerprint_of(request_)) {
-  const std::size_t bytes = contributed();
+      fingerprint_(fingerprint_of(request)),
+      stage_(word == 0 ? Stage::kEnter : Stage::kMeet) {
+  const std::size_t bytes = contributed(request_, channel.size());
   way_ = bytes <= kInlineBytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
   if (!request_.in_splits.empty()) way_ = Way::kLarge;  // ranks may give different amounts
 }
 
 DirectOperation::~DirectOperation() = default;
 
-std::size_t DirectOperation::contributed() const {
-  return request_.count * element_ * (gives_parts(request_.kind) ? std::size_t(channel_.size_) : 1);
-}
-
 void DirectOperation::post(const void* payload, std::size_t bytes) {
-  DirectChannel& c = channel_;
-  const std::uint64_t tick = ++c.tick_;
-  CallLine& line = c.control_.lines(int(tick % kSlots))[c.rank_];
-  word_ = tick << kTickShift | fingerprint_;
-  if (bytes) std::memcpy(line.payload, payload, bytes);
-  if (c.crowded_) line.core.store(current_core(), std::memory_order_relaxed);
-  line.word.store(word_, std::memory_order_release);
-  __builtin_prefetch(&c.control_.lines(int((tick + 1) % kSlots))[c.rank_], 1);  // own it before it is needed
-  c.ring_peers();
+  word_ = channel_.post(fingerprint_, payload, bytes);
   next_ = 0;
 }
 
-// Whether all peers have posted the tick that this rank posted last; if `kDifferent`, next_ posted another call.
-DirectOperation::Meeting DirectOperation::meet() {
-  const CallLine* lines = channel_.control_.lines(int((word_ >> kTickShift) % kSlots));
-  for (; next_ < channel_.size_; ++next_) {
-    const std::uint64_t word = lines[next_].word.load(std::memory_order_acquire);
-    if (word == word_) continue;
-    return word >> kTickShift == word_ >> kTickShift ? Meeting::kDifferent : Meeting::kIncomplete;
-  }
-  return Meeting::kComplete;
-}
-
-// A peer ran last where it posted the tick before.
-bool DirectOperation::awaits_this_core() const {
-  const std::uint64_t tick = word_ >> kTickShift;
-  const CallLine* const lines = channel_.control_.lines(int(tick % kSlots));
-  const CallLine* const before = channel_.control_.lines(int((tick - 1) % kSlots));
-  const std::uint32_t here = current_core();
-  for (int r = next_; r < channel_.size_; ++r)
-    if (before[r].core.load(std::memory_order_relaxed) == here &&
-        lines[r].word.load(std::memory_order_relaxed) != word_)
-      return true;
-  return false;
-}
+bool DirectOperation::awaits_this_core() const { return channel_.awaits_this_core(word_, next_); }
 
 // Tells this rank's call, and waits for the peer, which finds the difference at the same tick, to tell its own.
 Result<Progress> DirectOperation::compare_with(int peer) {
-  CallRecord& mine = channel_.control_.record(channel_.rank_);
+  CallRecord& mine = channel_.control().record(channel_.rank());
   mine.sequence.store(sequence_, std::memory_order_relaxed);
   mine.count.store(request_.count, std::memory_order_relaxed);
   mine.shape.store(pack_shape(request_), std::memory_order_relaxed);
@@ -154,11 +78,11 @@ Result<Progress> DirectOperation::compare_with(int peer) {
 }
 
 Result<Progress> DirectOperation::compare() {
-  const CallRecord& record = channel_.control_.record(next_);
+  const CallRecord& record = channel_.control().record(next_);
   Error error{.code = Code::kMismatch,
               .hint = "all ranks of a group must make the same calls in the same order",
               .peer = next_};
-  if (record.word.load(std::memory_order_acquire) >> kTickShift == word_ >> kTickShift) {
+  if (DirectChannel::tick_of(record.word.load(std::memory_order_acquire)) == DirectChannel::tick_of(word_)) {
     const Request theirs =
         unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
     error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) +
@@ -176,9 +100,9 @@ void DirectOperation::blockers(Blockers& blockers) const {
     blockers.ranks.push_back(next_);
     return;
   }
-  const std::uint64_t word = word_ >> kTickShift;
-  for (int r = 0; r < channel_.size_; ++r)
-    if (channel_.control_.lines(int(word % kSlots))[r].word.load(std::memory_order_acquire) >> kTickShift != word)
+  const std::uint64_t tick = DirectChannel::tick_of(word_);
+  for (int r = 0; r < channel_.size(); ++r)
+    if (DirectChannel::tick_of(channel_.lines(tick)[r].word.load(std::memory_order_acquire)) != tick)
       blockers.ranks.push_back(r);
 }
 
@@ -194,12 +118,12 @@ Result<Progress> DirectOperation::step() {
       break;
   }
   if (stage_ == Stage::kStaged) staged_->prepare();
-  switch (meet()) {
-    case Meeting::kIncomplete:
+  switch (channel_.meet(word_, next_)) {
+    case DirectChannel::Meeting::kIncomplete:
       return Progress::kBlocked;
-    case Meeting::kDifferent:
+    case DirectChannel::Meeting::kDifferent:
       return compare_with(next_);
-    case Meeting::kComplete:
+    case DirectChannel::Meeting::kComplete:
       break;
   }
   if (stage_ == Stage::kLeave) return Progress::kDone;
@@ -221,23 +145,22 @@ Result<Progress> DirectOperation::after_piece() {
 Result<Progress> DirectOperation::enter() {
   DirectChannel& c = channel_;
   stage_ = Stage::kMeet;
-  const bool gives = request_.kind == Kind::kBroadcast || request_.kind == Kind::kScatter
-                         ? c.rank_ == request_.root
-                         : request_.kind != Kind::kBarrier;
+  const bool gives = tutti::gives(request_, c.rank());
+  const std::size_t bytes = contributed(request_, c.size());
   switch (way_) {
     case Way::kInline:
-      post(request_.in, gives ? contributed() : 0);
+      post(request_.in, gives ? bytes : 0);
       break;
     case Way::kOneShot: {
-      if (gives) std::memcpy(c.control_.one_shot(int((c.tick_ + 1) % kSlots), c.rank_), request_.in, contributed());
+      if (gives) std::memcpy(c.one_shot(c.tick() + 1, c.rank()), request_.in, bytes);
       post(nullptr, 0);
       break;
     }
     case Way::kLarge: {
-      const std::size_t n = std::size_t(c.size_), vector = request_.count * element_;
+      const std::size_t n = std::size_t(c.size()), vector = request_.count * element_;
       Descriptor mine{.slots = TUTTI_TRY(c.slots()), .count = request_.count, .shape = pack_shape(request_)};
       if (!request_.in_splits.empty()) {
-        std::uint64_t* const splits = c.control_.splits(c.rank_);
+        std::uint64_t* const splits = c.control().splits(c.rank());
         for (std::size_t r = 0; r < n; ++r) {
           splits[r] = request_.in_splits[r];
           mine.largest_split = std::max(mine.largest_split, splits[r]);
@@ -258,25 +181,19 @@ Result<Progress> DirectOperation::enter() {
 
 Result<Progress> DirectOperation::after_meeting() {
   DirectChannel& c = channel_;
-  const std::uint64_t tick = word_ >> kTickShift;
-  const CallLine* lines = c.control_.lines(int(tick % kSlots));
-  const void* parts_on_stack[kMaxRanksOnStack];
-  std::vector<const void*> parts_on_heap(c.size_ > int(kMaxRanksOnStack) ? c.size_ : 0);
-  const void** parts = parts_on_heap.empty() ? parts_on_stack : parts_on_heap.data();
-  if (way_ == Way::kInline) {
-    for (int r = 0; r < c.size_; ++r) parts[r] = lines[r].payload;
-    finish_small(parts);
+  const std::uint64_t tick = DirectChannel::tick_of(word_);
+  const CallLine* lines = c.lines(tick);
+  if (way_ != Way::kLarge) {
+    std::vector<const void*> parts(c.size());
+    for (int r = 0; r < c.size(); ++r)
+      parts[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
+    finish_small(request_, c.rank(), c.size(), parts.data());
     return Progress::kDone;
   }
-  if (way_ == Way::kOneShot) {
-    for (int r = 0; r < c.size_; ++r) parts[r] = c.control_.one_shot(int(tick % kSlots), r);
-    finish_small(parts);
-    return Progress::kDone;
-  }
-  std::vector<Descriptor> theirs(c.size_);
-  for (int r = 0; r < c.size_; ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
-  for (int r = 0; r < c.size_; ++r)
-    if (theirs[r].shape != theirs[c.rank_].shape || (request_.in_splits.empty() && theirs[r].count != request_.count))
+  std::vector<Descriptor> theirs(c.size());
+  for (int r = 0; r < c.size(); ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
+  for (int r = 0; r < c.size(); ++r)
+    if (theirs[r].shape != theirs[c.rank()].shape || (request_.in_splits.empty() && theirs[r].count != request_.count))
       return compare_with(r);
   if (!request_.in_splits.empty()) TUTTI_TRY(check_splits());
   if (can_go_direct(theirs.data())) {
@@ -285,9 +202,9 @@ Result<Progress> DirectOperation::after_meeting() {
     stage_ = Stage::kLeave;
     return Progress::kMoved;
   }
-  std::vector<std::byte*> slots(c.size_);
+  std::vector<std::byte*> slots(c.size());
   std::uint64_t largest = 0;
-  for (int r = 0; r < c.size_; ++r) {
+  for (int r = 0; r < c.size(); ++r) {
     slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
@@ -296,66 +213,10 @@ Result<Progress> DirectOperation::after_meeting() {
   return Progress::kMoved;
 }
 
-// Every rank's contribution is readable: parts[r].
-void DirectOperation::finish_small(const void* const* parts) {
-  const int rank = channel_.rank_, size = channel_.size_;
-  const std::size_t bytes = request_.count * element_;
-  const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
-  const auto part = [&](int from, int index) {
-    return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes;
-  };
-  const auto out = [&](int index) { return static_cast<std::byte*>(request_.out) + std::size_t(index) * bytes; };
-  switch (request_.kind) {
-    case Kind::kReduce:
-      if (rank != request_.root) break;
-      [[fallthrough]];
-    case Kind::kAllReduce: {
-      if (request_.dtype == DType::kF32 && request_.op == ReduceOp::kSum &&
-          request_.count <= 2) {  // losses, norms, flags
-        for (std::size_t i = 0; i < request_.count; ++i) {
-          float sum = static_cast<const float*>(parts[0])[i];
-          for (int r = 1; r < size; ++r) sum += static_cast<const float*>(parts[r])[i];
-          static_cast<float*>(request_.out)[i] = sum;
-        }
-        break;
-      }
-      void* const outs[] = {request_.out};
-      reduce_many(request_.dtype, request_.op, std::span(parts, size), outs, request_.count, divisor);
-      break;
-    }
-    case Kind::kBroadcast:
-      if (rank != request_.root) std::memcpy(request_.out, parts[request_.root], bytes);
-      break;
-    case Kind::kGather:
-      if (rank != request_.root) break;
-      [[fallthrough]];
-    case Kind::kAllGather:
-      for (int r = 0; r < size; ++r) std::memcpy(out(r), parts[r], bytes);
-      break;
-    case Kind::kScatter:
-      std::memcpy(request_.out, part(request_.root, rank), bytes);
-      break;
-    case Kind::kReduceScatter: {
-      std::vector<const void*> ins(size);
-      for (int r = 0; r < size; ++r) ins[r] = part(r, rank);
-      void* const outs[] = {request_.out};
-      reduce_many(request_.dtype, request_.op, ins, outs, request_.count, divisor);
-      break;
-    }
-    case Kind::kAllToAll:
-      for (int r = 0; r < size; ++r) std::memcpy(out(r), part(r, rank), bytes);
-      break;
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
-  }
-}
-
 // The same answer on every rank: it depends on what all of them have read.
 bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
   const auto all = [&](std::uint64_t Descriptor::*place) {
-    return std::all_of(theirs, theirs + channel_.size_, [&](const Descriptor& d) { return d.*place != 0; });
+    return std::all_of(theirs, theirs + channel_.size(), [&](const Descriptor& d) { return d.*place != 0; });
   };
   switch (request_.kind) {
     case Kind::kAllReduce:
@@ -379,7 +240,7 @@ bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
 
 void DirectOperation::act_direct(const Descriptor* theirs) {
   DirectChannel& c = channel_;
-  const int rank = c.rank_, size = c.size_, root = request_.root;
+  const int rank = c.rank(), size = c.size(), root = request_.root;
   const std::size_t n = std::size_t(size), count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
   const std::size_t line = 64 / element_;
@@ -445,7 +306,7 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
         const int r = (rank + k) % size;
         std::size_t from = std::size_t(rank) * count, amount = count;
         if (!request_.out_splits.empty()) {
-          const std::uint64_t* const splits = c.control_.splits(r);
+          const std::uint64_t* const splits = c.control().splits(r);
           from = 0, amount = request_.out_splits[r];
           for (int before = 0; before < rank; ++before) from += splits[before];
         }
@@ -461,8 +322,8 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
 }
 
 Status DirectOperation::check_splits() const {
-  for (int r = 0; r < channel_.size_; ++r) {
-    const std::uint64_t theirs = channel_.control_.splits(r)[channel_.rank_];
+  for (int r = 0; r < channel_.size(); ++r) {
+    const std::uint64_t theirs = channel_.control().splits(r)[channel_.rank()];
     if (theirs != request_.out_splits[r])
       return Error{.code = Code::kMismatch,
                    .detail = detail::words("sends ", std::to_string(theirs), " elements, but out_splits[", r,

@@ -1,0 +1,84 @@
+#include "tutti/comm/direct/channel.h"
+
+#include <sched.h>
+
+#include <cstring>
+
+namespace tutti {
+namespace {
+
+std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
+
+}  // namespace
+
+DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank,
+                             bool crowded)
+    : host_(host),
+      heap_(heap),
+      memory_(memory),
+      control_(memory.control),
+      rank_(rank),
+      size_(int(local_ranks.size())),
+      crowded_(crowded) {
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));
+}
+
+std::uint64_t DirectChannel::post(std::uint16_t fingerprint, const void* payload, std::size_t bytes) {
+  const std::uint64_t tick = ++tick_;
+  CallLine& line = control_.lines(int(tick % kSlots))[rank_];
+  const std::uint64_t word = tick << 16 | fingerprint;
+  if (bytes == 8)  // the usual loss or flag: one store instead of a call
+    std::memcpy(line.payload, payload, 8);
+  else if (bytes)
+    std::memcpy(line.payload, payload, bytes);
+  if (crowded_) line.core.store(current_core(), std::memory_order_relaxed);
+  line.word.store(word, std::memory_order_release);
+  __builtin_prefetch(&control_.lines(int((tick + 1) % kSlots))[rank_], 1);  // own it before it is needed
+  ring_peers();
+  return word;
+}
+
+bool DirectChannel::awaits_this_core(std::uint64_t word, int next) const {
+  const CallLine* const posted = lines(tick_of(word));
+  const CallLine* const before = lines(tick_of(word) - 1);
+  const std::uint32_t here = current_core();
+  for (int r = next; r < size_; ++r)
+    if (before[r].core.load(std::memory_order_relaxed) == here &&
+        posted[r].word.load(std::memory_order_relaxed) != word)
+      return true;
+  return false;
+}
+
+void DirectChannel::ring_peers() const {
+  for (const Bell& bell : bells_) bell.ring();
+}
+
+std::uint64_t DirectChannel::place_of(const void* p, std::size_t bytes) const {
+  if (!p) return 0;
+  const Host::Place place = host_.find(p, bytes);
+  return place.owner < 0 ? 0 : std::uint64_t(place.owner + 1) << 48 | place.offset;
+}
+
+Result<std::uint64_t> DirectChannel::slots() {
+  if (!has_slots_) {
+    slots_offset_ = TUTTI_TRY(memory_.allocate(heap_, kSlotsBytes));
+    has_slots_ = true;
+  }
+  return std::uint64_t(host_.rank() + 1) << 48 | slots_offset_;
+}
+
+std::uint16_t fingerprint_of(const Request& r) {
+  // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
+  const std::uint64_t op = is_reduction(r.kind) ? std::uint64_t(r.op) : 0;
+  const std::uint64_t root = has_root(r.kind) ? std::uint32_t(r.root) : 0;
+  const std::uint64_t dtype = r.kind == Kind::kBarrier ? 0 : std::uint64_t(r.dtype) + 1;
+  const std::uint64_t count = r.kind == Kind::kBarrier ? 0 : r.in_splits.empty() ? r.count : ~0ull;
+  std::uint64_t h = (std::uint64_t(r.kind) << 48 | dtype << 40 | op << 32 | root) * 0x9e3779b97f4a7c15ull ^
+                    count * 0xc2b2ae3d27d4eb4full;
+  h ^= h >> 32;
+  h *= 0xd6e8feb86659fd93ull;
+  return std::uint16_t(h >> 48);
+}
+
+}  // namespace tutti

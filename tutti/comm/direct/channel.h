@@ -1,0 +1,79 @@
+#pragma once
+// This rank's side of the shared-memory path of one group: its lines, its bells, and where buffers lie.
+#include <cstdint>
+#include <vector>
+
+#include "tutti/comm/direct/control.h"
+#include "tutti/comm/group_memory.h"
+#include "tutti/comm/heap.h"
+#include "tutti/transport/shm/host.h"
+
+namespace tutti {
+
+// Bytes that a rank contributes up to which all of its data rides in its line.
+inline constexpr std::size_t kInlineBytes = kLinePayload;
+// Staging memory of a rank in a group: pieces through which private buffers flow.
+inline constexpr std::size_t kPieceBytes = std::size_t(128) << 10;
+inline constexpr int kPieces = 3;
+inline constexpr std::size_t kSlotsBytes = kPieces * kPieceBytes;
+
+// One thread at a time (the driver of the group).
+class DirectChannel {
+ public:
+  enum class Meeting : std::uint8_t { kIncomplete, kComplete, kDifferent };
+
+  // local_ranks: by rank of the group, the rank on the host. crowded: ranks outnumber the cores, so each tells where it
+  // runs.
+  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank, bool crowded);
+  DirectChannel(const DirectChannel&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const GroupControl& control() const { return control_; }
+
+  // Writes this rank's line of the next tick, with up to kLinePayload bytes. Returns its word, which all ranks of the
+  // group post at this tick if they make the same call.
+  std::uint64_t post(std::uint16_t fingerprint, const void* payload, std::size_t bytes);
+  // Whether all ranks have posted `word`. `next`: ranks before it have; left at the first that has not, or that posted
+  // another call at this tick.
+  Meeting meet(std::uint64_t word, int& next) const {
+    const CallLine* const posted = lines(tick_of(word));
+    for (; next < size_; ++next) {
+      const std::uint64_t theirs = posted[next].word.load(std::memory_order_acquire);
+      if (theirs == word) continue;
+      return tick_of(theirs) == tick_of(word) ? Meeting::kDifferent : Meeting::kIncomplete;
+    }
+    return Meeting::kComplete;
+  }
+  std::uint64_t tick() const { return tick_; }                             // posted last
+  static std::uint64_t tick_of(std::uint64_t word) { return word >> 16; }  // that `word` was posted at
+  const CallLine* lines(std::uint64_t tick) const { return control_.lines(int(tick % kSlots)); }
+  std::byte* one_shot(std::uint64_t tick, int rank) const { return control_.one_shot(int(tick % kSlots), rank); }
+  // A peer that has not posted `word` ran last on this thread's core. Only where crowded.
+  bool awaits_this_core(std::uint64_t word, int next) const;
+  void ring_peers() const;
+
+  // Where `bytes` at p lie in the arenas of this host; 0: in private memory.
+  std::uint64_t place_of(const void* p, std::size_t bytes) const;
+  std::byte* resolve(std::uint64_t place) const {
+    return host_.base(int(place >> 48) - 1) + (place & ((std::uint64_t(1) << 48) - 1));
+  }
+  Result<std::uint64_t> slots();  // place of the staging memory, allocated at first use
+
+ private:
+  Host& host_;
+  Heap& heap_;
+  GroupMemory& memory_;
+  GroupControl control_;
+  std::vector<Bell> bells_;  // of the peers
+  int rank_, size_;
+  bool crowded_;
+  std::uint64_t tick_ = 0;
+  std::size_t slots_offset_ = 0;
+  bool has_slots_ = false;
+};
+
+// Two calls with different fingerprints cannot be the same collective.
+std::uint16_t fingerprint_of(const Request& request);
+
+}  // namespace tutti

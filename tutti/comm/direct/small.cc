@@ -1,0 +1,91 @@
+// An operation of a few bytes takes about as long as its two cache misses, so what stands around them counts: nothing
+// here allocates, asks for the time, or copies the Request (a vector load of fields just written by scalar stores waits
+// for the stores to leave).
+#include "tutti/comm/direct/small.h"
+
+#include <cstring>
+#include <span>
+
+#include "tutti/base/pause.h"
+#include "tutti/comm/kernels/reduce.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kMostRanks = 64;  // of which the places are kept on the stack
+
+}  // namespace
+
+AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
+  const int rank = channel.rank(), size = channel.size();
+  const std::size_t bytes = contributed(r, size);
+  if (bytes > kInlineBytes || size > kMostRanks || !r.in_splits.empty()) return {};
+  AtOnce call{.word = channel.post(fingerprint_of(r), given(r), gives(r, rank) ? bytes : 0)};
+  for (int next = 0; channel.meet(call.word, next) != DirectChannel::Meeting::kComplete;) {
+    if (--tries <= 0) return call;
+    pause_cpu();
+  }
+  const CallLine* const lines = channel.lines(DirectChannel::tick_of(call.word));
+  const void* parts[kMostRanks];
+  for (int k = 0; k < size; ++k) parts[k] = lines[k].payload;
+  finish_small(r, rank, size, parts);
+  call.done = true;
+  return call;
+}
+
+void finish_small(const Request& r, int rank, int size, const void* const* parts) {
+  const std::size_t bytes = r.count * size_of(r.dtype);
+  const int divisor = r.op == ReduceOp::kAvg ? size : 1;
+  const auto part = [&](int from, int index) {
+    return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes;
+  };
+  const auto out = [&](int index) { return static_cast<std::byte*>(r.out) + std::size_t(index) * bytes; };
+  switch (r.kind) {
+    case Kind::kReduce:
+      if (rank != r.root) break;
+      [[fallthrough]];
+    case Kind::kAllReduce: {
+      if (r.dtype == DType::kF32 && r.op == ReduceOp::kSum && r.count <= 2) {  // losses, norms, flags
+        for (std::size_t i = 0; i < r.count; ++i) {
+          float sum = static_cast<const float*>(parts[0])[i];
+          for (int k = 1; k < size; ++k) sum += static_cast<const float*>(parts[k])[i];
+          static_cast<float*>(r.out)[i] = sum;
+        }
+        break;
+      }
+      void* const outs[] = {r.out};
+      reduce_many(r.dtype, r.op, std::span(parts, size), outs, r.count, divisor);
+      break;
+    }
+    case Kind::kBroadcast:
+      if (rank != r.root) std::memcpy(r.out, parts[r.root], bytes);
+      break;
+    case Kind::kGather:
+      if (rank != r.root) break;
+      [[fallthrough]];
+    case Kind::kAllGather:
+      for (int k = 0; k < size; ++k) std::memcpy(out(k), parts[k], bytes);
+      break;
+    case Kind::kScatter:
+      std::memcpy(r.out, part(r.root, rank), bytes);
+      break;
+    case Kind::kReduceScatter: {
+      const void* ins_on_stack[kMostRanks];
+      std::vector<const void*> ins_on_heap(size > kMostRanks ? size : 0);
+      const void** ins = ins_on_heap.empty() ? ins_on_stack : ins_on_heap.data();
+      for (int k = 0; k < size; ++k) ins[k] = part(k, rank);
+      void* const outs[] = {r.out};
+      reduce_many(r.dtype, r.op, std::span<const void* const>(ins, size), outs, r.count, divisor);
+      break;
+    }
+    case Kind::kAllToAll:
+      for (int k = 0; k < size; ++k) std::memcpy(out(k), part(k, rank), bytes);
+      break;
+    case Kind::kBarrier:
+    case Kind::kSend:
+    case Kind::kRecv:
+      break;
+  }
+}
+
+}  // namespace tutti

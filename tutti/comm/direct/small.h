@@ -1,0 +1,30 @@
+#pragma once
+// Calls whose data rides in the flag lines, or in a slot of the control block: one meeting, then every rank reads what
+// all have given.
+#include <cstdint>
+
+#include "tutti/comm/direct/channel.h"
+
+namespace tutti {
+
+// What this rank gives to the call, bytes: count elements, times the size of the group where it has parts for all.
+inline std::size_t contributed(const Request& r, int size) {
+  return r.count * size_of(r.dtype) * (gives_parts(r.kind) ? std::size_t(size) : 1);
+}
+// Whether others read what this rank gives.
+inline bool gives(const Request& r, int rank) {
+  return r.kind == Kind::kBroadcast || r.kind == Kind::kScatter ? rank == r.root : r.kind != Kind::kBarrier;
+}
+inline const void* given(const Request& r) { return r.kind == Kind::kBroadcast ? r.out : r.in; }
+
+// The output of this rank, once every rank's contribution is readable: parts[rank]. Allocates nothing up to 64 ranks.
+void finish_small(const Request& request, int rank, int size, const void* const* parts);
+
+// A call from end to end on the caller's stack, for as long as that means a short spin.
+struct AtOnce {
+  std::uint64_t word = 0;  // 0: nothing has been posted, the call is not for this way. Else what this rank has posted
+  bool done = false;       // the output is written. Else the peers have yet to post theirs
+};
+AtOnce call_at_once(DirectChannel& channel, const Request& request, int tries);
+
+}  // namespace tutti
