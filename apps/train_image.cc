@@ -31,7 +31,7 @@ Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or 
 
 // The options as text; ImageTrainingOptions holds what they mean.
 struct Texts {
-  std::string data = tutti::kFashionMnistFolder, model = "cnn", save, overlap = "auto";
+  std::string data = tutti::kFashionMnistFolder, model = "cnn", save, overlap = "auto", sharded = "auto";
   std::string batch_size = "64", epochs = "1", max_steps = "0", lr = "0.05", momentum = "0.9", seed = "0";
   std::string log_every = "1";
   bool views = false, no_heap = false, json = false;
@@ -62,6 +62,8 @@ void declare(CLI::App& app, Texts& texts) {
       "X");
   add_flag("Output", "--json", texts.json, "end with one line of JSON on standard output");
   add("Speed", "--overlap", texts.overlap, "communicate while computing: auto (default), on, off", "WHEN");
+  add("Speed", "--sharded", texts.sharded,
+      "each rank steps its part of large weights for all: auto (default; on one host), on, off", "WHEN");
   add_flag("Speed", "--views", texts.views, "gradients are windows into the buckets");
   add_flag("Speed", "--no-heap", texts.no_heap, "do not place large tensors in shared memory");
 }
@@ -83,6 +85,8 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.save = texts.save;
   constexpr tutti::Overlap kOverlaps[] = {tutti::Overlap::kAuto, tutti::Overlap::kOn, tutti::Overlap::kOff};
   training.parallel.overlap = kOverlaps[TUTTI_TRY(choose("--overlap", texts.overlap, {"auto", "on", "off"}))];
+  constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
+  training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.parallel.gradients_as_views = texts.views;
   training.parallel.heap_tensors = !texts.no_heap;
   return training;

@@ -22,7 +22,7 @@ inline constexpr std::size_t kOneShotBytes = 2048;
 
 struct alignas(128) CallLine {
   std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
-  std::byte payload[kLinePayload];     // small data, or a Descriptor; valid once word is. 56 bytes share word's cache line
+  std::byte payload[kLinePayload];  // small data, or a Descriptor; valid once word is. 56 bytes share word's cache line
   std::atomic<std::uint32_t> core{0};  // where the rank ran when it posted, if crowded
 };
 static_assert(sizeof(CallLine) == 128);

@@ -9,4 +9,9 @@ namespace tutti {
 inline constexpr std::size_t kStreamFrom = std::size_t(1) << 20;
 void copy_bytes(void* to, const void* from, std::size_t bytes);
 
+// The same past the caches at any size, without the fence: nothing of it may be told to another thread before
+// fence_streams().
+void stream_bytes(void* to, const void* from, std::size_t bytes);
+void fence_streams();
+
 }  // namespace tutti

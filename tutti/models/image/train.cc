@@ -18,6 +18,7 @@
 #include "tutti/models/image/same_options.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/sgd.h"
+#include "tutti/parallel/optim/sharded_sgd.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/trace/step_line.h"
@@ -36,6 +37,18 @@ const char* name(Overlap overlap) {
     case Overlap::kOn:
       return "on";
     case Overlap::kOff:
+      return "off";
+  }
+  return "";
+}
+
+const char* name(Sharding sharding) {
+  switch (sharding) {
+    case Sharding::kAuto:
+      return "auto";
+    case Sharding::kOn:
+      return "on";
+    case Sharding::kOff:
       return "off";
   }
   return "";
@@ -109,11 +122,18 @@ class Training {
         sampler_(data.size(), world, {.shuffle = true, .seed = options.seed}),
         model_(make_image_model(options.model, options.seed)),
         ddp_(model_, world, options.parallel),
-        optimizer_(model_->parameters(), {.lr = options.lr, .momentum = options.momentum}),
         steps_per_epoch_(std::int64_t(sampler_.size() / options.batch_size)) {
     TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size, " is larger than the ", sampler_.size(),
                   " samples of a rank");
     if (options.max_steps > 0) steps_per_epoch_ = std::min(steps_per_epoch_, options.max_steps);
+    const SgdOptions sgd{.lr = options.lr, .momentum = options.momentum};
+    const bool sharded = options.sharding == Sharding::kOn ||
+                         (options.sharding == Sharding::kAuto && world.size() > 1 && world.nodes() == 1);
+    if (sharded) {
+      sharded_optimizer_.emplace(ddp_, sgd);
+    } else {
+      optimizer_.emplace(model_->parameters(), sgd);
+    }
     line_.emplace(stderr, steps_per_epoch_ * options.epochs, world.rank() == 0 ? options.log_every : -1);
   }
 
@@ -153,10 +173,14 @@ class Training {
     ddp_.zero_grad();
     const auto loss = at::nll_loss(ddp_.forward(batch.pictures), batch.labels);
     loss.backward();
-    ddp_.finish();
-    optimizer_.step();
+    if (sharded_optimizer_) {
+      sharded_optimizer_->step();
+    } else {
+      ddp_.finish();
+      optimizer_->step();
+    }
     return {.loss = loss.item<double>(),
-            .lr = optimizer_.lr(),
+            .lr = options_.lr,
             .samples = double(options_.batch_size * std::size_t(world_.size())),
             .seconds = seconds_since(begin),
             .data_seconds = data_seconds,
@@ -169,7 +193,8 @@ class Training {
   DistributedSampler sampler_;
   std::shared_ptr<ImageModel> model_;
   DataParallel<ImageModel> ddp_;
-  Sgd optimizer_;
+  std::optional<ShardedSgd> sharded_optimizer_;  // one of the two
+  std::optional<Sgd> optimizer_;
   std::int64_t steps_per_epoch_;
   std::optional<StepLine> line_;
   ImageTrainingResult result_;
@@ -189,6 +214,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
                              {"--seed", fmt::format("{}", options.seed)},
                              {"--overlap", name(options.parallel.overlap)},
                              {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+                             {"--sharded", name(options.sharding)},
                              {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
                              {"the number of training samples", fmt::format("{}", train.size())},
                              {"the number of test samples", fmt::format("{}", test.size())}})

@@ -10,6 +10,13 @@
 
 namespace tutti {
 
+// Whether ranks split the optimizer's work: ShardedSgd or Sgd. The weights are the same to the bit.
+enum class Sharding {
+  kAuto,  // kOn where all ranks are on one host
+  kOn,
+  kOff,
+};
+
 struct ImageTrainingOptions {
   std::string model = "cnn";
   // Samples per rank and step; what does not fill a batch at the end of an epoch is left out.
@@ -22,6 +29,7 @@ struct ImageTrainingOptions {
   double log_every = 1;  // seconds between lines of progress; negative: none
   std::string save;      // a safetensors file for the weights; empty: none
   DataParallelOptions parallel;
+  Sharding sharding = Sharding::kAuto;
 };
 
 struct ImageTrainingResult {

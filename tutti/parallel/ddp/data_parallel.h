@@ -67,6 +67,7 @@ class DataParallel {
 
   M& module() { return *module_; }
   M* operator->() { return module_.get(); }
+  Reducer& reducer() { return *reducer_; }  // for optimizers that work with it
   DataParallelStats stats() const { return reducer_->stats(); }
 
  private:

@@ -32,6 +32,7 @@
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
@@ -120,6 +121,8 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   std::vector<std::size_t> observed;  // parameters in the order of this step's gradients
   bool order_is_final = false;
   bool sync = true;
+  bool has_optimizer = false;
+  LargeGradients large;  // left to it
   DataParallelStats totals;
 };
 
@@ -249,7 +252,7 @@ void Reducer::State::launch(Bucket& bucket) {
     } else {
       parameter.reduced = at::empty_like(parameter.tensor).copy_(gradient);
     }
-    start(bucket, dense_bytes(parameter.reduced.detach(), "the gradient of " + parameter.name));
+    if (!has_optimizer) start(bucket, dense_bytes(parameter.reduced.detach(), "the gradient of " + parameter.name));
   }
   if (bucket.flat.defined()) start(bucket, checked_bytes(bucket.flat, "a bucket of gradients"));
 }
@@ -303,6 +306,10 @@ void Reducer::State::write_back(const Bucket& bucket, const std::vector<std::uin
     if (!used[index]) continue;
     auto& gradient = parameter.tensor.mutable_grad();
     const auto& average = parameter.window.defined() ? parameter.window : parameter.reduced;
+    if (has_optimizer && !parameter.window.defined()) {
+      large.emplace_back(index, average);
+      continue;
+    }
     if (gradient.defined()) {
       if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
     } else {
@@ -383,6 +390,7 @@ void Reducer::finish() {
   }
   status.or_throw();
   const auto used = state.used_anywhere();
+  state.large.clear();
   for (const auto& bucket : state.buckets) state.write_back(bucket, used);
 
   auto& totals = state.totals;
@@ -396,8 +404,46 @@ void Reducer::finish() {
   }
 }
 
+const Group& Reducer::group() const { return state_->group; }
+
+std::vector<at::Tensor> Reducer::parameters() const {
+  std::lock_guard lock(state_->mutex);
+  std::vector<at::Tensor> tensors;
+  for (const auto& parameter : state_->parameters) tensors.push_back(parameter.tensor);
+  return tensors;
+}
+
+bool Reducer::is_large(std::size_t parameter) const {
+  std::lock_guard lock(state_->mutex);
+  return !state_->parameters[parameter].window.defined();
+}
+
+void Reducer::attach_optimizer() {
+  std::lock_guard lock(state_->mutex);
+  TUTTI_REQUIRE(!state_->has_optimizer, "this DataParallel has a sharded optimizer already");
+  state_->has_optimizer = true;
+}
+
+void Reducer::detach_optimizer() {
+  std::lock_guard lock(state_->mutex);
+  state_->has_optimizer = false;
+  state_->large.clear();
+}
+
+Reducer::LargeGradients Reducer::take_large() {
+  std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->large, {});
+}
+
+void Reducer::count_exposed(double seconds) {
+  std::lock_guard lock(state_->mutex);
+  state_->totals.last_exposed_seconds += seconds;
+  state_->totals.exposed_seconds += seconds;
+}
+
 void Reducer::zero_grad() {
   std::lock_guard lock(state_->mutex);
+  state_->large.clear();
   for (auto& parameter : state_->parameters) {
     parameter.tensor.mutable_grad() = at::Tensor();
     parameter.touched = parameter.ready;  // what is in flight is written back

@@ -3,10 +3,14 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/group.h"
 
+namespace at {
+class Tensor;
+}
 namespace torch::nn {
 class Module;
 }
@@ -55,6 +59,18 @@ class Reducer {
   void zero_grad();
   void set_sync(bool on);
   DataParallelStats stats() const;
+
+  // For an optimizer that averages and steps large gradients itself, part by part: while one is attached, finish()
+  // leaves those of at least `in_place_bytes` as backward() made them.
+  using LargeGradients =
+      std::vector<std::pair<std::size_t, at::Tensor>>;  // index in parameters(), and laid out like it
+  const Group& group() const;
+  std::vector<at::Tensor> parameters() const;  // that are trained, each once, in the order of registration
+  bool is_large(std::size_t parameter) const;  // its gradient is reduced where it lies
+  void attach_optimizer();                     // throws if one is attached
+  void detach_optimizer();
+  LargeGradients take_large();         // of the step that finish() has finished; alike on every rank
+  void count_exposed(double seconds);  // communication outside of finish()
 
  private:
   struct State;

@@ -30,6 +30,8 @@ class Sgd {
   void zero_grad();
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
+  // Bytes of momentum that are kept.
+  std::size_t state_bytes() const;
 
  private:
   SgdOptions options_;
