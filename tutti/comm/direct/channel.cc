@@ -2,7 +2,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cstring>
+
+#include "tutti/comm/direct/spread.h"
 
 namespace tutti {
 namespace {
@@ -48,6 +51,15 @@ bool DirectChannel::awaits_this_core(std::uint64_t word, int next) const {
         posted[r].word.load(std::memory_order_relaxed) != word)
       return true;
   return false;
+}
+
+// The kernel has its reasons, other programs for one: who has moved waits longer before it moves again.
+void DirectChannel::spread() {
+  constexpr std::uint64_t kSeldom = 1 << 16;
+  std::vector<std::uint32_t> cores;
+  for (int r = 0; r < size_; ++r) cores.push_back(lines(tick_)[r].core.load(std::memory_order_relaxed));
+  if (move_to_better_core(cores, rank_)) spread_every_ = std::min(2 * spread_every_, kSeldom);
+  next_spread_ = tick_ + spread_every_;
 }
 
 void DirectChannel::ring_peers() const {

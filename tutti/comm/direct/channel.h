@@ -52,6 +52,11 @@ class DirectChannel {
   // A peer that has not posted `word` ran last on this thread's core. Only where crowded.
   bool awaits_this_core(std::uint64_t word, int next) const;
   void ring_peers() const;
+  // After the meeting of the tick posted last: now and then, where crowded, moves this thread if the ranks lie badly on
+  // the cores.
+  void spread_now_and_then() {
+    if (crowded_ && tick_ >= next_spread_) spread();
+  }
 
   // Where `bytes` at p lie in the arenas of this host; 0: in private memory.
   std::uint64_t place_of(const void* p, std::size_t bytes) const;
@@ -61,6 +66,8 @@ class DirectChannel {
   Result<std::uint64_t> slots();  // place of the staging memory, allocated at first use
 
  private:
+  void spread();
+
   Host& host_;
   Heap& heap_;
   GroupMemory& memory_;
@@ -69,6 +76,7 @@ class DirectChannel {
   int rank_, size_;
   bool crowded_;
   std::uint64_t tick_ = 0;
+  std::uint64_t next_spread_ = 64, spread_every_ = 64;  // ticks
   std::size_t slots_offset_ = 0;
   bool has_slots_ = false;
 };

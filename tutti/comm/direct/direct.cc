@@ -126,6 +126,7 @@ Result<Progress> DirectOperation::step() {
     case DirectChannel::Meeting::kComplete:
       break;
   }
+  channel_.spread_now_and_then();
   if (stage_ == Stage::kLeave) return Progress::kDone;
   return stage_ == Stage::kMeet ? after_meeting() : after_piece();
 }

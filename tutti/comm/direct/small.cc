@@ -29,6 +29,7 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
   const void* parts[kMostRanks];
   for (int k = 0; k < size; ++k) parts[k] = lines[k].payload;
   finish_small(r, rank, size, parts);
+  channel.spread_now_and_then();
   call.done = true;
   return call;
 }

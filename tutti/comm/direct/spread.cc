@@ -1,0 +1,40 @@
+#include "tutti/comm/direct/spread.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace tutti {
+
+std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, int rank,
+                                         std::span<const std::uint32_t> usable) {
+  const auto load = [&](std::uint32_t core) { return std::count(cores.begin(), cores.end(), core); };
+  const std::uint32_t mine = cores[std::size_t(rank)];
+  if (usable.empty() || std::find(usable.begin(), usable.end(), mine) == usable.end()) return {};
+  for (const std::uint32_t core : cores)
+    if (load(core) > load(mine) || (load(core) == load(mine) && core < mine)) return {};  // somebody of that one moves
+  if (std::find(cores.begin() + rank + 1, cores.end(), mine) != cores.end()) return {};
+  const std::uint32_t emptiest = *std::min_element(usable.begin(), usable.end(),
+                                                   [&](std::uint32_t a, std::uint32_t b) { return load(a) < load(b); });
+  if (load(mine) - load(emptiest) < 2) return {};
+  return emptiest;
+}
+
+bool move_to_better_core(std::span<const std::uint32_t> cores, int rank) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;  // more CPUs than a cpu_set_t holds
+  std::vector<std::uint32_t> usable;
+  for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core)
+    if (CPU_ISSET(core, &allowed)) usable.push_back(core);
+  const auto target = better_core(cores, rank, usable);
+  if (!target) return false;
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(*target, &only);
+  if (::sched_setaffinity(0, sizeof only, &only) != 0) return false;
+  (void)::sched_setaffinity(0, sizeof allowed, &allowed);
+  return true;
+}
+
+}  // namespace tutti
