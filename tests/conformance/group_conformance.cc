@@ -7,6 +7,7 @@
 
 #include "tutti/base/float16.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/select.h"
 #include "tutti/planning/mesh.h"
 
 namespace tutti::test {
@@ -399,6 +400,43 @@ std::vector<GroupBackend> backends() {
 
 INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()),
                          [](const auto& info) { return info.param.name; });
+
+// Every algorithm of every verb, forced by its name over links. (The suite above runs all verbs by those that the table
+// chooses.)
+struct Forced {
+  Kind kind;
+  Algorithm algorithm;
+};
+void PrintTo(const Forced& forced, std::ostream* out) { *out << name(forced.algorithm) << ' ' << name(forced.kind); }
+
+class ForcedAlgorithm : public ::testing::TestWithParam<Forced> {};
+
+TEST_P(ForcedAlgorithm, IsRight) {
+  const auto [kind, algorithm] = GetParam();
+  for (const int size : kSizes) {
+    const auto body = [&](Group& world) {
+      if (size > 1) {
+        const Request request{.kind = kind, .dtype = DType::kF32, .count = 1};
+        check(world.plan_name(request) == std::string(name(algorithm)), "runs ", world.plan_name(request), " instead");
+      }
+      sweep(kind, world, false);
+    };
+    EXPECT_EQ(describe(run_threads(size, body, {.algorithm = name(algorithm)})), "") << "in a world of " << size;
+  }
+}
+
+std::vector<Forced> implemented() {
+  std::vector<Forced> all;
+  for (int kind = 0; kind <= int(Kind::kAllToAll); ++kind)
+    for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
+      if (Kind(kind) != Kind::kBarrier && make_plan(Algorithm(algorithm), Kind(kind), Shape{.size = 2}).ok())
+        all.push_back({Kind(kind), Algorithm(algorithm)});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, ForcedAlgorithm, ::testing::ValuesIn(implemented()), [](const auto& info) {
+  return std::string(name(info.param.kind)) + "_" + name(info.param.algorithm);
+});
 
 }  // namespace
 }  // namespace tutti::test

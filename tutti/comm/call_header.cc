@@ -27,7 +27,7 @@ CallHeader expected_header(const Request& request, Algorithm algorithm, std::uin
 
 std::optional<Error> compare(const CallHeader& came, const CallHeader& expected, const Request& request, int peer) {
   if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kBool ||
-      came.op > ReduceOp::kBxor || came.algorithm > Algorithm::kDissemination) {
+      came.op > ReduceOp::kBxor || came.algorithm > kLastAlgorithm) {
     return Error{.code = Code::kMismatch,
                  .detail = "sent bytes that are not the beginning of a call",
                  .hint = "the two ranks run different programs, or machines of different byte order",

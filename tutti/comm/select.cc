@@ -13,22 +13,35 @@ struct Row {
   std::size_t below;  // bytes of the whole vector on a rank
   Algorithm algorithm;
   Plan (*plan)(const Shape&);
+  bool uneven = false;  // understands splits
 };
 
 constexpr std::size_t kAny = ~std::size_t(0);
 
-// First row that fits. The borders: recursive doubling sends the vector log2(n) times but waits only log2(n) times.
+// First row that fits; rows of 0 bytes are those that only TUTTI_ALGORITHM takes. The borders: recursive doubling sends
+// the vector log2(n) times but waits only log2(n) times.
 constexpr Row kTable[] = {
     {Kind::kAllReduce, 16 << 10, Algorithm::kRecursiveDoubling, all_reduce_recursive_doubling},
     {Kind::kAllReduce, kAny, Algorithm::kRing, all_reduce_ring},
+    {Kind::kAllReduce, 0, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
+    {Kind::kAllReduce, 0, Algorithm::kBruck, all_reduce_bruck},
+    {Kind::kAllReduce, 0, Algorithm::kMesh, all_reduce_mesh},
     {Kind::kBroadcast, 256 << 10, Algorithm::kBinomial, broadcast_binomial},
     {Kind::kBroadcast, kAny, Algorithm::kChain, broadcast_chain},
+    {Kind::kBroadcast, 0, Algorithm::kVanDeGeijn, broadcast_van_de_geijn},
     {Kind::kReduce, kAny, Algorithm::kBinomial, reduce_binomial},
+    {Kind::kReduce, 0, Algorithm::kChain, reduce_chain},
+    {Kind::kReduce, 0, Algorithm::kVanDeGeijn, reduce_van_de_geijn},
     {Kind::kAllGather, kAny, Algorithm::kRing, all_gather_ring},
+    {Kind::kAllGather, 0, Algorithm::kBruck, all_gather_bruck},
+    {Kind::kAllGather, 0, Algorithm::kMesh, all_gather_mesh},
     {Kind::kReduceScatter, kAny, Algorithm::kRing, reduce_scatter_ring},
+    {Kind::kReduceScatter, 0, Algorithm::kBruck, reduce_scatter_bruck},
+    {Kind::kReduceScatter, 0, Algorithm::kMesh, reduce_scatter_mesh},
     {Kind::kGather, kAny, Algorithm::kDirect, gather_direct},
     {Kind::kScatter, kAny, Algorithm::kDirect, scatter_direct},
-    {Kind::kAllToAll, kAny, Algorithm::kPairwise, all_to_all_pairwise},
+    {Kind::kAllToAll, kAny, Algorithm::kPairwise, all_to_all_pairwise, true},
+    {Kind::kAllToAll, 0, Algorithm::kBruck, all_to_all_bruck},
     {Kind::kBarrier, kAny, Algorithm::kDissemination, barrier_dissemination},
 };
 
@@ -40,11 +53,13 @@ Algorithm select_algorithm(const Request& request, int size, const std::string& 
           ? std::size_t(size)
           : 1;
   const std::size_t bytes = request.count * size_of(request.dtype) * parts;
+  const bool uneven = !request.in_splits.empty() || !request.out_splits.empty();
+  const auto fits = [&](const Row& row) { return row.kind == request.kind && (row.uneven || !uneven); };
   if (!forced.empty())
     for (const Row& row : kTable)
-      if (row.kind == request.kind && forced == name(row.algorithm)) return row.algorithm;
-  const Row* const row = std::find_if(std::begin(kTable), std::end(kTable),
-                                      [&](const Row& r) { return r.kind == request.kind && bytes < r.below; });
+      if (fits(row) && forced == name(row.algorithm)) return row.algorithm;
+  const Row* const row =
+      std::find_if(std::begin(kTable), std::end(kTable), [&](const Row& r) { return fits(r) && bytes < r.below; });
   return row->algorithm;
 }
 

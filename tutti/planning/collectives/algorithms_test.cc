@@ -189,7 +189,7 @@ void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check)
 
 std::vector<Case> cases(bool every_root) {
   std::vector<Case> result;
-  for (const int size : {1, 2, 3, 4, 7, 8}) {
+  for (const int size : {1, 2, 3, 4, 7, 8, 13}) {
     for (const std::size_t count :
          {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(1001)}) {
       for (const bool in_place : {false, true}) {
@@ -225,7 +225,9 @@ TEST_P(AllReduce, AddsTheVectorsOfAllRanks) {
         });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Algorithms, AllReduce, testing::Values(all_reduce_ring, all_reduce_recursive_doubling));
+INSTANTIATE_TEST_SUITE_P(Algorithms, AllReduce,
+                         testing::Values(all_reduce_ring, all_reduce_recursive_doubling, all_reduce_halving_doubling,
+                                         all_reduce_bruck, all_reduce_mesh));
 
 class Broadcast : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(Broadcast, GivesTheRootsVectorToAll) {
@@ -238,12 +240,14 @@ TEST_P(Broadcast, GivesTheRootsVectorToAll) {
         [&](int, Rank& rank) { EXPECT_EQ(rank.out, values(c.root, 0, c.count)); });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Algorithms, Broadcast, testing::Values(broadcast_binomial, broadcast_chain));
+INSTANTIATE_TEST_SUITE_P(Algorithms, Broadcast,
+                         testing::Values(broadcast_binomial, broadcast_chain, broadcast_van_de_geijn));
 
-TEST(ReduceBinomial, AddsOnTheRootOnly) {
+class Reduce : public testing::TestWithParam<Plan (*)(const Shape&)> {};
+TEST_P(Reduce, AddsOnTheRootOnly) {
   for (const Case& c : cases(true)) {
     run(
-        reduce_binomial, c,
+        GetParam(), c,
         [&](const Shape& shape, Rank& rank) {
           const bool root = shape.rank == c.root;
           if (root) rank.out = c.in_place ? values(shape.rank, 0, c.count) : Values(c.count, kUntouched);
@@ -262,11 +266,13 @@ TEST(ReduceBinomial, AddsOnTheRootOnly) {
         });
   }
 }
+INSTANTIATE_TEST_SUITE_P(Algorithms, Reduce, testing::Values(reduce_binomial, reduce_chain, reduce_van_de_geijn));
 
-TEST(AllGatherRing, CollectsByRank) {
+class AllGather : public testing::TestWithParam<Plan (*)(const Shape&)> {};
+TEST_P(AllGather, CollectsByRank) {
   for (const Case& c : cases(false)) {
     run(
-        all_gather_ring, c,
+        GetParam(), c,
         [&](const Shape& shape, Rank& rank) {
           rank.out.assign(c.size * c.count, kUntouched);
           const Values own = values(shape.rank, 0, c.count);
@@ -285,11 +291,13 @@ TEST(AllGatherRing, CollectsByRank) {
         });
   }
 }
+INSTANTIATE_TEST_SUITE_P(Algorithms, AllGather, testing::Values(all_gather_ring, all_gather_bruck, all_gather_mesh));
 
-TEST(ReduceScatterRing, LeavesEachRankItsPartOfTheSum) {
+class ReduceScatter : public testing::TestWithParam<Plan (*)(const Shape&)> {};
+TEST_P(ReduceScatter, LeavesEachRankItsPartOfTheSum) {
   for (const Case& c : cases(false)) {
     run(
-        reduce_scatter_ring, c,
+        GetParam(), c,
         [&](const Shape& shape, Rank& rank) {
           rank.in = values(shape.rank, 0, c.size * c.count);
           if (c.in_place)
@@ -306,6 +314,8 @@ TEST(ReduceScatterRing, LeavesEachRankItsPartOfTheSum) {
         });
   }
 }
+INSTANTIATE_TEST_SUITE_P(Algorithms, ReduceScatter,
+                         testing::Values(reduce_scatter_ring, reduce_scatter_bruck, reduce_scatter_mesh));
 
 TEST(GatherDirect, CollectsByRankOnTheRoot) {
   for (const Case& c : cases(true)) {
@@ -350,10 +360,11 @@ TEST(ScatterDirect, GivesEachRankItsPart) {
   }
 }
 
-TEST(AllToAllPairwise, TransposesEvenParts) {
+class AllToAll : public testing::TestWithParam<Plan (*)(const Shape&)> {};
+TEST_P(AllToAll, TransposesEvenParts) {
   for (const Case& c : cases(false)) {
     run(
-        all_to_all_pairwise, c,
+        GetParam(), c,
         [&](const Shape& shape, Rank& rank) {
           rank.out = c.in_place ? values(shape.rank, 0, c.size * c.count) : Values(c.size * c.count, kUntouched);
           if (c.in_place)
@@ -369,6 +380,7 @@ TEST(AllToAllPairwise, TransposesEvenParts) {
         });
   }
 }
+INSTANTIATE_TEST_SUITE_P(Algorithms, AllToAll, testing::Values(all_to_all_pairwise, all_to_all_bruck));
 
 TEST(AllToAllPairwise, TransposesUnevenParts) {
   for (const int size : {1, 2, 3, 4, 7, 8}) {
@@ -439,6 +451,10 @@ TEST(Algorithms, AThousandRanksAreFewStepsEach) {
   EXPECT_EQ(all_reduce_recursive_doubling({.rank = 5, .size = 1024, .count = 1, .element = 4}).steps.size(),
             31u);  // 10 x 3 and a copy
   EXPECT_EQ(barrier_dissemination({.rank = 5, .size = 1000}).steps.size(), 20u);
+  EXPECT_EQ(all_reduce_halving_doubling({.rank = 5, .size = 1024, .count = 1024, .element = 4}).steps.size(), 40u);
+  // 10 rounds each way, each of one or two ranges to send and to receive.
+  EXPECT_LE(all_reduce_bruck({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 80u);
+  EXPECT_EQ(all_gather_bruck({.rank = 0, .size = 1000, .count = 1, .element = 4}).steps.size(), 21u);
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }
 

@@ -9,41 +9,44 @@
 #include <utility>
 
 #include "tutti/planning/collectives/algorithms.h"
+#include "tutti/planning/collectives/phases.h"
 
 namespace tutti {
+
+void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range& in, const Range& out) {
+  const int n = members.size(), me = members.place;
+  const int power = int(std::bit_floor(unsigned(n))), folded = n - power;
+  const bool folds = me < 2 * folded;
+  if (folds && me % 2 == 0) {
+    plan.send(members.at(me + 1), in);
+    plan.recv(members.at(me + 1), out);
+    return;
+  }
+  plan.copy(in, out);
+  if (n == 1) return;
+  Range mine = out, theirs = plan.scratch(out.bytes);
+  // The peer's vector comes into `theirs`; afterwards `mine` is the sum.
+  const auto add = [&](int peer) {
+    plan.recv(members.at(peer), theirs);
+    if (peer < me) std::swap(mine, theirs);
+    plan.reduce(theirs, mine);
+  };
+  if (folds) add(me - 1);
+  const int virtual_place = folds ? me / 2 : me - folded;
+  for (int bit = 1; bit < power; bit *= 2) {
+    const int partner = virtual_place ^ bit, peer = partner < folded ? 2 * partner + 1 : partner + folded;
+    plan.send(members.at(peer), mine);
+    add(peer);
+  }
+  plan.copy(mine, out);
+  if (folds) plan.send(members.at(me - 1), out);
+}
 
 Plan all_reduce_recursive_doubling(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRecursiveDoubling);
   const std::size_t bytes = shape.count * shape.element;
-  const Range out{Area::kOut, 0, bytes}, in{shape.in_place ? Area::kOut : Area::kIn, 0, bytes};
-  if (shape.size == 1) {
-    plan.copy(in, out);
-    return std::move(plan).build();
-  }
-  const int power = int(std::bit_floor(unsigned(shape.size))), folded = shape.size - power;
-  const bool folds = shape.rank < 2 * folded;
-  if (folds && shape.rank % 2 == 0) {
-    plan.send(shape.rank + 1, in);
-    plan.recv(shape.rank + 1, out);
-    return std::move(plan).build();
-  }
-  plan.copy(in, out);
-  Range mine = out, theirs = plan.scratch(bytes);
-  // The peer's vector comes into `theirs`; afterwards `mine` is the sum.
-  const auto add = [&](int peer) {
-    plan.recv(peer, theirs);
-    if (peer < shape.rank) std::swap(mine, theirs);
-    plan.reduce(theirs, mine);
-  };
-  if (folds) add(shape.rank - 1);
-  const int virtual_rank = folds ? shape.rank / 2 : shape.rank - folded;
-  for (int bit = 1; bit < power; bit *= 2) {
-    const int partner = virtual_rank ^ bit, peer = partner < folded ? 2 * partner + 1 : partner + folded;
-    plan.send(peer, mine);
-    add(peer);
-  }
-  plan.copy(mine, out);
-  if (folds) plan.send(shape.rank - 1, out);
+  all_reduce_doubling(plan, everybody(shape), {shape.in_place ? Area::kOut : Area::kIn, 0, bytes},
+                      {Area::kOut, 0, bytes});
   return std::move(plan).build();
 }
 

@@ -26,13 +26,21 @@ const char* name(Algorithm algorithm) {
       return "pairwise";
     case Algorithm::kDissemination:
       return "dissemination";
+    case Algorithm::kHalvingDoubling:
+      return "halving_doubling";
+    case Algorithm::kBruck:
+      return "bruck";
+    case Algorithm::kMesh:
+      return "mesh";
+    case Algorithm::kVanDeGeijn:
+      return "van_de_geijn";
   }
   return "?";
 }
 
 std::vector<std::string> algorithm_names() {
   std::vector<std::string> names;
-  for (int i = 0; i <= int(Algorithm::kDissemination); ++i) names.emplace_back(name(Algorithm(i)));
+  for (int i = 0; i <= int(kLastAlgorithm); ++i) names.emplace_back(name(Algorithm(i)));
   return names;
 }
 

@@ -22,8 +22,13 @@ enum class Algorithm : std::uint8_t {
   kChain,
   kDirect,
   kPairwise,
-  kDissemination
+  kDissemination,
+  kHalvingDoubling,
+  kBruck,
+  kMesh,
+  kVanDeGeijn,
 };
+inline constexpr Algorithm kLastAlgorithm = Algorithm::kVanDeGeijn;
 const char* name(Algorithm algorithm);  // "ring", "recursive_doubling", ...
 std::vector<std::string> algorithm_names();
 

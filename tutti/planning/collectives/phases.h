@@ -1,0 +1,77 @@
+#pragma once
+// Phases: what algorithms are made of. A phase runs among some ranks of the group (its Members), over a vector that is
+// cut into one part a member, and appends its steps to a plan. An all_reduce is a reduce-scatter phase and an
+// all-gather phase; a collective over several hosts is a phase inside each host, one between hosts and one inside
+// again.
+//
+// Every member of a phase must call it with the same Members (but for its own place), parts of the same sizes and the
+// same segment: each rank's steps are one side of the others' messages. Parts may be empty and of different sizes.
+#include <span>
+#include <vector>
+
+#include "tutti/planning/collectives/plan.h"
+
+namespace tutti {
+
+// The ranks among whom a phase runs, in the order of the phase, and the place of this rank among them.
+struct Members {
+  std::vector<int> ranks;
+  int place = 0;
+
+  int size() const { return int(ranks.size()); }
+  // Places count round: -1 is the last.
+  int at(int other) const { return ranks[std::size_t((other % size() + size()) % size())]; }
+};
+
+// All ranks of the group, beginning with `first`.
+Members everybody(const Shape& shape, int first = 0);
+
+// One range a member, by place.
+using Parts = std::vector<Range>;
+
+// A vector cut evenly; blocks of `bytes` that follow one another.
+Parts even_parts(const Range& whole, std::size_t element, int parts);
+Parts blocks(Area area, std::size_t bytes, int parts);
+// The same by places that begin with rank `first`: part i is that of rank first + i.
+Parts rotated(Parts parts, int first);
+
+// How transfers are cut: whole elements, at most `segment` bytes a piece.
+struct Pieces {
+  std::size_t element = 1, segment = 256 << 10;
+};
+inline Pieces pieces_of(const Shape& shape) { return {shape.element, shape.segment}; }
+
+// `count` parts from place `first` on, round the end; neighbours in memory become one range. Never empty: the least is
+// one range without bytes, so that sender and receiver of nothing agree that there is a message.
+std::vector<Range> joined(std::span<const Range> parts, int first, int count);
+
+void send(PlanBuilder& plan, int peer, const std::vector<Range>& from, const Pieces& pieces);
+void recv(PlanBuilder& plan, int peer, const std::vector<Range>& into, const Pieces& pieces);
+// `from` and `into` are cut alike.
+void recv_reduce(PlanBuilder& plan, int peer, const Range& from, const Range& into, const Pieces& pieces);
+
+// Reduce-scatter: afterwards sums[place] holds the sum of everybody's in[place]. `in` is only read, but sums[i] may be
+// in[i]. The other sums are room for partial sums, as long as in's parts.
+//
+// Mesh: every member sends each peer its part at once. 1 hop, n-1 messages each way; needs no other room than
+// sums[place].
+void reduce_scatter_mesh(PlanBuilder& plan, const Members& members, const Parts& in, const Range& sum,
+                         const Pieces& pieces);
+// Circulant halving: ceil(log2 n) hops, (n-1)/n of the vector each way, for any n. Touches sums[place + i] for i up to
+// half of n.
+void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts& in, const Parts& sums,
+                          const Pieces& pieces);
+
+// All-gather: afterwards everybody has all parts; parts[place] is there before.
+void all_gather_mesh(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
+// Bruck's concatenation: ceil(log2 n) hops, for any n.
+void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
+
+// All-reduce of a whole vector; `in` may be `out`. Recursive doubling: ceil(log2 n) exchanges of it.
+void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range& in, const Range& out);
+
+// Binomial trees whose root is place 0, over parts: member p holds, for a while, the parts of the members below it.
+void scatter_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
+void gather_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
+
+}  // namespace tutti
