@@ -105,7 +105,7 @@ Result<bench::BenchOptions> interpret(const Texts& texts) {
 
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
   options.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
-  for (int op = 0; op <= int(ReduceOp::kBxor); ++op) ops.emplace_back(name(ReduceOp(op)));
+  for (ReduceOp op : kReduceOps) ops.emplace_back(name(op));
   options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
   for (const bench::Operation* operation : options.operations)
     if (operation->reduces) TUTTI_TRY(check_reduction(options.dtype, options.op));

@@ -56,8 +56,10 @@ TEST(Check, CountsElementsThatAreWrong) {
       exercise.call();
       const bool in_place = operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast;
       (in_place ? a : b)[17] += 1;
-      (in_place ? a : b)[400] = std::numeric_limits<float>::quiet_NaN();
-      const bool has_result = world.rank() == 0 || (operation.kind != Kind::kReduce && operation.kind != Kind::kGather);
+      (in_place ? a : b)[300] = std::numeric_limits<float>::quiet_NaN();
+      const bool has_result =
+          world.rank() == 0 ||
+          (operation.kind != Kind::kReduce && operation.kind != Kind::kGather && operation.kind != Kind::kGatherV);
       test::check(exercise.count_wrong() == (has_result ? 2u : 0u), operation.name, ": ", exercise.count_wrong());
     }
   });
@@ -73,7 +75,8 @@ TEST(Check, SeesAnOperationThatDidNothing) {
                         reinterpret_cast<std::byte*>(b.data()));
       exercise.write_pattern();
       const bool keeps_its_data = world.rank() == 0 && operation.kind == Kind::kBroadcast;
-      const bool no_result = world.rank() != 0 && (operation.kind == Kind::kReduce || operation.kind == Kind::kGather);
+      const bool no_result = world.rank() != 0 && (operation.kind == Kind::kReduce || operation.kind == Kind::kGather ||
+                                                   operation.kind == Kind::kGatherV);
       test::check((exercise.count_wrong() == 0) == (keeps_its_data || no_result), operation.name);
     }
   });

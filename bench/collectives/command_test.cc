@@ -42,7 +42,7 @@ TEST(BenchCommand, EveryOperationOverTcpAndFromPrivateMemory) {
   const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1",
                            "--warm-up", "0", "--transport", "tcp", "--memory", "private"});
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_EQ(split(trim(ended.out), '\n').size(), 10u) << ended.out;
+  EXPECT_EQ(split(trim(ended.out), '\n').size(), 14u) << ended.out;
   EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
 }
 

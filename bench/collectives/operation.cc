@@ -1,5 +1,6 @@
 // `bytes` is the whole vector on a rank. all_reduce and broadcast work in place in `a`; the others go from `a` to `b`,
-// and what splits the vector (gather, all_gather, scatter, reduce_scatter, all_to_all) moves parts of bytes / ranks.
+// and what splits the vector (gather, all_gather, scatter, reduce_scatter, all_to_all) moves parts of bytes / ranks;
+// the parts of the _v verbs grow from rank to rank.
 //
 // The check computes what must come out with arithmetic of its own, in double, from a pattern that repeats every
 // kPeriod elements: a prime, so that a piece of any power-of-two size that lands in a wrong place shows.
@@ -8,9 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <complex>
 #include <cstring>
 
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti::bench {
 namespace {
@@ -30,6 +33,10 @@ constexpr Operation kOperations[] = {
     {"scatter", Kind::kScatter, true, false, all_but_own},
     {"reduce_scatter", Kind::kReduceScatter, true, true, all_but_own},
     {"all_to_all", Kind::kAllToAll, true, false, all_but_own},
+    {"gather_v", Kind::kGatherV, true, false, all_but_own},
+    {"all_gather_v", Kind::kAllGatherV, true, false, all_but_own},
+    {"scatter_v", Kind::kScatterV, true, false, all_but_own},
+    {"reduce_scatter_v", Kind::kReduceScatterV, true, true, all_but_own},
     {"barrier", Kind::kBarrier, false, false, whole},
     {"send_recv", Kind::kSend, false, false, whole},
 };
@@ -47,6 +54,7 @@ double fold(DType dtype, ReduceOp op, double x, double y) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
+    case ReduceOp::kPremulSum:
       return x + y;
     case ReduceOp::kProduct:
       return x * y;
@@ -86,6 +94,10 @@ void as_elements(DType dtype, std::byte* data, const Use& use) {
       return use(reinterpret_cast<std::int64_t*>(data));
     case DType::kBool:
       return use(reinterpret_cast<bool*>(data));
+    case DType::kC64:
+      return use(reinterpret_cast<std::complex<float>*>(data));
+    case DType::kC128:
+      return use(reinterpret_cast<std::complex<double>*>(data));
   }
 }
 
@@ -93,6 +105,8 @@ template <class T>
 T to_element(double value) {
   if constexpr (std::is_same_v<T, bool>)
     return value != 0;
+  else if constexpr (is_complex(dtype_of<T>()))
+    return T(typename T::value_type(value), 0);
   else if constexpr (std::is_integral_v<T>)
     return static_cast<T>(std::int64_t(value));  // wraps, as the sums do
   else if constexpr (std::is_same_v<T, Half>)
@@ -107,14 +121,25 @@ template <class T>
 double to_number(T element) {
   if constexpr (sizeof(T) == 2)
     return to_float(element);
+  else if constexpr (is_complex(dtype_of<T>()))
+    return element.imag() == 0 ? double(element.real()) : std::nan("");
   else
     return double(element);
 }
 
+// The result is one part from each rank.
+bool result_has_parts(Kind kind) {
+  return kind == Kind::kGather || kind == Kind::kAllGather || kind == Kind::kAllToAll || kind == Kind::kGatherV ||
+         kind == Kind::kAllGatherV;
+}
+
+// Of a premultiplied sum.
+double factor(int rank) { return 0.5 * (rank % 4 + 1); }
+
 // An average of 16-bit numbers may be rounded twice.
 double tolerance(DType dtype, ReduceOp op) {
-  if (op != ReduceOp::kAvg) return 0;
-  return size_of(dtype) == 2 ? 1e-2 : dtype == DType::kF32 ? 1e-6 : 0;
+  if (op != ReduceOp::kAvg && op != ReduceOp::kPremulSum) return 0;
+  return size_of(dtype) == 2 ? 1e-2 : dtype == DType::kF32 || dtype == DType::kC64 ? 1e-6 : 1e-15;
 }
 
 }  // namespace
@@ -133,6 +158,16 @@ Exercise::Exercise(const Group& world, const Operation& operation, DType dtype, 
               .out = b,
               .count = operation.splits ? count_ / ranks : count_};
   if (operation.kind == Kind::kAllReduce || operation.kind == Kind::kBroadcast) request_.out = a;
+  for (std::size_t r = 0; r < ranks && is_uneven(operation.kind); ++r) {
+    const auto begin = [&](std::size_t rank) { return count_ * rank * (rank + 1) / (ranks * (ranks + 1)); };
+    splits_.push_back(begin(r + 1) - begin(r));
+  }
+  if (is_uneven(operation.kind)) {
+    request_.count = has_root(operation.kind) ? splits_[std::size_t(world.rank())] : 0;
+    if (!has_root(operation.kind) || world.rank() == request_.root)
+      (gives_parts(operation.kind) ? request_.in_splits : request_.out_splits) = splits_;
+  }
+  if (op == ReduceOp::kPremulSum) request_.factor = factor(world.rank());
   if (operation.kind == Kind::kBarrier) request_ = {.kind = Kind::kBarrier}, count_ = 0;
 }
 
@@ -167,19 +202,25 @@ void Exercise::call() const {
 }
 
 double Exercise::reduced(std::size_t element) const {
+  if (request_.op == ReduceOp::kPremulSum) {
+    double sum = 0;
+    for (int rank = 0; rank < world_.size(); ++rank)
+      sum += factor(rank) * pattern(request_.dtype, request_.op, rank, world_.size(), element);
+    return sum;
+  }
   double value = pattern(request_.dtype, request_.op, 0, world_.size(), element);
   for (int rank = 1; rank < world_.size(); ++rank)
     value =
         fold(request_.dtype, request_.op, value, pattern(request_.dtype, request_.op, rank, world_.size(), element));
   if (request_.op != ReduceOp::kAvg) return value;
   value /= world_.size();
-  return is_floating(request_.dtype) ? value : std::trunc(value);
+  return is_floating(request_.dtype) || is_complex(request_.dtype) ? value : std::trunc(value);
 }
 
 // What must stand at `element` of part `part` of the result (the result of an operation that does not split is one
 // part).
 double Exercise::expected(std::size_t element, std::size_t part) const {
-  const std::size_t mine = std::size_t(world_.rank()) * request_.count + element;
+  const std::size_t mine = Parts(request_.count, splits_).begin(world_.rank()) + element;
   const auto from = [&](int rank, std::size_t place) {
     return pattern(request_.dtype, request_.op, rank, world_.size(), place);
   };
@@ -188,13 +229,17 @@ double Exercise::expected(std::size_t element, std::size_t part) const {
     case Kind::kReduce:
       return reduced(element);
     case Kind::kReduceScatter:
+    case Kind::kReduceScatterV:
       return reduced(mine);
     case Kind::kBroadcast:
       return from(0, element);
     case Kind::kGather:
     case Kind::kAllGather:
+    case Kind::kGatherV:
+    case Kind::kAllGatherV:
       return from(int(part), element);
     case Kind::kScatter:
+    case Kind::kScatterV:
       return from(0, mine);
     case Kind::kAllToAll:
       return from(int(part), mine);
@@ -215,16 +260,21 @@ std::size_t Exercise::result_count() const {
       return 0;
     case Kind::kReduce:
     case Kind::kGather:
+    case Kind::kGatherV:
       return world_.rank() == request_.root ? count_ : 0;
     case Kind::kScatter:
     case Kind::kReduceScatter:
       return request_.count;
+    case Kind::kScatterV:
+    case Kind::kReduceScatterV:
+      return splits_[std::size_t(world_.rank())];
     case Kind::kSend:
     case Kind::kRecv:
       return world_.size() > 1 ? count_ : 0;
     case Kind::kAllReduce:
     case Kind::kBroadcast:
     case Kind::kAllGather:
+    case Kind::kAllGatherV:
     case Kind::kAllToAll:
       return count_;
   }
@@ -238,9 +288,13 @@ std::size_t Exercise::count_wrong() const {
     using T = std::remove_cv_t<std::remove_pointer_t<decltype(elements)>>;
     const std::size_t count = result_count();
     std::array<double, kPeriod> table;
-    for (std::size_t begin = 0, part = 0; begin < count; begin += request_.count, ++part) {
+    const Parts parts(request_.count, result_has_parts(request_.kind) ? splits_ : std::span<const std::size_t>());
+    const auto size_of_part = [&](std::size_t part) {
+      return result_has_parts(request_.kind) ? parts.count(int(part)) : count;
+    };
+    for (std::size_t begin = 0, part = 0; begin < count; begin += size_of_part(part), ++part) {
       for (std::size_t i = 0; i < kPeriod; ++i) table[i] = to_number(to_element<T>(expected(i, part)));
-      for (std::size_t i = 0; i < std::min(request_.count, count - begin); ++i) {
+      for (std::size_t i = 0; i < size_of_part(part); ++i) {
         const double want = table[i % kPeriod], got = to_number(elements[begin + i]);
         wrong += !(std::abs(got - want) <= allowed * std::abs(want));
       }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tutti/comm/group.h"
 
@@ -49,7 +50,8 @@ class Exercise {
   const Group& world_;
   const Operation& operation_;
   Request request_;
-  std::size_t count_;  // elements of the whole vector
+  std::vector<std::size_t> splits_;  // _v verbs
+  std::size_t count_;                // elements of the whole vector
   std::byte *a_, *b_;
 };
 

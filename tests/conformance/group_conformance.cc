@@ -2,7 +2,9 @@
 // pieces), in place and not, in the shared heap and in private memory, compared with what each rank can compute alone.
 #include "tests/conformance/group_conformance.h"
 
+#include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
 
 #include "tutti/base/float16.h"
@@ -53,10 +55,24 @@ void store(DType dtype, void* at, std::size_t index, double value) {
     case DType::kBool:
       static_cast<std::uint8_t*>(at)[index] = integer != 0;
       break;
+    case DType::kC64:
+      static_cast<std::complex<float>*>(at)[index] = {float(value), -float(value)};
+      break;
+    case DType::kC128:
+      static_cast<std::complex<double>*>(at)[index] = {value, -value};
+      break;
   }
 }
 
+// Of a premultiplied sum: exact in every dtype, and another for each rank.
+double factor_of(int rank) { return 0.5 * (rank + 1); }
+
 double expected_reduction(DType dtype, ReduceOp op, int ranks, std::size_t index) {
+  if (op == ReduceOp::kPremulSum) {
+    double sum = 0;
+    for (int r = 0; r < ranks; ++r) sum += double(value_of(dtype, op, r, index)) * factor_of(r);
+    return sum;
+  }
   std::int64_t all = value_of(dtype, op, 0, index);
   for (int r = 1; r < ranks; ++r) {
     const std::int64_t v = value_of(dtype, op, r, index);
@@ -83,17 +99,22 @@ double expected_reduction(DType dtype, ReduceOp op, int ranks, std::size_t index
       case ReduceOp::kBxor:
         all ^= v;
         break;
+      case ReduceOp::kPremulSum:
+        break;
     }
   }
   if (op != ReduceOp::kAvg) return double(all);
-  if (!is_floating(dtype)) return double(all / ranks);
-  return dtype == DType::kF64 ? double(all) / ranks : double(float(all) / float(ranks));
+  if (!is_floating(dtype) && !is_complex(dtype)) return double(all / ranks);
+  return dtype == DType::kF64 || dtype == DType::kC128 ? double(all) / ranks : double(float(all) / float(ranks));
 }
 
 std::vector<ReduceOp> ops_of(DType dtype) {
+  if (is_complex(dtype)) return {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kPremulSum};
   std::vector<ReduceOp> ops = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax};
   if (size_of(dtype) > 1) ops.push_back(ReduceOp::kAvg);
-  if (!is_floating(dtype))
+  if (is_floating(dtype))
+    ops.push_back(ReduceOp::kPremulSum);
+  else
     for (ReduceOp op : {ReduceOp::kBand, ReduceOp::kBor, ReduceOp::kBxor}) ops.push_back(op);
   return ops;
 }
@@ -156,7 +177,15 @@ void run_case(const Case& c, Kind kind) {
   const bool gives = kind == Kind::kBroadcast || kind == Kind::kScatter ? me == c.root : true;
   if (gives)
     for (std::size_t i = 0; i < ins; ++i) store(c.dtype, in, i, double(value_of(c.dtype, c.op, me, i)));
-  c.world.run({.kind = kind, .dtype = c.dtype, .op = c.op, .root = c.root, .in = in, .out = out, .count = count})
+  c.world
+      .run({.kind = kind,
+            .dtype = c.dtype,
+            .op = c.op,
+            .root = c.root,
+            .in = in,
+            .out = out,
+            .count = count,
+            .factor = factor_of(me)})
       .or_throw();
   switch (kind) {
     case Kind::kReduce:
@@ -190,6 +219,10 @@ void run_case(const Case& c, Kind kind) {
           return double(value_of(c.dtype, c.op, int(i / count), std::size_t(me) * count + i % count));
         });
       break;
+    case Kind::kGatherV:
+    case Kind::kAllGatherV:
+    case Kind::kScatterV:
+    case Kind::kReduceScatterV:
     case Kind::kBarrier:
     case Kind::kSend:
     case Kind::kRecv:
@@ -197,29 +230,73 @@ void run_case(const Case& c, Kind kind) {
   }
 }
 
+// The _v verbs: every third rank's part is empty, the others differ.
+void run_uneven_case(const Case& c, Kind kind) {
+  const int n = c.world.size(), me = c.world.rank();
+  const std::size_t element = size_of(c.dtype);
+  std::vector<std::size_t> splits, begins;
+  std::size_t total = 0;
+  for (int r = 0; r < n; ++r) {
+    begins.push_back(total);
+    splits.push_back(r % 3 == 1 || c.count == 0 ? 0 : c.count + std::size_t(r));
+    total += splits.back();
+  }
+  const std::size_t mine = splits[std::size_t(me)], before = begins[std::size_t(me)];
+  const bool parts_in = gives_parts(kind), root = me == c.root || !has_root(kind);
+  Buffer large_memory(c.world, c.heap, c.dtype, total), small_memory(c.world, c.heap, c.dtype, mine);
+  std::byte* const large = root ? large_memory.data() : nullptr;
+  std::byte* small = c.in_place && root ? large + before * element : mine > 0 ? small_memory.data() : nullptr;
+  // Large buffers are numbered through, so that a part that lands in a wrong place shows.
+  if (parts_in && root)
+    for (std::size_t i = 0; i < total; ++i) store(c.dtype, large, i, double(value_of(c.dtype, c.op, me, i)));
+  if (!parts_in)
+    for (std::size_t i = 0; i < mine; ++i) store(c.dtype, small, i, double(value_of(c.dtype, c.op, me, before + i)));
+  Request request{.kind = kind,
+                  .dtype = c.dtype,
+                  .op = c.op,
+                  .root = c.root,
+                  .in = parts_in ? large : small,
+                  .out = parts_in ? small : large,
+                  .factor = factor_of(me)};
+  if (has_root(kind)) request.count = mine;
+  if (root) (parts_in ? request.in_splits : request.out_splits) = splits;
+  c.world.run(request).or_throw();
+  const auto from = [&](std::size_t i) {
+    return int(std::upper_bound(begins.begin(), begins.end(), i) - begins.begin()) - 1;
+  };
+  if (kind == Kind::kReduceScatterV)
+    expect_equal(c, kind, small, mine, [&](std::size_t i) { return expected_reduction(c.dtype, c.op, n, before + i); });
+  else if (kind == Kind::kScatterV)
+    expect_equal(c, kind, small, mine,
+                 [&](std::size_t i) { return double(value_of(c.dtype, c.op, c.root, before + i)); });
+  else if (root)
+    expect_equal(c, kind, large, total, [&](std::size_t i) { return double(value_of(c.dtype, c.op, from(i), i)); });
+}
+
 std::vector<std::size_t> counts_for(int n) { return {0, 1, std::size_t(n - 1), std::size_t(n), 14, 1001, 150000}; }
 
 // Every dtype at small counts; f32 at the large one, where only the movement differs.
 // Where every call costs a round of system calls, all dtypes with sum and all ops with i32 are enough.
 void sweep(Kind kind, const Group& world, bool thorough) {
-  const bool reduces = kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
   for (DType dtype : kDTypes)
-    for (ReduceOp op : reduces ? ops_of(dtype) : std::vector{ReduceOp::kSum})
+    for (ReduceOp op : is_reduction(kind) ? ops_of(dtype) : std::vector{ReduceOp::kSum})
       for (std::size_t count : counts_for(world.size()))
         for (bool heap : {true, false})
           for (bool in_place : {false, true}) {
             if (count > 2000 && (dtype != DType::kF32 || op != ReduceOp::kSum)) continue;
             if (!in_place && kind == Kind::kBroadcast) continue;  // has one buffer
-            if (!thorough && op != ReduceOp::kSum && (dtype != DType::kI32 || count == 0 || heap)) continue;
+            if (!thorough && op != ReduceOp::kSum && op != ReduceOp::kPremulSum &&
+                (dtype != DType::kI32 || count == 0 || heap))
+              continue;
             if (!thorough && world.size() > 4 && (heap || count == 14)) continue;
-            run_case({.world = world,
-                      .dtype = dtype,
-                      .op = op,
-                      .count = count,
-                      .heap = heap,
-                      .in_place = in_place,
-                      .root = int(count) % world.size()},
-                     kind);
+            const Case c{.world = world,
+                         .dtype = dtype,
+                         .op = op,
+                         .count = count,
+                         .heap = heap,
+                         .in_place = in_place,
+                         .root = int(count) % world.size()};
+            is_uneven(kind) ? run_uneven_case(c, kind) : run_case(c, kind);
           }
 }
 
@@ -241,6 +318,11 @@ TEST_P(GroupSuite, AllGather) { sweep_everywhere(Kind::kAllGather); }
 TEST_P(GroupSuite, Scatter) { sweep_everywhere(Kind::kScatter); }
 TEST_P(GroupSuite, ReduceScatter) { sweep_everywhere(Kind::kReduceScatter); }
 TEST_P(GroupSuite, AllToAll) { sweep_everywhere(Kind::kAllToAll); }
+
+TEST_P(GroupSuite, GatherV) { sweep_everywhere(Kind::kGatherV); }
+TEST_P(GroupSuite, AllGatherV) { sweep_everywhere(Kind::kAllGatherV); }
+TEST_P(GroupSuite, ScatterV) { sweep_everywhere(Kind::kScatterV); }
+TEST_P(GroupSuite, ReduceScatterV) { sweep_everywhere(Kind::kReduceScatterV); }
 
 TEST_P(GroupSuite, AllToAllWithSplits) {
   everywhere([](Group& world) {

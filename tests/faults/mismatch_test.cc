@@ -94,6 +94,40 @@ TEST_P(Mismatch, OfTheRootIsFoundByTheNextCallAtTheLatest) {
   }
 }
 
+// What all ranks give alike, and what one rank says of another's part.
+TEST_P(Mismatch, OfSplits) {
+  const auto splits = [&](std::size_t each, std::size_t of_rank_1) {
+    std::vector<std::size_t> all(std::size_t(size_), each);
+    all[1] = of_rank_1;
+    return all;
+  };
+  for (const std::size_t count : {2, 60, 70000})
+    for (const Kind kind : {Kind::kAllGatherV, Kind::kReduceScatterV, Kind::kGatherV, Kind::kScatterV}) {
+      const auto body = [&](Group& world) {
+        const std::size_t most = (count + 1) * std::size_t(size_);
+        const auto in = make_buffer(world, most, true), out = make_buffer(world, most, true);
+        const bool root = world.rank() == 0;
+        const auto given = splits(count, root ? count + 1 : count);
+        Request request{.kind = kind, .dtype = DType::kF32, .in = in.get(), .out = out.get()};
+        if (has_root(kind)) request.count = count;
+        if (root || !has_root(kind)) (gives_parts(kind) ? request.in_splits : request.out_splits) = given;
+        expect_failure(world, [&] {
+          world.run(request).or_throw();
+          barrier(world);
+        });
+      };
+      SCOPED_TRACE(detail::words(name(kind), " of ", std::to_string(count)));
+      const std::string cause = expect_one_cause(run_world(way_, size_, body), -1);
+      EXPECT_THAT(cause, ::testing::StartsWith("Mismatch: "));
+      if (has_root(kind)) {
+        EXPECT_THAT(cause, AllOf(HasSubstr(std::to_string(count)), HasSubstr(std::to_string(count + 1)),
+                                 HasSubstr("splits of the root and")));
+      } else {
+        EXPECT_THAT(cause, HasSubstr("every rank of the group gives the same splits"));
+      }
+    }
+}
+
 // Each waits for what the other would have to send first: over links no message ever tells.
 TEST_P(Mismatch, OfRootsThatWaitForEachOther) {
   const auto body = [&](Group& world) {

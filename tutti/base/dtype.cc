@@ -22,6 +22,10 @@ const char* name(DType dtype) {
       return "i64";
     case DType::kBool:
       return "bool";
+    case DType::kC64:
+      return "c64";
+    case DType::kC128:
+      return "c128";
   }
   return "?";
 }

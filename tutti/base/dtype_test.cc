@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <complex>
 #include <set>
 #include <string>
 
@@ -18,12 +19,14 @@ TEST(DType, SizesAreThoseOfTheFormats) {
   EXPECT_EQ(size_of(DType::kI8), 1u);
   EXPECT_EQ(size_of(DType::kU8), 1u);
   EXPECT_EQ(size_of(DType::kBool), 1u);
+  EXPECT_EQ(size_of(DType::kC64), sizeof(std::complex<float>));
+  EXPECT_EQ(size_of(DType::kC128), sizeof(std::complex<double>));
 }
 
 TEST(DType, EachHasANameOfItsOwn) {
   std::set<std::string> names;
   for (DType dtype : kDTypes) names.insert(name(dtype));
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(names.size(), 11u);
   EXPECT_EQ(names.count("?"), 0u);
 }
 
@@ -33,6 +36,9 @@ TEST(DType, KnowsTheFloatingOnes) {
   EXPECT_TRUE(is_floating(DType::kF64));
   EXPECT_FALSE(is_floating(DType::kI32));
   EXPECT_FALSE(is_floating(DType::kBool));
+  EXPECT_FALSE(is_floating(DType::kC64));
+  EXPECT_TRUE(is_complex(DType::kC128));
+  EXPECT_FALSE(is_complex(DType::kF64));
 }
 
 }  // namespace

@@ -75,6 +75,10 @@ const char* format_name(DType dtype) {
       return "I64";
     case DType::kBool:
       return "BOOL";
+    case DType::kC64:
+      return "C64";
+    case DType::kC128:  // the format has no name for it
+      break;
   }
   return "";
 }
@@ -94,6 +98,10 @@ Status check_names(std::span<const SafetensorsTensor> tensors) {
       return invalid_argument(fmt::format("safetensors: a tensor cannot be named \"{}\"",
                                           control ? "(with control characters)" : tensor.name));
     }
+    if (*format_name(tensor.dtype) == '\0')
+      return invalid_argument(fmt::format("safetensors: the tensor \"{}\" is {}, which the format does not know",
+                                          tensor.name, name(tensor.dtype)),
+                              "save the real and the imaginary part as two tensors");
     if (!seen.insert(tensor.name).second)
       return invalid_argument(fmt::format("safetensors: two tensors are named \"{}\"", tensor.name));
   }

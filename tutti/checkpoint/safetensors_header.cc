@@ -35,7 +35,7 @@ constexpr DTypeRow kDTypeRows[] = {
     {"I64", 64, DType::kI64},
     {"U64", 64, {}},
     {"F64", 64, DType::kF64},
-    {"C64", 64, {}},
+    {"C64", 64, DType::kC64},
     {"F4", 4, {}},
     {"F6_E2M3", 6, {}},
     {"F6_E3M2", 6, {}},

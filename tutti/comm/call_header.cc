@@ -2,32 +2,45 @@
 // zero. The peer's call is shown in the words in which it would read there.
 #include "tutti/comm/call_header.h"
 
+#include <numeric>
+#include <span>
+
+#include "tutti/comm/parts.h"
+
 namespace tutti {
 namespace {
 
-CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence, std::size_t count) {
+// What one rank sends another, by the splits of one of the two. Where all give the same splits: those as a whole.
+CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence,
+                  std::span<const std::size_t> splits, int peer) {
+  const bool all_give = request.kind == Kind::kAllGatherV || request.kind == Kind::kReduceScatterV;
+  if (all_give) splits = request.kind == Kind::kAllGatherV ? request.out_splits : request.in_splits;
+  const std::size_t count = all_give         ? std::reduce(splits.begin(), splits.end())
+                            : splits.empty() ? request.count
+                                             : splits[std::size_t(peer)];
   return {.kind = request.kind,
           .dtype = request.dtype,
           .op = is_reduction(request.kind) ? request.op : ReduceOp::kSum,
           .algorithm = algorithm,
           .sequence = sequence,
           .count = count,
-          .root = has_root(request.kind) ? request.root : 0};
+          .root = has_root(request.kind) ? request.root : 0,
+          .tag = all_give ? std::int32_t(digest_of(splits)) : 0};
 }
 
 }  // namespace
 
 CallHeader header_of(const Request& request, Algorithm algorithm, std::uint64_t sequence, int peer) {
-  return header(request, algorithm, sequence, request.in_splits.empty() ? request.count : request.in_splits[peer]);
+  return header(request, algorithm, sequence, request.in_splits, peer);
 }
 
 CallHeader expected_header(const Request& request, Algorithm algorithm, std::uint64_t sequence, int peer) {
-  return header(request, algorithm, sequence, request.out_splits.empty() ? request.count : request.out_splits[peer]);
+  return header(request, algorithm, sequence, request.out_splits, peer);
 }
 
 std::optional<Error> compare(const CallHeader& came, const CallHeader& expected, const Request& request, int peer) {
-  if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kBool ||
-      came.op > ReduceOp::kBxor || came.algorithm > kLastAlgorithm) {
+  if (came.magic != expected.magic || came.kind > Kind::kRecv || came.dtype > DType::kC128 ||
+      came.op > ReduceOp::kPremulSum || came.algorithm > kLastAlgorithm) {
     return Error{.code = Code::kMismatch,
                  .detail = "sent bytes that are not the beginning of a call",
                  .hint = "the two ranks run different programs, or machines of different byte order",
@@ -35,18 +48,25 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
   }
   const bool same_call = came.kind == expected.kind && came.dtype == expected.dtype && came.op == expected.op &&
                          came.root == expected.root;
+  const bool splits = is_uneven(expected.kind) || expected.kind == Kind::kAllToAll;
   if (same_call && came.count == expected.count && came.algorithm == expected.algorithm &&
-      came.sequence == expected.sequence)
+      came.sequence == expected.sequence && came.tag == expected.tag)
     return {};
   Error error{.code = Code::kMismatch,
               .hint = "every rank of a group has to make the same calls in the same order",
               .peer = peer};
   const Request theirs{.kind = came.kind, .dtype = came.dtype, .op = came.op, .root = came.root, .count = came.count};
   error.detail = "called " + call_text(theirs, came.sequence);
-  if (came.kind == Kind::kAllToAll && same_call && came.sequence == expected.sequence && came.count != expected.count) {
+  if (splits && same_call && came.sequence == expected.sequence && came.tag != expected.tag) {
+    error.detail = "gave " + call_text(request, expected.sequence) + " other splits than this rank";
+    error.hint = "every rank of the group gives the same splits";
+  } else if (splits && same_call && came.sequence == expected.sequence && came.count != expected.count) {
     error.detail = "sends " + std::to_string(came.count) + " elements to this rank, which expects " +
                    std::to_string(expected.count);
-    error.hint = "in_splits of the sender and out_splits of the receiver must agree";
+    error.hint = expected.kind == Kind::kGatherV ? "out_splits of the root and the sender's count must agree"
+                 : expected.kind == Kind::kScatterV
+                     ? "in_splits of the root and this rank's count must agree"
+                     : "in_splits of the sender and out_splits of the receiver must agree";
   } else if (same_call && came.count == expected.count && came.sequence == expected.sequence) {
     error.detail += std::string(" by the plan ") + name(came.algorithm) + ", this rank by " + name(expected.algorithm);
     error.hint = "plans are chosen by rank 0 for the whole job: this is a defect of tutti";

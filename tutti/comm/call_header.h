@@ -20,9 +20,10 @@ struct CallHeader {
   ReduceOp op = ReduceOp::kSum;              // kSum where the verb reduces nothing
   Algorithm algorithm = Algorithm::kDirect;  // kDirect for send and recv
   std::uint64_t sequence = 0;  // of the group; send and recv: of the messages between two ranks, in one direction
-  std::uint64_t count = 0;     // elements; with splits: those for the receiver of this header
+  std::uint64_t count = 0;     // elements; with splits: those for the receiver of this header, or where all ranks give
+                               // the same splits their sum
   std::int32_t root = 0;       // 0 where the verb has none
-  std::int32_t tag = 0;
+  std::int32_t tag = 0;        // send and recv; where all ranks give the same splits: a digest of them
 };
 static_assert(sizeof(CallHeader) == 32);
 

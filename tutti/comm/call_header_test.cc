@@ -53,6 +53,20 @@ TEST(CallHeader, SplitsMustAgree) {
             "out_splits of the receiver must agree)");
 }
 
+TEST(CallHeader, SplitsThatAllGiveMustBeTheSame) {
+  const std::size_t some[] = {3, 4}, others[] = {4, 3};
+  const Request ours{.kind = Kind::kAllGatherV, .dtype = DType::kF32, .out_splits = some};
+  Request theirs = ours;
+  EXPECT_EQ(difference(theirs, 1, ours, 1), "");
+  theirs.out_splits = others;
+  EXPECT_EQ(difference(theirs, 1, ours, 1),
+            "Mismatch: rank 1 gave all_gather_v #1 (f32[3+4]) other splits than this rank (hint: every rank of the "
+            "group gives the same splits)");
+  EXPECT_EQ(difference({.kind = Kind::kGatherV, .count = 5}, 1, {.kind = Kind::kGatherV, .out_splits = some}, 1),
+            "Mismatch: rank 1 sends 5 elements to this rank, which expects 4 (hint: out_splits of the root and the "
+            "sender's count must agree)");
+}
+
 TEST(CallHeader, PlansMustAgree) {
   EXPECT_NE(difference(kSum, 1, kSum, 1, Algorithm::kRing, Algorithm::kRecursiveDoubling)
                 .find("by the plan ring, this rank by recursive_doubling"),

@@ -7,7 +7,7 @@
 // stream knows nothing of elements: the bytes of an element whose end has not come are carried over to the next chunk.
 //
 // 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are
-// rounded once.
+// rounded once. A premultiplied sum likewise adds a copy of the input, multiplied; then the plan adds as for any sum.
 #include "tutti/comm/executor.h"
 
 #include <poll.h>
@@ -19,6 +19,7 @@
 
 #include "tutti/base/float16.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -48,6 +49,9 @@ void narrow(DType dtype, const float* from, void* to, std::size_t count) {
     convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
 }
 
+// The plan runs on a copy of the input that was multiplied by the factor.
+bool premultiplies(const Request& request) { return is_reduction(request.kind) && request.op == ReduceOp::kPremulSum; }
+
 class PlanOperation final : public Operation {
  public:
   PlanOperation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
@@ -58,6 +62,7 @@ class PlanOperation final : public Operation {
         rank_(rank),
         size_(size),
         wire_(wire_dtype(request)),
+        op_(request.op == ReduceOp::kPremulSum ? ReduceOp::kSum : request.op),
         element_(size_of(wire_)) {
     left_ = plan_->steps.size();
     done_.resize(left_);
@@ -130,7 +135,7 @@ class PlanOperation final : public Operation {
     Queue sends{}, recvs{};
     std::size_t header_sent = 0, header_received = 0;  // bytes
     CallHeader came{};
-    std::array<std::byte, 8> carried{};  // of an element whose end has not come yet
+    std::array<std::byte, 16> carried{};  // of an element whose end has not come yet
     std::size_t carried_bytes = 0;
   };
 
@@ -155,23 +160,31 @@ class PlanOperation final : public Operation {
 
   void start() {
     started_ = true;
-    if (wire_ == request_.dtype) return;
-    const std::size_t in_count = request_.kind == Kind::kReduceScatter ? request_.count * size_ : request_.count;
-    staged_in_ = std::make_unique_for_overwrite<float[]>(in_count);
-    widen(request_.dtype, request_.in, staged_in_.get(), in_count);
-    bases_[int(Area::kIn)] = bases_[int(Area::kOut)] = reinterpret_cast<std::byte*>(staged_in_.get());
-    if (request_.kind == Kind::kReduceScatter) {
-      staged_out_ = std::make_unique_for_overwrite<float[]>(request_.count);
-      bases_[int(Area::kOut)] = reinterpret_cast<std::byte*>(staged_out_.get());
+    const bool widens = wire_ != request_.dtype, multiplies = premultiplies(request_);
+    if (!widens && !multiplies) return;
+    const Extent extent = *extent_of(request_, rank_, size_);
+    staged_in_ = std::make_unique_for_overwrite<std::byte[]>(extent.in * element_);
+    if (widens) widen(request_.dtype, request_.in, reinterpret_cast<float*>(staged_in_.get()), extent.in);
+    if (multiplies) {
+      const void* const from[] = {widens ? staged_in_.get() : request_.in};
+      void* const to[] = {staged_in_.get()};
+      reduce_many(wire_, ReduceOp::kPremulSum, from, to, extent.in, 1, &request_.factor);
+    }
+    bases_[int(Area::kIn)] = staged_in_.get();
+    if (!widens) return;
+    bases_[int(Area::kOut)] = staged_in_.get();
+    if (gives_parts(request_.kind)) {
+      staged_out_ = std::make_unique_for_overwrite<std::byte[]>(extent.out * element_);
+      bases_[int(Area::kOut)] = staged_out_.get();
     }
   }
 
   void finish() {
     if (!is_reduction(request_.kind) || (request_.kind == Kind::kReduce && rank_ != request_.root)) return;
     std::byte* const out = bases_[int(Area::kOut)];
-    if (request_.op == ReduceOp::kAvg) divide(wire_, out, request_.count, size_);
-    if (wire_ != request_.dtype)
-      narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, request_.count);
+    const std::size_t count = extent_of(request_, rank_, size_)->out;
+    if (request_.op == ReduceOp::kAvg) divide(wire_, out, count, size_);
+    if (wire_ != request_.dtype) narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, count);
   }
 
   bool run_local() {
@@ -180,7 +193,7 @@ class PlanOperation final : public Operation {
       if (step->kind == StepKind::kCopy)
         std::memcpy(at(step->into), at(step->from), step->into.bytes);
       else
-        reduce_pair(wire_, request_.op, at(step->into), at(step->from), step->into.bytes / element_);
+        reduce_pair(wire_, op_, at(step->into), at(step->from), step->into.bytes / element_);
       complete(local_);
       any = true;
     }
@@ -261,11 +274,11 @@ class PlanOperation final : public Operation {
     const std::size_t bytes = lane.carried_bytes + came, count = bytes / element_;
     std::byte* const into = at(step.into) + lane.recvs.moved;
     if (step.from == step.into) {
-      reduce_pair(wire_, request_.op, into, chunk_.get(), count);
+      reduce_pair(wire_, op_, into, chunk_.get(), count);
     } else {
       const void* const in[] = {at(step.from) + lane.recvs.moved, chunk_.get()};
       void* const out[] = {into};
-      reduce_many(wire_, request_.op, in, out, count, 1);
+      reduce_many(wire_, op_, in, out, count, 1);
     }
     lane.recvs.moved += count * element_;
     lane.carried_bytes = bytes % element_;
@@ -284,6 +297,7 @@ class PlanOperation final : public Operation {
   const std::uint64_t sequence_;
   const int rank_, size_;
   const DType wire_;
+  const ReduceOp op_;          // of the plan
   const std::size_t element_;  // bytes
   bool started_ = false;
   std::vector<Lane> lanes_;
@@ -293,13 +307,14 @@ class PlanOperation final : public Operation {
   std::array<std::byte*, 3> bases_;
   std::unique_ptr<std::byte[]> scratch_, chunk_;
   std::size_t chunk_bytes_ = 0;
-  std::unique_ptr<float[]> staged_in_, staged_out_;
+  std::unique_ptr<std::byte[]> staged_in_, staged_out_;
 };
 
 }  // namespace
 
 DType wire_dtype(const Request& request) {
-  const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg || request.op == ReduceOp::kProduct;
+  const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg ||
+                      request.op == ReduceOp::kProduct || request.op == ReduceOp::kPremulSum;
   return is_reduction(request.kind) && rounds && is_16_bit_float(request.dtype) ? DType::kF32 : request.dtype;
 }
 
@@ -314,24 +329,26 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
               .in_splits = request.in_splits,
               .out_splits = request.out_splits};
   const auto *in = static_cast<const std::byte*>(request.in), *out = static_cast<const std::byte*>(request.out);
-  const std::size_t own = rank * request.count * size_of(request.dtype);
+  const bool widens = wire != request.dtype, multiplies = premultiplies(request);
   switch (request.kind) {
     case Kind::kReduce:
     case Kind::kAllReduce:
-      shape.in_place = in == out || wire != request.dtype;
-      break;  // a staging buffer is both
+      shape.in_place = widens || (in == out && !multiplies);  // a buffer that widens is both
+      break;
     case Kind::kAllToAll:
       shape.in_place = in == out;
       break;
     case Kind::kGather:
     case Kind::kAllGather:
-      shape.in_place = out && in == out + own;
+    case Kind::kGatherV:
+    case Kind::kAllGatherV:
+      shape.in_place = out && in == out + own_part_offset(request, rank);
       break;
     case Kind::kScatter:
-      shape.in_place = in && out == in + own;
-      break;
+    case Kind::kScatterV:
     case Kind::kReduceScatter:
-      shape.in_place = in && out == in + own && wire == request.dtype;
+    case Kind::kReduceScatterV:
+      shape.in_place = in && out == in + own_part_offset(request, rank) && !widens && !multiplies;
       break;
     case Kind::kBarrier:
     case Kind::kBroadcast:

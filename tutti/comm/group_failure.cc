@@ -7,6 +7,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/call_header.h"
 #include "tutti/comm/group_state.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -154,7 +155,7 @@ std::optional<Error> GroupState::compare_calls(Submission& submission) {
   const std::string mine =
       detail::words(std::to_string(submission.sequence), " ", name(r.kind), " ", name(r.dtype), " ",
                     is_reduction(r.kind) ? name(r.op) : "-", " ", has_root(r.kind) ? r.root : 0, " ",
-                    r.kind == Kind::kBarrier || !r.in_splits.empty() ? std::string("-") : std::to_string(r.count));
+                    r.kind == Kind::kBarrier || has_splits(r) ? std::string("-") : std::to_string(r.count));
   const bool first = submission.compare_after == std::chrono::seconds(1);
   submission.compare_after *= 2;
   if (first && !process_->store->set(store_key(kCallKey, rank()), mine + "\n" + call_text(r, submission.sequence)).ok())

@@ -2,12 +2,21 @@
 
 #include <cstring>
 
+#include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/parts.h"
+
 namespace tutti {
 
 void run_alone(const Request& request) {
-  const std::size_t count = request.in_splits.empty() ? request.count : request.in_splits[0];
-  if (request.kind == Kind::kBarrier || request.out == request.in || count == 0 || !request.out || !request.in) return;
-  std::memmove(request.out, request.in, count * size_of(request.dtype));
+  const std::size_t count = extent_of(request, 0, 1)->out;
+  if (count == 0 || !request.out || !request.in) return;
+  if (is_reduction(request.kind) && request.op == ReduceOp::kPremulSum) {
+    const void* const in[] = {request.in};
+    void* const out[] = {request.out};
+    reduce_many(request.dtype, request.op, in, out, count, 1, &request.factor);
+    return;
+  }
+  if (request.out != request.in) std::memmove(request.out, request.in, count * size_of(request.dtype));
 }
 
 }  // namespace tutti

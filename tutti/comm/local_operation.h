@@ -1,5 +1,5 @@
 #pragma once
-// Collectives in a group of one: copies.
+// Collectives in a group of one: copies, and products with the factor of a premultiplied sum.
 #include "tutti/comm/request.h"
 
 namespace tutti {

@@ -23,6 +23,14 @@ const char* name(Kind kind) {
       return "reduce_scatter";
     case Kind::kAllToAll:
       return "all_to_all";
+    case Kind::kGatherV:
+      return "gather_v";
+    case Kind::kAllGatherV:
+      return "all_gather_v";
+    case Kind::kScatterV:
+      return "scatter_v";
+    case Kind::kReduceScatterV:
+      return "reduce_scatter_v";
     case Kind::kSend:
       return "send";
     case Kind::kRecv:
@@ -49,26 +57,47 @@ const char* name(ReduceOp op) {
       return "bor";
     case ReduceOp::kBxor:
       return "bxor";
+    case ReduceOp::kPremulSum:
+      return "premul_sum";
   }
   return "?";
 }
 
+namespace {
+
+// "8"; with splits "3+0+5", or their number and sum where there are many.
+std::string count_text(const Request& request) {
+  const auto splits = request.in_splits.empty() ? request.out_splits : request.in_splits;
+  if (splits.empty()) return std::to_string(request.count);
+  std::string text;
+  std::size_t sum = 0;
+  for (const std::size_t part : splits) {
+    text += (text.empty() ? "" : "+") + std::to_string(part);
+    sum += part;
+  }
+  return splits.size() <= 8 ? text : std::to_string(sum) + " in " + std::to_string(splits.size()) + " parts";
+}
+
+}  // namespace
+
 std::string to_string(const Request& request) {
   std::string text = name(request.kind);
   if (request.kind == Kind::kBarrier) return text;
-  text += std::string(" (") + name(request.dtype) + "[" +
-          (request.in_splits.empty() ? std::to_string(request.count) : "splits") + "]";
+  text += std::string(" (") + name(request.dtype) + "[" + count_text(request) + "]";
   switch (request.kind) {
     case Kind::kReduce:
       text += std::string(", ") + name(request.op) + ", root " + std::to_string(request.root);
       break;
     case Kind::kAllReduce:
     case Kind::kReduceScatter:
+    case Kind::kReduceScatterV:
       text += std::string(", ") + name(request.op);
       break;
     case Kind::kBroadcast:
     case Kind::kGather:
     case Kind::kScatter:
+    case Kind::kGatherV:
+    case Kind::kScatterV:
       text += ", root " + std::to_string(request.root);
       break;
     case Kind::kSend:
@@ -79,6 +108,7 @@ std::string to_string(const Request& request) {
       break;
     case Kind::kBarrier:
     case Kind::kAllGather:
+    case Kind::kAllGatherV:
     case Kind::kAllToAll:
       break;
   }

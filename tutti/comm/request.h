@@ -22,10 +22,28 @@ enum class Kind : std::uint8_t {
   kScatter,
   kReduceScatter,
   kAllToAll,
+  kGatherV,
+  kAllGatherV,
+  kScatterV,
+  kReduceScatterV,
   kSend,
   kRecv,
 };
-enum class ReduceOp : std::uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor };
+enum class ReduceOp : std::uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor, kPremulSum };
+inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,  ReduceOp::kProduct,
+                                          ReduceOp::kMin, ReduceOp::kMax,  ReduceOp::kBand,
+                                          ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
+
+// How the elements of the ranks are combined: an op, which converts to this, or premul_sum(factor).
+struct Reduction {
+  ReduceOp op = ReduceOp::kSum;
+  double factor = 1;                                // premul_sum: of this rank's input
+  constexpr Reduction(ReduceOp what) : op(what) {}  // NOLINT: meant to convert
+  constexpr Reduction(ReduceOp what, double by) : op(what), factor(by) {}
+};
+// The sum of factor * in, each rank with a factor of its own: a weighted average where the factors add up to one.
+// Floating and complex numbers only; 16-bit ones are multiplied and added in f32, and rounded once.
+constexpr Reduction premul_sum(double factor) { return {ReduceOp::kPremulSum, factor}; }
 
 // "all_reduce", "send", ...
 const char* name(Kind kind);
@@ -34,14 +52,22 @@ const char* name(ReduceOp op);
 
 constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
 constexpr bool is_reduction(Kind kind) {
-  return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter;
+  return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter ||
+         kind == Kind::kReduceScatterV;
 }
 constexpr bool has_root(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter;
+  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter ||
+         kind == Kind::kGatherV || kind == Kind::kScatterV;
+}
+// The parts of the ranks differ in size. (Those of an all_to_all differ if it is given splits.)
+constexpr bool is_uneven(Kind kind) {
+  return kind == Kind::kGatherV || kind == Kind::kAllGatherV || kind == Kind::kScatterV ||
+         kind == Kind::kReduceScatterV;
 }
 // A rank's own buffer holds a part for every rank.
 constexpr bool gives_parts(Kind kind) {
-  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
+  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll || kind == Kind::kScatterV ||
+         kind == Kind::kReduceScatterV;
 }
 
 // The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place)
@@ -58,6 +84,11 @@ constexpr bool gives_parts(Kind kind) {
 //   all_to_all       in: n * count; out: n * count; part r goes to, and came from, rank r. With in_splits/out_splits
 //                    (elements for / from each rank, n entries each): uneven parts, one after another, and count is
 //                    not used
+//   gather_v         in: count; out: out_splits[r] from rank r, one after another, on root only, as are the splits
+//   all_gather_v     in: out_splits[rank]; out: out_splits[r] from rank r; all ranks give the same splits
+//   scatter_v        in: in_splits[r] for rank r, on root only, as are the splits; out: count
+//   reduce_scatter_v in: in_splits[r] for rank r; out: in_splits[rank]; all ranks give the same splits
+//                    (the _v verbs: part r may be empty; in place means as above)
 //   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match
 struct Request {
   Kind kind = Kind::kBarrier;
@@ -68,6 +99,7 @@ struct Request {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
+  double factor = 1;                          // premul_sum: of this rank's input; ranks may give different ones
   std::span<const std::size_t> in_splits{};   // copied by submit()
   std::span<const std::size_t> out_splits{};  // likewise
   Duration limit{0};                          // 0: the group's default

@@ -1,11 +1,12 @@
 #include "tutti/comm/validate.h"
 
+#include <cmath>
 #include <cstddef>
 #include <functional>
-#include <numeric>
 #include <string>
 
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -20,11 +21,33 @@ bool overlap(Range a, Range b) {
   return a.bytes > 0 && b.bytes > 0 && before(a.begin, b.begin + b.bytes) && before(b.begin, a.begin + a.bytes);
 }
 
-Status check_splits(const Request& r, int size) {
-  if (r.kind != Kind::kAllToAll) return invalid_argument("splits are for all_to_all only");
-  if (int(r.in_splits.size()) != size || int(r.out_splits.size()) != size)
-    return invalid_argument(detail::words("in_splits has ", std::to_string(r.in_splits.size()), " and out_splits ",
-                                          std::to_string(r.out_splits.size()), " entries, expected ", size, " each"));
+// Splits stand where the verb has them and nowhere else, one for each rank.
+Status check_splits(const Request& r, int rank, int size) {
+  const auto wrong = [&](const char* what, std::span<const std::size_t> splits) {
+    return invalid_argument(detail::words(what, " has ", std::to_string(splits.size()), " entries, expected ", size,
+                                          ", one for each rank"));
+  };
+  const bool root = rank == r.root;
+  const bool ins = r.kind == Kind::kReduceScatterV || (r.kind == Kind::kScatterV && root) ||
+                   (r.kind == Kind::kAllToAll && (!r.in_splits.empty() || !r.out_splits.empty()));
+  const bool outs = r.kind == Kind::kAllGatherV || (r.kind == Kind::kGatherV && root) ||
+                    (r.kind == Kind::kAllToAll && (!r.in_splits.empty() || !r.out_splits.empty()));
+  if (ins && int(r.in_splits.size()) != size) return wrong("in_splits", r.in_splits);
+  if (outs && int(r.out_splits.size()) != size) return wrong("out_splits", r.out_splits);
+  if ((!ins && !r.in_splits.empty()) || (!outs && !r.out_splits.empty())) {
+    if (is_uneven(r.kind) && has_root(r.kind)) return invalid_argument("splits are given on the root only");
+    return invalid_argument(detail::words(ins || outs ? "the other splits" : "splits", " are not for ", name(r.kind)),
+                            "all_to_all and scatter_v, reduce_scatter_v take in_splits; all_to_all and gather_v, "
+                            "all_gather_v take out_splits");
+  }
+  const auto own = [&](const char* what, std::size_t part) {
+    return invalid_argument(detail::words(what, "[", rank, "] is ", std::to_string(part),
+                                          ", but this rank's own part has ", std::to_string(r.count), " elements"));
+  };
+  if (r.kind == Kind::kGatherV && root && r.out_splits[std::size_t(rank)] != r.count)
+    return own("out_splits", r.out_splits[std::size_t(rank)]);
+  if (r.kind == Kind::kScatterV && root && r.in_splits[std::size_t(rank)] != r.count)
+    return own("in_splits", r.in_splits[std::size_t(rank)]);
   return {};
 }
 
@@ -34,43 +57,35 @@ struct Buffers {
 };
 
 Status find_buffers(const Request& r, int rank, int size, Buffers& buffers) {
-  const std::size_t n = std::size_t(size), element = size_of(r.dtype);
-  std::size_t in = 0, out = 0;  // elements
-  if (!r.in_splits.empty()) {
-    in = std::accumulate(r.in_splits.begin(), r.in_splits.end(), std::size_t(0));
-    out = std::accumulate(r.out_splits.begin(), r.out_splits.end(), std::size_t(0));
-  } else {
-    std::size_t all = 0;
-    if (__builtin_mul_overflow(r.count, n * element, &all) || all > std::size_t(1) << 47)
-      return invalid_argument(detail::words(std::to_string(r.count), " elements are more than any memory holds"));
-    const bool root = rank == r.root;
-    const bool gathers = r.kind == Kind::kGather || r.kind == Kind::kAllGather || r.kind == Kind::kAllToAll;
-    const bool reads = r.kind == Kind::kScatter ? root : r.kind != Kind::kRecv && r.kind != Kind::kBroadcast;
-    const bool writes = r.kind == Kind::kReduce || r.kind == Kind::kGather ? root : r.kind != Kind::kSend;
-    in = reads ? r.count * (gives_parts(r.kind) ? n : 1) : 0;
-    out = writes ? r.count * (gathers ? n : 1) : 0;
-  }
-  if (in > 0 && !r.in) return invalid_argument("the input buffer is null");
-  if (out > 0 && !r.out) return invalid_argument("the output buffer is null");
-  buffers = {{static_cast<const std::byte*>(r.in), in * element},
-             {static_cast<const std::byte*>(r.out), out * element}};
+  const auto extent = extent_of(r, rank, size);
+  if (!extent)
+    return invalid_argument(
+        detail::words(r.in_splits.empty() && r.out_splits.empty() ? std::to_string(r.count) : std::string("so many"),
+                      " elements are more than any memory holds"));
+  if (extent->in > 0 && !r.in) return invalid_argument("the input buffer is null");
+  if (extent->out > 0 && !r.out) return invalid_argument("the output buffer is null");
+  const std::size_t element = size_of(r.dtype);
+  buffers = {{static_cast<const std::byte*>(r.in), extent->in * element},
+             {static_cast<const std::byte*>(r.out), extent->out * element}};
   return {};
 }
 
 // Peers read the input while this rank's output is written.
 Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
-  if (b.in.begin == b.out.begin && b.in.bytes == b.out.bytes && r.in_splits.empty()) return {};
+  const bool exchanges_unevenly = r.kind == Kind::kAllToAll && !r.in_splits.empty();
+  if (b.in.begin == b.out.begin && b.in.bytes == b.out.bytes && !exchanges_unevenly) return {};
   if (!overlap(b.in, b.out)) return {};
-  const std::string sizes = std::to_string(b.in.bytes) + " and " + std::to_string(b.out.bytes) + " bytes";
-  if (!r.in_splits.empty())
+  if (exchanges_unevenly)
     return invalid_argument("all_to_all with splits cannot be in place: in and out overlap", "give it another output");
-  if (b.in.bytes == b.out.bytes)
+  const std::string sizes = std::to_string(b.in.bytes) + " and " + std::to_string(b.out.bytes) + " bytes";
+  const bool has_parts = gives_parts(r.kind) || r.kind == Kind::kGather || r.kind == Kind::kAllGather ||
+                         r.kind == Kind::kGatherV || r.kind == Kind::kAllGatherV;
+  if (!has_parts || r.kind == Kind::kAllToAll)
     return invalid_argument("in and out (" + sizes + ") overlap in part",
                             "give the same memory twice (in place), or memory apart");
   // In place is the rank's own part of the larger one.
-  const bool larger_in = b.in.bytes > b.out.bytes;
-  const Range large = larger_in ? b.in : b.out, small = larger_in ? b.out : b.in;
-  if (small.begin == large.begin + large.bytes / std::size_t(size) * std::size_t(rank)) return {};
+  const Range large = gives_parts(r.kind) ? b.in : b.out, small = gives_parts(r.kind) ? b.out : b.in;
+  if (small.begin == large.begin + own_part_offset(r, rank)) return {};
   return invalid_argument(
       "in and out (" + sizes + ") overlap, but the smaller is not this rank's part of the larger",
       detail::words("in place means part ", rank, " of the ", size, " parts; else give memory apart"));
@@ -84,8 +99,12 @@ Status validate(const Request& r, int rank, int size) {
                                           " is not a rank of this group, which has ", size));
   if (is_point_to_point(r.kind) && r.root == rank)
     return invalid_argument("a rank cannot send to itself or receive from itself", "copy the buffer");
-  if (is_reduction(r.kind)) TUTTI_TRY(check_reduction(r.dtype, r.op));
-  if (!r.in_splits.empty() || !r.out_splits.empty()) TUTTI_TRY(check_splits(r, size));
+  if (is_reduction(r.kind)) {
+    TUTTI_TRY(check_reduction(r.dtype, r.op));
+    if (r.op == ReduceOp::kPremulSum && !std::isfinite(r.factor))
+      return invalid_argument(detail::words("the factor of premul_sum is ", r.factor), "give a finite number");
+  }
+  if (is_uneven(r.kind) || !r.in_splits.empty() || !r.out_splits.empty()) TUTTI_TRY(check_splits(r, rank, size));
   if (r.kind == Kind::kBarrier) return {};
   Buffers buffers;
   TUTTI_TRY(find_buffers(r, rank, size, buffers));

@@ -25,6 +25,8 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
   if (type == at::kInt) return DType::kI32;
   if (type == at::kLong) return DType::kI64;
   if (type == at::kBool) return DType::kBool;
+  if (type == at::kComplexFloat) return DType::kC64;
+  if (type == at::kComplexDouble) return DType::kC128;
   return {};
 }
 
@@ -70,14 +72,15 @@ void* written_on_root(const at::Tensor& in, const at::Tensor& out, std::size_t c
   return bytes.data;
 }
 
-Request all_reduce_request(const at::Tensor& tensor, ReduceOp op) {
+Request all_reduce_request(const at::Tensor& tensor, Reduction op) {
   const auto bytes = written(tensor, "the tensor of all_reduce");
   return {.kind = Kind::kAllReduce,
           .dtype = bytes.dtype,
-          .op = op,
+          .op = op.op,
           .in = bytes.data,
           .out = bytes.data,
-          .count = bytes.count};
+          .count = bytes.count,
+          .factor = op.factor};
 }
 
 Request broadcast_request(const Group& group, const at::Tensor& tensor, int root) {
@@ -91,16 +94,17 @@ Request broadcast_request(const Group& group, const at::Tensor& tensor, int root
           .count = bytes.count};
 }
 
-Request reduce_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+Request reduce_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
   const auto from = checked_bytes(in, "in of reduce");
   void* to = group.rank() == root ? written_on_root(in, out, from.count, "reduce") : nullptr;
   return {.kind = Kind::kReduce,
           .dtype = from.dtype,
-          .op = op,
+          .op = op.op,
           .root = root,
           .in = from.data,
           .out = to,
-          .count = from.count};
+          .count = from.count,
+          .factor = op.factor};
 }
 
 Request gather_request(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
@@ -124,7 +128,7 @@ Request scatter_request(const Group& group, const at::Tensor& in, const at::Tens
 
 // One side holds a part for every rank.
 Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out,
-                      ReduceOp op = ReduceOp::kSum) {
+                      Reduction op = ReduceOp::kSum) {
   const auto verb = name(kind);
   const auto from = checked_bytes(in, fmt::format("in of {}", verb)), to = written(out, fmt::format("out of {}", verb));
   require_same_type(in, out, verb);
@@ -141,7 +145,13 @@ Request parts_request(const Group& group, Kind kind, const at::Tensor& in, const
     require_count(from.count, count * ranks, verb, "in", in);
     require_count(to.count, from.count, verb, "out", out);
   }
-  return {.kind = kind, .dtype = from.dtype, .op = op, .in = from.data, .out = to.data, .count = count};
+  return {.kind = kind,
+          .dtype = from.dtype,
+          .op = op.op,
+          .in = from.data,
+          .out = to.data,
+          .count = count,
+          .factor = op.factor};
 }
 
 Request uneven_request(const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
@@ -195,9 +205,9 @@ TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
   require_cpu_memory(tensor, role);
   const auto dtype = dtype_of(tensor);
   if (!dtype)
-    refuse(
-        role, tensor, "has an element type that collectives do not know",
-        "convert it, for example with tensor.to(torch::kFloat); known are f32, f64, f16, bf16, i8, u8, i32, i64, bool");
+    refuse(role, tensor, "has an element type that collectives do not know",
+           "convert it, for example with tensor.to(torch::kFloat); known are f32, f64, f16, bf16, i8, u8, i32, i64, "
+           "bool, c64, c128");
   if (!tensor.is_contiguous())
     refuse(role, tensor, fmt::format("is not contiguous (strides [{}])", fmt::join(tensor.strides().vec(), ", ")),
            "use tensor.contiguous(), and copy the result back if it is written to");
@@ -213,10 +223,10 @@ TensorWork::Flight::~Flight() {
   if (std::uncaught_exceptions() == 0) (void)work.wait();  // else ~Work ends the operation
 }
 
-void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op) {
+void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op) {
   group.run(all_reduce_request(tensor, op)).or_throw();
 }
-TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, ReduceOp op) {
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op) {
   return start(group, all_reduce_request(tensor, op), {tensor});
 }
 
@@ -227,10 +237,10 @@ TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int roo
   return start(group, broadcast_request(group, tensor, root), {tensor});
 }
 
-void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
   group.run(reduce_request(group, in, out, root, op)).or_throw();
 }
-TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op) {
+TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
   return start(group, reduce_request(group, in, out, root, op), {in, out});
 }
 
@@ -255,10 +265,10 @@ TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Ten
   return start(group, scatter_request(group, in, out, root), {in, out});
 }
 
-void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
+void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op) {
   group.run(parts_request(group, Kind::kReduceScatter, in, out, op)).or_throw();
 }
-TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op) {
+TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op) {
   return start(group, parts_request(group, Kind::kReduceScatter, in, out, op), {in, out});
 }
 

@@ -53,15 +53,15 @@ class TensorWork {
 };
 
 // In place, on every rank.
-void all_reduce(const Group& group, const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
-TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, ReduceOp op = ReduceOp::kSum);
+void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum);
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum);
 // In place: read on `root`, written elsewhere.
 void broadcast(const Group& group, const at::Tensor& tensor, int root = 0);
 TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root = 0);
 // `out` (on root): as many elements as `in`, which it may be; it may be undefined elsewhere.
-void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, ReduceOp op = ReduceOp::kSum);
+void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op = ReduceOp::kSum);
 TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root,
-                        ReduceOp op = ReduceOp::kSum);
+                        Reduction op = ReduceOp::kSum);
 // `out`: size() times the elements of `in`, by rank. `in` may be this rank's part of `out`.
 void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out);
 TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out);
@@ -74,9 +74,9 @@ TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tens
 void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
 TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
 // `in`: size() times the elements of `out`, by rank. `out` may be this rank's part of `in`.
-void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, ReduceOp op = ReduceOp::kSum);
+void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum);
 TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
-                                ReduceOp op = ReduceOp::kSum);
+                                Reduction op = ReduceOp::kSum);
 // Equal parts, by rank: both tensors have the same number of elements, a multiple of size(); they may be one.
 void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out);
 TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out);

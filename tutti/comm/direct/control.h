@@ -41,9 +41,11 @@ struct Descriptor {
   std::uint64_t slots = 0;        // this rank's staging memory, likewise
   std::uint64_t count = 0;
   std::uint64_t shape = 0;
-  std::uint64_t largest_split = 0;  // all_to_all with splits: elements
+  std::uint64_t largest_split = 0;  // with splits: elements of the largest part that this rank knows of
 };
-static_assert(sizeof(Descriptor) <= kLinePayload);
+// A premultiplied sum: where in the payload a rank's factor lies; what rides in the line then ends before it.
+inline constexpr std::size_t kFactorOffset = kLinePayload - sizeof(double);
+static_assert(sizeof(Descriptor) <= kFactorOffset);
 
 inline std::uint64_t pack_shape(const Request& r) {
   return std::uint64_t(r.kind) << 48 | std::uint64_t(r.dtype) << 40 | std::uint64_t(r.op) << 32 | std::uint32_t(r.root);
@@ -80,7 +82,8 @@ class GroupControl {
   std::atomic<std::uint32_t>& returned() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 68);
   }
-  // all_to_all with splits: elements that `from` has for each rank.
+  // With splits: elements that `from` has for each rank (gather_v: for the root); where all ranks give the same splits:
+  // those that `from` has given.
   std::uint64_t* splits(int from) const {
     return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_;
   }

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/direct/small.h"
@@ -23,6 +24,7 @@
 #include "tutti/comm/executor.h"
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -38,6 +40,15 @@ Request canonical(Request r) {
   return r;
 }
 
+// The most bytes that any rank gives, where all ranks know that alike; else too many to be small.
+std::size_t most_given(const Request& r, int size) {
+  if (!has_splits(r)) return contributed(r, size);
+  if (r.kind == Kind::kReduceScatterV) return extent_of(r, 0, size)->in * size_of(r.dtype);
+  if (r.kind == Kind::kAllGatherV)
+    return *std::max_element(r.out_splits.begin(), r.out_splits.end()) * size_of(r.dtype);
+  return ~std::size_t(0);
+}
+
 }  // namespace
 
 DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence,
@@ -49,9 +60,9 @@ DirectOperation::DirectOperation(DirectChannel& channel, const Request& request,
       element_(size_of(request.dtype)),
       fingerprint_(fingerprint_of(request)),
       stage_(word == 0 ? Stage::kEnter : Stage::kMeet) {
-  const std::size_t bytes = contributed(request_, channel.size());
-  way_ = bytes <= kInlineBytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
-  if (!request_.in_splits.empty()) way_ = Way::kLarge;  // ranks may give different amounts
+  const std::size_t bytes = most_given(request_, channel.size());
+  const std::size_t inline_bytes = request_.op == ReduceOp::kPremulSum ? kFactorOffset : kInlineBytes;
+  way_ = bytes <= inline_bytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
 }
 
 DirectOperation::~DirectOperation() = default;
@@ -67,7 +78,8 @@ bool DirectOperation::awaits_this_core() const { return channel_.awaits_this_cor
 Result<Progress> DirectOperation::compare_with(int peer) {
   CallRecord& mine = channel_.control().record(channel_.rank());
   mine.sequence.store(sequence_, std::memory_order_relaxed);
-  mine.count.store(request_.count, std::memory_order_relaxed);
+  const Extent extent = *extent_of(request_, channel_.rank(), channel_.size());
+  mine.count.store(has_splits(request_) ? std::max(extent.in, extent.out) : request_.count, std::memory_order_relaxed);
   mine.shape.store(pack_shape(request_), std::memory_order_relaxed);
   mine.word.store(word_, std::memory_order_release);
   channel_.ring_peers();
@@ -83,6 +95,8 @@ Result<Progress> DirectOperation::compare() {
               .hint = "all ranks of a group must make the same calls in the same order",
               .peer = next_};
   if (DirectChannel::tick_of(record.word.load(std::memory_order_acquire)) == DirectChannel::tick_of(word_)) {
+    if (record.shape.load(std::memory_order_relaxed) == pack_shape(request_))
+      if (auto different = different_splits(next_)) return *std::move(different);
     const Request theirs =
         unpack_shape(record.shape.load(std::memory_order_relaxed), record.count.load(std::memory_order_relaxed));
     error.detail = "called " + call_text(theirs, record.sequence.load(std::memory_order_relaxed)) +
@@ -143,37 +157,44 @@ Result<Progress> DirectOperation::after_piece() {
   return k == s.pieces() + 1 ? Progress::kDone : Progress::kMoved;
 }
 
+// Bytes that this rank gives to the others.
+std::size_t DirectOperation::given_bytes() const {
+  if (!gives(request_, channel_.rank())) return 0;
+  if (!has_splits(request_)) return contributed(request_, channel_.size());
+  return extent_of(request_, channel_.rank(), channel_.size())->in * element_;
+}
+
 Result<Progress> DirectOperation::enter() {
   DirectChannel& c = channel_;
   stage_ = Stage::kMeet;
-  const bool gives = tutti::gives(request_, c.rank());
-  const std::size_t bytes = contributed(request_, c.size());
+  const std::size_t bytes = given_bytes();
+  Descriptor mine{.count = request_.count, .shape = pack_shape(request_)};
+  if (has_splits(request_)) tell_splits(mine);
+  std::byte payload[kLinePayload] = {};
+  const bool multiplies = request_.op == ReduceOp::kPremulSum;
+  if (multiplies) std::memcpy(payload + kFactorOffset, &request_.factor, sizeof request_.factor);
   switch (way_) {
     case Way::kInline:
-      post(request_.in, gives ? bytes : 0);
-      break;
-    case Way::kOneShot: {
-      if (gives) std::memcpy(c.one_shot(c.tick() + 1, c.rank()), request_.in, bytes);
-      post(nullptr, 0);
-      break;
-    }
-    case Way::kLarge: {
-      const std::size_t n = std::size_t(c.size()), vector = request_.count * element_;
-      Descriptor mine{.slots = TUTTI_TRY(c.slots()), .count = request_.count, .shape = pack_shape(request_)};
-      if (!request_.in_splits.empty()) {
-        std::uint64_t* const splits = c.control().splits(c.rank());
-        for (std::size_t r = 0; r < n; ++r) {
-          splits[r] = request_.in_splits[r];
-          mine.largest_split = std::max(mine.largest_split, splits[r]);
-        }
-        mine.in = c.place_of(request_.in, 1);
-      } else {
-        mine.in = c.place_of(request_.in, gives_parts(request_.kind) ? n * vector : vector);
-        mine.out = c.place_of(request_.out, vector);
+      if (!multiplies) {
+        post(request_.in, bytes);
+        break;
       }
+      if (bytes > 0) std::memcpy(payload, request_.in, bytes);
+      post(payload, sizeof payload);
+      break;
+    case Way::kOneShot:
+      if (bytes > 0) std::memcpy(c.one_shot(c.tick() + 1, c.rank()), request_.in, bytes);
+      post(payload, multiplies ? sizeof payload : 0);
+      break;
+    case Way::kLarge: {
+      mine.slots = TUTTI_TRY(c.slots());
+      // Who gives nothing has it at hand, wherever that is.
+      mine.in = bytes == 0 && gives(request_, c.rank()) ? mine.slots : c.place_of(request_.in, bytes);
+      if (!has_splits(request_)) mine.out = c.place_of(request_.out, request_.count * element_);
       if (request_.kind == Kind::kAllToAll && request_.in == request_.out)
         mine.in = 0;  // peers would read what was overwritten
-      post(&mine, sizeof mine);
+      std::memcpy(payload, &mine, sizeof mine);
+      post(payload, multiplies ? sizeof payload : sizeof mine);
       break;
     }
   }
@@ -184,19 +205,22 @@ Result<Progress> DirectOperation::after_meeting() {
   DirectChannel& c = channel_;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const CallLine* lines = c.lines(tick);
+  if (request_.op == ReduceOp::kPremulSum) {
+    factors_.resize(std::size_t(c.size()));
+    for (int r = 0; r < c.size(); ++r) std::memcpy(&factors_[r], lines[r].payload + kFactorOffset, sizeof(double));
+  }
   if (way_ != Way::kLarge) {
     std::vector<const void*> parts(c.size());
     for (int r = 0; r < c.size(); ++r)
       parts[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
-    finish_small(request_, c.rank(), c.size(), parts.data());
+    finish_small(request_, c.rank(), c.size(), parts.data(), factors_.data());
     return Progress::kDone;
   }
   std::vector<Descriptor> theirs(c.size());
   for (int r = 0; r < c.size(); ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size(); ++r)
-    if (theirs[r].shape != theirs[c.rank()].shape || (request_.in_splits.empty() && theirs[r].count != request_.count))
-      return compare_with(r);
-  if (!request_.in_splits.empty()) TUTTI_TRY(check_splits());
+    if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
+  if (has_splits(request_)) TUTTI_TRY(check_splits());
   if (can_go_direct(theirs.data())) {
     act_direct(theirs.data());
     post(nullptr, 0);
@@ -209,7 +233,7 @@ Result<Progress> DirectOperation::after_meeting() {
     slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
-  staged_ = std::make_unique<StagedTransfer>(c, request_, std::move(slots), largest);
+  staged_ = std::make_unique<StagedTransfer>(c, request_, std::move(slots), largest, factors_);
   stage_ = Stage::kStaged;
   return Progress::kMoved;
 }
@@ -224,11 +248,15 @@ bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
       return all(&Descriptor::in) && all(&Descriptor::out);
     case Kind::kBroadcast:
     case Kind::kScatter:
+    case Kind::kScatterV:
       return theirs[request_.root].in != 0;
     case Kind::kReduce:
     case Kind::kGather:
     case Kind::kAllGather:
     case Kind::kReduceScatter:
+    case Kind::kGatherV:
+    case Kind::kAllGatherV:
+    case Kind::kReduceScatterV:
     case Kind::kAllToAll:
       return all(&Descriptor::in);
     case Kind::kBarrier:
@@ -244,9 +272,15 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
   const int rank = c.rank(), size = c.size(), root = request_.root;
   const std::size_t n = std::size_t(size), count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
+  const double* const factors = factors_.data();
   const std::size_t line = 64 / element_;
   const auto cut = [&](int r) { return r >= size ? count : count * std::size_t(r) / n / line * line; };
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
+  // Where the part for this rank begins in the buffer of `from`, which has told its splits.
+  const auto split_before = [&](int from) {
+    const std::uint64_t* const splits = c.control().splits(from);
+    return std::size_t(std::accumulate(splits, splits + rank, std::uint64_t(0)));
+  };
   const auto out_of = [&](int r) { return c.resolve(theirs[r].out); };
   std::byte* const out = static_cast<std::byte*>(request_.out);
   std::vector<const void*> ins(n);
@@ -255,7 +289,7 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
     case Kind::kAllReduce: {
       const std::size_t begin = cut(rank), end = cut(rank + 1);
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_, outs.push_back(out_of(r) + begin * element_);
-      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor);
+      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor, factors);
       break;
     }
     case Kind::kReduce: {
@@ -264,7 +298,7 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
       const std::size_t begin = shared ? cut(rank) : 0, end = shared ? cut(rank + 1) : count;
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
       outs.push_back((shared ? out_of(root) : out) + begin * element_);
-      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor);
+      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor, factors);
       break;
     }
     case Kind::kBroadcast: {
@@ -279,39 +313,39 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
       break;
     }
     case Kind::kGather:
+    case Kind::kGatherV:
       if (rank != root) break;
       [[fallthrough]];
     case Kind::kAllGather:
+    case Kind::kAllGatherV: {
+      const Parts parts(count, request_.out_splits);
       for (int k = 0; k < size; ++k) {
         const int r = (rank + k) % size;  // not all at the same rank at once
-        if (out + std::size_t(r) * bytes != in_of(r)) copy_bytes(out + std::size_t(r) * bytes, in_of(r), bytes);
+        std::byte* const to = out + parts.begin(r) * element_;
+        if (to != in_of(r)) copy_bytes(to, in_of(r), parts.count(r) * element_);
       }
       break;
+    }
     case Kind::kScatter:
-      if (in_of(root) + std::size_t(rank) * bytes != out)
-        copy_bytes(out, in_of(root) + std::size_t(rank) * bytes, bytes);
+    case Kind::kScatterV: {
+      const std::size_t before = request_.kind == Kind::kScatter ? std::size_t(rank) * count : split_before(root);
+      if (in_of(root) + before * element_ != out) copy_bytes(out, in_of(root) + before * element_, bytes);
       break;
+    }
     case Kind::kReduceScatter:
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + std::size_t(rank) * bytes;
+    case Kind::kReduceScatterV: {
+      const Parts parts(count, request_.in_splits);
+      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + parts.begin(rank) * element_;
       outs.push_back(out);
-      reduce_many(request_.dtype, request_.op, ins, outs, count, divisor);
+      reduce_many(request_.dtype, request_.op, ins, outs, parts.count(rank), divisor, factors);
       break;
+    }
     case Kind::kAllToAll: {
-      std::size_t at = 0;
-      std::vector<std::size_t> begin(n);
-      for (int r = 0; r < size; ++r) {
-        begin[r] = request_.out_splits.empty() ? std::size_t(r) * count : at;
-        if (!request_.out_splits.empty()) at += request_.out_splits[r];
-      }
+      const Parts parts(count, request_.out_splits);
       for (int k = 0; k < size; ++k) {
         const int r = (rank + k) % size;
-        std::size_t from = std::size_t(rank) * count, amount = count;
-        if (!request_.out_splits.empty()) {
-          const std::uint64_t* const splits = c.control().splits(r);
-          from = 0, amount = request_.out_splits[r];
-          for (int before = 0; before < rank; ++before) from += splits[before];
-        }
-        copy_bytes(out + begin[r] * element_, in_of(r) + from * element_, amount * element_);
+        const std::size_t from = has_splits(request_) ? split_before(r) : std::size_t(rank) * count;
+        copy_bytes(out + parts.begin(r) * element_, in_of(r) + from * element_, parts.count(r) * element_);
       }
       break;
     }
@@ -322,14 +356,61 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
   }
 }
 
+// Writes what this rank knows of the parts where the peers can read it.
+void DirectOperation::tell_splits(Descriptor& mine) const {
+  std::uint64_t* const splits = channel_.control().splits(channel_.rank());
+  const bool same = request_.kind == Kind::kAllGatherV || request_.kind == Kind::kReduceScatterV;
+  mine.count = 0;  // ranks may have different ones
+  if (request_.kind == Kind::kGatherV) {
+    splits[request_.root] = mine.largest_split = request_.count;
+    return;
+  }
+  if (request_.kind == Kind::kScatterV && channel_.rank() != request_.root) return;
+  const auto known = request_.kind == Kind::kAllGatherV ? request_.out_splits : request_.in_splits;
+  std::copy(known.begin(), known.end(), splits);
+  mine.largest_split = *std::max_element(known.begin(), known.end());
+  if (same) mine.count = std::accumulate(known.begin(), known.end(), std::uint64_t(0));
+}
+
+// Where all ranks give the same splits: the first at which the peer's differ from this rank's.
+std::optional<Error> DirectOperation::different_splits(int peer) const {
+  if (request_.kind != Kind::kAllGatherV && request_.kind != Kind::kReduceScatterV) return {};
+  const bool gathers = request_.kind == Kind::kAllGatherV;
+  const auto mine = gathers ? request_.out_splits : request_.in_splits;
+  const std::uint64_t* const theirs = channel_.control().splits(peer);
+  for (std::size_t r = 0; r < mine.size(); ++r)
+    if (theirs[r] != mine[r])
+      return Error{.code = Code::kMismatch,
+                   .detail = detail::words("gave ", gathers ? "out" : "in", "_splits[", int(r),
+                                           "] = ", std::to_string(theirs[r]), ", this rank ", std::to_string(mine[r])),
+                   .hint = "every rank of the group gives the same splits",
+                   .peer = peer};
+  return {};
+}
+
+// Of the large way, where all that the ranks have told can be read: whether what is sent is what is expected.
 Status DirectOperation::check_splits() const {
+  const int rank = channel_.rank();
   for (int r = 0; r < channel_.size(); ++r) {
-    const std::uint64_t theirs = channel_.control().splits(r)[channel_.rank()];
-    if (theirs != request_.out_splits[r])
+    if (auto different = different_splits(r)) return *std::move(different);
+    const bool receives = request_.kind == Kind::kAllToAll ||
+                          (request_.kind == Kind::kGatherV && rank == request_.root) ||
+                          (request_.kind == Kind::kScatterV && r == request_.root);
+    if (!receives) continue;
+    const std::uint64_t theirs = channel_.control().splits(r)[rank];
+    if (request_.kind == Kind::kScatterV && theirs != request_.count)
+      return Error{.code = Code::kMismatch,
+                   .detail = detail::words("scatters in_splits[", rank, "] = ", std::to_string(theirs),
+                                           " elements to this rank, which expects ", std::to_string(request_.count)),
+                   .hint = "in_splits of the root and this rank's count must agree",
+                   .peer = r};
+    if (request_.kind != Kind::kScatterV && theirs != request_.out_splits[r])
       return Error{.code = Code::kMismatch,
                    .detail = detail::words("sends ", std::to_string(theirs), " elements, but out_splits[", r,
                                            "] of this rank expects ", std::to_string(request_.out_splits[r])),
-                   .hint = "in_splits[b] of rank a must equal out_splits[a] of rank b",
+                   .hint = request_.kind == Kind::kGatherV
+                               ? "out_splits of the root and the sender's count must agree"
+                               : "in_splits[b] of rank a must equal out_splits[a] of rank b",
                    .peer = r};
   }
   return {};

@@ -1,6 +1,8 @@
 #pragma once
 // Collectives between ranks of one host, straight through shared memory: see direct.cc for how.
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "tutti/comm/direct/channel.h"
 #include "tutti/comm/operation.h"
@@ -26,6 +28,9 @@ class DirectOperation final : public Operation {
   Result<Progress> after_piece();
   bool can_go_direct(const Descriptor* theirs) const;
   void act_direct(const Descriptor* theirs);
+  std::size_t given_bytes() const;
+  void tell_splits(Descriptor& mine) const;
+  std::optional<Error> different_splits(int peer) const;
   Status check_splits() const;
 
   DirectChannel& channel_;
@@ -38,6 +43,7 @@ class DirectOperation final : public Operation {
   int next_ = 0;  // first peer not yet seen at this tick; in kCompare, the one with another call
   Clock::time_point compared_since_{};
   enum class Way : std::uint8_t { kInline, kOneShot, kLarge } way_;
+  std::vector<double> factors_;  // premul_sum: by rank, once they are known
   std::unique_ptr<class StagedTransfer> staged_;
 };
 

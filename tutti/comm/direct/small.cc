@@ -8,6 +8,7 @@
 
 #include "tutti/base/pause.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -19,7 +20,9 @@ constexpr int kMostRanks = 64;  // of which the places are kept on the stack
 AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
   const int rank = channel.rank(), size = channel.size();
   const std::size_t bytes = contributed(r, size);
-  if (bytes > kInlineBytes || size > kMostRanks || !r.in_splits.empty()) return {};
+  if (bytes > kInlineBytes || size > kMostRanks || !r.in_splits.empty() || is_uneven(r.kind) ||
+      r.op == ReduceOp::kPremulSum)
+    return {};
   AtOnce call{.word = channel.post(fingerprint_of(r), given(r), gives(r, rank) ? bytes : 0)};
   for (int next = 0; channel.meet(call.word, next) != DirectChannel::Meeting::kComplete;) {
     if (--tries <= 0) return call;
@@ -34,7 +37,7 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
   return call;
 }
 
-void finish_small(const Request& r, int rank, int size, const void* const* parts) {
+void finish_small(const Request& r, int rank, int size, const void* const* parts, const double* factors) {
   const std::size_t bytes = r.count * size_of(r.dtype);
   const int divisor = r.op == ReduceOp::kAvg ? size : 1;
   const auto part = [&](int from, int index) {
@@ -55,7 +58,7 @@ void finish_small(const Request& r, int rank, int size, const void* const* parts
         break;
       }
       void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, std::span(parts, size), outs, r.count, divisor);
+      reduce_many(r.dtype, r.op, std::span(parts, size), outs, r.count, divisor, factors);
       break;
     }
     case Kind::kBroadcast:
@@ -76,12 +79,29 @@ void finish_small(const Request& r, int rank, int size, const void* const* parts
       const void** ins = ins_on_heap.empty() ? ins_on_stack : ins_on_heap.data();
       for (int k = 0; k < size; ++k) ins[k] = part(k, rank);
       void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, std::span<const void* const>(ins, size), outs, r.count, divisor);
+      reduce_many(r.dtype, r.op, std::span<const void* const>(ins, size), outs, r.count, divisor, factors);
       break;
     }
     case Kind::kAllToAll:
       for (int k = 0; k < size; ++k) std::memcpy(out(k), part(k, rank), bytes);
       break;
+    case Kind::kAllGatherV: {
+      const Parts outs(r.count, r.out_splits);
+      const std::size_t element = size_of(r.dtype);
+      for (int k = 0; k < size; ++k)
+        if (outs.count(k) > 0)
+          std::memcpy(static_cast<std::byte*>(r.out) + outs.begin(k) * element, parts[k], outs.count(k) * element);
+      break;
+    }
+    case Kind::kReduceScatterV: {
+      std::vector<const void*> ins(parts, parts + size);
+      for (const void*& in : ins) in = static_cast<const std::byte*>(in) + own_part_offset(r, rank);
+      void* const outs[] = {r.out};
+      reduce_many(r.dtype, r.op, ins, outs, r.in_splits[std::size_t(rank)], divisor, factors);
+      break;
+    }
+    case Kind::kGatherV:  // their way is the large one: not every rank knows how much the others give
+    case Kind::kScatterV:
     case Kind::kBarrier:
     case Kind::kSend:
     case Kind::kRecv:

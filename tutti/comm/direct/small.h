@@ -7,18 +7,22 @@
 
 namespace tutti {
 
-// What this rank gives to the call, bytes: count elements, times the size of the group where it has parts for all.
+// What this rank gives to a call without splits, bytes: count elements, times the size of the group where it has parts
+// for all.
 inline std::size_t contributed(const Request& r, int size) {
   return r.count * size_of(r.dtype) * (gives_parts(r.kind) ? std::size_t(size) : 1);
 }
 // Whether others read what this rank gives.
 inline bool gives(const Request& r, int rank) {
-  return r.kind == Kind::kBroadcast || r.kind == Kind::kScatter ? rank == r.root : r.kind != Kind::kBarrier;
+  return r.kind == Kind::kBroadcast || r.kind == Kind::kScatter || r.kind == Kind::kScatterV ? rank == r.root
+                                                                                             : r.kind != Kind::kBarrier;
 }
 inline const void* given(const Request& r) { return r.kind == Kind::kBroadcast ? r.out : r.in; }
 
-// The output of this rank, once every rank's contribution is readable: parts[rank]. Allocates nothing up to 64 ranks.
-void finish_small(const Request& request, int rank, int size, const void* const* parts);
+// The output of this rank, once every rank's contribution is readable: parts[rank]; for a premultiplied sum also the
+// factors, by rank. Allocates nothing up to 64 ranks, the _v verbs apart.
+void finish_small(const Request& request, int rank, int size, const void* const* parts,
+                  const double* factors = nullptr);
 
 // A call from end to end on the caller's stack, for as long as that means a short spin.
 struct AtOnce {

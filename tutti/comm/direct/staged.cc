@@ -2,31 +2,24 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "tutti/comm/kernels/reduce.h"
 
 namespace tutti {
-namespace {
-
-// Whether a piece holds a part for every rank (the input is n parts), rather than a stretch of one vector.
-
-std::size_t prefix(std::span<const std::size_t> splits, int rank) {
-  return std::accumulate(splits.begin(), splits.begin() + rank, std::size_t(0));
-}
-
-}  // namespace
 
 StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
-                               std::uint64_t largest_split)
+                               std::uint64_t largest_split, std::vector<double> factors)
     : request_(request),
       slots_(std::move(slots)),
+      factors_(std::move(factors)),
+      in_parts_(request.count, request.in_splits),
+      out_parts_(request.count, request.out_splits),
       rank_(channel.rank()),
       size_(channel.size()),
       element_(size_of(request.dtype)) {
+  // Where the input is n parts, a piece holds a stretch of each.
   per_piece_ = kPieceBytes / element_ / (gives_parts(request.kind) ? std::size_t(size_) : 1);
-  const std::size_t total =
-      request.kind == Kind::kAllToAll && !request.in_splits.empty() ? largest_split : request.count;
+  const std::size_t total = has_splits(request) ? largest_split : request.count;
   pieces_ = (total + per_piece_ - 1) / per_piece_;
 }
 
@@ -44,21 +37,41 @@ StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
   return {cut(rank), cut(rank + 1) - cut(rank)};  // begin counts from the start of the piece
 }
 
-std::size_t StagedTransfer::in_part(int rank) const {
-  return request_.in_splits.empty() ? std::size_t(rank) * request_.count : prefix(request_.in_splits, rank);
-}
-std::size_t StagedTransfer::out_part(int rank) const {
-  return request_.out_splits.empty() ? std::size_t(rank) * request_.count : prefix(request_.out_splits, rank);
-}
 std::size_t StagedTransfer::part_count(int from, int to) const {
-  if (request_.kind != Kind::kAllToAll || request_.in_splits.empty()) return request_.count;
-  return from == rank_ ? request_.in_splits[to] : request_.out_splits[from];
+  switch (request_.kind) {
+    case Kind::kAllToAll:
+      return from == rank_ ? in_parts_.count(to) : out_parts_.count(from);
+    case Kind::kScatterV:
+      return to == rank_ ? request_.count : in_parts_.count(to);
+    case Kind::kReduceScatterV:
+      return in_parts_.count(to);
+    case Kind::kGatherV:
+      return from == rank_ ? request_.count : out_parts_.count(from);
+    case Kind::kAllGatherV:
+      return out_parts_.count(from);
+    case Kind::kBroadcast:
+    case Kind::kReduce:
+    case Kind::kAllReduce:
+    case Kind::kGather:
+    case Kind::kAllGather:
+    case Kind::kScatter:
+    case Kind::kReduceScatter:
+    case Kind::kBarrier:
+    case Kind::kSend:
+    case Kind::kRecv:
+      break;
+  }
+  return request_.count;
+}
+
+void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const {
+  reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? size_ : 1, factors_.data());
 }
 
 void StagedTransfer::copy_in(std::size_t k) {
   const auto copy_part = [&](int to) {
     const Span p = piece(k, part_count(rank_, to));
-    std::memcpy(sub_slot(rank_, k, to), in(in_part(to) + p.begin), p.count * element_);
+    if (p.count > 0) std::memcpy(sub_slot(rank_, k, to), in(in_parts_.begin(to) + p.begin), p.count * element_);
   };
   switch (request_.kind) {
     case Kind::kAllReduce:
@@ -79,16 +92,20 @@ void StagedTransfer::copy_in(std::size_t k) {
       }
       break;
     case Kind::kGather:
-    case Kind::kAllGather: {
-      const Span p = piece(k, request_.count);
-      std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
+    case Kind::kAllGather:
+    case Kind::kGatherV:
+    case Kind::kAllGatherV: {
+      const Span p = piece(k, part_count(rank_, rank_));
+      if (p.count > 0) std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
       break;
     }
     case Kind::kScatter:
+    case Kind::kScatterV:
       if (rank_ == request_.root)
         for (int r = 0; r < size_; ++r) copy_part(r);
       break;
     case Kind::kReduceScatter:
+    case Kind::kReduceScatterV:
     case Kind::kAllToAll:
       // The own part too: an all_to_all in place overwrites it before it is taken.
       for (int r = 0; r < size_; ++r) copy_part(r);
@@ -122,7 +139,7 @@ void StagedTransfer::combine(std::size_t k) {
           if (r != rank_) outs.push_back(slot(r, k) + at);
       }
       if (size_ == 2) ins[rank_] = in(p.begin + mine.begin);
-      reduce_many(request_.dtype, request_.op, ins, outs, mine.count, request_.op == ReduceOp::kAvg ? size_ : 1);
+      reduce(ins, outs, mine.count);
       break;
     }
     case Kind::kBroadcast:
@@ -132,31 +149,35 @@ void StagedTransfer::combine(std::size_t k) {
       }
       break;
     case Kind::kGather:
+    case Kind::kGatherV:
       if (rank_ != request_.root) break;
       [[fallthrough]];
-    case Kind::kAllGather: {
+    case Kind::kAllGather:
+    case Kind::kAllGatherV:
+      for (int r = 0; r < size_; ++r) {
+        const Span p = piece(k, part_count(r, rank_));
+        if (p.count > 0) std::memcpy(out(out_parts_.begin(r) + p.begin), slot(r, k), p.count * element_);
+      }
+      break;
+    case Kind::kScatter:
+    case Kind::kScatterV: {
       const Span p = piece(k, request_.count);
-      for (int r = 0; r < size_; ++r)
-        std::memcpy(out(std::size_t(r) * request_.count + p.begin), slot(r, k), p.count * element_);
+      if (p.count > 0) std::memcpy(out(p.begin), sub_slot(request_.root, k, rank_), p.count * element_);
       break;
     }
-    case Kind::kScatter: {
-      const Span p = piece(k, request_.count);
-      std::memcpy(out(p.begin), sub_slot(request_.root, k, rank_), p.count * element_);
-      break;
-    }
-    case Kind::kReduceScatter: {
-      const Span p = piece(k, request_.count);
+    case Kind::kReduceScatter:
+    case Kind::kReduceScatterV: {
+      const Span p = piece(k, part_count(rank_, rank_));
       std::vector<const void*> ins(size_);
       for (int r = 0; r < size_; ++r) ins[r] = sub_slot(r, k, rank_);
       void* const outs[] = {out(p.begin)};
-      reduce_many(request_.dtype, request_.op, ins, outs, p.count, request_.op == ReduceOp::kAvg ? size_ : 1);
+      reduce(ins, outs, p.count);
       break;
     }
     case Kind::kAllToAll:
       for (int r = 0; r < size_; ++r) {
         const Span p = piece(k, part_count(r, rank_));
-        std::memcpy(out(out_part(r) + p.begin), sub_slot(r, k, rank_), p.count * element_);
+        if (p.count > 0) std::memcpy(out(out_parts_.begin(r) + p.begin), sub_slot(r, k, rank_), p.count * element_);
       }
       break;
     case Kind::kBarrier:

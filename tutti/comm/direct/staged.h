@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "tutti/comm/direct/direct.h"
+#include "tutti/comm/parts.h"
 
 namespace tutti {
 
@@ -11,9 +12,10 @@ namespace tutti {
 // so a piece's slot (k mod 3) is written again only after everybody's combine of its former content.
 class StagedTransfer {
  public:
-  // `slots`: by rank, the start of everybody's three pieces.
+  // `slots`: by rank, the start of everybody's three pieces. `largest_split`: with splits, elements of the largest part
+  // of all. `factors`: of a premultiplied sum, by rank.
   StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
-                 std::uint64_t largest_split);
+                 std::uint64_t largest_split, std::vector<double> factors);
 
   std::size_t pieces() const { return pieces_; }
   void prepare() {  // before the meeting of this iteration; once
@@ -41,12 +43,14 @@ class StagedTransfer {
     return static_cast<const std::byte*>(request_.in) + element * element_;
   }
   std::byte* out(std::size_t element) const { return static_cast<std::byte*>(request_.out) + element * element_; }
-  std::size_t in_part(int rank) const;             // first element of the part for `rank`
-  std::size_t out_part(int rank) const;            // first element of the part from `rank`
-  std::size_t part_count(int from, int to) const;  // elements that one of us two has for the other
+  // Elements that `from` has for `to`; one of them is this rank.
+  std::size_t part_count(int from, int to) const;
+  void reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const;
 
   const Request& request_;
   const std::vector<std::byte*> slots_;
+  const std::vector<double> factors_;
+  const Parts in_parts_, out_parts_;
   const int rank_, size_;
   const std::size_t element_;
   std::size_t per_piece_;  // elements of a piece (of each part, where a piece holds one for every rank)

@@ -32,6 +32,7 @@ ReduceOp for_bool(ReduceOp op) {
     case ReduceOp::kBand:
     case ReduceOp::kBor:
     case ReduceOp::kBxor:
+    case ReduceOp::kPremulSum:
       return op;
   }
   return op;
@@ -40,12 +41,16 @@ ReduceOp for_bool(ReduceOp op) {
 }  // namespace
 
 void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
-                 std::size_t count, int divisor) {
+                 std::size_t count, int divisor, const double* factors) {
+  if (is_complex(dtype)) {  // what is left of the operations acts on the real and the imaginary part alike
+    dtype = dtype == DType::kC64 ? DType::kF32 : DType::kF64;
+    count *= 2;
+  }
   if (dtype == DType::kBool)
     op = for_bool(op);
   else if (op == ReduceOp::kAvg && divisor == 1)
     op = ReduceOp::kSum;
-  kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor});
+  kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor, factors});
 }
 
 void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::size_t count) {
@@ -61,6 +66,13 @@ void divide(DType dtype, void* data, std::size_t count, int divisor) {
 }
 
 Status check_reduction(DType dtype, ReduceOp op) {
+  if (is_complex(dtype) && op != ReduceOp::kSum && op != ReduceOp::kAvg && op != ReduceOp::kPremulSum)
+    return invalid_argument(
+        detail::words("the operation ", name(op), " is not for complex numbers (", name(dtype), ")"),
+        "they take sum, avg and premul_sum");
+  if (op == ReduceOp::kPremulSum && !is_floating(dtype) && !is_complex(dtype))
+    return invalid_argument(
+        detail::words("the operation premul_sum is for floating and complex numbers, not for ", name(dtype)));
   const bool bitwise = op == ReduceOp::kBand || op == ReduceOp::kBor || op == ReduceOp::kBxor;
   if (bitwise && is_floating(dtype))
     return invalid_argument(

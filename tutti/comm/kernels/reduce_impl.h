@@ -44,7 +44,7 @@ struct Element<Half> {
 // T is a number or a vector of numbers; integer sums and products wrap (-fwrapv).
 template <ReduceOp op, bool kInteger, class T>
 [[gnu::always_inline]] inline T combine(T a, T b) {
-  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg)
+  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kPremulSum)
     return a + b;
   else if constexpr (op == ReduceOp::kProduct)
     return a * b;
@@ -62,6 +62,15 @@ template <ReduceOp op, bool kInteger, class T>
     return a;  // excluded by check_reduction()
 }
 
+// An element of input `r`, before it is combined.
+template <ReduceOp op, class Wide>
+[[gnu::always_inline]] inline Wide scaled(const Inputs& io, int r, Wide value) {
+  if constexpr (op == ReduceOp::kPremulSum)
+    return Wide(value * Wide(io.factors[r]));
+  else
+    return value;
+}
+
 // Elements from `begin` to `end`, one by one.
 template <class Stored, ReduceOp op>
 void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
@@ -69,9 +78,10 @@ void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
   using Wide = typename E::Wide;
   TUTTI_INDEPENDENT
   for (std::size_t i = begin; i < end; ++i) {
-    Wide sum = E::load(static_cast<const Stored*>(io.in[0])[i]);
+    Wide sum = scaled<op, Wide>(io, 0, E::load(static_cast<const Stored*>(io.in[0])[i]));
     for (int r = 1; r < io.inputs; ++r)
-      sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(sum, E::load(static_cast<const Stored*>(io.in[r])[i])));
+      sum = Wide(combine<op, std::is_integral_v<Wide>, Wide>(
+          sum, scaled<op, Wide>(io, r, E::load(static_cast<const Stored*>(io.in[r])[i]))));
     if constexpr (op == ReduceOp::kAvg) sum = Wide(sum / Wide(io.divisor));
     const Stored value = E::store(sum);
     for (int k = 0; k < io.outputs; ++k) static_cast<Stored*>(io.out[k])[i] = value;
@@ -89,11 +99,12 @@ void run_widened(const Inputs& io) {
     float sum[kBlock];
     const Stored* const first = static_cast<const Stored*>(io.in[0]) + i;
     TUTTI_INDEPENDENT
-    for (std::size_t j = 0; j < kBlock; ++j) sum[j] = E::load(first[j]);
+    for (std::size_t j = 0; j < kBlock; ++j) sum[j] = scaled<op, float>(io, 0, E::load(first[j]));
     for (int r = 1; r < inputs; ++r) {
       const Stored* const next = static_cast<const Stored*>(io.in[r]) + i;
       TUTTI_INDEPENDENT
-      for (std::size_t j = 0; j < kBlock; ++j) sum[j] = combine<op, false, float>(sum[j], E::load(next[j]));
+      for (std::size_t j = 0; j < kBlock; ++j)
+        sum[j] = combine<op, false, float>(sum[j], scaled<op, float>(io, r, E::load(next[j])));
     }
     Stored done[kBlock];
     const float divisor = float(io.divisor);
@@ -123,11 +134,15 @@ void run_vectors(const Inputs& io) {
   std::size_t i = 0;
   for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
     Vector sum[kUnroll];
-    for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = *reinterpret_cast<const Unaligned*>(in[0] + i + j * kLanes);
+    const auto load = [&](int r, std::size_t j) {
+      Vector value = *reinterpret_cast<const Unaligned*>(in[r] + i + j * kLanes);
+      if constexpr (op == ReduceOp::kPremulSum) value *= Stored(io.factors[r]);
+      return value;
+    };
+    for (std::size_t j = 0; j < kUnroll; ++j) sum[j] = load(0, j);
     for (int r = 1; r < inputs; ++r)
       for (std::size_t j = 0; j < kUnroll; ++j)
-        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(
-            sum[j], *reinterpret_cast<const Unaligned*>(in[r] + i + j * kLanes));
+        sum[j] = combine<op, std::is_integral_v<Stored>, Vector>(sum[j], load(r, j));
     if constexpr (op == ReduceOp::kAvg)
       for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= divisor;
     for (int k = 0; k < outputs; ++k)
@@ -175,6 +190,9 @@ void by_op(const Inputs& io) {
       return by_shape<Stored, ReduceOp::kBor>(io);
     case ReduceOp::kBxor:
       return by_shape<Stored, ReduceOp::kBxor>(io);
+    case ReduceOp::kPremulSum:
+      if constexpr (!std::is_integral_v<Stored>) by_shape<Stored, ReduceOp::kPremulSum>(io);
+      return;  // else excluded by check_reduction()
   }
 }
 
@@ -200,6 +218,9 @@ void reduce(const Inputs& io) {
       return by_op<std::int64_t>(io);
     case DType::kBool:
       return by_op<std::uint8_t>(io);  // 0 or 1; reduce.cc has turned sum into bor, product into band
+    case DType::kC64:
+    case DType::kC128:
+      return;  // reduce.cc has turned them into twice as many real numbers
   }
 }
 

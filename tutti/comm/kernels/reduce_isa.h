@@ -14,7 +14,8 @@ struct Inputs {
   void* const* out;
   int outputs;
   std::size_t count;
-  int divisor;  // kAvg only
+  int divisor;                      // kAvg only
+  const double* factors = nullptr;  // kPremulSum only: by input
 };
 
 namespace generic {

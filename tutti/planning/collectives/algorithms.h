@@ -28,7 +28,7 @@ Plan reduce_binomial(const Shape& shape);
 Plan reduce_chain(const Shape& shape);
 Plan reduce_van_de_geijn(const Shape& shape);
 
-// n-1 hops of one part each.
+// n-1 hops of one part each. Understands out_splits.
 Plan all_gather_ring(const Shape& shape);
 // ceil(log2 n) hops. [Bruck 1997]
 Plan all_gather_bruck(const Shape& shape);
@@ -36,13 +36,14 @@ Plan all_gather_bruck(const Shape& shape);
 Plan all_gather_mesh(const Shape& shape);
 
 // n-1 hops of one part each; sums in ring order, starting at the rank after the part's owner.
+// Understands in_splits.
 Plan reduce_scatter_ring(const Shape& shape);
 // ceil(log2 n) hops (recursive halving for any n).
 Plan reduce_scatter_bruck(const Shape& shape);
 // 1 hop of n-1 messages.
 Plan reduce_scatter_mesh(const Shape& shape);
 
-// The root talks to each rank.
+// The root talks to each rank. Understand out_splits and in_splits.
 Plan gather_direct(const Shape& shape);
 Plan scatter_direct(const Shape& shape);
 

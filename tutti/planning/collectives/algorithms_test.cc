@@ -414,6 +414,65 @@ TEST(AllToAllPairwise, TransposesUnevenParts) {
   }
 }
 
+// Parts of which every third is empty, with segments that cut some of them.
+TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
+  for (const int size : {1, 2, 3, 4, 7, 8})
+    for (const std::size_t segment : {std::size_t(256) << 10, std::size_t(16)})
+      for (const bool in_place : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "size " << size << " segment " << segment << " in place " << in_place);
+        const int root = size / 2;
+        std::vector<std::size_t> splits, begins;
+        for (int r = 0; r < size; ++r) {
+          begins.push_back(std::accumulate(splits.begin(), splits.end(), std::size_t(0)));
+          splits.push_back(r % 3 == 1 ? 0 : std::size_t(r) + 2);
+        }
+        const std::size_t total = begins.back() + splits.back();
+        enum { kAllGather, kReduceScatter, kGather, kScatter };
+        for (const int verb : {kAllGather, kReduceScatter, kGather, kScatter}) {
+          const bool gathers = verb == kAllGather || verb == kGather;
+          std::vector<Rank> ranks(static_cast<std::size_t>(size));
+          for (int r = 0; r < size; ++r) {
+            Rank& rank = ranks[std::size_t(r)];
+            const bool has_large = r == root || verb == kAllGather || verb == kReduceScatter;
+            Shape shape{.rank = r, .size = size, .root = root, .element = kElement, .segment = segment};
+            shape.in_place = in_place && has_large;
+            if (verb == kGather || verb == kScatter) shape.count = splits[r];
+            if (has_large) (gathers ? shape.out_splits : shape.in_splits) = splits;
+            const Values small = gathers ? values(r, begins[r], splits[r]) : Values(splits[r], kUntouched);
+            Values large = gathers ? Values(total, kUntouched) : values(r, 0, total);
+            if (shape.in_place && gathers) std::copy(small.begin(), small.end(), large.begin() + begins[r]);
+            rank.in = gathers ? small : large;
+            rank.out = gathers ? large : small;
+            rank.in_base = shape.in_place && gathers ? bytes_of(rank.out, begins[r]) : bytes_of(rank.in);
+            rank.out_base = shape.in_place && !gathers ? bytes_of(rank.in, begins[r]) : bytes_of(rank.out);
+            rank.plan = verb == kAllGather       ? all_gather_ring(shape)
+                        : verb == kReduceScatter ? reduce_scatter_ring(shape)
+                        : verb == kGather        ? gather_direct(shape)
+                                                 : scatter_direct(shape);
+          }
+          const auto ended = Simulation(std::move(ranks)).run(7);
+          ASSERT_EQ(int(ended.size()), size) << "the plan came to a halt";
+          for (int r = 0; r < size; ++r) {
+            const Rank& rank = ended[std::size_t(r)];
+            if (gathers) {
+              Values expected;
+              for (int from = 0; from < size; ++from)
+                for (const auto v : values(from, begins[from], splits[from])) expected.push_back(v);
+              if (verb == kAllGather || r == root) {
+                EXPECT_EQ(rank.out, expected);
+              }
+            } else {
+              const bool mine_in_place = in_place && (verb == kReduceScatter || r == root);
+              const Values& written = mine_in_place ? rank.in : rank.out;
+              const std::size_t at = mine_in_place ? begins[r] : 0;
+              EXPECT_EQ(Values(written.begin() + at, written.begin() + at + splits[r]),
+                        verb == kScatter ? values(root, begins[r], splits[r]) : sum(size, begins[r], splits[r]));
+            }
+          }
+        }
+      }
+}
+
 // Nobody leaves before everybody came: the steps of all ranks but one are carried out as far as they go; none may
 // finish.
 TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {

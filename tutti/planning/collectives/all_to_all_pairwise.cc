@@ -8,18 +8,8 @@ namespace tutti {
 Plan all_to_all_pairwise(const Shape& shape) {
   PlanBuilder plan(Algorithm::kPairwise);
   const int n = shape.size;
-  const auto parts = [&](Area area, std::span<const std::size_t> splits) {
-    std::vector<Range> ranges;
-    std::size_t offset = 0;
-    for (int rank = 0; rank < n; ++rank) {
-      const std::size_t bytes = (splits.empty() ? shape.count : splits[rank]) * shape.element;
-      ranges.push_back({area, offset, bytes});
-      offset += bytes;
-    }
-    return ranges;
-  };
-  auto in = parts(Area::kIn, shape.in_splits);
-  const auto out = parts(Area::kOut, shape.out_splits);
+  auto in = parts_of(Area::kIn, shape, shape.in_splits);
+  const auto out = parts_of(Area::kOut, shape, shape.out_splits);
   if (shape.in_place) {
     const std::size_t bytes = in.back().offset + in.back().bytes;
     const Range aside = plan.scratch(bytes);

@@ -130,6 +130,17 @@ Range part_of(const Range& whole, std::size_t element, int parts, int index) {
   return {whole.area, whole.offset + first * element, (each + (before < longer ? 1 : 0)) * element};
 }
 
+std::vector<Range> parts_of(Area area, const Shape& shape, std::span<const std::size_t> splits) {
+  std::vector<Range> parts;
+  std::size_t offset = 0;
+  for (int rank = 0; rank < shape.size; ++rank) {
+    const std::size_t bytes = (splits.empty() ? shape.count : splits[std::size_t(rank)]) * shape.element;
+    parts.push_back({area, offset, bytes});
+    offset += bytes;
+  }
+  return parts;
+}
+
 std::vector<Range> segments_of(const Range& whole, std::size_t element, std::size_t segment) {
   const std::size_t piece = std::max(segment / element, std::size_t(1)) * element;
   std::vector<Range> segments;

@@ -116,6 +116,8 @@ class PlanBuilder {
 
 // Part `index` when `bytes` are cut into `parts` pieces of whole elements whose sizes differ by at most one element.
 Range part_of(const Range& whole, std::size_t element, int parts, int index);
+// The parts of all ranks in a buffer, one after another: `shape.count` elements each, or by `splits`.
+std::vector<Range> parts_of(Area area, const Shape& shape, std::span<const std::size_t> splits);
 // The pieces of at most `segment` bytes (whole elements) of a range; one empty piece for an empty range.
 std::vector<Range> segments_of(const Range& whole, std::size_t element, std::size_t segment);
 
