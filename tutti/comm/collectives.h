@@ -3,6 +3,7 @@
 // Work, and the memory has to stay until that has ended. Shapes: see comm/request.h. T is float, double, Half,
 // BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool, std::complex<float>, std::complex<double>.
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <type_traits>
 
@@ -160,6 +161,30 @@ void send(const Group& group, std::span<const T> data, int peer, int tag = 0) {
 template <class T>
 void recv(const Group& group, std::span<T> data, int peer, int tag = 0) {
   irecv(group, data, peer, tag).get();
+}
+// From whichever rank sends first with this tag: its number. Ranks that all have something to send take turns; one that
+// has left the job in good order is not waited for.
+template <class T>
+int recv_any(const Group& group, std::span<T> data, int tag = 0) {
+  std::int32_t source = kAnySource;
+  group.run(requests::recv_any(data, source, tag)).or_throw();
+  return source;
+}
+// `source` is written before the Work ends, and has to stay as long as the data.
+template <class T>
+Work irecv_any(const Group& group, std::span<T> data, std::int32_t& source, int tag = 0) {
+  return group.submit(requests::recv_any(data, source, tag));
+}
+// Sends and receives (requests::send, recv, recv_any) that are started together: no order of them, here or on the
+// peers, can make them wait for one another, except that those between two ranks with one tag match in their order.
+inline Works batch_isend_irecv(const Group& group, std::span<const Request> batch) {
+  for (const Request& request : batch)
+    TUTTI_REQUIRE(is_point_to_point(request.kind), "batch_isend_irecv: ", to_string(request),
+                  " is neither a send nor a receive");
+  return group.submit(batch);
+}
+inline Works batch_isend_irecv(const Group& group, std::initializer_list<Request> batch) {
+  return batch_isend_irecv(group, std::span(batch.begin(), batch.size()));
 }
 inline void barrier(const Group& group) { group.run({.kind = Kind::kBarrier}).or_throw(); }
 inline Work barrier_async(const Group& group) { return group.submit({.kind = Kind::kBarrier}); }

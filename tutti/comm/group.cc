@@ -152,6 +152,13 @@ Work Group::submit(const Request& request) const {
   auto submission = state().submit(request);
   return submission.ok() ? Work(*std::move(submission), state_) : Work(submission.status());
 }
+Works Group::submit(std::span<const Request> requests) const {
+  auto submissions = state().submit(requests);
+  std::vector<Work> works;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    works.push_back(submissions.ok() ? Work((*submissions)[i], state_) : Work(submissions.status()));
+  return Works(std::move(works));
+}
 Status Group::run(const Request& request) const { return state().run(request); }
 void Group::abort(Error error) const { state().abort(std::move(error)); }
 Status Group::status() const { return state().status(); }

@@ -43,6 +43,8 @@ class Group {
 
   // Starts an operation; errors of the call itself come out of the Work as well.
   Work submit(const Request& request) const;
+  // Starts several at once, in their order; if one of them cannot be right, none, and every Work says why.
+  Works submit(std::span<const Request> requests) const;
   // Carries out an operation on the calling thread.
   Status run(const Request& request) const;
   // Poisons the group on every rank: pending and later operations end with this error.

@@ -78,7 +78,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     }
     for (auto& link : links) g.link_pointers_[purpose].push_back(link.get());
   }
-  g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1]);
+  g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1], [&g](int peer) { return g.has_left(peer); });
   return group;
 }
 

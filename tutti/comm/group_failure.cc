@@ -12,7 +12,8 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kLeftKey = "left";    // in the store: /GROUP/RANK, how that rank left
+constexpr const char* kLeftKey = "left";  // in the store: /GROUP/RANK, how that rank left
+constexpr const char* kLeftInOrder = "has left and will not take part";
 constexpr const char* kCallKey = "call";    // likewise: the collective in which it has waited for long
 constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
 constexpr Duration kAnswer = std::chrono::seconds(1);
@@ -245,9 +246,8 @@ void GroupState::leave(bool unwinding) {
 // For ranks on other hosts, which see no more than a connection that ends. Those on this host hear the goodbye.
 void GroupState::tell_of_leaving(bool unwinding) {
   if (all_are_here() || !process_->store || poisoned_.load()) return;
-  (void)process_->store->set(store_key(kLeftKey, rank()), unwinding
-                                                              ? "was driven out by an exception and will not take part"
-                                                              : "has left and will not take part");
+  (void)process_->store->set(store_key(kLeftKey, rank()),
+                             unwinding ? "was driven out by an exception and will not take part" : kLeftInOrder);
 }
 
 std::string GroupState::store_key(const char* what, int rank) const {
@@ -256,13 +256,25 @@ std::string GroupState::store_key(const char* what, int rank) const {
 
 // A connection ended: whether the peer had told that it leaves.
 void GroupState::learn_of_leaving(Error& error) {
-  const std::string key = store_key(kLeftKey, error.peer);
-  const auto left = process_->store->check({key});
-  if (!left.ok() || !*left) return;
-  const auto how = process_->store->get(key, Deadline::after(kAnswer));
-  if (!how.ok()) return;
-  error.detail = *how;
+  const std::string how = word_of_leaving(error.peer);
+  if (how.empty()) return;
+  error.detail = how;
   error.hint = "do all ranks make the same number of calls?";
+}
+
+std::string GroupState::word_of_leaving(int peer) const {
+  if (!process_->store) return {};
+  const std::string key = store_key(kLeftKey, peer);
+  const auto left = process_->store->check({key});
+  if (!left.ok() || !*left) return {};
+  const auto how = process_->store->get(key, Deadline::after(kAnswer));
+  return how.ok() ? *how : std::string();
+}
+
+bool GroupState::has_left(int peer) const {
+  if (!is_here(peer)) return word_of_leaving(peer) == kLeftInOrder;
+  const int local = process_->world[spec_.global_ranks[peer]].local_rank;
+  return process_->host && process_->host->state(local) == Host::Peer::kLeft;
 }
 
 // In a ring everybody waits for a neighbour, and all but one of them for nothing worse than that. Who can, says in the

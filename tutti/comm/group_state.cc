@@ -103,9 +103,9 @@ Status GroupState::run(const Request& request) {
     }
     unlock_driver();
   }
-  auto submission = enqueue(request);
-  if (!submission.ok()) return submission.status();
-  return wait(**submission);
+  const std::shared_ptr<Submission> submission = make_submission(request);
+  enqueue({&submission, 1});
+  return wait(*submission);
 }
 
 void GroupState::unlock_driver() {
@@ -174,12 +174,22 @@ Status GroupState::hand_over(Operation& operation, const Request& request, std::
 }
 
 Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request) {
-  if (is_ended()) return why_ended(request);
-  if (Status status = validate(request); !status.ok()) return status;
-  return enqueue(request);
+  auto submissions = TUTTI_TRY(submit({&request, 1}));
+  return std::move(submissions.front());
 }
 
-Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) {
+Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<const Request> requests) {
+  std::vector<std::shared_ptr<Submission>> submissions;
+  for (const Request& request : requests) {
+    if (is_ended()) return why_ended(request);
+    TUTTI_TRY(validate(request));
+  }
+  for (const Request& request : requests) submissions.push_back(make_submission(request));
+  enqueue(submissions);
+  return submissions;
+}
+
+std::shared_ptr<Submission> GroupState::make_submission(const Request& request) const {
   auto submission = std::make_shared<Submission>();
   submission->request = request;
   submission->splits[0].assign(request.in_splits.begin(), request.in_splits.end());
@@ -187,22 +197,31 @@ Result<std::shared_ptr<Submission>> GroupState::enqueue(const Request& request) 
   submission->request.in_splits = submission->splits[0];
   submission->request.out_splits = submission->splits[1];
   submission->deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
+  return submission;
+}
+
+// One lock and one look of the engine for all of them.
+void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submissions) {
+  if (submissions.empty()) return;
   if (size() == 1) {
-    run_alone(submission->request);
-    submission->done.store(true);
-    return submission;
+    for (const auto& submission : submissions) {
+      run_alone(submission->request);
+      submission->done.store(true);
+    }
+    return;
   }
   {
     MutexLock lock(queue_mutex_);
-    submission->sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
-    fresh_.push_back(submission);
-    pending_.fetch_add(1);
+    for (const auto& submission : submissions) {
+      submission->sequence = (is_point_to_point(submission->request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
+      fresh_.push_back(submission);
+      pending_.fetch_add(1);
+    }
   }
   if (!active_.exchange(true))
     process_->engine->activate(shared_from_this());
   else
     process_->engine->notify();
-  return submission;
 }
 
 // The waiting thread drives the group while nobody else does, for a while; then it leaves that to the engine.

@@ -63,6 +63,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   Status run(const Request& request);
   Result<std::shared_ptr<Submission>> submit(const Request& request);
+  // All of them, or, where one cannot be right, none.
+  Result<std::vector<std::shared_ptr<Submission>>> submit(std::span<const Request> requests);
   Status wait(Submission& submission);
   void abort(Error error);
   // Ends the group because an exception drives the caller out while `submission` uses its buffers; returns when it no
@@ -92,7 +94,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   static Result<Progress> step(Operation& operation);
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
-  Result<std::shared_ptr<Submission>> enqueue(const Request& request);
+  std::shared_ptr<Submission> make_submission(const Request& request) const;
+  void enqueue(std::span<const std::shared_ptr<Submission>> submissions);
   bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
   void unlock_driver();
   bool drive(bool collectives_too = true);                                             // with the driver lock
@@ -120,6 +123,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void tell_of_leaving(bool unwinding);
   std::string store_key(const char* what, int rank) const;
   void learn_of_leaving(Error& error);
+  std::string word_of_leaving(int peer) const;  // what a rank of another host said when it left; empty: nothing
+  bool has_left(int peer) const;                // in good order
   void ask_who_waits(Error& error);
   std::string stopped_ranks() const;
 

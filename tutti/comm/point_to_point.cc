@@ -7,6 +7,10 @@
 // is waiting behind it, the message goes into a buffer. With no receive posted nothing is read at all. A receive that
 // is posted later looks into the buffers first.
 //
+// A receive from any source is posted with every peer. The first peer that has a message for it claims it, and it is
+// taken from the lists of the others. Who is asked first moves on with every message that was received so, or a peer
+// that sends without pause would be the only one heard.
+//
 // A pair that has failed stays failed: its streams may have stopped in the middle of a message.
 #include "tutti/comm/point_to_point.h"
 
@@ -52,22 +56,30 @@ class PointToPoint::Send final : public Operation {
 
 class PointToPoint::Recv final : public Operation {
  public:
-  Recv(Peer& peer, const Request& request, std::uint64_t sequence);
+  Recv(PointToPoint& all, std::vector<Peer*> from, const Request& request, std::uint64_t sequence);
   ~Recv() override;
   Result<Progress> step() override;
   void blockers(Blockers& blockers) const override;
+  // The message is `peer`'s: nobody else needs to ask for it any more.
+  void claim(Peer& peer);
+  void finish(Peer& peer);
 
-  Peer& peer;
+  PointToPoint& all;
+  std::vector<Peer*> from;  // by rank: those whose message it may be
   const Request request;
   const std::uint64_t sequence;
   bool done = false;
-  std::size_t size() const { return request.count * size_of(request.dtype); }
+
+ private:
+  Result<bool> pull(Peer& peer);
+  std::size_t first_asked() const;
 };
 
 struct PointToPoint::Peer {
   int rank;
   Link* link;
-  Status broken{};  // the first failure of the pair
+  Status broken{};        // the first failure of the pair
+  bool has_left = false;  // in good order: asked for once the link had ended
 
   std::deque<Send*> sends{};
   std::uint64_t messages_sent = 0;
@@ -196,6 +208,7 @@ Status PointToPoint::Peer::choose_target(const Recv& by) {
   const CallHeader& header = coming.header;
   target = first_posted(header.tag);
   if (target) {
+    target->claim(*this);
     return check(header, *target);
   }
   kept_bytes += coming.size();
@@ -214,8 +227,7 @@ Status PointToPoint::Peer::choose_target(const Recv& by) {
 void PointToPoint::Peer::finish_message() {
   ++messages_received;
   if (target) {
-    target->done = true;
-    posted.remove(target);
+    target->finish(*this);
     target = nullptr;
   } else {
     kept.push_back(std::move(coming));
@@ -231,6 +243,7 @@ void PointToPoint::Peer::take_kept(Recv& recv) {
   const auto at = std::find_if(kept.begin(), kept.end(),
                                [&](const Message& message) { return message.header.tag == recv.request.tag; });
   if (at == kept.end()) return;
+  recv.claim(*this);
   if (Status same = check(at->header, recv); !same.ok()) {
     broken = same;
     return;
@@ -238,8 +251,7 @@ void PointToPoint::Peer::take_kept(Recv& recv) {
   if (at->size() > 0) std::memcpy(recv.request.out, at->bytes.get(), at->size());
   kept_bytes -= at->size();
   kept.erase(at);
-  recv.done = true;
-  posted.remove(&recv);
+  recv.finish(*this);
 }
 
 std::string PointToPoint::Peer::kept_tags() const {
@@ -275,33 +287,90 @@ Result<Progress> PointToPoint::Send::step() {
 
 void PointToPoint::Send::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLOUT); }
 
-PointToPoint::Recv::Recv(Peer& from, const Request& what, std::uint64_t number)
-    : peer(from), request(what), sequence(number) {
-  peer.posted.push_back(this);
-  if (peer.broken.ok()) peer.take_kept(*this);
+PointToPoint::Recv::Recv(PointToPoint& of, std::vector<Peer*> peers, const Request& what, std::uint64_t number)
+    : all(of), from(std::move(peers)), request(what), sequence(number) {
+  for (Peer* peer : from) peer->posted.push_back(this);
+  const auto candidates = from;
+  for (std::size_t i = 0, first = first_asked(); i < candidates.size() && from.size() == candidates.size() && !done;
+       ++i)
+    if (Peer& peer = *candidates[(first + i) % candidates.size()]; peer.broken.ok() || peer.has_left)
+      peer.take_kept(*this);
 }
 
 PointToPoint::Recv::~Recv() {
   if (done) return;
-  peer.posted.remove(this);
-  if (peer.target != this) return;
-  peer.target = nullptr;
-  if (peer.broken.ok()) {
-    peer.broken = peer.fail(
-        Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"},
-        request, sequence);
+  for (Peer* peer : from) {
+    peer->posted.remove(this);
+    if (peer->target != this) continue;
+    peer->target = nullptr;
+    if (peer->broken.ok()) {
+      peer->broken = peer->fail(
+          Error{.code = Code::kAborted, .detail = "was heard to the middle of a message: the receive was given up"},
+          request, sequence);
+    }
   }
+}
+
+void PointToPoint::Recv::claim(Peer& peer) {
+  for (Peer* other : from)
+    if (other != &peer) other->posted.remove(this);
+  from = {&peer};
+}
+
+void PointToPoint::Recv::finish(Peer& peer) {
+  peer.posted.remove(this);
+  done = true;
+  if (request.source) *request.source = peer.rank;
+  if (request.root == kAnySource) all.turn_ = peer.rank + 1;
+}
+
+std::size_t PointToPoint::Recv::first_asked() const {
+  const auto at = std::find_if(from.begin(), from.end(), [&](const Peer* peer) { return peer->rank >= all.turn_; });
+  return at == from.end() ? 0 : std::size_t(at - from.begin());
 }
 
 Result<Progress> PointToPoint::Recv::step() {
   if (done) return Progress::kDone;
-  const bool any = TUTTI_TRY(peer.pull(*this));
-  return done ? Progress::kDone : any ? Progress::kMoved : Progress::kBlocked;
+  if (from.size() == 1) {
+    const bool moved = TUTTI_TRY(pull(*from.front()));
+    return done ? Progress::kDone : moved ? Progress::kMoved : Progress::kBlocked;
+  }
+  const auto asked = from;
+  bool any = false;
+  for (std::size_t i = 0, first = first_asked(); i < asked.size(); ++i) {
+    Peer& peer = *asked[(first + i) % asked.size()];
+    if (std::find(from.begin(), from.end(), &peer) == from.end()) continue;  // another has claimed it
+    any |= TUTTI_TRY(pull(peer));
+    if (done) return Progress::kDone;
+  }
+  return any ? Progress::kMoved : Progress::kBlocked;
 }
 
-void PointToPoint::Recv::blockers(Blockers& blockers) const { peer.blockers(blockers, POLLIN); }
+// As Peer::pull(); but one that has left in good order leaves the others to wait for.
+Result<bool> PointToPoint::Recv::pull(Peer& peer) {
+  auto moved = peer.pull(*this);
+  if (moved.ok() || request.root != kAnySource || peer.target == this || moved.error().code != Code::kPeerLost)
+    return moved;
+  if (!peer.has_left && all.has_left_) peer.has_left = all.has_left_(peer.rank);
+  if (!peer.has_left) return moved;
+  if (from.size() == 1) {
+    Error error = peer.fail(Error{.code = Code::kPeerLost,
+                                  .detail = "was the last that could have sent, and has left",
+                                  .hint = "do the ranks send as many messages as are received?"},
+                            request, sequence);
+    return error;
+  }
+  std::erase(from, &peer);
+  peer.posted.remove(this);
+  return true;
+}
 
-PointToPoint::PointToPoint(std::span<Link* const> links) {
+void PointToPoint::Recv::blockers(Blockers& blockers) const {
+  for (const Peer* peer : from) peer->blockers(blockers, POLLIN);
+}
+
+PointToPoint::PointToPoint(std::span<Link* const> links, std::function<bool(int)> has_left)
+    : has_left_(std::move(has_left)) {
   for (int rank = 0; rank < int(links.size()); ++rank) {
     peers_.push_back(std::make_unique<Peer>(Peer{.rank = rank, .link = links[rank]}));
     if (!links[rank]) {
@@ -321,9 +390,16 @@ std::unique_ptr<Operation> PointToPoint::make_send(const Request& request, std::
 }
 
 std::unique_ptr<Operation> PointToPoint::make_recv(const Request& request, std::uint64_t sequence) {
-  TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
-                peers_.size(), " ranks");
-  return std::make_unique<Recv>(*peers_[request.root], request, sequence);
+  std::vector<Peer*> from;
+  if (request.root == kAnySource) {
+    for (const auto& peer : peers_)
+      if (peer->link) from.push_back(peer.get());
+  } else {
+    TUTTI_REQUIRE(request.root >= 0 && request.root < int(peers_.size()), call_text(request, sequence), ": there are ",
+                  peers_.size(), " ranks");
+    from.push_back(peers_[request.root].get());
+  }
+  return std::make_unique<Recv>(*this, std::move(from), request, sequence);
 }
 
 }  // namespace tutti

@@ -261,5 +261,137 @@ TEST(PointToPoint, SaysForWhomItWaits) {
   EXPECT_TRUE(blockers.needs_bell);
 }
 
+// Rank 0 and `others` ranks that can send to it.
+struct Star {
+  explicit Star(int others, std::function<bool(int)> has_left = {}) {
+    std::vector<Link*> links = {nullptr};
+    for (int r = 1; r <= others; ++r) {
+      auto [near, far] = make_inproc_links({}, {}, 256 << 10);
+      Link* const of_other[] = {far.get(), nullptr};
+      nears.push_back(std::move(near));
+      fars.push_back(std::move(far));
+      peers.push_back(std::make_unique<PointToPoint>(of_other));
+      links.push_back(nears.back().get());
+    }
+    zero = std::make_unique<PointToPoint>(links, std::move(has_left));
+  }
+  // Rank `from` has sent it when this returns.
+  void send(int from, std::int32_t value, int tag) {
+    auto send = peers[from - 1]->make_send(
+        {.kind = Kind::kSend, .dtype = DType::kI32, .root = 0, .tag = tag, .in = &value, .count = 1}, 1);
+    EXPECT_TRUE(drive({send.get()}).ok());
+  }
+  std::unique_ptr<Operation> recv(std::int32_t& value, std::int32_t& source, int tag, int from = kAnySource) {
+    return zero->make_recv({.kind = Kind::kRecv,
+                            .dtype = DType::kI32,
+                            .root = from,
+                            .tag = tag,
+                            .out = &value,
+                            .count = 1,
+                            .source = &source},
+                           ++recvs);
+  }
+  std::vector<std::unique_ptr<Link>> nears, fars;
+  std::vector<std::unique_ptr<PointToPoint>> peers;
+  std::unique_ptr<PointToPoint> zero;
+  std::uint64_t recvs = 0;
+};
+
+TEST(AnySource, TakesWhatComesAndSaysFromWhom) {
+  Star star(3);
+  std::int32_t value = 0, source = -7;
+  auto recv = star.recv(value, source, 4);
+  EXPECT_FALSE(is_done(*recv));
+  star.send(2, 22, 4);
+  EXPECT_TRUE(is_done(*recv));
+  EXPECT_EQ(value, 22);
+  EXPECT_EQ(source, 2);
+}
+
+TEST(AnySource, HearsAPeerBesideOneThatNeverPauses) {
+  Star star(3);
+  for (int i = 0; i < 20; ++i) star.send(1, 100 + i, 0);
+  for (int r : {2, 3})
+    for (int i = 0; i < 2; ++i) star.send(r, r, 0);
+  std::vector<int> sources;
+  for (int i = 0; i < 6; ++i) {
+    std::int32_t value = 0, source = -1;
+    auto recv = star.recv(value, source, 0);
+    ASSERT_TRUE(drive({recv.get()}).ok());
+    sources.push_back(source);
+  }
+  EXPECT_THAT(sources, testing::ElementsAre(1, 2, 3, 1, 2, 3));
+}
+
+TEST(AnySource, MatchesTagsAndLeavesOtherMessagesForTheirReceives) {
+  Star star(2);
+  star.send(1, 15, 5);
+  star.send(1, 16, 6);
+  star.send(2, 25, 5);
+  std::int32_t six = 0, five = 0, other = 0, source = 0;
+  ASSERT_TRUE(drive({star.recv(six, source, 6).get()}).ok());
+  EXPECT_EQ(six, 16);
+  EXPECT_EQ(source, 1);
+  ASSERT_TRUE(drive({star.recv(five, source, 5, 2).get()}).ok());
+  EXPECT_EQ(five, 25);
+  ASSERT_TRUE(drive({star.recv(other, source, 5).get()}).ok());  // was kept while tag 6 was awaited
+  EXPECT_EQ(other, 15);
+  EXPECT_EQ(source, 1);
+}
+
+TEST(AnySource, ReceivesMatchInTheOrderInWhichTheyWereMade) {
+  Star star(2);
+  std::int32_t any = 0, mine = 0, any_source = -1, source = -1;
+  auto first = star.recv(any, any_source, 0), second = star.recv(mine, source, 0, 1);
+  star.send(1, 1, 0);
+  star.send(1, 2, 0);
+  ASSERT_TRUE(drive({second.get(), first.get()}).ok());
+  EXPECT_EQ(any, 1);
+  EXPECT_EQ(mine, 2);
+}
+
+TEST(AnySource, GoesOnWithoutWhoHasLeftInGoodOrder) {
+  std::vector<bool> left(4);
+  Star star(3, [&](int rank) { return left[std::size_t(rank)]; });
+  std::int32_t value = 0, source = -1;
+  star.send(1, 11, 0);
+  star.fars[0].reset();
+  left[1] = true;
+  ASSERT_TRUE(drive({star.recv(value, source, 0).get()}).ok());  // what it sent before it left
+  EXPECT_EQ(source, 1);
+  auto recv = star.recv(value, source, 0);
+  EXPECT_FALSE(is_done(*recv));
+  star.send(3, 33, 0);
+  EXPECT_TRUE(is_done(*recv));
+  EXPECT_EQ(source, 3);
+  star.fars[1].reset();  // this one did not say that it leaves
+  auto last = star.recv(value, source, 0);
+  const Status status = drive({last.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().peer, 2);
+}
+
+TEST(AnySource, SaysWhenNobodyIsLeftToSend) {
+  Star star(2, [](int) { return true; });
+  for (auto& link : star.fars) link.reset();
+  std::int32_t value = 0, source = -1;
+  auto recv = star.recv(value, source, 3);
+  const Status status = drive({recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(to_string(status.error()), testing::AllOf(HasSubstr("recv #1 (i32[1], from any, tag 3)"),
+                                                        HasSubstr("was the last that could have sent, and has left")));
+}
+
+TEST(AnySource, AMessageOfAnotherTypeIsAMismatch) {
+  Star star(2);
+  star.send(2, 5, 0);
+  double value = 0;
+  auto recv = star.zero->make_recv(
+      {.kind = Kind::kRecv, .dtype = DType::kF64, .root = kAnySource, .out = &value, .count = 1}, 1);
+  const Status status = drive({recv.get()});
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(to_string(status.error()), HasSubstr("this rank recv (f64[1], from any, tag 0)"));
+}
+
 }  // namespace
 }  // namespace tutti

@@ -104,7 +104,8 @@ std::string to_string(const Request& request) {
       text += ", to " + std::to_string(request.root) + ", tag " + std::to_string(request.tag);
       break;
     case Kind::kRecv:
-      text += ", from " + std::to_string(request.root) + ", tag " + std::to_string(request.tag);
+      text += ", from " + (request.root == kAnySource ? "any" : std::to_string(request.root)) + ", tag " +
+              std::to_string(request.tag);
       break;
     case Kind::kBarrier:
     case Kind::kAllGather:

@@ -89,7 +89,10 @@ constexpr bool gives_parts(Kind kind) {
 //   scatter_v        in: in_splits[r] for rank r, on root only, as are the splits; out: count
 //   reduce_scatter_v in: in_splits[r] for rank r; out: in_splits[rank]; all ranks give the same splits
 //                    (the _v verbs: part r may be empty; in place means as above)
-//   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match
+//   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match. A recv from kAnySource takes
+//                    the first message with its tag, whoever sent it, and says who in *source
+inline constexpr std::int32_t kAnySource = -1;
+
 struct Request {
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
@@ -102,6 +105,7 @@ struct Request {
   double factor = 1;                          // premul_sum: of this rank's input; ranks may give different ones
   std::span<const std::size_t> in_splits{};   // copied by submit()
   std::span<const std::size_t> out_splits{};  // likewise
+  std::int32_t* source = nullptr;             // recv: who sent; written before the call ends, where it is not null
   Duration limit{0};                          // 0: the group's default
 };
 

@@ -222,6 +222,12 @@ Request recv(std::span<T> data, int peer, int tag = 0) {
   return {
       .kind = Kind::kRecv, .dtype = dtype_of<T>(), .root = peer, .tag = tag, .out = data.data(), .count = data.size()};
 }
+template <class T>
+Request recv_any(std::span<T> data, std::int32_t& source, int tag = 0) {
+  Request request = recv(data, kAnySource, tag);
+  request.source = &source;
+  return request;
+}
 
 }  // namespace requests
 

@@ -94,7 +94,9 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
 }  // namespace
 
 Status validate(const Request& r, int rank, int size) {
-  if ((has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))
+  const bool from_any = r.kind == Kind::kRecv && r.root == kAnySource;
+  if (from_any && size == 1) return invalid_argument("nobody else is in this group who could send");
+  if (!from_any && (has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))
     return invalid_argument(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root,
                                           " is not a rank of this group, which has ", size));
   if (is_point_to_point(r.kind) && r.root == rank)

@@ -1,5 +1,6 @@
 #include "tutti/comm/work.h"
 
+#include <algorithm>
 #include <exception>
 
 #include "tutti/comm/group_state.h"
@@ -26,5 +27,16 @@ Work::Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> g
 bool Work::done() const { return !pending_ || pending_->submission->done.load(std::memory_order_acquire); }
 
 Status Work::wait() const { return pending_ ? pending_->group->wait(*pending_->submission) : failed_; }
+
+bool Works::done() const {
+  return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
+}
+
+Status Works::wait() const {
+  Status first;
+  for (const Work& work : works_)
+    if (Status status = work.wait(); first.ok() && !status.ok()) first = std::move(status);
+  return first;
+}
 
 }  // namespace tutti

@@ -1,6 +1,8 @@
 #pragma once
 // The handle of an operation that was submitted.
 #include <memory>
+#include <utility>
+#include <vector>
 
 #include "tutti/base/error.h"
 
@@ -30,6 +32,23 @@ class Work {
   struct Pending;  // shared by the copies
   std::shared_ptr<Pending> pending_;
   Status failed_;
+};
+
+// Several operations that were submitted together.
+class Works {
+ public:
+  Works() = default;
+  explicit Works(std::vector<Work> works) : works_(std::move(works)) {}
+
+  std::size_t size() const { return works_.size(); }
+  const Work& operator[](std::size_t i) const { return works_[i]; }
+  bool done() const;
+  // Waits for all of them, whatever becomes of some; the first error in their order.
+  Status wait() const;
+  void get() const { wait().or_throw(); }
+
+ private:
+  std::vector<Work> works_;
 };
 
 }  // namespace tutti
