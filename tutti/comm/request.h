@@ -9,26 +9,10 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/dtype.h"
+#include "tutti/planning/collectives/kind.h"
 
 namespace tutti {
 
-enum class Kind : std::uint8_t {
-  kBarrier,
-  kBroadcast,
-  kReduce,
-  kAllReduce,
-  kGather,
-  kAllGather,
-  kScatter,
-  kReduceScatter,
-  kAllToAll,
-  kGatherV,
-  kAllGatherV,
-  kScatterV,
-  kReduceScatterV,
-  kSend,
-  kRecv,
-};
 enum class ReduceOp : std::uint8_t { kSum, kAvg, kProduct, kMin, kMax, kBand, kBor, kBxor, kPremulSum };
 inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,  ReduceOp::kProduct,
                                           ReduceOp::kMin, ReduceOp::kMax,  ReduceOp::kBand,
@@ -45,30 +29,8 @@ struct Reduction {
 // Floating and complex numbers only; 16-bit ones are multiplied and added in f32, and rounded once.
 constexpr Reduction premul_sum(double factor) { return {ReduceOp::kPremulSum, factor}; }
 
-// "all_reduce", "send", ...
-const char* name(Kind kind);
 // "sum", "avg", ...
 const char* name(ReduceOp op);
-
-constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
-constexpr bool is_reduction(Kind kind) {
-  return kind == Kind::kReduce || kind == Kind::kAllReduce || kind == Kind::kReduceScatter ||
-         kind == Kind::kReduceScatterV;
-}
-constexpr bool has_root(Kind kind) {
-  return kind == Kind::kBroadcast || kind == Kind::kReduce || kind == Kind::kGather || kind == Kind::kScatter ||
-         kind == Kind::kGatherV || kind == Kind::kScatterV;
-}
-// The parts of the ranks differ in size. (Those of an all_to_all differ if it is given splits.)
-constexpr bool is_uneven(Kind kind) {
-  return kind == Kind::kGatherV || kind == Kind::kAllGatherV || kind == Kind::kScatterV ||
-         kind == Kind::kReduceScatterV;
-}
-// A rank's own buffer holds a part for every rank.
-constexpr bool gives_parts(Kind kind) {
-  return kind == Kind::kScatter || kind == Kind::kReduceScatter || kind == Kind::kAllToAll || kind == Kind::kScatterV ||
-         kind == Kind::kReduceScatterV;
-}
 
 // The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place)
 // where the two have the same size, and for all_gather, gather, reduce_scatter, scatter where the small one is the

@@ -30,17 +30,17 @@ Plan reduce_van_de_geijn(const Shape& shape);
 
 // n-1 hops of one part each. Understands out_splits.
 Plan all_gather_ring(const Shape& shape);
-// ceil(log2 n) hops. [Bruck 1997]
+// ceil(log2 n) hops. Understands out_splits. [Bruck 1997]
 Plan all_gather_bruck(const Shape& shape);
-// 1 hop of n-1 messages.
+// 1 hop of n-1 messages. Understands out_splits.
 Plan all_gather_mesh(const Shape& shape);
 
 // n-1 hops of one part each; sums in ring order, starting at the rank after the part's owner.
 // Understands in_splits.
 Plan reduce_scatter_ring(const Shape& shape);
-// ceil(log2 n) hops (recursive halving for any n).
+// ceil(log2 n) hops (recursive halving for any n). Understands in_splits.
 Plan reduce_scatter_bruck(const Shape& shape);
-// 1 hop of n-1 messages.
+// 1 hop of n-1 messages. Understands in_splits.
 Plan reduce_scatter_mesh(const Shape& shape);
 
 // The root talks to each rank. Understand out_splits and in_splits.

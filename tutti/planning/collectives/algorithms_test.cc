@@ -35,6 +35,7 @@ class Simulation {
   std::vector<Rank> run(std::uint32_t seed) {
     std::mt19937 random(seed);
     for (Rank& rank : ranks_) {
+      for (const Step& step : rank.plan.steps) most_ = std::max(most_, step.into.bytes / 16);
       rank.scratch.resize(rank.plan.scratch_bytes);
       rank.moved.resize(rank.plan.steps.size());
       rank.done.resize(rank.plan.steps.size());
@@ -57,7 +58,7 @@ class Simulation {
   }
 
  private:
-  static constexpr std::size_t kStream = 11;
+  std::size_t most_ = 16;  // bytes that a step moves at once
 
   std::vector<std::size_t> ready_steps(const Rank& rank) const {
     std::vector<std::size_t> ready;
@@ -95,11 +96,11 @@ class Simulation {
     std::size_t& moved = rank.moved[index];
     const std::size_t before = moved;
     const std::size_t bytes = std::max(step.from.bytes, step.into.bytes);
-    const std::size_t some = std::min<std::size_t>(bytes - moved, 1 + random() % 16);
+    const std::size_t some = std::min<std::size_t>(bytes - moved, 1 + random() % most_);
     switch (step.kind) {
       case StepKind::kSend: {
         auto& stream = streams_[r * ranks_.size() + step.peer];
-        for (std::size_t i = 0; i < some && stream.size() < kStream; ++i)
+        for (std::size_t i = 0; i < some && stream.size() < most_ - 5; ++i)
           stream.push_back(at(rank, step.from)[moved++]);
         break;
       }
@@ -427,8 +428,16 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
           splits.push_back(r % 3 == 1 ? 0 : std::size_t(r) + 2);
         }
         const std::size_t total = begins.back() + splits.back();
-        enum { kAllGather, kReduceScatter, kGather, kScatter };
-        for (const int verb : {kAllGather, kReduceScatter, kGather, kScatter}) {
+        enum Parted { kAllGather, kReduceScatter, kGather, kScatter };
+        const std::pair<Parted, Plan (*)(const Shape&)> algorithms[] = {{kAllGather, all_gather_ring},
+                                                                        {kAllGather, all_gather_bruck},
+                                                                        {kAllGather, all_gather_mesh},
+                                                                        {kReduceScatter, reduce_scatter_ring},
+                                                                        {kReduceScatter, reduce_scatter_bruck},
+                                                                        {kReduceScatter, reduce_scatter_mesh},
+                                                                        {kGather, gather_direct},
+                                                                        {kScatter, scatter_direct}};
+        for (const auto& [verb, plan] : algorithms) {
           const bool gathers = verb == kAllGather || verb == kGather;
           std::vector<Rank> ranks(static_cast<std::size_t>(size));
           for (int r = 0; r < size; ++r) {
@@ -445,10 +454,7 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
             rank.out = gathers ? large : small;
             rank.in_base = shape.in_place && gathers ? bytes_of(rank.out, begins[r]) : bytes_of(rank.in);
             rank.out_base = shape.in_place && !gathers ? bytes_of(rank.in, begins[r]) : bytes_of(rank.out);
-            rank.plan = verb == kAllGather       ? all_gather_ring(shape)
-                        : verb == kReduceScatter ? reduce_scatter_ring(shape)
-                        : verb == kGather        ? gather_direct(shape)
-                                                 : scatter_direct(shape);
+            rank.plan = plan(shape);
           }
           const auto ended = Simulation(std::move(ranks)).run(7);
           ASSERT_EQ(int(ended.size()), size) << "the plan came to a halt";

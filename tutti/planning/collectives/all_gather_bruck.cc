@@ -6,9 +6,8 @@ namespace tutti {
 
 Plan all_gather_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
-  const std::size_t part = shape.count * shape.element;
-  const Parts parts = blocks(Area::kOut, part, shape.size);
-  if (!shape.in_place) plan.copy({Area::kIn, 0, part}, parts[shape.rank]);
+  const Parts parts = parts_of(Area::kOut, shape, shape.out_splits);
+  if (!shape.in_place) plan.copy({Area::kIn, 0, parts[shape.rank].bytes}, parts[shape.rank]);
   all_gather_bruck(plan, everybody(shape), parts, pieces_of(shape));
   return std::move(plan).build();
 }

@@ -13,7 +13,7 @@ Plan all_to_all_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const int n = shape.size;
   const std::size_t part = shape.count * shape.element;
-  const Parts in = blocks(shape.in_place ? Area::kOut : Area::kIn, part, n), out = blocks(Area::kOut, part, n);
+  const Parts in = parts_of(shape.in_place ? Area::kOut : Area::kIn, shape, {}), out = parts_of(Area::kOut, shape, {});
   Parts where = rotated(in, shape.rank);  // by the distance that a part has to go in all
   for (int bit = 1; bit < n; bit *= 2) {
     std::vector<int> travel;

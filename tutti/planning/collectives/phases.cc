@@ -18,12 +18,6 @@ Parts even_parts(const Range& whole, std::size_t element, int parts) {
   return result;
 }
 
-Parts blocks(Area area, std::size_t bytes, int parts) {
-  Parts result;
-  for (int part = 0; part < parts; ++part) result.push_back({area, part * bytes, bytes});
-  return result;
-}
-
 Parts rotated(Parts parts, int first) {
   std::rotate(parts.begin(), parts.begin() + first, parts.end());
   return parts;

@@ -29,10 +29,9 @@ Members everybody(const Shape& shape, int first = 0);
 // One range a member, by place.
 using Parts = std::vector<Range>;
 
-// A vector cut evenly; blocks of `bytes` that follow one another.
+// A vector cut evenly. (Parts that the verb gives: parts_of() in plan.h.)
 Parts even_parts(const Range& whole, std::size_t element, int parts);
-Parts blocks(Area area, std::size_t bytes, int parts);
-// The same by places that begin with rank `first`: part i is that of rank first + i.
+// Parts by places that begin with rank `first`: part i is that of rank first + i.
 Parts rotated(Parts parts, int first);
 
 // How transfers are cut: whole elements, at most `segment` bytes a piece.

@@ -21,6 +21,7 @@ void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& pa
   const int n = members.size(), me = members.place;
   for (int distance = 1; distance < n; distance *= 2) {
     const int count = std::min(distance, n - distance);
+    plan.next_round();
     send(plan, members.at(me - distance), joined(parts, me, count), pieces);
     recv(plan, members.at(me + distance), joined(parts, me + distance, count), pieces);
   }
@@ -33,6 +34,7 @@ void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts
   Parts so_far = in;  // where a part's partial sum is
   for (int distance = int(std::bit_ceil(unsigned(n))) / 2; distance > 0; distance /= 2) {
     const int count = std::min(distance, n - distance);
+    plan.next_round();
     send(plan, members.at(me + distance), joined(so_far, me + distance, count), pieces);
     // Runs of parts that lie side by side in both places are added as one.
     for (int i = 0; i < count;) {

@@ -68,6 +68,8 @@ void PlanBuilder::add(Step step) {
   switch (step.kind) {
     case StepKind::kSend:
       read(step.from, index);
+      if (round_ >= 0) plan_.after.push_back(std::uint32_t(round_));
+      sent_ = index;
       break;
     case StepKind::kRecv:
       write(step.into, index);

@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "tutti/planning/collectives/hosts.h"
+
 namespace tutti {
 
 enum class Algorithm : std::uint8_t {
@@ -81,6 +83,7 @@ struct Shape {
   std::size_t segment = 256 << 10;  // bytes: the piece in which large transfers are pipelined
   std::span<const std::size_t> in_splits{};
   std::span<const std::size_t> out_splits{};
+  const Hosts* hosts = nullptr;  // null: where the ranks are plays no part
 };
 
 // Collects the steps in program order. Steps with a peer are kept even if they move no byte: the first message between
@@ -95,6 +98,9 @@ class PlanBuilder {
   void recv_reduce(int peer, Range from, Range into);
   void copy(Range from, Range into);
   void reduce(Range from, Range into);
+  // What is sent from here on starts when the last send so far has left. Bytes alone would let a piece of a late round
+  // that is ready early take the wire from a piece for which somebody waits now.
+  void next_round() { round_ = sent_; }
   Plan build() &&;
 
  private:
@@ -112,6 +118,7 @@ class PlanBuilder {
 
   Plan plan_;
   Touched touched_[3];
+  std::int64_t sent_ = -1, round_ = -1;  // the last send so far; the last before this round
 };
 
 // Part `index` when `bytes` are cut into `parts` pieces of whole elements whose sizes differ by at most one element.

@@ -34,6 +34,22 @@ TEST(PlanBuilder, OrdersWhatTouchesTheSameBytes) {
   EXPECT_THAT(after(plan, 7), ElementsAre(6));
 }
 
+TEST(PlanBuilder, SendsOfTheNextRoundWaitForThoseOfThisOne) {
+  PlanBuilder builder(Algorithm::kRing);
+  builder.next_round();
+  builder.send(1, {Area::kOut, 0, 8});  // 0
+  builder.recv(1, {Area::kIn, 0, 8});   // 1: receives do not
+  builder.next_round();
+  builder.recv(2, {Area::kIn, 8, 8});   // 2
+  builder.send(2, {Area::kOut, 8, 8});  // 3
+  builder.send(2, {Area::kOut, 8, 8});  // 4
+  const Plan plan = std::move(builder).build();
+  EXPECT_THAT(after(plan, 0), IsEmpty());
+  EXPECT_THAT(after(plan, 2), IsEmpty());
+  EXPECT_THAT(after(plan, 3), ElementsAre(0));
+  EXPECT_THAT(after(plan, 4), ElementsAre(0));
+}
+
 TEST(PlanBuilder, EmptyRangesConflictWithNothing) {
   PlanBuilder builder(Algorithm::kRing);
   builder.recv(1, {Area::kOut, 8, 0});

@@ -11,15 +11,19 @@ namespace tutti {
 Plan reduce_scatter_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const int n = shape.size;
-  const std::size_t part = shape.count * shape.element;
+  const Parts in = parts_of(Area::kIn, shape, shape.in_splits);
   // Partial sums exist of the parts at most this far behind the own one.
   const int farthest = std::min(int(std::bit_ceil(unsigned(n))) / 2, n) - 1;
-  const Range partial = plan.scratch(std::size_t(std::max(farthest, 0)) * part);
-  Parts sums(std::size_t(n), Range{Area::kScratch, 0, part});
-  sums[shape.rank] = {Area::kOut, 0, part};
-  for (int i = 1; i <= farthest; ++i)
-    sums[(shape.rank + i) % n] = {Area::kScratch, partial.offset + std::size_t(i - 1) * part, part};
-  reduce_scatter_bruck(plan, everybody(shape), blocks(Area::kIn, part, n), sums, pieces_of(shape));
+  std::size_t bytes = 0;
+  Parts sums = in;
+  for (int i = 1; i <= farthest; ++i) {
+    Range& sum = sums[(shape.rank + i) % n];
+    sum = {Area::kScratch, bytes, sum.bytes};
+    bytes += sum.bytes;
+  }
+  plan.scratch(bytes);
+  sums[shape.rank] = {Area::kOut, 0, in[shape.rank].bytes};
+  reduce_scatter_bruck(plan, everybody(shape), in, sums, pieces_of(shape));
   return std::move(plan).build();
 }
 

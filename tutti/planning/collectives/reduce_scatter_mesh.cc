@@ -6,9 +6,8 @@ namespace tutti {
 
 Plan reduce_scatter_mesh(const Shape& shape) {
   PlanBuilder plan(Algorithm::kMesh);
-  const std::size_t part = shape.count * shape.element;
-  reduce_scatter_mesh(plan, everybody(shape), blocks(Area::kIn, part, shape.size), {Area::kOut, 0, part},
-                      pieces_of(shape));
+  const Parts in = parts_of(Area::kIn, shape, shape.in_splits);
+  reduce_scatter_mesh(plan, everybody(shape), in, {Area::kOut, 0, in[shape.rank].bytes}, pieces_of(shape));
   return std::move(plan).build();
 }
 
