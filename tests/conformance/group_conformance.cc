@@ -9,6 +9,7 @@
 #include <random>
 
 #include "tutti/base/float16.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/select.h"
 #include "tutti/planning/mesh.h"
@@ -358,6 +359,40 @@ TEST_P(GroupSuite, BarrierHoldsEverybody) {
       barrier(world);
       check(all_reduce(world, k, ReduceOp::kMin) == k, "a rank came out of barrier ", k, " early");
     }
+  });
+}
+
+TEST_P(GroupSuite, MonitoredBarrier) {
+  everywhere([](Group& world) {
+    const int n = world.size(), me = world.rank();
+    const auto far = std::chrono::seconds(60);
+    for (int i = 0; i < 3; ++i) monitored_barrier(world, far);
+    if (n == 1) return;
+    // The odd ranks come only when all others have given up; everybody learns who was late, and the group goes on.
+    std::vector<int> late, present;
+    for (int r = 0; r < n; ++r) (r % 2 ? late : present).push_back(r);
+    std::int32_t word = 0;
+    if (me % 2 == 0) {
+      const Status status = world.monitored_barrier(std::chrono::milliseconds(200));
+      check(!status.ok() && status.error().code == Code::kTimeout, "nobody was missing");
+      const std::string text = to_string(status.error());
+      check(
+          text.find(ranks_words(late) + (late.size() == 1 ? " has" : " have") + " not come after") != std::string::npos,
+          text);
+      check(text.find("monitored_barrier #4 on group world, rank " + std::to_string(me)) != std::string::npos, text);
+      for (const int r : late)
+        if (me == 0) send(world, std::span<const std::int32_t>(&word, 1), r);
+    } else {
+      recv(world, std::span(&word, 1), 0);
+      const Status status = world.monitored_barrier(far);
+      check(!status.ok() && status.error().code == Code::kTimeout, "a late rank was not told");
+      check(to_string(status.error()).find("this rank came too late") != std::string::npos, to_string(status.error()));
+    }
+    check(all_reduce(world, std::int32_t(1)) == n, "the group goes on");
+    monitored_barrier(world, far);
+    const Status negative = world.monitored_barrier(std::chrono::seconds(-1));
+    check(!negative.ok() && to_string(negative.error()).find("the limit of monitored_barrier is") != std::string::npos,
+          "a negative limit");
   });
 }
 

@@ -97,6 +97,26 @@ TEST_P(Stopped, AWarningComesFirst) {
   }
 }
 
+// A monitored barrier names it and ends nothing: once awake it is told that it came too late, and all go on.
+TEST_P(Stopped, AMonitoredBarrierNamesItAndTheGroupGoesOn) {
+  const int victim = size_ - 1;
+  const auto body = [&](Group& world) {
+    const auto pids = processes_of(world);
+    if (world.rank() == victim) ::raise(SIGSTOP);
+    const Status status = world.monitored_barrier(std::chrono::milliseconds(500));
+    if (world.rank() == 0) ::kill(pids[victim], SIGCONT);
+    const std::string text = status.ok() ? "passed" : to_string(status.error());
+    if (world.rank() == victim) {
+      check(text.find("this rank came too late: the ranks that were there have given up") != std::string::npos, text);
+    } else {
+      check(text.find("rank " + std::to_string(victim) + " has not come") != std::string::npos, text);
+      check(!local_ || text.find("is stopped (SIGSTOP or a debugger)") != std::string::npos, text);
+    }
+    check(all_reduce(world, 1) == world.size(), "the group goes on");
+  };
+  EXPECT_EQ(describe(run_world(way_, size_, body)), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Stopped,
                          ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
                          [](const auto& info) {

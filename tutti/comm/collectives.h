@@ -187,6 +187,8 @@ inline Works batch_isend_irecv(const Group& group, std::initializer_list<Request
   return batch_isend_irecv(group, std::span(batch.begin(), batch.size()));
 }
 inline void barrier(const Group& group) { group.run({.kind = Kind::kBarrier}).or_throw(); }
+// Group::monitored_barrier(), which names the ranks that have not come within `limit`, as an Exception.
+inline void monitored_barrier(const Group& group, Duration limit = {}) { group.monitored_barrier(limit).or_throw(); }
 inline Work barrier_async(const Group& group) { return group.submit({.kind = Kind::kBarrier}); }
 
 }  // namespace tutti

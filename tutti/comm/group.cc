@@ -160,6 +160,7 @@ Works Group::submit(std::span<const Request> requests) const {
   return Works(std::move(works));
 }
 Status Group::run(const Request& request) const { return state().run(request); }
+Status Group::monitored_barrier(Duration limit) const { return state().monitored_barrier(limit); }
 void Group::abort(Error error) const { state().abort(std::move(error)); }
 Status Group::status() const { return state().status(); }
 

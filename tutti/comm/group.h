@@ -47,6 +47,11 @@ class Group {
   Works submit(std::span<const Request> requests) const;
   // Carries out an operation on the calling thread.
   Status run(const Request& request) const;
+  // A barrier that tells who has not come: a kTimeout on every rank that was there in time names all the late ones,
+  // after `limit` (0: the group's deadline; the shortest that a rank gives counts). It does not end the group: the late
+  // ones get an error too when they come, and later calls go on as if nothing had been. It does not wait for operations
+  // under way. Meets in the store, which takes some round trips: for the start of a job, a phase, a hunt for a hang.
+  Status monitored_barrier(Duration limit = {}) const;
   // Poisons the group on every rank: pending and later operations end with this error.
   void abort(Error error) const;
   // The error that poisoned the group, or ok.

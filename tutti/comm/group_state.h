@@ -66,6 +66,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   // All of them, or, where one cannot be right, none.
   Result<std::vector<std::shared_ptr<Submission>>> submit(std::span<const Request> requests);
   Status wait(Submission& submission);
+  Status monitored_barrier(Duration limit);  // in monitored_barrier.cc
   void abort(Error error);
   // Ends the group because an exception drives the caller out while `submission` uses its buffers; returns when it no
   // longer does.
@@ -127,6 +128,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool has_left(int peer) const;                // in good order
   void ask_who_waits(Error& error);
   std::string stopped_ranks() const;
+  std::string seen_of(std::span<const int> late) const;
+  Result<std::string> meet_in_store(std::uint64_t number, Deadline deadline) TUTTI_REQUIRES(watch_mutex_);
+  std::vector<int> others(std::vector<int> ranks) const;
 
   std::shared_ptr<Process> process_;
   Spec spec_;
@@ -154,6 +158,10 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<bool> unwell_{false};  // look at the peers at once
   // Not 0: the last handle has gone, and what is pending ends by then.
   std::atomic<Clock::time_point::rep> leave_by_{0};
+
+  Mutex watch_mutex_;  // of monitored_barrier, for the whole call
+  std::unique_ptr<Store> watch_ TUTTI_GUARDED_BY(watch_mutex_);
+  std::uint64_t watched_ TUTTI_GUARDED_BY(watch_mutex_) = 0;
 
   std::atomic<bool> poisoned_{false};
   // Held while the root cause is found out: who comes meanwhile waits for the whole story.
