@@ -30,6 +30,7 @@ packages_for() {
       torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
       tests) printf '%s\n' libgtest-dev libgmock-dev pkg-config python3 ;;
       data) printf '%s\n' dataset-fashion-mnist ;;
+      engines) printf '%s\n' libgloo-dev libopenmpi-dev openmpi-bin ;;
       clang) printf '%s\n' clang ;;
       wheel) printf '%s\n' python3-pip unzip ;;
       *) die "packages_for: no part $part" ;;

@@ -17,8 +17,6 @@
 namespace tutti::test {
 namespace {
 
-const int kSizes[] = {1, 2, 3, 4, 7};
-
 // The element of `rank` at `index`: small numbers, so that every sum is exact in every dtype.
 std::int64_t value_of(DType dtype, ReduceOp op, int rank, std::size_t index) {
   const std::int64_t v = std::int64_t((std::size_t(rank) * 7 + index * 3) % 5);
@@ -277,6 +275,8 @@ void run_uneven_case(const Case& c, Kind kind) {
 
 std::vector<std::size_t> counts_for(int n) { return {0, 1, std::size_t(n - 1), std::size_t(n), 14, 1001, 150000}; }
 
+}  // namespace
+
 // Every dtype at small counts; f32 at the large one, where only the movement differs.
 // Where every call costs a round of system calls, all dtypes with sum and all ops with i32 are enough.
 void sweep(Kind kind, const Group& world, bool thorough) {
@@ -302,15 +302,12 @@ void sweep(Kind kind, const Group& world, bool thorough) {
           }
 }
 
-class GroupSuite : public GroupConformance {
- protected:
-  void everywhere(const RankBody& body) {
-    for (int size : kSizes) EXPECT_EQ(describe(GetParam().run(size, body)), "") << "in a world of " << size;
-  }
-  void sweep_everywhere(Kind kind) {
-    everywhere([kind, thorough = GetParam().thorough](Group& world) { sweep(kind, world, thorough); });
-  }
-};
+void GroupSuite::everywhere(const RankBody& body) {
+  for (int size : kSizes) EXPECT_EQ(describe(GetParam().run(size, body)), "") << "in a world of " << size;
+}
+void GroupSuite::sweep_everywhere(Kind kind) {
+  everywhere([kind, thorough = GetParam().thorough](Group& world) { sweep(kind, world, thorough); });
+}
 
 TEST_P(GroupSuite, AllReduce) { sweep_everywhere(Kind::kAllReduce); }
 TEST_P(GroupSuite, Reduce) { sweep_everywhere(Kind::kReduce); }
@@ -578,68 +575,4 @@ TEST_P(GroupSuite, BadCallsAreSentences) {
   });
 }
 
-std::vector<GroupBackend> backends() {
-  const auto threads = [](const char* algorithm) {
-    return [algorithm](int size, const RankBody& body) { return run_threads(size, body, {.algorithm = algorithm}); };
-  };
-  const auto processes = [](const char* transport, const char* algorithm) {
-    return [=](int size, const RankBody& body) {
-      return run_processes(size, body, {.algorithm = algorithm, .transport = transport});
-    };
-  };
-  return {{"threads_direct", threads(""), true},
-          {"threads_ring", threads("ring")},
-          {"threads_recursive_doubling", threads("recursive_doubling")},
-          {"processes_shm", processes("shm", ""), true},
-          {"processes_shm_links", processes("shm", "ring")},
-          {"processes_tcp", processes("tcp", "")},
-          {"processes_two_hosts", [](int size, const RankBody& body) {
-             return run_processes(
-                 size, body, {.environment_of = [](int rank) {
-                   return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
-                 }});
-           }}};
-}
-
-INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()),
-                         [](const auto& info) { return info.param.name; });
-
-// Every algorithm of every verb, forced by its name over links. (The suite above runs all verbs by those that the table
-// chooses.)
-struct Forced {
-  Kind kind;
-  Algorithm algorithm;
-};
-void PrintTo(const Forced& forced, std::ostream* out) { *out << name(forced.algorithm) << ' ' << name(forced.kind); }
-
-class ForcedAlgorithm : public ::testing::TestWithParam<Forced> {};
-
-TEST_P(ForcedAlgorithm, IsRight) {
-  const auto [kind, algorithm] = GetParam();
-  for (const int size : kSizes) {
-    const auto body = [&](Group& world) {
-      if (size > 1) {
-        const Request request{.kind = kind, .dtype = DType::kF32, .count = 1};
-        check(world.plan_name(request) == std::string(name(algorithm)), "runs ", world.plan_name(request), " instead");
-      }
-      sweep(kind, world, false);
-    };
-    EXPECT_EQ(describe(run_threads(size, body, {.algorithm = name(algorithm)})), "") << "in a world of " << size;
-  }
-}
-
-std::vector<Forced> implemented() {
-  std::vector<Forced> all;
-  for (int kind = 0; kind <= int(Kind::kReduceScatterV); ++kind)
-    for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
-      if (Kind(kind) != Kind::kBarrier && make_plan(Algorithm(algorithm), Kind(kind), Shape{.size = 2}).ok())
-        all.push_back({Kind(kind), Algorithm(algorithm)});
-  return all;
-}
-
-INSTANTIATE_TEST_SUITE_P(Plans, ForcedAlgorithm, ::testing::ValuesIn(implemented()), [](const auto& info) {
-  return std::string(name(info.param.kind)) + "_" + name(info.param.algorithm);
-});
-
-}  // namespace
 }  // namespace tutti::test

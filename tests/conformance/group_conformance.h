@@ -1,11 +1,12 @@
 #pragma once
 // One suite for every way to make a group: see group_conformance.cc for what is checked. An instance is a name and a
-// function that runs a body on every rank of a world.
+// function that runs a body on every rank of a world; group_backends.cc and mpi_conformance.cc list them.
 #include <gtest/gtest.h>
 
 #include <ostream>
 
 #include "tests/harness/ranks.h"
+#include "tutti/comm/request.h"
 
 namespace tutti::test {
 
@@ -17,6 +18,16 @@ struct GroupBackend {
 
 inline void PrintTo(const GroupBackend& backend, std::ostream* out) { *out << backend.name; }
 
-class GroupConformance : public ::testing::TestWithParam<GroupBackend> {};
+inline constexpr int kSizes[] = {1, 2, 3, 4, 7};  // of worlds
+
+// Calls of this verb of every dtype, many ops and counts, checked. Every rank calls.
+void sweep(Kind kind, const Group& world, bool thorough);
+
+class GroupSuite : public ::testing::TestWithParam<GroupBackend> {
+ protected:
+  // In worlds of 1, 2, 3, 4 and 7.
+  void everywhere(const RankBody& body);
+  void sweep_everywhere(Kind kind);
+};
 
 }  // namespace tutti::test

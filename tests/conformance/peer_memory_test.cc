@@ -44,13 +44,14 @@ TEST(PeerMemory, OnePrivateBufferHidesItOnEveryRank) {
 }
 
 TEST(PeerMemory, OverLinksNothingIsSeen) {
-  const auto outcomes = test::run_processes(2,
-                                            [](Group& world) {
-                                              const auto memory = world.allocate_array<int>(8);
-                                              const auto seen = show(world, {memory.get(), 8});
-        test::check(seen.size() == 2 && !seen[0] && !seen[1], "something is seen");
-                                            },
-                                            {.transport = "tcp"});
+  const auto outcomes =
+      test::run_processes(2,
+                          [](Group& world) {
+                            const auto memory = world.allocate_array<int>(8);
+                            const auto seen = show(world, {memory.get(), 8});
+                            test::check(seen.size() == 2 && !seen[0] && !seen[1], "something is seen");
+                          },
+                          {.transport = "tcp"});
   EXPECT_EQ(test::describe(outcomes), "");
 }
 

@@ -43,7 +43,8 @@ TEST_P(Jobs, TheAgentsSentenceIsTheRootCauseOfAll) {
     for (int rank = 0; rank < 4; ++rank) {
       if (rank == culprit) continue;
       EXPECT_THAT(line_of(ended.out, rank, "root cause"),
-                  ContainsRegex("on group world, rank [0-3]: .*; root cause: " + sentence));
+                  ContainsRegex("on group world, rank [0-3]: .*; root cause: " + sentence))
+          << ended.out << ended.err;
     }
   }
 }

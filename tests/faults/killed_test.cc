@@ -173,7 +173,7 @@ TEST_P(Killed, TheRestGoesOnWithoutIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Killed,
-                         ::testing::Combine(::testing::ValuesIn(ways_of_processes()), ::testing::Values(2, 3, 4)),
+                         ::testing::Combine(::testing::ValuesIn(ways_with_engines()), ::testing::Values(2, 3, 4)),
                          [](const auto& info) {
                            return std::get<0>(info.param).name + "_" + std::to_string(std::get<1>(info.param));
                          });

@@ -32,6 +32,14 @@ std::vector<Way> ways_of_processes() {
   return {{"shm_direct", true, "shm", ""}, {"shm_links", true, "shm", "ring"}, {"tcp", true, "tcp", ""}};
 }
 
+std::vector<Way> ways_with_engines() {
+  std::vector<Way> ways = ways_of_processes();
+#ifdef TUTTI_HAS_GLOO
+  ways.push_back({"gloo", true, "auto", "", "gloo"});
+#endif
+  return ways;
+}
+
 std::vector<Way> all_ways() {
   std::vector<Way> ways = ways_of_processes();
   ways.push_back({"threads_direct", false, "", ""});
@@ -62,6 +70,7 @@ std::vector<Outcome> run_world(const Way& way, int size, const RankBody& body, c
                        .timeout = options.timeout,
                        .leave_timeout = options.leave_timeout,
                        .environment = options.environment};
+    if (!way.engine.empty()) world.environment["TUTTI_ENGINE"] = way.engine;
     world.environment["XDG_RUNTIME_DIR"] = world.environment["TMPDIR"] = folder.path();
     outcomes = way.processes ? run_processes(size, body, world) : run_threads(size, body, world);
   }

@@ -12,14 +12,16 @@ namespace tutti::test {
 
 // A way in which ranks reach one another.
 struct Way {
-  std::string name;       // of the test
-  bool processes;         // else threads of one process
-  std::string transport;  // TUTTI_TRANSPORT
-  std::string algorithm;  // TUTTI_ALGORITHM
+  std::string name;         // of the test
+  bool processes;           // else threads of one process
+  std::string transport;    // TUTTI_TRANSPORT
+  std::string algorithm;    // TUTTI_ALGORITHM
+  std::string engine = {};  // TUTTI_ENGINE
   friend void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
 };
 std::vector<Way> all_ways();
 std::vector<Way> ways_of_processes();
+std::vector<Way> ways_with_engines();  // of processes, over other libraries too
 
 // A folder for the sockets and files of one world; the test fails if anything is left in it.
 class Folder {

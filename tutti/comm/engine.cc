@@ -25,6 +25,11 @@ namespace {
 
 constexpr Duration kLongestSleep =
     std::chrono::seconds(1);  // deadlines and hang warnings are looked at this often at least
+timespec timespec_of(Duration duration) {
+  const auto nanoseconds = std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+  return {.tv_sec = time_t(nanoseconds / 1'000'000'000), .tv_nsec = long(nanoseconds % 1'000'000'000)};
+}
+
 constexpr Duration kYieldBeforeSleep = std::chrono::microseconds(50);
 
 }  // namespace
@@ -148,11 +153,10 @@ void Engine::sleep() {
     const std::size_t first_watched = fds.size();
     for (const auto& [fd, rank] : watched) fds.push_back({fd, POLLIN, 0});
     if (watched_fd_ >= 0) fds.push_back({watched_fd_, POLLIN, 0});
-    const int timeout = active_.empty() ? -1
-                                        : int(std::chrono::ceil<std::chrono::milliseconds>(
-                                                  std::min(kLongestSleep, GroupState::earliest_check(active_)))
-                                                  .count());
-    if (::poll(fds.data(), fds.size(), timeout) > 0) {
+    Duration nap = std::min(kLongestSleep, active_.empty() ? kLongestSleep : GroupState::earliest_check(active_));
+    if (blockers.look_again.count() > 0) nap = std::min(nap, blockers.look_again);
+    const timespec timeout = timespec_of(nap);
+    if (::ppoll(fds.data(), fds.size(), active_.empty() ? nullptr : &timeout, nullptr) > 0) {
       for (std::size_t i = 0; i < watched.size(); ++i)
         if (fds[first_watched + i].revents) (void)host_->watch(watched[i].second);
       if (watched_fd_ >= 0 && fds.back().revents && !on_watched_()) watched_fd_ = -1;

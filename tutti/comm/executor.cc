@@ -17,37 +17,14 @@
 #include <cstring>
 #include <vector>
 
-#include "tutti/base/float16.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/kernels/widen.h"
 #include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::size_t kChunk = 128 << 10;  // bytes: half of a small L2
-
-bool is_16_bit_float(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
-
-template <class From, class To, class Convert>
-void convert(const void* from, void* to, std::size_t count, Convert one) {
-  const auto* source = static_cast<const From*>(from);
-  auto* target = static_cast<To*>(to);
-  for (std::size_t i = 0; i < count; ++i) target[i] = one(source[i]);
-}
-
-void widen(DType dtype, const void* from, float* to, std::size_t count) {
-  if (dtype == DType::kF16)
-    convert<Half, float>(from, to, count, [](Half value) { return to_float(value); });
-  else
-    convert<BFloat16, float>(from, to, count, [](BFloat16 value) { return to_float(value); });
-}
-
-void narrow(DType dtype, const float* from, void* to, std::size_t count) {
-  if (dtype == DType::kF16)
-    convert<float, Half>(from, to, count, [](float value) { return to_half(value); });
-  else
-    convert<float, BFloat16>(from, to, count, [](float value) { return to_bfloat16(value); });
-}
 
 // The plan runs on a copy of the input that was multiplied by the factor.
 bool premultiplies(const Request& request) { return is_reduction(request.kind) && request.op == ReduceOp::kPremulSum; }

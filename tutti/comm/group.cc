@@ -257,6 +257,7 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
 
 std::string Group::plan_name(const Request& request) const {
   if (size() == 1) return "alone";
+  if (state().engine() != "tutti") return state().engine();
   if (state().is_direct() && !is_point_to_point(request.kind)) return "direct";
   if (is_point_to_point(request.kind)) return "link";
   return tutti::name(select_algorithm(request, size(), state().process().algorithm));

@@ -80,8 +80,8 @@ class Group {
     auto memory = allocate(count * sizeof(T)).or_throw();
     return std::shared_ptr<T[]>(memory, reinterpret_cast<T*>(memory.get()));
   }
-  // Which way a call takes: "alone" (size 1), "direct" (shared memory), "link" (send, recv), else the name of a plan:
-  // "ring", "recursive_doubling", ...
+  // Which way a call takes: "alone" (size 1), "direct" (shared memory), "link" (send, recv), the name of the
+  // engine if that is not tutti, else of a plan: "ring", "recursive_doubling", ...
   std::string plan_name(const Request& request) const;
 
   GroupState& state() const;  // for the library; throws if this is no group

@@ -4,6 +4,8 @@
 #include <cstring>
 
 #include "tutti/base/text.h"
+#include "tutti/comm/backends/carried_operation.h"
+#include "tutti/comm/backends/load.h"
 #include "tutti/comm/group_state.h"
 
 namespace tutti {
@@ -48,7 +50,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     g.memory_.members = int(here.size());
     g.poison_word_ = &control.poison();
     for (int r : here) local_ranks.push_back(p.world[g.spec_.global_ranks[r]].local_rank);
-    if (int(here.size()) == n && p.algorithm.empty())
+    if (int(here.size()) == n && p.algorithm.empty() && p.engine_name == "tutti")
       g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, g.memory_, local_ranks, me, g.spin_.pauses == 0);
   }
 
@@ -58,6 +60,10 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
       contacts[r] = p.world[g.spec_.global_ranks[r]].tcp_contact;
   const bool remote = int(here.size()) < n;
   for (int r = 0; r < n; ++r) g.peer_gone_.push_back(std::make_unique<std::atomic<bool>>(false));
+  if (p.engine_name != "tutti") {
+    TUTTI_TRY(g.open_engine(deadline));
+    return group;
+  }
   for (int purpose = 0; purpose < 2; ++purpose) {
     auto& links = g.links_[purpose];
     if (remote) {
@@ -80,6 +86,29 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   }
   g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1], [&g](int peer) { return g.has_left(peer); });
   return group;
+}
+
+// The library that carries this group, opened on all its members.
+Status GroupState::open_engine(Deadline deadline) {
+  const BackendSetup setup{.group = spec_.name,
+                           .key = process_->engine_name + "/" + std::to_string(spec_.id) + "/",
+                           .rank = rank(),
+                           .size = size(),
+                           .store = process_->store.get(),
+                           .address = process_->address,
+                           .limit = limit_,
+                           .deadline = deadline,
+                           .notify = [engine = process_->engine.get()] { engine->notify(); },
+                           .services = backend_services()};
+  auto opened = open_backend(process_->engine_name, setup);
+  if (!opened.ok()) {
+    Error error = opened.error();
+    error.group = spec_.name;
+    error.rank = rank();
+    return error;
+  }
+  backend_ = *std::move(opened);
+  return {};
 }
 
 GroupState::~GroupState() { process_->left_groups.add(std::move(memory_)); }

@@ -1,5 +1,7 @@
 // How an operation goes wrong, and how its group ends: deaths, limits and departures are noticed, become one error with
 // the root cause of the job, and poison the group, so that every later call and every other rank gets that error.
+#include <poll.h>
+
 #include <algorithm>
 #include <fstream>
 
@@ -17,6 +19,7 @@ constexpr const char* kLeftInOrder = "has left and will not take part";
 constexpr const char* kCallKey = "call";    // likewise: the collective in which it has waited for long
 constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
 constexpr Duration kAnswer = std::chrono::seconds(1);
+constexpr Duration kDepartureShows = std::chrono::milliseconds(200);
 
 // The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead and not yet reaped; 0 if unknown.
 char process_state(pid_t pid) {
@@ -56,7 +59,7 @@ Status GroupState::why_ended(const Request& request) {
 // A link through shared memory knows only that its peer is gone; the host knows how.
 GroupState::Trouble GroupState::trouble_of(Error error) const {
   if (error.code != Code::kPeerLost) return {std::move(error), Process::Evidence::kCause};
-  auto departure = error.peer >= 0 ? departure_of(error.peer) : std::nullopt;
+  auto departure = error.peer >= 0 ? departure_of(error.peer) : departure_of_anybody();
   if (!departure) return {std::move(error), Process::Evidence::kLoss};
   departure->error.operation = error.operation;
   return *departure;
@@ -87,6 +90,25 @@ std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
   return {};
 }
 
+// Another library saw a connection end and does not know whose. The sockets between the ranks of this host do, in this
+// moment or the next.
+std::optional<GroupState::Trouble> GroupState::departure_of_anybody() const {
+  Host* const host = process_->host.get();
+  for (const auto patience = Deadline::after(kDepartureShows); host;) {
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        if (auto departure = departure_of(r)) return departure;
+    std::vector<pollfd> fds;
+    const auto watched = host->watch_fds();
+    for (const auto& [fd, local_rank] : watched) fds.push_back({fd, POLLIN, 0});
+    if (patience.expired()) break;
+    (void)::poll(fds.data(), fds.size(), patience.poll_timeout_ms());
+    for (std::size_t i = 0; i < fds.size(); ++i)
+      if (fds[i].revents) (void)host->watch(watched[i].second);
+  }
+  return {};
+}
+
 std::optional<GroupState::Trouble> GroupState::health(const Operation& operation) {
   using Evidence = Process::Evidence;
   if (poisoned_.load(std::memory_order_acquire)) return Trouble{status().error(), Evidence::kEcho};
@@ -102,6 +124,7 @@ std::optional<GroupState::Trouble> GroupState::health(const Operation& operation
   operation.blockers(blockers);
   for (int r : blockers.ranks)
     if (auto departure = departure_of(r)) {
+      if (blockers.carried && departure->evidence == Evidence::kCause) continue;  // it said goodbye
       peer_gone_[r]->store(true);
       return departure;
     }
@@ -213,6 +236,7 @@ Status GroupState::fail(Trouble trouble) {
   if (error.code == Code::kPeerLost && error.peer >= 0) process_->lost(spec_.global_ranks[error.peer]);
   error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
   poison_ = Status(error);
+  if (backend_) backend_->abort();
   for (const auto& links : links_)
     for (const auto& link : links)
       if (link) link->shut();

@@ -12,6 +12,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/pause.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/backends/carried_operation.h"
 #include "tutti/comm/direct/small.h"
 #include "tutti/comm/executor.h"
 #include "tutti/comm/local_operation.h"
@@ -66,10 +67,11 @@ bool GroupState::start(Submission& submission) {
   return false;
 }
 
-std::unique_ptr<Operation> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
+Result<std::unique_ptr<Operation>> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
+  if (backend_) return start_carried(*backend_, request, sequence, rank(), size());
   if (request.kind == Kind::kSend) return point_to_point_->make_send(request, sequence);
   if (request.kind == Kind::kRecv) return point_to_point_->make_recv(request, sequence);
-  if (direct_) return std::make_unique<DirectOperation>(*direct_, request, sequence);
+  if (direct_) return std::unique_ptr<Operation>(std::make_unique<DirectOperation>(*direct_, request, sequence));
   auto plan = make_plan(select_algorithm(request, size(), process_->algorithm), request.kind,
                         shape_of(request, rank(), size()));
   return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0],

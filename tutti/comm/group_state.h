@@ -15,6 +15,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/mutex.h"
+#include "tutti/comm/backends/backend.h"
 #include "tutti/comm/direct/direct.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/point_to_point.h"
@@ -59,6 +60,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Process& process() const { return *process_; }
   const std::shared_ptr<Process>& process_ptr() const { return process_; }
   bool is_direct() const { return direct_ != nullptr; }
+  const std::string& engine() const { return process_->engine_name; }
   std::uint64_t next_child() { return ++children_; }
 
   Status run(const Request& request);
@@ -86,10 +88,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
  private:
   GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
 
+  Status open_engine(Deadline deadline);
   Status validate(const Request& request) const;
   template <class Act>
   static auto guarded(const Act& act) -> decltype(act());
-  std::unique_ptr<Operation> make_operation(const Request& request, std::uint64_t sequence);
+  Result<std::unique_ptr<Operation>> make_operation(const Request& request, std::uint64_t sequence);
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence);
   bool start(Submission& submission);
   static Result<Progress> step(Operation& operation);
@@ -109,6 +112,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::optional<Trouble> health(const Operation& operation);  // why this cannot end well, if so
   Trouble trouble_of(Error error) const;                      // of an operation's own error
   std::optional<Trouble> departure_of(int peer) const;        // how a peer on this host went, if it has
+  std::optional<Trouble> departure_of_anybody() const;
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
   bool is_ended() const;
   Status why_ended(const Request& request);
@@ -140,6 +144,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
   GroupMemory memory_;
   std::unique_ptr<DirectChannel> direct_;
+  std::unique_ptr<Backend> backend_;  // carries everything, if there is one
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
   std::unique_ptr<PointToPoint> point_to_point_;

@@ -3,6 +3,7 @@
 // and deadline, abort and waiting are written once, in the engine.
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
 namespace tutti {
@@ -16,6 +17,8 @@ struct Blockers {
   std::vector<Poll> fds;
   std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
+  bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
+  Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
 };
 
 enum class Progress {

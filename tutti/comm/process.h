@@ -40,6 +40,8 @@ struct Process {
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);
+  std::string engine_name = "tutti";      // who carries CPU memory: tutti, gloo, mpi
+  std::string address = "127.0.0.1";      // under which the other ranks reach this one
   std::string algorithm;  // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::unique_ptr<Store> store;      // null in a world of one

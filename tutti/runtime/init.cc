@@ -14,6 +14,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/backends/load.h"
 #include "tutti/comm/group_state.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/planning/collectives/plan.h"
@@ -34,6 +35,7 @@ constexpr Duration kStorePatience =
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
+  std::string engine;     // "tutti", "gloo", "mpi"
   std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
   std::optional<std::size_t> heap_limit;  // none: what the machine has
@@ -57,6 +59,7 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp",
                  .hint = "see TUTTI_TRANSPORT"};
+  s.engine = TUTTI_TRY(cpu_engine(!options.engine.empty() ? options.engine : env("TUTTI_ENGINE").value_or("tutti")));
   s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
@@ -169,6 +172,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     const bool several_machines = std::any_of(meeting.host_ids.begin(), meeting.host_ids.end(),
                                               [&](const std::string& id) { return id != meeting.host_ids[0]; });
     const std::string bind = TUTTI_TRY(advertised_host(m, several_machines));
+    p.address = bind;
     p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
     p.tcp->set_peer_timeout(settings.peer_timeout);
     const auto all = TUTTI_TRY(m.store->gather_all("tcp", m.rank, n, p.tcp->contact(), deadline));
@@ -253,6 +257,7 @@ Result<Group> try_init(const Options& options) {
   process->hang_warning = settings.hang_warning;
   process->farewell_timeout = settings.leave_timeout;
   process->algorithm = settings.algorithm;
+  process->engine_name = settings.engine;
   GroupState::Spec spec{.name = "world", .rank = m.rank};
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
   if (m.world_size == 1) {

@@ -20,7 +20,9 @@ Loop choose_loop() {
 
 const Loop kLoop = choose_loop();
 
-ReduceOp for_bool(ReduceOp op) {
+}  // namespace
+
+ReduceOp op_for_bool(ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAvg:
@@ -38,8 +40,6 @@ ReduceOp for_bool(ReduceOp op) {
   return op;
 }
 
-}  // namespace
-
 void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
                  std::size_t count, int divisor, const double* factors) {
   if (is_complex(dtype)) {  // what is left of the operations acts on the real and the imaginary part alike
@@ -47,7 +47,7 @@ void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std:
     count *= 2;
   }
   if (dtype == DType::kBool)
-    op = for_bool(op);
+    op = op_for_bool(op);
   else if (op == ReduceOp::kAvg && divisor == 1)
     op = ReduceOp::kSum;
   kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor, factors});

@@ -19,6 +19,9 @@ void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::s
 void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
                  std::size_t count, int divisor, const double* factors = nullptr);
 
+// bool has no arithmetic of its own: a sum or maximum is an or, a product or minimum an and.
+ReduceOp op_for_bool(ReduceOp op);
+
 // data[i] /= divisor: floating types divide, integers truncate towards zero.
 void divide(DType dtype, void* data, std::size_t count, int divisor);
 

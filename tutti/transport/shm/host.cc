@@ -244,6 +244,8 @@ std::vector<std::pair<int, int>> Host::watch_fds() const {
 
 Host::Peer Host::watch(int local_rank) {
   PeerData& peer = peers_[local_rank];
+  const MutexLock lock(watch_mutex_);
+  if (state(local_rank) != Peer::kAlive) return state(local_rank);
   std::byte note{};
   const ssize_t got = ::recv(peer.socket->get(), &note, 1, MSG_DONTWAIT);
   if (got == 1 && note == kGoodbye)

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/mutex.h"
 #include "tutti/transport/bell.h"
 #include "tutti/transport/handshake.h"
 #include "tutti/transport/shm/arena.h"
@@ -57,7 +58,7 @@ class Host {
 
   // Descriptors on which a death or a goodbye shows, with the local rank; for poll().
   std::vector<std::pair<int, int>> watch_fds() const;
-  // The descriptor of `local_rank` is readable: what became of it.
+  // The descriptor of `local_rank` is readable: what became of it. Any thread.
   Peer watch(int local_rank);
   // Tells the peers that this rank leaves, in peace or not.
   void goodbye(bool in_flight);
@@ -97,6 +98,7 @@ class Host {
   std::vector<Arrival> arrivals_;  // while joining
   std::string directory_, contact_;
   std::vector<PeerData> peers_;
+  Mutex watch_mutex_;  // around reading a note and storing what it says
 };
 
 }  // namespace tutti

@@ -1,0 +1,81 @@
+// The ways to make a group of ranks that run here as threads or forked processes.
+#include "tests/conformance/group_conformance.h"
+#include "tutti/comm/select.h"
+
+namespace tutti::test {
+namespace {
+
+std::vector<GroupBackend> backends() {
+  const auto threads = [](const char* algorithm) {
+    return [algorithm](int size, const RankBody& body) { return run_threads(size, body, {.algorithm = algorithm}); };
+  };
+  const auto processes = [](const char* transport, const char* algorithm) {
+    return [=](int size, const RankBody& body) {
+      return run_processes(size, body, {.algorithm = algorithm, .transport = transport});
+    };
+  };
+  const auto engine = [](const char* name) {
+    return [name](int size, const RankBody& body) {
+      return run_processes(size, body, {.environment = {{"TUTTI_ENGINE", name}}});
+    };
+  };
+  (void)engine;
+  return {
+#ifdef TUTTI_HAS_GLOO
+      {"processes_gloo", engine("gloo")},
+#endif
+      {"threads_direct", threads(""), true},
+      {"threads_ring", threads("ring")},
+      {"threads_recursive_doubling", threads("recursive_doubling")},
+      {"processes_shm", processes("shm", ""), true},
+      {"processes_shm_links", processes("shm", "ring")},
+      {"processes_tcp", processes("tcp", "")},
+      {"processes_two_hosts", [](int size, const RankBody& body) {
+         return run_processes(size, body, {.environment_of = [](int rank) {
+                                return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
+                              }});
+       }}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, GroupSuite, ::testing::ValuesIn(backends()),
+                         [](const auto& info) { return info.param.name; });
+
+// Every algorithm of every verb, forced by its name over links. (The suite above runs all verbs by those that the table
+// chooses.)
+struct Forced {
+  Kind kind;
+  Algorithm algorithm;
+};
+void PrintTo(const Forced& forced, std::ostream* out) { *out << name(forced.algorithm) << ' ' << name(forced.kind); }
+
+class ForcedAlgorithm : public ::testing::TestWithParam<Forced> {};
+
+TEST_P(ForcedAlgorithm, IsRight) {
+  const auto [kind, algorithm] = GetParam();
+  for (const int size : kSizes) {
+    const auto body = [&](Group& world) {
+      if (size > 1) {
+        const Request request{.kind = kind, .dtype = DType::kF32, .count = 1};
+        check(world.plan_name(request) == std::string(name(algorithm)), "runs ", world.plan_name(request), " instead");
+      }
+      sweep(kind, world, false);
+    };
+    EXPECT_EQ(describe(run_threads(size, body, {.algorithm = name(algorithm)})), "") << "in a world of " << size;
+  }
+}
+
+std::vector<Forced> implemented() {
+  std::vector<Forced> all;
+  for (int kind = 0; kind <= int(Kind::kReduceScatterV); ++kind)
+    for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
+      if (Kind(kind) != Kind::kBarrier && make_plan(Algorithm(algorithm), Kind(kind), Shape{.size = 2}).ok())
+        all.push_back({Kind(kind), Algorithm(algorithm)});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, ForcedAlgorithm, ::testing::ValuesIn(implemented()), [](const auto& info) {
+  return std::string(name(info.param.kind)) + "_" + name(info.param.algorithm);
+});
+
+}  // namespace
+}  // namespace tutti::test

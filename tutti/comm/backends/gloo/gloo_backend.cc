@@ -1,0 +1,437 @@
+// The engine gloo. Gloo's calls block, so collectives run one after another on a thread of the group's, and each send
+// or receive that is under way has a thread that waits for it; they are posted in the order of the calls.
+//
+// A blocked call of Gloo cannot be interrupted: closing its connections wakes nobody, only its own limit does. So all
+// calls work on copies of the buffers, which a stuck thread owns, and whoever gives up leaves it with them. That costs
+// a copy in and out, on an engine that is not chosen for its speed.
+//
+// What Gloo has not: reduce_scatter is an all_reduce of which each rank keeps its part, an uneven gather or scatter an
+// all_to_all in which all but the root's parts are empty. Gloo asks peers for no secret.
+#include <gloo/allgather.h>
+#include <gloo/allgatherv.h>
+#include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
+#include <gloo/alltoallv.h>
+#include <gloo/barrier.h>
+#include <gloo/broadcast.h>
+#include <gloo/gather.h>
+#include <gloo/reduce.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/scatter.h>
+#include <gloo/transport/tcp/device.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "tutti/comm/backends/backend.h"
+#include "tutti/comm/backends/gloo/gloo_store.h"
+#include "tutti/comm/backends/gloo/worker.h"
+
+namespace tutti::gloo_engine {
+namespace {
+
+using Context = std::shared_ptr<::gloo::Context>;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr Duration kSlack = std::chrono::seconds(5);  // so that the group's own limit passes first, and finds the words
+
+std::chrono::milliseconds in_milliseconds(Duration limit) {
+  return std::chrono::ceil<std::chrono::milliseconds>(limit + kSlack);
+}
+
+// Gloo writes to sockets whose other end may be gone, without asking for an error in place of SIGPIPE.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGPIPE) == 1;
+    ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipes() {
+    const timespec at_once{};
+    if (!was_pending_)
+      while (::sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) {
+      }
+    ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool was_pending_ = false;
+};
+
+// A call on copies of the caller's buffers.
+struct Flight {
+  Request request;
+  int rank, size;
+  std::vector<std::size_t> in_splits, out_splits;  // bytes
+  Bytes in, out;
+  void* result = nullptr;  // where `out` goes at the end, on the caller's side; null: nowhere
+  std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // of a send or receive
+  Job job;
+
+  std::size_t element() const { return size_of(request.dtype); }
+  std::size_t bytes() const { return request.count * element(); }
+};
+
+std::size_t sum(const std::vector<std::size_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t(0));
+}
+
+// Which bytes of the caller's go in and come out.
+void take_buffers(Flight& f) {
+  const Request& r = f.request;
+  const std::size_t n = std::size_t(f.size), bytes = f.bytes();
+  const bool root = f.rank == r.root;
+  const void* from = r.in;
+  std::size_t in = bytes, out = bytes;
+  bool gets = true;
+  switch (r.kind) {
+    case Kind::kBarrier:
+      in = out = 0;
+      break;
+    case Kind::kBroadcast:
+      from = r.out;
+      in = root ? bytes : 0;
+      gets = !root;
+      break;
+    case Kind::kReduce:
+      gets = root;
+      break;
+    case Kind::kAllReduce:
+      break;
+    case Kind::kGather:
+      out = n * bytes;
+      gets = root;
+      break;
+    case Kind::kAllGather:
+      out = n * bytes;
+      break;
+    case Kind::kScatter:
+      in = root ? n * bytes : 0;
+      break;
+    case Kind::kReduceScatter:
+      in = n * bytes;
+      break;
+    case Kind::kGatherV:
+      out = sum(f.out_splits);
+      gets = root;
+      break;
+    case Kind::kAllGatherV:
+      in = f.out_splits[std::size_t(f.rank)], out = sum(f.out_splits);
+      break;
+    case Kind::kScatterV:
+      in = sum(f.in_splits);
+      break;
+    case Kind::kReduceScatterV:
+      in = sum(f.in_splits), out = f.in_splits[std::size_t(f.rank)];
+      break;
+    case Kind::kAllToAll:
+      in = out = n * bytes;
+      if (!f.in_splits.empty()) in = sum(f.in_splits), out = sum(f.out_splits);
+      break;
+    case Kind::kSend:
+      out = 0;
+      break;
+    case Kind::kRecv:
+      in = 0;
+      break;
+  }
+  if (in > 0) f.in.assign(static_cast<const std::uint8_t*>(from), static_cast<const std::uint8_t*>(from) + in);
+  f.out.resize(out);
+  f.result = gets && out > 0 ? r.out : nullptr;
+}
+
+// Gloo's reductions are told the size of an element and a function.
+template <class Options>
+void set_typed(Options& options, Flight& f, std::uint8_t* in, std::uint8_t* out, std::size_t count) {
+  switch (f.element()) {
+    case 1:
+      options.setInput(in, count), options.setOutput(out, count);
+      break;
+    case 2:
+      options.setInput(reinterpret_cast<std::uint16_t*>(in), count);
+      options.setOutput(reinterpret_cast<std::uint16_t*>(out), count);
+      break;
+    case 4:
+      options.setInput(reinterpret_cast<std::uint32_t*>(in), count);
+      options.setOutput(reinterpret_cast<std::uint32_t*>(out), count);
+      break;
+    default:
+      options.setInput(reinterpret_cast<std::uint64_t*>(in), count);
+      options.setOutput(reinterpret_cast<std::uint64_t*>(out), count);
+      break;
+  }
+}
+
+class GlooOperation final : public Operation {
+ public:
+  explicit GlooOperation(std::shared_ptr<Flight> flight) : flight_(std::move(flight)) {}
+  Result<Progress> step() override {
+    if (!flight_->job.done.load(std::memory_order_acquire)) return Progress::kBlocked;
+    if (!flight_->job.failure.empty())
+      return Error{.code = Code::kPeerLost, .detail = "Gloo says: " + flight_->job.failure};
+    if (flight_->result) std::memcpy(flight_->result, flight_->out.data(), flight_->out.size());
+    return Progress::kDone;
+  }
+  void blockers(Blockers&) const override {}  // the worker notifies
+
+ private:
+  std::shared_ptr<Flight> flight_;
+};
+
+class GlooBackend final : public Backend {
+ public:
+  GlooBackend(const BackendSetup& setup, Context context)
+      : setup_(setup), context_(std::move(context)), collectives_(setup.notify) {}
+  ~GlooBackend() override { abort(); }
+
+  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
+    auto flight = std::make_shared<Flight>();
+    flight->request = request;
+    flight->rank = setup_.rank;
+    flight->size = setup_.size;
+    for (std::size_t count : request.in_splits) flight->in_splits.push_back(count * flight->element());
+    for (std::size_t count : request.out_splits) flight->out_splits.push_back(count * flight->element());
+    take_buffers(*flight);
+    const auto limit = in_milliseconds(request.limit.count() > 0 ? request.limit : setup_.limit);
+    const std::shared_ptr<Job> job(flight, &flight->job);
+    if (is_point_to_point(request.kind)) {
+      try {
+        const NoBrokenPipes guard;
+        post(*flight);
+      } catch (const std::exception& e) {
+        return Error{.code = Code::kPeerLost, .detail = std::string("Gloo says: ") + e.what()};
+      }
+      job->act = [flight, context = context_, limit] { wait_for(*flight, limit); };
+      give_to_somebody(job);
+      std::lock_guard lock(mutex_);
+      std::erase_if(exchanges_, [](const auto& old) { return old.expired(); });
+      exchanges_.push_back(flight);
+    } else {
+      job->act = [flight, context = context_, reduce = setup_.services.reduce_pair, limit] {
+        carry(*flight, context, reduce, limit);
+      };
+      collectives_.give(job);
+    }
+    return std::unique_ptr<Operation>(std::make_unique<GlooOperation>(std::move(flight)));
+  }
+
+  void abort() override {
+    std::lock_guard lock(mutex_);
+    for (const auto& weak : exchanges_)
+      if (const auto flight = weak.lock()) {
+        if (flight->request.kind == Kind::kSend)
+          flight->buffer->abortWaitSend();
+        else
+          flight->buffer->abortWaitRecv();
+      }
+    context_->closeConnections();
+  }
+
+ private:
+  using Reduce = void (*)(DType, ReduceOp, void*, const void*, std::size_t);
+
+  void post(Flight& f) {
+    Bytes& bytes = f.request.kind == Kind::kSend ? f.in : f.out;
+    f.buffer = context_->createUnboundBuffer(bytes.data(), bytes.size());
+    const auto slot = std::uint64_t(std::uint32_t(f.request.tag));  // collectives have a prefix in the upper bits
+    if (f.request.kind == Kind::kSend)
+      f.buffer->send(f.request.root, slot);
+    else
+      f.buffer->recv(f.request.root, slot);
+  }
+
+  static void wait_for(Flight& f, std::chrono::milliseconds limit) {
+    const bool ended =
+        f.request.kind == Kind::kSend ? f.buffer->waitSend(nullptr, limit) : f.buffer->waitRecv(nullptr, limit);
+    if (!ended) throw std::runtime_error("the wait was given up");
+  }
+
+  void give_to_somebody(const std::shared_ptr<Job>& job) {
+    for (const auto& waiter : waiters_)
+      if (waiter->is_idle()) return waiter->give(job);
+    waiters_.push_back(std::make_unique<Worker>(setup_.notify));
+    waiters_.back()->give(job);
+  }
+
+  static void exchange(Flight& f, const Context& context, const std::vector<std::int64_t>& ins,
+                       const std::vector<std::int64_t>& outs, std::chrono::milliseconds limit) {
+    ::gloo::AlltoallvOptions options(context);
+    options.setInput(f.in.data(), ins);
+    options.setOutput(f.out.data(), outs);
+    options.setTimeout(limit);
+    ::gloo::alltoallv(options);
+  }
+
+  static void carry(Flight& f, const Context& context, Reduce reduce, std::chrono::milliseconds limit) {
+    const Request& r = f.request;
+    const std::size_t bytes = f.bytes();
+    const auto function = [&](void* out, const void* a, const void* b, std::size_t count) {
+      // One of the inputs may be the output.
+      if (out == b) std::swap(a, b);
+      if (out != a) std::memcpy(out, a, count * f.element());
+      reduce(r.dtype, r.op, out, b, count);
+    };
+    const auto finish = [&](auto& options) { options.setTimeout(limit); };
+    switch (r.kind) {
+      case Kind::kBarrier: {
+        ::gloo::BarrierOptions options(context);
+        finish(options);
+        ::gloo::barrier(options);
+        break;
+      }
+      case Kind::kBroadcast: {
+        if (bytes == 0) break;
+        ::gloo::BroadcastOptions options(context);
+        options.setRoot(r.root);
+        if (f.rank == r.root) options.setInput(f.in.data(), bytes);
+        options.setOutput(f.out.data(), bytes);
+        finish(options);
+        ::gloo::broadcast(options);
+        break;
+      }
+      case Kind::kReduce: {
+        if (bytes == 0) break;
+        ::gloo::ReduceOptions options(context);
+        options.setRoot(r.root);
+        set_typed(options, f, f.in.data(), f.out.data(), r.count);
+        options.setReduceFunction(function);
+        finish(options);
+        ::gloo::reduce(options);
+        break;
+      }
+      case Kind::kAllReduce:
+      case Kind::kReduceScatter:
+      case Kind::kReduceScatterV: {
+        if (f.in.empty()) break;
+        ::gloo::AllreduceOptions options(context);
+        const bool scatters = r.kind != Kind::kAllReduce;
+        Bytes whole(scatters ? f.in.size() : 0);
+        set_typed(options, f, f.in.data(), scatters ? whole.data() : f.out.data(), f.in.size() / f.element());
+        options.setReduceFunction(function);
+        finish(options);
+        ::gloo::allreduce(options);
+        if (scatters) {
+          const std::size_t own =
+              r.kind == Kind::kReduceScatter
+                  ? std::size_t(f.rank) * bytes
+                  : std::accumulate(f.in_splits.begin(), f.in_splits.begin() + f.rank, std::size_t(0));
+          std::copy_n(whole.begin() + std::ptrdiff_t(own), f.out.size(), f.out.begin());
+        }
+        break;
+      }
+      case Kind::kGather: {
+        if (bytes == 0) break;
+        ::gloo::GatherOptions options(context);
+        options.setRoot(r.root);
+        options.setInput(f.in.data(), bytes);
+        if (f.rank == r.root) options.setOutput(f.out.data(), f.out.size());
+        finish(options);
+        ::gloo::gather(options);
+        break;
+      }
+      case Kind::kAllGather: {
+        if (bytes == 0) break;
+        ::gloo::AllgatherOptions options(context);
+        options.setInput(f.in.data(), bytes);
+        options.setOutput(f.out.data(), f.out.size());
+        finish(options);
+        ::gloo::allgather(options);
+        break;
+      }
+      case Kind::kScatter: {
+        if (bytes == 0) break;
+        ::gloo::ScatterOptions options(context);
+        options.setRoot(r.root);
+        if (f.rank == r.root) {
+          std::vector<std::uint8_t*> parts;
+          for (int to = 0; to < f.size; ++to) parts.push_back(f.in.data() + std::size_t(to) * bytes);
+          options.setInputs(parts, bytes);
+        }
+        options.setOutput(f.out.data(), bytes);
+        finish(options);
+        ::gloo::scatter(options);
+        break;
+      }
+      case Kind::kAllGatherV: {
+        ::gloo::AllgathervOptions options(context);
+        options.setInput(f.in.data(), f.in.size());
+        options.setOutput(f.out.data(), f.out_splits);
+        finish(options);
+        ::gloo::allgatherv(options);
+        break;
+      }
+      case Kind::kGatherV:
+      case Kind::kScatterV: {  // exchanges in which all but the root's parts are empty
+        std::vector<std::int64_t> ins(std::size_t(f.size)), outs(std::size_t(f.size));
+        const bool gathers = r.kind == Kind::kGatherV;
+        auto &ours = gathers ? ins : outs, &roots = gathers ? outs : ins;
+        const auto& splits = gathers ? f.out_splits : f.in_splits;
+        if (f.rank == r.root) std::copy(splits.begin(), splits.end(), roots.begin());
+        ours[std::size_t(r.root)] = std::int64_t(bytes);
+        exchange(f, context, ins, outs, limit);
+        break;
+      }
+      case Kind::kAllToAll: {
+        if (f.in_splits.empty()) {
+          if (bytes == 0) break;
+          ::gloo::AlltoallOptions options(context);
+          options.setInput(f.in.data(), f.in.size());
+          options.setOutput(f.out.data(), f.out.size());
+          finish(options);
+          ::gloo::alltoall(options);
+        } else {
+          exchange(f, context, {f.in_splits.begin(), f.in_splits.end()}, {f.out_splits.begin(), f.out_splits.end()},
+                   limit);
+        }
+        break;
+      }
+      case Kind::kSend:
+      case Kind::kRecv:
+        break;
+    }
+  }
+
+  const BackendSetup setup_;
+  const Context context_;
+  Worker collectives_;
+  std::vector<std::unique_ptr<Worker>> waiters_;  // the driver's
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<Flight>> exchanges_;  // under mutex_
+};
+
+}  // namespace
+
+extern "C" {
+[[gnu::visibility("default")]] extern const int tutti_backend_abi = kBackendAbi;
+
+[[gnu::visibility("default")]] Backend* tutti_open_backend(const BackendSetup* setup, Error* error) {
+  try {
+    const NoBrokenPipes guard;  // for the threads that Gloo starts as well, which inherit it
+    auto device = ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(setup->address.c_str()));
+    auto context = std::make_shared<::gloo::rendezvous::Context>(setup->rank, setup->size);
+    context->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(setup->deadline.remaining()));
+    GlooStore store(*setup->store, setup->key, setup->deadline);
+    context->connectFullMesh(store, device);
+    return new GlooBackend(*setup, std::move(context));
+  } catch (const std::exception& e) {
+    *error = Error{.code = Code::kUnreachable,
+                   .detail = std::string("Gloo could not connect the ranks: ") + e.what(),
+                   .hint = "do all ranks reach one another at the address that each tells?",
+                   .address = setup->address};
+    return nullptr;
+  }
+}
+}
+
+}  // namespace tutti::gloo_engine

@@ -1,0 +1,62 @@
+#include "tutti/comm/backends/gloo/worker.h"
+
+#include <pthread.h>
+
+#include <csignal>
+#include <exception>
+#include <utility>
+
+namespace tutti::gloo_engine {
+
+Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>()) {
+  state_->notify = std::move(notify);
+  sigset_t all, before;  // signals are the program's
+  sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread([state = state_] { run(state); }).detach();
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+Worker::~Worker() {
+  std::unique_lock lock(state_->mutex);
+  state_->ending = true;
+  state_->notify = nullptr;  // whom it would tell may be gone
+  state_->changed.notify_all();
+}
+
+void Worker::give(std::shared_ptr<Job> job) {
+  std::lock_guard lock(state_->mutex);
+  state_->jobs.push_back(std::move(job));
+  state_->changed.notify_all();
+}
+
+bool Worker::is_idle() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->jobs.empty() && !state_->busy;
+}
+
+void Worker::run(const std::shared_ptr<State>& state) {
+  std::unique_lock lock(state->mutex);
+  for (;;) {
+    state->changed.wait(lock, [&] { return !state->jobs.empty() || state->ending; });
+    if (state->jobs.empty()) return;
+    const std::shared_ptr<Job> job = std::move(state->jobs.front());
+    state->jobs.pop_front();
+    state->busy = true;
+    lock.unlock();
+    try {
+      job->act();
+    } catch (const std::exception& e) {
+      job->failure = *e.what() ? e.what() : "an exception without words";
+    } catch (...) {
+      job->failure = "an exception that is no std::exception";
+    }
+    job->act = nullptr;
+    lock.lock();
+    state->busy = false;
+    job->done.store(true, std::memory_order_release);
+    if (state->notify) state->notify();
+  }
+}
+
+}  // namespace tutti::gloo_engine

@@ -1,0 +1,44 @@
+#pragma once
+// Threads in which Gloo may block.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::gloo_engine {
+
+// Something that blocks, carried out on a Worker. Any thread may look at `done`; `failure` is valid once it is set.
+struct Job {
+  std::function<void()> act;  // throws to fail
+  std::string failure;        // empty: it succeeded
+  std::atomic<bool> done{false};
+};
+
+// One thread and its queue: jobs in the order given. The thread outlives the Worker where it is stuck in a job: it
+// holds on to what the job needs, and ends with it.
+class Worker {
+ public:
+  explicit Worker(std::function<void()> notify);  // after every job, from the thread
+  ~Worker();
+  Worker(const Worker&) = delete;
+  void give(std::shared_ptr<Job> job);
+  bool is_idle() const;
+
+ private:
+  struct State {
+    mutable std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<Job>> jobs;
+    bool busy = false, ending = false;
+    std::function<void()> notify;
+  };
+  static void run(const std::shared_ptr<State>& state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace tutti::gloo_engine

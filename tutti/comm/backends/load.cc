@@ -1,0 +1,85 @@
+#include "tutti/comm/backends/load.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "tutti/base/env.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+const std::vector<std::string> kEngines = {"tutti", "gloo", "mpi"};
+
+std::vector<std::string> folders() {
+  if (const auto given = env("TUTTI_ENGINE_PATH")) return split(*given, ':');
+  std::vector<std::string> all;
+  std::error_code failed;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (!failed) all.push_back((program.parent_path().parent_path() / "lib/tutti").string());
+  all.push_back(TUTTI_INSTALLED_ENGINES);
+  return all;
+}
+
+Result<void*> load(const std::string& name) {
+  const std::string file = "libtutti_" + name + ".so";
+  for (const std::string& folder : folders()) {
+    const std::string path = folder + "/" + file;
+    if (std::error_code failed; !std::filesystem::exists(path, failed)) continue;
+    // Global: Open MPI opens parts of itself, which look for the rest of it there.
+    if (void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return library;
+    const char* const why = ::dlerror();
+    return Error{
+        .code = Code::kUnsupported,
+        .detail = "the engine " + name + " cannot be loaded from " + path + ": " + (why ? why : "no reason given"),
+        .hint = "install what it needs, or take another engine: TUTTI_ENGINE=tutti"};
+  }
+  return Error{
+      .code = Code::kNotFound,
+      .detail = "the engine " + name + " is not here: there is no " + file + " in " + join(folders(), " or "),
+      .hint = "it is built where its library is found (docs/engines.md); TUTTI_ENGINE_PATH names another folder"};
+}
+
+}  // namespace
+
+Result<std::string> cpu_engine(const std::string& text) {
+  std::string found = "tutti";
+  for (const std::string& part : split(text, ',')) {
+    const std::size_t colon = part.find(':');
+    const std::string device = colon == std::string::npos ? "cpu" : part.substr(0, colon);
+    const std::string name = colon == std::string::npos ? part : part.substr(colon + 1);
+    if (device == "cuda")
+      return Error{.code = Code::kUnsupported,
+                   .detail = "the engine \"" + text + "\" names one for cuda, but this version carries CPU memory only",
+                   .hint = "copy the tensor to the CPU, and leave out \"" + part + "\""};
+    if (device != "cpu")
+      return Error{.code = Code::kUsage,
+                   .detail = "the engine \"" + text + "\" names the device \"" + device + "\"",
+                   .hint = "known is cpu, as in cpu:gloo"};
+    if (std::find(kEngines.begin(), kEngines.end(), name) == kEngines.end())
+      return Error{.code = Code::kUsage,
+                   .detail = "the engine is \"" + name + "\", which is not known",
+                   .hint = did_you_mean(nearest(name, kEngines), "known are " + join(kEngines, ", "))};
+    found = name;
+  }
+  return found;
+}
+
+Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup) {
+  void* const library = TUTTI_TRY(load(name));
+  const auto* const abi = static_cast<const int*>(::dlsym(library, kBackendAbiSymbol));
+  const auto open = reinterpret_cast<OpenBackend>(::dlsym(library, kOpenBackendSymbol));
+  if (!abi || !open || *abi != kBackendAbi)
+    return Error{.code = Code::kUnsupported,
+                 .detail = "libtutti_" + name + ".so was built for another version of tutti",
+                 .hint = "build and install tutti and its engines together"};
+  Error error;
+  std::unique_ptr<Backend> backend(open(&setup, &error));
+  if (!backend) return error;
+  return backend;
+}
+
+}  // namespace tutti
