@@ -103,6 +103,8 @@ Status GroupState::open_engine(Deadline deadline) {
   auto opened = open_backend(process_->engine_name, setup);
   if (!opened.ok()) {
     Error error = opened.error();
+    if (const auto departure = departure_of_anybody()) error = departure->error;
+    error.operation = "opening the engine " + process_->engine_name;
     error.group = spec_.name;
     error.rank = rank();
     return error;

@@ -223,7 +223,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   }
   Nodes& nodes = **opened;
   {
-    const EndAtOnce waiting;
+    const EndAtOnce waiting(keeper_gone);
     TUTTI_TRY(nodes.meet());
   }
   const Fd secret =

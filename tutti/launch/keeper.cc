@@ -19,6 +19,7 @@
 // outnumber the cores.
 #include "tutti/launch/keeper.h"
 
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -115,11 +116,13 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
   return exit.shell_code();
 }
 
-EndAtOnce::EndAtOnce() {
+EndAtOnce::EndAtOnce(const Fd& keeper_gone) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   sigset_t signals = keeper_signals();
   sigdelset(&signals, SIGCHLD);
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+  pollfd already = {keeper_gone.get(), POLLIN, 0};  // before there was a signal to tell of it
+  if (poll(&already, 1, 0) > 0) raise(SIGTERM);
 }
 
 EndAtOnce::~EndAtOnce() {

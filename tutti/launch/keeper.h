@@ -18,7 +18,7 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
 // signals.
 class EndAtOnce {
  public:
-  EndAtOnce();
+  explicit EndAtOnce(const Fd& keeper_gone);
   ~EndAtOnce();
   EndAtOnce(const EndAtOnce&) = delete;
 };

@@ -23,8 +23,10 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <future>
 #include <numeric>
 #include <vector>
 
@@ -39,6 +41,8 @@ using Context = std::shared_ptr<::gloo::Context>;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr Duration kSlack = std::chrono::seconds(5);  // so that the group's own limit passes first, and finds the words
+
+constexpr std::chrono::milliseconds kFarewell{1000};
 
 std::chrono::milliseconds in_milliseconds(Duration limit) {
   return std::chrono::ceil<std::chrono::milliseconds>(limit + kSlack);
@@ -193,7 +197,10 @@ class GlooBackend final : public Backend {
  public:
   GlooBackend(const BackendSetup& setup, Context context)
       : setup_(setup), context_(std::move(context)), collectives_(setup.notify) {}
-  ~GlooBackend() override { abort(); }
+  ~GlooBackend() override {
+    if (!aborted_.load()) leave();
+    abort();
+  }
 
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
     auto flight = std::make_shared<Flight>();
@@ -227,6 +234,7 @@ class GlooBackend final : public Backend {
   }
 
   void abort() override {
+    aborted_.store(true);
     std::lock_guard lock(mutex_);
     for (const auto& weak : exchanges_)
       if (const auto flight = weak.lock()) {
@@ -240,6 +248,24 @@ class GlooBackend final : public Backend {
 
  private:
   using Reduce = void (*)(DType, ReduceOp, void*, const void*, std::size_t);
+
+  // Closing a connection throws away what its other end has not read yet. So all meet once more, or do not, in a
+  // second.
+  void leave() {
+    auto left = std::make_shared<std::promise<void>>();
+    auto job = std::make_shared<Job>();
+    job->act = [left, context = context_] {
+      ::gloo::BarrierOptions options(context);
+      options.setTimeout(kFarewell);
+      try {
+        ::gloo::barrier(options);
+      } catch (const std::exception&) {  // they have gone already, or go on
+      }
+      left->set_value();
+    };
+    collectives_.give(std::move(job));
+    (void)left->get_future().wait_for(kFarewell);
+  }
 
   void post(Flight& f) {
     Bytes& bytes = f.request.kind == Kind::kSend ? f.in : f.out;
@@ -406,6 +432,7 @@ class GlooBackend final : public Backend {
   const Context context_;
   Worker collectives_;
   std::vector<std::unique_ptr<Worker>> waiters_;  // the driver's
+  std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::vector<std::weak_ptr<Flight>> exchanges_;  // under mutex_
 };
