@@ -17,7 +17,7 @@ class CarriedOperation final : public Operation {
   CarriedOperation(const Request& request, int rank, int size) : request_(request), carried_(request) {
     for (int r = 0; r < size; ++r)
       if (r != rank) peers_.push_back(r);
-    if (is_point_to_point(request.kind)) peers_ = {request.root};
+    if (is_point_to_point(request.kind) && request.root != kAnySource) peers_ = {request.root};
     if (!is_reduction(request.kind)) return;
     has_result_ = request.kind != Kind::kReduce || rank == request.root;
     const Extent extent = *extent_of(request, rank, size);

@@ -81,6 +81,7 @@ struct Flight {
   Bytes in, out;
   void* result = nullptr;  // where `out` goes at the end, on the caller's side; null: nowhere
   std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // of a send or receive
+  int source = -1;                                           // of what was received
   Job job;
 
   std::size_t element() const { return size_of(request.dtype); }
@@ -184,6 +185,7 @@ class GlooOperation final : public Operation {
     if (!flight_->job.done.load(std::memory_order_acquire)) return Progress::kBlocked;
     if (!flight_->job.failure.empty())
       return Error{.code = Code::kPeerLost, .detail = "Gloo says: " + flight_->job.failure};
+    if (flight_->request.kind == Kind::kRecv && flight_->request.source) *flight_->request.source = flight_->source;
     if (flight_->result) std::memcpy(flight_->result, flight_->out.data(), flight_->out.size());
     return Progress::kDone;
   }
@@ -269,17 +271,26 @@ class GlooBackend final : public Backend {
 
   void post(Flight& f) {
     Bytes& bytes = f.request.kind == Kind::kSend ? f.in : f.out;
+    if (bytes.empty()) bytes.resize(1);  // Gloo receives nothing empty from several sources
     f.buffer = context_->createUnboundBuffer(bytes.data(), bytes.size());
     const auto slot = std::uint64_t(std::uint32_t(f.request.tag));  // collectives have a prefix in the upper bits
     if (f.request.kind == Kind::kSend)
       f.buffer->send(f.request.root, slot);
     else
-      f.buffer->recv(f.request.root, slot);
+      f.buffer->recv(sources(f), slot);
+  }
+
+  static std::vector<int> sources(const Flight& f) {
+    if (f.request.root != kAnySource) return {f.request.root};
+    std::vector<int> others;
+    for (int r = 0; r < f.size; ++r)
+      if (r != f.rank) others.push_back(r);
+    return others;
   }
 
   static void wait_for(Flight& f, std::chrono::milliseconds limit) {
     const bool ended =
-        f.request.kind == Kind::kSend ? f.buffer->waitSend(nullptr, limit) : f.buffer->waitRecv(nullptr, limit);
+        f.request.kind == Kind::kSend ? f.buffer->waitSend(nullptr, limit) : f.buffer->waitRecv(&f.source, limit);
     if (!ended) throw std::runtime_error("the wait was given up");
   }
 

@@ -107,7 +107,8 @@ class MpiOperation final : public Operation {
                          "sent ", came == MPI_UNDEFINED ? "a part of an element" : std::to_string(came) + " elements",
                          ", this rank expected ", std::to_string(request_.count)),
                      .hint = "send and recv must name as many elements of the same type",
-                     .peer = request_.root};
+                     .peer = status.MPI_SOURCE};
+      if (request_.source) *request_.source = status.MPI_SOURCE;
     }
     return Progress::kDone;
   }
@@ -166,7 +167,8 @@ class MpiOperation final : public Operation {
       case Kind::kSend:
         return MPI_Isend(r.in, count, type, r.root, r.tag, comm, &mpi_request_);
       case Kind::kRecv:
-        return MPI_Irecv(r.out, count, type, r.root, r.tag, comm, &mpi_request_);
+        return MPI_Irecv(r.out, count, type, r.root == kAnySource ? MPI_ANY_SOURCE : r.root, r.tag, comm,
+                         &mpi_request_);
     }
     return MPI_ERR_OTHER;
   }
