@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "tutti/base/deadline.h"
@@ -87,7 +88,8 @@ std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOpti
   std::vector<Outcome> outcomes(size);
   std::vector<Group> worlds = make_inproc_world(size, {.algorithm = options.algorithm,
                                                        .collective_timeout = from_seconds(options.timeout),
-                                                       .leave_timeout = from_seconds(options.leave_timeout)});
+                                                       .leave_timeout = from_seconds(options.leave_timeout),
+                                                       .flight_folder = options.flight_folder});
   std::vector<std::atomic<bool>> done(size);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
@@ -116,8 +118,34 @@ std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOpti
   return outcomes;
 }
 
-std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOptions& options) {
+namespace {
+
+// Ranks whose job fails write flight records somewhere: here, for the time of one world.
+class FlightFolder {
+ public:
+  FlightFolder() {
+    std::string pattern = std::filesystem::temp_directory_path() / "tutti-flight-XXXXXX";
+    if (!::mkdtemp(pattern.data())) std::abort();
+    path_ = pattern;
+  }
+  FlightFolder(const FlightFolder&) = delete;
+  ~FlightFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+std::vector<Outcome> run_processes(int size, const RankBody& body, const WorldOptions& wanted) {
   std::fflush(nullptr);
+  const FlightFolder flight;
+  WorldOptions options = wanted;
+  options.environment.emplace("TUTTI_FLIGHT_DIR", flight.path());
   std::vector<Child> children(size);
   for (int rank = 0; rank < size; ++rank) {
     int go[2], report[2];

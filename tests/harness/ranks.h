@@ -23,11 +23,12 @@ struct Outcome {
 };
 
 struct WorldOptions {
-  std::string algorithm;      // TUTTI_ALGORITHM
-  std::string transport;      // TUTTI_TRANSPORT: processes only
-  double timeout = 30;        // seconds for each collective
-  double leave_timeout = 10;  // seconds for what is pending when the last handle goes
-  double watchdog = 100;      // seconds for the whole
+  std::string algorithm;           // TUTTI_ALGORITHM
+  std::string transport;           // TUTTI_TRANSPORT: processes only
+  double timeout = 30;             // seconds for each collective
+  double leave_timeout = 10;       // seconds for what is pending when the last handle goes
+  double watchdog = 100;           // seconds for the whole
+  std::string flight_folder = {};  // threads only: for flight records; empty: none
   std::map<std::string, std::string> environment = {};
   std::function<std::map<std::string, std::string>(int rank)> environment_of = {};  // processes only
 };

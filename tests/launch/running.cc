@@ -62,6 +62,8 @@ Running::Running(std::vector<std::string> arguments, std::map<std::string, std::
   for (const auto& [name, value] : changes)
     value.empty() ? void(environment.erase(name)) : void(environment[name] = value);
   environment["TUTTI_TEST_MARK"] = mark_;
+  if (!changes.count("TUTTI_FLIGHT_DIR") && !changes.count("TMPDIR"))  // what failing ranks leave goes with this object
+    environment["TUTTI_FLIGHT_DIR"] = flight_.path();
   const auto variables = to_strings(environment);
   arguments.insert(arguments.begin(), TUTTI_TEST_COMMAND);
   std::vector<char*> argv, envp;

@@ -13,6 +13,18 @@ struct Ended {
   std::string out, err;
 };
 
+// A folder for one test, removed at its end.
+class Folder {
+ public:
+  Folder();
+  Folder(const Folder&) = delete;
+  ~Folder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 class Running {
  public:
   // Starts `tutti ARGUMENTS` with these changes to the environment (an empty value unsets).
@@ -44,22 +56,12 @@ class Running {
   bool reading_ = true, waited_ = false;
   Ended ended_;
   std::string mark_;
+  Folder flight_;
 };
 
 Ended run(std::vector<std::string> arguments, std::map<std::string, std::string> changes = {}, std::string input = {});
 std::string worker();  // path of the worker program
 
-// A folder for one test, removed at its end.
-class Folder {
- public:
-  Folder();
-  Folder(const Folder&) = delete;
-  ~Folder();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 std::string read_file(const std::string& path);
 
 }  // namespace tutti::testing

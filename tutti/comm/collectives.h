@@ -2,6 +2,8 @@
 // The verbs on typed spans. The plain form blocks and throws Exception; the ..._async form (isend, irecv) returns a
 // Work, and the memory has to stay until that has ended. Shapes: see comm/request.h. T is float, double, Half,
 // BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool, std::complex<float>, std::complex<double>.
+// `at`, last, is the place of the call, which the flight recorder keeps; a function of yours that wraps a verb may take
+// and hand on its caller's.
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -14,181 +16,194 @@ namespace tutti {
 
 // In place.
 template <class T>
-void all_reduce(const Group& group, std::span<T> data, Reduction op = ReduceOp::kSum) {
-  group.run(requests::all_reduce(data, op)).or_throw();
+void all_reduce(const Group& group, std::span<T> data, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
+  group.run(requests::all_reduce(data, op), at).or_throw();
 }
 template <class T>
-Work all_reduce_async(const Group& group, std::span<T> data, Reduction op = ReduceOp::kSum) {
-  return group.submit(requests::all_reduce(data, op));
+Work all_reduce_async(const Group& group, std::span<T> data, Reduction op = ReduceOp::kSum,
+                      CallSite at = CallSite::here()) {
+  return group.submit(requests::all_reduce(data, op), at);
 }
 // One number.
 template <class T>
-T all_reduce(const Group& group, T value, Reduction op = ReduceOp::kSum) requires std::is_arithmetic_v<T> {
-  all_reduce(group, std::span<T>(&value, 1), op);
+T all_reduce(const Group& group, T value, Reduction op = ReduceOp::kSum,
+             CallSite at = CallSite::here()) requires std::is_arithmetic_v<T> {
+  all_reduce(group, std::span<T>(&value, 1), op, at);
   return value;
 }
 // `out` is written on the root and may be empty elsewhere.
 template <class T>
-void reduce(const Group& group, std::span<const T> in, std::span<T> out, int root, Reduction op = ReduceOp::kSum) {
-  group.run(requests::reduce(group, in, out, root, op)).or_throw();
+void reduce(const Group& group, std::span<const T> in, std::span<T> out, int root, Reduction op = ReduceOp::kSum,
+            CallSite at = CallSite::here()) {
+  group.run(requests::reduce(group, in, out, root, op), at).or_throw();
 }
 template <class T>
-Work reduce_async(const Group& group, std::span<const T> in, std::span<T> out, int root,
-                  Reduction op = ReduceOp::kSum) {
-  return group.submit(requests::reduce(group, in, out, root, op));
+Work reduce_async(const Group& group, std::span<const T> in, std::span<T> out, int root, Reduction op = ReduceOp::kSum,
+                  CallSite at = CallSite::here()) {
+  return group.submit(requests::reduce(group, in, out, root, op), at);
 }
 template <class T>
-void broadcast(const Group& group, std::span<T> data, int root = 0) {
-  group.run(requests::broadcast(data, root)).or_throw();
+void broadcast(const Group& group, std::span<T> data, int root = 0, CallSite at = CallSite::here()) {
+  group.run(requests::broadcast(data, root), at).or_throw();
 }
 template <class T>
-Work broadcast_async(const Group& group, std::span<T> data, int root = 0) {
-  return group.submit(requests::broadcast(data, root));
+Work broadcast_async(const Group& group, std::span<T> data, int root = 0, CallSite at = CallSite::here()) {
+  return group.submit(requests::broadcast(data, root), at);
 }
 template <class T>
-void all_gather(const Group& group, std::span<const T> in, std::span<T> out) {
-  group.run(requests::all_gather(group, in, out)).or_throw();
+void all_gather(const Group& group, std::span<const T> in, std::span<T> out, CallSite at = CallSite::here()) {
+  group.run(requests::all_gather(group, in, out), at).or_throw();
 }
 template <class T>
-Work all_gather_async(const Group& group, std::span<const T> in, std::span<T> out) {
-  return group.submit(requests::all_gather(group, in, out));
+Work all_gather_async(const Group& group, std::span<const T> in, std::span<T> out, CallSite at = CallSite::here()) {
+  return group.submit(requests::all_gather(group, in, out), at);
 }
 // `out` is written on the root and may be empty elsewhere.
 template <class T>
-void gather(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  group.run(requests::gather(group, in, out, root)).or_throw();
+void gather(const Group& group, std::span<const T> in, std::span<T> out, int root, CallSite at = CallSite::here()) {
+  group.run(requests::gather(group, in, out, root), at).or_throw();
 }
 template <class T>
-Work gather_async(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  return group.submit(requests::gather(group, in, out, root));
+Work gather_async(const Group& group, std::span<const T> in, std::span<T> out, int root,
+                  CallSite at = CallSite::here()) {
+  return group.submit(requests::gather(group, in, out, root), at);
 }
 // `in` is read on the root and may be empty elsewhere.
 template <class T>
-void scatter(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  group.run(requests::scatter(group, in, out, root)).or_throw();
+void scatter(const Group& group, std::span<const T> in, std::span<T> out, int root, CallSite at = CallSite::here()) {
+  group.run(requests::scatter(group, in, out, root), at).or_throw();
 }
 template <class T>
-Work scatter_async(const Group& group, std::span<const T> in, std::span<T> out, int root) {
-  return group.submit(requests::scatter(group, in, out, root));
+Work scatter_async(const Group& group, std::span<const T> in, std::span<T> out, int root,
+                   CallSite at = CallSite::here()) {
+  return group.submit(requests::scatter(group, in, out, root), at);
 }
 template <class T>
-void reduce_scatter(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum) {
-  group.run(requests::reduce_scatter(group, in, out, op)).or_throw();
+void reduce_scatter(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+                    CallSite at = CallSite::here()) {
+  group.run(requests::reduce_scatter(group, in, out, op), at).or_throw();
 }
 template <class T>
-Work reduce_scatter_async(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum) {
-  return group.submit(requests::reduce_scatter(group, in, out, op));
+Work reduce_scatter_async(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+                          CallSite at = CallSite::here()) {
+  return group.submit(requests::reduce_scatter(group, in, out, op), at);
 }
 template <class T>
-void all_to_all(const Group& group, std::span<const T> in, std::span<T> out) {
-  group.run(requests::all_to_all(group, in, out)).or_throw();
+void all_to_all(const Group& group, std::span<const T> in, std::span<T> out, CallSite at = CallSite::here()) {
+  group.run(requests::all_to_all(group, in, out), at).or_throw();
 }
 template <class T>
-Work all_to_all_async(const Group& group, std::span<const T> in, std::span<T> out) {
-  return group.submit(requests::all_to_all(group, in, out));
+Work all_to_all_async(const Group& group, std::span<const T> in, std::span<T> out, CallSite at = CallSite::here()) {
+  return group.submit(requests::all_to_all(group, in, out), at);
 }
 // Uneven parts: in_splits[r] elements go to rank r, out_splits[r] come from rank r.
 template <class T>
 void all_to_all(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out,
-                std::span<const std::size_t> out_splits) {
-  group.run(requests::all_to_all(in, in_splits, out, out_splits)).or_throw();
+                std::span<const std::size_t> out_splits, CallSite at = CallSite::here()) {
+  group.run(requests::all_to_all(in, in_splits, out, out_splits), at).or_throw();
 }
 template <class T>
 Work all_to_all_async(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
-                      std::span<T> out, std::span<const std::size_t> out_splits) {
-  return group.submit(requests::all_to_all(in, in_splits, out, out_splits));
+                      std::span<T> out, std::span<const std::size_t> out_splits, CallSite at = CallSite::here()) {
+  return group.submit(requests::all_to_all(in, in_splits, out, out_splits), at);
 }
 
 // The _v verbs: parts of different sizes, empty ones included, one after another in the large buffer.
 // Rank r gives out_splits[r] elements; every rank gives the same splits.
 template <class T>
-void all_gather_v(const Group& group, std::span<const T> in, std::span<T> out,
-                  std::span<const std::size_t> out_splits) {
-  group.run(requests::all_gather_v(group, in, out, out_splits)).or_throw();
+void all_gather_v(const Group& group, std::span<const T> in, std::span<T> out, std::span<const std::size_t> out_splits,
+                  CallSite at = CallSite::here()) {
+  group.run(requests::all_gather_v(group, in, out, out_splits), at).or_throw();
 }
 template <class T>
 Work all_gather_v_async(const Group& group, std::span<const T> in, std::span<T> out,
-                        std::span<const std::size_t> out_splits) {
-  return group.submit(requests::all_gather_v(group, in, out, out_splits));
+                        std::span<const std::size_t> out_splits, CallSite at = CallSite::here()) {
+  return group.submit(requests::all_gather_v(group, in, out, out_splits), at);
 }
 // Rank r gets the reduced in_splits[r] elements of its part; every rank gives the same splits.
 template <class T>
 void reduce_scatter_v(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
-                      std::span<T> out, Reduction op = ReduceOp::kSum) {
-  group.run(requests::reduce_scatter_v(group, in, in_splits, out, op)).or_throw();
+                      std::span<T> out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
+  group.run(requests::reduce_scatter_v(group, in, in_splits, out, op), at).or_throw();
 }
 template <class T>
 Work reduce_scatter_v_async(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
-                            std::span<T> out, Reduction op = ReduceOp::kSum) {
-  return group.submit(requests::reduce_scatter_v(group, in, in_splits, out, op));
+                            std::span<T> out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
+  return group.submit(requests::reduce_scatter_v(group, in, in_splits, out, op), at);
 }
 // `out` and out_splits (what rank r gives) matter on the root and may be empty elsewhere.
 template <class T>
 void gather_v(const Group& group, std::span<const T> in, std::span<T> out, std::span<const std::size_t> out_splits,
-              int root) {
-  group.run(requests::gather_v(group, in, out, out_splits, root)).or_throw();
+              int root, CallSite at = CallSite::here()) {
+  group.run(requests::gather_v(group, in, out, out_splits, root), at).or_throw();
 }
 template <class T>
 Work gather_v_async(const Group& group, std::span<const T> in, std::span<T> out,
-                    std::span<const std::size_t> out_splits, int root) {
-  return group.submit(requests::gather_v(group, in, out, out_splits, root));
+                    std::span<const std::size_t> out_splits, int root, CallSite at = CallSite::here()) {
+  return group.submit(requests::gather_v(group, in, out, out_splits, root), at);
 }
 // `in` and in_splits (what rank r gets) matter on the root and may be empty elsewhere.
 template <class T>
 void scatter_v(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out,
-               int root) {
-  group.run(requests::scatter_v(group, in, in_splits, out, root)).or_throw();
+               int root, CallSite at = CallSite::here()) {
+  group.run(requests::scatter_v(group, in, in_splits, out, root), at).or_throw();
 }
 template <class T>
 Work scatter_v_async(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
-                     std::span<T> out, int root) {
-  return group.submit(requests::scatter_v(group, in, in_splits, out, root));
+                     std::span<T> out, int root, CallSite at = CallSite::here()) {
+  return group.submit(requests::scatter_v(group, in, in_splits, out, root), at);
 }
 
 template <class T>
-Work isend(const Group& group, std::span<const T> data, int peer, int tag = 0) {
-  return group.submit(requests::send(data, peer, tag));
+Work isend(const Group& group, std::span<const T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
+  return group.submit(requests::send(data, peer, tag), at);
 }
 template <class T>
-Work irecv(const Group& group, std::span<T> data, int peer, int tag = 0) {
-  return group.submit(requests::recv(data, peer, tag));
+Work irecv(const Group& group, std::span<T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
+  return group.submit(requests::recv(data, peer, tag), at);
 }
 template <class T>
-void send(const Group& group, std::span<const T> data, int peer, int tag = 0) {
-  isend(group, data, peer, tag).get();
+void send(const Group& group, std::span<const T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
+  isend(group, data, peer, tag, at).get();
 }
 // In place: `data` must have the size that the sender sent.
 template <class T>
-void recv(const Group& group, std::span<T> data, int peer, int tag = 0) {
-  irecv(group, data, peer, tag).get();
+void recv(const Group& group, std::span<T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
+  irecv(group, data, peer, tag, at).get();
 }
 // From whichever rank sends first with this tag: its number. Ranks that all have something to send take turns; one that
 // has left the job in good order is not waited for.
 template <class T>
-int recv_any(const Group& group, std::span<T> data, int tag = 0) {
+int recv_any(const Group& group, std::span<T> data, int tag = 0, CallSite at = CallSite::here()) {
   std::int32_t source = kAnySource;
-  group.run(requests::recv_any(data, source, tag)).or_throw();
+  group.run(requests::recv_any(data, source, tag), at).or_throw();
   return source;
 }
 // `source` is written before the Work ends, and has to stay as long as the data.
 template <class T>
-Work irecv_any(const Group& group, std::span<T> data, std::int32_t& source, int tag = 0) {
-  return group.submit(requests::recv_any(data, source, tag));
+Work irecv_any(const Group& group, std::span<T> data, std::int32_t& source, int tag = 0,
+               CallSite at = CallSite::here()) {
+  return group.submit(requests::recv_any(data, source, tag), at);
 }
 // Sends and receives (requests::send, recv, recv_any) that are started together: no order of them, here or on the
 // peers, can make them wait for one another, except that those between two ranks with one tag match in their order.
-inline Works batch_isend_irecv(const Group& group, std::span<const Request> batch) {
+inline Works batch_isend_irecv(const Group& group, std::span<const Request> batch, CallSite at = CallSite::here()) {
   for (const Request& request : batch)
     TUTTI_REQUIRE(is_point_to_point(request.kind), "batch_isend_irecv: ", to_string(request),
                   " is neither a send nor a receive");
-  return group.submit(batch);
+  return group.submit(batch, at);
 }
-inline Works batch_isend_irecv(const Group& group, std::initializer_list<Request> batch) {
-  return batch_isend_irecv(group, std::span(batch.begin(), batch.size()));
+inline Works batch_isend_irecv(const Group& group, std::initializer_list<Request> batch,
+                               CallSite at = CallSite::here()) {
+  return batch_isend_irecv(group, std::span(batch.begin(), batch.size()), at);
 }
-inline void barrier(const Group& group) { group.run({.kind = Kind::kBarrier}).or_throw(); }
+inline void barrier(const Group& group, CallSite at = CallSite::here()) {
+  group.run({.kind = Kind::kBarrier}, at).or_throw();
+}
+inline Work barrier_async(const Group& group, CallSite at = CallSite::here()) {
+  return group.submit({.kind = Kind::kBarrier}, at);
+}
 // Group::monitored_barrier(), which names the ranks that have not come within `limit`, as an Exception.
 inline void monitored_barrier(const Group& group, Duration limit = {}) { group.monitored_barrier(limit).or_throw(); }
-inline Work barrier_async(const Group& group) { return group.submit({.kind = Kind::kBarrier}); }
 
 }  // namespace tutti

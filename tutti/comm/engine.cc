@@ -5,7 +5,6 @@
 // transport/bell.h.
 #include "tutti/comm/engine.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -31,6 +30,7 @@ timespec timespec_of(Duration duration) {
 }
 
 constexpr Duration kYieldBeforeSleep = std::chrono::microseconds(50);
+constexpr Duration kLongestWithoutLook = std::chrono::milliseconds(100);  // at what is watched, while much is to do
 
 }  // namespace
 
@@ -40,8 +40,7 @@ SpinPolicy spin_policy(int ranks_on_this_host) {
   return policy;
 }
 
-Engine::Engine(Host* host, int watched_fd, std::function<bool()> on_watched)
-    : host_(host), watched_fd_(watched_fd), on_watched_(std::move(on_watched)) {
+Engine::Engine(Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
   if (host_) {
     bell_fd_ = host_->own_bell_fd();
   } else {
@@ -116,10 +115,15 @@ bool Engine::drive_all() {
 }
 
 void Engine::run() {
-  Clock::time_point idle_since = now();
+  Clock::time_point idle_since = now(), looked = idle_since;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (drive_all()) {
       idle_since = now();
+      if (idle_since - looked > kLongestWithoutLook) {
+        std::vector<pollfd> fds = to_watch();
+        if (::poll(fds.data(), fds.size(), 0) > 0) act_on(fds.data());
+        looked = now();
+      }
       continue;
     }
     if (!active_.empty() && now() - idle_since < kYieldBeforeSleep) {
@@ -129,6 +133,17 @@ void Engine::run() {
     sleep();
     idle_since = now();
   }
+}
+
+std::vector<pollfd> Engine::to_watch() const {
+  std::vector<pollfd> fds;
+  for (const Watched& watched : watched_) fds.push_back({watched.fd, POLLIN, 0});
+  return fds;
+}
+
+void Engine::act_on(const pollfd* watched) {
+  for (std::size_t i = watched_.size(); i-- > 0;)
+    if (watched[i].revents && !watched_[i].on_ready()) watched_.erase(watched_.begin() + std::ptrdiff_t(i));
 }
 
 void Engine::sleep() {
@@ -148,18 +163,19 @@ void Engine::sleep() {
   if (!moved && can_be_rung) {
     std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};
     for (const auto& [fd, events] : blockers.fds) fds.push_back({fd, events, 0});
-    std::vector<std::pair<int, int>> watched;
-    if (host_) watched = host_->watch_fds();
+    std::vector<std::pair<int, int>> peers;
+    if (host_) peers = host_->watch_fds();
+    const std::size_t first_peer = fds.size();
+    for (const auto& [fd, rank] : peers) fds.push_back({fd, POLLIN, 0});
     const std::size_t first_watched = fds.size();
-    for (const auto& [fd, rank] : watched) fds.push_back({fd, POLLIN, 0});
-    if (watched_fd_ >= 0) fds.push_back({watched_fd_, POLLIN, 0});
+    for (const pollfd& fd : to_watch()) fds.push_back(fd);
     Duration nap = std::min(kLongestSleep, active_.empty() ? kLongestSleep : GroupState::earliest_check(active_));
     if (blockers.look_again.count() > 0) nap = std::min(nap, blockers.look_again);
     const timespec timeout = timespec_of(nap);
     if (::ppoll(fds.data(), fds.size(), active_.empty() ? nullptr : &timeout, nullptr) > 0) {
-      for (std::size_t i = 0; i < watched.size(); ++i)
-        if (fds[first_watched + i].revents) (void)host_->watch(watched[i].second);
-      if (watched_fd_ >= 0 && fds.back().revents && !on_watched_()) watched_fd_ = -1;
+      for (std::size_t i = 0; i < peers.size(); ++i)
+        if (fds[first_peer + i].revents) (void)host_->watch(peers[i].second);
+      act_on(fds.data() + first_watched);
       for (auto& group : active_) group->look_again();
       eventfd_t count = 0;
       if (fds[0].revents) (void)::eventfd_read(bell_fd_, &count);

@@ -1,6 +1,8 @@
 #pragma once
 // One thread a process that drives what nobody else is driving, sleeps when all are blocked, and watches the peers.
 // Threads: the public calls from any but its own; the rest is its own.
+#include <poll.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -18,9 +20,14 @@ class GroupState;
 
 class Engine {
  public:
-  // `host` may be null (no peers on this host). `watched`: another descriptor to poll (-1: none), with what to do when
-  // it can be read; that is how a fault of the job arrives through the store.
-  Engine(Host* host, int watched_fd, std::function<bool()> on_watched);  // on_watched returns whether to go on watching
+  // Another descriptor to poll, and what to do when it can be read; returns whether to go on watching. That is how a
+  // fault of the job arrives through the store, and SIGUSR2.
+  struct Watched {
+    int fd;
+    std::function<bool()> on_ready;
+  };
+  // `host` may be null (no peers on this host).
+  Engine(Host* host, std::vector<Watched> watched);
   ~Engine();
 
   // The group has operations pending.
@@ -35,11 +42,12 @@ class Engine {
   void run();
   bool drive_all();
   void sleep();
+  std::vector<pollfd> to_watch() const;
+  void act_on(const pollfd* watched);  // as to_watch() gave them, polled
 
   Host* host_;
-  int watched_fd_;
-  std::function<bool()> on_watched_;
-  Fd own_bell_;  // where there is no host
+  std::vector<Watched> watched_;  // the engine's own
+  Fd own_bell_;                   // where there is no host
   int bell_fd_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> sleeping_{false};

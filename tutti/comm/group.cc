@@ -148,18 +148,18 @@ std::string Group::device() const {
   return "cuda:" + std::to_string(state().process().world[state().process().rank].machine_rank % gpus);
 }
 
-Work Group::submit(const Request& request) const {
-  auto submission = state().submit(request);
+Work Group::submit(const Request& request, CallSite at) const {
+  auto submission = state().submit(request, at);
   return submission.ok() ? Work(*std::move(submission), state_) : Work(submission.status());
 }
-Works Group::submit(std::span<const Request> requests) const {
-  auto submissions = state().submit(requests);
+Works Group::submit(std::span<const Request> requests, CallSite at) const {
+  auto submissions = state().submit(requests, at);
   std::vector<Work> works;
   for (std::size_t i = 0; i < requests.size(); ++i)
     works.push_back(submissions.ok() ? Work((*submissions)[i], state_) : Work(submissions.status()));
   return Works(std::move(works));
 }
-Status Group::run(const Request& request) const { return state().run(request); }
+Status Group::run(const Request& request, CallSite at) const { return state().run(request, at); }
 Status Group::monitored_barrier(Duration limit) const { return state().monitored_barrier(limit); }
 void Group::abort(Error error) const { state().abort(std::move(error)); }
 Status Group::status() const { return state().status(); }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/call_site.h"
 #include "tutti/comm/request.h"
 #include "tutti/comm/work.h"
 
@@ -41,12 +42,13 @@ class Group {
   // (TUTTI_DEVICE says another). torch::Device(world.device()) takes it.
   std::string device() const;
 
+  // `at`: the place of the call, for the flight recorder.
   // Starts an operation; errors of the call itself come out of the Work as well.
-  Work submit(const Request& request) const;
+  Work submit(const Request& request, CallSite at = CallSite::here()) const;
   // Starts several at once, in their order; if one of them cannot be right, none, and every Work says why.
-  Works submit(std::span<const Request> requests) const;
+  Works submit(std::span<const Request> requests, CallSite at = CallSite::here()) const;
   // Carries out an operation on the calling thread.
-  Status run(const Request& request) const;
+  Status run(const Request& request, CallSite at = CallSite::here()) const;
   // A barrier that tells who has not come: a kTimeout on every rank that was there in time names all the late ones,
   // after `limit` (0: the group's deadline; the shortest that a rank gives counts). It does not end the group: the late
   // ones get an error too when they come, and later calls go on as if nothing had been. It does not wait for operations

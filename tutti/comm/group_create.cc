@@ -18,6 +18,12 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   g.limit_ = p.collective_timeout;
   const int n = g.size(), me = g.rank();
   if (n == 1) return group;
+  if (p.flight) {
+    g.flight_ =
+        p.flight->add({.id = g.spec_.id, .name = g.spec_.name, .rank = me, .global_ranks = g.spec_.global_ranks});
+    g.flight_rings_[0] = &g.flight_->collectives;
+    g.flight_rings_[1] = &g.flight_->exchanges;
+  }
 
   // Who is on this host, in group order; the first of them makes the block.
   std::vector<int> here;  // ranks of the group

@@ -56,6 +56,18 @@ Status GroupState::why_ended(const Request& request) {
   return fail({complete(std::move(error), request, sequence), Process::Evidence::kEcho});
 }
 
+// It has come, though too late to be begun. On record it takes the number that it would have had, so that nobody is
+// said to have stayed away.
+Status GroupState::turn_away(const Request& request, CallSite at) {
+  if (poisoned_.load(std::memory_order_acquire)) return status();
+  FlightRing* const flight = flight_ring(request.kind);
+  const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).load() + 1;
+  if (flight) flight->started(sequence, flight_call(request, at, FlightWay::kNotYetKnown));
+  const Status failed = why_ended(request);
+  if (flight) flight->ended(sequence, false);
+  return failed;
+}
+
 // A link through shared memory knows only that its peer is gone; the host knows how.
 GroupState::Trouble GroupState::trouble_of(Error error) const {
   if (error.code != Code::kPeerLost) return {std::move(error), Process::Evidence::kCause};
@@ -228,6 +240,7 @@ Status GroupState::fail(Trouble trouble) {
   if (process_->host)
     for (int r = 0; r < process_->host->size(); ++r)
       if (r != process_->host->rank()) process_->host->bell(r).ring();
+  process_->write_flight(FlightRecorder::Why::kFailure, to_string(error));
   if (!all_are_here() && process_->store) {
     (void)process_->store->set(store_key(kWaitsKey, rank()), error.operation);
     if (error.code == Code::kTimeout) ask_who_waits(error);
@@ -264,6 +277,7 @@ void GroupState::leave(bool unwinding) {
     for (int left; (left = pending_.load()) > 0;) pending_.wait(left);
   }
   process_->engine->forget(this);
+  if (flight_) flight_->left.store(true);
   tell_of_leaving(unwinding);
 }
 

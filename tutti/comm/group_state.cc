@@ -58,6 +58,8 @@ Result<std::unique_ptr<Operation>> GroupState::start(const Request& request, std
 // Whether it could be started; if not, it has ended.
 bool GroupState::start(Submission& submission) {
   auto operation = start(submission.request, submission.sequence);
+  if (FlightRing* const flight = flight_ring(submission.request.kind))
+    flight->started(submission.sequence, flight_shape(submission.request, flight_way(submission.request)));
   if (operation.ok()) {
     submission.owned = *std::move(operation);
     submission.operation = submission.owned.get();
@@ -78,8 +80,13 @@ Result<std::unique_ptr<Operation>> GroupState::make_operation(const Request& req
                              rank(), size());
 }
 
-Status GroupState::run(const Request& request) {
-  if (is_ended()) return why_ended(request);
+FlightWay GroupState::flight_way(const Request& request) const {
+  if (is_point_to_point(request.kind)) return FlightWay::kLink;
+  return direct_ ? FlightWay::kDirect : way_of(select_algorithm(request, size(), process_->algorithm));
+}
+
+Status GroupState::run(const Request& request, CallSite at) {
+  if (is_ended()) return turn_away(request, at);
   if (Status status = validate(request); !status.ok()) return status;
   if (size() == 1) {
     run_alone(request);
@@ -89,23 +96,29 @@ Status GroupState::run(const Request& request) {
     if (pending_.load(std::memory_order_acquire) == 0) {
       if (direct_ && !is_point_to_point(request.kind)) {
         const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
-        const AtOnce call = call_at_once(*direct_, request, spin_.pauses);
+        FlightRing* const flight = flight_ring(request.kind);
+        const AtOnce call = call_at_once(*direct_, request, spin_.pauses, flight, sequence, at);
         if (call.done) {
           unlock_driver();
           return {};
         }
+        if (flight && call.word == 0) flight->started(sequence, flight_call(request, at, FlightWay::kDirect));
         DirectOperation operation(*direct_, request, sequence, call.word);
         return run_inline(operation, request, sequence);
       }
       const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
+      FlightRing* const flight = flight_ring(request.kind);
+      if (flight) flight->started(sequence, flight_call(request, at, flight_way(request)));
       const auto operation = start(request, sequence);
       if (operation.ok()) return run_inline(**operation, request, sequence);
       unlock_driver();
-      return fail(trouble_of(complete(operation.error(), request, sequence)));
+      const Status failed = fail(trouble_of(complete(operation.error(), request, sequence)));
+      if (flight) flight->ended(sequence, false);
+      return failed;
     }
     unlock_driver();
   }
-  const std::shared_ptr<Submission> submission = make_submission(request);
+  const std::shared_ptr<Submission> submission = make_submission(request, at);
   enqueue({&submission, 1});
   return wait(*submission);
 }
@@ -125,10 +138,12 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
     Result<Progress> progress = step(operation);
     if (!progress.ok()) {
       const Status failed = fail(trouble_of(complete(progress.error(), request, sequence)));
+      if (FlightRing* const flight = flight_ring(request.kind)) flight->ended(sequence, false);
       unlock_driver();
       return failed;
     }
     if (*progress == Progress::kDone) {
+      if (FlightRing* const flight = flight_ring(request.kind)) flight->ended(sequence, true);
       unlock_driver();
       return {};
     }
@@ -175,25 +190,26 @@ Status GroupState::hand_over(Operation& operation, const Request& request, std::
   return submission->result;
 }
 
-Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request) {
-  auto submissions = TUTTI_TRY(submit({&request, 1}));
+Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request, CallSite at) {
+  auto submissions = TUTTI_TRY(submit({&request, 1}, at));
   return std::move(submissions.front());
 }
 
-Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<const Request> requests) {
+Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<const Request> requests, CallSite at) {
   std::vector<std::shared_ptr<Submission>> submissions;
   for (const Request& request : requests) {
-    if (is_ended()) return why_ended(request);
+    if (is_ended()) return turn_away(request, at);
     TUTTI_TRY(validate(request));
   }
-  for (const Request& request : requests) submissions.push_back(make_submission(request));
+  for (const Request& request : requests) submissions.push_back(make_submission(request, at));
   enqueue(submissions);
   return submissions;
 }
 
-std::shared_ptr<Submission> GroupState::make_submission(const Request& request) const {
+std::shared_ptr<Submission> GroupState::make_submission(const Request& request, CallSite at) const {
   auto submission = std::make_shared<Submission>();
   submission->request = request;
+  submission->site = at;
   submission->splits[0].assign(request.in_splits.begin(), request.in_splits.end());
   submission->splits[1].assign(request.out_splits.begin(), request.out_splits.end());
   submission->request.in_splits = submission->splits[0];
@@ -216,6 +232,9 @@ void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submission
     MutexLock lock(queue_mutex_);
     for (const auto& submission : submissions) {
       submission->sequence = (is_point_to_point(submission->request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
+      if (FlightRing* const flight = flight_ring(submission->request.kind))
+        flight->scheduled(submission->sequence,
+                          flight_call(submission->request, submission->site, FlightWay::kNotYetKnown));
       fresh_.push_back(submission);
       pending_.fetch_add(1);
     }
@@ -349,6 +368,8 @@ bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool 
 
 void GroupState::finish(Submission& submission, Status result) {
   submission.result = std::move(result);
+  if (FlightRing* const flight = flight_ring(submission.request.kind))
+    flight->ended(submission.sequence, submission.result.ok());
   submission.owned.reset();
   submission.operation = nullptr;
   // Counted out first: who sees it done and leaves the group at once must not find it pending.

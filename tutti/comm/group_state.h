@@ -17,6 +17,7 @@
 #include "tutti/base/mutex.h"
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/direct/direct.h"
+#include "tutti/comm/flight.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/point_to_point.h"
 #include "tutti/comm/process.h"
@@ -28,6 +29,7 @@ namespace tutti {
 class Submission {
  public:
   Request request;
+  CallSite site;  // of the call
   std::uint64_t sequence = 0;
   Operation* operation = nullptr;  // owned, or on the stack of the call that waits for it
   std::unique_ptr<Operation> owned;
@@ -63,10 +65,10 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const std::string& engine() const { return process_->engine_name; }
   std::uint64_t next_child() { return ++children_; }
 
-  Status run(const Request& request);
-  Result<std::shared_ptr<Submission>> submit(const Request& request);
+  Status run(const Request& request, CallSite at);
+  Result<std::shared_ptr<Submission>> submit(const Request& request, CallSite at);
   // All of them, or, where one cannot be right, none.
-  Result<std::vector<std::shared_ptr<Submission>>> submit(std::span<const Request> requests);
+  Result<std::vector<std::shared_ptr<Submission>>> submit(std::span<const Request> requests, CallSite at);
   Status wait(Submission& submission);
   Status monitored_barrier(Duration limit);  // in monitored_barrier.cc
   void abort(Error error);
@@ -98,7 +100,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   static Result<Progress> step(Operation& operation);
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
-  std::shared_ptr<Submission> make_submission(const Request& request) const;
+  std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
   void enqueue(std::span<const std::shared_ptr<Submission>> submissions);
   bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
   void unlock_driver();
@@ -116,6 +118,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
   bool is_ended() const;
   Status why_ended(const Request& request);
+  Status turn_away(const Request& request, CallSite at);  // why_ended(), on record
   bool is_here(int rank) const {
     return process_->world[spec_.global_ranks[rank]].node == process_->world[process_->rank].node;
   }
@@ -149,6 +152,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::vector<Link*> link_pointers_[2];
   std::unique_ptr<PointToPoint> point_to_point_;
   std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
+
+  std::shared_ptr<FlightTrack> flight_;  // null: off
+  FlightRing* flight_rings_[2] = {};     // its collectives, its exchanges
+  FlightRing* flight_ring(Kind kind) const { return flight_rings_[is_point_to_point(kind)]; }
+  FlightWay flight_way(const Request& request) const;
 
   std::atomic_flag driver_;
   std::atomic<int> pending_{0};      // queued, not finished

@@ -21,8 +21,12 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     process->farewell_timeout = options.leave_timeout;
     process->algorithm = options.algorithm;
     process->host = std::move(hosts[rank]);
+    if (!options.flight_folder.empty())
+      process->flight = std::make_unique<FlightRecorder>(
+          FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
+          describe_flight_call);
     process->heap = std::make_unique<Heap>(process->host->arena());
-    process->engine = std::make_unique<Engine>(process->host.get(), -1, nullptr);
+    process->engine = std::make_unique<Engine>(process->host.get(), std::vector<Engine::Watched>());
     auto store = table.clone(Deadline::after_seconds(1)).or_throw();
     Store* const exchange_store = store.get();
     process->store = std::move(store);

@@ -11,6 +11,7 @@ struct InprocOptions {
   std::string algorithm;  // as TUTTI_ALGORITHM
   Duration collective_timeout = std::chrono::minutes(1);
   Duration leave_timeout = std::chrono::seconds(10);  // as TUTTI_LEAVE_TIMEOUT
+  std::string flight_folder;                          // where flight records go; empty: none are made
   std::size_t heap_limit = std::size_t(1) << 30;      // bytes of address space for each rank's heap
 };
 

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "tutti/base/log.h"
+
 namespace tutti {
 namespace {
 
@@ -85,6 +87,18 @@ void Process::fault_arrived(const std::string& text) {
   }
   has_fault_.store(true, std::memory_order_release);
   if (engine) engine->notify();
+  write_flight(FlightRecorder::Why::kFailure, text);  // this rank may be in no call, and learn of it nowhere else
+}
+
+void Process::write_flight(FlightRecorder::Why why, const std::string& reason) {
+  if (!flight) return;
+  const auto path = flight->write(why, reason);
+  if (!path.ok()) {
+    log::warn(to_string(path.error()));
+  } else if (!launcher || why == FlightRecorder::Why::kAsked) {  // tutti run says it once for all ranks
+    log::info("what this rank has done lately is in " + *path + "; for all ranks: tutti flight " +
+              flight->options().folder);
+  }
 }
 
 std::string Process::fault() const {

@@ -15,6 +15,7 @@
 #include "tutti/comm/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/store/store.h"
+#include "tutti/trace/flight_recorder.h"
 #include "tutti/transport/shm/host.h"
 #include "tutti/transport/tcp/tcp_transport.h"
 
@@ -44,11 +45,12 @@ struct Process {
   std::string address = "127.0.0.1";      // under which the other ranks reach this one
   std::string algorithm;  // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
-  std::unique_ptr<Store> store;      // null in a world of one
-  std::unique_ptr<Store> launcher;   // where tutti run tells of a fault; null without it
-  std::shared_ptr<void> keep_alive;  // what the store needs: the server, on the rank that serves it
-  std::unique_ptr<Host> host;        // null where no other rank shares this machine's memory
-  std::unique_ptr<Heap> heap;        // in host->arena()
+  std::unique_ptr<Store> store;            // null in a world of one
+  std::unique_ptr<Store> launcher;         // where tutti run tells of a fault; null without it
+  std::shared_ptr<void> keep_alive;        // what the store needs: the server, on the rank that serves it
+  std::unique_ptr<FlightRecorder> flight;  // null: off
+  std::unique_ptr<Host> host;              // null where no other rank shares this machine's memory
+  std::unique_ptr<Heap> heap;              // in host->arena()
   LeftGroups left_groups;
   std::unique_ptr<TcpTransport> tcp;
   std::unique_ptr<Engine> engine;
@@ -74,6 +76,8 @@ struct Process {
   // A rank that is known to be gone, so that nobody waits for its goodbye.
   void lost(int global_rank);
   std::vector<int> lost_ranks() const;
+  // Writes the flight record, if there is one; a record that cannot be written is told of, and no error.
+  void write_flight(FlightRecorder::Why why, const std::string& reason);
   // A fault arrived by itself (from the launcher, or from another rank). Ends every group.
   void fault_arrived(const std::string& text);
   // The fault that arrived, if any. Any thread.

@@ -94,6 +94,7 @@ class Agent {
   std::vector<Worker> workers_;
   std::vector<char> bite_ = std::vector<char>(kBite);  // neither stack nor thread_local, which every thread would pay
   const Clock::time_point started_ = now();
+  const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
   const std::int64_t memory_kills_before_ = out_of_memory_kills();
 
   Phase phase_ = Phase::kRunning;
@@ -183,6 +184,7 @@ Status Agent::start_worker(int local_rank, Environment environment) {
                                .master_port = spec_.master_port,
                                .job = spec_.job,
                                .store = spec_.store,
+                               .flight_folder = spec_.flight_folder,
                                .error_file = error_file,
                                .secret_fd = spec_.secret_fd});
   WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, spec_.output, folder, output_, errors_));
@@ -487,11 +489,13 @@ int Agent::verdict() {
                           .last_lines = culprit_->output.tail().lines(),
                           .log_file = culprit_->output.stderr_file(),
                           .out_of_memory = out_of_memory_kills() > memory_kills_before_,
-                          .grace = to_seconds(grace_)};
+                          .grace = to_seconds(grace_),
+                          .flight = flight_line(spec_.flight_folder, wall_start_)};
     errors_.write_raw(failure_report(failure, ends) + "\n");
   } else if (remote_fault_) {
     code = remote_fault_->code;
     say("the job failed: " + remote_fault_->text + (remote_fault_->report ? " (the report is on that node)" : ""));
+    if (const std::string line = flight_line(spec_.flight_folder, wall_start_); !line.empty()) say(line);
   } else if (timed_out_) {
     code = kExitTimeLimit;
   } else if (reader_gone_) {

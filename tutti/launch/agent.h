@@ -22,6 +22,7 @@ struct AgentSpec {
   int master_port = 0;
   std::string store;                                 // TUTTI_STORE
   int secret_fd = -1;                                // -1: none
+  std::string flight_folder;                         // where ranks write their flight records
   std::string scratch;                               // folder for error files without log_dir; the keeper removes it
   bool tune = true;                                  // set recommended_settings() where the user has not
   bool announce = true;                              // the one line at the start

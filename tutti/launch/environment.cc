@@ -121,6 +121,7 @@ void set_place(Environment& environment, const Place& place) {
   set("TUTTI_JOB", place.job);
   set("TUTTI_GENERATION", "0");
   if (!place.store.empty()) set("TUTTI_STORE", place.store);
+  if (!place.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", place.flight_folder);
   if (place.secret_fd >= 0) {
     set_number("TUTTI_SECRET_FD", place.secret_fd);
   } else {

@@ -26,9 +26,10 @@ struct Place {
   std::string master_address;
   int master_port = 0;
   std::string job;
-  std::string store;       // host:port of the agent's store
-  std::string error_file;  // where the worker may write why it failed, in torchelastic's JSON
-  int secret_fd = -1;      // of the sealed memfd with the job's secret; -1: the job runs without (--insecure)
+  std::string store;          // host:port of the agent's store
+  std::string flight_folder;  // TUTTI_FLIGHT_DIR; empty: as it is
+  std::string error_file;     // where the worker may write why it failed, in torchelastic's JSON
+  int secret_fd = -1;         // of the sealed memfd with the job's secret; -1: the job runs without (--insecure)
 };
 void set_place(Environment& environment, const Place& place);
 

@@ -27,6 +27,7 @@
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/serving.h"
+#include "tutti/trace/flight_dump.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -210,6 +211,10 @@ Result<Prepared> prepare(const JobOptions& options) {
   spec.signal_grace = options.signal_grace;
   spec.time_limit = options.time_limit;
   spec.output = options.output;
+  spec.flight_folder =
+      env("TUTTI_FLIGHT_DIR")
+          .value_or(options.output.log_dir.empty() ? default_flight_folder(spec.job)
+                                                   : options.output.log_dir + "/" + spec.job + "/attempt_0/flight");
   return job;
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "tutti/base/text.h"
+#include "tutti/trace/flight_dump.h"
 
 namespace tutti {
 namespace {
@@ -79,8 +80,16 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
   }
   if (!finished.empty()) add_line(report, "innocent: " + ranks_words(finished) + " had ended well before");
   if (!also.empty()) add_line(report, "at the same moment: " + ranks_words(also) + " failed as well");
+  if (!failure.flight.empty()) add_line(report, failure.flight);
   if (const std::string hint = hint_of(failure); !hint.empty()) add_line(report, "hint: " + hint);
   return report;
+}
+
+std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started) {
+  const std::vector<int> ranks = ranks_with_flight_files(folder, started);
+  if (ranks.empty()) return {};
+  return "flight record" + std::string(ranks.size() == 1 ? "" : "s") + " of " + ranks_words(ranks) + ": tutti flight " +
+         folder + " says who waited for whom";
 }
 
 std::string error_file_message(const std::string& path) {

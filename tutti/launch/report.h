@@ -1,5 +1,6 @@
 #pragma once
 // The words about how a job ended: pure functions of facts, so that tests can hold them.
+#include <chrono>
 #include <deque>
 #include <string>
 #include <vector>
@@ -26,12 +27,16 @@ struct Failure {
   std::string log_file;        // empty: none
   bool out_of_memory = false;  // the cgroup's OOM killer struck while the job ran
   double grace = 0;
+  std::string flight;  // flight_line(); empty: none
 };
 
 // "rank 2 (pid 8123 on host) was killed by SIGKILL": also the value of the store key `fault`.
 std::string fault_text(const WorkerEnd& worker, const std::string& host);
 // The block that ends the output of a failed job, several lines without the last '\n'.
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all);
+// "flight records of ranks 0, 2: tutti flight DIR says who waited for whom"; empty if no rank has written one there
+// since `started`.
+std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started);
 // The words of an error file: torchelastic's JSON with message a text or an object, or plain text; empty if there are
 // none.
 std::string error_file_message(const std::string& path);

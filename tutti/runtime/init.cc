@@ -3,6 +3,7 @@
 // others. Create the world group.
 #include "tutti/runtime/init.h"
 
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "tutti/launch/tuning.h"
 #include "tutti/planning/collectives/plan.h"
 #include "tutti/rendezvous/join.h"
+#include "tutti/runtime/flight_signal.h"
 #include "tutti/runtime/uncaught.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
@@ -38,7 +40,8 @@ struct Settings {
   std::string engine;     // "tutti", "gloo", "mpi"
   std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
-  std::optional<std::size_t> heap_limit;  // none: what the machine has
+  std::optional<std::size_t> heap_limit;                  // none: what the machine has
+  std::size_t flight_entries = FlightRecorder::kEntries;  // 0: off
 };
 
 std::size_t physical_memory() { return std::size_t(::sysconf(_SC_PHYS_PAGES)) * std::size_t(::sysconf(_SC_PAGESIZE)); }
@@ -80,6 +83,14 @@ Result<Settings> read_settings(const Options& options) {
       return Error{.code = Code::kUsage,
                    .detail = "TUTTI_HEAP_LIMIT is \"" + *text + "\", expected a size of at least 1M such as 8G"};
     s.heap_limit = *bytes;
+  }
+  if (const auto text = env("TUTTI_FLIGHT_SIZE")) {
+    const auto entries = parse_int(*text);
+    if (!entries || *entries < 0 || *entries > 10000000)
+      return Error{
+          .code = Code::kUsage,
+          .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
+    s.flight_entries = std::size_t(*entries);
   }
   return s;
 }
@@ -191,29 +202,34 @@ Result<std::shared_ptr<Watch>> watch_launcher(Process& p, const Membership& m) {
   return std::make_shared<Watch>(TUTTI_TRY(std::move(watch)));
 }
 
-// The engine, which also listens for such news. They may have come already, and end all groups through
+// The engine, which also listens for such news, and for SIGUSR2. They may have come already, and end all groups through
 // process->engine: so its thread reads nothing before that is there.
 void start_engine(Process& p, const Membership& m) {
-  int fd = -1;
-  std::function<bool()> on_news;
+  std::vector<Engine::Watched> watched;
   const auto engine_stands = std::make_shared<std::latch>(1);
   if (m.started_by == "tutti run") {
     const auto watch = watch_launcher(p, m);
     if (watch.ok()) {
-      fd = (*watch)->fd();
-      on_news = [&p, engine_stands, watch = *watch] {
-        engine_stands->wait();
-        const auto news = watch->try_read();
-        if (!news) return true;
-        if (news->ok()) p.fault_arrived(**news);
-        return false;
-      };
+      watched.push_back({(*watch)->fd(), [&p, engine_stands, watch = *watch] {
+                           engine_stands->wait();
+                           const auto news = watch->try_read();
+                           if (!news) return true;
+                           if (news->ok()) p.fault_arrived(**news);
+                           return false;
+                         }});
     } else {
       log::warn("tutti run cannot tell this rank of others that fail, it will only see what they leave undone: " +
                 to_string(watch.error()));
     }
   }
-  p.engine = std::make_unique<Engine>(p.host.get(), fd, std::move(on_news));
+  if (const int signal = flight_signal(); signal >= 0 && p.flight)
+    watched.push_back({signal, [&p, signal] {
+                         eventfd_t count = 0;
+                         (void)::eventfd_read(signal, &count);
+                         p.write_flight(FlightRecorder::Why::kAsked, "SIGUSR2");
+                         return true;
+                       }});
+  p.engine = std::make_unique<Engine>(p.host.get(), std::move(watched));
   engine_stands->count_down();
 }
 
@@ -248,6 +264,7 @@ void warn_of_slow_start(const Membership& m) {
 Result<Group> try_init(const Options& options) {
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
+  (void)flight_signal();  // who waits for the others is asked as well, and must not die of it
   Membership m = TUTTI_TRY(join(JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
@@ -265,6 +282,16 @@ Result<Group> try_init(const Options& options) {
     return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), nullptr, deadline)));
   }
   log::set_rank(m.rank);
+  if (settings.flight_entries > 0) {
+    process->flight =
+        std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = settings.flight_entries,
+                                                                 .folder = env("TUTTI_FLIGHT_DIR").value_or(""),
+                                                                 .job = m.job,
+                                                                 .rank = m.rank,
+                                                                 .world_size = m.world_size},
+                                         describe_flight_call);
+    process->flight->put_older_record_aside();
+  }
   std::unique_ptr<Host> host;
   if (settings.transport != "tcp") host = TUTTI_TRY(Host::open(m.credentials, m.rank));
   const Store::Waiting waiting = [&](std::span<const int> missing, double waited) {

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "tutti/base/pause.h"
+#include "tutti/comm/flight.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/parts.h"
 
@@ -17,13 +18,16 @@ constexpr int kMostRanks = 64;  // of which the places are kept on the stack
 
 }  // namespace
 
-AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
+AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries, FlightRing* flight, std::uint64_t sequence,
+                    CallSite at) {
   const int rank = channel.rank(), size = channel.size();
   const std::size_t bytes = contributed(r, size);
   if (bytes > kInlineBytes || size > kMostRanks || !r.in_splits.empty() || is_uneven(r.kind) ||
       r.op == ReduceOp::kPremulSum)
     return {};
   AtOnce call{.word = channel.post(fingerprint_of(r), given(r), gives(r, rank) ? bytes : 0)};
+  // The peers' lines are on their way meanwhile.
+  if (flight) flight->started(sequence, flight_call(r, at, FlightWay::kDirect));
   for (int next = 0; channel.meet(call.word, next) != DirectChannel::Meeting::kComplete;) {
     if (--tries <= 0) return call;
     pause_cpu();
@@ -33,6 +37,7 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries) {
   for (int k = 0; k < size; ++k) parts[k] = lines[k].payload;
   finish_small(r, rank, size, parts);
   channel.spread_now_and_then();
+  if (flight) flight->completed_at_once(sequence);
   call.done = true;
   return call;
 }

@@ -3,7 +3,9 @@
 // all have given.
 #include <cstdint>
 
+#include "tutti/base/call_site.h"
 #include "tutti/comm/direct/channel.h"
+#include "tutti/trace/flight_ring.h"
 
 namespace tutti {
 
@@ -29,6 +31,8 @@ struct AtOnce {
   std::uint64_t word = 0;  // 0: nothing has been posted, the call is not for this way. Else what this rank has posted
   bool done = false;       // the output is written. Else the peers have yet to post theirs
 };
-AtOnce call_at_once(DirectChannel& channel, const Request& request, int tries);
+// What is posted stands in `flight` (null: nowhere) as number `sequence`.
+AtOnce call_at_once(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
+                    std::uint64_t sequence, CallSite at);
 
 }  // namespace tutti

@@ -1,0 +1,33 @@
+#pragma once
+// Where a call stands in the source of the program. As a default argument it costs two registers:
+//   void verb(int x, CallSite at = CallSite::here());
+#include <cstdint>
+
+namespace tutti {
+
+class CallSite {
+ public:
+  CallSite() = default;  // unknown
+  // file: a literal, below 2^48 as user space is; line: up to 65535.
+  CallSite(const char* file, std::uint32_t line)
+      : bits_(std::uint64_t(line < 65535 ? line : 65535) << 48 | reinterpret_cast<std::uintptr_t>(file)) {}
+  // Of the caller of the function (or of the aggregate) whose default this is. (std::source_location, which clang 14
+  // does not have.)
+  static CallSite here(const char* file = __builtin_FILE(), std::uint32_t line = __builtin_LINE()) {
+    return {file, line};
+  }
+  static CallSite from_bits(std::uint64_t bits) {
+    CallSite site;
+    site.bits_ = bits;
+    return site;
+  }
+
+  const char* file() const { return reinterpret_cast<const char*>(std::uintptr_t(bits_ << 16 >> 16)); }
+  std::uint32_t line() const { return std::uint32_t(bits_ >> 48); }
+  std::uint64_t bits() const { return bits_; }
+
+ private:
+  std::uint64_t bits_ = 0;
+};
+
+}  // namespace tutti

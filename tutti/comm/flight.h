@@ -1,0 +1,34 @@
+#pragma once
+// How a Request stands in the flight recorder (tutti/trace/flight_recorder.h), and what it writes on demand.
+#include <string>
+
+#include "tutti/base/call_site.h"
+#include "tutti/comm/group.h"
+#include "tutti/comm/request.h"
+#include "tutti/planning/collectives/plan.h"
+#include "tutti/trace/flight_recorder.h"
+
+namespace tutti {
+
+// Which way an operation went: one byte of FlightCall::shape.
+enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kPlan };  // kPlan + n: Algorithm(n)
+inline FlightWay way_of(Algorithm algorithm) { return FlightWay(int(FlightWay::kPlan) + int(algorithm)); }
+
+inline std::uint64_t flight_shape(const Request& r, FlightWay way) {
+  return std::uint64_t(way) << 56 | std::uint64_t(r.kind) << 48 | std::uint64_t(r.dtype) << 40 |
+         std::uint64_t(r.op) << 32 | std::uint32_t(r.root);
+}
+inline FlightCall flight_call(const Request& r, CallSite at, FlightWay way) {
+  return {.shape = flight_shape(r, way),
+          .count = r.count,
+          .extra = std::uint64_t(!r.in_splits.empty()) << 32 | std::uint32_t(r.tag),
+          .site = at};
+}
+// The other way round; a FlightRecorder::Describe.
+void describe_flight_call(const FlightCall& call, FlightOperation& operation);
+
+// Writes the record of this rank now, as SIGUSR2 does: for programs that keep that signal for themselves. Its path.
+// kUnsupported: the recorder is off (TUTTI_FLIGHT_SIZE=0), or this is a world of one.
+Result<std::string> write_flight_record(const Group& group, const std::string& reason = "the program asked for it");
+
+}  // namespace tutti

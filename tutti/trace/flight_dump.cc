@@ -1,0 +1,165 @@
+// Lines of JSON rather than one value: they are written and read one by one, `grep` and `jq` work on them, and a file
+// that was cut still shows how far it goes.
+#include "tutti/trace/flight_dump.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kFormat = "tutti flight record";
+constexpr int kVersion = 1;
+constexpr int kMostRanks = 1000000;  // a damaged file may promise more
+constexpr const char* kStates[] = {"scheduled", "started", "completed", "failed"};
+
+// Names of groups and files are the user's, and any bytes.
+std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+Json header_of(const FlightDump& dump) {
+  Json groups = Json::array();
+  for (const FlightGroup& group : dump.groups)
+    groups.push_back({{"name", group.name},
+                      {"id", group.id},
+                      {"rank", group.rank},
+                      {"left", group.left},
+                      {"global_ranks", group.global_ranks}});
+  return {{"format", kFormat},
+          {"version", kVersion},
+          {"job", dump.job},
+          {"rank", dump.rank},
+          {"host", dump.host},
+          {"pid", dump.pid},
+          {"world_size", dump.world_size},
+          {"reasons", dump.reasons},
+          {"failed", dump.failed},
+          {"written", dump.written},
+          {"wall", dump.wall},
+          {"monotonic", dump.monotonic},
+          {"groups", std::move(groups)},
+          {"operations", dump.operations.size()}};
+}
+
+Json line_of_operation(const FlightOperation& o) {
+  Json json = {{"group", o.group}, {"sequence", o.sequence}, {"state", name(o.state)}, {"call", o.call},
+               {"kind", o.kind},   {"dtype", o.dtype},       {"count", o.count},       {"bytes", o.bytes}};
+  if (o.exchange) json["exchange"] = true, json["tag"] = o.tag;
+  if (!o.op.empty()) json["op"] = o.op;
+  if (o.root >= 0) json[o.exchange ? "peer" : "root"] = o.root;
+  if (!o.way.empty()) json["way"] = o.way;
+  if (o.scheduled) json["scheduled"] = o.scheduled;
+  if (o.started) json["started"] = o.started;
+  if (o.ended) json["ended"] = o.ended;
+  if (!o.site.empty()) json["site"] = o.site;
+  return json;
+}
+
+// Throws nlohmann's exceptions where a field is missing or of another type.
+FlightDump header_from(const Json& json) {
+  FlightDump dump;
+  json.at("job").get_to(dump.job);
+  json.at("rank").get_to(dump.rank);
+  json.at("world_size").get_to(dump.world_size);
+  json.at("host").get_to(dump.host);
+  json.at("pid").get_to(dump.pid);
+  json.at("reasons").get_to(dump.reasons);
+  json.at("failed").get_to(dump.failed);
+  json.at("written").get_to(dump.written);
+  json.at("wall").get_to(dump.wall);
+  json.at("monotonic").get_to(dump.monotonic);
+  for (const Json& from : json.at("groups")) {
+    FlightGroup group;
+    from.at("name").get_to(group.name);
+    from.at("id").get_to(group.id);
+    from.at("rank").get_to(group.rank);
+    from.at("left").get_to(group.left);
+    from.at("global_ranks").get_to(group.global_ranks);
+    dump.groups.push_back(std::move(group));
+  }
+  return dump;
+}
+
+FlightOperation operation_from(const Json& json) {
+  FlightOperation o;
+  json.at("group").get_to(o.group);
+  json.at("sequence").get_to(o.sequence);
+  const std::string state = json.at("state");
+  const auto found = std::find(std::begin(kStates), std::end(kStates), state);
+  if (found == std::end(kStates)) throw std::out_of_range("no state");
+  o.state = FlightOperation::State(found - std::begin(kStates));
+  json.at("call").get_to(o.call);
+  json.at("kind").get_to(o.kind);
+  json.at("dtype").get_to(o.dtype);
+  json.at("count").get_to(o.count);
+  json.at("bytes").get_to(o.bytes);
+  o.exchange = json.value("exchange", false);
+  o.tag = json.value("tag", 0);
+  o.op = json.value("op", "");
+  o.root = json.value(o.exchange ? "peer" : "root", -1);
+  o.way = json.value("way", "");
+  o.scheduled = json.value("scheduled", std::int64_t(0));
+  o.started = json.value("started", std::int64_t(0));
+  o.ended = json.value("ended", std::int64_t(0));
+  o.site = json.value("site", "");
+  return o;
+}
+
+Error corrupt(std::string detail) { return Error{.code = Code::kCorrupt, .detail = std::move(detail)}; }
+
+// What the rest of the code takes for granted.
+Status check(const FlightDump& dump) {
+  if (dump.world_size < 1 || dump.world_size > kMostRanks || dump.rank < 0 || dump.rank >= dump.world_size)
+    return corrupt(fmt::format("says that it is of rank {} of {}", dump.rank, dump.world_size));
+  for (const FlightGroup& group : dump.groups) {
+    const auto is_no_rank = [&](int rank) { return rank < 0 || rank >= dump.world_size; };
+    if (std::any_of(group.global_ranks.begin(), group.global_ranks.end(), is_no_rank) || group.rank < 0 ||
+        std::size_t(group.rank) >= group.global_ranks.size() ||
+        group.global_ranks[std::size_t(group.rank)] != dump.rank)
+      return corrupt(fmt::format("has a group \"{}\" with ranks that cannot be", group.name));
+  }
+  for (const FlightOperation& operation : dump.operations)
+    if (operation.group < 0 || std::size_t(operation.group) >= dump.groups.size() || operation.sequence == 0)
+      return corrupt("has an operation of a group that it does not have");
+  return {};
+}
+
+}  // namespace
+
+const char* name(FlightOperation::State state) { return kStates[std::size_t(state)]; }
+
+std::string to_text(const FlightDump& dump) {
+  std::string text = line_of(header_of(dump));
+  for (const FlightOperation& operation : dump.operations) text += line_of(line_of_operation(operation));
+  return text;
+}
+
+Result<FlightDump> parse_flight_dump(const std::string& text) {
+  const std::vector<std::string> lines = split(text, '\n');
+  const Json first = Json::parse(lines[0], nullptr, false);
+  if (!first.is_object() || !first.contains("format") || first["format"] != kFormat)
+    return corrupt("is no flight record of tutti");
+  if (!first.contains("version") || first["version"] != kVersion)
+    return corrupt(fmt::format("is a flight record of another version of tutti (this one reads version {})", kVersion));
+  try {
+    FlightDump dump = header_from(first);
+    const auto promised = first.at("operations").get<std::size_t>();
+    for (std::size_t i = 1; i <= promised; ++i) {
+      const Json json = i < lines.size() ? Json::parse(lines[i], nullptr, false) : Json();
+      if (!json.is_object())
+        return corrupt(fmt::format("is cut or damaged: {} of its {} operations can be read", i - 1, promised));
+      dump.operations.push_back(operation_from(json));
+    }
+    TUTTI_TRY(check(dump));
+    return dump;
+  } catch (const std::exception&) {  // nlohmann's, and ours for a state
+    return corrupt("is damaged: it lacks facts that every flight record has");
+  }
+}
+
+}  // namespace tutti

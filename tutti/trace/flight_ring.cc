@@ -1,0 +1,93 @@
+// A slot is a seqlock: whoever reads looks at the mark, at the rest, and at the mark again, and has one moment's truth
+// if the mark is the same. The first write of a slot simply takes it over. Later ones (a queued call starts, ends)
+// may come when a lap has passed and the slot is another's: they swap the mark, and do nothing where it is not theirs.
+#include "tutti/trace/flight_ring.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "tutti/base/pause.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kReadTries = 1000;
+constexpr std::size_t kMostEntries = std::size_t(1) << 24;
+
+}  // namespace
+
+FlightRing::FlightRing(std::size_t entries, const FlightClock& clock) : clock_(clock) {
+  const std::size_t slots = std::bit_ceil(std::clamp<std::size_t>(entries, 1, kMostEntries));
+  const std::size_t bytes = slots * sizeof(Slot);
+  void* const memory =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;
+  memory_ = Mapping(memory, bytes);
+  slots_ = static_cast<Slot*>(memory);  // all zero: marks of number 0, which no operation has
+  mask_ = slots - 1;
+}
+
+template <class Act>
+void FlightRing::change(std::uint64_t sequence, FlightState to, const Act& act) {
+  Slot& s = slot(sequence);
+  std::uint64_t mark = s.mark.load(std::memory_order_relaxed);
+  const std::uint64_t busy = mark_of(sequence, FlightState::kBeingWritten);
+  if (mark >> 3 != sequence || !s.mark.compare_exchange_strong(mark, busy, std::memory_order_acquire)) return;
+  std::atomic_thread_fence(std::memory_order_release);
+  act(s);
+  mark = busy;
+  s.mark.compare_exchange_strong(mark, mark_of(sequence, to), std::memory_order_release, std::memory_order_relaxed);
+}
+
+void FlightRing::started(std::uint64_t sequence, std::uint64_t shape) {
+  change(sequence, FlightState::kStarted, [&](Slot& s) {
+    s.shape.store(shape, std::memory_order_relaxed);
+    s.started.store(clock_.ticks(), std::memory_order_relaxed);
+  });
+}
+
+void FlightRing::ended(std::uint64_t sequence, bool well) {
+  change(sequence, well ? FlightState::kCompleted : FlightState::kFailed,
+         [&](Slot& s) { s.ended.store(clock_.ticks(), std::memory_order_relaxed); });
+}
+
+std::optional<FlightEntry> FlightRing::read(const Slot& s) const {
+  for (int tries = 0; tries < kReadTries; ++tries, pause_cpu()) {
+    const std::uint64_t mark = s.mark.load(std::memory_order_acquire);
+    FlightEntry entry{.sequence = mark >> 3, .state = FlightState(mark & 7)};
+    if (entry.sequence == 0) return {};
+    if (entry.state == FlightState::kBeingWritten) continue;
+    entry.call.shape = s.shape.load(std::memory_order_relaxed);
+    entry.call.count = s.count.load(std::memory_order_relaxed);
+    entry.call.extra = s.extra.load(std::memory_order_relaxed);
+    entry.call.site = CallSite::from_bits(s.site.load(std::memory_order_relaxed));
+    entry.scheduled = s.scheduled.load(std::memory_order_relaxed);
+    entry.started = s.started.load(std::memory_order_relaxed);
+    entry.ended = s.ended.load(std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    if (s.mark.load(std::memory_order_relaxed) != mark) continue;
+    // What the slot's last tenant left.
+    if (entry.state != FlightState::kCompleted && entry.state != FlightState::kFailed) entry.ended = 0;
+    return entry;
+  }
+  return {};
+}
+
+std::optional<FlightEntry> FlightRing::read(std::uint64_t sequence) const {
+  auto entry = read(slot(sequence));
+  return entry && entry->sequence == sequence ? entry : std::nullopt;
+}
+
+std::vector<FlightEntry> FlightRing::newest(std::size_t most) const {
+  std::vector<FlightEntry> entries;
+  for (std::size_t i = 0; i < capacity(); ++i)
+    if (auto entry = read(slots_[i])) entries.push_back(*entry);
+  std::sort(entries.begin(), entries.end(),
+            [](const FlightEntry& a, const FlightEntry& b) { return a.sequence < b.sequence; });
+  if (entries.size() > most) entries.erase(entries.begin(), entries.end() - std::ptrdiff_t(most));
+  return entries;
+}
+
+}  // namespace tutti
