@@ -10,6 +10,7 @@
 #include "bench/collectives/report.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/group_state.h"
 #include "tutti/runtime/init.h"
 
 namespace tutti::bench {
@@ -18,13 +19,15 @@ namespace {
 // Below it a call is all waiting, and a memcpy costs nothing to compare with.
 constexpr std::size_t kWorthAVerdict = 4096;
 
-// Binds the calling thread to one of the cores that it may use, if there is one for each rank of the host: what mpirun
-// does. The library's own thread stays free. Whether it did.
+// Binds the calling thread to one of the cores that it may use, if there is one for each rank of the machine: what
+// mpirun does. The library's own thread stays free. Whether it did.
 bool pin(const Group& world) {
+  const Process& process = world.state().process();
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < world.local_size()) return false;
-  int skip = world.local_rank(), core = 0;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < process.ranks_on_machine)
+    return false;
+  int skip = process.world[std::size_t(process.rank)].machine_rank, core = 0;
   while (!CPU_ISSET(core, &allowed) || skip-- > 0) ++core;
   cpu_set_t mine;
   CPU_ZERO(&mine);

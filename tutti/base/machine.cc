@@ -14,10 +14,14 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
-std::string machine_id() {
+std::string boot_id() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string id;
-  if (!std::getline(boot, id)) id = host_name();  // a chroot without /proc
+  return std::getline(boot, id) ? id : host_name();  // a chroot without /proc
+}
+
+std::string machine_id() {
+  std::string id = boot_id();
   struct stat net {};
   if (::stat("/proc/self/ns/net", &net) == 0) id += "/" + std::to_string(net.st_ino);
   return id;

@@ -30,7 +30,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   for (int r = 0; r < n; ++r)
     if (p.world[g.spec_.global_ranks[r]].node == p.world[p.rank].node) here.push_back(r);
   g.host_ranks_ = int(here.size());
-  g.spin_ = spin_policy(p.host ? p.host->size() : 1);
+  g.spin_ = spin_policy(p.ranks_on_machine);
   const int my_place = int(std::find(here.begin(), here.end(), me) - here.begin());
   const bool leader = my_place == 0, shares = here.size() > 1;
   std::string offset;

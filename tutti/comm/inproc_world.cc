@@ -16,6 +16,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
   for (int rank = 0; rank < size; ++rank) {
     auto process = std::make_shared<Process>();
     process->rank = rank;
+    process->ranks_on_machine = size;
     for (int r = 0; r < size; ++r) process->world.push_back({.node = 0, .local_rank = r, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;

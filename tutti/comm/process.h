@@ -36,14 +36,15 @@ struct Process {
   // In a process that was forked from the rank's: it must not touch anything of this, nor destroy it.
   bool is_copy() const { return ::getpid() != pid_; }
 
-  int rank = 0;             // in the world
-  std::vector<Rank> world;  // by global rank
+  int rank = 0;              // in the world
+  std::vector<Rank> world;   // by global rank
+  int ranks_on_machine = 1;  // that share its cores, be it in other containers
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);
-  std::string engine_name = "tutti";      // who carries CPU memory: tutti, gloo, mpi
-  std::string address = "127.0.0.1";      // under which the other ranks reach this one
-  std::string algorithm;  // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+  std::string engine_name = "tutti";  // who carries CPU memory: tutti, gloo, mpi
+  std::string address = "127.0.0.1";  // under which the other ranks reach this one
+  std::string algorithm;              // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::unique_ptr<Store> store;            // null in a world of one
   std::unique_ptr<Store> launcher;         // where tutti run tells of a fault; null without it

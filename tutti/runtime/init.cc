@@ -98,24 +98,27 @@ Result<Settings> read_settings(const Options& options) {
 // What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
 // otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct Meeting {
-  std::vector<std::string> host_ids, sharing_ids, shm_contacts;
+  std::vector<std::string> boot_ids, host_ids, sharing_ids, shm_contacts;
 };
 
 Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline,
                      const Store::Waiting& waiting) {
   // As CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
   std::string mine;
-  json::to_cbor({{"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}}, mine);
+  json::to_cbor(
+      {{"boot", boot_id()}, {"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}},
+      mine);
   const std::vector<std::string> notes =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine, deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     const json note = json::from_cbor(notes[r], /*strict=*/true, /*allow_exceptions=*/false);
     const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
-    if (!note.is_object() || !is_text("host") || !is_text("sharing") || !is_text("shm"))
+    if (!note.is_object() || !is_text("boot") || !is_text("host") || !is_text("sharing") || !is_text("shm"))
       return Error{.code = Code::kMismatch,
                    .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know",
                    .hint = "do all ranks run the same version of tutti?"};
+    meeting.boot_ids.push_back(note["boot"]);
     meeting.host_ids.push_back(note["host"]);
     meeting.sharing_ids.push_back(note["sharing"]);
     meeting.shm_contacts.push_back(note["shm"]);
@@ -161,8 +164,10 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
       return other.node == p.world[r].node;
     }));
     p.world[r].machine_rank =
-        int(std::count(meeting.host_ids.begin(), meeting.host_ids.begin() + r, meeting.host_ids[r]));
+        int(std::count(meeting.boot_ids.begin(), meeting.boot_ids.begin() + r, meeting.boot_ids[r]));
   }
+  p.ranks_on_machine =
+      int(std::count(meeting.boot_ids.begin(), meeting.boot_ids.end(), meeting.boot_ids[std::size_t(p.rank)]));
   const bool several = seen.size() > 1;
   if (several && settings.transport == "shm")
     return Error{.code = Code::kUsage,
