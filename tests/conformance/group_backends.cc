@@ -30,10 +30,19 @@ std::vector<GroupBackend> backends() {
       {"processes_shm", processes("shm", ""), true},
       {"processes_shm_links", processes("shm", "ring")},
       {"processes_tcp", processes("tcp", "")},
-      {"processes_two_hosts", [](int size, const RankBody& body) {
+      {"processes_two_hosts",
+       [](int size, const RankBody& body) {
          return run_processes(size, body, {.environment_of = [](int rank) {
                                 return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
                               }});
+       }},
+      // Hosts of 3, 2 and 2 ranks where there are 7.
+      {"processes_two_level", [](int size, const RankBody& body) {
+         return run_processes(
+             size, body,
+             {.algorithm = "two_level", .environment_of = [](int rank) {
+                return std::map<std::string, std::string>{{"TUTTI_HOST_ID", "h" + std::to_string(rank % 3)}};
+              }});
        }}};
 }
 
@@ -68,7 +77,7 @@ std::vector<Forced> implemented() {
   std::vector<Forced> all;
   for (int kind = 0; kind <= int(Kind::kReduceScatterV); ++kind)
     for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
-      if (Kind(kind) != Kind::kBarrier && make_plan(Algorithm(algorithm), Kind(kind), Shape{.size = 2}).ok())
+      if (Kind(kind) != Kind::kBarrier && implements(Algorithm(algorithm), Kind(kind)))
         all.push_back({Kind(kind), Algorithm(algorithm)});
   return all;
 }

@@ -26,9 +26,10 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   }
 
   // Who is on this host, in group order; the first of them makes the block.
-  std::vector<int> here;  // ranks of the group
-  for (int r = 0; r < n; ++r)
-    if (p.world[g.spec_.global_ranks[r]].node == p.world[p.rank].node) here.push_back(r);
+  std::vector<int> nodes;
+  for (const int global : g.spec_.global_ranks) nodes.push_back(p.world[global].node);
+  g.hosts_ = Hosts(nodes);
+  const std::vector<int>& here = g.hosts_.ranks_on(g.hosts_.host_of(me));
   g.host_ranks_ = int(here.size());
   g.spin_ = spin_policy(p.ranks_on_machine);
   const int my_place = int(std::find(here.begin(), here.end(), me) - here.begin());

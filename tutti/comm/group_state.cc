@@ -74,15 +74,16 @@ Result<std::unique_ptr<Operation>> GroupState::make_operation(const Request& req
   if (request.kind == Kind::kSend) return point_to_point_->make_send(request, sequence);
   if (request.kind == Kind::kRecv) return point_to_point_->make_recv(request, sequence);
   if (direct_) return std::unique_ptr<Operation>(std::make_unique<DirectOperation>(*direct_, request, sequence));
-  auto plan = make_plan(select_algorithm(request, size(), process_->algorithm), request.kind,
-                        shape_of(request, rank(), size()));
+  Shape shape = shape_of(request, rank(), size());
+  shape.hosts = &hosts_;
+  auto plan = make_plan(select_algorithm(request, hosts_, process_->algorithm), request.kind, shape);
   return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0],
                              rank(), size());
 }
 
 FlightWay GroupState::flight_way(const Request& request) const {
   if (is_point_to_point(request.kind)) return FlightWay::kLink;
-  return direct_ ? FlightWay::kDirect : way_of(select_algorithm(request, size(), process_->algorithm));
+  return direct_ ? FlightWay::kDirect : way_of(select_algorithm(request, hosts_, process_->algorithm));
 }
 
 Status GroupState::run(const Request& request, CallSite at) {

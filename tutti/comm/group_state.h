@@ -22,6 +22,7 @@
 #include "tutti/comm/point_to_point.h"
 #include "tutti/comm/process.h"
 #include "tutti/comm/request.h"
+#include "tutti/planning/collectives/hosts.h"
 
 namespace tutti {
 
@@ -63,6 +64,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const std::shared_ptr<Process>& process_ptr() const { return process_; }
   bool is_direct() const { return direct_ != nullptr; }
   const std::string& engine() const { return process_->engine_name; }
+  const Hosts& hosts() const { return hosts_; }
   std::uint64_t next_child() { return ++children_; }
 
   Status run(const Request& request, CallSite at);
@@ -143,6 +145,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Spec spec_;
   Duration limit_{};
   SpinPolicy spin_;
+  Hosts hosts_;                                        // of the members; none in a group of one
   int host_ranks_ = 1;                                 // members on this host
   std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
   GroupMemory memory_;

@@ -26,15 +26,18 @@ constexpr Row kTable[] = {
     {Kind::kAllReduce, 0, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
     {Kind::kAllReduce, 0, Algorithm::kBruck, all_reduce_bruck},
     {Kind::kAllReduce, 0, Algorithm::kMesh, all_reduce_mesh},
+    {Kind::kAllReduce, 0, Algorithm::kTwoLevel, all_reduce_two_level},
     {Kind::kBroadcast, 256 << 10, Algorithm::kBinomial, broadcast_binomial},
     {Kind::kBroadcast, kAny, Algorithm::kChain, broadcast_chain},
     {Kind::kBroadcast, 0, Algorithm::kVanDeGeijn, broadcast_van_de_geijn},
+    {Kind::kBroadcast, 0, Algorithm::kTwoLevel, broadcast_two_level},
     {Kind::kReduce, kAny, Algorithm::kBinomial, reduce_binomial},
     {Kind::kReduce, 0, Algorithm::kChain, reduce_chain},
     {Kind::kReduce, 0, Algorithm::kVanDeGeijn, reduce_van_de_geijn},
     {Kind::kAllGather, kAny, Algorithm::kRing, all_gather_ring},
     {Kind::kAllGather, 0, Algorithm::kBruck, all_gather_bruck},
     {Kind::kAllGather, 0, Algorithm::kMesh, all_gather_mesh},
+    {Kind::kAllGather, 0, Algorithm::kTwoLevel, all_gather_two_level},
     {Kind::kReduceScatter, kAny, Algorithm::kRing, reduce_scatter_ring},
     {Kind::kReduceScatter, 0, Algorithm::kBruck, reduce_scatter_bruck},
     {Kind::kReduceScatter, 0, Algorithm::kMesh, reduce_scatter_mesh},
@@ -43,6 +46,7 @@ constexpr Row kTable[] = {
     {Kind::kAllGatherV, kAny, Algorithm::kRing, all_gather_ring, true},
     {Kind::kAllGatherV, 0, Algorithm::kBruck, all_gather_bruck, true},
     {Kind::kAllGatherV, 0, Algorithm::kMesh, all_gather_mesh, true},
+    {Kind::kAllGatherV, 0, Algorithm::kTwoLevel, all_gather_two_level, true},
     {Kind::kReduceScatterV, kAny, Algorithm::kRing, reduce_scatter_ring, true},
     {Kind::kReduceScatterV, 0, Algorithm::kBruck, reduce_scatter_bruck, true},
     {Kind::kReduceScatterV, 0, Algorithm::kMesh, reduce_scatter_mesh, true},
@@ -55,10 +59,10 @@ constexpr Row kTable[] = {
 
 }  // namespace
 
-Algorithm select_algorithm(const Request& request, int size, const std::string& forced) {
+Algorithm select_algorithm(const Request& request, const Hosts& hosts, const std::string& forced) {
   const std::size_t parts =
       request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll
-          ? std::size_t(size)
+          ? std::size_t(hosts.ranks())
           : 1;
   const std::size_t bytes = request.count * size_of(request.dtype) * parts;
   const bool uneven = !request.in_splits.empty() || !request.out_splits.empty();
@@ -69,6 +73,11 @@ Algorithm select_algorithm(const Request& request, int size, const std::string& 
   const Row* const row =
       std::find_if(std::begin(kTable), std::end(kTable), [&](const Row& r) { return fits(r) && bytes < r.below; });
   return row->algorithm;
+}
+
+bool implements(Algorithm algorithm, Kind kind) {
+  return std::any_of(std::begin(kTable), std::end(kTable),
+                     [&](const Row& row) { return row.kind == kind && row.algorithm == algorithm; });
 }
 
 Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape) {

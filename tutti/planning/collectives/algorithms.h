@@ -17,6 +17,8 @@ Plan all_reduce_halving_doubling(const Shape& shape);
 Plan all_reduce_bruck(const Shape& shape);
 // The ring's bytes in 2 hops of n-1 messages each.
 Plan all_reduce_mesh(const Shape& shape);
+// Reduce-scatter inside each host, all-reduce between hosts, all-gather inside. The two-level plans need shape.hosts.
+Plan all_reduce_two_level(const Shape& shape);
 
 // ceil(log2 n) hops of the whole vector.
 Plan broadcast_binomial(const Shape& shape);
@@ -24,6 +26,8 @@ Plan broadcast_binomial(const Shape& shape);
 Plan broadcast_chain(const Shape& shape);
 // Scatter and all-gather: at most twice the vector over a link, in 2 ceil(log2 n) hops. [Barnett et al. 1994]
 Plan broadcast_van_de_geijn(const Shape& shape);
+// The vector crosses to each host once.
+Plan broadcast_two_level(const Shape& shape);
 Plan reduce_binomial(const Shape& shape);
 Plan reduce_chain(const Shape& shape);
 Plan reduce_van_de_geijn(const Shape& shape);
@@ -34,6 +38,8 @@ Plan all_gather_ring(const Shape& shape);
 Plan all_gather_bruck(const Shape& shape);
 // 1 hop of n-1 messages. Understands out_splits.
 Plan all_gather_mesh(const Shape& shape);
+// Each part crosses to each host once. Understands out_splits.
+Plan all_gather_two_level(const Shape& shape);
 
 // n-1 hops of one part each; sums in ring order, starting at the rank after the part's owner.
 // Understands in_splits.

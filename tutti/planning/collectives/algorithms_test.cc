@@ -159,14 +159,26 @@ struct Case {
   int root = 0;
   bool in_place = false;
   std::size_t segment = 256 << 10;
+  int layout = 0;  // which of hosts_of()
 };
+
+constexpr int kLayouts = 6;
+Hosts hosts_of(int layout, int size) {
+  std::vector<int> hosts(static_cast<std::size_t>(size));
+  for (int r = 0; r < size; ++r) {
+    const int by_layout[kLayouts] = {0, r, r % 2, r / 3, r > 0, r * r % 5};
+    hosts[r] = by_layout[layout];
+  }
+  return Hosts(hosts);
+}
 
 // Runs an algorithm on inputs made by `fill(shape, rank)` and hands each rank to `check`.
 template <class Fill, class Check>
 void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check) {
   SCOPED_TRACE(testing::Message() << "size " << c.size << " count " << c.count << " root " << c.root << " in place "
-                                  << c.in_place << " segment " << c.segment);
+                                  << c.in_place << " segment " << c.segment << " layout " << c.layout);
   std::vector<Rank> ranks(c.size);
+  const Hosts hosts = hosts_of(c.layout, c.size);
   for (int r = 0; r < c.size; ++r) {
     const Shape shape{.rank = r,
                       .size = c.size,
@@ -174,7 +186,8 @@ void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check)
                       .count = c.count,
                       .element = kElement,
                       .in_place = c.in_place,
-                      .segment = c.segment};
+                      .segment = c.segment,
+                      .hosts = &hosts};
     ranks[r].plan = algorithm(shape);
     fill(shape, ranks[r]);
     if (!ranks[r].in_base) ranks[r].in_base = reinterpret_cast<std::byte*>(ranks[r].in.data());
@@ -195,8 +208,9 @@ std::vector<Case> cases(bool every_root) {
          {std::size_t(0), std::size_t(1), std::size_t(size - 1), std::size_t(size), std::size_t(1001)}) {
       for (const bool in_place : {false, true}) {
         for (int root = 0; root < (every_root && count < 100 ? size : 1); ++root) {
-          result.push_back({size, count, root, in_place, 256 << 10});
-          result.push_back({size, count, size - 1 - root, in_place, 200});
+          const int layout = int(result.size() / 2) % kLayouts;
+          result.push_back({size, count, root, in_place, 256 << 10, layout});
+          result.push_back({size, count, size - 1 - root, in_place, 200, (layout + 3) % kLayouts});
         }
       }
     }
@@ -228,7 +242,7 @@ TEST_P(AllReduce, AddsTheVectorsOfAllRanks) {
 }
 INSTANTIATE_TEST_SUITE_P(Algorithms, AllReduce,
                          testing::Values(all_reduce_ring, all_reduce_recursive_doubling, all_reduce_halving_doubling,
-                                         all_reduce_bruck, all_reduce_mesh));
+                                         all_reduce_bruck, all_reduce_mesh, all_reduce_two_level));
 
 class Broadcast : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(Broadcast, GivesTheRootsVectorToAll) {
@@ -242,7 +256,8 @@ TEST_P(Broadcast, GivesTheRootsVectorToAll) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Algorithms, Broadcast,
-                         testing::Values(broadcast_binomial, broadcast_chain, broadcast_van_de_geijn));
+                         testing::Values(broadcast_binomial, broadcast_chain, broadcast_van_de_geijn,
+                                         broadcast_two_level));
 
 class Reduce : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(Reduce, AddsOnTheRootOnly) {
@@ -292,7 +307,8 @@ TEST_P(AllGather, CollectsByRank) {
         });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Algorithms, AllGather, testing::Values(all_gather_ring, all_gather_bruck, all_gather_mesh));
+INSTANTIATE_TEST_SUITE_P(Algorithms, AllGather,
+                         testing::Values(all_gather_ring, all_gather_bruck, all_gather_mesh, all_gather_two_level));
 
 class ReduceScatter : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(ReduceScatter, LeavesEachRankItsPartOfTheSum) {
@@ -422,6 +438,7 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
       for (const bool in_place : {false, true}) {
         SCOPED_TRACE(testing::Message() << "size " << size << " segment " << segment << " in place " << in_place);
         const int root = size / 2;
+        const Hosts hosts = hosts_of(size % kLayouts, size);
         std::vector<std::size_t> splits, begins;
         for (int r = 0; r < size; ++r) {
           begins.push_back(std::accumulate(splits.begin(), splits.end(), std::size_t(0)));
@@ -432,6 +449,7 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
         const std::pair<Parted, Plan (*)(const Shape&)> algorithms[] = {{kAllGather, all_gather_ring},
                                                                         {kAllGather, all_gather_bruck},
                                                                         {kAllGather, all_gather_mesh},
+                                                                        {kAllGather, all_gather_two_level},
                                                                         {kReduceScatter, reduce_scatter_ring},
                                                                         {kReduceScatter, reduce_scatter_bruck},
                                                                         {kReduceScatter, reduce_scatter_mesh},
@@ -443,7 +461,8 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
           for (int r = 0; r < size; ++r) {
             Rank& rank = ranks[std::size_t(r)];
             const bool has_large = r == root || verb == kAllGather || verb == kReduceScatter;
-            Shape shape{.rank = r, .size = size, .root = root, .element = kElement, .segment = segment};
+            Shape shape{
+                .rank = r, .size = size, .root = root, .element = kElement, .segment = segment, .hosts = &hosts};
             shape.in_place = in_place && has_large;
             if (verb == kGather || verb == kScatter) shape.count = splits[r];
             if (has_large) (gathers ? shape.out_splits : shape.in_splits) = splits;

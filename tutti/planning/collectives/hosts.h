@@ -7,6 +7,7 @@ namespace tutti {
 
 class Hosts {
  public:
+  Hosts() = default;  // of no ranks
   // host_of[r] says where rank r is, by any numbers; hosts are counted anew from 0, in the order of their first ranks.
   explicit Hosts(std::span<const int> host_of);
   // `ranks[h]` ranks on host h, numbered host by host.

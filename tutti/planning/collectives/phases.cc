@@ -23,17 +23,31 @@ Parts rotated(Parts parts, int first) {
   return parts;
 }
 
+namespace {
+
+// Appends a part to ranges of which the first may be a placeholder without bytes.
+void append(std::vector<Range>& ranges, const Range& part) {
+  Range& last = ranges.back();
+  if (last.bytes == 0)
+    last = part;
+  else if (last.area == part.area && last.offset + last.bytes == part.offset)
+    last.bytes += part.bytes;
+  else if (part.bytes != 0)
+    ranges.push_back(part);
+}
+
+}  // namespace
+
 std::vector<Range> joined(std::span<const Range> parts, int first, int count) {
   std::vector<Range> ranges = {Range{}};
+  for (int i = 0; i < count; ++i) append(ranges, parts[std::size_t(first + i) % parts.size()]);
+  return ranges;
+}
+
+std::vector<Range> joined(const ScatteredParts& parts, int first, int count) {
+  std::vector<Range> ranges = {Range{}};
   for (int i = 0; i < count; ++i) {
-    const Range& part = parts[std::size_t(first + i) % parts.size()];
-    Range& last = ranges.back();
-    if (last.bytes == 0)
-      last = part;
-    else if (last.area == part.area && last.offset + last.bytes == part.offset)
-      last.bytes += part.bytes;
-    else if (part.bytes != 0)
-      ranges.push_back(part);
+    for (const Range& range : parts[std::size_t(first + i) % parts.size()]) append(ranges, range);
   }
   return ranges;
 }

@@ -25,9 +25,19 @@ struct Members {
 
 // All ranks of the group, beginning with `first`.
 Members everybody(const Shape& shape, int first = 0);
+// The ranks of this rank's host. This and the next two need shape.hosts.
+Members on_host(const Shape& shape);
+// Of every host the rank that carries share `number` of what goes between hosts; this rank must be one of them. There
+// are as many shares as the smallest host has ranks.
+Members carriers(const Shape& shape, int number);
+// The same members, the one at place `first` first.
+Members beginning_with(Members members, int first);
+// The place, on a host of `ranks`, of the carrier of one of `shares`; for number == shares: `ranks`.
+constexpr int carrier_of(int number, int shares, int ranks) { return int(std::int64_t(number) * ranks / shares); }
 
-// One range a member, by place.
+// One range a member, by place; or several.
 using Parts = std::vector<Range>;
+using ScatteredParts = std::vector<std::vector<Range>>;
 
 // A vector cut evenly. (Parts that the verb gives: parts_of() in plan.h.)
 Parts even_parts(const Range& whole, std::size_t element, int parts);
@@ -43,6 +53,7 @@ inline Pieces pieces_of(const Shape& shape) { return {shape.element, shape.segme
 // `count` parts from place `first` on, round the end; neighbours in memory become one range. Never empty: the least is
 // one range without bytes, so that sender and receiver of nothing agree that there is a message.
 std::vector<Range> joined(std::span<const Range> parts, int first, int count);
+std::vector<Range> joined(const ScatteredParts& parts, int first, int count);
 
 void send(PlanBuilder& plan, int peer, const std::vector<Range>& from, const Pieces& pieces);
 void recv(PlanBuilder& plan, int peer, const std::vector<Range>& into, const Pieces& pieces);
@@ -65,9 +76,16 @@ void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts
 void all_gather_mesh(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
 // Bruck's concatenation: ceil(log2 n) hops, for any n.
 void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);
+// The same where a member's part is several ranges.
+void all_gather_mesh(PlanBuilder& plan, const Members& members, const ScatteredParts& parts, const Pieces& pieces);
+void all_gather_bruck(PlanBuilder& plan, const Members& members, const ScatteredParts& parts, const Pieces& pieces);
 
 // All-reduce of a whole vector; `in` may be `out`. Recursive doubling: ceil(log2 n) exchanges of it.
 void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range& in, const Range& out);
+
+// Broadcast from place 0: ceil(log2 n) hops of the whole vector, and n-1 hops of one segment after the other.
+void broadcast_binomial(PlanBuilder& plan, const Members& members, const Range& vector);
+void broadcast_chain(PlanBuilder& plan, const Members& members, const Range& vector, const Pieces& pieces);
 
 // Binomial trees whose root is place 0, over parts: member p holds, for a while, the parts of the members below it.
 void scatter_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);

@@ -17,7 +17,10 @@
 
 namespace tutti {
 
-void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces) {
+namespace {
+
+template <class Each>
+void gather_rounds(PlanBuilder& plan, const Members& members, const Each& parts, const Pieces& pieces) {
   const int n = members.size(), me = members.place;
   for (int distance = 1; distance < n; distance *= 2) {
     const int count = std::min(distance, n - distance);
@@ -25,6 +28,15 @@ void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& pa
     send(plan, members.at(me - distance), joined(parts, me, count), pieces);
     recv(plan, members.at(me + distance), joined(parts, me + distance, count), pieces);
   }
+}
+
+}  // namespace
+
+void all_gather_bruck(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces) {
+  gather_rounds(plan, members, parts, pieces);
+}
+void all_gather_bruck(PlanBuilder& plan, const Members& members, const ScatteredParts& parts, const Pieces& pieces) {
+  gather_rounds(plan, members, parts, pieces);
 }
 
 void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts& in, const Parts& sums,

@@ -20,6 +20,14 @@ void reduce_scatter_mesh(PlanBuilder& plan, const Members& members, const Parts&
   }
 }
 
+void all_gather_mesh(PlanBuilder& plan, const Members& members, const ScatteredParts& parts, const Pieces& pieces) {
+  const int n = members.size(), me = members.place;
+  for (int hop = 1; hop < n; ++hop) {
+    send(plan, members.at(me + hop), joined(parts, me, 1), pieces);
+    recv(plan, members.at(me - hop), joined(parts, me + n - hop, 1), pieces);
+  }
+}
+
 void all_gather_mesh(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces) {
   const int n = members.size(), me = members.place;
   for (int hop = 1; hop < n; ++hop) {

@@ -34,6 +34,8 @@ const char* name(Algorithm algorithm) {
       return "mesh";
     case Algorithm::kVanDeGeijn:
       return "van_de_geijn";
+    case Algorithm::kTwoLevel:
+      return "two_level";
   }
   return "?";
 }

@@ -29,8 +29,9 @@ enum class Algorithm : std::uint8_t {
   kBruck,
   kMesh,
   kVanDeGeijn,
+  kTwoLevel,
 };
-inline constexpr Algorithm kLastAlgorithm = Algorithm::kVanDeGeijn;
+inline constexpr Algorithm kLastAlgorithm = Algorithm::kTwoLevel;
 const char* name(Algorithm algorithm);  // "ring", "recursive_doubling", ...
 std::vector<std::string> algorithm_names();
 
@@ -83,7 +84,7 @@ struct Shape {
   std::size_t segment = 256 << 10;  // bytes: the piece in which large transfers are pipelined
   std::span<const std::size_t> in_splits{};
   std::span<const std::size_t> out_splits{};
-  const Hosts* hosts = nullptr;  // null: where the ranks are plays no part
+  const Hosts* hosts = nullptr;  // where the ranks are; null where that plays no part
 };
 
 // Collects the steps in program order. Steps with a peer are kept even if they move no byte: the first message between

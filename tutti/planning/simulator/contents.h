@@ -25,7 +25,7 @@ class Contents {
   // What is wrong on a rank, as a clause ("out byte 128: not every rank was added once"); nothing if all is as the goal
   // says.
   virtual std::optional<std::string> check(int rank, const Goal& goal) = 0;
-  // Whether `out` holds the same bits on this rank as on rank 0, after check() of both: an all_reduce promises it.
+  // Whether `out` holds the same bits on this rank as on rank 0, which must be asked first: an all_reduce promises it.
   virtual bool same_bits(int rank, const Goal& goal) = 0;
 };
 

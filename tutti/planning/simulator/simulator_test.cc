@@ -19,7 +19,20 @@ struct Verb {
   Plan (*plan)(const Shape&);
 };
 void PrintTo(const Verb& verb, std::ostream* out) {
-  *out << name(verb.kind) << ' ' << name(verb.plan(Shape{.size = 2}).algorithm);
+  const Hosts hosts = Hosts::of_sizes(std::vector<int>{1, 1});
+  *out << name(verb.kind) << ' ' << name(verb.plan(Shape{.size = 2, .hosts = &hosts}).algorithm);
+}
+
+// All on one host, each on its own, and uneven.
+std::vector<Hosts> layouts(int size) {
+  std::vector<std::vector<int>> of(5, std::vector<int>(std::size_t(size), 0));
+  for (int r = 0; r < size; ++r) {
+    of[1][r] = r;
+    of[2][r] = r % 2;
+    of[3][r] = r > 0;
+    of[4][r] = r * r % 5;
+  }
+  return std::vector<Hosts>(of.begin(), of.end());
 }
 
 const Verb kVerbs[] = {{Kind::kAllReduce, all_reduce_ring},
@@ -27,15 +40,18 @@ const Verb kVerbs[] = {{Kind::kAllReduce, all_reduce_ring},
                        {Kind::kAllReduce, all_reduce_halving_doubling},
                        {Kind::kAllReduce, all_reduce_bruck},
                        {Kind::kAllReduce, all_reduce_mesh},
+                       {Kind::kAllReduce, all_reduce_two_level},
                        {Kind::kBroadcast, broadcast_binomial},
                        {Kind::kBroadcast, broadcast_chain},
                        {Kind::kBroadcast, broadcast_van_de_geijn},
+                       {Kind::kBroadcast, broadcast_two_level},
                        {Kind::kReduce, reduce_binomial},
                        {Kind::kReduce, reduce_chain},
                        {Kind::kReduce, reduce_van_de_geijn},
                        {Kind::kAllGather, all_gather_ring},
                        {Kind::kAllGather, all_gather_bruck},
                        {Kind::kAllGather, all_gather_mesh},
+                       {Kind::kAllGather, all_gather_two_level},
                        {Kind::kReduceScatter, reduce_scatter_ring},
                        {Kind::kReduceScatter, reduce_scatter_bruck},
                        {Kind::kReduceScatter, reduce_scatter_mesh},
@@ -57,7 +73,8 @@ TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
   for (const int size : {1, 2, 3, 4, 7, 8, 13}) {
     for (const std::size_t count : {0, 1, size - 1, size, 1001}) {
       for (const bool in_place : {false, true}) {
-        for (const std::size_t element : {1, 4}) {
+        for (const Hosts& hosts : layouts(size)) {
+          const std::size_t element = in_place ? 4 : 1;
           Scenario scenario{.kind = kind,
                             .plan = plan,
                             .shape = {.size = size,
@@ -65,12 +82,14 @@ TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
                                       .count = count,
                                       .element = element,
                                       .in_place = in_place,
-                                      .segment = count > 100 ? 500u : 256u << 10},
+                                      .segment = count > 100 ? 500u : 256u << 10,
+                                      .hosts = &hosts},
                             .with_elements = true};
           scenario.network.jitter = 0.5;
           scenario.seed = std::uint64_t(size) * 31 + count;
           const Outcome outcome = run(scenario);
-          SCOPED_TRACE(testing::Message() << size << " ranks, " << count << " elements, in place " << in_place);
+          SCOPED_TRACE(testing::Message() << size << " ranks, " << count << " elements, in place " << in_place << ", "
+                                          << hosts.count() << " hosts");
           EXPECT_TRUE(outcome.finished) << explain(scenario, outcome);
           EXPECT_EQ(outcome.wrong, "");
           EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).bandwidth * kRounding);
@@ -336,10 +355,34 @@ TEST_F(BrokenPlan, RealElementsSeeItToo) {
   EXPECT_NE(outcome.wrong, "");
 }
 
-TEST(Simulator, AThousandRanksOfARing) {
-  const Outcome outcome = run({.plan = all_reduce_ring, .shape = {.size = 1024, .count = 16 << 20, .element = 4}});
+// Every host's card passes the least bytes that it can, however many ranks a host has.
+TEST(TwoLevel, SendsNoMoreBetweenHostsThanItMust) {
+  for (const std::vector<int>& sizes : {std::vector<int>{4, 4, 4, 4}, {3, 1, 2, 5}, {8, 1}}) {
+    const Hosts hosts = Hosts::of_sizes(sizes);
+    const std::size_t bytes = std::size_t(1) << 20, h = sizes.size();
+    const Outcome outcome = run({.plan = all_reduce_two_level,
+                                 .shape = {.size = hosts.ranks(), .count = bytes / 4, .element = 4, .hosts = &hosts}});
+    EXPECT_TRUE(outcome.right()) << outcome.wrong;
+    for (int host = 0; host < hosts.count(); ++host) {
+      double sent = 0;
+      for (const int rank : hosts.ranks_on(host)) sent += double(outcome.traffic[rank].bytes_between);
+      EXPECT_NEAR(sent, 2.0 * double(h - 1) / double(h) * double(bytes), 64) << host;
+    }
+  }
+}
+
+TEST(Simulator, ManyRanksOnTwoLevels) {
+  const Hosts hosts = Hosts::of_sizes(std::vector<int>(64, 8));
+  const Outcome outcome =
+      run({.plan = all_reduce_two_level, .shape = {.size = 512, .count = 16 << 20, .element = 4, .hosts = &hosts}});
   EXPECT_TRUE(outcome.right()) << outcome.wrong;
-  EXPECT_EQ(outcome.rounds, 2046);
+  EXPECT_LE(outcome.rounds, 2 + 2 * 6);
+}
+
+TEST(Simulator, ManyRanksOfARing) {
+  const Outcome outcome = run({.plan = all_reduce_ring, .shape = {.size = 300, .count = 16 << 20, .element = 4}});
+  EXPECT_TRUE(outcome.right()) << outcome.wrong;
+  EXPECT_EQ(outcome.rounds, 598);
 }
 
 }  // namespace

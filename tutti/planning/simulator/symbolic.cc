@@ -6,10 +6,10 @@
 //          same order, which gives the same bits.
 // Bytes that nobody wrote, and sums of bytes that do not belong together, get a set that no sum of ranks has.
 //
-// A rank's memory is a map from the first address of a run to its expression; a step costs a logarithm of the number of
-// runs, whatever the number of bytes. Streams are lists of runs in one pool.
+// The runs that one step wrote stay together as one block of the rank's memory, so a step costs a search among the
+// blocks and a little for each run, whatever the number of bytes. (In the end each of 4,096 ranks may well hold 4,096
+// runs, one for each rank that added up a part.)
 #include <algorithm>
-#include <map>
 
 #include "tutti/base/error.h"
 #include "tutti/planning/simulator/contents.h"
@@ -23,191 +23,196 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
-struct Expression {
-  std::uint64_t set = 0, order = 0;
-  std::uint64_t shift = 0;  // position in the vector minus address, so that neighbours of one history are equal
-  bool operator==(const Expression&) const = default;
+struct Run {
+  std::uint64_t bytes;
+  std::uint64_t set, order;
+  std::uint64_t position;  // of the first byte, in the vector
 };
+using Runs = std::vector<Run>;
 
 constexpr std::uint64_t kUnwritten = 0x6e6f7468696e6721u, kMixedUp = 0x6d69786564757021u;
 
-Expression of_rank(int rank, std::uint64_t shift) {
+Run of_rank(int rank, std::uint64_t bytes, std::uint64_t position) {
   const std::uint64_t number = mix(std::uint64_t(rank) + 0x9e3779b97f4a7c15u);
-  return {number, mix(number), shift};
+  return {bytes, number, mix(number), position};
 }
 
-struct Run {
-  std::uint64_t bytes;
-  Expression value;  // shift counts from the address 0 of where the run is, or is to be, put
-};
-
-Expression sum(const Expression& left, const Expression& right) {
-  if (left.shift != right.shift || left.set == kUnwritten || right.set == kUnwritten)
-    return {kMixedUp, mix(left.order + right.order), left.shift};
-  return {left.set + right.set, mix(left.order * 3 + mix(right.order)), left.shift};
+Run sum(std::uint64_t bytes, const Run& left, const Run& right) {
+  if (left.position != right.position || left.set == kUnwritten || right.set == kUnwritten)
+    return {bytes, kMixedUp, mix(left.order + right.order), left.position};
+  return {bytes, left.set + right.set, mix(left.order * 3 + mix(right.order)), left.position};
 }
 
+void append(Runs& runs, const Run& run) {
+  if (!runs.empty()) {
+    Run& last = runs.back();
+    if (last.set == run.set && last.order == run.order && last.position + last.bytes == run.position) {
+      last.bytes += run.bytes;
+      return;
+    }
+  }
+  runs.push_back(run);
+}
+
+// Bytes `from` to `from + bytes` of a run.
+Run part(const Run& run, std::uint64_t from, std::uint64_t bytes) {
+  return {bytes, run.set, run.order, run.position + from};
+}
+
+// A rank's memory: sorted addresses, and for each the runs from there to the next. The two lie apart so that what a
+// search goes through is short; thousands of ranks take turns, and none of them finds its memory in the cache.
 class Memory {
  public:
-  explicit Memory(std::uint64_t bytes) : runs_{{0, Expression{.set = kUnwritten}}}, bytes_(bytes) {}
+  explicit Memory(std::uint64_t bytes) : begins_{0}, blocks_{{Run{bytes, kUnwritten, 0, 0}}}, bytes_(bytes) {}
 
-  // The runs of a range, their shifts relative to its beginning.
-  void read(std::uint64_t begin, std::uint64_t bytes, std::vector<Run>& into) const {
+  void read(std::uint64_t begin, std::uint64_t bytes, Runs& into) const {
     TUTTI_INVARIANT(begin + bytes <= bytes_, "a step reads up to byte ", begin + bytes, " of ", bytes_);
     into.clear();
     if (bytes == 0) return;
-    auto at = std::prev(runs_.upper_bound(begin));
-    for (std::uint64_t done = begin; done < begin + bytes;) {
-      const auto next = std::next(at);
-      const std::uint64_t end = next == runs_.end() ? begin + bytes : std::min(next->first, begin + bytes);
-      into.push_back({end - done, at->second});
-      into.back().value.shift += begin;
-      done = end;
-      at = next;
+    for (std::size_t block = at(begin); block < begins_.size() && begins_[block] < begin + bytes; ++block) {
+      std::uint64_t address = begins_[block];
+      for (const Run& run : blocks_[block]) {
+        const std::uint64_t end = address + run.bytes;
+        if (address >= begin + bytes) break;
+        if (end > begin) {
+          const std::uint64_t from = std::max(address, begin), to = std::min(end, begin + bytes);
+          append(into, part(run, from - address, to - from));
+        }
+        address = end;
+      }
     }
   }
 
-  void write(std::uint64_t begin, const std::vector<Run>& runs) {
+  void write(std::uint64_t begin, Runs runs) {
     std::uint64_t end = begin;
     for (const Run& run : runs) end += run.bytes;
     TUTTI_INVARIANT(end <= bytes_, "a step writes up to byte ", end, " of ", bytes_);
     if (begin == end) return;
-    auto at = split(begin);
-    if (const auto next = std::next(at); runs.size() == 1 && next != runs_.end() && next->first == end) {
-      at->second = placed(runs[0], begin);
-      return;
-    }
-    auto behind = runs_.erase(at, split(end));
-    std::uint64_t address = begin;
-    for (const Run& run : runs) {
-      const Expression value = placed(run, begin);
-      if (behind == runs_.begin() || std::prev(behind)->second != value) runs_.emplace_hint(behind, address, value);
-      address += run.bytes;
-    }
+    const std::size_t first = split(begin), behind = end < bytes_ ? split(end) : begins_.size();
+    blocks_[first] = std::move(runs);
+    begins_.erase(begins_.begin() + std::ptrdiff_t(first) + 1, begins_.begin() + std::ptrdiff_t(behind));
+    blocks_.erase(blocks_.begin() + std::ptrdiff_t(first) + 1, blocks_.begin() + std::ptrdiff_t(behind));
   }
 
  private:
-  static Expression placed(const Run& run, std::uint64_t begin) {
-    Expression value = run.value;
-    value.shift -= begin;
-    return value;
+  // The block that this address lies in.
+  std::size_t at(std::uint64_t address) const {
+    return std::size_t(std::upper_bound(begins_.begin(), begins_.end(), address) - begins_.begin()) - 1;
   }
-  std::map<std::uint64_t, Expression>::iterator split(std::uint64_t address) {
-    const auto at = runs_.lower_bound(address);
-    if (at != runs_.end() && at->first == address) return at;
-    return runs_.emplace_hint(at, address, std::prev(at)->second);
+  // The block that begins at this address; one that lies across it becomes two.
+  std::size_t split(std::uint64_t address) {
+    const std::size_t block = at(address);
+    if (begins_[block] == address) return block;
+    Runs& runs = blocks_[block];
+    Runs behind;
+    std::uint64_t run_begins = begins_[block];
+    auto run = runs.begin();
+    for (; run_begins + run->bytes <= address; ++run) run_begins += run->bytes;
+    const std::uint64_t stays = address - run_begins;  // of the run that lies across
+    behind.reserve(std::size_t(runs.end() - run));
+    behind.push_back(part(*run, stays, run->bytes - stays));
+    behind.insert(behind.end(), run + 1, runs.end());
+    run->bytes = stays;
+    runs.erase(stays > 0 ? run + 1 : run, runs.end());
+    begins_.insert(begins_.begin() + std::ptrdiff_t(block) + 1, address);
+    blocks_.insert(blocks_.begin() + std::ptrdiff_t(block) + 1, std::move(behind));
+    return block + 1;
   }
 
-  std::map<std::uint64_t, Expression> runs_;  // each up to the next one
+  std::vector<std::uint64_t> begins_;
+  std::vector<Runs> blocks_;
   std::uint64_t bytes_;
 };
 
-// First in, first out, all in one pool.
+// First in, first out: what each send put in, in one pool for all streams.
 class Streams {
  public:
-  void push(std::uint32_t stream, const std::vector<Run>& runs) {
+  void push(std::uint32_t stream, Runs runs) {
+    if (runs.empty()) return;
     if (stream >= ends_.size()) ends_.resize(std::max<std::size_t>(stream + 1, ends_.size() * 2));
-    for (const Run& run : runs) {
-      if (run.bytes == 0) continue;
-      std::uint32_t node = free_;
-      if (node == kNone) {
-        node = std::uint32_t(nodes_.size());
-        nodes_.emplace_back();
-      } else {
-        free_ = nodes_[node].next;
-      }
-      nodes_[node] = {run, kNone};
-      Ends& ends = ends_[stream];
-      (ends.first == kNone ? ends.first : nodes_[ends.last].next) = node;
-      ends.last = node;
+    std::uint32_t packet = free_;
+    if (packet == kNone) {
+      packet = std::uint32_t(packets_.size());
+      packets_.emplace_back();
+    } else {
+      free_ = packets_[packet].next;
     }
+    packets_[packet] = {std::move(runs), 0, kNone};
+    Ends& ends = ends_[stream];
+    (ends.first == kNone ? ends.first : packets_[ends.last].next) = packet;
+    ends.last = packet;
   }
 
-  // The next `bytes`, their shifts made relative to the beginning of all of them.
-  void pop(std::uint32_t stream, std::uint64_t bytes, std::vector<Run>& into) {
-    into.clear();
-    for (std::uint64_t done = 0; done < bytes;) {
+  Runs pop(std::uint32_t stream, std::uint64_t bytes) {
+    Runs runs;
+    while (bytes > 0) {
       Ends& ends = ends_[stream];
       const std::uint32_t index = ends.first;
       TUTTI_INVARIANT(index != kNone, "a step takes bytes that were not sent");
-      Node& node = nodes_[index];
-      const std::uint64_t some = std::min(node.run.bytes, bytes - done);
-      into.push_back({some, node.run.value});
-      into.back().value.shift -= done;
-      done += some;
-      node.run.bytes -= some;
-      node.run.value.shift += some;
-      if (node.run.bytes > 0) continue;
-      ends.first = node.next;
-      node.next = free_;
+      Packet& packet = packets_[index];
+      for (; packet.taken < packet.runs.size() && bytes > 0;) {
+        Run& run = packet.runs[packet.taken];
+        const std::uint64_t some = std::min(run.bytes, bytes);
+        append(runs, part(run, 0, some));
+        bytes -= some;
+        if (some == run.bytes)
+          ++packet.taken;
+        else
+          run = part(run, some, run.bytes - some);
+      }
+      if (packet.taken < packet.runs.size()) break;
+      ends.first = packet.next;
+      packet = {{}, 0, free_};
       free_ = index;
     }
+    return runs;
   }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t(0);
-  struct Node {
-    Run run;
-    std::uint32_t next;
+  struct Packet {
+    Runs runs;
+    std::size_t taken = 0;  // runs
+    std::uint32_t next = kNone;
   };
   struct Ends {
     std::uint32_t first = kNone, last = kNone;
   };
   std::vector<Ends> ends_;
-  std::vector<Node> nodes_;
+  std::vector<Packet> packets_;
   std::uint32_t free_ = kNone;
 };
 
 class Symbolic final : public Contents {
  public:
   explicit Symbolic(int ranks) {
-    for (int rank = 0; rank < ranks; ++rank) everybody_ += of_rank(rank, 0).set;
+    for (int rank = 0; rank < ranks; ++rank) everybody_ += of_rank(rank, 0, 0).set;
   }
 
   void open(const Goal& goal, std::size_t scratch_bytes) override {
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
     Memory& memory = memories_.emplace_back(place.bytes);
     for (const Goal::Piece& piece : goal.before)
-      memory.write(place.at(piece.range), {{piece.range.bytes, of_rank(piece.source, piece.position)}});
+      memory.write(place.at(piece.range), {of_rank(piece.source, piece.range.bytes, piece.position)});
   }
 
-  // In a stream the shift of a run is the position of its first byte.
-  void send(int rank, std::uint32_t stream, const Range& from) override {
-    memories_[rank].read(places_[rank].at(from), from.bytes, first_);
-    std::uint64_t before = 0;
-    for (Run& run : first_) {
-      run.value.shift += before;
-      before += run.bytes;
-    }
-    streams_.push(stream, first_);
-  }
+  void send(int rank, std::uint32_t stream, const Range& from) override { streams_.push(stream, read(rank, from)); }
   void recv(int rank, std::uint32_t stream, const Range& into) override {
-    streams_.pop(stream, into.bytes, first_);
-    memories_[rank].write(places_[rank].at(into), first_);
+    write(rank, into, streams_.pop(stream, into.bytes));
   }
   void recv_reduce(int rank, std::uint32_t stream, const Range& from, const Range& into) override {
-    memories_[rank].read(places_[rank].at(from), from.bytes, first_);
-    streams_.pop(stream, into.bytes, second_);
-    add();
-    memories_[rank].write(places_[rank].at(into), result_);
+    write(rank, into, sums(read(rank, from), streams_.pop(stream, into.bytes)));
   }
-  void copy(int rank, const Range& from, const Range& into) override {
-    memories_[rank].read(places_[rank].at(from), from.bytes, first_);
-    memories_[rank].write(places_[rank].at(into), first_);
-  }
+  void copy(int rank, const Range& from, const Range& into) override { write(rank, into, read(rank, from)); }
   void reduce(int rank, const Range& from, const Range& into) override {
-    memories_[rank].read(places_[rank].at(into), into.bytes, first_);
-    memories_[rank].read(places_[rank].at(from), from.bytes, second_);
-    add();
-    memories_[rank].write(places_[rank].at(into), result_);
+    write(rank, into, sums(read(rank, into), read(rank, from)));
   }
 
   std::optional<std::string> check(int rank, const Goal& goal) override {
     for (const Goal::Piece& piece : goal.after) {
-      memories_[rank].read(places_[rank].at(piece.range), piece.range.bytes, first_);
       std::uint64_t done = 0;
-      for (const Run& run : first_) {
-        if (auto wrong = check(run, piece, done))
+      for (const Run& run : read(rank, piece.range)) {
+        if (auto wrong = check(run, piece, piece.position + done))
           return std::string(piece.range.area == Area::kIn ? "in" : "out") + " byte " +
                  std::to_string(piece.range.offset + done) + ": " + *wrong;
         done += run.bytes;
@@ -218,42 +223,51 @@ class Symbolic final : public Contents {
 
   bool same_bits(int rank, const Goal& goal) override {
     const Range out{Area::kOut, 0, goal.out_bytes};
-    memories_[0].read(places_[0].at(out), out.bytes, first_);
-    memories_[rank].read(places_[rank].at(out), out.bytes, second_);
+    if (rank == 0) first_ = read(0, out);
     bool same = true;
-    zip([&](std::uint64_t, const Expression& a, const Expression& b) { same &= a.order == b.order; });
+    zip(first_, read(rank, out), [&](std::uint64_t, const Run& a, const Run& b) { same &= a.order == b.order; });
     return same;
   }
 
  private:
-  template <class Each>
-  void zip(const Each& each) const {
-    std::uint64_t left = 0, right = 0;  // bytes of the current runs that are done
-    for (std::size_t a = 0, b = 0; a < first_.size() && b < second_.size();) {
-      const std::uint64_t bytes = std::min(first_[a].bytes - left, second_[b].bytes - right);
-      each(bytes, first_[a].value, second_[b].value);
-      left += bytes;
-      right += bytes;
-      if (left == first_[a].bytes) ++a, left = 0;
-      if (right == second_[b].bytes) ++b, right = 0;
-    }
+  Runs read(int rank, const Range& range) {
+    Runs runs;
+    memories_[rank].read(places_[rank].at(range), range.bytes, runs);
+    return runs;
   }
-  void add() {
-    result_.clear();
-    zip([&](std::uint64_t bytes, const Expression& a, const Expression& b) { result_.push_back({bytes, sum(a, b)}); });
+  void write(int rank, const Range& range, Runs runs) {
+    runs.shrink_to_fit();
+    memories_[rank].write(places_[rank].at(range), std::move(runs));
   }
 
-  std::optional<std::string> check(const Run& run, const Goal::Piece& piece, std::uint64_t done) const {
-    const Expression& value = run.value;
-    const std::uint64_t wanted = piece.source == Goal::kAll ? everybody_ : of_rank(piece.source, 0).set;
-    if (value.set == kUnwritten) return "was never written";
-    if (value.set == kMixedUp) return "a sum of bytes that do not belong together";
-    if (value.set != wanted)
+  // Each stretch in which neither side changes.
+  template <class Each>
+  static void zip(const Runs& left, const Runs& right, const Each& each) {
+    std::uint64_t of_left = 0, of_right = 0;  // bytes of the current runs that are done
+    for (std::size_t a = 0, b = 0; a < left.size() && b < right.size();) {
+      const std::uint64_t bytes = std::min(left[a].bytes - of_left, right[b].bytes - of_right);
+      each(bytes, part(left[a], of_left, bytes), part(right[b], of_right, bytes));
+      of_left += bytes;
+      of_right += bytes;
+      if (of_left == left[a].bytes) ++a, of_left = 0;
+      if (of_right == right[b].bytes) ++b, of_right = 0;
+    }
+  }
+  static Runs sums(const Runs& left, const Runs& right) {
+    Runs result;
+    zip(left, right, [&](std::uint64_t bytes, const Run& a, const Run& b) { append(result, sum(bytes, a, b)); });
+    return result;
+  }
+
+  std::optional<std::string> check(const Run& run, const Goal::Piece& piece, std::uint64_t position) const {
+    const std::uint64_t wanted = piece.source == Goal::kAll ? everybody_ : of_rank(piece.source, 0, 0).set;
+    if (run.set == kUnwritten) return "was never written";
+    if (run.set == kMixedUp) return "a sum of bytes that do not belong together";
+    if (run.set != wanted)
       return piece.source == Goal::kAll ? "not every rank was added once"
                                         : "not what rank " + std::to_string(piece.source) + " gave";
-    if (value.shift != piece.position)
-      return "holds byte " + std::to_string(value.shift + done) + " of the vector instead of " +
-             std::to_string(piece.position + done);
+    if (run.position != position)
+      return "holds byte " + std::to_string(run.position) + " of the vector instead of " + std::to_string(position);
     return {};
   }
 
@@ -261,7 +275,7 @@ class Symbolic final : public Contents {
   std::vector<Placement> places_;
   std::vector<Memory> memories_;
   Streams streams_;
-  std::vector<Run> first_, second_, result_;
+  Runs first_;  // of rank 0, in the end
 };
 
 }  // namespace
