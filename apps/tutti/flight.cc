@@ -25,7 +25,7 @@ Result<int> act(const std::vector<std::string>& folders, bool json) {
   if (folders.empty()) return usage("which folder?", "tutti flight DIR, where the job's flight-rank0.json, ... are");
   const FlightFiles files = TUTTI_TRY(read_flight_folders(folders));
   for (const std::string& problem : files.problems) std::fprintf(stderr, "tutti flight: %s\n", problem.c_str());
-  if (files.dumps.empty()) return Error{.code = Code::kNotFound, .detail = "none of the flight records could be read"};
+  if (files.dumps.empty()) return Error{.code = Code::kCorrupt, .detail = "none of the flight records could be read"};
   const FlightReport report = make_flight_report(files.dumps);
   std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
   return files.damaged ? 1 : 0;

@@ -1,8 +1,12 @@
 // Jobs under `tutti run`: what the ranks say is what the agent found out.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/launch/running.h"
 
@@ -95,8 +99,117 @@ TEST_P(Jobs, NobodyOutlivesTheKeeper) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
+// What the report says, and what `tutti flight` then says.
+TEST_P(Jobs, FlightRecordsOfAJobThatFailed) {
+  const Folder folder;
+  auto way = way_;
+  way["TUTTI_FLIGHT_DIR"] = folder.path();
+  EXPECT_EQ(run(job(3, {"pair", "1"}), way).code, 1);
+  const Ended told = run({"flight", folder.path()});
+  EXPECT_EQ(told.code, 0) << told.err;
+  EXPECT_THAT(
+      told.out,
+      AllOf(ContainsRegex("^not the same call on group world: ranks 0, 2 called all_reduce #52 .f32.50000., max. "
+                          "at faults/rank.cc:[0-9]+, rank 1 called barrier #52 at faults/rank.cc:[0-9]+\n"),
+            HasSubstr("group world, 3 ranks (0-2): all have completed all_reduce #51 (f32[50000], max)\n")));
+  const auto json = nlohmann::json::parse(run({"flight", "--json", folder.path()}).out);
+  EXPECT_EQ(json["groups"][0]["mismatch"]["sequence"], 52);
+  EXPECT_EQ(json["stuck"], true);
+}
+
+TEST_P(Jobs, TheReportSaysWhereTheFlightRecordsAre) {
+  const Folder folder;
+  auto way = way_;
+  way["TMPDIR"] = folder.path();
+  std::vector<std::string> arguments = job(3, {"kill", "1"});
+  arguments.insert(arguments.begin() + 1, {"--job-id", "mine"});
+  const std::string temporary = folder.path() + "/tutti-flight-" + std::to_string(::geteuid()) + "-mine";
+  EXPECT_THAT(run(arguments, way).err, HasSubstr("[tutti]   flight records of ranks 0, 2: tutti flight " + temporary +
+                                                 " says who waited for whom"));
+  const Ended told = run({"flight", temporary});
+  EXPECT_EQ(told.code, 0);
+  EXPECT_THAT(told.out, HasSubstr("rank 1 left no record: it died without a word"));
+
+  arguments.insert(arguments.begin() + 1, {"--log-dir", folder.path() + "/logs"});
+  EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight says"));
+}
+
+// A rank that computes for ever: `kill -USR2` of tutti run, and the records of all say whom to look at.
+TEST_P(Jobs, ASignalAsksAllRanksOfAHangingJob) {
+  const Folder folder;
+  auto way = way_;
+  way["TUTTI_FLIGHT_DIR"] = folder.path();
+  Running running(job(3, {"idle", "1"}), way);
+  running.await_out("idle");
+  Ended told;
+  // The others reach their call when they do, and count as stuck when they have waited for a while.
+  for (int tries = 1; tries <= 60 && told.out.find("is awaited") == std::string::npos; ++tries) {
+    kill(running.agent(), SIGUSR2);
+    for (int rank = 0; rank < 3; ++rank)
+      running.await_err("[tutti rank " + std::to_string(rank) + "] what this rank has done lately is in " +
+                        folder.path() + "/flight-rank" + std::to_string(rank) + ".json");
+    told = run({"flight", folder.path()});
+    ::usleep(200000);
+  }
+  EXPECT_THAT(
+      told.out,
+      ContainsRegex("^ranks 0, 2 wait in all_reduce #52 .f32.50000., max. on group world for [^;]*; rank 1 never "
+                    "came\nrank 1 is awaited and did not come: it is in no call since [^;]*; its last was "
+                    "all_reduce #51 .f32.50000., max. on group world at faults/rank.cc:[0-9]+\n"));
+  EXPECT_FALSE(running.is_over());
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Jobs, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return std::string(info.param); });
+
+TEST(FlightCommand, SaysWhatIsWrong) {
+  const Folder folder;
+  Ended told = run({"flight"});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_THAT(told.err, HasSubstr("tutti flight: which folder?\nhint: tutti flight DIR"));
+  told = run({"flight", folder.path() + "/none"});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_THAT(told.err, HasSubstr("there is no folder " + folder.path() + "/none\nhint: ranks make it when"));
+  told = run({"flight", folder.path()});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_THAT(told.err, HasSubstr("there is no flight record (flight-rank0.json, ...) in " + folder.path()));
+  std::ofstream(folder.path() + "/flight-rank0.json") << "{}";
+  told = run({"flight", folder.path()});
+  EXPECT_EQ(told.code, 1);
+  EXPECT_THAT(told.err, AllOf(HasSubstr("flight-rank0.json is no flight record of tutti\n"),
+                              HasSubstr("none of the flight records could be read")));
+  told = run({"flight", "--jsn", folder.path()});
+  EXPECT_EQ(told.code, 2);
+  EXPECT_THAT(told.err, HasSubstr("unknown option --jsn\nhint: did you mean --json?"));
+  EXPECT_EQ(run({"flight", "--help"}).code, 0);
+}
+
+// A damaged file is told of, and the others are read.
+TEST(FlightCommand, OneDamagedFile) {
+  const Folder folder;
+  EXPECT_EQ(run(job(2, {"pair", "1"}), {{"TUTTI_FLIGHT_DIR", folder.path()}}).code, 1);
+  std::filesystem::resize_file(folder.path() + "/flight-rank1.json", 2000);
+  const Ended told = run({"flight", folder.path()});
+  EXPECT_EQ(told.code, 1);
+  EXPECT_THAT(told.err, HasSubstr("flight-rank1.json is cut or damaged: "));
+  EXPECT_THAT(told.out, HasSubstr("no record of rank 1"));
+}
+
+TEST(FlightCommand, ARecordThatCannotBeWrittenIsToldOf) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/file") << "x";
+  const Ended ended = run(job(2, {"pair", "1"}), {{"TUTTI_FLIGHT_DIR", folder.path() + "/file/below"}});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("cannot make the folder " + folder.path() + "/file/below"));
+  EXPECT_THAT(ended.err, Not(HasSubstr("says who waited for whom")));
+}
+
+TEST(FlightCommand, ASizeThatIsNone) {
+  const Ended ended = run(job(2, {"loop"}), {{"TUTTI_FLIGHT_SIZE", "many"}});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, HasSubstr("TUTTI_FLIGHT_SIZE is \"many\", expected a number of operations from 0 (off) to "
+                                   "10000000"));
+}
 
 }  // namespace
 }  // namespace tutti::testing

@@ -5,7 +5,10 @@
 //   stop RANK    that rank stops
 //   exit RANK    that rank ends with code 7
 //   pair RANK    that rank makes another call
+//   idle RANK    that rank says so and calls nothing any more
 //   loop         nobody does anything
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -31,6 +34,10 @@ int main(int argc, char** argv) {
       if (deed == "stop") std::raise(SIGSTOP);
       if (deed == "exit") std::exit(7);
       if (deed == "pair") tutti::barrier(world);
+      if (deed == "idle") {
+        std::printf("idle\n"), std::fflush(stdout);
+        for (;;) ::pause();
+      }
     }
   } catch (const tutti::Exception& error) {
     std::printf("%s\n", error.what());

@@ -13,6 +13,12 @@ std::string way_name(FlightWay way) {
       return "direct";
     case FlightWay::kLink:
       return "link";
+    case FlightWay::kGloo:
+      return "gloo";
+    case FlightWay::kMpi:
+      return "mpi";
+    case FlightWay::kNccl:
+      return "nccl";
     case FlightWay::kPlan:
       break;
   }

@@ -10,8 +10,8 @@
 
 namespace tutti {
 
-// Which way an operation went: one byte of FlightCall::shape.
-enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kPlan };  // kPlan + n: Algorithm(n)
+// Which way an operation went: one byte of FlightCall::shape. kPlan + n: Algorithm(n).
+enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kPlan };
 inline FlightWay way_of(Algorithm algorithm) { return FlightWay(int(FlightWay::kPlan) + int(algorithm)); }
 
 inline std::uint64_t flight_shape(const Request& r, FlightWay way) {

@@ -82,6 +82,11 @@ Result<std::unique_ptr<Operation>> GroupState::make_operation(const Request& req
 }
 
 FlightWay GroupState::flight_way(const Request& request) const {
+  if (backend_)
+    return engine() == "gloo"   ? FlightWay::kGloo
+           : engine() == "mpi"  ? FlightWay::kMpi
+           : engine() == "nccl" ? FlightWay::kNccl
+                                : FlightWay::kNotYetKnown;
   if (is_point_to_point(request.kind)) return FlightWay::kLink;
   return direct_ ? FlightWay::kDirect : way_of(select_algorithm(request, hosts_, process_->algorithm));
 }
