@@ -180,8 +180,8 @@ Request point_request(Kind kind, const at::Tensor& tensor, int peer, int tag) {
           .count = bytes.count};
 }
 
-TensorWork start(const Group& group, const Request& request, std::initializer_list<at::Tensor> tensors) {
-  return TensorWork(group.submit(request), std::span(tensors.begin(), tensors.size()));
+TensorWork start(const Group& group, const Request& request, std::initializer_list<at::Tensor> tensors, CallSite at) {
+  return TensorWork(group.submit(request, at), std::span(tensors.begin(), tensors.size()));
 }
 
 }  // namespace
@@ -223,78 +223,84 @@ TensorWork::Flight::~Flight() {
   if (std::uncaught_exceptions() == 0) (void)work.wait();  // else ~Work ends the operation
 }
 
-void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op) {
-  group.run(all_reduce_request(tensor, op)).or_throw();
+void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op, CallSite at) {
+  group.run(all_reduce_request(tensor, op), at).or_throw();
 }
-TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op) {
-  return start(group, all_reduce_request(tensor, op), {tensor});
-}
-
-void broadcast(const Group& group, const at::Tensor& tensor, int root) {
-  group.run(broadcast_request(group, tensor, root)).or_throw();
-}
-TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root) {
-  return start(group, broadcast_request(group, tensor, root), {tensor});
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op, CallSite at) {
+  return start(group, all_reduce_request(tensor, op), {tensor}, at);
 }
 
-void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
-  group.run(reduce_request(group, in, out, root, op)).or_throw();
+void broadcast(const Group& group, const at::Tensor& tensor, int root, CallSite at) {
+  group.run(broadcast_request(group, tensor, root), at).or_throw();
 }
-TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
-  return start(group, reduce_request(group, in, out, root, op), {in, out});
-}
-
-void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out) {
-  group.run(parts_request(group, Kind::kAllGather, in, out)).or_throw();
-}
-TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out) {
-  return start(group, parts_request(group, Kind::kAllGather, in, out), {in, out});
+TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root, CallSite at) {
+  return start(group, broadcast_request(group, tensor, root), {tensor}, at);
 }
 
-void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  group.run(gather_request(group, in, out, root)).or_throw();
+void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op, CallSite at) {
+  group.run(reduce_request(group, in, out, root, op), at).or_throw();
 }
-TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  return start(group, gather_request(group, in, out, root), {in, out});
-}
-
-void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  group.run(scatter_request(group, in, out, root)).or_throw();
-}
-TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
-  return start(group, scatter_request(group, in, out, root), {in, out});
+TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op,
+                        CallSite at) {
+  return start(group, reduce_request(group, in, out, root, op), {in, out}, at);
 }
 
-void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op) {
-  group.run(parts_request(group, Kind::kReduceScatter, in, out, op)).or_throw();
+void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at) {
+  group.run(parts_request(group, Kind::kAllGather, in, out), at).or_throw();
 }
-TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op) {
-  return start(group, parts_request(group, Kind::kReduceScatter, in, out, op), {in, out});
+TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at) {
+  return start(group, parts_request(group, Kind::kAllGather, in, out), {in, out}, at);
 }
 
-void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out) {
-  group.run(parts_request(group, Kind::kAllToAll, in, out)).or_throw();
+void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at) {
+  group.run(gather_request(group, in, out, root), at).or_throw();
 }
-TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out) {
-  return start(group, parts_request(group, Kind::kAllToAll, in, out), {in, out});
+TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at) {
+  return start(group, gather_request(group, in, out, root), {in, out}, at);
+}
+
+void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at) {
+  group.run(scatter_request(group, in, out, root), at).or_throw();
+}
+TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at) {
+  return start(group, scatter_request(group, in, out, root), {in, out}, at);
+}
+
+void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op, CallSite at) {
+  group.run(parts_request(group, Kind::kReduceScatter, in, out, op), at).or_throw();
+}
+TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op,
+                                CallSite at) {
+  return start(group, parts_request(group, Kind::kReduceScatter, in, out, op), {in, out}, at);
+}
+
+void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at) {
+  group.run(parts_request(group, Kind::kAllToAll, in, out), at).or_throw();
+}
+TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at) {
+  return start(group, parts_request(group, Kind::kAllToAll, in, out), {in, out}, at);
 }
 
 void all_to_all(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
-                std::span<const std::size_t> out_splits) {
-  group.run(uneven_request(in, in_splits, out, out_splits)).or_throw();
+                std::span<const std::size_t> out_splits, CallSite at) {
+  group.run(uneven_request(in, in_splits, out, out_splits), at).or_throw();
 }
 TensorWork all_to_all_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
-                            const at::Tensor& out, std::span<const std::size_t> out_splits) {
-  return start(group, uneven_request(in, in_splits, out, out_splits), {in, out});
+                            const at::Tensor& out, std::span<const std::size_t> out_splits, CallSite at) {
+  return start(group, uneven_request(in, in_splits, out, out_splits), {in, out}, at);
 }
 
-void send(const Group& group, const at::Tensor& tensor, int peer, int tag) { isend(group, tensor, peer, tag).get(); }
-void recv(const Group& group, const at::Tensor& tensor, int peer, int tag) { irecv(group, tensor, peer, tag).get(); }
-TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag) {
-  return start(group, point_request(Kind::kSend, tensor, peer, tag), {tensor});
+void send(const Group& group, const at::Tensor& tensor, int peer, int tag, CallSite at) {
+  isend(group, tensor, peer, tag, at).get();
 }
-TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag) {
-  return start(group, point_request(Kind::kRecv, tensor, peer, tag), {tensor});
+void recv(const Group& group, const at::Tensor& tensor, int peer, int tag, CallSite at) {
+  irecv(group, tensor, peer, tag, at).get();
+}
+TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag, CallSite at) {
+  return start(group, point_request(Kind::kSend, tensor, peer, tag), {tensor}, at);
+}
+TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag, CallSite at) {
+  return start(group, point_request(Kind::kRecv, tensor, peer, tag), {tensor}, at);
 }
 
 }  // namespace tutti

@@ -6,7 +6,7 @@
 //
 // The plain form blocks and throws Exception. The ..._async form (isend, irecv) throws at once what is wrong with the
 // tensors, and returns a TensorWork for the rest: until that has ended, nobody may write to the tensors, nor read those
-// that are written to.
+// that are written to. `at`: see comm/collectives.h.
 #include <memory>
 #include <span>
 #include <string_view>
@@ -53,43 +53,52 @@ class TensorWork {
 };
 
 // In place, on every rank.
-void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum);
-TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum);
+void all_reduce(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum,
+                CallSite at = CallSite::here());
+TensorWork all_reduce_async(const Group& group, const at::Tensor& tensor, Reduction op = ReduceOp::kSum,
+                            CallSite at = CallSite::here());
 // In place: read on `root`, written elsewhere.
-void broadcast(const Group& group, const at::Tensor& tensor, int root = 0);
-TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root = 0);
+void broadcast(const Group& group, const at::Tensor& tensor, int root = 0, CallSite at = CallSite::here());
+TensorWork broadcast_async(const Group& group, const at::Tensor& tensor, int root = 0, CallSite at = CallSite::here());
 // `out` (on root): as many elements as `in`, which it may be; it may be undefined elsewhere.
-void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op = ReduceOp::kSum);
+void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op = ReduceOp::kSum,
+            CallSite at = CallSite::here());
 TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root,
-                        Reduction op = ReduceOp::kSum);
+                        Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
 // `out`: size() times the elements of `in`, by rank. `in` may be this rank's part of `out`.
-void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out);
-TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out);
+void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at = CallSite::here());
+TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                            CallSite at = CallSite::here());
 // `out` (on root): size() times the elements of `in`, by rank; `in` may be root's part of it. It may be undefined
 // elsewhere.
-void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
-TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
+void gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at = CallSite::here());
+TensorWork gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root,
+                        CallSite at = CallSite::here());
 // `in` (on root): size() times the elements of `out`, by rank; `out` may be root's part of it. It may be undefined
 // elsewhere.
-void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
-TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
+void scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, CallSite at = CallSite::here());
+TensorWork scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root,
+                         CallSite at = CallSite::here());
 // `in`: size() times the elements of `out`, by rank. `out` may be this rank's part of `in`.
-void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum);
+void reduce_scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum,
+                    CallSite at = CallSite::here());
 TensorWork reduce_scatter_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
-                                Reduction op = ReduceOp::kSum);
+                                Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
 // Equal parts, by rank: both tensors have the same number of elements, a multiple of size(); they may be one.
-void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out);
-TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out);
+void all_to_all(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at = CallSite::here());
+TensorWork all_to_all_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                            CallSite at = CallSite::here());
 // Uneven parts, one after another: in_splits[r] elements (not rows) go to rank r, out_splits[r] come from rank r. Not
 // in place. The splits are copied.
 void all_to_all(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
-                std::span<const std::size_t> out_splits);
+                std::span<const std::size_t> out_splits, CallSite at = CallSite::here());
 TensorWork all_to_all_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
-                            const at::Tensor& out, std::span<const std::size_t> out_splits);
+                            const at::Tensor& out, std::span<const std::size_t> out_splits,
+                            CallSite at = CallSite::here());
 // The receiver's tensor must have the size and the type of the sender's.
-void send(const Group& group, const at::Tensor& tensor, int peer, int tag = 0);
-void recv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0);
-TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag = 0);
-TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0);
+void send(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
+void recv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
+TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
+TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
 
 }  // namespace tutti
