@@ -201,6 +201,12 @@ void Exercise::call() const {
   received.get();
 }
 
+Work Exercise::start() const {
+  if (operation_.kind != Kind::kSend) return world_.submit(request_);
+  call();
+  return {};
+}
+
 double Exercise::reduced(std::size_t element) const {
   if (request_.op == ReduceOp::kPremulSum) {
     double sum = 0;

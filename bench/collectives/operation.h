@@ -33,7 +33,8 @@ class Exercise {
   // Numbers that are small, exact in every dtype, and different on each rank and at neighbouring places.
   void write_pattern();
   void write_zeros();
-  void call() const;  // throws Exception
+  void call() const;   // throws Exception
+  Work start() const;  // the same, under way (send_recv is carried out at once)
   // After write_pattern() and one call(): elements of the result on this rank that are not what they must be.
   std::size_t count_wrong() const;
   std::string plan_name() const { return world_.plan_name(request_); }

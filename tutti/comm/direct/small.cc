@@ -44,7 +44,7 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries, FlightR
 
 void finish_small(const Request& r, int rank, int size, const void* const* parts, const double* factors) {
   const std::size_t bytes = r.count * size_of(r.dtype);
-  if (bytes == 0) return;  // buffers may lie nowhere
+  if (bytes == 0 && !is_uneven(r.kind)) return;  // buffers may lie nowhere
   const int divisor = r.op == ReduceOp::kAvg ? size : 1;
   const auto part = [&](int from, int index) {
     return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes;
