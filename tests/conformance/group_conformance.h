@@ -1,6 +1,7 @@
 #pragma once
-// One suite for every way to make a group: see group_conformance.cc for what is checked. An instance is a name and a
-// function that runs a body on every rank of a world; group_backends.cc and mpi_conformance.cc list them.
+// One suite for every way to make a group: see group_conformance.cc (collectives), group_messages.cc (sends, receives)
+// and group_facts.cc (barriers, sub-groups, mistakes) for what is checked. An instance is a name and a function that
+// runs a body on every rank of a world; group_backends.cc and mpi_conformance.cc list them.
 #include <gtest/gtest.h>
 
 #include <ostream>

@@ -8,7 +8,9 @@
 #include <initializer_list>
 #include <span>
 #include <type_traits>
+#include <vector>
 
+#include "tutti/comm/coalesced.h"
 #include "tutti/comm/group.h"
 #include "tutti/comm/typed_request.h"
 
@@ -152,6 +154,53 @@ template <class T>
 Work scatter_v_async(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
                      std::span<T> out, int root, CallSite at = CallSite::here()) {
   return group.submit(requests::scatter_v(group, in, in_splits, out, root), at);
+}
+
+// Several buffers at once, small ones packed into one call: see comm/coalesced.h, which also takes other verbs and
+// mixed types. The vectors are copied; the buffers stay the caller's.
+template <class T>
+CoalescedWork all_reduce_coalesced_async(const Group& group, const std::vector<std::span<T>>& buffers,
+                                         Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
+  Coalesced together(group);
+  for (const std::span<T> data : buffers) together.add(requests::all_reduce(data, op));
+  return together.submit(at);
+}
+template <class T>
+void all_reduce_coalesced(const Group& group, const std::vector<std::span<T>>& buffers, Reduction op = ReduceOp::kSum,
+                          CallSite at = CallSite::here()) {
+  Coalesced together(group);
+  for (const std::span<T> data : buffers) together.add(requests::all_reduce(data, op));
+  together.run(at);
+}
+template <class T>
+CoalescedWork all_gather_coalesced_async(const Group& group, const std::vector<std::span<const T>>& ins,
+                                         const std::vector<std::span<T>>& outs, CallSite at = CallSite::here()) {
+  TUTTI_REQUIRE(ins.size() == outs.size(), "all_gather_coalesced: ", ins.size(), " inputs and ", outs.size(),
+                " outputs");
+  Coalesced together(group);
+  for (std::size_t i = 0; i < ins.size(); ++i) together.add(requests::all_gather(group, ins[i], outs[i]));
+  return together.submit(at);
+}
+template <class T>
+void all_gather_coalesced(const Group& group, const std::vector<std::span<const T>>& ins,
+                          const std::vector<std::span<T>>& outs, CallSite at = CallSite::here()) {
+  all_gather_coalesced_async(group, ins, outs, at).get();
+}
+template <class T>
+CoalescedWork reduce_scatter_coalesced_async(const Group& group, const std::vector<std::span<const T>>& ins,
+                                             const std::vector<std::span<T>>& outs, Reduction op = ReduceOp::kSum,
+                                             CallSite at = CallSite::here()) {
+  TUTTI_REQUIRE(ins.size() == outs.size(), "reduce_scatter_coalesced: ", ins.size(), " inputs and ", outs.size(),
+                " outputs");
+  Coalesced together(group);
+  for (std::size_t i = 0; i < ins.size(); ++i) together.add(requests::reduce_scatter(group, ins[i], outs[i], op));
+  return together.submit(at);
+}
+template <class T>
+void reduce_scatter_coalesced(const Group& group, const std::vector<std::span<const T>>& ins,
+                              const std::vector<std::span<T>>& outs, Reduction op = ReduceOp::kSum,
+                              CallSite at = CallSite::here()) {
+  reduce_scatter_coalesced_async(group, ins, outs, op, at).get();
 }
 
 template <class T>

@@ -67,6 +67,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const Hosts& hosts() const { return hosts_; }
   std::uint64_t next_child() { return ++children_; }
 
+  Status validate(const Request& request) const;  // what is wrong with it, before anything is started
   Status run(const Request& request, CallSite at);
   Result<std::shared_ptr<Submission>> submit(const Request& request, CallSite at);
   // All of them, or, where one cannot be right, none.
@@ -93,7 +94,6 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
 
   Status open_engine(Deadline deadline);
-  Status validate(const Request& request) const;
   template <class Act>
   static auto guarded(const Act& act) -> decltype(act());
   Result<std::unique_ptr<Operation>> make_operation(const Request& request, std::uint64_t sequence);
