@@ -143,16 +143,21 @@ std::optional<GroupState::Trouble> GroupState::health(const Operation& operation
   return {};
 }
 
-// "; rank 3 (pid 12) is stopped (SIGSTOP or a debugger)" for each such member on this host, waited for directly or
-// through others.
+// "; rank 3 (pid 12) is stopped (SIGSTOP or a debugger)" for each such rank on this host, waited for directly or
+// through others; "global rank 3" for one that is not in this group: whoever this rank waits for may wait for it
+// elsewhere.
 std::string GroupState::stopped_ranks() const {
   std::string text;
-  for (int r = 0; process_->host && r < size(); ++r) {
-    if (!is_here(r)) continue;
-    const pid_t pid = process_->host->pid(process_->world[spec_.global_ranks[r]].local_rank);
+  for (int local = 0; process_->host && local < process_->host->size(); ++local) {
+    const pid_t pid = process_->host->pid(local);
     const char state = process_state(pid);
-    if (state == 'T' || state == 't')
-      text += detail::words("; rank ", r, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
+    if (state != 'T' && state != 't') continue;
+    const int global = process_->host->global_rank(local);
+    const auto member = std::find(spec_.global_ranks.begin(), spec_.global_ranks.end(), global);
+    const std::string who = member == spec_.global_ranks.end()
+                                ? detail::words("global rank ", global)
+                                : detail::words("rank ", int(member - spec_.global_ranks.begin()));
+    text += detail::words("; ", who, " (pid ", pid, ") is stopped (SIGSTOP or a debugger)");
   }
   return text;
 }

@@ -377,7 +377,9 @@ void Agent::signal_all(int signal) {
 void Agent::stop_all(Duration grace) {
   if (phase_ != Phase::kRunning) return;
   for (Worker& worker : workers_) {
-    if (worker.alive) worker.end.stopped = true;
+    if (!worker.alive) continue;
+    worker.end.stopped = true;
+    worker.end.suspended = is_suspended(worker.end.pid);
   }
   grace_ = grace;
   phase_ = Phase::kTold;

@@ -28,8 +28,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
-#include <string>
 
 #include "tutti/launch/process.h"
 
@@ -49,14 +47,6 @@ sigset_t keeper_signals() {
 
 bool asks_for_the_end(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
-bool is_stopped(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_end = line.rfind(") ");
-  return name_end != std::string::npos && (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
-}
-
 // The agent's wait status, when it has ended; orphans that came to us meanwhile are reaped on the way.
 int keep(pid_t agent) {
   const sigset_t signals = keeper_signals();
@@ -65,7 +55,7 @@ int keep(pid_t agent) {
     siginfo_t info{};
     if (sigwaitinfo(&signals, &info) < 0) continue;
     if (info.si_signo != SIGCHLD) {
-      if (asks_for_the_end(info.si_signo) && (++asked >= kMostPatience || (asked > 1 && is_stopped(agent)))) {
+      if (asks_for_the_end(info.si_signo) && (++asked >= kMostPatience || (asked > 1 && is_suspended(agent)))) {
         kill(agent, SIGKILL);
         continue;
       }

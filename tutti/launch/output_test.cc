@@ -120,7 +120,8 @@ TEST(Report, OneCulpritAndTheInnocent) {
                                       {.rank = 1, .exit = {.signal = SIGKILL}, .stopped = true, .needed_kill = true},
                                       culprit,
                                       {.rank = 3},
-                                      {.rank = 4, .exit = {.code = 1}}};
+                                      {.rank = 4, .exit = {.code = 1}},
+                                      {.rank = 5, .exit = {.signal = SIGTERM}, .stopped = true, .suspended = true}};
   const Failure failure{
       .culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_file = "/l/stderr.log", .grace = 5};
   EXPECT_EQ(failure_report(failure, all),
@@ -129,6 +130,7 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[2] step 1\n"
             "[2] step 2\n"
             "[tutti]   all of its output: /l/stderr.log\n"
+            "[tutti]   suspended: rank 5 was stopped (SIGSTOP or a debugger): the others may have waited for it\n"
             "[tutti]   innocent: rank 0 was running and ended because of it\n"
             "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
             "[tutti]   innocent: rank 3 had ended well before\n"

@@ -60,10 +60,12 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
     add_line(report, "it wrote nothing");
   }
   if (!failure.log_file.empty()) add_line(report, "all of its output: " + failure.log_file);
-  std::vector<int> stopped, killed, finished, also;
+  std::vector<int> suspended, stopped, killed, finished, also;
   for (const WorkerEnd& worker : all) {
     if (worker.rank == culprit.rank) continue;
-    if (worker.needed_kill) {
+    if (worker.suspended) {
+      suspended.push_back(worker.rank);
+    } else if (worker.needed_kill) {
       killed.push_back(worker.rank);
     } else if (worker.stopped) {
       stopped.push_back(worker.rank);
@@ -71,6 +73,10 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
       (worker.exit.ok() ? finished : also).push_back(worker.rank);
     }
   }
+  if (!suspended.empty())
+    add_line(report, "suspended: " + ranks_words(suspended) + (suspended.size() == 1 ? " was" : " were") +
+                         " stopped (SIGSTOP or a debugger): the others may have waited for " +
+                         (suspended.size() == 1 ? "it" : "them"));
   if (!stopped.empty())
     add_line(report, "innocent: " + ranks_words(stopped) + (stopped.size() == 1 ? " was" : " were") +
                          " running and ended because of it");

@@ -16,6 +16,7 @@ struct WorkerEnd {
   Exit exit;
   double seconds = 0;        // it ran
   bool stopped = false;      // it was running when the agent told it to stop
+  bool suspended = false;    // then it was stopped by a signal (SIGSTOP) or a debugger, and did nothing
   bool needed_kill = false;  // it did not leave within the grace
 };
 
