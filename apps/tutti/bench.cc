@@ -86,8 +86,7 @@ Result<std::size_t> bytes(const std::string& option, const std::string& text, st
 Status check_algorithm(Algorithm algorithm, const bench::Operation& operation) {
   std::vector<std::string> implemented;
   for (int other = 0; other <= int(kLastAlgorithm); ++other)
-    if (implements(Algorithm(other), operation.kind))
-      implemented.emplace_back(name(Algorithm(other)));
+    if (implements(Algorithm(other), operation.kind)) implemented.emplace_back(name(Algorithm(other)));
   if (std::find(implemented.begin(), implemented.end(), name(algorithm)) != implemented.end()) return {};
   return usage(std::string("there is no ") + name(algorithm) + " for " + operation.name,
                implemented.empty() ? "it has no plans to choose from" : "known: " + join(implemented, ", "));

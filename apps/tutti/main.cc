@@ -10,6 +10,8 @@ namespace {
 constexpr tutti::cli::Command kCommands[] = {
     {"run", "start a program as several ranks, on this host or on several", tutti::cli::run_command},
     {"bench", "measure collectives between ranks, from 8 bytes to 64 MB", tutti::cli::bench_command},
+    {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right",
+     tutti::cli::plan_command},
     {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
 };
 

@@ -14,19 +14,21 @@ struct Row {
   Algorithm algorithm;
   Plan (*plan)(const Shape&);
   bool uneven = false;  // understands splits
+  int hosts = 0;        // at least so many hosts, at least one of them with several ranks
 };
 
 constexpr std::size_t kAny = ~std::size_t(0);
 
 // First row that fits; rows of 0 bytes are those that only TUTTI_ALGORITHM takes. The borders: recursive doubling sends
-// the vector log2(n) times but waits only log2(n) times.
+// the vector log2(n) times but waits only log2(n) times. A ring over n ranks waits 2(n-1) times, two levels over h
+// hosts 2 + 2 log2(h) times, for the same bytes on each host's card.
 constexpr Row kTable[] = {
     {Kind::kAllReduce, 16 << 10, Algorithm::kRecursiveDoubling, all_reduce_recursive_doubling},
+    {Kind::kAllReduce, kAny, Algorithm::kTwoLevel, all_reduce_two_level, false, 4},
     {Kind::kAllReduce, kAny, Algorithm::kRing, all_reduce_ring},
     {Kind::kAllReduce, 0, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
     {Kind::kAllReduce, 0, Algorithm::kBruck, all_reduce_bruck},
     {Kind::kAllReduce, 0, Algorithm::kMesh, all_reduce_mesh},
-    {Kind::kAllReduce, 0, Algorithm::kTwoLevel, all_reduce_two_level},
     {Kind::kBroadcast, 256 << 10, Algorithm::kBinomial, broadcast_binomial},
     {Kind::kBroadcast, kAny, Algorithm::kChain, broadcast_chain},
     {Kind::kBroadcast, 0, Algorithm::kVanDeGeijn, broadcast_van_de_geijn},
@@ -70,8 +72,9 @@ Algorithm select_algorithm(const Request& request, const Hosts& hosts, const std
   if (!forced.empty())
     for (const Row& row : kTable)
       if (fits(row) && forced == name(row.algorithm)) return row.algorithm;
-  const Row* const row =
-      std::find_if(std::begin(kTable), std::end(kTable), [&](const Row& r) { return fits(r) && bytes < r.below; });
+  const auto pays = [&](const Row& row) { return row.hosts == 0 || (hosts.count() >= row.hosts && hosts.most() > 1); };
+  const Row* const row = std::find_if(std::begin(kTable), std::end(kTable),
+                                      [&](const Row& r) { return fits(r) && bytes < r.below && pays(r); });
   return row->algorithm;
 }
 

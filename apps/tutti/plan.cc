@@ -1,0 +1,265 @@
+// tutti plan: the options, and what they mean for the simulator.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/tutti/command.h"
+#include "apps/tutti/plan_report.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/executor.h"
+#include "tutti/comm/select.h"
+#include "tutti/launch/job.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+The plans of all ranks are carried out in this process, over links that are only a model: a message of b bytes takes
+overhead + latency + b / bandwidth, and waits where a card or a rank's port is busy. The result is checked to the byte.
+bytes is the whole vector on a rank; all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part a rank.
+A time is only as good as the figures of the network that it was told. (Calls among ranks of one host take the direct path,
+which is no plan.)
+
+Examples:
+  tutti plan all_reduce --ranks 4096 --hosts 512 --bytes 64M
+  tutti plan all_reduce --hosts 8,8,2 --bytes 1M --algorithm all --latency 30us --bandwidth 1.25
+  tutti plan all_reduce --ranks 16 --bytes 64K --algorithm ring --rank 3
+  tutti plan all_reduce --ranks 8 --bytes 1M --dies 3@50us
+
+Exit codes: 0 simulated and right; 1 not right, or not all ranks ended (a fault did what faults do); 2 wrong usage.)";
+
+// The options as text; PlanQuestion holds what they mean.
+struct Texts {
+  std::string verb, ranks, hosts, bytes = "1M", algorithm = "auto", dtype = "f32", root = "0", segment = "256K";
+  std::string latency = "10us", bandwidth = "12.5", overhead = "1us", cards = "1";
+  std::string inside_latency = "1us", inside_bandwidth = "20", inside_overhead = "0.2us";
+  std::string add_bandwidth = "10", jitter = "0", seed = "0";
+  std::string rank, steps = "12";
+  std::vector<std::string> dies, cut, slow;
+  bool in_place = false, json = false;
+};
+
+void declare(CLI::App& app, Texts& texts) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("VERB", texts.verb,
+                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier")
+      ->type_name("");
+  const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group(group)->type_name(type);
+  };
+  add("The call", "-n,--ranks", texts.ranks, "number of ranks", "N");
+  add("The call", "--hosts", texts.hosts, "number of hosts, or the ranks of each: 8,8,2 (a host for each rank)", "H");
+  add("The call", "--bytes", texts.bytes, "the whole vector on a rank (1M)", "BYTES");
+  add("The call", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool, c64, c128", "TYPE");
+  add("The call", "--root", texts.root, "of reduce, broadcast, gather, scatter (0)", "R");
+  app.add_flag("--in-place", texts.in_place, "input and output are one buffer")->group("The call");
+  add("The plan", "--algorithm", texts.algorithm, "auto (default): what the table chooses; all: compare; or a name",
+      "NAME");
+  add("The plan", "--segment", texts.segment, "the piece in which large transfers flow (256K)", "BYTES");
+  add("The plan", "--rank", texts.rank, "show the first steps of this rank", "R");
+  add("The plan", "--steps", texts.steps, "so many of them (12)", "K");
+  add("The network", "--latency", texts.latency, "between hosts (10us)", "TIME");
+  add("The network", "--bandwidth", texts.bandwidth, "of a host's card, each way, in 1e9 bytes a second (12.5)",
+      "GB/S");
+  add("The network", "--overhead", texts.overhead, "a message keeps the card busy besides its bytes (1us)", "TIME");
+  add("The network", "--cards", texts.cards, "of each host (1)", "K");
+  add("The network", "--inside-latency", texts.inside_latency, "between ranks of a host (1us)", "TIME");
+  add("The network", "--inside-bandwidth", texts.inside_bandwidth, "of a rank, each way (20)", "GB/S");
+  add("The network", "--inside-overhead", texts.inside_overhead, "as --overhead (0.2us)", "TIME");
+  add("The network", "--add-bandwidth", texts.add_bandwidth, "what a rank adds (10)", "GB/S");
+  add("The network", "--jitter", texts.jitter, "latencies grow by up to this share, at random (0)", "X");
+  add("The network", "--seed", texts.seed, "of the randomness; same seed, same run (0: none but --jitter's)", "N");
+  const auto add_many = [&](const char* name, std::vector<std::string>& target, const char* words, const char* type) {
+    app.add_option(name, target, words)
+        ->group("Faults")
+        ->type_name(type)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->expected(1);
+  };
+  add_many("--dies", texts.dies, "a rank dies: 3@50us; may be given again", "R@TIME");
+  add_many("--cut", texts.cut, "a link is cut: 3-4@50us", "A-B@TIME");
+  add_many("--slow", texts.slow, "a rank takes longer for everything: 3@10", "R@FACTOR");
+  app.add_flag("--json", texts.json, "a line of JSON for each algorithm")->group("Output");
+}
+
+constexpr int kMostRanks = 1 << 20;
+
+Result<double> positive(const std::string& option, const std::string& text) {
+  const auto value = parse_double(text);
+  if (!value || !(*value > 0) || *value > 1e9) return usage(option + " needs a number above 0, not '" + text + "'");
+  return *value;
+}
+
+Result<double> time(const std::string& option, const std::string& text) {
+  const auto seconds = parse_seconds(text);
+  if (!seconds || *seconds < 0 || *seconds > 1e6)
+    return usage(option + " needs a duration such as 10us or 1ms, not '" + text + "'");
+  return *seconds;
+}
+
+Result<std::size_t> bytes(const std::string& option, const std::string& text, std::uint64_t least) {
+  const auto value = parse_bytes(text);
+  if (!value || *value < least || *value > std::uint64_t(1) << 44)
+    return usage(option + " needs a size such as 4096, 64K or 64M, not '" + text + "'");
+  return std::size_t(*value);
+}
+
+// --ranks and --hosts together say where the ranks are.
+Result<Hosts> hosts_of(const Texts& texts) {
+  std::optional<int> ranks;
+  if (!texts.ranks.empty()) ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
+  std::vector<int> sizes;
+  if (texts.hosts.find(',') != std::string::npos) {
+    std::int64_t sum = 0;
+    for (const std::string& part : split(texts.hosts, ',')) {
+      sizes.push_back(int(TUTTI_TRY(whole_number("each part of --hosts", part, 1, kMostRanks))));
+      sum += sizes.back();
+    }
+    if (sum > kMostRanks)
+      return usage("--hosts " + texts.hosts + " are more than " + std::to_string(kMostRanks) + " ranks");
+    if (ranks && sum != *ranks)
+      return usage("--hosts " + texts.hosts + " are " + std::to_string(sum) + " ranks, but --ranks is " + texts.ranks,
+                   "leave out --ranks");
+    return Hosts::of_sizes(sizes);
+  }
+  if (!ranks) return usage("how many ranks?", "--ranks N, or --hosts with the ranks of each, for example 8,8,2");
+  if (texts.hosts.empty()) return Hosts::of_sizes(std::vector<int>(std::size_t(*ranks), 1));
+  const int hosts = int(TUTTI_TRY(whole_number("--hosts", texts.hosts, 1, kMostRanks)));
+  if (hosts > *ranks) return usage("--hosts " + texts.hosts + " are more than the " + texts.ranks + " ranks");
+  for (int host = 0; host < hosts; ++host) sizes.push_back(*ranks / hosts + (host < *ranks % hosts ? 1 : 0));
+  return Hosts::of_sizes(sizes);
+}
+
+Result<int> rank_of(const std::string& option, const std::string& text, int ranks) {
+  return int(TUTTI_TRY(whole_number(option, text, 0, ranks - 1)));
+}
+
+Result<Faults> faults_of(const Texts& texts, int ranks) {
+  Faults faults;
+  const auto halves = [](const std::string& option, const std::string& text,
+                         const char* form) -> Result<std::pair<std::string, std::string>> {
+    const std::size_t at = text.find('@');
+    if (at == std::string::npos) return usage(option + " needs " + form + ", not '" + text + "'");
+    return std::pair(text.substr(0, at), text.substr(at + 1));
+  };
+  for (const std::string& text : texts.dies) {
+    const auto [rank, at] = TUTTI_TRY(halves("--dies", text, "a rank and a time such as 3@50us"));
+    faults.deaths.push_back({TUTTI_TRY(rank_of("--dies", rank, ranks)), TUTTI_TRY(time("--dies", at))});
+  }
+  for (const std::string& text : texts.cut) {
+    const char* const form = "two ranks and a time such as 3-4@50us";
+    const auto [pair, at] = TUTTI_TRY(halves("--cut", text, form));
+    const auto both = split(pair, '-');
+    if (both.size() != 2) return usage("--cut needs " + std::string(form) + ", not '" + text + "'");
+    faults.cuts.push_back({TUTTI_TRY(rank_of("--cut", both[0], ranks)), TUTTI_TRY(rank_of("--cut", both[1], ranks)),
+                           TUTTI_TRY(time("--cut", at))});
+  }
+  for (const std::string& text : texts.slow) {
+    const auto [rank, factor] = TUTTI_TRY(halves("--slow", text, "a rank and a factor such as 3@10"));
+    faults.slow.push_back({TUTTI_TRY(rank_of("--slow", rank, ranks)), TUTTI_TRY(positive("--slow", factor))});
+  }
+  return faults;
+}
+
+Result<Network> network_of(const Texts& texts) {
+  Network network;
+  network.between = {TUTTI_TRY(time("--latency", texts.latency)),
+                     TUTTI_TRY(positive("--bandwidth", texts.bandwidth)) * 1e9,
+                     TUTTI_TRY(time("--overhead", texts.overhead))};
+  network.inside = {TUTTI_TRY(time("--inside-latency", texts.inside_latency)),
+                    TUTTI_TRY(positive("--inside-bandwidth", texts.inside_bandwidth)) * 1e9,
+                    TUTTI_TRY(time("--inside-overhead", texts.inside_overhead))};
+  network.cards = int(TUTTI_TRY(whole_number("--cards", texts.cards, 1, 1024)));
+  network.add_bandwidth = TUTTI_TRY(positive("--add-bandwidth", texts.add_bandwidth)) * 1e9;
+  network.jitter = TUTTI_TRY(real_number("--jitter", texts.jitter, 0, 1000));
+  return network;
+}
+
+constexpr Kind kVerbs[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast, Kind::kAllGather, Kind::kGather,
+                           Kind::kScatter,   Kind::kReduceScatter, Kind::kAllToAll,  Kind::kBarrier};
+
+Status interpret(const Texts& texts, PlanQuestion& question) {
+  std::vector<std::string> verbs, dtypes, algorithms;
+  for (const Kind kind : kVerbs) verbs.emplace_back(name(kind));
+  if (texts.verb.empty()) return usage("which verb?", "one of " + join(verbs, ", "));
+  Scenario& scenario = question.scenario;
+  const Kind kind = scenario.kind = kVerbs[TUTTI_TRY(choose("verb", texts.verb, verbs))];
+  for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
+  question.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
+  question.hosts = TUTTI_TRY(hosts_of(texts));
+  const int ranks = question.hosts.ranks();
+  question.bytes = TUTTI_TRY(bytes("--bytes", texts.bytes, 0));
+
+  // Sums of 16 bits travel as f32.
+  Request request{.kind = kind, .dtype = question.dtype};
+  const bool parted = kind == Kind::kAllGather || kind == Kind::kGather || gives_parts(kind);
+  request.count = question.bytes / size_of(question.dtype) / std::size_t(parted ? ranks : 1);
+  scenario.shape = {.size = ranks,
+                    .root = TUTTI_TRY(rank_of("--root", texts.root, ranks)),
+                    .count = request.count,
+                    .element = size_of(wire_dtype(request)),
+                    .in_place = texts.in_place,
+                    .segment = TUTTI_TRY(bytes("--segment", texts.segment, 1)),
+                    .hosts = &question.hosts};
+  scenario.network = TUTTI_TRY(network_of(texts));
+  scenario.faults = TUTTI_TRY(faults_of(texts, ranks));
+  scenario.seed = std::uint64_t(TUTTI_TRY(whole_number("--seed", texts.seed, 0, std::int64_t(1) << 62)));
+  // Real values as well, where that costs nothing.
+  scenario.with_elements = scenario.shape.element <= 8 && double(question.bytes) * ranks < (1 << 22);
+
+  for (const std::string& name : algorithm_names()) algorithms.push_back(name);
+  algorithms.insert(algorithms.begin(), {"auto", "all"});
+  question.chosen = select_algorithm(request, question.hosts, {});
+  const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms));
+  std::vector<std::string> implemented;
+  for (int other = 0; other <= int(kLastAlgorithm); ++other) {
+    if (!implements(Algorithm(other), kind)) continue;
+    implemented.emplace_back(name(Algorithm(other)));
+    if (place == 1) question.algorithms.push_back(Algorithm(other));
+  }
+  if (place == 0) question.algorithms = {question.chosen};
+  if (place > 1) {
+    question.algorithms = {Algorithm(place - 2)};
+    if (!implements(question.algorithms[0], kind))
+      return usage("there is no " + texts.algorithm + " for " + texts.verb, "known: " + join(implemented, ", "));
+  }
+  if (!texts.rank.empty()) question.rank = TUTTI_TRY(rank_of("--rank", texts.rank, ranks));
+  question.steps = int(TUTTI_TRY(whole_number("--steps", texts.steps, 1, 1000000)));
+  return {};
+}
+
+PlanAnswer answer(const PlanQuestion& question, Algorithm algorithm) {
+  Scenario scenario = question.scenario;
+  scenario.plan = [&](const Shape& shape) { return make_plan(algorithm, scenario.kind, shape).or_throw(); };
+  Result<Outcome> outcome = simulate(scenario);
+  if (!outcome.ok()) return {.algorithm = algorithm, .outcome = {}, .refusal = outcome.error().detail};
+  return {.algorithm = algorithm, .outcome = *std::move(outcome), .refusal = {}};
+}
+
+}  // namespace
+
+int plan_command(std::vector<std::string> arguments) {
+  CLI::App app("Predicts a collective on a network that you describe, and checks it.", "tutti plan");
+  Texts texts;
+  declare(app, texts);
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  try {
+    PlanQuestion question;
+    if (const Status understood = interpret(texts, question); !understood.ok()) {
+      tell("tutti plan", understood.error());
+      return tutti::exit_code_of(understood.error().code);
+    }
+    std::vector<PlanAnswer> answers;
+    for (const Algorithm algorithm : question.algorithms) answers.push_back(answer(question, algorithm));
+    std::fputs((texts.json ? to_json(question, answers) : to_text(question, answers)).c_str(), stdout);
+    return exit_code_of(answers);
+  } catch (const Exception& error) {
+    tell("tutti plan", error.error());
+    return tutti::exit_code_of(error.error().code);
+  }
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,125 @@
+// `tutti plan` as a user types it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using testing::Ended;
+using ::testing::HasSubstr;
+using testing::run;
+using ::testing::StartsWith;
+
+nlohmann::json only_line(const Ended& ended) {
+  EXPECT_EQ(ended.err, "");
+  const auto lines = split(trim(ended.out), '\n');
+  EXPECT_EQ(lines.size(), 1u) << ended.out;
+  return nlohmann::json::parse(lines[0]);
+}
+
+TEST(PlanCommand, PredictsWhatTheTableChooses) {
+  const Ended ended = run({"plan", "all_reduce", "--ranks", "64", "--hosts", "8", "--bytes", "1M", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto line = only_line(ended);
+  EXPECT_EQ(line["algorithm"], "two_level");
+  EXPECT_EQ(line["chosen"], true);
+  EXPECT_EQ(line["ranks"], 64);
+  EXPECT_EQ(line["hosts"], 8);
+  EXPECT_EQ(line["bytes"], 1 << 20);
+  EXPECT_EQ(line["right"], true);
+  EXPECT_EQ(line["bytes_of_a_host"], 2 * 7 * (1 << 20) / 8);
+  EXPECT_GE(line["us"], line["bound_us"]);
+}
+
+TEST(PlanCommand, ComparesAllForPeople) {
+  const Ended ended = run({"plan", "all_reduce", "--hosts", "8,8,2", "--bytes", "64K", "--algorithm", "all"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, StartsWith("all_reduce of 64 KiB (f32), 18 ranks on 3 hosts of 2 to 8\n"));
+  for (const char* word : {"ring *", "recursive_doubling", "halving_doubling", "bruck", "mesh", "two_level", "bound"})
+    EXPECT_THAT(ended.out, HasSubstr(word));
+  EXPECT_THAT(ended.out, ::testing::Not(HasSubstr("WRONG")));
+}
+
+TEST(PlanCommand, ShowsTheStepsOfARank) {
+  const Ended ended = run(
+      {"plan", "all_reduce", "--ranks", "4", "--bytes", "64", "--algorithm", "ring", "--rank", "1", "--steps", "3"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("ring, rank 1: 12 steps\n"
+                                   "      0  send in[16, 32) to rank 2\n"
+                                   "      1  receive from rank 0, add to in[0, 16) into out[0, 16)\n"
+                                   "      2  send out[0, 16) to rank 2 after 1\n"
+                                   "  ...\n"));
+}
+
+TEST(PlanCommand, EveryVerb) {
+  for (const char* verb : {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
+                           "all_to_all", "barrier"}) {
+    const Ended ended = run({"plan", verb, "--ranks", "7", "--hosts", "3", "--bytes", "10000", "--algorithm", "all",
+                             "--root", "2", "--jitter", "0.5", "--seed", "3", "--json"});
+    EXPECT_EQ(ended.code, 0) << verb << ended.err << ended.out;
+  }
+}
+
+TEST(PlanCommand, TheSameSeedTheSameTime) {
+  const std::vector<std::string> command = {"plan", "broadcast", "--ranks", "9", "--jitter", "1", "--json", "--seed"};
+  const auto with = [&](const char* seed) {
+    std::vector<std::string> words = command;
+    words.emplace_back(seed);
+    return run(words).out;
+  };
+  EXPECT_EQ(with("5"), with("5"));
+  EXPECT_NE(with("5"), with("6"));
+}
+
+TEST(PlanCommand, AFaultIsExplained) {
+  const Ended ended = run({"plan", "all_reduce", "--ranks", "8", "--bytes", "1M", "--dies", "3@50us"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, HasSubstr("not finished: rank 3 died at 50 us; ranks 0-2, 4-7 wait"));
+  const Ended slow = run({"plan", "all_reduce", "--ranks", "8", "--bytes", "1M", "--slow", "3@10", "--json"});
+  EXPECT_EQ(slow.code, 0);
+  EXPECT_GT(only_line(slow)["us"],
+            2 * only_line(run({"plan", "all_reduce", "--ranks", "8", "--json"}))["us"].get<double>());
+}
+
+TEST(PlanCommand, WhatIsTooLargeIsSaid) {
+  const Ended ended = run({"plan", "all_to_all", "--ranks", "20000", "--bytes", "64M"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, HasSubstr("not simulated: the plans of 20000 ranks have"));
+}
+
+TEST(PlanCommand, MistakesAreSentences) {
+  const auto mistake = [](std::vector<std::string> words, const char* sentence) {
+    words.insert(words.begin(), "plan");
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 2) << sentence;
+    EXPECT_THAT(ended.err, HasSubstr(sentence));
+    EXPECT_EQ(ended.out, "");
+  };
+  mistake({}, "tutti plan: which verb?\nhint: one of all_reduce, reduce,");
+  mistake({"all_reduec", "-n", "4"}, "there is no verb 'all_reduec'\nhint: did you mean all_reduce?");
+  mistake({"all_reduce"}, "how many ranks?\nhint: --ranks N, or --hosts with the ranks of each, for example 8,8,2");
+  mistake({"all_reduce", "-n", "0"}, "--ranks needs a number from 1 to 1048576, not '0'");
+  mistake({"all_reduce", "-n", "4", "--hosts", "5"}, "--hosts 5 are more than the 4 ranks");
+  mistake({"all_reduce", "-n", "4", "--hosts", "3,2"}, "--hosts 3,2 are 5 ranks, but --ranks is 4");
+  mistake({"all_reduce", "--hosts", "3,x"}, "each part of --hosts needs a number from 1 to 1048576, not 'x'");
+  mistake({"all_reduce", "-n", "4", "--algorithm", "rign"}, "there is no algorithm 'rign'\nhint: did you mean ring?");
+  mistake({"all_reduce", "-n", "4", "--algorithm", "binomial"},
+          "there is no binomial for all_reduce\nhint: known: ring, recursive_doubling,");
+  mistake({"all_reduce", "-n", "4", "--bytes", "much"}, "--bytes needs a size such as 4096, 64K or 64M, not 'much'");
+  mistake({"all_reduce", "-n", "4", "--latency", "fast"}, "--latency needs a duration such as 10us or 1ms, not 'fast'");
+  mistake({"all_reduce", "-n", "4", "--bandwidth", "0"}, "--bandwidth needs a number above 0, not '0'");
+  mistake({"all_reduce", "-n", "4", "--rank", "4"}, "--rank needs a number from 0 to 3, not '4'");
+  mistake({"all_reduce", "-n", "4", "--dies", "3"}, "--dies needs a rank and a time such as 3@50us, not '3'");
+  mistake({"all_reduce", "-n", "4", "--cut", "3@1us"},
+          "--cut needs two ranks and a time such as 3-4@50us, not '3@1us'");
+  mistake({"all_reduce", "-n", "4", "--slow", "9@2"}, "--slow needs a number from 0 to 3, not '9'");
+  mistake({"all_reduce", "-n", "4", "--rnak", "3"}, "unknown option --rnak\nhint: did you mean --rank?");
+}
+
+}  // namespace
+}  // namespace tutti
