@@ -134,6 +134,22 @@ TEST_P(Jobs, TheReportSaysWhereTheFlightRecordsAre) {
   EXPECT_THAT(run(arguments, way).err, HasSubstr("tutti flight " + folder.path() + "/logs/mine/attempt_0/flight says"));
 }
 
+// A rank that computes for ever learns from tutti run alone that the others gave up, and writes its record too.
+TEST_P(Jobs, ARankInNoCallLeavesARecordWhenTheOthersFail) {
+  const Folder folder;
+  auto way = way_;
+  way["TUTTI_FLIGHT_DIR"] = folder.path();
+  way["TUTTI_TIMEOUT"] = "1s";
+  std::vector<std::string> arguments = job(3, {"idle", "1"});
+  arguments[4] = "1s";  // the grace: it does not heed SIGTERM
+  const Ended ended = run(arguments, way);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("flight records of ranks 0-2: tutti flight " + folder.path()));
+  EXPECT_THAT(run({"flight", folder.path()}).out,
+              ContainsRegex("rank 1 is awaited and did not come: it is in no call since [^;]*; its last was all_reduce "
+                            "#51 .f32.50000., max. on group world at faults/rank.cc:[0-9]+\n"));
+}
+
 // A rank that computes for ever: `kill -USR2` of tutti run, and the records of all say whom to look at.
 TEST_P(Jobs, ASignalAsksAllRanksOfAHangingJob) {
   const Folder folder;
