@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tutti/base/env.h"
 #include "tutti/trace/flight_dump.h"
 
 namespace tutti {
@@ -30,7 +31,7 @@ FlightDump some_dump(int rank = 0, double wall = 1000) {
                       .count = 4,
                       .bytes = 16,
                       .way = "direct",
-                      .site = "a.cc:3",
+                      .site = "a \"b\"\xff.cc:3",
                       .scheduled = 1,
                       .started = 2,
                       .ended = 3},
@@ -52,13 +53,17 @@ class Files : public testing::Test {
     std::string pattern = std::filesystem::temp_directory_path() / "tutti-files-XXXXXX";
     folder_ = ::mkdtemp(pattern.data());
   }
-  ~Files() override { std::filesystem::remove_all(folder_); }
+  ~Files() override {
+    temporary_ ? ::setenv("TMPDIR", temporary_->c_str(), 1) : ::unsetenv("TMPDIR");
+    std::filesystem::remove_all(folder_);
+  }
   void put(const std::string& name, const std::string& text) const { std::ofstream(folder_ + "/" + name) << text; }
   std::string error_of_reading() const {
     const auto files = read_flight_folders({folder_});
     return files.ok() ? "" : to_string(files.error());
   }
   std::string folder_;
+  const std::optional<std::string> temporary_ = env("TMPDIR");  // a test may change it
 };
 
 TEST_F(Files, TextAndBack) {
@@ -69,6 +74,7 @@ TEST_F(Files, TextAndBack) {
   EXPECT_EQ(back->reasons, dump.reasons);
   EXPECT_EQ(back->groups[0].id, dump.groups[0].id);
   EXPECT_EQ(back->operations[0].sequence, 1ull << 50);
+  EXPECT_THAT(back->operations[0].site, testing::StartsWith("a \"b\""));
   EXPECT_EQ(back->operations[1].root, 3);
   EXPECT_EQ(back->operations[1].tag, 7);
 }
@@ -189,7 +195,6 @@ TEST_F(Files, TheDefaultFolderIsForThisUserAlone) {
   std::filesystem::create_directory(folder_ + "/elsewhere");
   std::filesystem::create_directory_symlink(folder_ + "/elsewhere", where);
   EXPECT_FALSE(write_flight_dump(dump, where).ok());
-  ::unsetenv("TMPDIR");
 }
 
 }  // namespace
