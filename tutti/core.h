@@ -3,4 +3,5 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
 #include "tutti/comm/mesh_groups.h"
+#include "tutti/comm/objects.h"
 #include "tutti/runtime/init.h"
