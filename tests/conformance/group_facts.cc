@@ -1,7 +1,10 @@
 // What is not about moving data: barriers, sub-groups, taking turns, and calls that cannot be right.
+#include <limits>
+
 #include "tests/conformance/group_conformance.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/objects.h"
 
 namespace tutti::test {
 
@@ -78,6 +81,95 @@ TEST_P(GroupSuite, SubGroups) {
   });
 }
 
+TEST_P(GroupSuite, SubGroupsByEnumeration) {
+  everywhere([](Group& world) {
+    const int n = world.size(), me = world.rank();
+    for (const int each : {1, 2, n}) {
+      const auto made = world.new_subgroups(each, "run");
+      if (n % each != 0) {
+        check(!made.ok() && to_string(made.error()).find(detail::words("groups of ", each, " do not divide the ", n)) !=
+                                std::string::npos,
+              "a size that does not divide");
+        continue;
+      }
+      const Group& run = *made;
+      check(run.size() == each && run.rank() == me % each, "size and rank in a run");
+      check(run.name() == "world/run" + std::to_string(me / each), run.name());
+      check(all_reduce(run, std::int32_t(me)) == me / each * each * each + each * (each - 1) / 2, "sum over a run");
+    }
+    // The last rank is in no list, the others in two, turned round.
+    std::vector<std::vector<int>> lists(2);
+    for (int r = n - 2; r >= 0; --r) lists[std::size_t(r % 2)].push_back(r);
+    const Group part = world.new_subgroups(lists).or_throw();
+    check(bool(part) == (me < n - 1), "membership");
+    if (part) {
+      const auto& list = lists[std::size_t(me % 2)];
+      check(part.size() == int(list.size()) && list[std::size_t(part.rank())] == me, "order of a list");
+      int sum = 0;
+      for (const int r : list) sum += r;
+      check(all_reduce(part, std::int32_t(me)) == sum, "sum over a list");
+    }
+    const auto refused = [&](std::vector<std::vector<int>> wrong, const std::string& words) {
+      const auto made = world.new_subgroups(wrong);
+      check(!made.ok() && to_string(made.error()).find(words) != std::string::npos, words);
+    };
+    refused({{0}, {0}}, "new_subgroups: rank 0 is listed twice (hint: a rank is in one of the groups at most)");
+    refused({{n}}, detail::words("new_subgroups: rank ", n, " is not in group world, which has ", n));
+    check(!world.new_subgroups(0).ok(), "groups of none");
+    barrier(world);
+  });
+}
+
+// What a rank hears that is in none of the groups it helped to make, whatever it calls.
+TEST_P(GroupSuite, NonMembersGetAClearAnswer) {
+  everywhere([](Group& world) {
+    const Group none = world.split(-1, 0).or_throw();
+    check(!none && none.size() == 0, "a group of nobody");
+    std::vector<float> x(1), y(1);
+    const std::span<float> out(x);
+    const std::span<const float> in(y);
+    const std::vector<std::size_t> splits = {1};
+    const std::span<const std::size_t> parts(splits);
+    const std::vector<std::function<void()>> calls = {
+        [&] { all_reduce(none, out); },
+        [&] { reduce(none, in, out, 0); },
+        [&] { broadcast(none, out); },
+        [&] { all_gather(none, in, out); },
+        [&] { gather(none, in, out, 0); },
+        [&] { scatter(none, in, out, 0); },
+        [&] { reduce_scatter(none, in, out); },
+        [&] { all_to_all(none, in, out); },
+        [&] { all_to_all(none, in, parts, out, parts); },
+        [&] { all_gather_v(none, in, out, parts); },
+        [&] { reduce_scatter_v(none, in, parts, out); },
+        [&] { gather_v(none, in, out, parts, 0); },
+        [&] { scatter_v(none, in, parts, out, 0); },
+        [&] { send(none, in, 0); },
+        [&] { recv(none, out, 0); },
+        [&] { recv_any(none, out); },
+        [&] { (void)batch_isend_irecv(none, {requests::send(in, 0)}); },
+        [&] { barrier(none); },
+        [&] { monitored_barrier(none); },
+        [&] { all_reduce_coalesced<float>(none, {out}); },
+        [&] { all_gather_bytes(none, "x"); },
+        [&] { (void)none.split(0, 0); },
+        [&] { (void)none.new_subgroups(1); },
+        [&] { (void)none.rank(); },
+    };
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      std::string text = "no error";
+      try {
+        calls[i]();
+      } catch (const Exception& e) {
+        text = e.what();
+      }
+      check(text.find("this rank is not in the group: split() and new_group() gave it an empty Group") !=
+                std::string::npos,
+            "call ", int(i), ": ", text);
+    }
+  });
+}
+
 TEST_P(GroupSuite, FirstAndInOrder) {
   everywhere([](Group& world) {
     int ran = 0;
@@ -97,18 +189,81 @@ TEST_P(GroupSuite, FirstAndInOrder) {
 
 TEST_P(GroupSuite, BadCallsAreSentences) {
   everywhere([](Group& world) {
-    float x = 0;
-    const Status status =
-        world.run({.kind = Kind::kBroadcast, .dtype = DType::kF32, .root = 99, .in = &x, .out = &x, .count = 1});
-    check(
-        !status.ok() && to_string(status.error()).find("the root 99 is not a rank of this group") != std::string::npos,
-        "root");
-    const Status bits = world.run(
-        {.kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kBxor, .in = &x, .out = &x, .count = 1});
-    check(!bits.ok() && to_string(bits.error()).find("bxor is for integers") != std::string::npos, "op");
-    const Status null = world.run({.kind = Kind::kAllReduce, .dtype = DType::kF32, .out = &x, .count = 1});
-    check(!null.ok() && to_string(null.error()).find("the input buffer is null") != std::string::npos, "null");
+    const int n = world.size(), me = world.rank();
+    std::vector<float> x(std::size_t(4 * n), 1.0f);
+    const auto refused = [&](const Request& request, const std::string& words) {
+      const std::string where = detail::words(" on group world, rank ", me, ": ");
+      for (const Status& status : {world.run(request), world.submit(request).wait()}) {
+        const std::string text = status.ok() ? "no error" : to_string(status.error());
+        check(text.starts_with(std::string("InvalidArgument: ") + name(request.kind)) &&
+                  text.find(where) != std::string::npos && text.find(words) != std::string::npos,
+              text);
+      }
+    };
+    Request call{.kind = Kind::kBroadcast, .dtype = DType::kF32, .root = 99, .in = &x[0], .out = &x[0], .count = 1};
+    for (const Kind kind :
+         {Kind::kBroadcast, Kind::kReduce, Kind::kGather, Kind::kScatter, Kind::kGatherV, Kind::kScatterV}) {
+      call.kind = kind;
+      refused(call, detail::words("the root 99 is not a rank of this group, which has ", n));
+    }
+    call = {.kind = Kind::kSend, .dtype = DType::kF32, .root = n, .in = &x[0], .count = 1};
+    refused(call, detail::words("the peer ", n, " is not a rank of this group"));
+    call.root = me;
+    refused(call, "a rank cannot send to itself");
+    if (n == 1) refused({.kind = Kind::kRecv, .root = kAnySource}, "nobody else is in this group who could send");
+
+    call = {
+        .kind = Kind::kAllReduce, .dtype = DType::kF32, .op = ReduceOp::kBxor, .in = &x[0], .out = &x[0], .count = 1};
+    refused(call, "bxor is for integers");
+    call.op = ReduceOp::kAvg, call.dtype = DType::kBool;
+    refused(call, "avg is not for bool");
+    call.op = ReduceOp::kPremulSum, call.dtype = DType::kI32;
+    refused(call, "premul_sum is for floating and complex numbers, not for i32");
+    call.op = ReduceOp::kPremulSum, call.dtype = DType::kF32, call.factor = std::numeric_limits<double>::infinity();
+    refused(call, "the factor of premul_sum is inf");
+    call.factor = 1, call.dtype = DType::kC64;
+    for (const ReduceOp op : {ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax, ReduceOp::kBand}) {
+      call.op = op;
+      refused(call, detail::words("the operation ", name(op), " is not for complex numbers (c64)"));
+    }
+    call = {.kind = Kind::kAllReduce, .dtype = DType::kF32, .out = &x[0], .count = 1};
+    refused(call, "the input buffer is null");
+
+    // Splits: as many as ranks, where the verb has them, that add up; the own part is the own part.
+    const std::vector<std::size_t> ones(std::size_t(n), 1), more(std::size_t(n) + 1, 1);
+    const auto splits = [&](Kind kind, std::span<const std::size_t> ins, std::span<const std::size_t> outs) {
+      Request r{.kind = kind, .dtype = DType::kF32, .root = me, .in = &x[0], .out = &x[std::size_t(2 * n)], .count = 1};
+      r.in_splits = ins, r.out_splits = outs;
+      return r;
+    };
+    refused(splits(Kind::kAllGatherV, {}, more), detail::words("out_splits has ", n + 1, " entries, expected ", n));
+    refused(splits(Kind::kReduceScatterV, more, {}), detail::words("in_splits has ", n + 1, " entries, expected ", n));
+    refused(splits(Kind::kGatherV, {}, {}), detail::words("out_splits has 0 entries, expected ", n));
+    refused(splits(Kind::kScatterV, {}, ones), detail::words("in_splits has 0 entries, expected ", n));
+    refused(splits(Kind::kAllToAll, ones, {}), detail::words("out_splits has 0 entries, expected ", n));
+    refused(splits(Kind::kAllReduce, {}, ones), "splits are not for all_reduce");
+    refused(splits(Kind::kAllGatherV, ones, ones), "the other splits are not for all_gather_v");
+    call = splits(Kind::kGatherV, {}, ones);
+    call.count = 2;
+    refused(call, detail::words("out_splits[", me, "] is 1, but this rank's own part has 2 elements"));
+    const std::vector<std::size_t> huge(std::size_t(n), ~std::size_t(0) / 2);
+    refused(splits(Kind::kAllGatherV, {}, huge), "so many elements are more than any memory holds");
+
+    // Buffers that overlap other than in place.
+    call = {.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = &x[0], .out = &x[1], .count = 2};
+    refused(call, "overlap in part");
+    if (n > 1) {
+      const std::vector<std::size_t> twos(std::size_t(n), 2);
+      const int other = (me + 1) % n;
+      call = splits(Kind::kAllGatherV, {}, twos);
+      call.in = &x[std::size_t(2 * other)], call.out = &x[0];
+      refused(call, "the smaller is not this rank's part of the larger");
+      call = splits(Kind::kReduceScatterV, twos, {});
+      call.in = &x[0], call.out = &x[std::size_t(2 * other)];
+      refused(call, "the smaller is not this rank's part of the larger");
+    }
     barrier(world);  // the group is as good as before
+    check(x == std::vector<float>(std::size_t(4 * n), 1.0f), "a call that was refused wrote");
   });
 }
 

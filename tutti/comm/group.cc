@@ -166,7 +166,7 @@ Status Group::status() const { return state().status(); }
 
 struct Group::Choice {
   std::int32_t color, key;
-  std::uint64_t list;  // of new_group: a digest of the ranks that it was given
+  std::uint64_t list;  // of new_group, new_subgroups: a digest of what they were given
 };
 
 Result<Group> Group::split(int color, int key, const std::string& name) const { return split({color, key, 0}, name); }
@@ -178,7 +178,7 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
   for (int r = 0; r < size(); ++r)
     if (all[r].list != mine.list)
       return Error{.code = Code::kMismatch,
-                   .detail = "gave new_group() another list of ranks than this rank",
+                   .detail = "gave another list of ranks for the new group, or groups, than this rank",
                    .hint = "every rank, member or not, gives the same list in the same order",
                    .group = this->name(),
                    .rank = rank(),
@@ -217,17 +217,49 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
 }
 
 Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name) const {
-  const auto found = std::find(ranks.begin(), ranks.end(), rank());
-  for (int r : ranks) {
-    if (r < 0 || r >= size())
-      return invalid_argument(
-          detail::words("new_group: rank ", r, " is not in group ", this->name(), ", which has ", size()));
-    if (std::count(ranks.begin(), ranks.end(), r) > 1)
-      return invalid_argument(detail::words("new_group: rank ", r, " is listed twice"));
+  const std::vector<int> list(ranks.begin(), ranks.end());
+  return divide("new_group", {&list, 1}, name, false);
+}
+
+Result<Group> Group::new_subgroups(int group_size, const std::string& name) const {
+  const int ranks = int(global_ranks().size());
+  if (group_size < 1 || ranks % group_size != 0)
+    return invalid_argument(detail::words("new_subgroups: groups of ", group_size, " do not divide the ", ranks,
+                                          " ranks of group ", this->name()),
+                            "give a divisor, or list the ranks of each group");
+  std::vector<std::vector<int>> lists;
+  for (int r = 0; r < ranks; ++r) {
+    if (r % group_size == 0) lists.emplace_back();
+    lists.back().push_back(r);
   }
-  std::uint64_t list = ranks.size() + 1;
-  for (const int r : ranks) list = mix(list, std::uint64_t(r));
-  return split({found == ranks.end() ? -1 : 0, int(found - ranks.begin()), list}, name);
+  return divide("new_subgroups", lists, name, true);
+}
+
+Result<Group> Group::new_subgroups(std::span<const std::vector<int>> lists, const std::string& name) const {
+  return divide("new_subgroups", lists, name, true);
+}
+
+// The group of the list that this rank is in, and the place in it.
+Result<Group> Group::divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
+                            bool numbered) const {
+  Choice mine{-1, 0, mix(lists.size(), numbered)};
+  std::set<int> seen;
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    mine.list = mix(mine.list, lists[i].size());
+    for (std::size_t place = 0; place < lists[i].size(); ++place) {
+      const int r = lists[i][place];
+      mine.list = mix(mine.list, std::uint64_t(r));
+      if (r < 0 || r >= size())
+        return invalid_argument(
+            detail::words(verb, ": rank ", r, " is not in group ", this->name(), ", which has ", size()));
+      if (!seen.insert(r).second)
+        return invalid_argument(detail::words(verb, ": rank ", r, " is listed twice"),
+                                numbered ? "a rank is in one of the groups at most" : "");
+      if (r == rank()) mine.color = int(i), mine.key = int(place);
+    }
+  }
+  const bool named = numbered && !name.empty() && mine.color >= 0;
+  return split(mine, named ? name + std::to_string(mine.color) : name);
 }
 
 bool Group::first(const std::function<void()>& prepare, Scope scope) const {

@@ -64,6 +64,12 @@ class Group {
   Result<Group> split(int color, int key, const std::string& name = {}) const;
   // The ranks listed, in that order; empty Group for the others. All give the same list.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
+  // The ranks in runs of `group_size`, which has to divide their number: the run of this rank.
+  Result<Group> new_subgroups(int group_size, const std::string& name = {}) const;
+  // Several groups at once, a list of ranks each, in that order: the one that this rank is in; empty Group if in none.
+  // A rank is in one list at most. All give the same lists.
+  Result<Group> new_subgroups(std::span<const std::vector<int>> lists, const std::string& name = {}) const;
+  // (Along the axes of a mesh: comm/mesh_groups.h.)
 
   // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest
   // rank of each host. Whether this rank was the one. An exception on it reaches all. The limit is the group's deadline
@@ -91,6 +97,8 @@ class Group {
  private:
   struct Choice;
   Result<Group> split(const Choice& mine, const std::string& name) const;
+  Result<Group> divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
+                       bool numbered) const;
 
   std::shared_ptr<GroupState> state_;
 };
