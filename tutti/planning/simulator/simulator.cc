@@ -7,7 +7,8 @@
 // Which steps may start is found without looking at steps that may not: only the first unfinished step of a lane (a
 // stream's sends, its receives, a rank's local steps) is ever looked at, and one that must wait for an earlier step
 // hangs itself into that step's list and is looked at again when that is done. So a run costs a constant for each step
-// and a logarithm for each event, and a thousand ranks of four thousand steps take seconds.
+// and a logarithm for each event. What it really costs is memory that is not in the cache, for time takes all ranks
+// forward together: so all that is known of a step lies in one cache line, and the plans themselves are not kept.
 #include "tutti/planning/simulator/simulator.h"
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace tutti {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t(0);
-constexpr std::uint64_t kMostSteps = 32'000'000;  // about 100 bytes each
+constexpr std::uint64_t kMostSteps = 32'000'000;  // 64 bytes each, and what they move
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::uint64_t mix(std::uint64_t x) {
@@ -63,7 +64,7 @@ class Simulator {
           stream.cut_at = std::min(stream.cut_at, cut.at);
       }
     }
-    for (const Faults::Death& death : scenario_.faults.deaths) push(death.at, What::kDeath, kNone, death.rank);
+    for (const Faults::Death& death : scenario_.faults.deaths) push_for_rank(death.at, What::kDeath, death.rank);
     return {};
   }
 
@@ -88,21 +89,36 @@ class Simulator {
   }
 
  private:
-  // Of a step, beside what the plan says of it.
-  struct Cell {
+  struct alignas(64) Cell {                // a step
+    std::uint64_t from, into, bytes;       // offsets
+    std::uint32_t after_begin, after_end;  // its dependencies: a slice of Rank::after
     std::uint32_t stream = kNone;
     std::uint32_t next = kNone;          // of its lane
     std::uint32_t first_waiter = kNone;  // of the steps that wait for this one
     std::uint32_t next_waiter = kNone;   // of those that wait for the same step as this one
     std::uint32_t depth = 0;             // messages in the longest chain that leads here
+    StepKind kind;
+    Area from_area, into_area;
     bool done = false;
+
+    explicit Cell(const Step& step)
+        : from(step.from.offset),
+          into(step.into.offset),
+          bytes(std::max(step.from.bytes, step.into.bytes)),
+          after_begin(step.after_begin),
+          after_end(step.after_end),
+          kind(step.kind),
+          from_area(step.from.area),
+          into_area(step.into.area) {}
+    Range source() const { return {from_area, from, bytes}; }
+    Range target() const { return {into_area, into, bytes}; }
   };
   struct Port {
     double sends_free = 0, recvs_free = 0;  // from then on
   };
   struct Rank {
-    Plan plan;
     std::vector<Cell> cells;
+    std::vector<std::uint32_t> after;
     std::vector<std::uint32_t> heads;  // of its lanes, before it starts
     std::size_t left = 0;              // steps
     double died = kNever;
@@ -123,16 +139,17 @@ class Simulator {
   struct Message {
     std::uint64_t bytes;
     double sent, last_byte;  // leaves the sender; reaches the receiver if its port is free
+    std::uint32_t stream;
     std::uint32_t depth;
     std::uint32_t next;
     bool delivered = false;
   };
-  enum class What : std::uint32_t { kSent, kArrives, kDelivered, kComputed, kDeath };
+  enum class What : std::uint8_t { kSent, kArrives, kDelivered, kComputed, kDeath };
   struct Event {
     double time;
-    std::uint64_t order;
-    What what;
-    std::uint32_t stream, subject, detail;      // rank and step, or message
+    std::uint64_t order;            // 24 bits that are drawn, 37 that count, 3 that say What
+    std::uint32_t subject, detail;  // rank and step, or message
+    What what() const { return What(order & 7); }
     bool operator<(const Event& other) const {  // the earliest is the top of the queue
       return time != other.time ? time > other.time : order > other.order;
     }
@@ -145,16 +162,17 @@ class Simulator {
 
   void load(int r, Plan plan, const Goal& goal) {
     Rank& rank = ranks_[r];
-    rank.plan = std::move(plan);
-    rank.left = rank.plan.steps.size();
-    rank.cells.resize(rank.left);
+    rank.left = plan.steps.size();
+    rank.cells.reserve(rank.left);
+    rank.after = std::move(plan.after);
     outcome_.steps += rank.left;
     std::uint32_t local = kNone;                               // the last local step so far
     std::unordered_map<std::uint64_t, std::uint32_t> last_of;  // step of each lane
     std::uint64_t last_key[2] = {~std::uint64_t(0), ~std::uint64_t(0)};
     std::uint32_t* last_place[2] = {nullptr, nullptr};
-    for (std::uint32_t i = 0; i < rank.cells.size(); ++i) {
-      const Step& step = rank.plan.steps[i];
+    for (std::uint32_t i = 0; i < plan.steps.size(); ++i) {
+      const Step& step = plan.steps[i];
+      rank.cells.emplace_back(step);
       std::uint32_t* last = &local;
       if (step.peer >= 0) {
         const bool sends = step.kind == StepKind::kSend;
@@ -175,7 +193,7 @@ class Simulator {
         rank.cells[*last].next = i;
       *last = i;
     }
-    for (const auto& contents : contents_) contents->open(goal, rank.plan.scratch_bytes);
+    for (const auto& contents : contents_) contents->open(goal, plan.scratch_bytes);
   }
 
   void count(int rank, const Step& step) {
@@ -192,13 +210,14 @@ class Simulator {
   }
 
   // What happens at the same time happens in the order of planning; with a seed, in an order drawn from it. Events of
-  // one stream keep theirs.
-  void push(double time, What what, std::uint32_t stream, std::uint32_t subject, std::uint32_t detail = 0) {
-    const std::uint64_t drawn = scenario_.seed == 0
-                                    ? 0
-                                    : mix(scenario_.seed ^ (stream != kNone ? stream : subject * 2654435761u) ^
-                                          std::bit_cast<std::uint64_t>(time));
-    events_.push({time, (drawn & 0xffffff) << 40 | ++pushed_, what, stream, subject, detail});
+  // one owner, a stream or a rank, keep theirs.
+  void push(double time, What what, std::uint64_t owner, std::uint32_t subject, std::uint32_t detail = 0) {
+    const std::uint64_t drawn =
+        scenario_.seed == 0 ? 0 : mix(scenario_.seed ^ mix(owner) ^ std::bit_cast<std::uint64_t>(time));
+    events_.push({time, drawn << 40 | ++pushed_ << 3 | std::uint64_t(what), subject, detail});
+  }
+  void push_for_rank(double time, What what, int rank, std::uint32_t step = 0) {
+    push(time, what, ~std::uint64_t(rank), std::uint32_t(rank), step);
   }
 
   // Looks at every step that has become the first of its lane, or whose last known obstacle is gone; what is earlier in
@@ -216,10 +235,9 @@ class Simulator {
 
   void start(int r, std::uint32_t i) {
     Rank& rank = ranks_[r];
-    const Step& step = rank.plan.steps[i];
     Cell& cell = rank.cells[i];
-    for (const std::uint32_t earlier : rank.plan.dependencies(step)) {
-      Cell& obstacle = rank.cells[earlier];
+    for (std::uint32_t a = cell.after_begin; a < cell.after_end; ++a) {
+      Cell& obstacle = rank.cells[rank.after[a]];
       if (!obstacle.done) {
         cell.next_waiter = obstacle.first_waiter;
         obstacle.first_waiter = i;
@@ -227,7 +245,7 @@ class Simulator {
       }
       cell.depth = std::max(cell.depth, obstacle.depth);
     }
-    switch (step.kind) {
+    switch (cell.kind) {
       case StepKind::kSend:
         return send(r, i);
       case StepKind::kRecv:
@@ -235,11 +253,11 @@ class Simulator {
         streams_[cell.stream].waiting = i;
         return receive(cell.stream);
       case StepKind::kCopy:
-        for (const auto& contents : contents_) contents->copy(r, step.from, step.into);
-        return compute(r, i, double(step.into.bytes) / network_.copy_bandwidth);
+        for (const auto& contents : contents_) contents->copy(r, cell.source(), cell.target());
+        return compute(r, i, double(cell.bytes) / network_.copy_bandwidth);
       case StepKind::kReduce:
-        for (const auto& contents : contents_) contents->reduce(r, step.from, step.into);
-        return compute(r, i, double(step.into.bytes) / network_.add_bandwidth);
+        for (const auto& contents : contents_) contents->reduce(r, cell.source(), cell.target());
+        return compute(r, i, double(cell.bytes) / network_.add_bandwidth);
     }
   }
 
@@ -247,7 +265,7 @@ class Simulator {
     Rank& rank = ranks_[r];
     if (seconds == 0) return complete(r, i);
     rank.busy_until = std::max(now_, rank.busy_until) + seconds * rank.factor;
-    push(rank.busy_until, What::kComputed, kNone, std::uint32_t(r), i);
+    push_for_rank(rank.busy_until, What::kComputed, r, i);
   }
 
   const LinkCost& cost(const Stream& stream) const {
@@ -260,11 +278,11 @@ class Simulator {
 
   void send(int r, std::uint32_t i) {
     Rank& rank = ranks_[r];
-    const Step& step = rank.plan.steps[i];
-    const std::uint32_t number = rank.cells[i].stream;
+    const Cell& cell = rank.cells[i];
+    const std::uint32_t number = cell.stream;
     Stream& stream = streams_[number];
     const LinkCost& link = cost(stream);
-    const std::uint64_t bytes = step.from.bytes + (stream.sent ? 0 : network_.header);
+    const std::uint64_t bytes = cell.bytes + (stream.sent ? 0 : network_.header);
     stream.sent = true;
     Port& from = port(r, stream);
     const double begins = std::max(now_, from.sends_free), overhead = link.overhead * rank.factor;
@@ -282,39 +300,40 @@ class Simulator {
     } else {
       free_message_ = messages_[message].next;
     }
-    messages_[message] = {bytes, sent, sent + latency, rank.cells[i].depth + 1, kNone};
+    messages_[message] = {bytes, sent, sent + latency, number, cell.depth + 1, kNone};
     (stream.first == kNone ? stream.first : messages_[stream.last].next) = message;
     stream.last = message;
-    for (const auto& contents : contents_) contents->send(r, number, step.from);
-    push(sent, What::kSent, kNone, std::uint32_t(r), i);
+    for (const auto& contents : contents_) contents->send(r, number, cell.source());
+    push_for_rank(sent, What::kSent, r, i);
     push(stream.last_arrival, What::kArrives, number, message);
   }
 
   void happen(const Event& event) {
-    switch (event.what) {
+    switch (event.what()) {
       case What::kSent:
       case What::kComputed:
         if (ranks_[event.subject].died > now_) complete(int(event.subject), event.detail);
         return;
       case What::kArrives: {
-        Stream& stream = streams_[event.stream];
         const Message& message = messages_[event.subject];
+        Stream& stream = streams_[message.stream];
         if (ranks_[stream.from].died < message.sent) stream.lost = true;
         if (stream.lost) return;
         Port& into = port(stream.to, stream);
         const double own = double(message.bytes) / cost(stream).bandwidth * ranks_[stream.to].factor;
         into.recvs_free = std::max(now_, into.recvs_free) + own;
         stream.last_delivery = std::max({stream.last_delivery, into.recvs_free, message.last_byte});
-        push(stream.last_delivery, What::kDelivered, event.stream, event.subject);
+        push(stream.last_delivery, What::kDelivered, message.stream, event.subject);
         return;
       }
       case What::kDelivered: {
-        Stream& stream = streams_[event.stream];
+        Message& message = messages_[event.subject];
+        Stream& stream = streams_[message.stream];
         if (now_ >= stream.cut_at) stream.lost = true;
         if (stream.lost) return;
-        messages_[event.subject].delivered = true;
-        stream.there += messages_[event.subject].bytes;
-        if (ranks_[stream.to].died > now_) receive(event.stream);
+        message.delivered = true;
+        stream.there += message.bytes;
+        if (ranks_[stream.to].died > now_) receive(message.stream);
         return;
       }
       case What::kDeath:
@@ -329,9 +348,8 @@ class Simulator {
     if (stream.waiting == kNone) return;
     const std::uint32_t i = stream.waiting;
     Rank& rank = ranks_[stream.to];
-    const Step& step = rank.plan.steps[i];
     Cell& cell = rank.cells[i];
-    std::uint64_t needs = step.into.bytes + (stream.received ? 0 : network_.header);
+    std::uint64_t needs = cell.bytes + (stream.received ? 0 : network_.header);
     if (stream.there < needs) return;
     stream.there -= needs;
     stream.received = true;
@@ -348,12 +366,12 @@ class Simulator {
       message.next = free_message_;
       free_message_ = empty;
     }
-    if (step.kind == StepKind::kRecv) {
-      for (const auto& contents : contents_) contents->recv(stream.to, number, step.into);
+    if (cell.kind == StepKind::kRecv) {
+      for (const auto& contents : contents_) contents->recv(stream.to, number, cell.target());
       return complete(stream.to, i);
     }
-    for (const auto& contents : contents_) contents->recv_reduce(stream.to, number, step.from, step.into);
-    compute(stream.to, i, double(step.into.bytes) / network_.add_bandwidth);
+    for (const auto& contents : contents_) contents->recv_reduce(stream.to, number, cell.source(), cell.target());
+    compute(stream.to, i, double(cell.bytes) / network_.add_bandwidth);
   }
 
   void complete(int r, std::uint32_t i) {
@@ -403,7 +421,7 @@ class Simulator {
     for (const Stream& stream : streams_) {
       if (stream.waiting == kNone || ranks_[stream.to].died <= now_) continue;
       const std::uint64_t needs =
-          ranks_[stream.to].plan.steps[stream.waiting].into.bytes + (stream.received ? 0 : network_.header);
+          ranks_[stream.to].cells[stream.waiting].bytes + (stream.received ? 0 : network_.header);
       const bool dead = ranks_[stream.from].died <= now_, cut = stream.lost && stream.cut_at <= now_;
       outcome_.waiting.push_back({stream.to, stream.from, needs - stream.there,
                                   dead                              ? Waiting::Why::kDead
