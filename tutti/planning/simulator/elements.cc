@@ -1,5 +1,6 @@
 // Real elements. The floating point values have digits enough that every sum rounds: an order of additions that differs
 // on two ranks shows in their bits.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -31,13 +32,14 @@ class Elements final : public Contents {
     streams_[stream].bytes.insert(streams_[stream].bytes.end(), bytes, bytes + from.bytes);
   }
   void recv(int rank, std::uint32_t stream, const Range& into) override {
-    std::memcpy(at(rank, into), pop(stream, into.bytes), into.bytes);
+    const std::byte* const bytes = pop(stream, into.bytes);
+    std::copy(bytes, bytes + into.bytes, at(rank, into));
   }
   void recv_reduce(int rank, std::uint32_t stream, const Range& from, const Range& into) override {
     add(at(rank, from), pop(stream, into.bytes), at(rank, into), into.bytes);
   }
   void copy(int rank, const Range& from, const Range& into) override {
-    std::memmove(at(rank, into), at(rank, from), into.bytes);
+    if (into.bytes > 0) std::memmove(at(rank, into), at(rank, from), into.bytes);
   }
   void reduce(int rank, const Range& from, const Range& into) override {
     add(at(rank, into), at(rank, from), at(rank, into), into.bytes);
