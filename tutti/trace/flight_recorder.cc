@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "tutti/base/clock.h"
@@ -37,21 +36,21 @@ class Names {
 
  private:
   std::string copy(const char* file) const {
-    const std::size_t page = std::size_t(::sysconf(_SC_PAGESIZE));
+    const auto page = std::uintptr_t(::sysconf(_SC_PAGESIZE));
     std::string text;
-    while (text.size() < kLongestName) {
-      const char* const from = file + text.size();
-      char piece[256];
-      const std::size_t most =
-          std::min(sizeof piece, page - std::size_t(reinterpret_cast<std::uintptr_t>(from) % page));
-      const ssize_t size = ::write(write_.get(), from, most);
-      if (size <= 0 || ::read(read_.get(), piece, std::size_t(size)) != size) return {};
-      const std::size_t length = ::strnlen(piece, std::size_t(size));
-      text.append(piece, length);
-      if (length < std::size_t(size)) break;
+    for (const char* at = file; text.size() < kLongestName; ++at) {
+      if ((at == file || reinterpret_cast<std::uintptr_t>(at) % page == 0) && !is_readable(at)) return {};
+      if (*at == '\0') break;
+      text += *at;
     }
     return text;
   }
+  // The page of that byte: the kernel reads it.
+  bool is_readable(const char* byte) const {
+    char echo;
+    return ::write(write_.get(), byte, 1) == 1 && ::read(read_.get(), &echo, 1) == 1;
+  }
+
   Fd read_, write_;
   std::map<const char*, std::string> known_;
 };
