@@ -1,17 +1,21 @@
 #pragma once
-// The verbs on LibTorch tensors. Tensors must be dense, contiguous, on the CPU and of a type in base/dtype.h; anything
-// else throws an Exception that shows the tensor and says what to do. Shapes are free: only element counts matter (see
-// comm/request.h). Results are written into the tensors given, below autograd: they carry no gradient. barrier() and
-// barrier_async() have no tensors: see comm/collectives.h.
+// The verbs on LibTorch tensors. (With gradients: tensor/autograd_collectives.h.) Tensors must be dense, contiguous, on
+// the CPU and of a type in base/dtype.h; anything else throws an Exception that shows the tensor and says what to do.
+// Shapes are free: only element counts matter (see comm/request.h). Results are written into the tensors given, below
+// autograd: they carry no gradient, so one that was computed with a gradient is refused. barrier() and barrier_async()
+// have no tensors: see comm/collectives.h.
 //
 // The plain form blocks and throws Exception. The ..._async form (isend, irecv) throws at once what is wrong with the
 // tensors, and returns a TensorWork for the rest: until that has ended, nobody may write to the tensors, nor read those
 // that are written to. `at`: see comm/collectives.h.
 #include <memory>
 #include <span>
-#include <string_view>
+#include <variant>
+#include <vector>
 
+#include "tutti/comm/coalesced.h"
 #include "tutti/comm/group.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace at {
 class Tensor;
@@ -19,36 +23,19 @@ class Tensor;
 
 namespace tutti {
 
-// What a tensor is to a Request. `role` names it in errors: "gradient of fc1.weight", "out of all_gather".
-struct TensorBytes {
-  DType dtype = DType::kU8;
-  void* data = nullptr;
-  std::size_t count = 0;  // elements
-};
-TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role);
-// The part of it that is not about element types and strides: a tensor with a shape and strides, in memory of the CPU.
-void require_cpu_memory(const at::Tensor& tensor, std::string_view role);
-
-// "f32[64, 784]", "c64[3] on cuda:0": for errors.
-std::string describe(const at::Tensor& tensor);
-
 // An operation on tensors in flight. It keeps them alive. The last copy to go waits for the end, unless an exception
 // unwinds the stack: then the operation is ended first, and its group with it (see comm/work.h).
 class TensorWork {
  public:
   TensorWork() = default;  // has already succeeded
-  TensorWork(Work work, std::span<const at::Tensor> tensors);
+  TensorWork(std::variant<Work, Works, CoalescedWork> work, std::vector<at::Tensor> tensors);
 
-  bool done() const { return !flight_ || flight_->work.done(); }
-  Status wait() const { return flight_ ? flight_->work.wait() : Status(); }
+  bool done() const;
+  Status wait() const;
   void get() const { wait().or_throw(); }
 
  private:
-  struct Flight {
-    std::shared_ptr<void> tensors;  // goes last: until `work` is gone, the operation may use them
-    Work work;
-    ~Flight();
-  };
+  struct Flight;
   std::shared_ptr<Flight> flight_;
 };
 
@@ -100,5 +87,65 @@ void send(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, C
 void recv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
 TensorWork isend(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
 TensorWork irecv(const Group& group, const at::Tensor& tensor, int peer, int tag = 0, CallSite at = CallSite::here());
+
+// From whichever rank sends first with this tag: its number. `source` of the asynchronous form is written before it
+// ends, and has to stay that long.
+int recv_any(const Group& group, const at::Tensor& tensor, int tag = 0, CallSite at = CallSite::here());
+TensorWork irecv_any(const Group& group, const at::Tensor& tensor, std::int32_t& source, int tag = 0,
+                     CallSite at = CallSite::here());
+// Sends and receives that are started together; their order does not matter (see batch_isend_irecv in
+// comm/collectives.h).
+class TensorBatch {
+ public:
+  explicit TensorBatch(const Group& group);
+  ~TensorBatch();
+  TensorBatch& send(const at::Tensor& tensor, int peer, int tag = 0);
+  TensorBatch& recv(const at::Tensor& tensor, int peer, int tag = 0);
+  TensorBatch& recv_any(const at::Tensor& tensor, std::int32_t& source, int tag = 0);
+  TensorWork submit(CallSite at = CallSite::here());
+
+ private:
+  Group group_;
+  std::vector<Request> requests_;
+  std::vector<at::Tensor> tensors_;
+};
+
+// The _v verbs: parts of different sizes, empty ones included; splits count elements, not rows, and are copied.
+// Rank r gives out_splits[r]; all ranks give the same splits.
+void all_gather_v(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                  std::span<const std::size_t> out_splits, CallSite at = CallSite::here());
+TensorWork all_gather_v_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                              std::span<const std::size_t> out_splits, CallSite at = CallSite::here());
+// Rank r gets the reduced in_splits[r]; all ranks give the same splits.
+void reduce_scatter_v(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
+                      const at::Tensor& out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
+TensorWork reduce_scatter_v_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
+                                  const at::Tensor& out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
+// `out` and out_splits matter on the root; elsewhere they may be undefined and empty.
+void gather_v(const Group& group, const at::Tensor& in, const at::Tensor& out, std::span<const std::size_t> out_splits,
+              int root, CallSite at = CallSite::here());
+TensorWork gather_v_async(const Group& group, const at::Tensor& in, const at::Tensor& out,
+                          std::span<const std::size_t> out_splits, int root, CallSite at = CallSite::here());
+// `in` and in_splits matter on the root; elsewhere they may be undefined and empty.
+void scatter_v(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits, const at::Tensor& out,
+               int root, CallSite at = CallSite::here());
+TensorWork scatter_v_async(const Group& group, const at::Tensor& in, std::span<const std::size_t> in_splits,
+                           const at::Tensor& out, int root, CallSite at = CallSite::here());
+
+// Many tensors, of any types and sizes, as one call; small ones of one type travel packed (comm/coalesced.h).
+void all_reduce_coalesced(const Group& group, std::span<const at::Tensor> tensors, Reduction op = ReduceOp::kSum,
+                          CallSite at = CallSite::here());
+TensorWork all_reduce_coalesced_async(const Group& group, std::span<const at::Tensor> tensors,
+                                      Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
+// ins[i] into outs[i].
+void all_gather_coalesced(const Group& group, std::span<const at::Tensor> ins, std::span<const at::Tensor> outs,
+                          CallSite at = CallSite::here());
+TensorWork all_gather_coalesced_async(const Group& group, std::span<const at::Tensor> ins,
+                                      std::span<const at::Tensor> outs, CallSite at = CallSite::here());
+void reduce_scatter_coalesced(const Group& group, std::span<const at::Tensor> ins, std::span<const at::Tensor> outs,
+                              Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
+TensorWork reduce_scatter_coalesced_async(const Group& group, std::span<const at::Tensor> ins,
+                                          std::span<const at::Tensor> outs, Reduction op = ReduceOp::kSum,
+                                          CallSite at = CallSite::here());
 
 }  // namespace tutti
