@@ -31,6 +31,7 @@ packages_for() {
       tests) printf '%s\n' libgtest-dev libgmock-dev pkg-config python3 ;;
       data) printf '%s\n' dataset-fashion-mnist ;;
       engines) printf '%s\n' libgloo-dev libopenmpi-dev openmpi-bin ;;
+      bench) printf '%s\n' gnuplot-nox iperf3 iproute2 ;;
       clang) printf '%s\n' clang ;;
       wheel) printf '%s\n' python3-pip unzip ;;
       *) die "packages_for: no part $part" ;;

@@ -1,12 +1,13 @@
 // A round is many calls in a row between two looks at the clock, so that what is measured is the rate at which calls
 // follow one another; that is what the peers measure. A clock read costs a sixth of an 8-byte all_reduce, so single
 // calls are timed apart, after the rounds, for the percentiles only.
+//
+// Results are checked before the rounds and after them: buffers, caches and the library's own state differ by then.
 #include "bench/collectives/measure.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
+#include "bench/collectives/statistics.h"
 #include "tutti/base/clock.h"
 #include "tutti/comm/collectives.h"
 
@@ -19,7 +20,7 @@ int calls_in_a_round(std::size_t bytes, int ranks) {
   return ranks > 2 ? std::min(calls, 100) : calls;
 }
 
-constexpr double kSecondsForPercentiles = 0.5;
+constexpr double kSecondsForPercentiles = 0.2;
 constexpr int kFewestTimedCalls = 20, kMostTimedCalls = 2000;
 
 double slowest(const Group& world, double mine) {
@@ -27,25 +28,46 @@ double slowest(const Group& world, double mine) {
   return mine;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+std::int64_t wrong_of_one_call(Exercise& exercise) {
+  exercise.write_pattern();
+  barrier(exercise.group());
+  exercise.call();
+  return std::int64_t(exercise.count_wrong());
 }
 
-void time_single_calls(const Group& world, const Exercise& exercise, Figure& figure) {
-  const int calls = int(std::clamp(kSecondsForPercentiles / (figure.us * 1e-6 + 1e-9), double(kFewestTimedCalls),
-                                   double(kMostTimedCalls)));
-  std::vector<double> seconds(calls);
-  barrier(world);
-  for (double& s : seconds) {
-    const auto begin = now();
-    exercise.call();
-    s = seconds_since(begin);
+double one_call(Exercise& exercise, bool rewrite) {
+  if (rewrite) {
+    exercise.rewrite();
+    barrier(exercise.group());
   }
+  const auto begin = now();
+  exercise.call();
+  return seconds_since(begin);
+}
+
+double mean_of_a_round(Exercise& exercise, int calls, bool rewrite) {
+  if (rewrite) {
+    double sum = 0;
+    for (int i = 0; i < calls; ++i) sum += one_call(exercise, rewrite);
+    return sum / calls;
+  }
+  const auto begin = now();
+  for (int i = 0; i < calls; ++i) exercise.call();
+  return seconds_since(begin) / calls;
+}
+
+// `expected`: seconds of one call, the same on every rank.
+void time_single_calls(const Group& world, Exercise* exercise, bool rewrite, double expected, Figure& figure) {
+  const int calls =
+      int(std::clamp(kSecondsForPercentiles / (expected + 1e-9), double(kFewestTimedCalls), double(kMostTimedCalls)));
+  std::vector<double> seconds(std::size_t(calls), 0.0);
+  barrier(world);
+  if (exercise)
+    for (double& s : seconds) s = one_call(*exercise, rewrite);
   std::sort(seconds.begin(), seconds.end());
-  const std::size_t rank99 = std::size_t(std::ceil(0.99 * calls)) - 1;
-  figure.p99_us = slowest(world, seconds[rank99]) * 1e6;
-  figure.max_us = slowest(world, seconds.back()) * 1e6;
+  double longest[] = {percentile(seconds, 0.5), percentile(seconds, 0.99), seconds.back()};
+  all_reduce(world, std::span<double>(longest), ReduceOp::kMax);
+  figure.p50_us = longest[0] * 1e6, figure.p99_us = longest[1] * 1e6, figure.max_us = longest[2] * 1e6;
 }
 
 }  // namespace
@@ -59,43 +81,27 @@ std::vector<std::size_t> sizes(std::size_t least, std::size_t most) {
   return all;
 }
 
-Figure measure(const Group& world, Exercise& exercise, const Method& method, const std::function<void(int)>& progress) {
-  Figure figure{.bytes = exercise.bytes(), .plan = exercise.plan_name()};
-  exercise.write_pattern();
-  barrier(world);
-  exercise.call();
-  figure.wrong = std::size_t(all_reduce(world, std::int64_t(exercise.count_wrong())));
+Figure measure(const Group& world, Exercise* exercise, const Method& method, const std::function<void(int)>& progress) {
+  Figure figure;
+  if (exercise) figure.bytes = exercise->bytes(), figure.plan = exercise->plan_name();
+  std::int64_t wrong = exercise ? wrong_of_one_call(*exercise) : 0;
 
-  const int calls = calls_in_a_round(exercise.bytes(), world.size());
   std::vector<double> seconds;
   for (int round = -method.warm_up; round < method.rounds; ++round) {
     progress(round + method.warm_up);
-    exercise.write_zeros();
+    if (exercise) exercise->write_zeros();
     barrier(world);
-    const auto begin = now();
-    for (int i = 0; i < calls; ++i) exercise.call();
-    const double mean = slowest(world, seconds_since(begin) / calls);
+    const int calls = exercise ? calls_in_a_round(exercise->bytes(), exercise->group().size()) : 0;
+    const double mean = slowest(world, exercise ? mean_of_a_round(*exercise, calls, method.rewrite) : 0);
     if (round >= 0) seconds.push_back(mean);
   }
-  figure.us = median(seconds) * 1e6;
+  const double typical = median(seconds);
+  figure.us = typical * 1e6;
   figure.us_min = *std::min_element(seconds.begin(), seconds.end()) * 1e6;
-  time_single_calls(world, exercise, figure);
+  time_single_calls(world, exercise, method.rewrite, typical, figure);
+  if (exercise) wrong += wrong_of_one_call(*exercise);
+  figure.wrong = std::size_t(all_reduce(world, wrong));
   return figure;
-}
-
-double copy_seconds(const Group& world, std::byte* to, const std::byte* from, std::size_t bytes) {
-  const int calls = calls_in_a_round(bytes, world.size());
-  std::vector<double> seconds;
-  for (int round = 0; round < 5; ++round) {
-    barrier(world);
-    const auto begin = now();
-    for (int i = 0; i < calls; ++i) {
-      std::memcpy(to, from, bytes);
-      __asm__ volatile("" : : "r"(to) : "memory");  // the copy must happen each time
-    }
-    seconds.push_back(slowest(world, seconds_since(begin) / calls));
-  }
-  return median(seconds);
 }
 
 }  // namespace tutti::bench

@@ -10,28 +10,26 @@ namespace tutti::bench {
 struct Method {
   int warm_up = 1;  // rounds that count for nothing
   int rounds = 7;
+  bool rewrite = false;  // each rank reads and writes its buffer anew before every call, and the group meets in a
+                         // barrier after it; neither counts, each call is timed by itself
 };
 
 struct Figure {
-  std::size_t bytes = 0;      // whole vector on a rank
-  std::string plan;           // which path the operation took
-  double us = 0, us_min = 0;  // median and least of the rounds; a round's figure is the slowest rank's mean
-  double p99_us = 0,
-         max_us =
-             0;  // of single calls on the rank where they are longest, from calls timed one by one after the rounds
-  std::size_t wrong = 0;  // elements of the result, on all ranks
+  std::size_t bytes = 0;                      // whole vector on a rank
+  std::string plan;                           // which path the operation took
+  double us = 0, us_min = 0;                  // median and least of the rounds' figures: the slowest rank's mean
+  double p50_us = 0, p99_us = 0, max_us = 0;  // of calls timed one by one, on the rank where they are longest
+  double limit_us = 0;                        // what memory or wire must take (limits.h); 0: no limit known
+  std::size_t wrong = 0;                      // elements of the result, on all ranks
 };
 
 // 8 B to 16 MB by steps of 8, and 64 MB, as far as they lie in [least, most]; the two ends themselves where they are no
 // such size.
 std::vector<std::size_t> sizes(std::size_t least, std::size_t most);
 
-// Collective: every rank calls with the same arguments and gets the same figure. `progress` is told how many rounds are
-// done. Throws Exception.
-Figure measure(const Group& world, Exercise& exercise, const Method& method, const std::function<void(int)>& progress);
-
-// Seconds in which this rank copies `bytes` from one buffer to the other while all ranks do the same: the median of a
-// few rounds, the slowest rank's. Collective.
-double copy_seconds(const Group& world, std::byte* to, const std::byte* from, std::size_t bytes);
+// Collective: every rank of `world` calls; the groups of the exercises measure at the same time, and a round's figure
+// is that of the slowest. A rank that is in none gives a null exercise. bytes and plan are those of this rank's
+// exercise, all else is the same on every rank. `progress` is told how many rounds are done. Throws Exception.
+Figure measure(const Group& world, Exercise* exercise, const Method& method, const std::function<void(int)>& progress);
 
 }  // namespace tutti::bench

@@ -7,13 +7,25 @@
 
 namespace tutti::bench {
 
-// {"peer":"tutti","op":"all_reduce","ranks":2,"bytes":262144,"us":5.9,"us_min":5.7,"plan":"direct","p99_us":..,"max_us":..,"wrong":0}
-std::string json_line(const Operation& operation, int ranks, const Figure& figure);
+// What all figures of a run have in common.
+struct Circumstances {
+  std::string engine = "tutti";
+  int ranks = 0;   // in a group
+  int groups = 1;  // at once
+  int hosts = 1;
+  std::string dtype = "f32", op = "sum", memory = "heap";
+  bool rewrite = false;
+  bool pinned = false;
+};
+
+// One line with the keys of the peers (peer, op, ranks, bytes, us, us_min) and those of the circumstances and columns:
+// {"peer":"tutti","op":"all_reduce","ranks":2,"bytes":262144,"us":5.9,"us_min":5.7,"p50_us":..,"p99_us":..,...}
+std::string json_line(const Operation& operation, const Circumstances& where, const Figure& figure);
 
 // The table for people: a head for each operation, a row for each size.
-std::string table_head(const Operation& operation, int ranks, const std::string& circumstances);
-std::string table_row(const Operation& operation, int ranks, const Figure& figure);
-// How far the operation is from the speed of this host's memory: `copy` is copy_seconds() for the bytes of the figure.
-std::string verdict(const Operation& operation, const Figure& figure, double copy);
+std::string table_head(const Operation& operation, const Circumstances& where);
+std::string table_row(const Operation& operation, const Circumstances& where, const Figure& figure);
+// How far the operation is from what the memory or the wire gives, and whether its results were right.
+std::string verdict(const Operation& operation, const Circumstances& where, const Figure& last, std::size_t wrong);
 
 }  // namespace tutti::bench

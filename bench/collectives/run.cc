@@ -6,8 +6,13 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <optional>
 
+#include "bench/collectives/groups.h"
+#include "bench/collectives/limits.h"
 #include "bench/collectives/report.h"
+#include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_state.h"
@@ -15,9 +20,6 @@
 
 namespace tutti::bench {
 namespace {
-
-// Below it a call is all waiting, and a memcpy costs nothing to compare with.
-constexpr std::size_t kWorthAVerdict = 4096;
 
 // Binds the calling thread to one of the cores that it may use, if there is one for each rank of the machine: what
 // mpirun does. The library's own thread stays free. Whether it did.
@@ -57,59 +59,122 @@ class Progress {
   bool shown_, written_ = false;
 };
 
-std::string too_small(const Operation& operation, const BenchOptions& options, int ranks) {
-  const std::string elements = operation.splits
-                                   ? fmt::format("{} elements of {}, one for each rank", ranks, name(options.dtype))
-                                   : fmt::format("an element of {}", name(options.dtype));
-  return fmt::format("tutti bench: no size from {} to {} holds {}: {} was not measured (hint: a larger --max)\n",
-                     bytes_text(options.least), bytes_text(options.most), elements, operation.name);
-}
-
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
 
+class Bench {
+ public:
+  explicit Bench(const BenchOptions& options)
+      : options_(options),
+        world_(init({.transport = options.transport, .engine = options.engine})),
+        progress_(world_.rank() == 0 && options.progress) {
+    const auto lists = groups_of(options.groups, world_.size()).or_throw();
+    group_ =
+        lists.size() == 1 && int(lists[0].size()) == world_.size() ? world_ : world_.new_subgroups(lists).or_throw();
+    // Only now: a rank that is bound to one core before it joins would believe that the machine has no more.
+    const bool pinned = all_reduce(world_, std::int32_t(options.pin && pin(world_)), ReduceOp::kMin) != 0;
+    const std::size_t most = options.sizes.back();
+    a_ = allocate(world_, options.memory, most), b_ = allocate(world_, options.memory, most);
+    where_ = {.engine = world_.state().engine(),
+              .ranks = group_ ? group_.size() : 0,
+              .groups = int(lists.size()),
+              .hosts = world_.nodes(),
+              .dtype = name(options.dtype),
+              .op = name(options.op),
+              .memory = options.memory == BenchOptions::Memory::kHeap ? "heap" : "private",
+              .rewrite = options.method.rewrite,
+              .pinned = pinned};
+  }
+
+  // Exit code.
+  int run() {
+    bool right = true, any = false;
+    for (const Operation* operation : options_.operations) {
+      if (first() && !options_.json) print(table_head(*operation, where_));
+      Figure last;
+      std::size_t wrong = 0;
+      bool measured = false;
+      for (const std::size_t bytes : options_.sizes) {
+        const auto figure = figure_of(*operation, bytes);
+        if (!figure) continue;
+        last = *figure;
+        measured = any = true;
+        wrong += last.wrong;
+        if (first()) print(options_.json ? json_line(*operation, where_, last) : table_row(*operation, where_, last));
+        if (!operation->has_bytes()) break;
+      }
+      right = right && wrong == 0;
+      if (!measured && first()) fmt::print(stderr, "{}", too_small(*operation));
+      if (measured && first() && !options_.json) print(verdict(*operation, where_, last, wrong) + "\n");
+    }
+    if (!right && first())
+      fmt::print(stderr, "tutti bench: some results were wrong; \"wrong\" counts their elements\n");
+    return !any ? 2 : right ? 0 : 1;
+  }
+
+ private:
+  bool first() const { return world_.rank() == 0; }
+
+  // None where the vector would hold no element.
+  std::optional<Figure> figure_of(const Operation& operation, std::size_t bytes) {
+    std::unique_ptr<Exercise> exercise;
+    if (group_) exercise = make_exercise(group_, operation, {options_.dtype, options_.op, bytes}, a_.get(), b_.get());
+    // The groups may differ in size: it is measured if any of them has something to measure.
+    const bool has_any = exercise && (exercise->bytes() > 0 || !operation.has_bytes());
+    if (!all_reduce(world_, std::int32_t(has_any), ReduceOp::kMax)) return std::nullopt;
+    Figure figure = measure(world_, exercise.get(), options_.method, [&](int done) {
+      progress_.show(operation, bytes, done + 1, options_.method.warm_up + options_.method.rounds);
+    });
+    progress_.clear();
+    if (operation.has_bytes() && bytes >= kLeastForLimit && world_.size() > 1)
+      figure.limit_us = limit_seconds(operation, bytes) * 1e6;
+    return figure;
+  }
+
+  // 0: unknown, since the traffic of several groups between hosts depends on where they are.
+  double limit_seconds(const Operation& operation, std::size_t bytes) {
+    if (where_.hosts > 1) {
+      if (where_.groups > 1) return 0;
+      if (wire_ == 0) wire_ = wire_speed(world_);
+      return least_wire_seconds(operation, bytes, where_.hosts, wire_);
+    }
+    // On as much memory as the operation has in its hands on a rank.
+    const std::size_t half = std::size_t(operation.footprint(where_.ranks) * double(bytes)) / 128 * 64;
+    double& speed = memory_[half];
+    if (speed == 0) {
+      std::fill_n(a_.get(), half, std::byte(0));
+      std::fill_n(b_.get(), half, std::byte(0));
+      speed = memory_speed(world_, cores_, a_.get(), b_.get(), half);
+    }
+    return least_memory_seconds(operation, bytes, where_.ranks, where_.groups, speed);
+  }
+
+  std::string too_small(const Operation& operation) const {
+    const std::string elements = operation.splits
+                                     ? fmt::format("{} elements of {}, one for each rank", where_.ranks, where_.dtype)
+                                     : fmt::format("an element of {}", where_.dtype);
+    return fmt::format("tutti bench: no size from {} to {} holds {}: {} was not measured (hint: a larger --max)\n",
+                       bytes_text(options_.sizes.front()), bytes_text(options_.sizes.back()), elements, operation.name);
+  }
+
+  const BenchOptions& options_;
+  const int cores_ = usable_cores();
+  const Group world_;
+  Group group_;  // empty: this rank only keeps the others company
+  Progress progress_;
+  std::shared_ptr<std::byte> a_, b_;
+  Circumstances where_;
+  std::map<std::size_t, double> memory_;  // bytes a second, by the size of the buffers
+  double wire_ = 0;                       // likewise
+};
+
 }  // namespace
 
 int run_rank(const BenchOptions& options) {
   if (!options.algorithm.empty()) ::setenv("TUTTI_ALGORITHM", options.algorithm.c_str(), 1);
-  const Group world = init({.transport = options.transport});
-  const bool first = world.rank() == 0;
-  // Only now: a rank that is bound to one core before it joins would believe that the machine has no more.
-  const bool pinned = all_reduce(world, std::int32_t(options.pin && pin(world)), ReduceOp::kMin) != 0;
-  const auto a = allocate(world, options.memory, options.most), b = allocate(world, options.memory, options.most);
-  const std::string circumstances = fmt::format("{}, {}, {} memory, ranks {}", name(options.dtype), name(options.op),
-                                                options.memory == BenchOptions::Memory::kHeap ? "heap" : "private",
-                                                pinned ? "pinned to cores" : "not pinned");
-  Progress progress(first && options.progress);
-  bool right = true, any = false;
-  for (const Operation* operation : options.operations) {
-    if (first && !options.json) print(table_head(*operation, world.size(), circumstances));
-    Figure last;
-    bool measured = false;
-    for (const std::size_t bytes : sizes(options.least, options.most)) {
-      Exercise exercise(world, *operation, options.dtype, options.op, bytes, a.get(), b.get());
-      const bool barrier = operation->kind == Kind::kBarrier;
-      if (exercise.bytes() == 0 && !barrier) continue;
-      last = measure(world, exercise, options.method, [&](int done) {
-        progress.show(*operation, bytes, done + 1, options.method.warm_up + options.method.rounds);
-      });
-      progress.clear();
-      measured = any = true;
-      right = right && last.wrong == 0;
-      if (first)
-        print(options.json ? json_line(*operation, world.size(), last) : table_row(*operation, world.size(), last));
-      if (barrier) break;
-    }
-    if (!measured && first) fmt::print(stderr, "{}", too_small(*operation, options, world.size()));
-    if (options.json || last.bytes < kWorthAVerdict || world.size() == 1) continue;
-    const double copy = copy_seconds(world, b.get(), a.get(), last.bytes);
-    if (first) print(verdict(*operation, last, copy) + "\n");
-  }
-  if (!right && first) fmt::print(stderr, "tutti bench: some results were wrong; the column \"wrong\" counts them\n");
-  if (!any) return 2;
-  return right ? 0 : 1;
+  return Bench(options).run();
 }
 
 }  // namespace tutti::bench

@@ -9,20 +9,22 @@ namespace tutti::bench {
 
 struct BenchOptions {
   std::vector<const Operation*> operations;
-  std::size_t least = 8, most = std::size_t(64) << 20;  // bytes
+  std::vector<std::size_t> sizes;  // bytes, ascending
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
   enum class Memory { kHeap, kPrivate } memory = Memory::kHeap;
-  std::string transport;  // "": the world's own choice
-  std::string algorithm;  // "": likewise
-  bool pin = true;        // each rank to a core of its own, where there are enough
+  std::string groups = "world";  // groups.h
+  std::string engine;            // "": the world's own choice
+  std::string transport;         // likewise
+  std::string algorithm;         // likewise
+  bool pin = true;               // each rank to a core of its own, where there are enough
   bool json = false;
   bool progress = false;  // a line on standard error that is written over
   Method method;
 };
 
 // Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, 1 if a result was wrong, 2
-// if no size was large enough for an element. Throws Exception.
+// if no size was large enough for an element, or the groups cannot be. Throws Exception.
 int run_rank(const BenchOptions& options);
 
 }  // namespace tutti::bench

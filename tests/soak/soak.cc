@@ -113,7 +113,7 @@ class Soak {
       tutti::ReduceOp op = tutti::kReduceOps[draw(std::size(tutti::kReduceOps))];
       const bool heap[2] = {draw(2) == 0, draw(2) == 0};
       const auto bytes = std::size_t(std::exp2(double(draw(1000)) / 1000 * std::log2(double(kMostBytes))));
-      if (!operation.reduces || !tutti::check_reduction(dtype, op).ok() || op == tutti::ReduceOp::kProduct)
+      if (!operation.reduces() || !tutti::check_reduction(dtype, op).ok() || op == tutti::ReduceOp::kProduct)
         op = tutti::ReduceOp::kSum;
       std::byte* buffers[2];
       for (int b = 0; b < 2; ++b) {
@@ -121,7 +121,7 @@ class Soak {
         buffers[b] = heap[b] ? memory.heap.get() : memory.own.data();
       }
       calls.push_back(
-          {&group, std::make_unique<Exercise>(group, operation, dtype, op, bytes, buffers[0], buffers[1]), {}, {}});
+          {&group, tutti::bench::make_exercise(group, operation, {dtype, op, bytes}, buffers[0], buffers[1]), {}, {}});
       calls.back().words =
           fmt::format("turn {}, call {}: {} {} {} of {} bytes on {}, {} ranks", turns_, k, operation.name,
                       tutti::name(dtype), tutti::name(op), bytes, group.name(), group.size());

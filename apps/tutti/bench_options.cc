@@ -1,0 +1,243 @@
+#include "apps/tutti/bench_options.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "bench/collectives/groups.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/select.h"
+#include "tutti/planning/collectives/plan.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Columns: us is the median of the rounds, a round's figure the slowest rank's mean of many calls in a row; p50 and p99 are of calls timed
+one by one; algbw is bytes / time; busbw is algbw times the factor of nccl-tests; "of limit" compares with the time that the memory
+(a += k * b on all cores, in the same run) or, between hosts, the wire (one stream of TCP) must take; wrong counts elements of the
+result that are not what they must be. bytes is the whole vector on a rank: all_gather, gather, scatter, reduce_scatter and all_to_all
+split it in one part a rank. A ping_pong is there and back.
+
+Examples:
+  tutti bench all_reduce -n 2
+  tutti bench all -n 4 --json > figures.jsonl
+  tutti bench all_to_all -n 4 --groups even_odd --dtype bf16 --sizes 64K,1M
+  tutti bench all_reduce -n 2 --peers --plot all_reduce.svg      in turn with Open MPI and Gloo
+  tutti bench --peers                                            the whole table of targets, met or not: some minutes
+  tutti bench --peers --only "private memory" --quick
+  tutti bench all_reduce -n 4 --two-hosts                        between two network namespaces of this machine
+  several hosts:  mpirun -H a,b tutti bench all_reduce           (without -n: a rank of the world that is there)
+
+Exit codes: 0 measured (the table: all met); 1 a rank failed, a result was wrong, or a target was not met; 2 wrong usage, or no size
+was large enough.)";
+
+Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
+  const auto value = parse_bytes(text);
+  if (!value || *value < least || *value > (std::uint64_t(1) << 40)) {
+    return usage(option + " needs a size of at least " + std::to_string(least) +
+                 " bytes such as 4096, 64K or 16M, not '" + text + "'");
+  }
+  return std::size_t(*value);
+}
+
+Status check_algorithm(Algorithm algorithm, const bench::Operation& operation) {
+  std::vector<std::string> implemented;
+  for (int other = 0; other <= int(kLastAlgorithm); ++other)
+    if (implements(Algorithm(other), operation.kind)) implemented.emplace_back(name(Algorithm(other)));
+  if (std::find(implemented.begin(), implemented.end(), name(algorithm)) != implemented.end()) return {};
+  return usage(std::string("there is no ") + name(algorithm) + " for " + operation.name,
+               implemented.empty() ? "it has no plans to choose from" : "known: " + join(implemented, ", "));
+}
+
+Result<std::vector<std::size_t>> sizes_of(const BenchTexts& texts) {
+  if (texts.sizes.empty()) {
+    const std::size_t least = TUTTI_TRY(bytes("--min", texts.least, 1));
+    return bench::sizes(least, TUTTI_TRY(bytes("--max", texts.most, least)));
+  }
+  std::vector<std::size_t> sizes;
+  for (const std::string& text : split(texts.sizes, ',')) sizes.push_back(TUTTI_TRY(bytes("--sizes", text, 1)));
+  std::sort(sizes.begin(), sizes.end());
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& texts) {
+  std::vector<std::string> names;
+  for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
+  names.emplace_back("all");
+  if (texts.operation.empty()) return usage("which operation?", "one of " + join(names, ", "));
+  std::vector<const bench::Operation*> chosen;
+  for (const std::string& text : split(texts.operation, ',')) {
+    const std::size_t place = TUTTI_TRY(choose("operation", text, names));
+    for (std::size_t i = 0; i < bench::operations().size(); ++i)
+      if (i == place || text == "all") chosen.push_back(&bench::operations()[i]);
+  }
+  return chosen;
+}
+
+}  // namespace
+
+void declare(CLI::App& app, BenchTexts& texts) {
+  std::vector<std::string> names;
+  for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  app.add_option("OP", texts.operation, join(names, ", ") + "; several with commas, or all")->type_name("");
+  const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group(group)->type_name(type);
+  };
+  const auto add_flag = [&](const char* group, const char* name, bool& target, const char* words) {
+    app.add_flag(name, target, words)->group(group);
+  };
+  add("Ranks", "-n,--ranks", texts.ranks, "start this many ranks here; without it: be a rank of the world around", "N");
+  add("Ranks", "--groups", texts.groups,
+      "groups that measure at once: world (default), halves, pairs, even_odd, or lists of ranks: 0,2/1,3", "GROUPS");
+  add_flag("Ranks", "--two-hosts", texts.two_hosts,
+           "half of the ranks on each of two network namespaces of this machine, joined by a cable (veth)");
+  add("Ranks", "--congestion", texts.congestion, "congestion control on these two hosts (the system's)", "NAME");
+  add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default where there are enough)");
+  add_flag("Ranks", "--no-pin", texts.no_pin, "leave the ranks where the system puts them");
+  add("What is measured", "--min", texts.least, "least bytes (8)", "BYTES");
+  add("What is measured", "--max", texts.most, "most bytes (64M)", "BYTES");
+  add("What is measured", "--sizes", texts.sizes, "these instead: 8,4K,1M", "LIST");
+  add("What is measured", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool, c64, c128",
+      "TYPE");
+  add("What is measured", "--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor, premul_sum", "OP");
+  add("What is measured", "--memory", texts.memory, "heap (default): Group::allocate(); private: the process's own",
+      "KIND");
+  add_flag("What is measured", "--rewrite", texts.rewrite,
+           "each rank reads and writes its buffer before every call, which does not count");
+  add("The way", "--engine", texts.engine, "tutti, gloo, mpi (default: TUTTI_ENGINE, else tutti)", "NAME");
+  add("The way", "--transport", texts.transport, "auto, shm, tcp (default: TUTTI_TRANSPORT, else auto)", "WAY");
+  add("The way", "--algorithm", texts.algorithm,
+      "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
+  add_flag("Peers", "--peers", texts.peers,
+           "run Open MPI and Gloo in turn with tutti; without OP: the whole table of targets");
+  add("Peers", "--against", texts.against, "only these: mpi, mpi_default, gloo, bare, iperf3 (two hosts)", "LIST");
+  add("Peers", "--turns", texts.turns, "how often each runs (5)", "K");
+  add("Peers", "--only", texts.only, "of the table: lines that hold this text", "TEXT");
+  add_flag("Peers", "--quick", texts.quick, "3 turns of 3 rounds: a look, no more");
+  add("Peers", "--plot", texts.plot, "draw time against size, the peers and the limit, with gnuplot: .svg or .png",
+      "FILE");
+  add("Method and output", "--rounds", texts.rounds, "rounds that count (7)", "K");
+  add("Method and output", "--warm-up", texts.warm_up, "rounds before them that do not (1)", "K");
+  add_flag("Method and output", "--json", texts.json, "a line of JSON for each size");
+  app.add_flag("--as-rank", texts.as_rank)->group("");
+  app.add_flag("--progress", texts.progress)->group("");
+}
+
+Result<int> ranks_of(const BenchTexts& texts, int otherwise) {
+  if (texts.ranks.empty()) return otherwise;
+  return int(TUTTI_TRY(whole_number("-n", texts.ranks, 1, 4096)));
+}
+
+Result<bench::Method> interpret_method(const BenchTexts& texts) {
+  bench::Method method{.rewrite = texts.rewrite};
+  if (texts.quick) method.rounds = 3;
+  if (!texts.rounds.empty()) method.rounds = int(TUTTI_TRY(whole_number("--rounds", texts.rounds, 1, 1000)));
+  method.warm_up = int(TUTTI_TRY(whole_number("--warm-up", texts.warm_up, 0, 1000)));
+  return method;
+}
+
+Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
+  bench::BenchOptions options;
+  options.operations = TUTTI_TRY(operations_of(texts));
+  std::vector<std::string> dtypes, ops, algorithms = algorithm_names();
+  for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
+  options.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
+  for (ReduceOp op : kReduceOps) ops.emplace_back(name(op));
+  options.op = ReduceOp(TUTTI_TRY(choose("--op", texts.op, ops)));
+  for (const bench::Operation* operation : options.operations)
+    if (operation->reduces()) TUTTI_TRY(check_reduction(options.dtype, options.op));
+  algorithms.insert(algorithms.begin(), "auto");
+  if (const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms)); place > 0) {
+    options.algorithm = texts.algorithm;
+    // For several the column "plan" shows who has it.
+    for (const bench::Operation* operation : options.operations)
+      if (options.operations.size() == 1) TUTTI_TRY(check_algorithm(Algorithm(place - 1), *operation));
+  }
+  options.memory = bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private"})));
+  if (!texts.transport.empty()) (void)TUTTI_TRY(choose("transport", texts.transport, {"auto", "shm", "tcp"}));
+  options.transport = texts.transport;
+  if (!texts.engine.empty()) (void)TUTTI_TRY(choose("engine", texts.engine, {"tutti", "gloo", "mpi"}));
+  options.engine = texts.engine;
+  if (!texts.ranks.empty()) (void)TUTTI_TRY(bench::groups_of(texts.groups, TUTTI_TRY(ranks_of(texts, 1))));
+  options.groups = texts.groups;
+  options.sizes = TUTTI_TRY(sizes_of(texts));
+  options.method = TUTTI_TRY(interpret_method(texts));
+  if (texts.pin && texts.no_pin) return usage("--pin and --no-pin contradict one another");
+  options.pin = !texts.no_pin;
+  options.json = texts.json;
+  options.progress = texts.progress;
+  return options;
+}
+
+Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts) {
+  bench::CompareOptions options{.turns = texts.quick ? 3 : 5, .json = texts.json, .plot = texts.plot};
+  if (!texts.turns.empty()) options.turns = int(TUTTI_TRY(whole_number("--turns", texts.turns, 1, 1000)));
+  if (!texts.peers) {
+    if (!texts.against.empty()) return usage("--against goes with --peers");
+    return options;
+  }
+  options.all_must_be_here = !texts.against.empty();
+  if (!texts.against.empty()) {
+    for (const std::string& key : split(texts.against, ',')) {
+      (void)TUTTI_TRY(choose("peer", key, bench::rival_keys()));
+      options.rivals.push_back(key);
+    }
+  } else {
+    options.rivals = texts.is_table() ? std::vector<std::string>{"mpi", "gloo", "bare", "iperf3"}
+                                      : std::vector<std::string>{"mpi", "gloo"};
+  }
+  if (!texts.is_table()) return options;
+  if (!texts.plot.empty())
+    return usage("--plot draws one operation", "name it: tutti bench all_reduce --peers --plot FILE");
+  const BenchTexts none;
+  if (!texts.ranks.empty() || !texts.sizes.empty() || texts.least != none.least || texts.most != none.most ||
+      texts.memory != none.memory || texts.rewrite || texts.two_hosts || texts.dtype != none.dtype ||
+      texts.groups != none.groups || !texts.engine.empty())
+    return usage("the table of targets says itself with how many ranks, sizes and buffers it is measured",
+                 "name an operation, or choose lines with --only TEXT");
+  return options;
+}
+
+Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOptions& options) {
+  if (options.operations.size() != 1)
+    return usage("--peers and --plot take one operation at a time, not " + texts.operation);
+  const BenchTexts none;
+  if (texts.peers && (texts.dtype != none.dtype || texts.op != none.op || texts.groups != none.groups))
+    return usage("the peers measure sums of f32 in one group of all ranks",
+                 "leave out --peers, or --dtype, --op and --groups");
+  bench::Task task{.ranks = TUTTI_TRY(ranks_of(texts, 2)),
+                   .method = options.method,
+                   .private_memory = options.memory == bench::BenchOptions::Memory::kPrivate,
+                   .two_hosts = texts.two_hosts,
+                   .congestion = texts.congestion};
+  const bench::Operation& operation = *options.operations[0];
+  for (const std::size_t size : options.sizes) {
+    // Whole elements, as the ranks measure them.
+    const std::size_t width = size_of(options.dtype) * (operation.splits ? std::size_t(task.ranks) : 1);
+    const bool counts_bytes = operation.form == bench::Form::kBytes || operation.form == bench::Form::kJson;
+    const std::size_t whole =
+        counts_bytes ? (operation.splits ? size - size % std::size_t(task.ranks) : size) : size - size % width;
+    if (operation.has_bytes() && whole > 0) task.items.push_back({operation.name, whole});
+  }
+  if (!operation.has_bytes()) task.items.push_back({operation.name, 0});
+  if (task.items.empty()) return usage("no size holds an element for each rank", "a larger --max");
+  const auto hand_on = [&](const char* option, const std::string& text, const std::string& usual) {
+    if (text != usual) task.our_words.insert(task.our_words.end(), {option, text});
+  };
+  hand_on("--dtype", texts.dtype, none.dtype);
+  hand_on("--op", texts.op, none.op);
+  hand_on("--groups", texts.groups, none.groups);
+  hand_on("--engine", texts.engine, none.engine);
+  hand_on("--transport", texts.transport, none.transport);
+  hand_on("--algorithm", texts.algorithm, none.algorithm);
+  if (texts.no_pin) task.our_words.emplace_back("--no-pin");
+  return task;
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,189 @@
+// `tutti bench` as a user types it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "bench/collectives/operation.h"
+#include "bench/comparison/program.h"
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using testing::Ended;
+using ::testing::HasSubstr;
+using testing::run;
+using ::testing::StartsWith;
+
+TEST(BenchCommand, PrintsALineOfJsonForEachSize) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--json", "--max", "64", "--rounds", "1"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto lines = split(trim(ended.out), '\n');
+  ASSERT_EQ(lines.size(), 2u) << ended.out;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto line = nlohmann::json::parse(lines[i]);
+    EXPECT_EQ(line["bytes"], i == 0 ? 8 : 64);
+    EXPECT_EQ(line["ranks"], 2);
+    EXPECT_EQ(line["wrong"], 0);
+    EXPECT_GT(line["us"], 0);
+    EXPECT_GT(line["p99_us"], 0);
+  }
+  EXPECT_EQ(ended.err, "");
+}
+
+TEST(BenchCommand, ATableForPeopleEndsWithAVerdict) {
+  const Ended ended = run({"bench", "broadcast", "-n", "2", "--min", "4K", "--max", "4K", "--rounds", "1"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, StartsWith("broadcast, 2 ranks, f32, heap memory"));
+  EXPECT_THAT(ended.out, HasSubstr("verdict: broadcast of 4 KiB takes"));
+  EXPECT_THAT(ended.out, HasSubstr("all results right"));
+}
+
+TEST(BenchCommand, EveryOperationOverTcpAndFromPrivateMemory) {
+  const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1",
+                           "--warm-up", "0", "--transport", "tcp", "--memory", "private"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(split(trim(ended.out), '\n').size(), bench::operations().size()) << ended.out;
+  EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
+}
+
+TEST(BenchCommand, SeveralOperationsTypesAndGroups) {
+  const Ended ended = run({"bench", "all_reduce,all_to_all_v", "-n", "4", "--json", "--groups", "even_odd", "--dtype",
+                           "bf16", "--op", "sum", "--sizes", "1K,64", "--rounds", "1", "--rewrite"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto lines = split(trim(ended.out), '\n');
+  ASSERT_EQ(lines.size(), 4u) << ended.out;
+  const auto line = nlohmann::json::parse(lines[1]);
+  EXPECT_EQ(line["bytes"], 1024);
+  EXPECT_EQ(line["ranks"], 2);
+  EXPECT_EQ(line["groups"], 2);
+  EXPECT_EQ(line["dtype"], "bf16");
+  EXPECT_EQ(line["rewrite"], true);
+  EXPECT_EQ(nlohmann::json::parse(lines[3])["op"], "all_to_all_v");
+}
+
+bool has_peer(const std::string& name) {
+  return std::filesystem::exists(std::string(TUTTI_TEST_PEERS "/peer_") + name);
+}
+
+TEST(BenchCommand, ComparesWithPeersInTurn) {
+  for (const std::string peer : {"bare", "gloo", "mpi"}) {
+    SCOPED_TRACE(peer);
+    if (!has_peer(peer) || (peer == "mpi" && !bench::find_in_path("mpirun"))) continue;
+    const Ended ended = run({"bench", "all_reduce", "-n", "2", "--peers", "--against", peer, "--sizes", "4K,64K",
+                             "--turns", "2", "--rounds", "1", "--json"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto lines = split(trim(ended.out), '\n');
+    ASSERT_EQ(lines.size(), 4u) << ended.out;
+    const auto theirs = nlohmann::json::parse(lines[3]);
+    EXPECT_EQ(theirs["peer"], peer);
+    EXPECT_EQ(theirs["bytes"], 65536);
+    EXPECT_EQ(theirs["turns"], 2);
+    EXPECT_GT(theirs["ratio"], 0);
+  }
+}
+
+TEST(BenchCommand, EveryVerbOfThePeersThatAreHere) {
+  std::string peers;
+  for (const std::string peer : {"gloo", "mpi"})
+    if (has_peer(peer) && (peer == "gloo" || bench::find_in_path("mpirun"))) peers += (peers.empty() ? "" : ",") + peer;
+  if (peers.empty())
+    GTEST_SKIP() << "neither Open MPI nor Gloo is here (Debian: libopenmpi-dev openmpi-bin libgloo-dev)";
+  for (const char* op : {"reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter", "all_to_all",
+                         "send_recv", "ping_pong", "barrier"}) {
+    const Ended ended = run({"bench", op, "-n", "3", "--peers", "--against", peers, "--sizes", "48", "--turns", "1",
+                             "--rounds", "1", "--warm-up", "0"});
+    ASSERT_EQ(ended.code, 0) << op << ended.err;
+    EXPECT_THAT(ended.out, HasSubstr(std::string("verdict: ") + op + ": ahead of "));
+  }
+}
+
+TEST(BenchCommand, ALineOfTheTableAndWhetherItIsMet) {
+  if (!has_peer("bare")) GTEST_SKIP() << "the bare loop is not built under sanitizers";
+  const Ended ended =
+      run({"bench", "--peers", "--against", "bare", "--only", "bare loop", "--turns", "1", "--rounds", "1"});
+  EXPECT_THAT(ended.code, ::testing::AnyOf(0, 1)) << ended.err;  // met or not
+  EXPECT_THAT(ended.out, HasSubstr("16 MiB"));
+  EXPECT_THAT(ended.out, HasSubstr("0.9x"));
+  EXPECT_THAT(ended.out, ::testing::ContainsRegex("verdict: [0-2] of 2 met"));
+}
+
+TEST(BenchCommand, BetweenTwoHosts) {
+  const Ended ended =
+      run({"bench", "all_reduce", "-n", "2", "--two-hosts", "--sizes", "4K", "--rounds", "1", "--json"});
+  if (ended.code == 1 && ended.err.find("cannot make two network namespaces") != std::string::npos)
+    GTEST_SKIP() << ended.err;
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto line = nlohmann::json::parse(ended.out);
+  EXPECT_EQ(line["hosts"], 2);
+  EXPECT_GT(line["limit_us"], 0);
+}
+
+TEST(BenchCommand, APlotWithoutGnuplotIsRefusedBeforeTheRun) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--plot", "/tmp/figure.svg"}, {{"PATH", "/nonexistent"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--plot draws with gnuplot, which is not here"));
+  EXPECT_THAT(ended.err, HasSubstr("gnuplot-nox"));
+}
+
+TEST(BenchCommand, WithoutMpirunTheEngineMpiIsRefused) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--engine", "mpi"}, {{"PATH", "/nonexistent"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("there is no mpirun here"));
+}
+
+TEST(BenchCommand, HeedsTheTransportOfTheEnvironment) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1"},
+                          {{"TUTTI_TRANSPORT", "tcp"}});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("\"plan\":\"ring\""));
+}
+
+TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
+  const Ended ended = run(
+      {"run", "-n", "3", "-q", "--no-prefix", "--", TUTTI_TEST_COMMAND, "bench", "barrier", "--json", "--rounds", "1"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(ended.out)["ranks"], 3);
+}
+
+TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
+  const auto mistake = [](std::vector<std::string> arguments, const std::string& words) {
+    arguments.insert(arguments.begin(), "bench");
+    const Ended ended = run(arguments);
+    EXPECT_EQ(ended.code, 2) << words;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+    EXPECT_EQ(ended.out, "");
+  };
+  mistake({}, "which operation?");
+  mistake({"all_redcue", "-n", "2"}, "did you mean all_reduce?");
+  mistake({"all_reduce", "-n", "2", "--jsno"}, "did you mean --json?");
+  mistake({"all_reduce", "-n", "zero"}, "-n needs a number from 1 to 4096, not 'zero'");
+  mistake({"all_reduce", "-n", "2", "--dtype", "fp32"}, "did you mean f32?");
+  mistake({"all_reduce", "-n", "2", "--op", "band"}, "the operation band is for integers and bool, not for f32");
+  mistake({"all_reduce", "-n", "2", "--max", "lots"}, "--max needs a size");
+  mistake({"all_reduce", "-n", "2", "--min", "1M", "--max", "1K"}, "--max needs a size of at least 1048576 bytes");
+  mistake({"all_reduce", "-n", "2", "--algorithm", "rign"}, "did you mean ring?");
+  mistake({"barrier", "-n", "2", "--algorithm", "ring"}, "there is no ring for barrier");
+  mistake({"all_reduce", "-n", "2", "--json", "--min", "3", "--max", "3"}, "holds an element of f32");
+  mistake({"all_reduce", "-n", "2", "--pin", "--no-pin"}, "contradict");
+  mistake({"all_reduce", "-n", "2", "--sizes", "8,x"}, "--sizes needs a size");
+  mistake({"all_reduce", "-n", "2", "--engine", "glo"}, "did you mean gloo?");
+  mistake({"all_reduce", "-n", "3", "--groups", "pairs"}, "--groups pairs cannot divide 3 ranks evenly");
+  mistake({"all_reduce", "-n", "3", "--two-hosts"}, "--two-hosts needs an even number of ranks, not 3");
+  mistake({"all_reduce", "-n", "2", "--congestion", "bbr"}, "--congestion goes with --two-hosts");
+  mistake({"all_reduce", "-n", "2", "--only", "8 B"}, "--only chooses lines of the table");
+  mistake({"all_reduce", "-n", "2", "--against", "gloo", "--plot", "a.svg"}, "--against goes with --peers");
+  mistake({"all_reduce", "--peers", "--against", "glo"}, "did you mean gloo?");
+  mistake({"all", "--peers"}, "--peers and --plot take one operation at a time");
+  mistake({"all_reduce", "--peers", "--dtype", "bf16"}, "the peers measure sums of f32 in one group of all ranks");
+  mistake({"--peers", "-n", "2"}, "the table of targets says itself");
+  mistake({"--peers", "--plot", "a.svg"}, "--plot draws one operation");
+  mistake({"--peers", "--only", "no such line"}, "no line of the table holds 'no such line'");
+  mistake({"all_reduce", "-n", "2", "--plot", "a.gif"}, "ends in .svg or .png");
+}
+
+}  // namespace
+}  // namespace tutti

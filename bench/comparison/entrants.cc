@@ -1,0 +1,333 @@
+// Each entrant is other processes: ours too, so that all start from nothing. Peers get their best settings.
+#include "bench/comparison/entrants.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/text.h"
+#include "tutti/transport/crypto.h"
+
+namespace tutti::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+// One entrant, one turn. A turn of the slowest takes half a minute.
+constexpr Duration kPatience = std::chrono::minutes(10);
+// The bandwidth of a stream says nothing of the time of a message that is shorter.
+constexpr std::size_t kLeastForStream = 1 << 20;
+
+const std::vector<std::string> kPeerVerbs = {"all_reduce", "reduce",     "broadcast", "all_gather", "gather",
+                                             "scatter",    "all_to_all", "send_recv", "ping_pong",  "barrier"};
+
+std::vector<Item> of_verbs(const Task& task, const std::vector<std::string>& verbs) {
+  std::vector<Item> part;
+  for (const Item& item : task.items)
+    if (std::find(verbs.begin(), verbs.end(), item.op) != verbs.end()) part.push_back(item);
+  return part;
+}
+
+// The peers' programs lie beside the engines.
+Result<std::string> peer_program(const std::string& name, const std::string& needs) {
+  const fs::path own = own_path();
+  for (const fs::path& folder : {own.parent_path().parent_path() / "lib/tutti", fs::path(TUTTI_INSTALLED_PEERS)}) {
+    const fs::path path = folder / ("peer_" + name);
+    if (std::error_code failed; fs::exists(path, failed)) return path.string();
+  }
+  return Error{.code = Code::kNotFound,
+               .detail = "there is no peer_" + name + " beside this tutti: it was built without " + needs,
+               .hint = "install that, then configure and build again"};
+}
+
+std::vector<std::string> peer_words(const Task& task, const std::vector<Item>& part) {
+  std::vector<std::string> words = {"--rounds", std::to_string(task.method.rounds), "--warm-up",
+                                    std::to_string(task.method.warm_up)};
+  if (task.method.rewrite) words.emplace_back("--rewrite");
+  for (const Item& item : part) words.push_back(item.op + ":" + std::to_string(item.bytes));
+  return words;
+}
+
+std::string random_text() {
+  std::array<std::byte, 32> bytes;
+  crypto::fill_random(bytes);
+  std::string text;
+  for (const std::byte b : bytes) text += "0123456789abcdef"[unsigned(b) & 15];
+  return text;
+}
+
+// `tutti bench OP ...` for one operation.
+std::vector<std::string> our_words(const Task& task, const std::string& op, const std::vector<Item>& part) {
+  std::vector<std::string> sizes;
+  for (const Item& item : part)
+    if (item.op == op) sizes.push_back(std::to_string(item.bytes));
+  std::vector<std::string> words = {"bench",
+                                    op,
+                                    "--json",
+                                    "--rounds",
+                                    std::to_string(task.method.rounds),
+                                    "--warm-up",
+                                    std::to_string(task.method.warm_up)};
+  if (sizes != std::vector<std::string>{"0"}) words.insert(words.end(), {"--sizes", join(sizes, ",")});
+  if (task.method.rewrite) words.emplace_back("--rewrite");
+  if (task.private_memory) words.insert(words.end(), {"--memory", "private"});
+  words.insert(words.end(), task.our_words.begin(), task.our_words.end());
+  return words;
+}
+
+// A rank each, which meet at the first host.
+std::vector<Program> ranks_on(const TwoHosts& hosts, int ranks, Program program) {
+  program.environment["WORLD_SIZE"] = std::to_string(ranks);
+  program.environment["MASTER_ADDR"] = TwoHosts::kAddress[0];
+  program.environment["MASTER_PORT"] = "29500";  // nobody else is on these hosts
+  program.environment["TUTTI_SECRET"] = random_text();
+  std::vector<Program> programs;
+  for (int rank = 0; rank < ranks; ++rank) {
+    program.environment["RANK"] = std::to_string(rank);
+    programs.push_back(hosts.on(rank * 2 / ranks, program));
+  }
+  return programs;
+}
+
+Result<PeerFigures> run_ours(const Task& task, const std::vector<Item>& part, TwoHosts* hosts) {
+  std::set<std::string> ops;
+  PeerFigures all;
+  for (const Item& item : part) {
+    if (!ops.insert(item.op).second) continue;
+    Program program{
+        .path = own_path(), .arguments = our_words(task, item.op, part), .environment = clean_environment()};
+    std::vector<Program> programs;
+    if (task.two_hosts) {
+      program.arguments.emplace_back("--as-rank");
+      programs = ranks_on(*hosts, task.ranks, program);
+    } else {
+      program.arguments.insert(program.arguments.end(), {"-n", std::to_string(task.ranks)});
+      programs.push_back(std::move(program));
+    }
+    auto figures = TUTTI_TRY(read_figures(TUTTI_TRY(run_together(programs, Deadline::after(kPatience)))));
+    all.merge(figures);
+  }
+  return all;
+}
+
+// A file that mpirun starts instead of ssh: it enters the other host.
+class RemoteShell {
+ public:
+  static Result<std::unique_ptr<RemoteShell>> make(const TwoHosts& hosts) {
+    std::string folder = (fs::temp_directory_path() / "tutti-mpirun-XXXXXX").string();
+    if (!::mkdtemp(folder.data())) return system_error(errno, "could not make a folder in " + folder);
+    std::unique_ptr<RemoteShell> shell(new RemoteShell(folder));
+    const auto words = hosts.entering(1);
+    std::ofstream(shell->path()) << "#!/bin/sh\nshift\nexec " << join(words, " ") << " sh -c \"$*\"\n";
+    fs::permissions(shell->path(), fs::perms::owner_all);
+    return shell;
+  }
+  ~RemoteShell() {
+    std::error_code failed;
+    fs::remove_all(folder_, failed);
+  }
+  std::string path() const { return folder_ + "/enter"; }
+
+ private:
+  explicit RemoteShell(std::string folder) : folder_(std::move(folder)) {}
+  const std::string folder_;
+};
+
+Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, TwoHosts* hosts, const std::string& path,
+                            bool best) {
+  std::vector<std::string> words = TUTTI_TRY(mpirun_command(task.ranks));
+  Program mpirun{.path = words[0], .environment = clean_environment()};
+  permit_root(mpirun.environment);
+  // Without these Open MPI 4.1 faults its temporaries in anew at every call.
+  for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) mpirun.environment.erase(name);
+  if (best) {
+    mpirun.environment["MALLOC_MMAP_THRESHOLD_"] = "2147483648";
+    mpirun.environment["MALLOC_TRIM_THRESHOLD_"] = "4294967296";
+  }
+  std::unique_ptr<RemoteShell> shell;
+  if (task.two_hosts) {
+    shell = TUTTI_TRY(RemoteShell::make(*hosts));
+    const std::string half = ":" + std::to_string(task.ranks / 2);
+    for (const std::string& word :
+         {std::string("--host"), TwoHosts::kAddress[0] + half + "," + TwoHosts::kAddress[1] + half,
+          std::string("--mca"), std::string("plm_rsh_agent"), shell->path(), std::string("--mca"), std::string("pml"),
+          std::string("ob1"), std::string("--mca"), std::string("btl"),
+          std::string(task.ranks > 2 ? "vader,tcp,self" : "tcp,self"), std::string("--mca"),
+          std::string("btl_tcp_if_include"), std::string(TwoHosts::kNetwork), std::string("--mca"),
+          std::string("oob_tcp_if_include"), std::string(TwoHosts::kNetwork), std::string("--bind-to"),
+          std::string("none")})
+      words.push_back(word);
+    for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"})
+      if (best) words.insert(words.end(), {"-x", name});
+  }
+  words.push_back(path);
+  const auto arguments = peer_words(task, part);
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  mpirun.arguments.assign(words.begin() + 1, words.end());
+  if (task.two_hosts) mpirun = hosts->on(0, std::move(mpirun));
+  return read_figures(TUTTI_TRY(run_program(mpirun, Deadline::after(kPatience))));
+}
+
+Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, TwoHosts* hosts,
+                             const std::string& path) {
+  Program program{
+      .path = path, .arguments = {"--ranks", std::to_string(task.ranks)}, .environment = clean_environment()};
+  const auto words = peer_words(task, part);
+  if (!task.two_hosts) {
+    program.arguments.insert(program.arguments.end(), words.begin(), words.end());
+    return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kPatience))));
+  }
+  std::string folder = (fs::temp_directory_path() / "tutti-gloo-XXXXXX").string();
+  if (!::mkdtemp(folder.data())) return system_error(errno, "could not make a folder in " + folder);
+  std::vector<Program> ranks;
+  for (int rank = 0; rank < task.ranks; ++rank) {
+    const int host = rank * 2 / task.ranks;
+    Program one = program;
+    one.arguments.insert(one.arguments.end(),
+                         {"--rank", std::to_string(rank), "--store", folder, "--address", TwoHosts::kAddress[host]});
+    one.arguments.insert(one.arguments.end(), words.begin(), words.end());
+    ranks.push_back(hosts->on(host, std::move(one)));
+  }
+  const auto output = run_together(ranks, Deadline::after(kPatience));
+  std::error_code failed;
+  fs::remove_all(folder, failed);
+  return read_figures(TUTTI_TRY(output));
+}
+
+// One stream from the first host to the second for two seconds: the time that it takes for the bytes of a broadcast.
+Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, const std::string& path) {
+  const Program server{
+      .path = path, .arguments = {"-s", "-1", "-B", TwoHosts::kAddress[1]}, .environment = clean_environment()};
+  // The client tries until the server listens.
+  const Program client{
+      .path = "/bin/sh",
+      .arguments =
+          {"-c",
+           "for i in 1 2 3 4 5 6 7 8 9 10; do \"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.1; done; exit 1",
+           path, TwoHosts::kAddress[1]},
+      .environment = clean_environment()};
+  const std::string text =
+      TUTTI_TRY(run_together({hosts->on(0, client), hosts->on(1, server)}, Deadline::after(std::chrono::minutes(1))));
+  // The tries that failed wrote JSON as well.
+  const auto json = nlohmann::json::parse(text.substr(std::min(text.size(), text.rfind("\n{") + 1)), nullptr, false);
+  const double bits = json.is_object() && json.contains("/end/sum_received/bits_per_second"_json_pointer)
+                          ? json["/end/sum_received/bits_per_second"_json_pointer].get<double>()
+                          : 0;
+  if (!(bits > 0)) return Error{.code = Code::kCorrupt, .detail = "iperf3 did not say how much it moved"};
+  PeerFigures figures;
+  for (const Item& item : part) {
+    const double us = double(item.bytes) * 8 / bits * 1e6;
+    figures[item] = {.us = us, .us_min = us};
+  }
+  return figures;
+}
+
+}  // namespace
+
+const std::vector<std::string>& rival_keys() {
+  static const std::vector<std::string> keys = {"mpi", "mpi_default", "gloo", "bare", "iperf3"};
+  return keys;
+}
+
+std::string own_path() {
+  std::error_code failed;
+  const auto path = fs::read_symlink("/proc/self/exe", failed);
+  return failed ? std::string() : path.string();
+}
+
+void permit_root(Environment& environment) {
+  if (::geteuid() != 0) return;
+  environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+}
+
+Result<std::vector<std::string>> mpirun_command(int ranks) {
+  const auto path = find_in_path("mpirun");
+  if (!path) return Error{.code = Code::kNotFound, .detail = "there is no mpirun here", .hint = "Debian: openmpi-bin"};
+  return std::vector<std::string>{*path, "--oversubscribe", "-np", std::to_string(ranks)};
+}
+
+Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments, const std::string& congestion) {
+  const auto hosts = TUTTI_TRY(TwoHosts::make());
+  if (!congestion.empty()) TUTTI_TRY(hosts->set_congestion(congestion));
+  const Program program{.path = own_path(), .arguments = arguments, .environment = clean_environment()};
+  const std::string said = TUTTI_TRY(run_together(ranks_on(*hosts, ranks, program), Deadline::after(kPatience)));
+  std::fputs(said.c_str(), stdout);
+  return 0;
+}
+
+Entrant our_entrant(TwoHosts* hosts) {
+  return {.key = kOurs,
+          .name = "tutti",
+          .part = [](const Task& task) { return task.items; },
+          .run = [hosts](const Task& task, const std::vector<Item>& part) { return run_ours(task, part, hosts); }};
+}
+
+Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
+  if (key == "mpi" || key == "mpi_default") {
+    const std::string path = TUTTI_TRY(peer_program("mpi", "an MPI (Debian: libopenmpi-dev openmpi-bin)"));
+    TUTTI_TRY(mpirun_command(2));
+    std::vector<std::string> verbs = kPeerVerbs;
+    verbs.emplace_back("reduce_scatter");
+    return Entrant{
+        .key = key,
+        .name = key == "mpi" ? "Open MPI" : "Open MPI, defaults",
+        .part = [verbs](const Task& task) { return of_verbs(task, verbs); },
+        .run = [=](const Task& task,
+                   const std::vector<Item>& part) { return run_mpi(task, part, hosts, path, key == "mpi"); }};
+  }
+  if (key == "gloo") {
+    const std::string path = TUTTI_TRY(peer_program("gloo", "Gloo (Debian: libgloo-dev)"));
+    return Entrant{
+        .key = key,
+        .name = "Gloo",
+        .part = [](const Task& task) { return of_verbs(task, kPeerVerbs); },
+        .run = [=](const Task& task, const std::vector<Item>& part) { return run_gloo(task, part, hosts, path); }};
+  }
+  if (key == "bare") {
+    const std::string path = TUTTI_TRY(peer_program("bare", "it"));
+    return Entrant{.key = key,
+                   .name = "bare loop",
+                   .part =
+                       [](const Task& task) {
+                         std::vector<Item> part;
+                         for (const Item& item : task.items)
+                           if (item.op == "all_reduce" && !task.two_hosts && task.ranks <= 16 && item.bytes >= 4096)
+                             part.push_back(item);
+                         return part;
+                       },
+                   .run = [path](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
+                     Program program{.path = path,
+                                     .arguments = {"--ranks", std::to_string(task.ranks)},
+                                     .environment = clean_environment()};
+                     const auto words = peer_words(task, part);
+                     program.arguments.insert(program.arguments.end(), words.begin(), words.end());
+                     return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kPatience))));
+                   }};
+  }
+  if (key == "iperf3") {
+    const auto path = find_in_path("iperf3");
+    if (!path) return Error{.code = Code::kNotFound, .detail = "there is no iperf3 here", .hint = "Debian: iperf3"};
+    return Entrant{
+        .key = key,
+        .name = "iperf3",
+        .part =
+            [](const Task& task) {
+              std::vector<Item> part;
+              for (const Item& item : task.items)
+                if (item.op == "broadcast" && task.two_hosts && task.ranks == 2 && item.bytes >= kLeastForStream)
+                  part.push_back(item);
+              return part;
+            },
+        .run = [=](const Task&, const std::vector<Item>& part) { return run_iperf3(part, hosts, *path); }};
+  }
+  return Error{.code = Code::kUsage,
+               .detail = "there is no peer '" + key + "'",
+               .hint = did_you_mean(nearest(key, rival_keys()), "known: " + join(rival_keys(), ", "))};
+}
+
+}  // namespace tutti::bench

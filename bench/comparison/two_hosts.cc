@@ -1,0 +1,131 @@
+// A process each keeps a host's namespaces open: `sleep`, under `unshare`. All else goes through `nsenter`. The three
+// are parts of util-linux and coreutils, so they are everywhere; `ip` is not. The namespaces, and the cable with them,
+// are gone when the sleepers are, and these die with this process.
+#include "bench/comparison/two_hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tutti/base/text.h"
+#include "tutti/launch/environment.h"
+#include "tutti/launch/process.h"
+
+namespace tutti::bench {
+namespace {
+
+constexpr Duration kPatience = std::chrono::seconds(20);
+
+Error cannot(const std::string& why) {
+  return {.code = Code::kUnsupported,
+          .detail = "cannot make two network namespaces here: " + std::string(trim(why)),
+          .hint = "run as root, or on a system that lets users make user namespaces"};
+}
+
+}  // namespace
+
+TwoHosts::~TwoHosts() {
+  for (const int pid : holders_) {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
+// Starts a process that lives until we end it, and waits until it says that it is where it should be.
+Result<int> TwoHosts::hold(std::vector<std::string> command) {
+  const auto path = find_in_path(command[0]);
+  if (!path) return cannot("there is no " + command[0]);
+  for (const char* word : {"sh", "-c", "echo in && exec sleep infinity"}) command.emplace_back(word);
+  const ChildProcess child =
+      TUTTI_TRY(start_process({.path = *path, .arguments = command, .environment = to_strings(clean_environment())}));
+  holders_.push_back(child.pid);
+  const Deadline deadline = Deadline::after(kPatience);
+  std::string said, complaint;
+  for (;;) {
+    pollfd fds[] = {{child.output.get(), POLLIN, 0}, {child.errors.get(), POLLIN, 0}};
+    (void)::poll(fds, 2, deadline.poll_timeout_ms());
+    char buffer[512];
+    ssize_t got;
+    while ((got = ::read(child.errors.get(), buffer, sizeof buffer)) > 0) complaint.append(buffer, std::size_t(got));
+    while ((got = ::read(child.output.get(), buffer, sizeof buffer)) > 0) said.append(buffer, std::size_t(got));
+    if (trim(said) == "in") return int(child.pid);
+    if (got == 0) return cannot(complaint.empty() ? command[0] + " ended" : complaint);
+    if (deadline.expired()) return cannot(command[0] + " does not answer");
+  }
+}
+
+Result<std::unique_ptr<TwoHosts>> TwoHosts::make() {
+  const auto nsenter = find_in_path("nsenter");
+  if (!nsenter) return cannot("there is no nsenter (Debian: util-linux)");
+  if (!find_in_path("ip")) return cannot("there is no ip (Debian: iproute2)");
+  std::unique_ptr<TwoHosts> hosts(new TwoHosts);
+  hosts->nsenter_ = *nsenter;
+  hosts->own_user_ = ::geteuid() != 0;
+  if (hosts->own_user_) {
+    TUTTI_TRY(hosts->hold({"unshare", "--user", "--map-root-user", "--net"}));
+    std::vector<std::string> command = hosts->entering(0);
+    command[0] = "nsenter";
+    for (const char* word : {"unshare", "--net"}) command.emplace_back(word);
+    TUTTI_TRY(hosts->hold(command));
+  } else {
+    TUTTI_TRY(hosts->hold({"unshare", "--net"}));
+    TUTTI_TRY(hosts->hold({"unshare", "--net"}));
+  }
+  TUTTI_TRY(hosts->lay_cable());
+  return hosts;
+}
+
+Status TwoHosts::lay_cable() {
+  const auto shell = [&](int host, const std::string& script) {
+    return run_program(on(host, {.path = "/bin/sh", .arguments = {"-c", script}, .environment = clean_environment()}),
+                       Deadline::after(kPatience));
+  };
+  const auto laid = shell(0, "ip link add cable type veth peer name cable netns " + std::to_string(holders_[1]));
+  if (!laid.ok()) return cannot(laid.error().detail);
+  for (const int host : {0, 1}) {
+    const auto up = shell(host, std::string("ip link set lo up && ip address add ") + kAddress[host] +
+                                    "/24 dev cable && ip link set cable up");
+    if (!up.ok()) return cannot(up.error().detail);
+  }
+  const auto congestion = shell(0, "cat /proc/sys/net/ipv4/tcp_congestion_control");
+  if (congestion.ok()) congestion_ = trim(*congestion);
+  return {};
+}
+
+std::vector<std::string> TwoHosts::entering(int host) const {
+  const std::string pid = std::to_string(holders_[std::size_t(host)]);
+  std::vector<std::string> command = {nsenter_, "--target", pid, "--net"};
+  if (own_user_) command.insert(command.end(), {"--user", "--preserve-credentials"});
+  return command;
+}
+
+Program TwoHosts::on(int host, Program program) const {
+  std::vector<std::string> arguments = entering(host);
+  arguments.erase(arguments.begin());
+  arguments.push_back(program.path);
+  arguments.insert(arguments.end(), program.arguments.begin(), program.arguments.end());
+  program.path = nsenter_;
+  program.arguments = std::move(arguments);
+  return program;
+}
+
+Status TwoHosts::set_congestion(const std::string& name) {
+  const std::string wanted = name.empty() ? congestion_ : name;
+  for (const int host : {0, 1}) {
+    const auto set =
+        run_program(on(host, {.path = "/bin/sh",
+                              .arguments = {"-c", "echo " + wanted + " > /proc/sys/net/ipv4/tcp_congestion_control"},
+                              .environment = clean_environment()}),
+                    Deadline::after(kPatience));
+    if (!set.ok())
+      return Error{.code = Code::kUnsupported,
+                   .detail = "the congestion control " + wanted + " cannot be set here: " + set.error().detail,
+                   .hint = "cat /proc/sys/net/ipv4/tcp_available_congestion_control"};
+  }
+  return {};
+}
+
+}  // namespace tutti::bench

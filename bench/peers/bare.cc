@@ -1,0 +1,217 @@
+// Peer: an all_reduce of two or more ranks in shared memory with nothing around it: no checks, no deadlines, no choice
+// of a path, one element type. It is what is left when everything else is taken away, and so what the direct path of
+// tutti is measured against at large sizes. By the method of `tutti bench` (docs/performance.md), with the keys of its
+// --json.
+//
+//   peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] all_reduce:BYTES...      starts its ranks, each on a
+//   core
+//
+// Rank r adds slice r of all vectors in rank order and stores the sum to all of them, between two barriers.
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int kMostRanks = 16;
+
+struct alignas(128) Line {
+  std::atomic<std::uint64_t> arrived;
+};
+struct Control {
+  Line lines[kMostRanks];
+  double seconds[kMostRanks];
+};
+
+struct Settings {
+  int ranks = 0, rounds = 7, warm_up = 1;
+  bool rewrite = false;
+  std::vector<std::size_t> sizes;
+};
+
+typedef float Vector __attribute__((vector_size(64), aligned(64), may_alias));
+
+inline __attribute__((always_inline)) void sum_body(float* const* vectors, int ranks, std::size_t begin,
+                                                    std::size_t end) {
+  if (ranks == 2) {
+    float *const a = vectors[0], *const b = vectors[1];
+    for (std::size_t i = begin; i < end; i += 16) {
+      const Vector sum = *reinterpret_cast<Vector*>(a + i) + *reinterpret_cast<Vector*>(b + i);
+      *reinterpret_cast<Vector*>(a + i) = sum;
+      *reinterpret_cast<Vector*>(b + i) = sum;
+    }
+    return;
+  }
+  for (std::size_t i = begin; i < end; i += 16) {
+    Vector sum = *reinterpret_cast<Vector*>(vectors[0] + i);
+    for (int r = 1; r < ranks; ++r) sum += *reinterpret_cast<Vector*>(vectors[r] + i);
+    for (int r = 0; r < ranks; ++r) *reinterpret_cast<Vector*>(vectors[r] + i) = sum;
+  }
+}
+
+using Sum = void(float* const*, int, std::size_t, std::size_t);
+void sum_plain(float* const* v, int n, std::size_t begin, std::size_t end) { sum_body(v, n, begin, end); }
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) void sum_avx2(float* const* v, int n, std::size_t begin, std::size_t end) {
+  sum_body(v, n, begin, end);
+}
+__attribute__((target("avx512f"))) void sum_avx512(float* const* v, int n, std::size_t begin, std::size_t end) {
+  sum_body(v, n, begin, end);
+}
+Sum* widest_sum() {
+  return __builtin_cpu_supports("avx512f") ? sum_avx512 : __builtin_cpu_supports("avx2") ? sum_avx2 : sum_plain;
+}
+#else
+Sum* widest_sum() { return sum_plain; }
+#endif
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+class Rank {
+ public:
+  Rank(const Settings& settings, Control& control, float* memory, std::size_t stride, int rank)
+      : settings_(settings),
+        control_(control),
+        rank_(rank),
+        ranks_(settings.ranks),
+        spins_(ranks_ <= int(::sysconf(_SC_NPROCESSORS_ONLN))) {
+    for (int r = 0; r < ranks_; ++r) vectors_[r] = memory + std::size_t(r) * stride;
+  }
+
+  void measure(std::size_t bytes) {
+    const std::size_t count = bytes / 64 * 16;  // whole vectors
+    const int calls = bytes <= 4096 ? 1000 : bytes <= 262144 ? 100 : bytes <= (std::size_t(4) << 20) ? 10 : 2;
+    std::vector<double> seconds;
+    for (int round = -settings_.warm_up; round < settings_.rounds; ++round) {
+      std::memset(static_cast<void*>(vectors_[rank_]), 0, bytes);
+      barrier();
+      double sum = 0, begin = now();
+      for (int i = 0; i < calls; ++i) {
+        if (settings_.rewrite) rewrite(bytes), barrier(), begin = now();
+        all_reduce(count);
+        if (settings_.rewrite) sum += now() - begin;
+      }
+      control_.seconds[rank_] = (settings_.rewrite ? sum : now() - begin) / calls;
+      barrier();
+      if (round >= 0) seconds.push_back(*std::max_element(control_.seconds, control_.seconds + ranks_));
+      barrier();
+    }
+    std::sort(seconds.begin(), seconds.end());
+    if (rank_ != 0) return;
+    std::printf("{\"peer\":\"bare\",\"op\":\"all_reduce\",\"ranks\":%d,\"bytes\":%zu,\"us\":%.3f,\"us_min\":%.3f}\n",
+                ranks_, bytes, seconds[seconds.size() / 2] * 1e6, seconds[0] * 1e6);
+    std::fflush(stdout);
+  }
+
+ private:
+  void barrier() {
+    control_.lines[rank_].arrived.store(++meetings_, std::memory_order_release);
+    for (int r = 0; r < ranks_; ++r)
+      while (control_.lines[r].arrived.load(std::memory_order_acquire) < meetings_)
+        if (!spins_) ::sched_yield();
+  }
+  void all_reduce(std::size_t count) {
+    const auto cut = [&](int r) {
+      return r == ranks_ ? count : count * std::size_t(r) / std::size_t(ranks_) & ~std::size_t(15);
+    };
+    barrier();
+    sum_(vectors_, ranks_, cut(rank_), cut(rank_ + 1));
+    barrier();
+  }
+  // Each word is read, and written as it was.
+  void rewrite(std::size_t bytes) {
+    std::uint64_t all_ones = ~std::uint64_t(0);
+    __asm__ volatile("" : "+r"(all_ones));
+    auto* const words = reinterpret_cast<char*>(vectors_[rank_]);
+    for (std::size_t at = 0; at + 8 <= bytes; at += 8) {
+      std::uint64_t word;
+      std::memcpy(&word, words + at, 8);
+      word &= all_ones;
+      std::memcpy(words + at, &word, 8);
+    }
+    __asm__ volatile("" : : "r"(words) : "memory");
+  }
+
+  const Settings& settings_;
+  Control& control_;
+  const int rank_, ranks_;
+  const bool spins_;
+  Sum* const sum_ = widest_sum();
+  float* vectors_[kMostRanks] = {};
+  std::uint64_t meetings_ = 0;
+};
+
+void pin(int rank) {
+  cpu_set_t allowed;
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  int skip = rank % CPU_COUNT(&allowed), core = 0;
+  while (!CPU_ISSET(core, &allowed) || skip-- > 0) ++core;
+  cpu_set_t mine;
+  CPU_ZERO(&mine);
+  CPU_SET(core, &mine);
+  (void)::sched_setaffinity(0, sizeof mine, &mine);
+}
+
+void* share(std::size_t bytes) {
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) std::perror("peer_bare: mmap"), std::exit(1);
+  (void)::madvise(memory, bytes, MADV_HUGEPAGE);
+  std::memset(memory, 0, bytes);
+  return memory;
+}
+
+int usage() {
+  std::fprintf(stderr, "usage: peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] all_reduce:BYTES...\n");
+  return 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--rewrite")
+      settings.rewrite = true;
+    else if (word == "--ranks" && i + 1 < argc)
+      settings.ranks = std::atoi(argv[++i]);
+    else if (word == "--rounds" && i + 1 < argc)
+      settings.rounds = std::atoi(argv[++i]);
+    else if (word == "--warm-up" && i + 1 < argc)
+      settings.warm_up = std::atoi(argv[++i]);
+    else if (word.rfind("all_reduce:", 0) == 0)
+      settings.sizes.push_back(std::stoull(word.substr(11)));
+    else
+      return usage();
+  }
+  if (settings.ranks < 2 || settings.ranks > kMostRanks || settings.rounds < 1 || settings.sizes.empty())
+    return usage();
+  const std::size_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
+  const std::size_t stride = (most + 4095) / 4096 * 4096 / sizeof(float);
+  auto* const control = static_cast<Control*>(share(sizeof(Control)));
+  auto* const memory = static_cast<float*>(share(std::size_t(settings.ranks) * stride * sizeof(float)));
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    if (::fork() != 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    pin(rank);
+    Rank self(settings, *control, memory, stride, rank);
+    for (const std::size_t bytes : settings.sizes) self.measure(bytes);
+    ::_exit(0);
+  }
+  int status = 0, worst = 0;
+  while (::wait(&status) > 0) worst |= status;
+  return worst != 0;
+}
