@@ -212,7 +212,7 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
 
   for (const std::string& name : algorithm_names()) algorithms.push_back(name);
   algorithms.insert(algorithms.begin(), {"auto", "all"});
-  question.chosen = select_algorithm(request, question.hosts, {});
+  question.chosen = Selector(question.hosts, scenario.network, {}).algorithm(request);
   const std::size_t place = TUTTI_TRY(choose("algorithm", texts.algorithm, algorithms));
   std::vector<std::string> implemented;
   for (int other = 0; other <= int(kLastAlgorithm); ++other) {

@@ -40,7 +40,7 @@ TEST(PlanCommand, ComparesAllForPeople) {
   const Ended ended = run({"plan", "all_reduce", "--hosts", "8,8,2", "--bytes", "64K", "--algorithm", "all"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.out, StartsWith("all_reduce of 64 KiB (f32), 18 ranks on 3 hosts of 2 to 8\n"));
-  for (const char* word : {"ring *", "recursive_doubling", "halving_doubling", "bruck", "mesh", "two_level", "bound"})
+  for (const char* word : {"ring ", "recursive_doubling", "halving_doubling", "bruck", "mesh", "two_level *", "bound"})
     EXPECT_THAT(ended.out, HasSubstr(word));
   EXPECT_THAT(ended.out, ::testing::Not(HasSubstr("WRONG")));
 }

@@ -29,20 +29,12 @@ constexpr std::size_t kChunk = 128 << 10;  // bytes: half of a small L2
 // The plan runs on a copy of the input that was multiplied by the factor.
 bool premultiplies(const Request& request) { return is_reduction(request.kind) && request.op == ReduceOp::kPremulSum; }
 
-class PlanOperation final : public Operation {
+class Execution final : public PlanOperation {
  public:
-  PlanOperation(const Request& request, std::shared_ptr<const Plan> plan, std::uint64_t sequence,
-                std::span<Link* const> links, int rank, int size)
-      : request_(request),
-        plan_(std::move(plan)),
-        sequence_(sequence),
-        rank_(rank),
-        size_(size),
-        wire_(wire_dtype(request)),
-        op_(request.op == ReduceOp::kPremulSum ? ReduceOp::kSum : request.op),
-        element_(size_of(wire_)) {
-    left_ = plan_->steps.size();
-    done_.resize(left_);
+  Execution(DType wire, std::shared_ptr<const Plan> plan, std::span<Link* const> links, int rank, int size,
+            PlanMemory& memory)
+      : plan_(std::move(plan)), rank_(rank), size_(size), wire_(wire), element_(size_of(wire_)), memory_(memory) {
+    done_.resize(plan_->steps.size());
     std::vector<int> lane_of(size, -1);
     std::size_t largest_reduced = 0;
     for (std::uint32_t i = 0; i < plan_->steps.size(); ++i) {
@@ -52,23 +44,35 @@ class PlanOperation final : public Operation {
         continue;
       }
       if (lane_of[step.peer] < 0) {
-        TUTTI_INVARIANT(links[step.peer] != nullptr, "no link to rank ", step.peer, " for ",
-                        call_text(request, sequence));
+        TUTTI_INVARIANT(links[step.peer] != nullptr, "no link to rank ", step.peer, " for a plan that needs one");
         lane_of[step.peer] = int(lanes_.size());
-        lanes_.push_back(Lane{.peer = step.peer,
-                              .link = links[step.peer],
-                              .header = header_of(request_, plan_->algorithm, sequence_, step.peer)});
+        lanes_.push_back(Lane{.peer = step.peer, .link = links[step.peer]});
       }
       Lane& lane = lanes_[lane_of[step.peer]];
       (step.kind == StepKind::kSend ? lane.sends : lane.recvs).steps.push_back(i);
       if (step.kind == StepKind::kRecvReduce) largest_reduced = std::max(largest_reduced, step.into.bytes);
     }
     chunk_bytes_ = std::min(kChunk, largest_reduced);
-    if (chunk_bytes_ > 0) chunk_ = std::make_unique_for_overwrite<std::byte[]>(chunk_bytes_);
-    if (plan_->scratch_bytes > 0) scratch_ = std::make_unique_for_overwrite<std::byte[]>(plan_->scratch_bytes);
+  }
+
+  void begin(const Request& request, std::uint64_t sequence) override {
+    request_ = request;
+    sequence_ = sequence;
+    op_ = request.op == ReduceOp::kPremulSum ? ReduceOp::kSum : request.op;
+    started_ = false;
+    left_ = done_.size();
+    done_.assign(left_, false);
+    local_.rewind();
+    for (Lane& lane : lanes_) {
+      lane.header = header_of(request_, plan_->algorithm, sequence_, lane.peer);
+      lane.header_sent = lane.header_received = lane.carried_bytes = 0;
+      lane.sends.rewind();
+      lane.recvs.rewind();
+    }
+    chunk_ = memory_.get(PlanMemory::kChunk, chunk_bytes_);
     bases_[int(Area::kIn)] = static_cast<std::byte*>(const_cast<void*>(request_.in));  // no plan writes In
     bases_[int(Area::kOut)] = static_cast<std::byte*>(request_.out);
-    bases_[int(Area::kScratch)] = scratch_.get();
+    bases_[int(Area::kScratch)] = memory_.get(PlanMemory::kScratch, plan_->scratch_bytes);
   }
 
   Result<Progress> step() override {
@@ -104,11 +108,12 @@ class PlanOperation final : public Operation {
     std::vector<std::uint32_t> steps;
     std::size_t next = 0;   // of steps
     std::size_t moved = 0;  // bytes of the step `next`
+    void rewind() { next = moved = 0; }
   };
   struct Lane {
     int peer;
     Link* link;
-    CallHeader header;  // ours
+    CallHeader header{};  // ours
     Queue sends{}, recvs{};
     std::size_t header_sent = 0, header_received = 0;  // bytes
     CallHeader came{};
@@ -140,23 +145,25 @@ class PlanOperation final : public Operation {
     const bool widens = wire_ != request_.dtype, multiplies = premultiplies(request_);
     if (!widens && !multiplies) return;
     const Extent extent = *extent_of(request_, rank_, size_);
-    staged_in_ = std::make_unique_for_overwrite<std::byte[]>(extent.in * element_);
-    if (widens) widen(request_.dtype, request_.in, reinterpret_cast<float*>(staged_in_.get()), extent.in);
+    std::byte* const in = memory_.get(PlanMemory::kIn, extent.in * element_);
+    if (widens) widen(request_.dtype, request_.in, reinterpret_cast<float*>(in), extent.in);
     if (multiplies) {
-      const void* const from[] = {widens ? staged_in_.get() : request_.in};
-      void* const to[] = {staged_in_.get()};
+      const void* const from[] = {widens ? in : request_.in};
+      void* const to[] = {in};
       reduce_many(wire_, ReduceOp::kPremulSum, from, to, extent.in, 1, &request_.factor);
     }
-    bases_[int(Area::kIn)] = staged_in_.get();
+    bases_[int(Area::kIn)] = in;
     if (!widens) return;
-    bases_[int(Area::kOut)] = staged_in_.get();
-    if (gives_parts(request_.kind)) {
-      staged_out_ = std::make_unique_for_overwrite<std::byte[]>(extent.out * element_);
-      bases_[int(Area::kOut)] = staged_out_.get();
-    }
+    bases_[int(Area::kOut)] = in;
+    if (gives_parts(request_.kind)) bases_[int(Area::kOut)] = memory_.get(PlanMemory::kOut, extent.out * element_);
   }
 
   void finish() {
+    round_results();
+    memory_.release();
+  }
+
+  void round_results() {
     if (!is_reduction(request_.kind) || (request_.kind == Kind::kReduce && rank_ != request_.root)) return;
     std::byte* const out = bases_[int(Area::kOut)];
     const std::size_t count = extent_of(request_, rank_, size_)->out;
@@ -220,8 +227,8 @@ class PlanOperation final : public Operation {
     const std::size_t header_left = sizeof lane.came - lane.header_received, left = step->into.bytes - lane.recvs.moved;
     iovec payload{at(step->into) + lane.recvs.moved, left};
     if (reduces) {
-      if (lane.carried_bytes > 0) std::memcpy(chunk_.get(), lane.carried.data(), lane.carried_bytes);
-      payload = {chunk_.get() + lane.carried_bytes, std::min(left, chunk_bytes_) - lane.carried_bytes};
+      if (lane.carried_bytes > 0) std::memcpy(chunk_, lane.carried.data(), lane.carried_bytes);
+      payload = {chunk_ + lane.carried_bytes, std::min(left, chunk_bytes_) - lane.carried_bytes};
     }
     const iovec buffers[] = {{reinterpret_cast<std::byte*>(&lane.came) + lane.header_received, header_left}, payload};
     std::size_t got = 0;
@@ -251,15 +258,15 @@ class PlanOperation final : public Operation {
     const std::size_t bytes = lane.carried_bytes + came, count = bytes / element_;
     std::byte* const into = at(step.into) + lane.recvs.moved;
     if (step.from == step.into) {
-      reduce_pair(wire_, op_, into, chunk_.get(), count);
+      reduce_pair(wire_, op_, into, chunk_, count);
     } else {
-      const void* const in[] = {at(step.from) + lane.recvs.moved, chunk_.get()};
+      const void* const in[] = {at(step.from) + lane.recvs.moved, chunk_};
       void* const out[] = {into};
       reduce_many(wire_, op_, in, out, count, 1);
     }
     lane.recvs.moved += count * element_;
     lane.carried_bytes = bytes % element_;
-    if (lane.carried_bytes > 0) std::memcpy(lane.carried.data(), chunk_.get() + count * element_, lane.carried_bytes);
+    if (lane.carried_bytes > 0) std::memcpy(lane.carried.data(), chunk_ + count * element_, lane.carried_bytes);
   }
 
   Error failed(const Lane& lane, Error error) const {
@@ -269,25 +276,42 @@ class PlanOperation final : public Operation {
     return error;
   }
 
-  const Request request_;
   const std::shared_ptr<const Plan> plan_;
-  const std::uint64_t sequence_;
   const int rank_, size_;
   const DType wire_;
-  const ReduceOp op_;          // of the plan
   const std::size_t element_;  // bytes
-  bool started_ = false;
+  PlanMemory& memory_;
   std::vector<Lane> lanes_;
   Queue local_;
-  std::vector<bool> done_;
-  std::size_t left_;  // steps
-  std::array<std::byte*, 3> bases_;
-  std::unique_ptr<std::byte[]> scratch_, chunk_;
   std::size_t chunk_bytes_ = 0;
-  std::unique_ptr<std::byte[]> staged_in_, staged_out_;
+
+  // Of the call.
+  Request request_;
+  std::uint64_t sequence_ = 0;
+  ReduceOp op_ = ReduceOp::kSum;  // of the plan
+  bool started_ = false;
+  std::vector<bool> done_;
+  std::size_t left_ = 0;  // steps
+  std::array<std::byte*, 3> bases_{};
+  std::byte* chunk_ = nullptr;
 };
 
 }  // namespace
+
+std::byte* PlanMemory::get(Use use, std::size_t bytes) {
+  Block& block = blocks_[use];
+  if (block.size < bytes) {
+    block = {};
+    block.bytes = std::make_unique_for_overwrite<std::byte[]>(bytes);
+    block.size = bytes;
+  }
+  return block.bytes.get();
+}
+
+void PlanMemory::release() {
+  for (Block& block : blocks_)
+    if (block.size > kKept) block = {};
+}
 
 DType wire_dtype(const Request& request) {
   const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg ||
@@ -336,10 +360,10 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
   return shape;
 }
 
-std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan,
-                                               std::uint64_t sequence, std::span<Link* const> links, int rank,
-                                               int size) {
-  return std::make_unique<PlanOperation>(request, std::move(plan), sequence, links, rank, size);
+std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
+                                                   std::span<Link* const> links, int rank, int size,
+                                                   PlanMemory& memory) {
+  return std::make_unique<Execution>(wire, std::move(plan), links, rank, size, memory);
 }
 
 }  // namespace tutti

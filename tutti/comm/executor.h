@@ -24,11 +24,36 @@ DType wire_dtype(const Request& request);
 // What an algorithm has to know of a request, in elements of wire_dtype(). Borrows the splits of the request.
 Shape shape_of(const Request& request, int rank, int size, std::size_t segment = Shape{}.segment);
 
-// The operation of `request`, planned with shape_of(request, rank, size). links[r] leads to rank r of the group (null
-// for this rank and for ranks that the plan does not name); they and the buffers must outlive the operation. Errors
-// carry operation, peer and address; group, rank and times are the engine's to add.
-std::unique_ptr<Operation> make_plan_operation(const Request& request, std::shared_ptr<const Plan> plan,
-                                               std::uint64_t sequence, std::span<Link* const> links, int rank,
-                                               int size);
+// Memory for the operations of a group, of which one runs at a time: what one has used the next one uses again. Between
+// operations at most kKept bytes of each use stay.
+class PlanMemory {
+ public:
+  enum Use { kScratch, kChunk, kIn, kOut };
+  static constexpr std::size_t kKept = 4 << 20;
+
+  std::byte* get(Use use, std::size_t bytes);  // contents undefined; nothing moves before release()
+  void release();
+
+ private:
+  struct Block {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t size = 0;
+  };
+  Block blocks_[4];
+};
+
+// A plan in motion; may be begun again after it has ended, for requests of the same shape.
+class PlanOperation : public Operation {
+ public:
+  // Allocates nothing but, the first time, memory of the PlanMemory.
+  virtual void begin(const Request& request, std::uint64_t sequence) = 0;
+};
+
+// Operations of requests like `request`, by a plan that was made with shape_of(request, rank, size). links[r] leads to
+// rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory
+// must outlive the operation. Errors carry operation, peer and address; group, rank and times are the engine's to add.
+std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
+                                                   std::span<Link* const> links, int rank, int size,
+                                                   PlanMemory& memory);
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <thread>
 
 #include "tutti/base/deadline.h"
@@ -34,12 +35,18 @@ class World {
   std::unique_ptr<Operation> start(int rank, const Request& request, Algo algorithm, std::uint64_t sequence = 1,
                                    std::size_t segment = 256 << 10) {
     auto plan = std::make_shared<const Plan>(algorithm(shape_of(request, rank, size(), segment)));
-    return make_plan_operation(request, std::move(plan), sequence, links(rank), rank, size());
+    std::lock_guard lock(mutex_);
+    PlanMemory& memory = *memory_.emplace_back(std::make_unique<PlanMemory>());
+    auto operation = make_plan_operation(wire_dtype(request), std::move(plan), links(rank), rank, size(), memory);
+    operation->begin(request, sequence);
+    return operation;
   }
 
  private:
   std::vector<std::vector<std::unique_ptr<Link>>> mesh_;
   std::vector<std::vector<Link*>> rows_;
+  std::mutex mutex_;                                 // of the next
+  std::vector<std::unique_ptr<PlanMemory>> memory_;  // of each operation
 };
 
 Status drive(Operation& operation) {

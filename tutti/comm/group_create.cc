@@ -91,6 +91,10 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     }
     for (auto& link : links) g.link_pointers_[purpose].push_back(link.get());
   }
+  if (!g.direct_) {
+    g.selector_ = std::make_unique<Selector>(g.hosts_, p.network, p.algorithm);
+    g.planned_ = std::make_unique<PlannedCalls>(g.link_pointers_[0], me, g.hosts_, *g.selector_);
+  }
   g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1], [&g](int peer) { return g.has_left(peer); });
   return group;
 }

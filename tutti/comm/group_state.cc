@@ -51,8 +51,8 @@ Result<Progress> GroupState::step(Operation& operation) {
   return guarded([&] { return operation.step(); });
 }
 
-Result<std::unique_ptr<Operation>> GroupState::start(const Request& request, std::uint64_t sequence) {
-  return guarded([&]() -> Result<std::unique_ptr<Operation>> { return make_operation(request, sequence); });
+Result<GroupState::Started> GroupState::start(const Request& request, std::uint64_t sequence) {
+  return guarded([&]() -> Result<Started> { return make_operation(request, sequence); });
 }
 
 // Whether it could be started; if not, it has ended.
@@ -61,24 +61,20 @@ bool GroupState::start(Submission& submission) {
   if (FlightRing* const flight = flight_ring(submission.request.kind))
     flight->started(submission.sequence, flight_shape(submission.request, flight_way(submission.request)));
   if (operation.ok()) {
-    submission.owned = *std::move(operation);
-    submission.operation = submission.owned.get();
+    submission.operation = operation->operation;
+    submission.owned = std::move(operation->owned);
     return true;
   }
   finish(submission, fail(trouble_of(complete(operation.error(), submission.request, submission.sequence))));
   return false;
 }
 
-Result<std::unique_ptr<Operation>> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
-  if (backend_) return start_carried(*backend_, request, sequence, rank(), size());
-  if (request.kind == Kind::kSend) return point_to_point_->make_send(request, sequence);
-  if (request.kind == Kind::kRecv) return point_to_point_->make_recv(request, sequence);
-  if (direct_) return std::unique_ptr<Operation>(std::make_unique<DirectOperation>(*direct_, request, sequence));
-  Shape shape = shape_of(request, rank(), size());
-  shape.hosts = &hosts_;
-  auto plan = make_plan(select_algorithm(request, hosts_, process_->algorithm), request.kind, shape);
-  return make_plan_operation(request, std::make_shared<const Plan>(*std::move(plan)), sequence, link_pointers_[0],
-                             rank(), size());
+Result<GroupState::Started> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
+  if (backend_) return Started(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));
+  if (request.kind == Kind::kSend) return Started(point_to_point_->make_send(request, sequence));
+  if (request.kind == Kind::kRecv) return Started(point_to_point_->make_recv(request, sequence));
+  if (direct_) return Started(std::make_unique<DirectOperation>(*direct_, request, sequence));
+  return Started(TUTTI_TRY(planned_->start(request, sequence)));
 }
 
 FlightWay GroupState::flight_way(const Request& request) const {
@@ -88,7 +84,7 @@ FlightWay GroupState::flight_way(const Request& request) const {
            : engine() == "nccl" ? FlightWay::kNccl
                                 : FlightWay::kNotYetKnown;
   if (is_point_to_point(request.kind)) return FlightWay::kLink;
-  return direct_ ? FlightWay::kDirect : way_of(select_algorithm(request, hosts_, process_->algorithm));
+  return direct_ ? FlightWay::kDirect : way_of(selector_->algorithm(request));
 }
 
 Status GroupState::run(const Request& request, CallSite at) {
@@ -116,7 +112,7 @@ Status GroupState::run(const Request& request, CallSite at) {
       FlightRing* const flight = flight_ring(request.kind);
       if (flight) flight->started(sequence, flight_call(request, at, flight_way(request)));
       const auto operation = start(request, sequence);
-      if (operation.ok()) return run_inline(**operation, request, sequence);
+      if (operation.ok()) return run_inline(*operation->operation, request, sequence);
       unlock_driver();
       const Status failed = fail(trouble_of(complete(operation.error(), request, sequence)));
       if (flight) flight->ended(sequence, false);

@@ -19,6 +19,7 @@
 #include "tutti/comm/direct/direct.h"
 #include "tutti/comm/flight.h"
 #include "tutti/comm/operation.h"
+#include "tutti/comm/planned_calls.h"
 #include "tutti/comm/point_to_point.h"
 #include "tutti/comm/process.h"
 #include "tutti/comm/request.h"
@@ -32,7 +33,7 @@ class Submission {
   Request request;
   CallSite site;  // of the call
   std::uint64_t sequence = 0;
-  Operation* operation = nullptr;  // owned, or on the stack of the call that waits for it
+  Operation* operation = nullptr;  // owned, the group's own, or on the stack of the call that waits for it
   std::unique_ptr<Operation> owned;
   std::optional<Deadline> deadline;  // from submission
   bool warned = false;
@@ -64,7 +65,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const std::shared_ptr<Process>& process_ptr() const { return process_; }
   bool is_direct() const { return direct_ != nullptr; }
   const std::string& engine() const { return process_->engine_name; }
-  const Hosts& hosts() const { return hosts_; }
+  const Selector* selector() const { return selector_.get(); }
   std::uint64_t next_child() { return ++children_; }
 
   Status validate(const Request& request) const;  // what is wrong with it, before anything is started
@@ -96,8 +97,15 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Status open_engine(Deadline deadline);
   template <class Act>
   static auto guarded(const Act& act) -> decltype(act());
-  Result<std::unique_ptr<Operation>> make_operation(const Request& request, std::uint64_t sequence);
-  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence);
+  // An operation that was started; `owned` is null where the group keeps it for the next call of its kind.
+  struct Started {
+    Operation* operation = nullptr;
+    std::unique_ptr<Operation> owned;
+    explicit Started(Operation* kept) : operation(kept) {}
+    explicit Started(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
+  };
+  Result<Started> make_operation(const Request& request, std::uint64_t sequence);
+  Result<Started> start(const Request& request, std::uint64_t sequence);
   bool start(Submission& submission);
   static Result<Progress> step(Operation& operation);
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
@@ -150,9 +158,11 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
   GroupMemory memory_;
   std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<Backend> backend_;  // carries everything, if there is one
+  std::unique_ptr<Backend> backend_;             // carries everything, if there is one
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
+  std::unique_ptr<Selector> selector_;     // of plans over links; null on the direct path and where an engine carries
+  std::unique_ptr<PlannedCalls> planned_;  // likewise
   std::unique_ptr<PointToPoint> point_to_point_;
   std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
 

@@ -14,6 +14,7 @@
 #include "tutti/comm/engine.h"
 #include "tutti/comm/group_memory.h"
 #include "tutti/comm/heap.h"
+#include "tutti/planning/network.h"
 #include "tutti/store/store.h"
 #include "tutti/trace/flight_recorder.h"
 #include "tutti/transport/shm/host.h"
@@ -45,6 +46,8 @@ struct Process {
   std::string engine_name = "tutti";  // who carries CPU memory: tutti, gloo, mpi
   std::string address = "127.0.0.1";  // under which the other ranks reach this one
   std::string algorithm;              // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+
+  Network network;  // between the job's hosts: what plans are chosen by, the same on every rank
 
   std::unique_ptr<Store> store;            // null in a world of one
   std::unique_ptr<Store> launcher;         // where tutti run tells of a fault; null without it

@@ -1,21 +1,33 @@
 #include "tutti/comm/select.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 namespace tutti {
 namespace {
 
-Algorithm chosen(Kind kind, std::size_t count, std::vector<int> ranks_of_hosts, const std::string& forced = {}) {
+using testing::HasSubstr;
+
+Algorithm chosen(Kind kind, std::size_t count, std::vector<int> ranks_of_hosts, const std::string& forced = {},
+                 const Network& network = {}) {
   const Request request{.kind = kind, .dtype = DType::kF32, .count = count};
-  return select_algorithm(request, Hosts::of_sizes(ranks_of_hosts), forced);
+  return Selector(Hosts::of_sizes(ranks_of_hosts), network, forced).algorithm(request);
 }
 
 TEST(Select, ByBytesAndByWhereTheRanksAre) {
   EXPECT_EQ(chosen(Kind::kAllReduce, 100, {1, 1}), Algorithm::kRecursiveDoubling);
-  EXPECT_EQ(chosen(Kind::kAllReduce, 1 << 20, {1, 1, 1, 1, 1}), Algorithm::kRing) << "one rank a host: one level";
-  EXPECT_EQ(chosen(Kind::kAllReduce, 1 << 20, {2, 2}), Algorithm::kRing);
-  EXPECT_EQ(chosen(Kind::kAllReduce, 1 << 20, {1, 1, 1, 2}), Algorithm::kTwoLevel);
-  EXPECT_EQ(chosen(Kind::kAllReduce, 100, {8, 8, 8, 8}), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kAllReduce, 64 << 20, {1, 1}), Algorithm::kRing);
+  EXPECT_NE(chosen(Kind::kAllReduce, 1 << 20, {1, 1, 1, 1, 1}), Algorithm::kTwoLevel) << "one rank a host: one level";
+  EXPECT_EQ(chosen(Kind::kAllReduce, 16 << 10, {8, 8, 8, 8}), Algorithm::kTwoLevel);
+  EXPECT_EQ(chosen(Kind::kBroadcast, 64 << 20, {1, 1, 1, 1}), Algorithm::kChain);
+}
+
+TEST(Select, ByTheNetwork) {
+  Network slow_to_answer{.between = {.latency = 1e-3, .bandwidth = 12.5e9}};
+  Network narrow{.between = {.latency = 1e-6, .bandwidth = 1e8}};
+  const std::vector<int> hosts(8, 1);
+  EXPECT_EQ(chosen(Kind::kAllReduce, 1000, hosts, {}, slow_to_answer), Algorithm::kMesh) << "two hops instead of three";
+  EXPECT_EQ(chosen(Kind::kAllReduce, 10'000, hosts, {}, narrow), Algorithm::kHalvingDoubling)
+      << "as many hops as recursive doubling needs, twice, and fewer bytes";
 }
 
 TEST(Select, TheForcedOneWhereItImplementsTheVerb) {
@@ -23,8 +35,15 @@ TEST(Select, TheForcedOneWhereItImplementsTheVerb) {
   EXPECT_EQ(chosen(Kind::kBroadcast, 100, {1, 1}, "bruck"), Algorithm::kBinomial);
   const std::size_t splits[] = {1, 2};
   const Request uneven{.kind = Kind::kAllToAll, .dtype = DType::kF32, .in_splits = splits, .out_splits = splits};
-  EXPECT_EQ(select_algorithm(uneven, Hosts::of_sizes(std::vector<int>{1, 1}), "bruck"), Algorithm::kPairwise)
+  EXPECT_EQ(Selector(Hosts::of_sizes(std::vector<int>{1, 1}), {}, "bruck").algorithm(uneven), Algorithm::kPairwise)
       << "Bruck's all_to_all is for even parts";
+}
+
+TEST(Select, SaysWhatItChose) {
+  const std::string table = Selector(Hosts::of_sizes(std::vector<int>{1, 1}), {}, "").to_string();
+  EXPECT_THAT(table, HasSubstr("all_reduce: recursive_doubling below "));
+  EXPECT_THAT(table, HasSubstr(", ring\n"));
+  EXPECT_THAT(table, HasSubstr("\nscatter_v: direct"));
 }
 
 TEST(Select, APlanThatIsNot) {

@@ -2,7 +2,7 @@
 // What no algorithm can beat on a network of the model (network.h).
 #include "tutti/planning/collectives/kind.h"
 #include "tutti/planning/collectives/plan.h"
-#include "tutti/planning/simulator/network.h"
+#include "tutti/planning/network.h"
 
 namespace tutti {
 

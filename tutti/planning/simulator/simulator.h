@@ -14,7 +14,7 @@
 #include "tutti/planning/collectives/hosts.h"
 #include "tutti/planning/collectives/kind.h"
 #include "tutti/planning/collectives/plan.h"
-#include "tutti/planning/simulator/network.h"
+#include "tutti/planning/network.h"
 
 namespace tutti {
 

@@ -1,5 +1,9 @@
-// One sendmsg or recvmsg a call, never blocking. Congestion control is chosen per socket: where the system's default is
-// bbr, which paces even on loopback and inside a rack, cubic moves three times as much.
+// One system call a call, never blocking. What is short goes through one array: gathering two buffers costs the kernel
+// more than copying a cache line or two costs us.
+//
+// Who waits does not look all the time: a look takes the socket's lock, and while it is held the peer's packets queue
+// up behind it. So after a look that found nothing the next one is half a microsecond later (measured between two
+// network namespaces: an exchange of 8 bytes takes 5.2 us so, 6.2 us without).
 //
 // A process that ends closes its connections, but a machine that loses power, or a cable, says nothing, and the kernel
 // retransmits for a quarter of an hour. What a living machine always does, however busy or stopped the process is, is
@@ -13,6 +17,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "tutti/base/text.h"
@@ -20,43 +25,69 @@
 namespace tutti {
 namespace {
 
-constexpr Duration kLook = std::chrono::seconds(1);
+constexpr Duration kLook = std::chrono::seconds(1);  // at acknowledgements
+constexpr Duration kBetweenLooks = std::chrono::nanoseconds(500);
+constexpr std::size_t kShort = 512;                          // bytes
 constexpr Duration kLeastSilence = std::chrono::seconds(3);  // keepalives come once a second at most
 
 class TcpLink final : public Link {
  public:
   TcpLink(Fd socket, std::string peer_address, Duration silence)
       : socket_(std::move(socket)), peer_address_(std::move(peer_address)), silence_(std::max(silence, kLeastSilence)) {
-    // All are improvements only: a socket that is not TCP, or a system without cubic, carries the bytes all the same.
+    // All are improvements only: a socket that is not TCP carries the bytes all the same.
     const int on = 1, ask_after = std::max(1, int(to_seconds(silence_) / 3)), times = 9;
     (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &ask_after, sizeof ask_after);
     (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &ask_after, sizeof ask_after);
     (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &times, sizeof times);
     (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    (void)::setsockopt(socket_.get(), IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
   }
 
   Result<std::size_t> try_send(std::span<const iovec> buffers) override {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(buffers.data());
-    message.msg_iovlen = buffers.size();
-    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (is_too_early(send_again_)) return std::size_t(0);
+    std::array<std::byte, kShort> together;
+    const std::size_t bytes = total(buffers);
+    ssize_t sent;
+    if (buffers.size() > 1 && bytes <= together.size()) {
+      std::size_t at = 0;
+      for (const iovec& buffer : buffers) {
+        std::copy_n(static_cast<const std::byte*>(buffer.iov_base), buffer.iov_len, together.data() + at);
+        at += buffer.iov_len;
+      }
+      sent = ::send(socket_.get(), together.data(), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(buffers.data());
+      message.msg_iovlen = buffers.size();
+      sent = ::sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
     if (sent >= 0) return std::size_t(sent);
-    return failed(errno);
+    return failed(errno, send_again_);
   }
 
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override {
-    msghdr message{};
-    message.msg_iov = const_cast<iovec*>(buffers.data());
-    message.msg_iovlen = buffers.size();
-    const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-    if (got > 0) return std::size_t(got);
-    if (got < 0) return failed(errno);
-    for (const iovec& buffer : buffers) {
-      if (buffer.iov_len > 0)
-        return Error{.code = Code::kPeerLost, .detail = "closed the connection", .address = peer_address_};
+    if (is_too_early(receive_again_)) return std::size_t(0);
+    std::array<std::byte, kShort> together;
+    const std::size_t bytes = total(buffers);
+    ssize_t got;
+    if (buffers.size() > 1 && bytes <= together.size()) {
+      got = ::recv(socket_.get(), together.data(), bytes, MSG_DONTWAIT);
+      std::size_t at = 0;
+      for (const iovec& buffer : buffers) {
+        if (got <= ssize_t(at)) break;
+        const std::size_t part = std::min(buffer.iov_len, std::size_t(got) - at);
+        std::copy_n(together.data() + at, part, static_cast<std::byte*>(buffer.iov_base));
+        at += part;
+      }
+    } else {
+      msghdr message{};
+      message.msg_iov = const_cast<iovec*>(buffers.data());
+      message.msg_iovlen = buffers.size();
+      got = ::recvmsg(socket_.get(), &message, MSG_DONTWAIT);
     }
+    if (got > 0) return std::size_t(got);
+    if (got < 0) return failed(errno, receive_again_);
+    if (bytes > 0) return Error{.code = Code::kPeerLost, .detail = "closed the connection", .address = peer_address_};
     return std::size_t(0);  // nothing was asked for
   }
 
@@ -70,9 +101,24 @@ class TcpLink final : public Link {
   std::string peer_address() const override { return peer_address_; }
 
  private:
-  Result<std::size_t> failed(int code) {
+  static std::size_t total(std::span<const iovec> buffers) {
+    std::size_t bytes = 0;
+    for (const iovec& buffer : buffers) bytes += buffer.iov_len;
+    return bytes;
+  }
+
+  static bool is_too_early(Clock::time_point& again) {
+    if (again == Clock::time_point{}) return false;
+    if (now() < again) return true;
+    again = {};
+    return false;
+  }
+
+  // `again`: when the same may be tried again.
+  Result<std::size_t> failed(int code, Clock::time_point& again) {
     if (code == EAGAIN || code == EWOULDBLOCK || code == EINTR || code == ENOBUFS) {
       const auto time = now();
+      again = time + kBetweenLooks;
       if (time < look_again_) return std::size_t(0);
       look_again_ = time + kLook;
       tcp_info info{};
@@ -93,6 +139,7 @@ class TcpLink final : public Link {
   std::string peer_address_;
   Duration silence_;
   Clock::time_point look_again_{};
+  Clock::time_point send_again_{}, receive_again_{};  // 0: at once
 };
 
 }  // namespace

@@ -9,9 +9,8 @@
 
 namespace tutti {
 
-// A connected, non-blocking stream socket as a Link. For TCP it sets TCP_NODELAY, and the congestion control "cubic"
-// where the system lets a socket choose. `peer_address` is for error texts. A peer whose system has acknowledged
-// nothing for `silence` (3 s at least) is lost.
+// A connected, non-blocking stream socket as a Link. For TCP it sets TCP_NODELAY and keepalives. `peer_address` is for
+// error texts. A peer whose system has acknowledged nothing for `silence` (3 s at least) is lost.
 std::unique_ptr<Link> make_tcp_link(Fd socket, std::string peer_address, Duration silence = std::chrono::seconds(30));
 
 }  // namespace tutti

@@ -1,0 +1,61 @@
+#pragma once
+// The collectives of a group over links: chooses an algorithm, makes the plan, and keeps both for the next call of the
+// same shape. A training step makes the same calls over and over: from the second one on nothing is planned and nothing
+// allocated.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tutti/comm/executor.h"
+#include "tutti/comm/select.h"
+#include "tutti/planning/collectives/hosts.h"
+
+namespace tutti {
+
+// Threads: one at a time (the driver of the group).
+class PlannedCalls {
+ public:
+  static constexpr std::size_t kKept = 64;  // plans; of those that are asked for seldom the oldest goes first
+  static constexpr std::size_t kKeptSteps = 256 << 10;  // of all plans kept: about 25 MB
+
+  // `links`, `hosts` and `selector` must outlive it.
+  PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector);
+
+  // Valid until the next call: a group carries out its collectives one after another.
+  Result<Operation*> start(const Request& request, std::uint64_t sequence);
+  std::size_t kept() const { return kept_.size(); }
+
+ private:
+  // What a plan depends on.
+  struct Key {
+    Kind kind = Kind::kBarrier;
+    Algorithm algorithm = Algorithm::kDirect;
+    DType wire = DType::kU8;
+    bool in_place = false;
+    std::int32_t root = 0;
+    std::size_t count = 0;
+    bool operator==(const Key&) const = default;
+  };
+  struct Entry {
+    Key key;
+    std::vector<std::size_t> splits[2];
+    std::unique_ptr<PlanOperation> operation;
+    std::size_t steps = 0;
+    std::uint64_t used = 0;  // when, in calls
+  };
+  Entry* find(const Key& key, const Request& request);
+  void make_room(std::size_t steps);
+
+  std::span<Link* const> links_;
+  int rank_;
+  const Hosts& hosts_;
+  const Selector& selector_;
+  PlanMemory memory_;
+  std::vector<Entry> kept_;
+  std::size_t steps_ = 0;  // of all that are kept
+  std::size_t last_ = 0;   // place of the entry that was used last
+  std::uint64_t calls_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,226 @@
+// Every algorithm is a sum of exchanges: all ranks send some bytes over some distance at once. What an exchange costs
+// depends on how many ranks of a host send past its card in it: at distance d (in ranks) min(d, ranks of the host), so
+// that the near exchanges of many-core hosts are cheap, and the far ones share the card.
+//
+// Long transfers flow in segments. A chain or ring of them costs the sum of the latencies once, plus the bytes over the
+// slowest link; exchanges that follow one another are counted as if each waited for the one before, which the simulator
+// shows to be within a third for those that the table would choose.
+#include "tutti/planning/predict.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+namespace {
+
+constexpr double kSegment = Shape{}.segment;
+
+class Costs {
+ public:
+  Costs(const Hosts& hosts, const Network& network)
+      : net_(network),
+        n_(hosts.ranks()),
+        h_(hosts.count()),
+        most_(std::max(1, hosts.most())),
+        fewest_(hosts.fewest()) {}
+
+  int ranks() const { return n_; }
+  int hosts() const { return h_; }
+  int most() const { return most_; }
+  int shares() const { return std::max(1, fewest_); }
+  double add(double bytes) const { return bytes / net_.add_bandwidth; }
+
+  double inside(double bytes, int messages = 1) const {
+    return net_.inside.latency + messages * net_.inside.overhead + bytes / net_.inside.bandwidth;
+  }
+  // `flows` ranks of a host send so much each, to other hosts.
+  double between(double bytes, int flows, int messages = 1) const {
+    const double each_card = std::ceil(double(flows) / net_.cards);
+    return net_.between.latency + each_card * (messages * net_.between.overhead + bytes / net_.between.bandwidth);
+  }
+  // All ranks send `bytes` to the rank `distance` after them.
+  double shift(int distance, double bytes) const {
+    if (h_ < 2) return inside(bytes);
+    const int flows = std::min(distance, most_);
+    return std::max(between(bytes, flows), distance < most_ ? inside(bytes) : 0);
+  }
+  // All ranks exchange with the one whose number differs in one bit.
+  double swap(int bit, double bytes) const {
+    if (h_ < 2 || (bit < most_ && most_ % (2 * bit) == 0)) return inside(bytes);
+    return between(bytes, std::min(bit, most_));
+  }
+  // Every rank sends each other one a message of `bytes` at once.
+  double everybody(double bytes) const {
+    const int here = most_ - 1, away = n_ - most_;
+    const double near = here > 0 ? inside(here * bytes, here) : 0;
+    return std::max(near, away > 0 ? between(away * bytes, most_, away) : 0);
+  }
+  // One rank sends, or receives, all that.
+  double at_one(double bytes, int messages) const {
+    return h_ < 2 ? inside(bytes, messages) : between(bytes, 1, messages);
+  }
+  // Every rank passes on `steps` parts round a ring, each as soon as it has come (and been added to its own).
+  double ring(int steps, double part, bool adds) const {
+    const double lone = std::min(part, kSegment), added = adds ? add(lone) : 0;
+    const double near = inside(lone) + added, far = between(lone, 1) + added;
+    if (h_ < 2) return steps * (near + (part - lone) / net_.inside.bandwidth);
+    const double crossing = double(h_) / n_;
+    const double slowest = std::max(crossing < 1 ? near - net_.inside.latency : 0, far - net_.between.latency);
+    const double waits = steps * (crossing * far + (1 - crossing) * near), flow = steps * slowest;
+    return std::max(waits, flow) +
+           steps * (part - lone) /
+               (crossing < 1 ? std::min(net_.inside.bandwidth, net_.between.bandwidth) : net_.between.bandwidth);
+  }
+  // The segments of `bytes` pass through `hops` ranks in the order of their numbers.
+  double pipe(int hops, double bytes) const {
+    const double lone = std::min(bytes, kSegment);
+    const int crossing = h_ < 2 ? 0 : std::max(1, int(std::lround(double(hops) * h_ / n_)));
+    const double near = inside(lone), far = h_ < 2 ? 0 : between(lone, 1);
+    const double slowest = std::max(crossing < hops ? near : 0, far);
+    const double segments = std::max(1.0, std::ceil(bytes / kSegment));
+    const double latency = h_ < 2 ? net_.inside.latency : net_.between.latency;
+    return (hops - crossing) * near + crossing * far + (segments - 1) * (slowest - latency);
+  }
+
+ private:
+  const Network& net_;
+  int n_, h_, most_, fewest_;
+};
+
+int power_below(int n) { return int(std::bit_floor(unsigned(n))); }
+
+// phases_bruck.cc; `part` is one rank's.
+double gather_bruck(const Costs& c, double part) {
+  double time = 0;
+  for (int d = 1; d < c.ranks(); d *= 2) time += c.shift(d, std::min(d, c.ranks() - d) * part);
+  return time;
+}
+double reduce_scatter_bruck(const Costs& c, double part) {
+  double added = 0;
+  for (int d = 1; d < c.ranks(); d *= 2) added += c.add(std::min(d, c.ranks() - d) * part);
+  return gather_bruck(c, part) + added;
+}
+
+// A group of the shape of one level: `n` ranks alone on their hosts, or together on one.
+Costs level(int n, bool apart, const Network& network) {
+  const std::vector<int> sizes = apart ? std::vector<int>(std::size_t(n), 1) : std::vector<int>{n};
+  return Costs(Hosts::of_sizes(sizes), network);
+}
+
+// Where a long vector costs more than the hops of segments: a tree's inner rank sends it once for each child.
+double tree(const Costs& c, double bytes, bool adds) {
+  double time = 0;
+  for (int d = power_below(std::max(1, c.ranks() - 1)); d >= 1 && c.ranks() > 1; d /= 2)
+    time += (d >= c.most() && c.hosts() > 1 ? c.between(bytes, 1) : c.inside(bytes)) + (adds ? c.add(bytes) : 0);
+  return time;
+}
+
+double scatter_tree(const Costs& c, double bytes) {
+  double time = 0;
+  for (int d = int(std::bit_ceil(unsigned(c.ranks()))) / 2; d >= 1; d /= 2)
+    time += c.at_one(bytes * std::min(d, c.ranks() - d) / c.ranks(), 1);
+  return time;
+}
+
+double all_reduce(Algorithm algorithm, const Costs& c, double bytes, const Network& network) {
+  const int n = c.ranks(), power = power_below(n);
+  const double part = bytes / n, folded = n == power ? 0 : c.shift(1, bytes) + c.shift(1, bytes) + c.add(bytes);
+  double time = 0;
+  switch (algorithm) {
+    case Algorithm::kRecursiveDoubling:
+      for (int d = 1; d < power; d *= 2) time += c.swap(d, bytes) + c.add(bytes);
+      return time + folded;
+    case Algorithm::kHalvingDoubling:
+      for (int d = 1; d < power; d *= 2) {
+        const double half = bytes / (2.0 * d);
+        time += 2 * c.swap(d, half) + c.add(half);
+      }
+      return time + folded;
+    case Algorithm::kBruck:
+      return reduce_scatter_bruck(c, part) + gather_bruck(c, part);
+    case Algorithm::kMesh:
+      return 2 * c.everybody(part) + c.add(bytes - part);
+    case Algorithm::kRing:
+      return c.ring(n - 1, part, true) + c.ring(n - 1, part, false);
+    default: {  // two levels
+      const double piece = bytes / c.most(), shard = bytes / c.shares();
+      const Costs here = level(c.most(), false, network);
+      double between = 0;
+      if (c.hosts() > 1) {
+        // All carriers of a host share its card.
+        const double h = c.hosts(), hops = std::ceil(std::log2(h)), long_shard = 32 << 10;
+        between = shard < long_shard ? hops * (c.between(shard, c.shares()) + c.add(shard))
+                                     : 2 * hops * c.between(0, c.shares()) +
+                                           2 * (h - 1) / h * bytes / network.between.bandwidth + c.add(shard);
+      }
+      const double inside = c.most() > 1 ? 2 * here.everybody(piece) + c.add(bytes - piece) : 0;
+      const double handed = c.shares() != c.most() ? 2 * c.inside(shard) : 0;
+      return inside + between + handed;
+    }
+  }
+}
+
+}  // namespace
+
+double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t vector, const Network& network) {
+  const Costs c(hosts, network);
+  const int n = c.ranks();
+  const double bytes = double(vector), part = n > 0 ? bytes / n : 0;
+  if (n < 2) return 0;
+  switch (kind) {
+    case Kind::kAllReduce:
+      return all_reduce(algorithm, c, bytes, network);
+    case Kind::kBroadcast:
+    case Kind::kReduce: {
+      const bool adds = kind == Kind::kReduce;
+      if (algorithm == Algorithm::kBinomial) return tree(c, bytes, adds);
+      if (algorithm == Algorithm::kChain)
+        return c.pipe(n - 1, bytes) + (adds ? c.add(bytes) + (n - 2) * c.add(std::min(bytes, kSegment)) : 0);
+      if (algorithm == Algorithm::kVanDeGeijn)
+        return scatter_tree(c, bytes) + (adds ? reduce_scatter_bruck(c, part) : gather_bruck(c, part));
+      const Costs here = level(c.most(), false, network), away = level(c.hosts(), true, network);
+      if (bytes < kSegment) return tree(away, bytes, false) + tree(here, bytes, false);
+      return away.pipe(std::max(1, c.hosts() - 1), bytes) + here.pipe(std::max(1, c.most() - 1), kSegment);
+    }
+    case Kind::kAllGather:
+    case Kind::kAllGatherV:
+    case Kind::kReduceScatter:
+    case Kind::kReduceScatterV: {
+      const bool adds = is_reduction(kind);
+      if (algorithm == Algorithm::kBruck) return adds ? reduce_scatter_bruck(c, part) : gather_bruck(c, part);
+      if (algorithm == Algorithm::kMesh) return c.everybody(part) + (adds ? c.add(bytes - part) : 0);
+      if (algorithm == Algorithm::kRing) return c.ring(n - 1, part, adds);
+      const double own = part * c.most();  // of a host
+      const Costs here = level(c.most(), false, network), away = level(c.hosts(), true, network);
+      return gather_bruck(away, own / c.shares()) +
+             (c.shares() - 1) * (bytes - own) / c.shares() / network.between.bandwidth +
+             (c.most() > 1 ? here.everybody(bytes / c.most()) : 0) + (c.shares() != c.most() ? c.inside(part) : 0);
+    }
+    case Kind::kAllToAll:
+      if (algorithm == Algorithm::kBruck) {
+        double time = 0;
+        for (int d = 1; d < n; d *= 2) time += c.shift(d, bytes / 2) + 2 * bytes / 2 / network.copy_bandwidth;
+        return time;
+      }
+      return c.everybody(part);
+    case Kind::kGather:
+    case Kind::kGatherV:
+    case Kind::kScatter:
+    case Kind::kScatterV:
+      return c.at_one(bytes - part, n - 1);
+    case Kind::kBarrier: {
+      double time = 0;
+      for (int d = 1; d < n; d *= 2) time += c.shift(d, 1);
+      return time;
+    }
+    case Kind::kSend:
+    case Kind::kRecv:
+      return c.at_one(bytes, 1);
+  }
+  return 0;
+}
+
+}  // namespace tutti
