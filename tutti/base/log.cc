@@ -4,8 +4,11 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 
 #include "tutti/base/env.h"
@@ -37,21 +40,46 @@ std::optional<spdlog::level::level_enum> level_of(std::string_view word) {
   return std::nullopt;
 }
 
+struct Wishes {
+  spdlog::level::level_enum level = spdlog::level::info;
+  std::set<std::string, std::less<>> topics;
+  std::string unknown;  // the first such word
+};
+
+const Wishes& wishes() {
+  static const Wishes instance = [] {
+    Wishes made;
+    std::istringstream words(env("TUTTI_LOG").value_or("info"));
+    for (std::string word; std::getline(words, word, ',');) {
+      if (const auto level = level_of(word))
+        made.level = *level;
+      else if (std::ranges::find(kTopics, word) != std::end(kTopics))
+        made.topics.insert(word);
+      else if (made.unknown.empty())
+        made.unknown = word;
+    }
+    return made;
+  }();
+  return instance;
+}
+
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
     auto made = std::make_shared<spdlog::logger>("tutti", std::make_shared<spdlog::sinks::stderr_sink_mt>());
     made->set_pattern("[tutti] %v");
     made->flush_on(spdlog::level::trace);
-    const std::string word = env("TUTTI_LOG").value_or("info");
-    const auto level = level_of(word);
-    made->set_level(level.value_or(spdlog::level::info));
-    if (!level) made->warn("TUTTI_LOG is \"" + word + "\", expected debug, info, warn, error or off: taken for info");
+    made->set_level(wishes().level);
+    if (!wishes().unknown.empty())
+      made->warn("TUTTI_LOG says \"" + wishes().unknown +
+                 "\", expected debug, info, warn, error or off, or the topic select: the word is left out");
     return made;
   }();
   return *instance;
 }
 
 }  // namespace
+
+bool wants(std::string_view topic) { return wishes().topics.contains(topic); }
 
 void set_rank(int rank) {
   logger().set_pattern(rank < 0 ? "[tutti] %v" : "[tutti rank " + std::to_string(rank) + "] %v");

@@ -28,9 +28,11 @@ TEST_F(Log, LevelComesFromTheVariable) {
 }
 
 TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
-  EXPECT_EXIT(speak("verbose"), testing::ExitedWithCode(0),
-              "^.tutti. TUTTI_LOG is \"verbose\", expected debug, info, warn, error or off: taken for info\n"
-              ".tutti. a fact\n.tutti. a mishap\n$");
+  EXPECT_EXIT(
+      speak("verbose"), testing::ExitedWithCode(0),
+      "^.tutti. TUTTI_LOG says \"verbose\", expected debug, info, warn, error or off, or the topic select: the word is "
+      "left out\n"
+      ".tutti. a fact\n.tutti. a mishap\n$");
 }
 
 }  // namespace

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/carried_operation.h"
 #include "tutti/comm/backends/load.h"
 #include "tutti/comm/group_state.h"
+#include "tutti/comm/network_probe.h"
 
 namespace tutti {
+namespace {
+
+constexpr std::uint64_t kWorldId = 1;
+
+}  // namespace
 
 Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> process, Spec spec,
                                                        const Exchange& exchange, Deadline deadline) {
@@ -91,9 +98,15 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     }
     for (auto& link : links) g.link_pointers_[purpose].push_back(link.get());
   }
+  if (g.spec_.id == kWorldId && g.hosts_.count() > 1) TUTTI_TRY(g.learn_network(deadline));
   if (!g.direct_) {
     g.selector_ = std::make_unique<Selector>(g.hosts_, p.network, p.algorithm);
     g.planned_ = std::make_unique<PlannedCalls>(g.link_pointers_[0], me, g.hosts_, *g.selector_);
+    if (me == 0 && log::wants("select")) {
+      const std::string between = g.hosts_.count() > 1 ? ", between them " + network_text(p.network.between) : "";
+      log::info("group " + g.spec_.name + ", " + std::to_string(n) + " ranks on " + std::to_string(g.hosts_.count()) +
+                " hosts" + between + ":\n" + g.selector_->to_string());
+    }
   }
   g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1], [&g](int peer) { return g.has_left(peer); });
   return group;
@@ -121,6 +134,37 @@ Status GroupState::open_engine(Deadline deadline) {
     return error;
   }
   backend_ = *std::move(opened);
+  return {};
+}
+
+// What is between the hosts: measured by rank 0 and the first rank of another host, or as rank 0 was told, and known to
+// all through the store.
+Status GroupState::learn_network(Deadline deadline) {
+  const int other = hosts_.ranks_on(1).front();
+  const auto measure = [&](int peer) -> Status {
+    Link& link = *links_[0][peer];
+    if (rank() != 0) return answer_network(link, deadline);
+    LinkCost cost;
+    if (process_->given_network) {
+      TUTTI_TRY(end_asking(link, deadline));
+      cost = *process_->given_network;
+    } else {
+      cost = TUTTI_TRY(ask_network(link, deadline));
+    }
+    return process_->store->set("network", to_words(cost));
+  };
+  if (rank() == 0 || rank() == other) {
+    const int peer = rank() == 0 ? other : 0;
+    if (const Status status = measure(peer); !status.ok()) {
+      Error error = status.error();
+      error.operation = "measuring the network";
+      error.group = spec_.name;
+      error.rank = rank();
+      error.peer = peer;
+      return error;
+    }
+  }
+  process_->network.between = TUTTI_TRY(from_words(TUTTI_TRY(process_->store->get("network", deadline))));
   return {};
 }
 

@@ -95,6 +95,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
 
   Status open_engine(Deadline deadline);
+  Status learn_network(Deadline deadline);
   template <class Act>
   static auto guarded(const Act& act) -> decltype(act());
   // An operation that was started; `owned` is null where the group keeps it for the next call of its kind.

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,7 +48,8 @@ struct Process {
   std::string address = "127.0.0.1";  // under which the other ranks reach this one
   std::string algorithm;              // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
-  Network network;  // between the job's hosts: what plans are chosen by, the same on every rank
+  std::optional<LinkCost> given_network;  // TUTTI_NETWORK, of rank 0: what is between the hosts, not to be measured
+  Network network;                        // what plans are chosen by, the same on every rank; made with the world
 
   std::unique_ptr<Store> store;            // null in a world of one
   std::unique_ptr<Store> launcher;         // where tutti run tells of a fault; null without it

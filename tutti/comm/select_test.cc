@@ -26,8 +26,7 @@ TEST(Select, ByTheNetwork) {
   Network narrow{.between = {.latency = 1e-6, .bandwidth = 1e8}};
   const std::vector<int> hosts(8, 1);
   EXPECT_EQ(chosen(Kind::kAllReduce, 1000, hosts, {}, slow_to_answer), Algorithm::kMesh) << "two hops instead of three";
-  EXPECT_EQ(chosen(Kind::kAllReduce, 10'000, hosts, {}, narrow), Algorithm::kHalvingDoubling)
-      << "as many hops as recursive doubling needs, twice, and fewer bytes";
+  EXPECT_EQ(chosen(Kind::kAllReduce, 10'000, hosts, {}, narrow), Algorithm::kRing);
 }
 
 TEST(Select, TheForcedOneWhereItImplementsTheVerb) {

@@ -8,9 +8,9 @@
 namespace tutti {
 
 struct LinkCost {
-  double latency;       // seconds from the first byte's leaving to its arrival: alpha
-  double bandwidth;     // bytes a second in each direction: 1 / beta
-  double overhead = 0;  // seconds for which a message keeps the sender's port busy besides its bytes
+  double latency = 0;    // seconds from the first byte's leaving to its arrival: alpha
+  double bandwidth = 0;  // bytes a second in each direction: 1 / beta
+  double overhead = 0;   // seconds for which a message keeps the sender's port busy besides its bytes
 };
 
 // A rank has a port of its own to the ranks of its host; the ranks of a host share its cards to the other hosts, each

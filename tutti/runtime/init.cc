@@ -17,6 +17,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
 #include "tutti/comm/group_state.h"
+#include "tutti/comm/network_probe.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/planning/collectives/plan.h"
 #include "tutti/rendezvous/join.h"
@@ -40,6 +41,7 @@ struct Settings {
   std::string engine;     // "tutti", "gloo", "mpi"
   std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
+  std::optional<LinkCost> network;                        // none: measured
   std::optional<std::size_t> heap_limit;                  // none: what the machine has
   std::size_t flight_entries = FlightRecorder::kEntries;  // 0: off
 };
@@ -77,6 +79,7 @@ Result<Settings> read_settings(const Options& options) {
   s.leave_timeout = TUTTI_TRY(seconds(options.leave_timeout, "TUTTI_LEAVE_TIMEOUT", 10));
   s.peer_timeout = TUTTI_TRY(seconds({}, "TUTTI_PEER_TIMEOUT", 30));
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
+  if (const auto text = env("TUTTI_NETWORK")) s.network = TUTTI_TRY(parse_network(*text));
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
     if (!bytes || *bytes < (1 << 20))
@@ -279,6 +282,7 @@ Result<Group> try_init(const Options& options) {
   process->hang_warning = settings.hang_warning;
   process->farewell_timeout = settings.leave_timeout;
   process->algorithm = settings.algorithm;
+  process->given_network = settings.network;
   process->engine_name = settings.engine;
   GroupState::Spec spec{.name = "world", .rank = m.rank};
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);

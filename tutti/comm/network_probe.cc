@@ -1,0 +1,132 @@
+// The least of several round trips is the latency: everything else that happens on a machine only adds to it. The
+// bandwidth is the best of several megabytes, for a connection begins slowly.
+#include "tutti/comm/network_probe.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <vector>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+enum Command : unsigned char { kEcho, kSwallow, kEnd };
+constexpr std::size_t kShort = 64, kLong = 1 << 20;  // bytes, the command among them
+constexpr Duration kPatience = std::chrono::milliseconds(10), kLongPatience = std::chrono::milliseconds(50);
+
+template <class Try>
+Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadline, const Try& attempt) {
+  for (std::size_t done = 0; done < bytes.size();) {
+    const iovec rest{bytes.data() + done, bytes.size() - done};
+    const std::size_t moved = TUTTI_TRY(attempt(std::span(&rest, 1)));
+    done += moved;
+    if (moved > 0) continue;
+    if (deadline.expired()) return deadline.error("measuring the network");
+    pollfd ready{link.poll_fd(), event, 0};
+    (void)::poll(&ready, 1, 100);
+  }
+  return {};
+}
+Status send_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
+  return all(link, bytes, POLLOUT, deadline, [&](std::span<const iovec> rest) { return link.try_send(rest); });
+}
+Status recv_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
+  return all(link, bytes, POLLIN, deadline, [&](std::span<const iovec> rest) { return link.try_recv(rest); });
+}
+
+double power_of_two_near(double value) { return std::exp2(std::round(std::log2(value))); }
+
+// The least time of sending `message` and receiving `answer`, of at least `times`, for at most `patience`.
+Result<double> least(Link& link, std::span<std::byte> message, std::span<std::byte> answer, int times,
+                     Duration patience, Deadline deadline) {
+  double best = 0;
+  const auto begin = now();
+  for (int i = 0; i < times || (i < 20 && now() - begin < patience); ++i) {
+    const auto start = now();
+    TUTTI_TRY(send_all(link, message, deadline));
+    TUTTI_TRY(recv_all(link, answer, deadline));
+    const double seconds = to_seconds(now() - start);
+    if (i == 0 || seconds < best) best = seconds;
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<LinkCost> ask_network(Link& link, Deadline deadline) {
+  std::vector<std::byte> message(kLong);
+  std::array<std::byte, kShort> answer;
+  message[0] = std::byte(kEcho);
+  const double round_trip = TUTTI_TRY(least(link, std::span(message).first(kShort), answer, 3, kPatience, deadline));
+  message[0] = std::byte(kSwallow);
+  const double swallowed = TUTTI_TRY(least(link, message, std::span(answer).first(1), 3, kLongPatience, deadline));
+  TUTTI_TRY(end_asking(link, deadline));
+  const double latency = power_of_two_near(round_trip / 2 * 1e6) / 1e6;
+  const double flowing = std::max(swallowed - round_trip, swallowed / 16);
+  return LinkCost{.latency = latency,
+                  .bandwidth = power_of_two_near(double(kLong) / flowing),
+                  .overhead = std::min(1e-6, latency / 4)};
+}
+
+Status end_asking(Link& link, Deadline deadline) {
+  std::byte end{kEnd};
+  return send_all(link, {&end, 1}, deadline);
+}
+
+Status answer_network(Link& link, Deadline deadline) {
+  std::vector<std::byte> message(kLong);
+  for (;;) {
+    TUTTI_TRY(recv_all(link, std::span(message).first(1), deadline));
+    switch (Command(message[0])) {
+      case kEnd:
+        return {};
+      case kEcho:
+        TUTTI_TRY(recv_all(link, std::span(message).subspan(1, kShort - 1), deadline));
+        TUTTI_TRY(send_all(link, std::span(message).first(kShort), deadline));
+        break;
+      case kSwallow:
+        TUTTI_TRY(recv_all(link, std::span(message).subspan(1), deadline));
+        TUTTI_TRY(send_all(link, std::span(message).first(1), deadline));
+        break;
+      default:
+        return Error{.code = Code::kMismatch,
+                     .detail = "sent bytes that are no question about the network",
+                     .hint = "the two ranks run different programs"};
+    }
+  }
+}
+
+std::string to_words(const LinkCost& cost) {
+  char words[128];
+  std::snprintf(words, sizeof words, "%a %a %a", cost.latency, cost.bandwidth, cost.overhead);
+  return words;
+}
+
+Result<LinkCost> from_words(const std::string& words) {
+  LinkCost cost;
+  if (std::sscanf(words.c_str(), "%la %la %la", &cost.latency, &cost.bandwidth, &cost.overhead) != 3 ||
+      !(cost.latency > 0) || !(cost.bandwidth > 0) || !(cost.overhead >= 0))
+    return Error{.code = Code::kMismatch, .detail = "rank 0 told \"" + words + "\" of the network"};
+  return cost;
+}
+
+std::string network_text(const LinkCost& cost) {
+  return seconds_text(cost.latency) + ", " + bytes_text(std::uint64_t(cost.bandwidth)) + "/s";
+}
+
+Result<LinkCost> parse_network(const std::string& text) {
+  const std::size_t comma = text.find(',');
+  const double latency = parse_seconds(text.substr(0, comma)).value_or(0);
+  const double bandwidth = comma == std::string::npos ? 0 : parse_double(text.substr(comma + 1)).value_or(0);
+  if (!(latency > 0) || !(bandwidth > 0))
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_NETWORK is \"" + text +
+                           "\", expected a latency and a bandwidth in 1e9 bytes a second, such as 10us,12.5"};
+  return LinkCost{.latency = latency, .bandwidth = bandwidth * 1e9, .overhead = std::min(1e-6, latency / 4)};
+}
+
+}  // namespace tutti
