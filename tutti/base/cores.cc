@@ -6,6 +6,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -50,19 +51,6 @@ std::optional<double> least_quota(const std::string& mount, std::string path, bo
   }
 }
 
-int affinity_cores() {
-  // A mask larger than 1024 cores needs a larger set: the kernel says EINVAL until it fits.
-  for (int capacity = 1024; capacity <= (1 << 20); capacity *= 2) {
-    cpu_set_t* const set = CPU_ALLOC(capacity);
-    const std::size_t size = CPU_ALLOC_SIZE(capacity);
-    CPU_ZERO_S(size, set);
-    const int count = sched_getaffinity(0, size, set) == 0 ? CPU_COUNT_S(size, set) : 0;
-    CPU_FREE(set);
-    if (count > 0) return count;
-  }
-  return 1;
-}
-
 }  // namespace
 
 std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::string& mount) {
@@ -90,12 +78,32 @@ std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::strin
   return std::max(1, int(std::ceil(std::min(*least, 1e6) - 1e-9)));
 }
 
-int usable_cores() {
+CoreMask allowed_cores() {
+  // A machine with more cores than the mask has bits: the kernel says EINVAL until it fits.
+  for (std::size_t words = 16; words <= (std::size_t(1) << 14); words *= 2) {
+    CoreMask cores(words, 0);
+    if (::sched_getaffinity(0, words * sizeof(std::uint64_t), reinterpret_cast<cpu_set_t*>(cores.data())) == 0)
+      return cores;
+  }
+  return {1};
+}
+
+int count_of(const CoreMask& cores) {
+  int count = 0;
+  for (const auto word : cores) count += std::popcount(word);
+  return count;
+}
+
+std::optional<int> cgroup_cores() {
   std::ifstream file("/proc/self/cgroup");
   std::stringstream text;
   text << file.rdbuf();
-  const int affinity = affinity_cores();
-  return std::min(affinity, cgroup_cores(text.str(), "/sys/fs/cgroup").value_or(affinity));
+  return cgroup_cores(text.str(), "/sys/fs/cgroup");
+}
+
+int usable_cores() {
+  const int affinity = std::max(1, count_of(allowed_cores()));
+  return std::min(affinity, cgroup_cores().value_or(affinity));
 }
 
 }  // namespace tutti

@@ -34,9 +34,9 @@ constexpr Duration kLongestWithoutLook = std::chrono::milliseconds(100);  // at 
 
 }  // namespace
 
-SpinPolicy spin_policy(int ranks_on_this_host) {
+SpinPolicy spin_policy(int ranks_on_this_host, int their_cores) {
   SpinPolicy policy;
-  if (ranks_on_this_host > usable_cores()) policy.pauses = 0;
+  if (ranks_on_this_host > their_cores) policy.pauses = 0;
   return policy;
 }
 

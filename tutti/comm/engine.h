@@ -65,6 +65,6 @@ struct SpinPolicy {
   int stays = 200;                                 // likewise, even then, where nobody awaited needs this core
   Duration yields = std::chrono::milliseconds(1);  // then sched_yield for this long; then the engine sleeps for it
 };
-SpinPolicy spin_policy(int ranks_on_this_host);
+SpinPolicy spin_policy(int ranks_on_this_host, int their_cores);
 
 }  // namespace tutti

@@ -38,7 +38,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   g.hosts_ = Hosts(nodes);
   const std::vector<int>& here = g.hosts_.ranks_on(g.hosts_.host_of(me));
   g.host_ranks_ = int(here.size());
-  g.spin_ = spin_policy(p.ranks_on_machine);
+  g.spin_ = spin_policy(p.ranks_on_machine, p.cores_of_ranks);
   const int my_place = int(std::find(here.begin(), here.end(), me) - here.begin());
   const bool leader = my_place == 0, shares = here.size() > 1;
   std::string offset;

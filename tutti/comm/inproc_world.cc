@@ -3,6 +3,7 @@
 #include <exception>
 #include <thread>
 
+#include "tutti/base/cores.h"
 #include "tutti/comm/group_state.h"
 #include "tutti/store/memory_store.h"
 
@@ -17,6 +18,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     auto process = std::make_shared<Process>();
     process->rank = rank;
     process->ranks_on_machine = size;
+    process->cores_of_ranks = usable_cores();
     for (int r = 0; r < size; ++r) process->world.push_back({.node = 0, .local_rank = r, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;

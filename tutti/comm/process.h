@@ -41,6 +41,7 @@ struct Process {
   int rank = 0;              // in the world
   std::vector<Rank> world;   // by global rank
   int ranks_on_machine = 1;  // that share its cores, be it in other containers
+  int cores_of_ranks = 1;    // that these may use, all of them together
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);

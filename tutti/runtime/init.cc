@@ -102,22 +102,30 @@ Result<Settings> read_settings(const Options& options) {
 // otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct Meeting {
   std::vector<std::string> boot_ids, host_ids, sharing_ids, shm_contacts;
+  std::vector<CoreMask> cores;  // that the rank may use
 };
 
 Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline,
                      const Store::Waiting& waiting) {
   // As CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
   std::string mine;
-  json::to_cbor(
-      {{"boot", boot_id()}, {"host", host}, {"sharing", env("TUTTI_HOST_ID").value_or(host)}, {"shm", shm_contact}},
-      mine);
+  json::to_cbor({{"boot", boot_id()},
+                 {"host", host},
+                 {"sharing", env("TUTTI_HOST_ID").value_or(host)},
+                 {"shm", shm_contact},
+                 {"cores", allowed_cores()}},
+                mine);
   const std::vector<std::string> notes =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine, deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     const json note = json::from_cbor(notes[r], /*strict=*/true, /*allow_exceptions=*/false);
     const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
-    if (!note.is_object() || !is_text("boot") || !is_text("host") || !is_text("sharing") || !is_text("shm"))
+    const auto is_number = [](const json& value) { return value.is_number_unsigned(); };
+    const bool has_cores =
+        note.contains("cores") && note["cores"].is_array() && std::ranges::all_of(note["cores"], is_number);
+    if (!note.is_object() || !is_text("boot") || !is_text("host") || !is_text("sharing") || !is_text("shm") ||
+        !has_cores)
       return Error{.code = Code::kMismatch,
                    .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know",
                    .hint = "do all ranks run the same version of tutti?"};
@@ -125,6 +133,7 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
     meeting.host_ids.push_back(note["host"]);
     meeting.sharing_ids.push_back(note["sharing"]);
     meeting.shm_contacts.push_back(note["shm"]);
+    meeting.cores.push_back(note["cores"]);
   }
   return meeting;
 }
@@ -171,6 +180,15 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   }
   p.ranks_on_machine =
       int(std::count(meeting.boot_ids.begin(), meeting.boot_ids.end(), meeting.boot_ids[std::size_t(p.rank)]));
+  // Ranks that were bound to a core each have as many as they are, though each one sees only its own.
+  CoreMask cores;
+  for (int r = 0; r < n; ++r) {
+    if (meeting.boot_ids[r] != meeting.boot_ids[std::size_t(p.rank)]) continue;
+    cores.resize(std::max(cores.size(), meeting.cores[r].size()));
+    for (std::size_t i = 0; i < meeting.cores[r].size(); ++i) cores[i] |= meeting.cores[r][i];
+  }
+  p.cores_of_ranks = std::max(1, count_of(cores));
+  if (const auto quota = cgroup_cores()) p.cores_of_ranks = std::min(p.cores_of_ranks, *quota);
   const bool several = seen.size() > 1;
   if (several && settings.transport == "shm")
     return Error{.code = Code::kUsage,

@@ -9,10 +9,8 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <dlfcn.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <bit>
 #include <mutex>
 
 #include "tutti/base/cores.h"
@@ -30,12 +28,6 @@ void warn_of_reference_blas() {
   log::warn("LibTorch runs on the reference BLAS, 13 to 60 times slower than OpenBLAS: install libopenblas0-pthread");
 }
 
-int count_of(const CoreMask& cores) {
-  int count = 0;
-  for (const auto word : cores) count += std::popcount(word);
-  return count;
-}
-
 int share_now(const Group& group) {
   const auto allowed = allowed_cores();
   const int share = share_of_cores(group, allowed), usable = usable_cores();
@@ -44,16 +36,6 @@ int share_now(const Group& group) {
 }
 
 }  // namespace
-
-CoreMask allowed_cores() {
-  // A machine with more cores than the mask has bits: the kernel says EINVAL until it fits.
-  for (std::size_t words = 16; words <= (std::size_t(1) << 14); words *= 2) {
-    CoreMask cores(words, 0);
-    if (::sched_getaffinity(0, words * sizeof(std::uint64_t), reinterpret_cast<cpu_set_t*>(cores.data())) == 0)
-      return cores;
-  }
-  return {1};
-}
 
 int share_of_cores(const Group& group, const CoreMask& mine) {
   const auto words = std::size_t(all_reduce(group, std::int64_t(mine.size()), ReduceOp::kMax));

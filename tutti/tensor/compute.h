@@ -1,16 +1,10 @@
 #pragma once
 // How LibTorch should compute in this process.
-#include <cstdint>
-#include <vector>
+#include "tutti/base/cores.h"
 
 namespace tutti {
 
 class Group;
-
-// Cores as a set: bit c % 64 of word c / 64 is core c.
-using CoreMask = std::vector<std::uint64_t>;
-// Where the calling thread may run.
-CoreMask allowed_cores();
 
 // Every rank calls. How many cores of `mine` this rank has to itself, where every rank of a host says which it may use:
 // a core that k ranks of the host share counts as 1/k. At least 1. So ranks that mpirun or srun bound to four cores
