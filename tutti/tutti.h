@@ -7,6 +7,7 @@
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/sgd.h"
 #include "tutti/parallel/optim/sharded_sgd.h"
+#include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
