@@ -1,5 +1,6 @@
 // The ways to make a group of ranks that run here as threads or forked processes.
 #include "tests/conformance/group_conformance.h"
+#include "tests/harness/device_memory.h"
 #include "tutti/comm/select.h"
 
 namespace tutti::test {
@@ -20,10 +21,25 @@ std::vector<GroupBackend> backends() {
     };
   };
   (void)engine;
+  // On the double of CUDA: a GPU for each rank.
+  const auto gpus = [](const char* engines, const char* transport) {
+    return [=](int size, const RankBody& body) {
+      return run_processes(size, body,
+                           {.transport = transport,
+                            .environment = {{"TUTTI_ENGINE", engines},
+                                            {"TUTTI_CUDA_PATH", TUTTI_FAKE_CUDA},
+                                            {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6"}}});
+    };
+  };
   return {
 #ifdef TUTTI_HAS_GLOO
       {"processes_gloo", engine("gloo")},
 #endif
+#ifdef TUTTI_HAS_NCCL
+      {"processes_nccl", gpus("cpu:tutti,cuda:nccl", ""), false, run_on_device},
+#endif
+      {"processes_staged", gpus("cpu:tutti,cuda:staged", ""), false, run_on_device},
+      {"processes_staged_tcp", gpus("cpu:tutti", "tcp"), false, run_on_device},
       {"threads_direct", threads(""), true},
       {"threads_ring", threads("ring")},
       {"threads_recursive_doubling", threads("recursive_doubling")},

@@ -16,7 +16,7 @@ std::vector<std::size_t> counts_for(int n) { return {0, 1, std::size_t(n - 1), s
 
 // Every dtype at small counts; f32 at the large one, where only the movement differs.
 // Where every call costs a round of system calls, all dtypes with sum and all ops with i32 are enough.
-void sweep(Kind kind, const Group& world, bool thorough) {
+void sweep(Kind kind, const Group& world, bool thorough, const Call& call) {
   for (DType dtype : kDTypes)
     for (ReduceOp op : is_reduction(kind) ? ops_of(dtype) : std::vector{ReduceOp::kSum})
       for (std::size_t count : counts_for(world.size()))
@@ -35,7 +35,7 @@ void sweep(Kind kind, const Group& world, bool thorough) {
                                      .heap = heap,
                                      .in_place = in_place,
                                      .root = int(count) % world.size()});
-            world.run(exercise.request()).or_throw();
+            call(world, exercise.request()).or_throw();
             exercise.check();
           }
 }
@@ -44,7 +44,8 @@ void GroupSuite::everywhere(const RankBody& body) {
   for (int size : kSizes) EXPECT_EQ(describe(GetParam().run(size, body)), "") << "in a world of " << size;
 }
 void GroupSuite::sweep_everywhere(Kind kind) {
-  everywhere([kind, thorough = GetParam().thorough](Group& world) { sweep(kind, world, thorough); });
+  const GroupBackend& backend = GetParam();
+  everywhere([&](Group& world) { sweep(kind, world, backend.thorough, backend.call); });
 }
 
 TEST_P(GroupSuite, AllReduce) { sweep_everywhere(Kind::kAllReduce); }
@@ -62,7 +63,7 @@ TEST_P(GroupSuite, ScatterV) { sweep_everywhere(Kind::kScatterV); }
 TEST_P(GroupSuite, ReduceScatterV) { sweep_everywhere(Kind::kReduceScatterV); }
 
 TEST_P(GroupSuite, AllToAllWithSplits) {
-  everywhere([](Group& world) {
+  everywhere([&call = GetParam().call](Group& world) {
     const int n = world.size(), me = world.rank();
     for (std::size_t scale : {std::size_t(1), std::size_t(400), std::size_t(30000)})
       for (bool heap : {true, false}) {
@@ -78,8 +79,9 @@ TEST_P(GroupSuite, AllToAllWithSplits) {
         auto* out = reinterpret_cast<std::int32_t*>(out_memory.data());
         for (int r = 0, at = 0; r < n; ++r)
           for (std::size_t i = 0; i < ins[r]; ++i) in[at++] = std::int32_t(me * 1000 + r * 100) + std::int32_t(i % 97);
-        all_to_all(world, std::span<const std::int32_t>(in, in_total), std::span<const std::size_t>(ins),
-                   std::span(out, out_total), std::span<const std::size_t>(outs));
+        call(world, requests::all_to_all(std::span<const std::int32_t>(in, in_total), std::span<const std::size_t>(ins),
+                                         std::span(out, out_total), std::span<const std::size_t>(outs)))
+            .or_throw();
         for (int r = 0, at = 0; r < n; ++r)
           for (std::size_t i = 0; i < outs[r]; ++i, ++at)
             check(out[at] == r * 1000 + me * 100 + int(i % 97), "splits: wrong element ", int(i), " from rank ", r);

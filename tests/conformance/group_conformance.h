@@ -11,10 +11,15 @@
 
 namespace tutti::test {
 
+// How a request is carried out; the memory of the CPU is where it is made.
+using Call = std::function<Status(const Group& world, const Request& request)>;
+inline Status run_on_host(const Group& world, const Request& request) { return world.run(request); }
+
 struct GroupBackend {
   std::string name;
   std::function<std::vector<Outcome>(int size, const RankBody& body)> run;
-  bool thorough = false;  // every op with every dtype
+  bool thorough = false;    // every op with every dtype
+  Call call = run_on_host;  // of the sweeps; else run_on_device (tests/harness/device_memory.h)
 };
 
 inline void PrintTo(const GroupBackend& backend, std::ostream* out) { *out << backend.name; }
@@ -22,7 +27,7 @@ inline void PrintTo(const GroupBackend& backend, std::ostream* out) { *out << ba
 inline constexpr int kSizes[] = {1, 2, 3, 4, 7};  // of worlds
 
 // Calls of this verb of every dtype, many ops and counts, checked. Every rank calls.
-void sweep(Kind kind, const Group& world, bool thorough);
+void sweep(Kind kind, const Group& world, bool thorough, const Call& call = run_on_host);
 
 class GroupSuite : public ::testing::TestWithParam<GroupBackend> {
  protected:

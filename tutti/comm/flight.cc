@@ -19,6 +19,8 @@ std::string way_name(FlightWay way) {
       return "mpi";
     case FlightWay::kNccl:
       return "nccl";
+    case FlightWay::kStaged:
+      return "staged";
     case FlightWay::kPlan:
       break;
   }

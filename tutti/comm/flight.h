@@ -11,7 +11,7 @@
 namespace tutti {
 
 // Which way an operation went: one byte of FlightCall::shape. kPlan + n: Algorithm(n).
-enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kPlan };
+enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kStaged, kPlan };
 inline FlightWay way_of(Algorithm algorithm) { return FlightWay(int(FlightWay::kPlan) + int(algorithm)); }
 
 inline std::uint64_t flight_shape(const Request& r, FlightWay way) {

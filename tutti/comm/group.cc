@@ -1,14 +1,10 @@
 // The handle: facts, sub-groups, and the small courtesies built from the verbs.
 #include "tutti/comm/group.h"
 
-#include <glob.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <set>
 
-#include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group_state.h"
@@ -63,15 +59,6 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   h ^= h >> 31;
   h *= 0x94d049bb133111ebull;
   return (h ^ h >> 29) >> 2;  // two bits are kept for the purpose of a link
-}
-
-int visible_gpus() {
-  if (const auto listed = env("CUDA_VISIBLE_DEVICES")) return *listed == "-1" ? 0 : int(split(*listed, ',').size());
-  if (std::getenv("CUDA_VISIBLE_DEVICES")) return 0;  // set, and empty
-  glob_t found{};
-  const int devices = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? int(found.gl_pathc) : 0;
-  ::globfree(&found);
-  return devices;
 }
 
 const Process::Rank& whereabouts(const GroupState& state, int rank) {
@@ -141,12 +128,7 @@ int Group::nodes() const {
   return int(all.size());
 }
 
-std::string Group::device() const {
-  if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
-  const int gpus = visible_gpus();
-  if (gpus == 0) return "cpu";
-  return "cuda:" + std::to_string(state().process().world[state().process().rank].machine_rank % gpus);
-}
+std::string Group::device() const { return state().device(); }
 
 Work Group::submit(const Request& request, CallSite at) const {
   auto submission = state().submit(request, at);
@@ -289,6 +271,7 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
 
 std::string Group::plan_name(const Request& request) const {
   if (size() == 1) return "alone";
+  if (request.device != kHost) return state().device_engine(request);
   if (state().engine() != "tutti") return state().engine();
   if (state().is_direct() && !is_point_to_point(request.kind)) return "direct";
   if (is_point_to_point(request.kind)) return "link";

@@ -24,6 +24,13 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   Process& p = *g.process_;
   g.limit_ = p.collective_timeout;
   const int n = g.size(), me = g.rank();
+  g.cuda_ = std::make_unique<cuda::Calls>(
+      cuda::Calls::Setup{.rank = me,
+                         .size = n,
+                         .heap = p.heap.get(),
+                         .start_on_host = [&g](const Request& request, std::uint64_t sequence) {
+                           return g.start_for_device(request, sequence);
+                         }});
   if (n == 1) return group;
   if (p.flight) {
     g.flight_ =
@@ -76,6 +83,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   for (int r = 0; r < n; ++r) g.peer_gone_.push_back(std::make_unique<std::atomic<bool>>(false));
   if (p.engine_name != "tutti") {
     TUTTI_TRY(g.open_engine(deadline));
+    TUTTI_TRY(g.open_nccl(deadline));
     return group;
   }
   for (int purpose = 0; purpose < 2; ++purpose) {
@@ -109,30 +117,27 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     }
   }
   g.point_to_point_ = std::make_unique<PointToPoint>(g.link_pointers_[1], [&g](int peer) { return g.has_left(peer); });
+  TUTTI_TRY(g.open_nccl(deadline));
   return group;
+}
+
+BackendSetup GroupState::backend_setup(const std::string& engine, Deadline deadline) {
+  return {.group = spec_.name,
+          .key = engine + "/" + std::to_string(spec_.id) + "/",
+          .rank = rank(),
+          .size = size(),
+          .store = process_->store.get(),
+          .address = process_->address,
+          .limit = limit_,
+          .deadline = deadline,
+          .notify = [engine = process_->engine.get()] { engine->notify(); },
+          .services = backend_services()};
 }
 
 // The library that carries this group, opened on all its members.
 Status GroupState::open_engine(Deadline deadline) {
-  const BackendSetup setup{.group = spec_.name,
-                           .key = process_->engine_name + "/" + std::to_string(spec_.id) + "/",
-                           .rank = rank(),
-                           .size = size(),
-                           .store = process_->store.get(),
-                           .address = process_->address,
-                           .limit = limit_,
-                           .deadline = deadline,
-                           .notify = [engine = process_->engine.get()] { engine->notify(); },
-                           .services = backend_services()};
-  auto opened = open_backend(process_->engine_name, setup);
-  if (!opened.ok()) {
-    Error error = opened.error();
-    if (const auto departure = departure_of_anybody()) error = departure->error;
-    error.operation = "opening the engine " + process_->engine_name;
-    error.group = spec_.name;
-    error.rank = rank();
-    return error;
-  }
+  auto opened = open_backend(process_->engine_name, backend_setup(process_->engine_name, deadline));
+  if (!opened.ok()) return opening_failed(process_->engine_name, opened.error());
   backend_ = *std::move(opened);
   return {};
 }
@@ -166,6 +171,17 @@ Status GroupState::learn_network(Deadline deadline) {
   }
   process_->network.between = TUTTI_TRY(from_words(TUTTI_TRY(process_->store->get("network", deadline))));
   return {};
+}
+
+// Of a wait that came to nothing, whoever died meanwhile is the better reason.
+Error GroupState::opening_failed(const std::string& engine, Error error) const {
+  if (error.code == Code::kTimeout || error.code == Code::kPeerLost || error.code == Code::kUnreachable)
+    if (const auto departure = departure_of_anybody(); departure && departure->evidence == Process::Evidence::kLoss)
+      error = departure->error;
+  error.operation = "opening the engine " + engine;
+  error.group = spec_.name;
+  error.rank = rank();
+  return error;
 }
 
 GroupState::~GroupState() { process_->left_groups.add(std::move(memory_)); }

@@ -36,6 +36,11 @@ std::string ranks_words(std::vector<int> ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + ranks_text(ranks);
 }
 
+std::string awaited(const Request& request, const Blockers& blockers) {
+  if (!blockers.ranks.empty()) return ranks_words(blockers.ranks);
+  return blockers.on_device ? detail::words("what stands before it on cuda:", request.device) : "its peers";
+}
+
 }  // namespace
 
 // The error comes from the first call that failed; a rank that was stopped or slow meanwhile finds the word of its
@@ -102,6 +107,12 @@ std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
   return {};
 }
 
+bool GroupState::is_anybody_lost() const {
+  for (int r = 0; r < size(); ++r)
+    if (r != rank() && departure_of(r)) return true;
+  return process_->has_fault();
+}
+
 // Another library saw a connection end and does not know whose. The sockets between the ranks of this host do, in this
 // moment or the next.
 std::optional<GroupState::Trouble> GroupState::departure_of_anybody() const {
@@ -165,9 +176,8 @@ std::string GroupState::stopped_ranks() const {
 Error GroupState::overdue(const Submission& submission) {
   Blockers blockers;
   submission.operation->blockers(blockers);
-  Error error = submission.deadline->error(
-      "still waiting for " + (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) +
-      stopped_ranks());
+  Error error =
+      submission.deadline->error("still waiting for " + awaited(submission.request, blockers) + stopped_ranks());
   error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
   if (!submission.deadline->expired()) {
     error.limit = -1;
@@ -182,8 +192,8 @@ void GroupState::warn_of_hang(Submission& submission) {
   submission.operation->blockers(blockers);
   log::warn(call_text(submission.request, submission.sequence) + " on group " + spec_.name + ", rank " +
             std::to_string(rank()) + ", has waited " + seconds_text(submission.deadline->waited()) + " of " +
-            seconds_text(submission.deadline->limit()) + " for " +
-            (blockers.ranks.empty() ? std::string("its peers") : ranks_words(blockers.ranks)) + stopped_ranks());
+            seconds_text(submission.deadline->limit()) + " for " + awaited(submission.request, blockers) +
+            stopped_ranks());
 }
 
 // Over links a call that differs is found when its first message arrives. Where none ever arrives, since each waits for
@@ -191,12 +201,15 @@ void GroupState::warn_of_hang(Submission& submission) {
 // waiting in which call it is.
 std::optional<Error> GroupState::compare_calls(Submission& submission) {
   const Request& r = submission.request;
-  if (direct_ || !process_->store || is_point_to_point(r.kind)) return {};
+  if ((direct_ && !cuda_->has_nccl()) || !process_->store || is_point_to_point(r.kind)) return {};
   if (submission.deadline->waited() < to_seconds(submission.compare_after)) return {};
   const std::string mine =
       detail::words(std::to_string(submission.sequence), " ", name(r.kind), " ", name(r.dtype), " ",
                     is_reduction(r.kind) ? name(r.op) : "-", " ", has_root(r.kind) ? r.root : 0, " ",
-                    r.kind == Kind::kBarrier || has_splits(r) ? std::string("-") : std::to_string(r.count));
+                    r.kind == Kind::kBarrier || has_splits(r) ? std::string("-") : std::to_string(r.count),
+                    r.device == kHost      ? ""
+                    : cuda_->is_by_nccl(r) ? " nccl"
+                                           : " staged");
   const bool first = submission.compare_after == std::chrono::seconds(1);
   submission.compare_after *= 2;
   if (first && !process_->store->set(store_key(kCallKey, rank()), mine + "\n" + call_text(r, submission.sequence)).ok())
@@ -255,6 +268,7 @@ Status GroupState::fail(Trouble trouble) {
   error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
   poison_ = Status(error);
   if (backend_) backend_->abort();
+  cuda_->abort();
   for (const auto& links : links_)
     for (const auto& link : links)
       if (link) link->shut();

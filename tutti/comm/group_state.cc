@@ -57,7 +57,12 @@ Result<GroupState::Started> GroupState::start(const Request& request, std::uint6
 
 // Whether it could be started; if not, it has ended.
 bool GroupState::start(Submission& submission) {
-  auto operation = start(submission.request, submission.sequence);
+  auto operation = submission.request.device == kHost
+                       ? start(submission.request, submission.sequence)
+                       : guarded([&]() -> Result<Started> {
+                           return Started(TUTTI_TRY(
+                               cuda_->start(submission.request, submission.sequence, std::move(submission.ready))));
+                         });
   if (FlightRing* const flight = flight_ring(submission.request.kind))
     flight->started(submission.sequence, flight_shape(submission.request, flight_way(submission.request)));
   if (operation.ok()) {
@@ -78,16 +83,18 @@ Result<GroupState::Started> GroupState::make_operation(const Request& request, s
 }
 
 FlightWay GroupState::flight_way(const Request& request) const {
+  if (request.device != kHost) return cuda_->is_by_nccl(request) ? FlightWay::kNccl : FlightWay::kStaged;
   if (backend_)
-    return engine() == "gloo"   ? FlightWay::kGloo
-           : engine() == "mpi"  ? FlightWay::kMpi
-           : engine() == "nccl" ? FlightWay::kNccl
-                                : FlightWay::kNotYetKnown;
+    return engine() == "gloo" ? FlightWay::kGloo : engine() == "mpi" ? FlightWay::kMpi : FlightWay::kNotYetKnown;
   if (is_point_to_point(request.kind)) return FlightWay::kLink;
   return direct_ ? FlightWay::kDirect : way_of(selector_->algorithm(request));
 }
 
 Status GroupState::run(const Request& request, CallSite at) {
+  if (request.device != kHost) {
+    const auto submission = TUTTI_TRY(submit(request, at));
+    return wait(*submission);
+  }
   if (is_ended()) return turn_away(request, at);
   if (Status status = validate(request); !status.ok()) return status;
   if (size() == 1) {
@@ -203,7 +210,10 @@ Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<co
     if (is_ended()) return turn_away(request, at);
     TUTTI_TRY(validate(request));
   }
-  for (const Request& request : requests) submissions.push_back(make_submission(request, at));
+  for (const Request& request : requests) {
+    submissions.push_back(make_submission(request, at));
+    if (request.device != kHost && size() > 1) TUTTI_TRY(mark(*submissions.back()));
+  }
   enqueue(submissions);
   return submissions;
 }
@@ -225,7 +235,10 @@ void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submission
   if (submissions.empty()) return;
   if (size() == 1) {
     for (const auto& submission : submissions) {
-      run_alone(submission->request);
+      if (submission->request.device == kHost)
+        run_alone(submission->request);
+      else
+        run_alone_on_device(*submission);
       submission->done.store(true);
     }
     return;
@@ -311,7 +324,10 @@ bool GroupState::drive(bool collectives_too) {
     }
     const bool head_moved = drive_one(*head, time, look);
     moved |= head_moved;
-    if (!head->done.load(std::memory_order_relaxed)) break;
+    if (!head->done.load(std::memory_order_relaxed)) {
+      if (!head->operation->lets_next_start()) break;
+      exchanges_.push_back(head);
+    }
     queue_.pop_front();
   }
   for (auto it = exchanges_.begin(); it != exchanges_.end();) {

@@ -16,6 +16,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/base/mutex.h"
 #include "tutti/comm/backends/backend.h"
+#include "tutti/comm/cuda/calls.h"
 #include "tutti/comm/direct/direct.h"
 #include "tutti/comm/flight.h"
 #include "tutti/comm/operation.h"
@@ -35,6 +36,7 @@ class Submission {
   std::uint64_t sequence = 0;
   Operation* operation = nullptr;  // owned, the group's own, or on the stack of the call that waits for it
   std::unique_ptr<Operation> owned;
+  cuda::Event ready;                 // of a call on a GPU: where the caller's stream stood
   std::optional<Deadline> deadline;  // from submission
   bool warned = false;
   Duration compare_after = std::chrono::seconds(1);  // of waiting: then the peers' calls are looked up in the store
@@ -66,6 +68,10 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool is_direct() const { return direct_ != nullptr; }
   const std::string& engine() const { return process_->engine_name; }
   const Selector* selector() const { return selector_.get(); }
+  const char* device_engine(const Request& request) const {  // of a call on a GPU
+    return cuda_->is_by_nccl(request) ? "nccl" : "staged";
+  }
+  std::string device() const;  // where this rank computes
   std::uint64_t next_child() { return ++children_; }
 
   Status validate(const Request& request) const;  // what is wrong with it, before anything is started
@@ -96,6 +102,14 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   Status open_engine(Deadline deadline);
   Status learn_network(Deadline deadline);
+  Status open_nccl(Deadline deadline);
+  Error opening_failed(const std::string& engine, Error error) const;
+  Result<int> nccl_device() const;
+  Result<std::string> nccl_probe(const BackendSetup& setup, int device) const;
+  BackendSetup backend_setup(const std::string& engine, Deadline deadline);
+  Status mark(Submission& submission);
+  void run_alone_on_device(Submission& submission);
+  Result<std::unique_ptr<Operation>> start_for_device(const Request& request, std::uint64_t sequence);
   template <class Act>
   static auto guarded(const Act& act) -> decltype(act());
   // An operation that was started; `owned` is null where the group keeps it for the next call of its kind.
@@ -126,6 +140,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Trouble trouble_of(Error error) const;                      // of an operation's own error
   std::optional<Trouble> departure_of(int peer) const;        // how a peer on this host went, if it has
   std::optional<Trouble> departure_of_anybody() const;
+  bool is_anybody_lost() const;
   Error complete(Error error, const Request& request, std::uint64_t sequence) const;
   bool is_ended() const;
   Status why_ended(const Request& request);
@@ -159,7 +174,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<std::uint32_t>* poison_word_ = nullptr;  // in the block of this host, if any
   GroupMemory memory_;
   std::unique_ptr<DirectChannel> direct_;
-  std::unique_ptr<Backend> backend_;             // carries everything, if there is one
+  std::unique_ptr<Backend> backend_;             // carries all CPU memory, if there is one
+  std::unique_ptr<cuda::Calls> cuda_;            // the calls on GPUs; loads nothing before the first of them
+  Mutex alone_mutex_;                            // they have no driver in a group of one
   std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
   std::vector<Link*> link_pointers_[2];
   std::unique_ptr<Selector> selector_;     // of plans over links; null on the direct path and where an engine carries

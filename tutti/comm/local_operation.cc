@@ -6,6 +6,22 @@
 #include "tutti/comm/parts.h"
 
 namespace tutti {
+namespace {
+
+class AloneOperation final : public Operation {
+ public:
+  explicit AloneOperation(const Request& request) : request_(request) {}
+  Result<Progress> step() override {
+    run_alone(request_);
+    return Progress::kDone;
+  }
+  void blockers(Blockers&) const override {}
+
+ private:
+  const Request request_;
+};
+
+}  // namespace
 
 void run_alone(const Request& request) {
   const std::size_t count = extent_of(request, 0, 1)->out;
@@ -18,5 +34,7 @@ void run_alone(const Request& request) {
   }
   if (request.out != request.in) std::memmove(request.out, request.in, count * size_of(request.dtype));
 }
+
+std::unique_ptr<Operation> make_alone(const Request& request) { return std::make_unique<AloneOperation>(request); }
 
 }  // namespace tutti

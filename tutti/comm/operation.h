@@ -17,6 +17,7 @@ struct Blockers {
   std::vector<Poll> fds;
   std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
+  bool on_device = false;   // for work on a GPU, be it what the caller had put on its stream before
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
   Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
 };
@@ -35,6 +36,9 @@ class Operation {
   // After kBlocked: whether somebody who is awaited may need the core that this thread runs on. Where ranks outnumber
   // the cores, a waiting rank then gives way; else it had better stay and look, for a little while.
   virtual bool awaits_this_core() const { return true; }
+  // Whether the order of the group's collectives no longer hangs on this one: what is left happens on a GPU, in an
+  // order of its own. Then the next one is started beside it.
+  virtual bool lets_next_start() const { return false; }
   // After kBlocked: what is awaited. Adds to `blockers`.
   virtual void blockers(Blockers& blockers) const = 0;
 };

@@ -45,9 +45,10 @@ struct Process {
   Duration collective_timeout = std::chrono::minutes(10);
   Duration hang_warning = std::chrono::seconds(30);
   Duration farewell_timeout = std::chrono::seconds(10);
-  std::string engine_name = "tutti";  // who carries CPU memory: tutti, gloo, mpi
-  std::string address = "127.0.0.1";  // under which the other ranks reach this one
-  std::string algorithm;              // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
+  std::string engine_name = "tutti";   // who carries CPU memory: tutti, gloo, mpi
+  std::string cuda_engine = "staged";  // who carries the memory of GPUs: staged, nccl
+  std::string address = "127.0.0.1";   // under which the other ranks reach this one
+  std::string algorithm;               // TUTTI_ALGORITHM: "" = choose; "ring", ... = plans over links even on one host
 
   std::optional<LinkCost> given_network;  // TUTTI_NETWORK, of rank 0: what is between the hosts, not to be measured
   Network network;                        // what plans are chosen by, the same on every rank; made with the world

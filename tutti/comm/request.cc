@@ -77,6 +77,7 @@ std::string to_string(const Request& request) {
     case Kind::kAllToAll:
       break;
   }
+  if (request.device != kHost) text += ", cuda:" + std::to_string(request.device);
   return text + ")";
 }
 

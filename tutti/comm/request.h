@@ -54,6 +54,7 @@ const char* name(ReduceOp op);
 //   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match. A recv from kAnySource takes
 //                    the first message with its tag, whoever sent it, and says who in *source
 inline constexpr std::int32_t kAnySource = -1;
+inline constexpr std::int32_t kHost = -1;  // a Request::device: memory of the CPU
 
 struct Request {
   Kind kind = Kind::kBarrier;
@@ -69,6 +70,11 @@ struct Request {
   std::span<const std::size_t> out_splits{};  // likewise
   std::int32_t* source = nullptr;             // recv: who sent; written before the call ends, where it is not null
   Duration limit{0};                          // 0: the group's default
+  // Where both buffers are: kHost, or the number of a CUDA device (docs/engines.md). On a device they are used after
+  // all that stands on `stream` (a cudaStream_t; null is the default stream) at the time of the call, and the end of
+  // the call means that the results are there, for every stream.
+  std::int32_t device = kHost;
+  void* stream = nullptr;
 };
 
 // "all_reduce (f32[1048576], sum)", "send (u8[16], to 3, tag 7)"

@@ -38,7 +38,7 @@ constexpr Duration kStorePatience =
 
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
-  std::string engine;     // "tutti", "gloo", "mpi"
+  Engines engines;
   std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
   std::optional<LinkCost> network;                        // none: measured
@@ -64,7 +64,8 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp",
                  .hint = "see TUTTI_TRANSPORT"};
-  s.engine = TUTTI_TRY(cpu_engine(!options.engine.empty() ? options.engine : env("TUTTI_ENGINE").value_or("tutti")));
+  s.engines =
+      TUTTI_TRY(parse_engines(!options.engine.empty() ? options.engine : env("TUTTI_ENGINE").value_or("tutti")));
   s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
@@ -301,7 +302,8 @@ Result<Group> try_init(const Options& options) {
   process->farewell_timeout = settings.leave_timeout;
   process->algorithm = settings.algorithm;
   process->given_network = settings.network;
-  process->engine_name = settings.engine;
+  process->engine_name = settings.engines.cpu;
+  process->cuda_engine = settings.engines.cuda;
   GroupState::Spec spec{.name = "world", .rank = m.rank};
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
   if (m.world_size == 1) {

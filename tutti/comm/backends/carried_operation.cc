@@ -115,6 +115,6 @@ Result<std::unique_ptr<Operation>> start_carried(Backend& backend, const Request
   return std::unique_ptr<Operation>(std::move(operation));
 }
 
-BackendServices backend_services() { return {.reduce_pair = reduce_pair}; }
+BackendServices backend_services() { return {.reduce_pair = reduce_pair, .find_cuda_library = cuda::find_library}; }
 
 }  // namespace tutti

@@ -12,7 +12,7 @@
 namespace tutti {
 namespace {
 
-const std::vector<std::string> kEngines = {"tutti", "gloo", "mpi"};
+const std::vector<std::string> kCpuEngines = {"tutti", "gloo", "mpi"}, kCudaEngines = {"staged", "nccl"};
 
 std::vector<std::string> folders() {
   if (const auto given = env("TUTTI_ENGINE_PATH")) return split(*given, ':');
@@ -35,7 +35,7 @@ Result<void*> load(const std::string& name) {
     return Error{
         .code = Code::kUnsupported,
         .detail = "the engine " + name + " cannot be loaded from " + path + ": " + (why ? why : "no reason given"),
-        .hint = "install what it needs, or take another engine: TUTTI_ENGINE=tutti"};
+        .hint = "install what it needs, or take another engine (TUTTI_ENGINE)"};
   }
   return Error{
       .code = Code::kNotFound,
@@ -43,39 +43,54 @@ Result<void*> load(const std::string& name) {
       .hint = "it is built where its library is found (docs/engines.md); TUTTI_ENGINE_PATH names another folder"};
 }
 
+Result<void*> load_checked(const std::string& name) {
+  void* const library = TUTTI_TRY(load(name));
+  const auto* const abi = static_cast<const int*>(::dlsym(library, kBackendAbiSymbol));
+  if (!abi || !::dlsym(library, kOpenBackendSymbol) || *abi != kBackendAbi)
+    return Error{.code = Code::kUnsupported,
+                 .detail = "libtutti_" + name + ".so was built for another version of tutti",
+                 .hint = "build and install tutti and its engines together"};
+  return library;
+}
+
 }  // namespace
 
-Result<std::string> cpu_engine(const std::string& text) {
-  std::string found = "tutti";
+Result<Engines> parse_engines(const std::string& text) {
+  Engines engines;
   for (const std::string& part : split(text, ',')) {
     const std::size_t colon = part.find(':');
     const std::string device = colon == std::string::npos ? "cpu" : part.substr(0, colon);
     const std::string name = colon == std::string::npos ? part : part.substr(colon + 1);
-    if (device == "cuda")
-      return Error{.code = Code::kUnsupported,
-                   .detail = "the engine \"" + text + "\" names one for cuda, but this version carries CPU memory only",
-                   .hint = "copy the tensor to the CPU, and leave out \"" + part + "\""};
-    if (device != "cpu")
+    if (device != "cpu" && device != "cuda")
       return Error{.code = Code::kUsage,
                    .detail = "the engine \"" + text + "\" names the device \"" + device + "\"",
-                   .hint = "known is cpu, as in cpu:gloo"};
-    if (std::find(kEngines.begin(), kEngines.end(), name) == kEngines.end())
+                   .hint = "known are cpu and cuda, as in cpu:tutti,cuda:nccl"};
+    const bool cpu = device == "cpu";
+    const auto &own = cpu ? kCpuEngines : kCudaEngines, &other = cpu ? kCudaEngines : kCpuEngines;
+    if (std::find(other.begin(), other.end(), name) != other.end())
+      return Error{.code = Code::kUsage,
+                   .detail = "the engine " + name + " does not carry the memory of a " + (cpu ? "CPU" : "GPU"),
+                   .hint = "as in cpu:tutti,cuda:nccl; for " + device + " there are " + join(own, ", ")};
+    if (std::find(own.begin(), own.end(), name) == own.end())
       return Error{.code = Code::kUsage,
                    .detail = "the engine is \"" + name + "\", which is not known",
-                   .hint = did_you_mean(nearest(name, kEngines), "known are " + join(kEngines, ", "))};
-    found = name;
+                   .hint = did_you_mean(nearest(name, own), "for " + device + " there are " + join(own, ", "))};
+    (cpu ? engines.cpu : engines.cuda) = name;
   }
-  return found;
+  return engines;
+}
+
+Status probe_backend(const std::string& name, const BackendSetup& setup) {
+  void* const library = TUTTI_TRY(load_checked(name));
+  const auto probe = reinterpret_cast<ProbeBackend>(::dlsym(library, kProbeBackendSymbol));
+  Error error;
+  if (probe && !probe(&setup, &error)) return error;
+  return {};
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup) {
-  void* const library = TUTTI_TRY(load(name));
-  const auto* const abi = static_cast<const int*>(::dlsym(library, kBackendAbiSymbol));
+  void* const library = TUTTI_TRY(load_checked(name));
   const auto open = reinterpret_cast<OpenBackend>(::dlsym(library, kOpenBackendSymbol));
-  if (!abi || !open || *abi != kBackendAbi)
-    return Error{.code = Code::kUnsupported,
-                 .detail = "libtutti_" + name + ".so was built for another version of tutti",
-                 .hint = "build and install tutti and its engines together"};
   Error error;
   std::unique_ptr<Backend> backend(open(&setup, &error));
   if (!backend) return error;

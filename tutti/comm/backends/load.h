@@ -7,12 +7,19 @@
 
 namespace tutti {
 
-// The engine that "gloo", "cpu:mpi" or "cpu:mpi,cuda:nccl" names for the CPU: "tutti", "gloo" or "mpi". kUsage for
-// names that are not known, with the nearest that is.
-Result<std::string> cpu_engine(const std::string& text);
+// Who carries the memory of which kind of device.
+struct Engines {
+  std::string cpu = "tutti";    // or gloo, mpi
+  std::string cuda = "staged";  // through pinned memory and the CPU's engine; or nccl
+};
+// Of "gloo", "cpu:mpi", "cpu:tutti,cuda:nccl": a name without a device is the CPU's. kUsage for names that are not
+// known, with the nearest that is.
+Result<Engines> parse_engines(const std::string& text);
 
 // Opens libtutti_NAME.so, from TUTTI_ENGINE_PATH, from ../lib/tutti beside the program, or from where tutti was
 // installed, and has it open the group. kNotFound says where it was looked for. The shared object stays loaded.
 Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup);
+// Whether that could be done, as far as this rank alone can tell.
+Status probe_backend(const std::string& name, const BackendSetup& setup);
 
 }  // namespace tutti

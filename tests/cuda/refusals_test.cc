@@ -1,0 +1,117 @@
+// What a call on GPU memory says where there is no GPU, or not this one; and how staged calls fail.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "tests/cuda/worlds.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/comm/cuda/runtime.h"
+
+namespace tutti::test {
+namespace {
+
+// A call on memory of this device; the buffers do not matter, since it is refused before they are looked at.
+std::string refusal(const Group& world, int device) {
+  const Request request{.kind = Kind::kAllReduce,
+                        .dtype = DType::kF32,
+                        .in = reinterpret_cast<void*>(64),
+                        .out = reinterpret_cast<void*>(64),
+                        .count = 1,
+                        .device = device};
+  const Status status = world.run(request);
+  check(!status.ok(), "the call went well");
+  const std::string text = to_string(status.error());
+  check(text.find("all_reduce #0 (f32[1], sum, cuda:" + std::to_string(device) + ") on group world, rank ") !=
+            std::string::npos,
+        text);
+  check(all_reduce(world, 1) == world.size(), "the group is as good as before");
+  return text;
+}
+
+void expect_refused(int device, const std::string& words, std::map<std::string, std::string> environment) {
+  const auto body = [&](Group& world) { expect_words(refusal(world, device), words); };
+  EXPECT_EQ(describe(run_processes(2, body, with_gpus(kStaged, environment))), "");
+  EXPECT_EQ(describe(run_processes(1, body, with_gpus(kStaged, environment))), "");
+}
+
+TEST(CudaRefusals, NoRuntime) {
+  expect_refused(0,
+                 "the CUDA runtime is not here: tried libcudart.so.13, libcudart.so.12, libcudart.so.11.0, "
+                 "libcudart.so in /nowhere and /neither (TUTTI_CUDA_PATH) (hint: install it, or name its folder: "
+                 "TUTTI_CUDA_PATH=/usr/local/cuda/lib64)",
+                 {{"TUTTI_CUDA_PATH", "/nowhere:/neither"}});
+}
+
+TEST(CudaRefusals, NoDriver) {
+  expect_refused(
+      0, "CUDA finds no NVIDIA driver, or one that is older than the runtime (hint: nvidia-smi shows the driver",
+      {{"FAKE_CUDA_ERROR", "35"}});
+}
+
+TEST(CudaRefusals, NoDevice) {
+  expect_refused(0, "CUDA finds no GPU (hint: nvidia-smi shows the GPUs, CUDA_VISIBLE_DEVICES may hide them)",
+                 {{"FAKE_CUDA_DEVICES", "0"}});
+}
+
+TEST(CudaRefusals, NotThisDevice) {
+  expect_refused(3, "there is no device cuda:3, 2 are visible to this process", {{"FAKE_CUDA_DEVICES", "2"}});
+}
+
+// The deadline of a staged call whose stream does not come to it says so; the peer that waits for it names it.
+TEST(CudaStaged, AStreamThatStandsStillIsTold) {
+  auto options = with_gpus(kStaged);
+  options.timeout = 1;
+  const auto outcomes = run_processes(
+      2,
+      [](Group& world) {
+        const int device = device_of(world);
+        DeviceMemory memory(device, 4);
+        std::atomic<bool> go{false};
+        std::unique_ptr<StreamGate> gate;
+        if (world.rank() == 0) gate = std::make_unique<StreamGate>(device, stream_of(device), go);
+        const Request request{.kind = Kind::kAllReduce,
+                              .dtype = DType::kF32,
+                              .in = memory.data(),
+                              .out = memory.data(),
+                              .count = 1,
+                              .device = device,
+                              .stream = stream_of(device)};
+        const std::string text = sentence_of([&] { world.run(request).or_throw(); });
+        expect_words(text, "all_reduce #1 (f32[1], sum, cuda:");
+        expect_words(text, "still waiting for");
+        // Whoever was first told the other.
+        check(text.find("what stands before it on cuda:0") != std::string::npos ||
+                  text.find("rank 0") != std::string::npos,
+              text);
+      },
+      options);
+  EXPECT_EQ(describe(outcomes), "");
+}
+
+TEST(CudaStaged, ARankThatIsKilledIsNamed) {
+  auto options = with_gpus(kStaged);
+  const auto outcomes = run_processes(
+      3,
+      [](Group& world) {
+        const int device = device_of(world);
+        constexpr std::size_t kCount = 8'000'000;
+        DeviceMemory memory(device, kCount * 4);
+        const Request request{.kind = Kind::kAllReduce,
+                              .dtype = DType::kF32,
+                              .in = memory.data(),
+                              .out = memory.data(),
+                              .count = kCount,
+                              .device = device};
+        world.run(request).or_throw();
+        if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
+        const std::string text = sentence_of([&] { world.run(request).or_throw(); });
+        expect_words(text, "PeerLost: all_reduce #2 (f32[8000000], sum, cuda:");
+        expect_words(text, "rank 1 ");
+        expect_words(text, "has died");
+      },
+      options);
+  EXPECT_EQ(outcomes[1].signal, SIGKILL);
+  for (const int r : {0, 2}) EXPECT_TRUE(outcomes[std::size_t(r)].ok()) << outcomes[std::size_t(r)].error;
+}
+
+}  // namespace
+}  // namespace tutti::test

@@ -1,0 +1,37 @@
+#pragma once
+// Worlds whose ranks find GPUs: doubles of them.
+#include <map>
+#include <string>
+
+#include "tests/harness/device_memory.h"
+#include "tests/harness/ranks.h"
+
+namespace tutti::test {
+
+inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, std::string> more = {}) {
+  WorldOptions options{.environment = {{"TUTTI_ENGINE", engine},
+                                       {"TUTTI_CUDA_PATH", TUTTI_FAKE_CUDA},
+                                       {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6"}}};
+  for (auto& [name, value] : more) options.environment[name] = value;
+  return options;
+}
+
+inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";
+inline constexpr const char* kNccl = "cpu:tutti,cuda:nccl";
+
+// The sentence of a call; empty if it throws nothing.
+template <class Act>
+std::string sentence_of(const Act& act) {
+  try {
+    act();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return {};
+}
+
+inline void expect_words(const std::string& text, const std::string& words) {
+  check(text.find(words) != std::string::npos, "expected \"", words, "\" in: ", text.empty() ? "no error" : text);
+}
+
+}  // namespace tutti::test

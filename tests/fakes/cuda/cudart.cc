@@ -1,0 +1,329 @@
+// A double of the CUDA runtime for machines without a GPU: as much of it as tutti uses, with the properties that code
+// for GPUs gets wrong.
+//
+//   Device memory is not the host's: device pointers lie in a range that nobody may touch, so any access from the host,
+//   a memcpy that should have been a cudaMemcpy, ends the process. The bytes lie elsewhere (fake_cuda_bytes()).
+//   Streams run on their own: each is a thread that works through a queue. Whoever reads results without having waited
+//   for the stream reads what was there before.
+//   Asynchronous copies want pinned memory on the host's side; others are refused (CUDA would make them synchronous).
+//
+// FAKE_CUDA_DEVICES: how many GPUs there are (8); FAKE_CUDA_ERROR: what cudaGetDeviceCount returns, such as 35.
+#include "tests/fakes/cuda/cudart.h"
+
+#include <sys/mman.h>
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace {
+
+constexpr int kInvalidValue = 1, kOutOfMemory = 2, kInvalidDevice = 101, kNotReady = 600;
+constexpr std::size_t kSpace = std::size_t(1) << 34;  // of device memory, for all devices
+constexpr std::size_t kAlign = 256;
+
+thread_local int current_device = 0;
+thread_local int last_error = 0;
+
+int fail(int code) {
+  last_error = code;
+  return code;
+}
+
+// All device memory: where pointers point to, and where the bytes are.
+class Memory {
+ public:
+  Memory() : pointers_(map(PROT_NONE)), bytes_(map(PROT_READ | PROT_WRITE)) {}
+  bool owns(const void* p) const {
+    const auto* const at = static_cast<const std::byte*>(p);
+    return at >= pointers_ && at < pointers_ + kSpace;
+  }
+  void* bytes_of(const void* p) const { return bytes_ + (static_cast<const std::byte*>(p) - pointers_); }
+  void* allocate(std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    bytes = (bytes + kAlign - 1) / kAlign * kAlign + kAlign;  // a gap behind each: overruns show
+    if (next_ + bytes > kSpace) return nullptr;
+    std::byte* const at = pointers_ + next_;
+    blocks_[at] = bytes - kAlign;
+    next_ += bytes;
+    return at;
+  }
+  bool release(void* p) {
+    std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(static_cast<std::byte*>(p));
+    if (found == blocks_.end()) return false;
+    ::madvise(bytes_of(p), found->second, MADV_DONTNEED);  // addresses are never used again
+    blocks_.erase(found);
+    return true;
+  }
+  bool is_valid(const void* p, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    auto after = blocks_.upper_bound(static_cast<std::byte*>(const_cast<void*>(p)));
+    if (after == blocks_.begin()) return false;
+    --after;
+    return static_cast<const std::byte*>(p) + bytes <= after->first + after->second;
+  }
+
+ private:
+  static std::byte* map(int protection) {
+    void* const at = ::mmap(nullptr, kSpace, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) std::abort();
+    return static_cast<std::byte*>(at);
+  }
+  std::byte *const pointers_, *const bytes_;
+  std::mutex mutex_;
+  std::size_t next_ = kAlign;
+  std::map<std::byte*, std::size_t> blocks_;
+};
+
+Memory& memory() {
+  static Memory* const all = new Memory;
+  return *all;
+}
+
+// Ranges of pinned memory.
+class PinnedRanges {
+ public:
+  void add(const void* p, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    ranges_[static_cast<const std::byte*>(p)] = bytes;
+  }
+  bool remove(const void* p) {
+    std::lock_guard lock(mutex_);
+    return ranges_.erase(static_cast<const std::byte*>(p)) > 0;
+  }
+  bool holds(const void* p, std::size_t bytes) {
+    std::lock_guard lock(mutex_);
+    auto after = ranges_.upper_bound(static_cast<const std::byte*>(p));
+    if (after == ranges_.begin()) return false;
+    --after;
+    return static_cast<const std::byte*>(p) + bytes <= after->first + after->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> ranges_;
+};
+
+PinnedRanges& pinned() {
+  static PinnedRanges* const all = new PinnedRanges;
+  return *all;
+}
+
+struct Stream {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::function<void()>> queue;
+  bool busy = false, ending = false;
+
+  static std::shared_ptr<Stream> start() {
+    auto stream = std::make_shared<Stream>();
+    std::thread([stream] { stream->run(); }).detach();
+    return stream;
+  }
+  void push(std::function<void()> act) {
+    std::lock_guard lock(mutex);
+    queue.push_back(std::move(act));
+    changed.notify_all();
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [&] { return !queue.empty() || ending; });
+      if (queue.empty()) return;
+      const auto act = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      act();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+  bool is_idle() {
+    std::lock_guard lock(mutex);
+    return queue.empty() && !busy;
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return queue.empty() && !busy; });
+  }
+};
+
+struct Event {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0, passed = 0;
+};
+
+using StreamHandle = std::shared_ptr<Stream>;
+using EventHandle = std::shared_ptr<Event>;
+
+StreamHandle stream_of(void* handle) {
+  static StreamHandle* const default_stream = new StreamHandle(Stream::start());
+  return handle ? *static_cast<StreamHandle*>(handle) : *default_stream;
+}
+EventHandle event_of(void* handle) { return *static_cast<EventHandle*>(handle); }
+
+bool may_be_copied(const void* p, std::size_t bytes) {
+  return memory().owns(p) ? memory().is_valid(p, bytes) : pinned().holds(p, bytes);
+}
+
+int number_from(const char* variable, int otherwise) {
+  const char* const text = std::getenv(variable);
+  return text ? std::atoi(text) : otherwise;
+}
+int devices() { return number_from("FAKE_CUDA_DEVICES", 8); }
+
+}  // namespace
+
+extern "C" {
+
+void* fake_cuda_bytes(const void* p) { return memory().owns(p) ? memory().bytes_of(p) : const_cast<void*>(p); }
+
+int cudaGetDeviceCount(int* count) {
+  *count = devices();
+  if (const int error = number_from("FAKE_CUDA_ERROR", 0)) return fail(error);
+  return *count == 0 ? fail(100) : 0;
+}
+int cudaGetDevice(int* device) {
+  *device = current_device;
+  return 0;
+}
+int cudaSetDevice(int device) {
+  if (device < 0 || device >= devices()) return fail(kInvalidDevice);
+  current_device = device;
+  return 0;
+}
+int cudaDeviceGetPCIBusId(char* text, int size, int device) {
+  if (device < 0 || device >= devices()) return fail(kInvalidDevice);
+  std::snprintf(text, std::size_t(size), "0000:%02x:00.0", device + 1);
+  return 0;
+}
+int cudaMalloc(void** at, std::size_t bytes) {
+  *at = memory().allocate(bytes);
+  return *at ? 0 : fail(kOutOfMemory);
+}
+int cudaFree(void* p) { return !p || memory().release(p) ? 0 : fail(kInvalidValue); }
+int cudaHostAlloc(void** at, std::size_t bytes, unsigned) {
+  *at = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  if (!*at) return fail(kOutOfMemory);
+  pinned().add(*at, bytes);
+  return 0;
+}
+int cudaFreeHost(void* p) {
+  if (!pinned().remove(p)) return fail(kInvalidValue);
+  std::free(p);
+  return 0;
+}
+int cudaHostRegister(void* p, std::size_t bytes, unsigned) {
+  if (std::getenv("FAKE_CUDA_NO_REGISTER")) return fail(kOutOfMemory);
+  pinned().add(p, bytes);
+  return 0;
+}
+int cudaHostUnregister(void* p) { return pinned().remove(p) ? 0 : fail(kInvalidValue); }
+
+int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int, void* stream) {
+  if (bytes == 0) return 0;
+  if (!may_be_copied(to, bytes) || !may_be_copied(from, bytes)) return fail(kInvalidValue);
+  stream_of(stream)->push([=] { std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes); });
+  return 0;
+}
+// From and to any host memory; behind what stands on the default stream.
+int cudaMemcpy(void* to, const void* from, std::size_t bytes, int) {
+  for (const void* p : {static_cast<const void*>(to), from})
+    if (bytes > 0 && memory().owns(p) && !memory().is_valid(p, bytes)) return fail(kInvalidValue);
+  stream_of(nullptr)->wait();
+  if (bytes > 0) std::memcpy(fake_cuda_bytes(to), fake_cuda_bytes(from), bytes);
+  return 0;
+}
+int cudaLaunchHostFunc(void* stream, void (*act)(void*), void* data) {
+  stream_of(stream)->push([=] { act(data); });
+  return 0;
+}
+
+int cudaStreamCreateWithFlags(void** stream, unsigned) {
+  *stream = new StreamHandle(Stream::start());
+  return 0;
+}
+int cudaStreamDestroy(void* stream) {
+  auto* const handle = static_cast<StreamHandle*>(stream);
+  {
+    std::lock_guard lock((*handle)->mutex);
+    (*handle)->ending = true;
+    (*handle)->changed.notify_all();
+  }
+  delete handle;
+  return 0;
+}
+int cudaStreamQuery(void* stream) { return stream_of(stream)->is_idle() ? 0 : fail(kNotReady); }
+int cudaStreamWaitEvent(void* stream, void* event, unsigned) {
+  const EventHandle e = event_of(event);
+  std::uint64_t awaited = 0;
+  {
+    std::lock_guard lock(e->mutex);
+    awaited = e->recorded;
+  }
+  stream_of(stream)->push([=] {
+    std::unique_lock lock(e->mutex);
+    e->changed.wait(lock, [&] { return e->passed >= awaited; });
+  });
+  return 0;
+}
+int cudaEventCreateWithFlags(void** event, unsigned) {
+  *event = new EventHandle(std::make_shared<Event>());
+  return 0;
+}
+int cudaEventDestroy(void* event) {
+  delete static_cast<EventHandle*>(event);
+  return 0;
+}
+int cudaEventRecord(void* event, void* stream) {
+  const EventHandle e = event_of(event);
+  std::uint64_t mine = 0;
+  {
+    std::lock_guard lock(e->mutex);
+    mine = ++e->recorded;
+  }
+  stream_of(stream)->push([=] {
+    std::lock_guard lock(e->mutex);
+    if (e->passed < mine) e->passed = mine;
+    e->changed.notify_all();
+  });
+  return 0;
+}
+int cudaEventQuery(void* event) {
+  const EventHandle e = event_of(event);
+  std::lock_guard lock(e->mutex);
+  return e->passed >= e->recorded ? 0 : fail(kNotReady);
+}
+
+const char* cudaGetErrorString(int error) {
+  switch (error) {
+    case kInvalidValue:
+      return "invalid argument";
+    case kOutOfMemory:
+      return "out of memory";
+    case kInvalidDevice:
+      return "invalid device ordinal";
+    default:
+      return "an error of the double";
+  }
+}
+int cudaGetLastError() {
+  const int error = last_error;
+  last_error = 0;
+  return error;
+}
+}

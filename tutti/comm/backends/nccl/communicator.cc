@@ -1,0 +1,122 @@
+// NCCL without blocking: a call that returns ncclInProgress goes on in a thread of NCCL's, and ncclCommGetAsyncError
+// says when it has ended. There is nothing to sleep on, so whoever waits looks again and again.
+//
+// ncclCommAbort may be called while another thread is inside a call to NCCL; that is what it is for. It may also take
+// long, or hang with the driver of the GPU. So it runs in a thread that nobody waits for. The mutex keeps it from
+// freeing what a call that is about to return still uses; a call that does not return within two seconds is aborted
+// regardless.
+#include "tutti/comm/backends/nccl/communicator.h"
+
+#include <cstring>
+#include <thread>
+
+#include "tutti/base/deadline.h"
+
+namespace tutti::nccl_engine {
+namespace {
+
+constexpr Duration kNap = std::chrono::milliseconds(1);
+constexpr Duration kFarewell = std::chrono::seconds(1);
+constexpr Duration kCallReturns = std::chrono::seconds(2);
+
+// Random bytes of NCCL's, in letters: the file of a store may hold lines.
+std::string in_letters(const ncclUniqueId& id) {
+  std::string text;
+  for (const char c : id.internal) {
+    text += char('a' + (std::uint8_t(c) >> 4));
+    text += char('a' + (std::uint8_t(c) & 15));
+  }
+  return text;
+}
+
+Result<ncclUniqueId> from_letters(const std::string& text) {
+  ncclUniqueId id;
+  if (text.size() != 2 * sizeof id.internal)
+    return Error{.code = Code::kCorrupt,
+                 .detail = "rank 0 told an NCCL id of another length: does it run another NCCL?"};
+  for (std::size_t i = 0; i < sizeof id.internal; ++i)
+    id.internal[i] = char((text[2 * i] - 'a') << 4 | (text[2 * i + 1] - 'a'));
+  return id;
+}
+
+}  // namespace
+
+Error Communicator::given_up() {
+  return Error{.code = Code::kAborted, .detail = "the NCCL communicator was aborted after an error"};
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(const Api& api, const BackendSetup& setup) {
+  const std::string key = setup.key + "id";
+  ncclUniqueId id;
+  if (setup.rank == 0) {
+    if (const ncclResult_t result = api.ncclGetUniqueId(&id); result != ncclSuccess)
+      return api.failure(result, "make an id for the group", nullptr);
+    TUTTI_TRY(setup.store->set(key, in_letters(id)));
+  } else {
+    id = TUTTI_TRY(from_letters(TUTTI_TRY(setup.store->get(key, setup.deadline))));
+  }
+  std::unique_ptr<Communicator> made(new Communicator(api));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const ncclResult_t result = api.ncclCommInitRankConfig(&made->state_->comm, setup.size, id, setup.rank, &config);
+  if (result != ncclSuccess && result != ncclInProgress)
+    return api.failure(result, "connect the ranks", made->state_->comm);
+  if (Status status = made->settle(setup); !status.ok()) {
+    made->abort();
+    return status;
+  }
+  return made;
+}
+
+Status Communicator::settle(const BackendSetup& setup) {
+  for (;;) {
+    auto settled = is_settled();
+    if (!settled.ok()) return settled.status();
+    if (*settled) return {};
+    if (setup.deadline.expired()) {
+      Error error = setup.deadline.error("NCCL did not connect the ranks");
+      error.hint = "NCCL_DEBUG=INFO shows how far it came, NCCL_SOCKET_IFNAME which network it takes";
+      return error;
+    }
+    if (setup.is_anybody_lost && setup.is_anybody_lost())
+      return Error{.code = Code::kPeerLost, .detail = "was lost while NCCL connected the ranks"};
+    std::this_thread::sleep_for(kNap);
+  }
+}
+
+Result<bool> Communicator::is_settled() {
+  ncclResult_t state = ncclSuccess;
+  TUTTI_TRY(call("say how it goes", [&](ncclComm_t comm) { return api_.ncclCommGetAsyncError(comm, &state); }));
+  if (state == ncclInProgress) return false;
+  if (state == ncclSuccess) return true;
+  std::unique_lock lock(state_->mutex);
+  if (state_->aborted) return given_up();
+  return api_.failure(state, "go on", state_->comm);
+}
+
+void Communicator::abort() {
+  if (state_->aborted.exchange(true)) return;
+  std::thread([state = state_] {
+    std::unique_lock lock(state->mutex, std::defer_lock);
+    (void)lock.try_lock_for(kCallReturns);
+    if (state->comm) state->api->ncclCommAbort(state->comm);
+  }).detach();
+}
+
+Communicator::~Communicator() {
+  if (state_->aborted) return;
+  const auto patience = Deadline::after(kFarewell);
+  Status status = call("take leave", [&](ncclComm_t comm) { return api_.ncclCommFinalize(comm); });
+  while (status.ok() && !patience.expired()) {
+    const auto settled = is_settled();
+    if (!settled.ok()) break;
+    if (*settled) {
+      (void)call("end", [&](ncclComm_t comm) { return api_.ncclCommDestroy(comm); });
+      return;
+    }
+    std::this_thread::sleep_for(kNap);
+  }
+  abort();  // the others have gone another way
+}
+
+}  // namespace tutti::nccl_engine

@@ -1,0 +1,326 @@
+// The engine nccl. A call is enqueued on the group's stream for NCCL, behind whatever the caller had on its own stream,
+// and has ended when an event behind it has passed. NCCL's own threads make the enqueuing happen (nothing here blocks),
+// and once it has, the next call of the group is enqueued behind it while this one runs: the GPU never waits for the
+// host.
+//
+// What NCCL has not is put together from what it has, in one group of its calls, which it carries out at once:
+// gathers, scatters and exchanges of sends and receives, the _v forms of all_gather and reduce_scatter of one broadcast
+// or reduce for each rank. What it cannot do at all (bits, averages of integers; sends and receives of users, since it
+// knows neither tags nor a receive from any source, and blocks a stream until the other side comes) it does not
+// carry: that goes through the CPU (tutti/comm/cuda).
+//
+// An operation that is destroyed before its end waits for the GPU to let go of the buffers, which it does within
+// milliseconds of an abort; after five seconds it does not wait any longer, and a GPU that hangs may write to them
+// still.
+#include <thread>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/comm/backends/backend.h"
+#include "tutti/comm/backends/nccl/communicator.h"
+#include "tutti/comm/backends/nccl/types.h"
+
+namespace tutti::nccl_engine {
+namespace {
+
+constexpr Duration kLookAgain = std::chrono::microseconds(50);
+constexpr Duration kLetGo = std::chrono::seconds(5);
+
+// Memory on the device that calls on one stream use one after another.
+class Scratch {
+ public:
+  explicit Scratch(const cuda::Runtime& runtime) : runtime_(runtime) {}
+  ~Scratch() {
+    for (void* block : blocks_) runtime_.cudaFree(block);
+  }
+  // Freeing the smaller ones would wait for the calls that use them.
+  Result<std::byte*> take(std::size_t bytes) {
+    if (bytes > size_) {
+      void* block = nullptr;
+      bytes = std::max(bytes, 2 * size_);
+      TUTTI_TRY(runtime_.check(runtime_.cudaMalloc(&block, bytes), "allocate what an exchange in place needs"));
+      blocks_.push_back(block);
+      size_ = bytes;
+    }
+    return static_cast<std::byte*>(blocks_.back());
+  }
+
+ private:
+  const cuda::Runtime& runtime_;
+  std::vector<void*> blocks_;  // the last is the largest
+  std::size_t size_ = 0;
+};
+
+// What the operations of a group share.
+struct Shared {
+  const Api& api;
+  const cuda::Runtime& cuda;
+  Communicator& communicator;
+  Scratch& scratch;
+  int device, rank, size;
+};
+
+class NcclOperation final : public Operation {
+ public:
+  NcclOperation(const Shared& shared, const Request& request)
+      : s_(shared),
+        api_(shared.api),
+        request_(request),
+        stream_(static_cast<cudaStream_t>(request.stream)),
+        elements_(elements_of(request.dtype)),
+        element_(size_of(request.dtype)) {}
+
+  ~NcclOperation() override {
+    const cuda::OnDevice current(s_.cuda, s_.device);
+    if (!done_)
+      for (const auto patience = Deadline::after(kLetGo); s_.cuda.cudaStreamQuery(stream_) == cuda::kNotReady;) {
+        if (patience.expired()) break;
+        std::this_thread::yield();
+      }
+    s_.cuda.cudaGetLastError();
+  }
+
+  Status begin() {
+    ended_ = TUTTI_TRY(cuda::Event::make(s_.cuda));
+    if (is_reduction(request_.kind)) TUTTI_TRY(make_op());
+    return enqueue();
+  }
+
+  Result<Progress> step() override {
+    const cuda::OnDevice current(s_.cuda, s_.device);
+    if (!enqueued_) {
+      if (!TUTTI_TRY(s_.communicator.is_settled())) return Progress::kBlocked;
+      if (own_op_) TUTTI_TRY(call("drop a factor", [&](ncclComm_t comm) { return api_.ncclRedOpDestroy(op_, comm); }));
+      TUTTI_TRY(ended_.record(stream_));
+      enqueued_ = true;
+      return Progress::kMoved;
+    }
+    const bool passed = TUTTI_TRY(ended_.has_passed());
+    TUTTI_TRY(s_.communicator.is_settled());  // else why not: a stream goes on past a call that has failed
+    done_ = passed;
+    return passed ? Progress::kDone : Progress::kBlocked;
+  }
+
+  bool lets_next_start() const override { return enqueued_; }
+
+  void blockers(Blockers& blockers) const override {
+    blockers.carried = true;
+    for (int r = 0; r < s_.size; ++r)
+      if (r != s_.rank) blockers.ranks.push_back(r);
+    blockers.look_again = kLookAgain;
+  }
+
+ private:
+  template <class Act>
+  Status call(const char* doing, const Act& act) {
+    return s_.communicator.call(doing, act);
+  }
+
+  Status make_op() {
+    op_ = op_of(request_.dtype, request_.op);
+    if (request_.op != ReduceOp::kPremulSum) return {};
+    Scalar scalar = scalar_of(request_.dtype, request_.factor);
+    TUTTI_TRY(call("take a factor", [&](ncclComm_t comm) {
+      return api_.ncclRedOpCreatePreMulSum(&op_, scalar.bytes, elements_.type, ncclScalarHostImmediate, comm);
+    }));
+    own_op_ = true;
+    return {};
+  }
+
+  const std::byte* in(std::size_t element = 0) const {
+    return static_cast<const std::byte*>(request_.in) + element * element_;
+  }
+  std::byte* out(std::size_t element = 0) const { return static_cast<std::byte*>(request_.out) + element * element_; }
+  std::size_t units(std::size_t count) const { return count * elements_.each; }
+
+  Status enqueue() {
+    const Request& r = request_;
+    const std::size_t count = units(r.count);
+    const ncclDataType_t type = elements_.type;
+    if (count == 0 && r.in_splits.empty() && r.out_splits.empty() && r.kind != Kind::kBarrier && !is_uneven(r.kind))
+      return {};
+    switch (r.kind) {
+      case Kind::kBarrier: {
+        std::byte* const word = TUTTI_TRY(s_.scratch.take(sizeof(std::int32_t)));
+        return call("meet", [&](ncclComm_t comm) {
+          return api_.ncclAllReduce(word, word, 1, ncclInt32, ncclMax, comm, stream_);
+        });
+      }
+      case Kind::kBroadcast:
+        return call("broadcast", [&](ncclComm_t comm) {
+          return api_.ncclBroadcast(out(), out(), count, type, r.root, comm, stream_);
+        });
+      case Kind::kReduce:
+        return call("reduce", [&](ncclComm_t comm) {
+          return api_.ncclReduce(r.in, r.out, count, type, op_, r.root, comm, stream_);
+        });
+      case Kind::kAllReduce:
+        return call("reduce",
+                    [&](ncclComm_t comm) { return api_.ncclAllReduce(r.in, r.out, count, type, op_, comm, stream_); });
+      case Kind::kAllGather:
+        return call("gather",
+                    [&](ncclComm_t comm) { return api_.ncclAllGather(r.in, r.out, count, type, comm, stream_); });
+      case Kind::kReduceScatter:
+        return call("reduce", [&](ncclComm_t comm) {
+          return api_.ncclReduceScatter(r.in, r.out, count, type, op_, comm, stream_);
+        });
+      case Kind::kAllGatherV:
+        return for_each_part(r.out_splits, [&](int root, std::size_t begin, std::size_t n, ncclComm_t comm) {
+          return api_.ncclBroadcast(root == s_.rank ? r.in : out(begin), out(begin), units(n), type, root, comm,
+                                    stream_);
+        });
+      case Kind::kReduceScatterV:
+        return for_each_part(r.in_splits, [&](int root, std::size_t begin, std::size_t n, ncclComm_t comm) {
+          return api_.ncclReduce(in(begin), r.out, units(n), type, op_, root, comm, stream_);
+        });
+      case Kind::kGather:
+      case Kind::kScatter:
+      case Kind::kAllToAll:
+      case Kind::kGatherV:
+      case Kind::kScatterV:
+        return exchange();
+      case Kind::kSend:
+      case Kind::kRecv:
+        break;
+    }
+    return Error{.code = Code::kInternal, .detail = "NCCL was given a call that it does not carry"};
+  }
+
+  // One group of NCCL's calls: act(rank, first element, elements, comm) for every part that is not empty.
+  template <class Act>
+  Status for_each_part(std::span<const std::size_t> splits, const Act& act) {
+    return call("carry out the parts of a call", [&](ncclComm_t comm) {
+      ncclResult_t result = api_.ncclGroupStart();
+      std::size_t begin = 0;
+      for (int r = 0; r < s_.size && fine(result); ++r) {
+        const std::size_t n = splits[std::size_t(r)];
+        if (n > 0) result = act(r, begin, n, comm);
+        begin += n;
+      }
+      const ncclResult_t end = api_.ncclGroupEnd();
+      return fine(result) ? end : result;
+    });
+  }
+  static bool fine(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+  struct Part {
+    std::size_t begin = 0, count = 0;  // elements
+  };
+  // What this rank sends to, or receives from, each rank.
+  std::vector<Part> parts(bool sends) const {
+    const Request& r = request_;
+    std::vector<Part> all(std::size_t(s_.size), Part{});
+    const bool root = s_.rank == r.root;
+    const auto row = [&](std::span<const std::size_t> splits) {
+      std::size_t begin = 0;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        all[i] = {begin, splits.empty() ? r.count : splits[i]};
+        begin += all[i].count;
+      }
+    };
+    const bool gathers = r.kind == Kind::kGather || r.kind == Kind::kGatherV;
+    if (r.kind == Kind::kAllToAll)
+      row(sends ? r.in_splits : r.out_splits);
+    else if (gathers == sends)  // the side that has one part: to, or from, the root
+      all[std::size_t(r.root)] = {0, r.count};
+    else if (root)
+      row(sends ? r.in_splits : r.out_splits);
+    return all;
+  }
+
+  Status exchange() {
+    const std::vector<Part> to = parts(true), from = parts(false);
+    const std::byte* source = in();
+    if (request_.kind == Kind::kAllToAll && request_.in == request_.out) {
+      const std::size_t bytes = (to.back().begin + to.back().count) * element_;
+      std::byte* const copy = TUTTI_TRY(s_.scratch.take(bytes));
+      TUTTI_TRY(copy_on_device(copy, source, bytes));
+      source = copy;
+    }
+    const Part mine = to[std::size_t(s_.rank)], own = from[std::size_t(s_.rank)];
+    if (mine.count > 0)
+      TUTTI_TRY(copy_on_device(out(own.begin), source + mine.begin * element_, mine.count * element_));
+    bool any = false;
+    for (int r = 0; r < s_.size; ++r) any |= r != s_.rank && to[std::size_t(r)].count + from[std::size_t(r)].count > 0;
+    if (!any) return {};
+    return call("exchange parts", [&](ncclComm_t comm) {
+      ncclResult_t result = api_.ncclGroupStart();
+      for (int r = 0; r < s_.size && fine(result); ++r) {
+        const Part &give = to[std::size_t(r)], &get = from[std::size_t(r)];
+        if (r == s_.rank) continue;
+        if (give.count > 0)
+          result = api_.ncclSend(source + give.begin * element_, units(give.count), elements_.type, r, comm, stream_);
+        if (fine(result) && get.count > 0)
+          result = api_.ncclRecv(out(get.begin), units(get.count), elements_.type, r, comm, stream_);
+      }
+      const ncclResult_t end = api_.ncclGroupEnd();
+      return fine(result) ? end : result;
+    });
+  }
+
+  Status copy_on_device(std::byte* to, const std::byte* from, std::size_t bytes) {
+    if (to == from || bytes == 0) return {};
+    return s_.cuda.check(s_.cuda.cudaMemcpyAsync(to, from, bytes, cuda::kAnyDirection, request_.stream),
+                         "copy on the GPU");
+  }
+
+  const Shared& s_;
+  const Api& api_;
+  const Request request_;
+  const cudaStream_t stream_;
+  const Elements elements_;
+  const std::size_t element_;
+  ncclRedOp_t op_ = ncclSum;
+  bool own_op_ = false, enqueued_ = false, done_ = false;
+  cuda::Event ended_;
+};
+
+class NcclBackend final : public Backend {
+ public:
+  NcclBackend(const BackendSetup& setup, const Api& api, std::unique_ptr<Communicator> communicator)
+      : communicator_(std::move(communicator)), scratch_(*setup.cuda), shared_{api,       *setup.cuda,  *communicator_,
+                                                                               scratch_,  setup.device, setup.rank,
+                                                                               setup.size} {}
+
+  Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t) override {
+    const cuda::OnDevice current(shared_.cuda, shared_.device);
+    auto operation = std::make_unique<NcclOperation>(shared_, request);
+    TUTTI_TRY(operation->begin());
+    return std::unique_ptr<Operation>(std::move(operation));
+  }
+  bool carries(const Request& request) const override {
+    if (is_point_to_point(request.kind)) return false;
+    return !is_reduction(request.kind) || has_reduction(request.dtype, request.op);
+  }
+  void abort() override { communicator_->abort(); }
+
+ private:
+  const std::unique_ptr<Communicator> communicator_;
+  Scratch scratch_;
+  const Shared shared_;
+};
+
+}  // namespace
+
+extern "C" {
+[[gnu::visibility("default")]] extern const int tutti_backend_abi = kBackendAbi;
+
+[[gnu::visibility("default")]] bool tutti_probe_backend(const BackendSetup* setup, Error* error) {
+  const auto found = api(setup->services);
+  if (!found.ok()) *error = found.error();
+  return found.ok();
+}
+
+[[gnu::visibility("default")]] Backend* tutti_open_backend(const BackendSetup* setup, Error* error) {
+  const auto open = [&]() -> Result<Backend*> {
+    const Api* const found = TUTTI_TRY(api(setup->services));
+    return new NcclBackend(*setup, *found, TUTTI_TRY(Communicator::open(*found, *setup)));
+  };
+  const Result<Backend*> opened = open();
+  if (opened.ok()) return *opened;
+  *error = opened.error();
+  return nullptr;
+}
+}
+
+}  // namespace tutti::nccl_engine

@@ -1,0 +1,164 @@
+// A buffer is a row of parts: one, or one for each rank. Piece k of a call takes the elements from k * m to (k + 1) * m
+// of every part, so that it is a call of the same verb, with smaller parts, and all pieces together do what the call
+// would have done. m is the same on all ranks because it hangs on nothing but verb, type and size of the group.
+//
+// In the memory of a piece the parts stand one after another, and the call is in place wherever the verb has that: one
+// rank's part in the middle of all of them costs no memory and no copy.
+#include "tutti/comm/cuda/pieces.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "tutti/comm/parts.h"
+
+namespace tutti::cuda {
+namespace {
+
+constexpr std::size_t kAlign = 64;
+
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+}  // namespace
+
+Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
+    : request_(request),
+      in_splits_(request.in_splits.begin(), request.in_splits.end()),
+      out_splits_(request.out_splits.begin(), request.out_splits.end()),
+      rank_(rank),
+      element_(size_of(request.dtype)) {
+  const bool root = rank == request.root;
+  const std::vector<std::size_t> one = {request.count}, all(std::size_t(size), request.count);
+  bool has_parts = true;
+  switch (request.kind) {
+    case Kind::kBarrier:
+      has_parts = false;
+      break;
+    case Kind::kBroadcast:
+      (root ? in_ : out_).parts = one;
+      has_parts = false;
+      break;
+    case Kind::kReduce:
+      in_.parts = one;
+      if (root) out_.parts = one;
+      has_parts = false;
+      break;
+    case Kind::kAllReduce:
+      in_.parts = out_.parts = one;
+      has_parts = false;
+      break;
+    case Kind::kSend:
+      in_.parts = one;
+      break;
+    case Kind::kRecv:
+      out_.parts = one;
+      break;
+    case Kind::kGather:
+      in_.parts = one;
+      if (root) out_.parts = all;
+      break;
+    case Kind::kAllGather:
+      in_.parts = one, out_.parts = all;
+      break;
+    case Kind::kScatter:
+      if (root) in_.parts = all;
+      out_.parts = one;
+      break;
+    case Kind::kReduceScatter:
+      in_.parts = all, out_.parts = one;
+      break;
+    case Kind::kAllToAll:
+      in_.parts = in_splits_.empty() ? all : in_splits_;
+      out_.parts = out_splits_.empty() ? all : out_splits_;
+      break;
+    case Kind::kGatherV:
+      in_.parts = one;
+      if (root) out_.parts = out_splits_;
+      break;
+    case Kind::kAllGatherV:
+      in_.parts = {out_splits_[std::size_t(rank)]}, out_.parts = out_splits_;
+      break;
+    case Kind::kScatterV:
+      if (root) in_.parts = in_splits_;
+      out_.parts = one;
+      break;
+    case Kind::kReduceScatterV:
+      in_.parts = in_splits_, out_.parts = {in_splits_[std::size_t(rank)]};
+      break;
+  }
+  std::size_t largest = 0;
+  for (const Side* side : {&in_, &out_})
+    for (const std::size_t part : side->parts) largest = std::max(largest, part);
+  if (is_point_to_point(request.kind)) {
+    per_piece_ = std::max<std::size_t>(largest, 1);
+    return;
+  }
+  per_piece_ = std::max<std::size_t>(1, most / element_ / (has_parts ? std::size_t(size) : 1));
+  number_ = std::max<std::size_t>(1, (largest + per_piece_ - 1) / per_piece_);
+}
+
+bool Pieces::needs_agreement() const {
+  return request_.kind == Kind::kGatherV || request_.kind == Kind::kScatterV ||
+         (request_.kind == Kind::kAllToAll && !in_splits_.empty());
+}
+
+std::size_t Pieces::count_in(std::size_t part, std::size_t index) const {
+  const std::size_t begin = index * per_piece_;
+  return part > begin ? std::min(part - begin, per_piece_) : 0;
+}
+
+void Pieces::lay(const Side& side, std::size_t index, std::size_t at, std::vector<Run>& runs) const {
+  std::size_t part_begin = 0;
+  for (const std::size_t part : side.parts) {
+    const std::size_t count = count_in(part, index);
+    if (count > 0) runs.push_back({.elements_from = part_begin + index * per_piece_, .count = count, .bytes_at = at});
+    at += count * element_;
+    part_begin += part;
+  }
+}
+
+std::size_t Pieces::extent(const Side& side, std::size_t index) const {
+  std::size_t elements = 0;
+  for (const std::size_t part : side.parts) elements += count_in(part, index);
+  return elements * element_;
+}
+
+std::size_t Pieces::own_at(const Side& side, std::size_t index) const {
+  std::size_t elements = 0;
+  for (int r = 0; r < rank_; ++r) elements += count_in(side.parts[std::size_t(r)], index);
+  return elements * element_;
+}
+
+Piece Pieces::make(std::size_t index) const {
+  Piece piece;
+  piece.request = request_;
+  Request& r = piece.request;
+  r.in = nullptr, r.out = nullptr;
+  r.device = kHost, r.stream = nullptr;
+  r.count = count_in(request_.count, index);
+  for (const std::size_t part : in_splits_) piece.in_splits.push_back(count_in(part, index));
+  for (const std::size_t part : out_splits_) piece.out_splits.push_back(count_in(part, index));
+  r.in_splits = {}, r.out_splits = {};
+
+  const bool broadcasts = r.kind == Kind::kBroadcast;
+  const std::size_t in_bytes = extent(in_, index), out_bytes = extent(out_, index);
+  piece.reads = !in_.parts.empty(), piece.writes = !out_.parts.empty() || broadcasts;
+  piece.bytes = std::max(in_bytes, out_bytes);
+  if (in_.parts.size() > 1 && out_.parts.size() == 1) {
+    piece.out = own_at(in_, index);
+  } else if (out_.parts.size() > 1 && in_.parts.size() == 1) {
+    piece.in = own_at(out_, index);
+  } else if (r.kind == Kind::kAllToAll && !in_splits_.empty()) {  // the one verb that is never in place
+    piece.out = aligned(in_bytes);
+    piece.bytes = piece.out + out_bytes;
+  }
+  lay(in_, index, piece.in, piece.to_read);
+  lay(out_, index, piece.out, piece.to_write);
+  return piece;
+}
+
+std::size_t Pieces::largest() const {
+  const Piece first = make(0);  // parts only get smaller
+  return first.bytes;
+}
+
+}  // namespace tutti::cuda

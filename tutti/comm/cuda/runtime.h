@@ -1,0 +1,115 @@
+#pragma once
+// The CUDA runtime without its headers and without linking it: a program that meets no GPU loads nothing of CUDA, and
+// one binary serves every version. Only what tutti needs, and only functions that have been the same since CUDA 11.
+// (What adapters use of it is inline: they link nothing of tutti.)
+#include <cstddef>
+#include <string>
+#include <utility>
+
+#include "tutti/base/error.h"
+
+namespace tutti::cuda {
+
+// The functions, under their names in the CUDA documentation; each returns a cudaError_t, 0 for success. Streams and
+// events are the opaque pointers that they are in C.
+struct Runtime {
+  int (*cudaGetDeviceCount)(int* count);
+  int (*cudaGetDevice)(int* device);
+  int (*cudaSetDevice)(int device);
+  int (*cudaDeviceGetPCIBusId)(char* text, int size, int device);
+  int (*cudaMalloc)(void** memory, std::size_t bytes);
+  int (*cudaFree)(void* memory);
+  int (*cudaHostAlloc)(void** memory, std::size_t bytes, unsigned flags);
+  int (*cudaFreeHost)(void* memory);
+  int (*cudaHostRegister)(void* memory, std::size_t bytes, unsigned flags);
+  int (*cudaHostUnregister)(void* memory);
+  int (*cudaMemcpyAsync)(void* to, const void* from, std::size_t bytes, int direction, void* stream);
+  int (*cudaStreamCreateWithFlags)(void** stream, unsigned flags);
+  int (*cudaStreamDestroy)(void* stream);
+  int (*cudaStreamQuery)(void* stream);
+  int (*cudaStreamWaitEvent)(void* stream, void* event, unsigned flags);
+  int (*cudaEventCreateWithFlags)(void** event, unsigned flags);
+  int (*cudaEventDestroy)(void* event);
+  int (*cudaEventRecord)(void* event, void* stream);
+  int (*cudaEventQuery)(void* event);
+  const char* (*cudaGetErrorString)(int error);
+  int (*cudaGetLastError)();
+
+  // An error where `code` is not 0: "CUDA could not copy: out of memory (error 2)".
+  Status check(int code, const char* doing) const {
+    if (code == 0) return {};
+    cudaGetLastError();  // or the next call of anybody in this thread returns this error
+    return Error{.code = Code::kSystem,
+                 .detail = std::string("CUDA could not ") + doing + ": " + cudaGetErrorString(code) + " (error " +
+                           std::to_string(code) + ")"};
+  }
+};
+
+inline constexpr int kNotReady = 600;          // cudaErrorNotReady
+inline constexpr int kAnyDirection = 4;        // cudaMemcpyDefault: the runtime knows where addresses are
+inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking: does not wait for the default stream
+inline constexpr unsigned kWithoutTiming = 2;  // cudaEventDisableTiming
+inline constexpr unsigned kPortable = 1;  // cudaHostAllocPortable, cudaHostRegisterPortable: pinned for all devices
+
+// Loads the runtime at the first call of this process; every later one gets the same answer.
+Result<const Runtime*> runtime();
+// The runtime, if this process may use this device. Else a sentence: no runtime, no driver, no device, not so many.
+Result<const Runtime*> runtime_with(int device);
+
+// Makes a device the current one of this thread, and puts back which it was.
+class OnDevice {
+ public:
+  OnDevice(const Runtime& runtime, int device) : runtime_(runtime) {
+    runtime_.cudaGetDevice(&before_);
+    if (before_ != device) runtime_.cudaSetDevice(device);
+    changed_ = before_ != device;
+  }
+  ~OnDevice() {
+    if (changed_) runtime_.cudaSetDevice(before_);
+  }
+  OnDevice(const OnDevice&) = delete;
+
+ private:
+  const Runtime& runtime_;
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+// A moment on a stream, of which one can ask whether it has passed. Empty, or made on the device that was current.
+class Event {
+ public:
+  Event() = default;
+  static Result<Event> make(const Runtime& runtime) {
+    Event event;
+    TUTTI_TRY(runtime.check(runtime.cudaEventCreateWithFlags(&event.handle_, kWithoutTiming), "make an event"));
+    event.runtime_ = &runtime;
+    return event;
+  }
+  Event(Event&& other) noexcept { *this = std::move(other); }
+  Event& operator=(Event&& other) noexcept {
+    std::swap(runtime_, other.runtime_);
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Event() {
+    if (handle_) runtime_->cudaEventDestroy(handle_);
+  }
+  explicit operator bool() const { return handle_ != nullptr; }
+  void* get() const { return handle_; }
+  Status record(void* stream) { return runtime_->check(runtime_->cudaEventRecord(handle_, stream), "mark a stream"); }
+  Result<bool> has_passed() const {
+    const int code = runtime_->cudaEventQuery(handle_);
+    if (code == kNotReady) {
+      runtime_->cudaGetLastError();
+      return false;
+    }
+    TUTTI_TRY(runtime_->check(code, "carry out what stood before it on the stream"));
+    return true;
+  }
+
+ private:
+  const Runtime* runtime_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+}  // namespace tutti::cuda

@@ -1,0 +1,140 @@
+// The GPU's side of a group: where a rank computes, and NCCL.
+//
+// NCCL answers a rank that cannot take part, and two ranks on one GPU, by waiting or with words that name neither. So
+// before it is asked, every rank tells all others whether it could take part and on which GPU of which machine: one
+// that cannot is an error on all of them, which names it, and a GPU that is shared means that the group is staged.
+#include <glob.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "tutti/base/env.h"
+#include "tutti/base/log.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/backends/load.h"
+#include "tutti/comm/group_state.h"
+#include "tutti/comm/local_operation.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kReady = "ready ";
+constexpr const char* kCannot = "cannot ";
+
+int visible_gpus() {
+  if (const auto listed = env("CUDA_VISIBLE_DEVICES")) return *listed == "-1" ? 0 : int(split(*listed, ',').size());
+  if (std::getenv("CUDA_VISIBLE_DEVICES")) return 0;  // set, and empty
+  glob_t found{};
+  const int devices = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? int(found.gl_pathc) : 0;
+  ::globfree(&found);
+  return devices;
+}
+
+// An operation that its group keeps for the next call of its kind.
+class Kept final : public Operation {
+ public:
+  explicit Kept(Operation& operation) : operation_(operation) {}
+  Result<Progress> step() override { return operation_.step(); }
+  bool awaits_this_core() const override { return operation_.awaits_this_core(); }
+  void blockers(Blockers& blockers) const override { operation_.blockers(blockers); }
+
+ private:
+  Operation& operation_;
+};
+
+}  // namespace
+
+std::string GroupState::device() const {
+  if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
+  const int gpus = visible_gpus();
+  if (gpus == 0) return "cpu";
+  return "cuda:" + std::to_string(process_->world[process_->rank].machine_rank % gpus);
+}
+
+// The CPU's part of a call on a GPU.
+Result<std::unique_ptr<Operation>> GroupState::start_for_device(const Request& request, std::uint64_t sequence) {
+  if (size() == 1) return make_alone(request);
+  Started started = TUTTI_TRY(make_operation(request, sequence));
+  if (started.owned) return std::move(started.owned);
+  return std::unique_ptr<Operation>(std::make_unique<Kept>(*started.operation));
+}
+
+// Where the caller's stream stands is noted in the caller's thread: what it puts there later is not waited for.
+Status GroupState::mark(Submission& submission) {
+  auto ready = cuda_->mark(submission.request);
+  if (!ready.ok()) return complete(ready.error(), submission.request, sequence_.load());
+  submission.ready = *std::move(ready);
+  return {};
+}
+
+void GroupState::run_alone_on_device(Submission& submission) {
+  MutexLock lock(alone_mutex_);
+  const Request& request = submission.request;
+  const Status status = cuda_->run_alone(request, request.limit.count() ? request.limit : limit_);
+  if (!status.ok()) submission.result = complete(status.error(), request, sequence_.load());
+}
+
+Result<int> GroupState::nccl_device() const {
+  const std::string text = device();
+  const std::optional<std::int64_t> number = text == "cuda"              ? 0
+                                             : text.starts_with("cuda:") ? parse_int(text.substr(5))
+                                                                         : std::nullopt;
+  if (number && *number >= 0 && *number < 1024) return int(*number);
+  if (text != "cpu" || env("TUTTI_DEVICE"))
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_DEVICE is \"" + text + "\", but the engine nccl needs a GPU",
+                 .hint = "such as cuda:0"};
+  return Error{
+      .code = Code::kUnsupported,
+      .detail = "the engine nccl needs a GPU, and no GPU is visible to this rank",
+      .hint = "nvidia-smi shows the GPUs, CUDA_VISIBLE_DEVICES may hide them; without one leave cuda:nccl out"};
+}
+
+// Which GPU this rank would bring.
+Result<std::string> GroupState::nccl_probe(const BackendSetup& setup, int device) const {
+  char bus[64] = "";
+  TUTTI_TRY(setup.cuda->check(setup.cuda->cudaDeviceGetPCIBusId(bus, sizeof bus, device), "name the GPU"));
+  TUTTI_TRY(probe_backend("nccl", setup));
+  return boot_id() + " " + bus;
+}
+
+Status GroupState::open_nccl(Deadline deadline) {
+  if (process_->cuda_engine != "nccl") return {};
+  BackendSetup setup = backend_setup("nccl", deadline);
+  setup.is_anybody_lost = [this] { return is_anybody_lost(); };
+  const auto probe = [&]() -> Result<std::string> {
+    setup.device = TUTTI_TRY(nccl_device());
+    setup.cuda = TUTTI_TRY(cuda::runtime_with(setup.device));
+    return nccl_probe(setup, setup.device);
+  };
+  const Result<std::string> mine = probe();
+  const std::string word = mine.ok() ? kReady + *mine : kCannot + to_string(mine.error());
+  const auto told = process_->store->gather_all(setup.key + "gpus", rank(), size(), word, deadline);
+  if (!mine.ok()) return opening_failed("nccl", mine.error());
+  if (!told.ok()) return opening_failed("nccl", told.error());
+
+  std::map<std::string, std::vector<int>> ranks_on;
+  for (int r = 0; r < size(); ++r) {
+    const std::string& theirs = (*told)[std::size_t(r)];
+    if (!theirs.starts_with(kReady))
+      return opening_failed("nccl", Error{.code = Code::kUnsupported,
+                                          .detail = "cannot take part: " + theirs.substr(std::string(kCannot).size()),
+                                          .peer = r});
+    ranks_on[theirs].push_back(r);
+  }
+  for (const auto& [gpu, ranks] : ranks_on) {
+    if (ranks.size() == 1) continue;
+    if (rank() == 0)
+      log::info(ranks_words(ranks) + " of group " + spec_.name + " compute on one GPU (" +
+                gpu.substr(gpu.rfind(' ') + 1) +
+                "), which NCCL refuses: calls on GPU memory are staged through the CPU");
+    return {};
+  }
+  const cuda::OnDevice current(*setup.cuda, setup.device);
+  auto opened = open_backend("nccl", setup);
+  if (!opened.ok()) return opening_failed("nccl", opened.error());
+  return cuda_->carry_by(*std::move(opened), setup.device);
+}
+
+}  // namespace tutti
