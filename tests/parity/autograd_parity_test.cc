@@ -180,8 +180,13 @@ std::vector<Verb> verbs() {
       {"send and recv", each({4, 3}),
        [](auto& r, auto& in) -> at::Tensor {
          if (r.n == 1) return all_reduce(r.group, in);
-         const auto sent = send(r.group, in, (r.me + 1) % r.n, 5);
-         return recv(r.group, in, (r.me + r.n - 1) % r.n, 5) + sent;
+         const int next = (r.me + 1) % r.n, previous = (r.me + r.n - 1) % r.n;
+         if (r.me == 0) {
+           const auto sent = send(r.group, in, next, 5);
+           return recv(r.group, in, previous, 5) + sent;
+         }
+         const auto received = recv(r.group, in, previous, 5);
+         return received + send(r.group, in, next, 5);
        },
        [](auto& ins) {
          Tensors outs = ins;
@@ -304,25 +309,31 @@ void same(const at::Tensor& found, const at::Tensor& expected, const std::string
 }
 
 struct World {
-  const char* transport;
+  const char* way;  // a transport, or an engine
   int ranks;
 };
-void PrintTo(const World& value, std::ostream* out) { *out << value.transport << "_" << value.ranks; }
+void PrintTo(const World& value, std::ostream* out) { *out << value.way << "_" << value.ranks; }
 
 // Forked ranks, or threads of a forked process: nothing of LibTorch has run in this process before.
 std::string outcome_of(const World& world, const test::RankBody& body) {
-  if (world.transport == std::string("inproc"))
+  if (world.way == std::string("inproc"))
     return test::describe(test::run_processes(1, [&](Group&) {
       at::set_num_threads(1);
       const auto outcomes = test::run_threads(world.ranks, body);
       check(test::describe(outcomes).empty(), test::describe(outcomes));
     }));
-  return test::describe(test::run_processes(world.ranks,
-                                            [&](Group& group) {
-                                              at::set_num_threads(1);
-                                              body(group);
-                                            },
-                                            {.transport = world.transport}));
+  test::WorldOptions way;
+  if (world.way == std::string("gloo"))
+    way.environment["TUTTI_ENGINE"] = world.way;
+  else
+    way.transport = world.way;
+  return test::describe(test::run_processes(
+      world.ranks,
+      [&](Group& group) {
+        at::set_num_threads(1);
+        body(group);
+      },
+      way));
 }
 
 class AutogradParity : public testing::TestWithParam<World> {};
@@ -446,11 +457,16 @@ TEST_P(AutogradParity, RegionsEqualOneProcess) {
   EXPECT_EQ(outcome_of(GetParam(), body), "");
 }
 
-INSTANTIATE_TEST_SUITE_P(, AutogradParity,
-                         testing::Values(World{"inproc", 1}, World{"inproc", 2}, World{"inproc", 3}, World{"inproc", 4},
-                                         World{"shm", 1}, World{"shm", 2}, World{"shm", 3}, World{"shm", 4},
-                                         World{"tcp", 1}, World{"tcp", 2}, World{"tcp", 3}, World{"tcp", 4}),
-                         testing::PrintToStringParamName());
+std::vector<World> worlds() {
+  std::vector<World> all;
+  for (const int ranks : {1, 2, 3, 4})
+    for (const char* way : {"inproc", "shm", "tcp"}) all.push_back({way, ranks});
+#ifdef TUTTI_HAS_GLOO
+  all.push_back({"gloo", 3});
+#endif
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(, AutogradParity, testing::ValuesIn(worlds()), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace tutti

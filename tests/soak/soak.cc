@@ -1,7 +1,6 @@
 // Random verbs of random types, ops and sizes on random groups, blocking and several at once, from the heap and from
 // private memory, each result checked, for as long as one likes. All ranks draw the same numbers. At the end: no wrong
-// element, no descriptor more than at first, no
-// memory more than after the first tenth.
+// element, no descriptor more than at first, no memory more than after the first tenth.
 //
 //   tutti run -n 4 soak --seconds 600 --seed 7
 //

@@ -3,9 +3,9 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "tutti/base/log.h"
+#include "tutti/base/process_state.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/call_header.h"
 #include "tutti/comm/group_state.h"
@@ -20,15 +20,6 @@ constexpr const char* kCallKey = "call";    // likewise: the collective in which
 constexpr const char* kWaitsKey = "waits";  // likewise: the call in which it waited when the group failed
 constexpr Duration kAnswer = std::chrono::seconds(1);
 constexpr Duration kDepartureShows = std::chrono::milliseconds(200);
-
-// The state letter of /proc/PID/stat: 'T' stopped, 'Z' dead and not yet reaped; 0 if unknown.
-char process_state(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t end = text.rfind(')');
-  return end == std::string::npos || end + 2 >= text.size() ? 0 : text[end + 2];
-}
 
 std::string ranks_words(std::vector<int> ranks) {
   std::sort(ranks.begin(), ranks.end());
@@ -161,8 +152,7 @@ std::string GroupState::stopped_ranks() const {
   std::string text;
   for (int local = 0; process_->host && local < process_->host->size(); ++local) {
     const pid_t pid = process_->host->pid(local);
-    const char state = process_state(pid);
-    if (state != 'T' && state != 't') continue;
+    if (!is_suspended(pid)) continue;
     const int global = process_->host->global_rank(local);
     const auto member = std::find(spec_.global_ranks.begin(), spec_.global_ranks.end(), global);
     const std::string who = member == spec_.global_ranks.end()

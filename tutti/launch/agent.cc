@@ -23,6 +23,7 @@
 #include <filesystem>
 
 #include "tutti/base/cores.h"
+#include "tutti/base/process_state.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/nodes.h"

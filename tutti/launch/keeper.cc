@@ -29,6 +29,7 @@
 #include <csignal>
 #include <cstdio>
 
+#include "tutti/base/process_state.h"
 #include "tutti/launch/process.h"
 
 namespace tutti {

@@ -218,14 +218,6 @@ Status become_subreaper() {
   return {};
 }
 
-bool is_suspended(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const auto name_end = line.rfind(") ");
-  return name_end != std::string::npos && (line[name_end + 2] == 'T' || line[name_end + 2] == 't');
-}
-
 Result<std::vector<Survivor>> end_descendants(Deadline deadline) {
   std::vector<Survivor> ended;
   const pid_t self = getpid();

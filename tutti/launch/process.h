@@ -50,9 +50,6 @@ void make_sane();
 // Raises the soft limit of open files so far as the hard one lets it; workers inherit it.
 void want_descriptors(std::size_t count);
 
-// Stopped by a signal (SIGSTOP, SIGTSTP) or a debugger.
-bool is_suspended(pid_t pid);
-
 // This process becomes the parent of every descendant whose own parent dies, so that double forks and setsid() do not
 // hide.
 Status become_subreaper();

@@ -43,6 +43,9 @@ struct Shape {
   Shape nothing() const { return {{0}, options}; }
 };
 
+// Gradients of send and recv travel apart from what the program itself sends. Not below zero: MPI knows no such tags.
+int gradient_tag(int tag) { return tag ^ (1 << 20); }
+
 Rows elements_of(const Rows& rows, const Shape& shape) {
   Rows elements = rows;
   for (auto& part : elements) part *= shape.row_elements();
@@ -383,12 +386,12 @@ at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const s
 
 at::Tensor send(const Group& group, const at::Tensor& in, int peer, int tag, CallSite at) {
   require_tensor(in, "send");
-  return apply(group, in, {send_call(peer, tag), recv_call(Shape(in), peer, ~tag), true, "send"}, at);
+  return apply(group, in, {send_call(peer, tag), recv_call(Shape(in), peer, gradient_tag(tag)), true, "send"}, at);
 }
 at::Tensor recv(const Group& group, const at::Tensor& like, int peer, int tag, CallSite at) {
   require_tensor(like, "recv");
-  return apply(group, nothing_like(like), {recv_call(Shape(like), peer, tag), send_call(peer, ~tag), false, "recv"},
-               at);
+  return apply(group, nothing_like(like),
+               {recv_call(Shape(like), peer, tag), send_call(peer, gradient_tag(tag)), false, "recv"}, at);
 }
 
 PendingTensor all_reduce_async(const Group& group, const at::Tensor& in, Reduction op, CallSite at) {

@@ -78,9 +78,9 @@ at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const s
                      const at::Tensor& like, int root, CallSite at = CallSite::here());
 
 // From one rank to another. The sender gets a zero without dimensions which stands for what was sent: added to a loss,
-// or backward() on it, it makes this rank receive the gradient, which travels under the tag ~tag. A sender that drops
-// it gets no gradient, and what the receiver sends back stays unread: so when recv() is part of a graph, the zero must
-// be too.
+// or backward() on it, it makes this rank receive the gradient, which travels under another tag, tag ^ 2^20. A sender
+// that drops it gets no gradient, and what the receiver sends back stays unread: so when recv() is part of a graph, the
+// zero must be too. Both block, and so do their mirror images in backward: in a ring somebody has to receive first.
 [[nodiscard]] at::Tensor send(const Group& group, const at::Tensor& in, int peer, int tag = 0,
                               CallSite at = CallSite::here());
 // `like` has the shape and type of what comes.
