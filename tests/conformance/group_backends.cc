@@ -46,6 +46,10 @@ std::vector<GroupBackend> backends() {
       {"processes_shm", processes("shm", ""), true},
       {"processes_shm_links", processes("shm", "ring")},
       {"processes_tcp", processes("tcp", "")},
+      {"processes_three_streams",
+       [](int size, const RankBody& body) {
+         return run_processes(size, body, {.transport = "tcp", .environment = {{"TUTTI_STREAMS", "3"}}});
+       }},
       {"processes_two_hosts",
        [](int size, const RankBody& body) {
          return run_processes(size, body, {.environment_of = [](int rank) {

@@ -162,7 +162,7 @@ void Engine::sleep() {
   const bool can_be_rung = line || !host_ || !blockers.needs_bell;
   if (!moved && can_be_rung) {
     std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};
-    for (const auto& [fd, events] : blockers.fds) fds.push_back({fd, events, 0});
+    fds.insert(fds.end(), blockers.fds.begin(), blockers.fds.end());
     std::vector<std::pair<int, int>> peers;
     if (host_) peers = host_->watch_fds();
     const std::size_t first_peer = fds.size();

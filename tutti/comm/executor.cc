@@ -99,7 +99,7 @@ class Execution final : public PlanOperation {
       if (lane.link->poll_fd() < 0)
         blockers.needs_bell = true;
       else
-        blockers.fds.push_back({lane.link->poll_fd(), short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0))});
+        lane.link->add_polls(short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0)), blockers.fds);
     }
   }
 

@@ -26,8 +26,9 @@ Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadlin
     done += moved;
     if (moved > 0) continue;
     if (deadline.expired()) return deadline.error("measuring the network");
-    pollfd ready{link.poll_fd(), event, 0};
-    (void)::poll(&ready, 1, 100);
+    std::vector<pollfd> polls;
+    link.add_polls(event, polls);
+    (void)::poll(polls.data(), polls.size(), 100);
   }
   return {};
 }

@@ -1,6 +1,8 @@
 #pragma once
 // An operation in flight: a cursor that moves when it is stepped and never blocks, so that one thread can drive many,
 // and deadline, abort and waiting are written once, in the engine.
+#include <poll.h>
+
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -10,11 +12,7 @@ namespace tutti {
 
 // What a blocked operation waits for: descriptors to poll, and ranks (of the group) whose arrival it needs.
 struct Blockers {
-  struct Poll {
-    int fd;
-    short events;  // POLLIN, POLLOUT
-  };
-  std::vector<Poll> fds;
+  std::vector<pollfd> fds;
   std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
   bool on_device = false;   // for work on a GPU, be it what the caller had put on its stream before

@@ -114,7 +114,7 @@ struct PointToPoint::Peer {
     if (link->poll_fd() < 0)
       blockers.needs_bell = true;
     else
-      blockers.fds.push_back({link->poll_fd(), events});
+      link->add_polls(events, blockers.fds);
   }
 
   Result<bool> push(const Send& by);

@@ -41,6 +41,7 @@ struct Settings {
   Engines engines;
   std::string algorithm;  // a plan by its name; empty: as the table and the direct path will have it
   Duration join_timeout, collective_timeout, leave_timeout, hang_warning, peer_timeout;
+  int streams = 1;                                        // connections of each pair
   std::optional<LinkCost> network;                        // none: measured
   std::optional<std::size_t> heap_limit;                  // none: what the machine has
   std::size_t flight_entries = FlightRecorder::kEntries;  // 0: off
@@ -80,6 +81,14 @@ Result<Settings> read_settings(const Options& options) {
   s.leave_timeout = TUTTI_TRY(seconds(options.leave_timeout, "TUTTI_LEAVE_TIMEOUT", 10));
   s.peer_timeout = TUTTI_TRY(seconds({}, "TUTTI_PEER_TIMEOUT", 30));
   s.hang_warning = TUTTI_TRY(seconds({}, "TUTTI_HANG_WARNING", 30));
+  if (const auto text = env("TUTTI_STREAMS")) {
+    const auto streams = parse_int(*text);
+    if (!streams || *streams < 1 || *streams > TcpTransport::kMostStreams)
+      return Error{.code = Code::kUsage,
+                   .detail = "TUTTI_STREAMS is \"" + *text + "\", expected a number from 1 to " +
+                             std::to_string(TcpTransport::kMostStreams)};
+    s.streams = int(*streams);
+  }
   if (const auto text = env("TUTTI_NETWORK")) s.network = TUTTI_TRY(parse_network(*text));
   if (const auto text = env("TUTTI_HEAP_LIMIT")) {
     const auto bytes = parse_bytes(*text);
@@ -106,15 +115,16 @@ struct Meeting {
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, Deadline deadline,
-                     const Store::Waiting& waiting) {
+Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, int streams,
+                     Deadline deadline, const Store::Waiting& waiting) {
   // As CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
   std::string mine;
   json::to_cbor({{"boot", boot_id()},
                  {"host", host},
                  {"sharing", env("TUTTI_HOST_ID").value_or(host)},
                  {"shm", shm_contact},
-                 {"cores", allowed_cores()}},
+                 {"cores", allowed_cores()},
+                 {"streams", streams}},
                 mine);
   const std::vector<std::string> notes =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine, deadline, waiting));
@@ -126,7 +136,7 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
     const bool has_cores =
         note.contains("cores") && note["cores"].is_array() && std::ranges::all_of(note["cores"], is_number);
     if (!note.is_object() || !is_text("boot") || !is_text("host") || !is_text("sharing") || !is_text("shm") ||
-        !has_cores)
+        !has_cores || !note.contains("streams"))
       return Error{.code = Code::kMismatch,
                    .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know",
                    .hint = "do all ranks run the same version of tutti?"};
@@ -135,6 +145,11 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
     meeting.sharing_ids.push_back(note["sharing"]);
     meeting.shm_contacts.push_back(note["shm"]);
     meeting.cores.push_back(note["cores"]);
+    if (note["streams"] != streams)
+      return Error{.code = Code::kUsage,
+                   .detail = "TUTTI_STREAMS is " + note["streams"].dump() + " on rank " + std::to_string(r) + " and " +
+                             std::to_string(streams) + " on rank " + std::to_string(m.rank),
+                   .hint = "give all ranks the same"};
   }
   return meeting;
 }
@@ -213,6 +228,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
     p.address = bind;
     p.tcp = TUTTI_TRY(TcpTransport::open(bind, m.credentials, p.rank));
     p.tcp->set_peer_timeout(settings.peer_timeout);
+    p.tcp->set_streams(settings.streams);
     const auto all = TUTTI_TRY(m.store->gather_all("tcp", m.rank, n, p.tcp->contact(), deadline));
     for (int r = 0; r < n; ++r) p.world[r].tcp_contact = all[r];
   }
@@ -327,7 +343,8 @@ Result<Group> try_init(const Options& options) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + ranks_words(missing));
   };
-  const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", deadline, waiting));
+  const Meeting meeting =
+      TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings.streams, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
   start_engine(*process, m);
   Store* const store = m.store.get();

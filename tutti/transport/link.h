@@ -2,11 +2,13 @@
 // A Link carries bytes between two ranks: reliable, ordered, both ways, never blocking. One Link belongs to one group
 // and one purpose (collectives, or send/recv), so nothing on it is multiplexed. Threads: one at a time (the driver of
 // the group).
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tutti/base/error.h"
 
@@ -15,7 +17,8 @@ namespace tutti {
 class Link {
  public:
   virtual ~Link() = default;
-  // Bytes taken from the buffers now; 0: would block. kPeerLost once the peer is gone.
+  // Bytes taken from the buffers now; 0: would block. What was not taken is offered again before any other bytes.
+  // kPeerLost once the peer is gone.
   virtual Result<std::size_t> try_send(std::span<const iovec> buffers) = 0;
   // Bytes stored into the buffers now; 0: nothing has come. kPeerLost once the peer is gone and all it sent was read.
   virtual Result<std::size_t> try_recv(std::span<const iovec> buffers) = 0;
@@ -27,6 +30,9 @@ class Link {
   virtual void shut() {}
   // The descriptor to poll while blocked, or -1 where the peer rings this rank's bell instead (shared memory).
   virtual int poll_fd() const = 0;
+  // What to poll for while neither sending nor receiving (or that one of them which `events`, POLLOUT or POLLIN or
+  // both, says) moved anything. Only where poll_fd() is one.
+  virtual void add_polls(short events, std::vector<pollfd>& polls) const { polls.push_back({poll_fd(), events, 0}); }
   // For error texts: "10.0.0.7:4123", "shm", "inproc".
   virtual std::string peer_address() const = 0;
 };

@@ -17,6 +17,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/striped_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
 
 namespace tutti {
@@ -88,6 +89,24 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const
                                                                  std::span<const int> global_ranks, int my_rank,
                                                                  std::uint64_t channel, Deadline deadline) {
   std::lock_guard lock(mutex_);
+  if (streams_ == 1) return connect_once(contacts, global_ranks, my_rank, channel * kMostStreams, deadline);
+  std::vector<std::vector<std::unique_ptr<Link>>> streams(contacts.size());  // by rank
+  for (int stream = 0; stream < streams_; ++stream) {
+    auto links = TUTTI_TRY(
+        connect_once(contacts, global_ranks, my_rank, channel * kMostStreams + std::uint64_t(stream), deadline));
+    for (std::size_t rank = 0; rank < links.size(); ++rank)
+      if (links[rank]) streams[rank].push_back(std::move(links[rank]));
+  }
+  std::vector<std::unique_ptr<Link>> links(contacts.size());
+  for (std::size_t rank = 0; rank < links.size(); ++rank)
+    if (!streams[rank].empty()) links[rank] = make_striped_link(std::move(streams[rank]));
+  return links;
+}
+
+// One connection for each pair.
+Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<const std::string> contacts,
+                                                                      std::span<const int> global_ranks, int my_rank,
+                                                                      std::uint64_t channel, Deadline deadline) {
   const int size = int(contacts.size());
   Meeting meeting{.contacts = contacts,
                   .global_ranks = global_ranks,

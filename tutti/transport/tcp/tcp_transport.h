@@ -26,6 +26,9 @@ class TcpTransport {
 
   // After this long without an acknowledgement a peer's machine counts as lost; 30 s. Before connect().
   void set_peer_timeout(Duration timeout) { peer_timeout_ = timeout; }
+  // So many connections for each pair (striped_link.h); 1. The same on every rank; before connect().
+  static constexpr int kMostStreams = 64;
+  void set_streams(int streams) { streams_ = streams; }
   // "10.0.0.7:40123": what peers are told, through the store.
   std::string contact() const { return to_string(listener_.address); }
 
@@ -46,6 +49,9 @@ class TcpTransport {
     Deadline deadline;
   };
 
+  Result<std::vector<std::unique_ptr<Link>>> connect_once(std::span<const std::string> contacts,
+                                                          std::span<const int> global_ranks, int my_rank,
+                                                          std::uint64_t channel, Deadline deadline);
   TcpTransport(Listener listener, Credentials credentials, int global_rank);
   void dial_all(Meeting& meeting);
   Result<Fd> dial(Meeting& meeting, int rank);
@@ -56,6 +62,7 @@ class TcpTransport {
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
+  int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
   std::mutex mutex_;  // one connect() at a time; guards the rest
   std::vector<Arrival> arrivals_;
