@@ -173,7 +173,7 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--engine", "glo"}, "did you mean gloo?");
   mistake({"all_reduce", "-n", "3", "--groups", "pairs"}, "--groups pairs cannot divide 3 ranks evenly");
   mistake({"all_reduce", "-n", "3", "--two-hosts"}, "--two-hosts needs an even number of ranks, not 3");
-  mistake({"all_reduce", "-n", "2", "--congestion", "bbr"}, "--congestion goes with --two-hosts");
+  mistake({"all_reduce", "-n", "2", "--congestion", "bbr"}, "--congestion goes with --two-hosts --peers");
   mistake({"all_reduce", "-n", "2", "--only", "8 B"}, "--only chooses lines of the table");
   mistake({"all_reduce", "-n", "2", "--against", "gloo", "--plot", "a.svg"}, "--against goes with --peers");
   mistake({"all_reduce", "--peers", "--against", "glo"}, "did you mean gloo?");

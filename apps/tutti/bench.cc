@@ -36,7 +36,7 @@ Result<int> start_ranks(int ranks, const BenchTexts& texts, const std::vector<st
   std::vector<std::string> arguments = {"bench"};
   arguments.insert(arguments.end(), given.begin(), given.end());
   arguments.emplace_back("--as-rank");
-  if (texts.two_hosts) return bench::run_on_two_hosts(ranks, arguments, texts.congestion);
+  if (texts.two_hosts) return bench::run_on_two_hosts(ranks, arguments);
   if (::isatty(STDERR_FILENO)) arguments.emplace_back("--progress");
   if (texts.engine == "mpi") return become_mpirun(ranks, arguments);
   JobOptions job;
@@ -49,7 +49,8 @@ Result<int> start_ranks(int ranks, const BenchTexts& texts, const std::vector<st
 }
 
 Result<int> act(const BenchTexts& texts, const std::vector<std::string>& arguments) {
-  if (!texts.congestion.empty() && !texts.two_hosts) return usage("--congestion goes with --two-hosts");
+  if (!texts.congestion.empty() && !(texts.two_hosts && texts.peers))
+    return usage("--congestion goes with --two-hosts --peers");
   if (!texts.only.empty() && !texts.is_table()) return usage("--only chooses lines of the table: tutti bench --peers");
   if (texts.two_hosts && !texts.as_rank) {
     const int ranks = TUTTI_TRY(ranks_of(texts, 2));

@@ -97,7 +97,7 @@ void declare(CLI::App& app, BenchTexts& texts) {
       "groups that measure at once: world (default), halves, pairs, even_odd, or lists of ranks: 0,2/1,3", "GROUPS");
   add_flag("Ranks", "--two-hosts", texts.two_hosts,
            "half of the ranks on each of two network namespaces of this machine, joined by a cable (veth)");
-  add("Ranks", "--congestion", texts.congestion, "congestion control on these two hosts (the system's)", "NAME");
+
   add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default where there are enough)");
   add_flag("Ranks", "--no-pin", texts.no_pin, "leave the ranks where the system puts them");
   add("What is measured", "--min", texts.least, "least bytes (8)", "BYTES");
@@ -117,6 +117,8 @@ void declare(CLI::App& app, BenchTexts& texts) {
   add_flag("Peers", "--peers", texts.peers,
            "run Open MPI and Gloo in turn with tutti; without OP: the whole table of targets");
   add("Peers", "--against", texts.against, "only these: mpi, mpi_default, gloo, bare, iperf3 (two hosts)", "LIST");
+  add("Peers", "--congestion", texts.congestion, "of the peers' sockets between two hosts: cubic (the system's)",
+      "NAME");
   add("Peers", "--turns", texts.turns, "how often each runs (5)", "K");
   add("Peers", "--only", texts.only, "of the table: lines that hold this text", "TEXT");
   add_flag("Peers", "--quick", texts.quick, "3 turns of 3 rounds: a look, no more");

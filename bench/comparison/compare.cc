@@ -16,6 +16,7 @@ namespace {
 
 constexpr Duration kPatienceForPlan = std::chrono::minutes(2);
 constexpr double kMostPlanSeconds = 10;
+constexpr const char* kTargetLine = "  {:<15}{:>8}{:>12}  {:<13}{:>12}  {:<24}{:>9}{:>9}  {}\n";
 
 void print(const std::string& text) {
   std::fputs(text.c_str(), stdout);
@@ -118,7 +119,6 @@ Result<int> compare_operation(const Task& task, const CompareOptions& options) {
   std::unique_ptr<TwoHosts> hosts;
   if (task.two_hosts) {
     hosts = TUTTI_TRY(TwoHosts::make());
-    if (!task.congestion.empty()) TUTTI_TRY(hosts->set_congestion(task.congestion));
   }
   const std::vector<Entrant> rivals = TUTTI_TRY(rivals_here(options, hosts.get()));
   std::vector<Entrant> entrants = {our_entrant(hosts.get())};
@@ -142,16 +142,18 @@ std::string target_line(const Target& target, const Judgement& judgement) {
   const auto us = [](const Spread& spread) {
     return spread.count ? fmt::format("{:.2f}", spread.median) : std::string();
   };
-  if (target.rivals.empty())
-    return fmt::format("  {:<15}{:>8}{:>12}  {:<12}{:>12}  {:<24}{:>9}  {}\n", target.item.op, size,
-                       us(judgement.ours_us), "p99", "", "", "< " + seconds_text(target.wanted * 1e-6), word);
+  const auto line = [&](const std::string& rival, const std::string& ratio, const std::string& least,
+                        const std::string& wanted) {
+    return fmt::format(kTargetLine, target.item.op, size, us(judgement.ours_us), rival, us(judgement.rival_us), ratio,
+                       least, wanted, word);
+  };
+  if (target.rivals.empty()) return line("p99", "", "", "< " + seconds_text(target.wanted * 1e-6));
   std::vector<std::string> names;
   for (const std::string& key : target.rivals)
     names.push_back(key == "mpi" ? "Open MPI" : key == "gloo" ? "Gloo" : key == "bare" ? "bare loop" : key);
-  const std::string name = names.size() > 1 ? "best of both" : names[0];
-  return fmt::format("  {:<15}{:>8}{:>12}  {:<12}{:>12}  {:<24}{:>9}  {}\n", target.item.op, size,
-                     us(judgement.ours_us), name, us(judgement.rival_us), ratio_text(judgement.ratio),
-                     fmt::format("{}x", target.wanted), word);
+  return line(names.size() > 1 ? "best of both" : names[0], ratio_text(judgement.ratio),
+              judgement.ratio.count ? fmt::format("{:.2f}x", judgement.ratio_of_least) : "",
+              fmt::format("{}x", target.wanted));
 }
 
 std::string target_json(const Target& target, const Judgement& judgement) {
@@ -166,7 +168,7 @@ std::string target_json(const Target& target, const Judgement& judgement) {
   if (!target.rivals.empty()) {
     line["peer_us"] = rounded(judgement.rival_us.median);
     line["ratio"] = rounded(judgement.ratio.median), line["ratio_least"] = rounded(judgement.ratio.least);
-    line["ratio_most"] = rounded(judgement.ratio.most);
+    line["ratio_most"] = rounded(judgement.ratio.most), line["ratio_of_least"] = rounded(judgement.ratio_of_least);
   }
   if (judgement.verdict == Judgement::Verdict::kUnknown)
     line["met"] = nullptr;
@@ -214,14 +216,14 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
     for (const Section& section : all) {
       Turns turns;
       if (!section.setting.two_hosts || hosts) {
-        if (section.setting.two_hosts) TUTTI_TRY(hosts->set_congestion(section.setting.cubic ? "cubic" : ""));
         turns = TUTTI_TRY(
             run_turns(entrants_of(section), section.task(method), options.turns, to_string(section.setting), progress));
       }
       progress.clear();
       if (!options.json)
-        print(fmt::format("\n{}\n  {:<15}{:>8}{:>12}  {:<12}{:>12}  {:<24}{:>9}\n", to_string(section.setting),
-                          "operation", "bytes", "tutti us", "against", "its us", "ratio", "wanted"));
+        print("\n" + to_string(section.setting) + "\n" +
+              fmt::format(kTargetLine, "operation", "bytes", "tutti us", "against", "its us", "ratio", "of least",
+                          "wanted", ""));
       for (const Target& target : section.targets) {
         const Judgement judgement = judge(target, turns);
         tally.count(judgement.verdict);

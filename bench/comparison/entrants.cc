@@ -34,15 +34,24 @@ std::vector<Item> of_verbs(const Task& task, const std::vector<std::string>& ver
 }
 
 // The peers' programs lie beside the engines.
-Result<std::string> peer_program(const std::string& name, const std::string& needs) {
+Result<std::string> peer_file(const std::string& name, const std::string& needs) {
   const fs::path own = own_path();
   for (const fs::path& folder : {own.parent_path().parent_path() / "lib/tutti", fs::path(TUTTI_INSTALLED_PEERS)}) {
-    const fs::path path = folder / ("peer_" + name);
+    const fs::path path = folder / name;
     if (std::error_code failed; fs::exists(path, failed)) return path.string();
   }
   return Error{.code = Code::kNotFound,
-               .detail = "there is no peer_" + name + " beside this tutti: it was built without " + needs,
+               .detail = "there is no " + name + " beside this tutti: it was built without " + needs,
                .hint = "install that, then configure and build again"};
+}
+
+// For the environment of a peer that has to use a congestion control.
+Result<Environment> peer_environment(const Task& task) {
+  Environment environment = clean_environment();
+  if (task.congestion.empty()) return environment;
+  environment["LD_PRELOAD"] = TUTTI_TRY(peer_file("libpeer_congestion.so", "it"));
+  environment["TUTTI_BENCH_CONGESTION"] = task.congestion;
+  return environment;
 }
 
 std::vector<std::string> peer_words(const Task& task, const std::vector<Item>& part) {
@@ -141,7 +150,7 @@ class RemoteShell {
 Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, TwoHosts* hosts, const std::string& path,
                             bool best) {
   std::vector<std::string> words = TUTTI_TRY(mpirun_command(task.ranks));
-  Program mpirun{.path = words[0], .environment = clean_environment()};
+  Program mpirun{.path = words[0], .environment = TUTTI_TRY(peer_environment(task))};
   permit_root(mpirun.environment);
   // Without these Open MPI 4.1 faults its temporaries in anew at every call.
   for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"}) mpirun.environment.erase(name);
@@ -162,8 +171,9 @@ Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, Two
           std::string("oob_tcp_if_include"), std::string(TwoHosts::kNetwork), std::string("--bind-to"),
           std::string("none")})
       words.push_back(word);
-    for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"})
-      if (best) words.insert(words.end(), {"-x", name});
+    for (const char* name :
+         {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD", "TUTTI_BENCH_CONGESTION"})
+      if (mpirun.environment.contains(name)) words.insert(words.end(), {"-x", name});
   }
   words.push_back(path);
   const auto arguments = peer_words(task, part);
@@ -175,8 +185,9 @@ Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, Two
 
 Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, TwoHosts* hosts,
                              const std::string& path) {
-  Program program{
-      .path = path, .arguments = {"--ranks", std::to_string(task.ranks)}, .environment = clean_environment()};
+  Program program{.path = path,
+                  .arguments = {"--ranks", std::to_string(task.ranks)},
+                  .environment = TUTTI_TRY(peer_environment(task))};
   const auto words = peer_words(task, part);
   if (!task.two_hosts) {
     program.arguments.insert(program.arguments.end(), words.begin(), words.end());
@@ -201,14 +212,17 @@ Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, Tw
 
 // One stream from the first host to the second for two seconds: the time that it takes for the bytes of a broadcast.
 Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, const std::string& path) {
-  const Program server{
-      .path = path, .arguments = {"-s", "-1", "-B", TwoHosts::kAddress[1]}, .environment = clean_environment()};
-  // The client tries until the server listens.
+  const Program server{.path = path,
+                       .arguments = {"-s", "-B", TwoHosts::kAddress[1]},
+                       .environment = clean_environment(),
+                       .is_server = true};
+  // Until the server listens the client is refused.
   const Program client{
       .path = "/bin/sh",
       .arguments =
           {"-c",
-           "for i in 1 2 3 4 5 6 7 8 9 10; do \"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.1; done; exit 1",
+           "for i in 1 2 3 4 5 6 7 8 9 10; do timeout 15 \"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.2; "
+           "done; exit 1",
            path, TwoHosts::kAddress[1]},
       .environment = clean_environment()};
   const std::string text =
@@ -251,9 +265,8 @@ Result<std::vector<std::string>> mpirun_command(int ranks) {
   return std::vector<std::string>{*path, "--oversubscribe", "-np", std::to_string(ranks)};
 }
 
-Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments, const std::string& congestion) {
+Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments) {
   const auto hosts = TUTTI_TRY(TwoHosts::make());
-  if (!congestion.empty()) TUTTI_TRY(hosts->set_congestion(congestion));
   const Program program{.path = own_path(), .arguments = arguments, .environment = clean_environment()};
   const std::string said = TUTTI_TRY(run_together(ranks_on(*hosts, ranks, program), Deadline::after(kPatience)));
   std::fputs(said.c_str(), stdout);
@@ -269,7 +282,7 @@ Entrant our_entrant(TwoHosts* hosts) {
 
 Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
   if (key == "mpi" || key == "mpi_default") {
-    const std::string path = TUTTI_TRY(peer_program("mpi", "an MPI (Debian: libopenmpi-dev openmpi-bin)"));
+    const std::string path = TUTTI_TRY(peer_file("peer_mpi", "an MPI (Debian: libopenmpi-dev openmpi-bin)"));
     TUTTI_TRY(mpirun_command(2));
     std::vector<std::string> verbs = kPeerVerbs;
     verbs.emplace_back("reduce_scatter");
@@ -281,7 +294,7 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                    const std::vector<Item>& part) { return run_mpi(task, part, hosts, path, key == "mpi"); }};
   }
   if (key == "gloo") {
-    const std::string path = TUTTI_TRY(peer_program("gloo", "Gloo (Debian: libgloo-dev)"));
+    const std::string path = TUTTI_TRY(peer_file("peer_gloo", "Gloo (Debian: libgloo-dev)"));
     return Entrant{
         .key = key,
         .name = "Gloo",
@@ -289,7 +302,7 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
         .run = [=](const Task& task, const std::vector<Item>& part) { return run_gloo(task, part, hosts, path); }};
   }
   if (key == "bare") {
-    const std::string path = TUTTI_TRY(peer_program("bare", "it"));
+    const std::string path = TUTTI_TRY(peer_file("peer_bare", "it"));
     return Entrant{.key = key,
                    .name = "bare loop",
                    .part =

@@ -19,7 +19,7 @@ struct Task {
   Method method;
   bool private_memory = false;         // ours; the peers know no other
   bool two_hosts = false;              // half of the ranks on each
-  std::string congestion;              // two hosts: of those who do not ask for one; "": the system's
+  std::string congestion;              // of the peers' sockets; "": the system's
   std::vector<std::string> our_words;  // further arguments of `tutti bench` (--engine, --transport, ...)
 };
 
@@ -42,7 +42,7 @@ Entrant our_entrant(TwoHosts* hosts);
 Result<Entrant> rival(const std::string& key, TwoHosts* hosts);
 
 // `tutti ARGUMENTS` as ranks of two hosts; prints what rank 0 says. Exit code.
-Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments, const std::string& congestion);
+Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments);
 
 // `tutti bench ... --as-rank` as mpirun starts it: path of mpirun and its arguments before the program.
 Result<std::vector<std::string>> mpirun_command(int ranks);

@@ -22,10 +22,12 @@ constexpr std::size_t kLastWords = 2000;  // bytes of standard error in an error
 
 class Child {
  public:
-  Child(ChildProcess process, std::string name) : process_(std::move(process)), name_(std::move(name)) {}
+  Child(ChildProcess process, std::string name, bool is_server)
+      : process_(std::move(process)), name_(std::move(name)), is_server_(is_server) {}
   Child(Child&& other) noexcept
       : process_(std::move(other.process_)),
         name_(std::move(other.name_)),
+        is_server_(other.is_server_),
         out_(std::move(other.out_)),
         err_(std::move(other.err_)),
         ended_(other.ended_),
@@ -56,8 +58,9 @@ class Child {
     }
     return ended_;
   }
-  bool is_silent() const { return !process_.output && !process_.errors; }
-  bool is_bad() const { return ended_ && !exit_.ok(); }
+
+  bool is_server() const { return is_server_; }
+  bool is_bad() const { return ended_ && !is_server_ && !exit_.ok(); }
   const std::string& out() const { return out_; }
   Error trouble() const {
     std::string words(trim(err_.empty() ? out_ : err_));
@@ -81,7 +84,9 @@ class Child {
   }
 
   ChildProcess process_;
-  std::string name_, out_, err_;
+  std::string name_;
+  bool is_server_;
+  std::string out_, err_;
   bool ended_ = false;
   Exit exit_;
 };
@@ -103,7 +108,7 @@ Result<Child> start(const Program& program) {
     input = TUTTI_TRY(memory_with(program.input));
     spec.input = input.get();
   }
-  return Child(TUTTI_TRY(start_process(spec)), name);
+  return Child(TUTTI_TRY(start_process(spec)), name, program.is_server);
 }
 
 }  // namespace
@@ -131,9 +136,9 @@ Result<std::string> run_together(const std::vector<Program>& programs, Deadline 
     bool all_ended = true;
     for (Child& child : children) {
       child.read();
-      // Not before it is silent: a descendant may hold the pipe, so the end of the program itself counts as well.
-      all_ended = child.has_ended() && all_ended;
+      // Whether its outputs are closed says nothing: a descendant may hold them.
       if (child.has_ended()) child.read();
+      all_ended = all_ended && (child.has_ended() || child.is_server());
       if (child.is_bad()) return child.trouble();
     }
     if (all_ended) return children[0].out();

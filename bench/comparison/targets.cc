@@ -62,9 +62,10 @@ std::vector<Target> make_targets() {
 
 std::string to_string(const Setting& s) {
   std::string words = fmt::format("{} ranks", s.ranks);
-  if (s.two_hosts) words += " on two hosts" + std::string(s.cubic ? ", peers given cubic" : "");
-  if (s.private_memory) words += ", private memory";
-  if (s.rewrite) words += ", buffers rewritten before every call";
+  if (s.two_hosts) words += " on two hosts";
+  words += s.private_memory ? ", private memory" : ", heap";
+  if (s.rewrite) words += " rewritten before every call";
+  if (s.cubic) words += ", the peers given cubic";
   return words;
 }
 
@@ -95,6 +96,8 @@ Judgement judge(const Target& target, const Turns& turns) {
     // The better of several is known only if all are.
     if (us.count == 0) return result;
     if (result.rival_us.count == 0 || us.median < result.rival_us.median) result.rival_us = us;
+    const double least = turns.us_min(rival, target.item) / turns.us_min(kOurs, target.item);
+    if (result.ratio_of_least == 0 || least < result.ratio_of_least) result.ratio_of_least = least;
   }
   result.ratio = turns.ratio_to_best(target.rivals, kOurs, target.item);
   if (result.ratio.count > 0) result.verdict = result.ratio.median >= target.wanted ? Verdict::kMet : Verdict::kNotMet;

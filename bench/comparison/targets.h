@@ -18,7 +18,7 @@ struct Setting {
   bool cubic = false;  // two hosts: those who do not ask for a congestion control get cubic
   auto operator<=>(const Setting&) const = default;
 };
-// "2 ranks, heap, rewritten"
+// "2 ranks, heap rewritten before every call"
 std::string to_string(const Setting& setting);
 
 struct Target {
@@ -35,6 +35,7 @@ std::optional<double> target_for(const Setting& setting, const Item& item, const
 struct Judgement {
   enum class Verdict { kMet, kNotMet, kUnknown } verdict = Verdict::kUnknown;  // unknown: somebody was not measured
   Spread ours_us, rival_us, ratio;
+  double ratio_of_least = 0;  // of the least rounds of all turns: what other work on the machine disturbs least
 };
 Judgement judge(const Target& target, const Turns& turns);
 

@@ -29,7 +29,8 @@ class ProgressLine {
 
 // How many steps `run_turns` makes of it.
 int steps_of(const std::vector<Entrant>& entrants, const Task& task, int turns);
-// `words` names the task.
+// `words` names the task. A peer that fails is left out from then on, and standard error says so; if ours does, that is
+// the error.
 Result<Turns> run_turns(const std::vector<Entrant>& entrants, const Task& task, int turns, const std::string& words,
                         ProgressLine& progress);
 

@@ -90,8 +90,6 @@ Status TwoHosts::lay_cable() {
                                     "/24 dev cable && ip link set cable up");
     if (!up.ok()) return cannot(up.error().detail);
   }
-  const auto congestion = shell(0, "cat /proc/sys/net/ipv4/tcp_congestion_control");
-  if (congestion.ok()) congestion_ = trim(*congestion);
   return {};
 }
 
@@ -110,22 +108,6 @@ Program TwoHosts::on(int host, Program program) const {
   program.path = nsenter_;
   program.arguments = std::move(arguments);
   return program;
-}
-
-Status TwoHosts::set_congestion(const std::string& name) {
-  const std::string wanted = name.empty() ? congestion_ : name;
-  for (const int host : {0, 1}) {
-    const auto set =
-        run_program(on(host, {.path = "/bin/sh",
-                              .arguments = {"-c", "echo " + wanted + " > /proc/sys/net/ipv4/tcp_congestion_control"},
-                              .environment = clean_environment()}),
-                    Deadline::after(kPatience));
-    if (!set.ok())
-      return Error{.code = Code::kUnsupported,
-                   .detail = "the congestion control " + wanted + " cannot be set here: " + set.error().detail,
-                   .hint = "cat /proc/sys/net/ipv4/tcp_available_congestion_control"};
-  }
-  return {};
 }
 
 }  // namespace tutti::bench

@@ -23,9 +23,6 @@ class TwoHosts {
   Program on(int host, Program program) const;
   // How a shell enters that host: a command to which a program and its arguments are added.
   std::vector<std::string> entering(int host) const;
-  // Congestion control of new connections on both, where they do not ask for another. "" : what the system had at
-  // first.
-  Status set_congestion(const std::string& name);
 
  private:
   TwoHosts() = default;
@@ -35,7 +32,6 @@ class TwoHosts {
   std::string nsenter_;
   std::vector<int> holders_;  // processes that keep the namespaces open
   bool own_user_ = false;     // in a user namespace of our own
-  std::string congestion_;    // at first
 };
 
 }  // namespace tutti::bench
