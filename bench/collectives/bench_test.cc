@@ -172,6 +172,21 @@ TEST(Figure, TellsOfResultsThatAreWrongOnlyAfterTheRounds) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+TEST(Figure, CountsAllocationsOfACall) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers have an operator new of their own";
+#endif
+  const auto outcomes = test::run_processes(2, [](Group& world) {
+    const auto allocations_of = [&](const char* operation) {
+      Bench bench(world, named(operation), {.bytes = 64});
+      return measure(world, bench.exercise.get(), {.warm_up = 1, .rounds = 2}, [](int) {}).allocations;
+    };
+    test::check(allocations_of("all_reduce") == 0, "all_reduce: ", allocations_of("all_reduce"));
+    test::check(allocations_of("all_gather_bytes") >= 1, "all_gather_bytes: ", allocations_of("all_gather_bytes"));
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
 TEST(Limit, IsTheTimeOfTheBytesThatMustMove) {
   // Two vectors of 1000 bytes are read and written: 4000 bytes; two groups: 8000.
   EXPECT_DOUBLE_EQ(least_memory_seconds(named("all_reduce"), 1000, 2, 1, 1e9), 4e-6);

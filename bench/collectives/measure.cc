@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "bench/collectives/allocations.h"
 #include "bench/collectives/statistics.h"
 #include "tutti/base/clock.h"
 #include "tutti/comm/collectives.h"
@@ -23,7 +24,7 @@ int calls_in_a_round(std::size_t bytes, int ranks) {
 constexpr double kSecondsForPercentiles = 0.2;
 constexpr int kFewestTimedCalls = 20, kMostTimedCalls = 2000;
 
-double slowest(const Group& world, double mine) {
+double most(const Group& world, double mine) {
   all_reduce(world, std::span(&mine, 1), ReduceOp::kMax);
   return mine;
 }
@@ -92,9 +93,13 @@ Figure measure(const Group& world, Exercise* exercise, const Method& method, con
     if (exercise) exercise->write_zeros();
     barrier(world);
     const int calls = exercise ? calls_in_a_round(exercise->bytes(), exercise->group().size()) : 0;
-    const double mean = slowest(world, exercise ? mean_of_a_round(*exercise, calls, method.rewrite) : 0);
+    const std::uint64_t allocated = allocations();
+    const double mine = exercise ? mean_of_a_round(*exercise, calls, method.rewrite) : 0;
+    if (round >= 0 && calls > 0) figure.allocations += double(allocations() - allocated) / calls / method.rounds;
+    const double mean = most(world, mine);
     if (round >= 0) seconds.push_back(mean);
   }
+  figure.allocations = most(world, figure.allocations);
   const double typical = median(seconds);
   figure.us = typical * 1e6;
   figure.us_min = *std::min_element(seconds.begin(), seconds.end()) * 1e6;

@@ -49,6 +49,7 @@ std::string json_line(const Operation& operation, const Circumstances& where, co
     line["of_limit"] = rounded(share_of_limit(operation, f));
   }
   line.update(nlohmann::ordered_json{{"wrong", f.wrong},
+                                     {"allocations", rounded(f.allocations)},
                                      {"plan", f.plan},
                                      {"dtype", where.dtype},
                                      {"reduction", where.op},
@@ -89,6 +90,7 @@ std::string verdict(const Operation& operation, const Circumstances& where, cons
     words += fmt::format(", {:.0f} % of what the {} (at best {})", 100 * share_of_limit(operation, last),
                          where.hosts > 1 ? "wire gives, one stream of TCP" : "memory gives, a += k * b on all cores",
                          seconds_text(last.limit_us * legs(operation) * 1e-6));
+  if (last.allocations > 0) words += fmt::format("; {:.3g} allocations of memory in a call", last.allocations);
   return words + (wrong == 0 ? "; all results right\n" : fmt::format("; {} ELEMENTS WERE WRONG\n", wrong));
 }
 

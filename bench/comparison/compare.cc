@@ -80,6 +80,16 @@ const std::vector<Simulation>& simulations() {
   return all;
 }
 
+void judge_allocations(double most, bool json, Tally& tally) {
+  const bool met = most == 0;
+  tally.count(met ? Judgement::Verdict::kMet : Judgement::Verdict::kNotMet);
+  print(json ? nlohmann::ordered_json{{"setting", "allocations in a call"}, {"most", most}, {"wanted", 0}, {"met", met}}
+                       .dump() +
+                   "\n"
+             : fmt::format("allocations of memory in a call, at most: {:.3g}, wanted 0: {}\n", most,
+                           met ? "met" : "NOT MET"));
+}
+
 Status judge_simulations(const std::string& only, bool json, Tally& tally) {
   for (const Simulation& simulation : simulations()) {
     if (std::string(simulation.words).find(only) == std::string::npos) continue;
@@ -211,6 +221,8 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
                     "time / ours (least-most)\n",
                     options.turns, usable_cores()));
   Tally tally;
+  double most_allocations = 0;
+  bool any_turns = false;
   {
     ProgressLine progress(steps);
     for (const Section& section : all) {
@@ -224,6 +236,8 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
         print("\n" + to_string(section.setting) + "\n" +
               fmt::format(kTargetLine, "operation", "bytes", "tutti us", "against", "its us", "ratio", "of least",
                           "wanted", ""));
+      most_allocations = std::max(most_allocations, turns.most_allocations(kOurs));
+      any_turns = any_turns || (!section.setting.two_hosts || hosts);
       for (const Target& target : section.targets) {
         const Judgement judgement = judge(target, turns);
         tally.count(judgement.verdict);
@@ -231,7 +245,8 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
       }
     }
   }
-  if (!options.json && any_simulation) print("\n");
+  if (!options.json) print("\n");
+  if (any_turns) judge_allocations(most_allocations, options.json, tally);
   TUTTI_TRY(judge_simulations(only, options.json, tally));
   if (!options.json) {
     print(fmt::format("\nverdict: {} of {} met", tally.met, tally.met + tally.not_met));

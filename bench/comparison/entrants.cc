@@ -232,7 +232,10 @@ Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, c
   const double bits = json.is_object() && json.contains("/end/sum_received/bits_per_second"_json_pointer)
                           ? json["/end/sum_received/bits_per_second"_json_pointer].get<double>()
                           : 0;
-  if (!(bits > 0)) return Error{.code = Code::kCorrupt, .detail = "iperf3 did not say how much it moved"};
+  if (!(bits > 0))
+    return Error{.code = Code::kCorrupt,
+                 .detail = "iperf3 did not say how much it moved: " +
+                           (json.is_object() ? json.value("error", std::string("no error either")) : "no JSON")};
   PeerFigures figures;
   for (const Item& item : part) {
     const double us = double(item.bytes) * 8 / bits * 1e6;

@@ -24,7 +24,8 @@ Result<PeerFigures> read_figures(std::string_view text) {
       const PeerFigure figure{.us = json.at("us").get<double>(),
                               .us_min = json.at("us_min").get<double>(),
                               .p99_us = json.value("p99_us", 0.0),
-                              .limit_us = json.value("limit_us", 0.0)};
+                              .limit_us = json.value("limit_us", 0.0),
+                              .allocations = json.value("allocations", 0.0)};
       figures[{json.at("op").get<std::string>(), json.at("bytes").get<std::size_t>()}] = figure;
     } catch (const nlohmann::json::exception& error) {
       return Error{.code = Code::kCorrupt, .detail = "cannot read the figures in \"" + line + "\": " + error.what()};
@@ -59,6 +60,14 @@ double Turns::us_min(const std::string& key, const Item& item) const {
 }
 Spread Turns::p99_us(const std::string& key, const Item& item) const { return of(key, item, &PeerFigure::p99_us); }
 Spread Turns::limit_us(const std::string& key, const Item& item) const { return of(key, item, &PeerFigure::limit_us); }
+
+double Turns::most_allocations(const std::string& key) const {
+  double most = 0;
+  if (const auto found = turns_.find(key); found != turns_.end())
+    for (const PeerFigures& turn : found->second)
+      for (const auto& [item, figure] : turn) most = std::max(most, figure.allocations);
+  return most;
+}
 
 Spread Turns::ratio(const std::string& rival, const std::string& ours, const Item& item) const {
   return ratio_to_best({rival}, ours, item);

@@ -18,8 +18,9 @@ struct Item {
 
 struct PeerFigure {
   double us = 0, us_min = 0;  // as in the lines of `tutti bench --json`
-  double p99_us = 0;          // these two: ours only, else 0
+  double p99_us = 0;          // these: ours only, else 0
   double limit_us = 0;
+  double allocations = 0;
 };
 using PeerFigures = std::map<Item, PeerFigure>;
 
@@ -45,6 +46,7 @@ class Turns {
   double us_min(const std::string& key, const Item& item) const;  // of all turns
   Spread p99_us(const std::string& key, const Item& item) const;
   Spread limit_us(const std::string& key, const Item& item) const;
+  double most_allocations(const std::string& key) const;  // in a call, of all items and turns
   // The time of `rival` over ours, turn by turn: above 1 we are faster.
   Spread ratio(const std::string& rival, const std::string& ours, const Item& item) const;
   // The same against whichever of the rivals is faster in that turn.
