@@ -238,6 +238,21 @@ TEST_P(CudaCalls, ReceiveFromAnySource) {
   });
 }
 
+// The host does not pack what it cannot read.
+TEST_P(CudaCalls, Coalesced) {
+  expect_all_well(2, [](Group& world) {
+    Numbers a(world, {1}), b(world, {2, 3}), c(world, {4});
+    float on_host = 5, also_on_host = 6;
+    Coalesced together(world);
+    for (const Numbers* x : {&a, &b, &c}) together.add(x->all_reduce());
+    together.add(requests::all_reduce(std::span(&on_host, 1), ReduceOp::kSum));
+    together.add(requests::all_reduce(std::span(&also_on_host, 1), ReduceOp::kSum));
+    together.submit().get();
+    check(a.now() == std::vector<float>({2}) && b.now() == std::vector<float>({4, 6}), "a and b");
+    check(c.now() == std::vector<float>({8}) && on_host == 10 && also_on_host == 12, "c and the host's");
+  });
+}
+
 TEST_P(CudaCalls, InSubGroupsAndAlone) {
   expect_all_well(3, [](Group& world) {
     const Group pair = world.split(world.rank() == 0 ? -1 : 0, 0).or_throw();

@@ -6,7 +6,7 @@
 // Which calls are packed depends on what all ranks know alike (kind, type, op, root, count), in the order in which they
 // were added, so all ranks make the same packs. Copying costs more than a meeting from some size on; on the direct
 // path, where a meeting is a microsecond, that is early. A premultiplied sum is not packed: its factor belongs to the
-// call, and to the rank.
+// call, and to the rank. Nor is memory of a GPU, which is not for the host to copy.
 #include "tutti/comm/coalesced.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::size_t bytes_of(const Request& r, int size) {
 
 bool can_be_packed(const Request& r, int size, std::size_t most) {
   const bool regular = !is_uneven(r.kind) && r.in_splits.empty() && r.kind != Kind::kBarrier;
-  return regular && r.op != ReduceOp::kPremulSum && r.count <= most && bytes_of(r, size) <= most;
+  return regular && r.device == kHost && r.op != ReduceOp::kPremulSum && r.count <= most && bytes_of(r, size) <= most;
 }
 bool go_together(const Request& a, const Request& b) {
   return a.kind == b.kind && a.dtype == b.dtype && (!is_reduction(a.kind) || a.op == b.op) &&

@@ -94,6 +94,7 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
 }  // namespace
 
 Status validate(const Request& r, int rank, int size) {
+  if (r.device < kHost) return invalid_argument(detail::words("the device is ", r.device), "kHost, or from 0 the GPUs");
   const bool from_any = r.kind == Kind::kRecv && r.root == kAnySource;
   if (from_any && size == 1) return invalid_argument("nobody else is in this group who could send");
   if (!from_any && (has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))

@@ -14,7 +14,7 @@ Prepare all_reduce_call() {
   return [](const at::Tensor& in) {
     Call call{.in = in, .out = at::empty_like(in)};
     call.request = tensor_requests::all_reduce(call.out, ReduceOp::kSum);
-    call.request->in = checked_bytes(in, "in of all_reduce").data;
+    call.request->in = bytes_anywhere(in, "in of all_reduce").data;
     return call;
   };
 }
@@ -54,12 +54,12 @@ std::int64_t dim_of(const Group& group, const at::Tensor& in, std::int64_t dim, 
 }  // namespace
 
 at::Tensor copy_to_region(const Group& group, const at::Tensor& in, CallSite at) {
-  require_cpu_memory(in, "in of copy_to_region");
+  require_memory(in, "in of copy_to_region");
   (void)group.rank();  // throws if there is no group
   return apply(group, in, {{}, all_reduce_call()}, at);
 }
 at::Tensor reduce_from_region(const Group& group, const at::Tensor& in, CallSite at) {
-  require_cpu_memory(in, "in of reduce_from_region");
+  require_memory(in, "in of reduce_from_region");
   return apply(group, in, {all_reduce_call(), {}}, at);
 }
 at::Tensor scatter_to_region(const Group& group, const at::Tensor& in, std::int64_t dim, CallSite at) {

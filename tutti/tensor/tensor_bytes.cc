@@ -44,14 +44,26 @@ std::string describe(const at::Tensor& tensor) {
   return text;
 }
 
-void require_cpu_memory(const at::Tensor& tensor, std::string_view role) {
+void require_memory(const at::Tensor& tensor, std::string_view role) {
   if (!tensor.defined()) refuse(role, tensor, "holds nothing", "give a tensor of the right shape");
-  if (!tensor.device().is_cpu()) refuse(role, tensor, "is not on the CPU", "move it with tensor.to(torch::kCPU)");
+  if (!tensor.device().is_cpu() && !tensor.is_cuda())
+    refuse(role, tensor, "is not on the CPU, nor on a CUDA device", "move it with tensor.to(torch::kCPU)");
   if (tensor.layout() != at::kStrided) refuse(role, tensor, "is not dense", "convert it with tensor.to_dense()");
+}
+
+void require_cpu_memory(const at::Tensor& tensor, std::string_view role) {
+  if (tensor.defined() && !tensor.device().is_cpu())
+    refuse(role, tensor, "is not on the CPU", "move it with tensor.to(torch::kCPU)");
+  require_memory(tensor, role);
 }
 
 TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
   require_cpu_memory(tensor, role);
+  return bytes_anywhere(tensor, role);
+}
+
+TensorBytes bytes_anywhere(const at::Tensor& tensor, std::string_view role) {
+  require_memory(tensor, role);
   const auto dtype = dtype_of(tensor);
   if (!dtype)
     refuse(role, tensor, "has an element type that collectives do not know",
@@ -64,11 +76,11 @@ TensorBytes checked_bytes(const at::Tensor& tensor, std::string_view role) {
   if (tensor.is_conj() || tensor.is_neg())
     refuse(role, tensor, fmt::format("is a lazy {}", tensor.is_conj() ? "conjugate" : "negative"),
            fmt::format("use tensor.resolve_{}()", tensor.is_conj() ? "conj" : "neg"));
-  return {.dtype = *dtype, .data = tensor.data_ptr(), .count = std::size_t(tensor.numel())};
+  return {.dtype = *dtype, .data = tensor.data_ptr(), .count = std::size_t(tensor.numel()), .place = place_of(tensor)};
 }
 
 TensorBytes written_bytes(const at::Tensor& tensor, std::string_view role) {
-  const auto bytes = checked_bytes(tensor, role);
+  const auto bytes = bytes_anywhere(tensor, role);
   // A parameter (a leaf) may be written to: nothing has led to its values.
   if (c10::GradMode::is_enabled() && tensor.requires_grad() && !tensor.is_leaf())
     refuse(role, tensor, "has a gradient that would not know of what is written to it",
