@@ -6,6 +6,7 @@
 #include "bench/collectives/measure.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "bench/collectives/allocations.h"
 #include "bench/collectives/statistics.h"
@@ -88,6 +89,7 @@ Figure measure(const Group& world, Exercise* exercise, const Method& method, con
   std::int64_t wrong = exercise ? wrong_of_one_call(*exercise) : 0;
 
   std::vector<double> seconds;
+  double fewest = std::numeric_limits<double>::infinity();
   for (int round = -method.warm_up; round < method.rounds; ++round) {
     progress(round + method.warm_up);
     if (exercise) exercise->write_zeros();
@@ -95,11 +97,11 @@ Figure measure(const Group& world, Exercise* exercise, const Method& method, con
     const int calls = exercise ? calls_in_a_round(exercise->bytes(), exercise->group().size()) : 0;
     const std::uint64_t allocated = allocations();
     const double mine = exercise ? mean_of_a_round(*exercise, calls, method.rewrite) : 0;
-    if (round >= 0 && calls > 0) figure.allocations += double(allocations() - allocated) / calls / method.rounds;
+    if (round >= 0 && calls > 0) fewest = std::min(fewest, double(allocations() - allocated) / calls);
     const double mean = most(world, mine);
     if (round >= 0) seconds.push_back(mean);
   }
-  figure.allocations = most(world, figure.allocations);
+  figure.allocations = most(world, exercise ? fewest : 0);
   const double typical = median(seconds);
   figure.us = typical * 1e6;
   figure.us_min = *std::min_element(seconds.begin(), seconds.end()) * 1e6;

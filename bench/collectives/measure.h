@@ -20,7 +20,7 @@ struct Figure {
   double us = 0, us_min = 0;                  // median and least of the rounds' figures: the slowest rank's mean
   double p50_us = 0, p99_us = 0, max_us = 0;  // of calls timed one by one, on the rank where they are longest
   double limit_us = 0;                        // what memory or wire must take (limits.h); 0: no limit known
-  double allocations = 0;                     // of memory, in a call of the rounds, on the rank where they are most
+  double allocations = 0;                     // of memory, in a call: the round with the fewest, the rank with the most
   std::size_t wrong = 0;                      // elements of the result, on all ranks
 };
 
