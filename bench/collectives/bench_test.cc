@@ -178,7 +178,7 @@ TEST(Figure, CountsAllocationsOfACall) {
   GTEST_SKIP() << "sanitizers have an operator new of their own";
 #endif
   const auto before = allocations();
-  for (int i = 0; i < 3; ++i) delete new int(i);
+  for (int i = 0; i < 3; ++i) ::operator delete(::operator new(8));
   EXPECT_GE(allocations(), before + 3);
   const auto outcomes = test::run_processes(2, [](Group& world) {
     Bench bench(world, named("all_gather_bytes"), {.bytes = 4096});
