@@ -55,8 +55,9 @@ class Execution final : public PlanOperation {
     chunk_bytes_ = std::min(kChunk, largest_reduced);
   }
 
-  void begin(const Request& request, std::uint64_t sequence) override {
+  void begin(const Request& request, std::uint64_t sequence, Piece piece) override {
     request_ = request;
+    piece_ = piece;
     sequence_ = sequence;
     op_ = request.op == ReduceOp::kPremulSum ? ReduceOp::kSum : request.op;
     started_ = false;
@@ -70,8 +71,9 @@ class Execution final : public PlanOperation {
       lane.recvs.rewind();
     }
     chunk_ = memory_.get(PlanMemory::kChunk, chunk_bytes_);
-    bases_[int(Area::kIn)] = static_cast<std::byte*>(const_cast<void*>(request_.in));  // no plan writes In
-    bases_[int(Area::kOut)] = static_cast<std::byte*>(request_.out);
+    const std::size_t skipped = piece_.first * size_of(request_.dtype);
+    bases_[int(Area::kIn)] = static_cast<std::byte*>(const_cast<void*>(request_.in)) + skipped;  // no plan writes In
+    bases_[int(Area::kOut)] = static_cast<std::byte*>(request_.out) + skipped;
     bases_[int(Area::kScratch)] = memory_.get(PlanMemory::kScratch, plan_->scratch_bytes);
   }
 
@@ -142,33 +144,46 @@ class Execution final : public PlanOperation {
 
   void start() {
     started_ = true;
-    const bool widens = wire_ != request_.dtype, multiplies = premultiplies(request_);
-    if (!widens && !multiplies) return;
-    const Extent extent = *extent_of(request_, rank_, size_);
-    std::byte* const in = memory_.get(PlanMemory::kIn, extent.in * element_);
-    if (widens) widen(request_.dtype, request_.in, reinterpret_cast<float*>(in), extent.in);
-    if (multiplies) {
-      const void* const from[] = {widens ? in : request_.in};
-      void* const to[] = {in};
-      reduce_many(wire_, ReduceOp::kPremulSum, from, to, extent.in, 1, &request_.factor);
+    if (!is_staged(request_)) return;
+    const Parts parts(request_.count, request_.in_splits);
+    const int count_of_parts = gives_parts(request_.kind) ? size_ : 1;
+    std::size_t elements = 0;
+    for (int part = 0; part < count_of_parts; ++part) elements += piece_.length(parts.count(part));
+    std::byte* const staged = memory_.get(PlanMemory::kIn, elements * element_);
+    std::byte* into = staged;
+    for (int part = 0; part < count_of_parts; ++part) {
+      const std::size_t count = piece_.length(parts.count(part));
+      stage(parts.begin(part) + piece_.first, count, into);
+      into += count * element_;
     }
-    bases_[int(Area::kIn)] = in;
-    if (!widens) return;
-    bases_[int(Area::kOut)] = in;
-    if (gives_parts(request_.kind)) bases_[int(Area::kOut)] = memory_.get(PlanMemory::kOut, extent.out * element_);
+    bases_[int(Area::kIn)] = staged;
+    if (wire_ == request_.dtype) return;
+    bases_[int(Area::kOut)] = staged;
+    if (gives_parts(request_.kind)) bases_[int(Area::kOut)] = memory_.get(PlanMemory::kOut, results() * element_);
   }
+
+  // Copies elements of the input, in the type in which they travel, and multiplied where that is asked for.
+  void stage(std::size_t first, std::size_t count, std::byte* into) {
+    const void* from = static_cast<const std::byte*>(request_.in) + first * size_of(request_.dtype);
+    if (wire_ != request_.dtype) {
+      widen(request_.dtype, from, reinterpret_cast<float*>(into), count);
+      from = into;
+    }
+    if (!premultiplies(request_)) return;
+    void* const to[] = {into};
+    reduce_many(wire_, ReduceOp::kPremulSum, {&from, 1}, to, count, 1, &request_.factor);
+  }
+
+  // Elements of the piece that this rank has in the end.
+  std::size_t results() const { return piece_.length(extent_of(request_, rank_, size_)->out); }
 
   void finish() {
-    round_results();
-    memory_.release();
-  }
-
-  void round_results() {
     if (!is_reduction(request_.kind) || (request_.kind == Kind::kReduce && rank_ != request_.root)) return;
     std::byte* const out = bases_[int(Area::kOut)];
-    const std::size_t count = extent_of(request_, rank_, size_)->out;
-    if (request_.op == ReduceOp::kAvg) divide(wire_, out, count, size_);
-    if (wire_ != request_.dtype) narrow(request_.dtype, reinterpret_cast<const float*>(out), request_.out, count);
+    if (request_.op == ReduceOp::kAvg) divide(wire_, out, results(), size_);
+    if (wire_ != request_.dtype)
+      narrow(request_.dtype, reinterpret_cast<const float*>(out),
+             static_cast<std::byte*>(request_.out) + piece_.first * size_of(request_.dtype), results());
   }
 
   bool run_local() {
@@ -287,6 +302,7 @@ class Execution final : public PlanOperation {
 
   // Of the call.
   Request request_;
+  Piece piece_;
   std::uint64_t sequence_ = 0;
   ReduceOp op_ = ReduceOp::kSum;  // of the plan
   bool started_ = false;
@@ -308,10 +324,7 @@ std::byte* PlanMemory::get(Use use, std::size_t bytes) {
   return block.bytes.get();
 }
 
-void PlanMemory::release() {
-  for (Block& block : blocks_)
-    if (block.size > kKept) block = {};
-}
+bool is_staged(const Request& request) { return wire_dtype(request) != request.dtype || premultiplies(request); }
 
 DType wire_dtype(const Request& request) {
   const bool rounds = request.op == ReduceOp::kSum || request.op == ReduceOp::kAvg ||

@@ -4,6 +4,7 @@
 // On each link and in each direction the first message of an operation opens with a CallHeader: group sequence number,
 // kind, dtype, op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows
 // both calls.
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,15 +25,11 @@ DType wire_dtype(const Request& request);
 // What an algorithm has to know of a request, in elements of wire_dtype(). Borrows the splits of the request.
 Shape shape_of(const Request& request, int rank, int size, std::size_t segment = Shape{}.segment);
 
-// Memory for the operations of a group, of which one runs at a time: what one has used the next one uses again. Between
-// operations at most kKept bytes of each use stay.
+// Memory for the operations of a group, of which one runs at a time: what one has used the next one uses again.
 class PlanMemory {
  public:
   enum Use { kScratch, kChunk, kIn, kOut };
-  static constexpr std::size_t kKept = 4 << 20;
-
-  std::byte* get(Use use, std::size_t bytes);  // contents undefined; nothing moves before release()
-  void release();
+  std::byte* get(Use use, std::size_t bytes);  // contents undefined; valid until the same use is asked for again
 
  private:
   struct Block {
@@ -42,12 +39,23 @@ class PlanMemory {
   Block blocks_[4];
 };
 
+// Some elements of a call: of its vector, or where it has a part for each rank, of each part.
+struct Piece {
+  std::size_t first = 0, count = ~std::size_t(0);
+  // Of a part of so many elements.
+  std::size_t length(std::size_t part) const { return first < part ? std::min(count, part - first) : 0; }
+};
+
 // A plan in motion; may be begun again after it has ended, for requests of the same shape.
 class PlanOperation : public Operation {
  public:
-  // Allocates nothing but, the first time, memory of the PlanMemory.
-  virtual void begin(const Request& request, std::uint64_t sequence) = 0;
+  // Allocates nothing but, the first time, memory of the PlanMemory. A piece that is not the whole call needs a plan
+  // for its shape, and a call that is staged (is_staged()) or has no parts.
+  virtual void begin(const Request& request, std::uint64_t sequence, Piece piece = {}) = 0;
 };
+
+// Whether the plan runs on a copy of the input: 16-bit sums, which travel as f32, and premultiplied ones.
+bool is_staged(const Request& request);
 
 // Operations of requests like `request`, by a plan that was made with shape_of(request, rank, size). links[r] leads to
 // rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tutti/comm/executor.h"
+#include "tutti/comm/operation.h"
 #include "tutti/comm/select.h"
 #include "tutti/planning/collectives/hosts.h"
 
@@ -21,6 +22,10 @@ class PlannedCalls {
 
   // `links`, `hosts` and `selector` must outlive it.
   PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector);
+
+  // Bytes of staging that a call may need: longer ones run in pieces. So a group over links holds at most three times
+  // this, and kChunk.
+  static constexpr std::size_t kStaging = 16 << 20;
 
   // Valid until the next call: a group carries out its collectives one after another.
   Result<Operation*> start(const Request& request, std::uint64_t sequence);
@@ -44,7 +49,25 @@ class PlannedCalls {
     std::size_t steps = 0;
     std::uint64_t used = 0;  // when, in calls
   };
-  Entry* find(const Key& key, const Request& request);
+  // A call that is too long for the staging, piece after piece.
+  class InPieces final : public Operation {
+   public:
+    explicit InPieces(PlannedCalls& calls) : calls_(calls) {}
+    Status begin(const Request& request, std::uint64_t sequence, std::size_t longest, std::size_t count_in_piece);
+    Result<Progress> step() override;
+    void blockers(Blockers& blockers) const override { now_->blockers(blockers); }
+
+   private:
+    PlannedCalls& calls_;
+    Request request_;
+    std::uint64_t sequence_ = 0;
+    std::size_t longest_ = 0;  // part
+    Piece piece_;
+    PlanOperation* now_ = nullptr;
+  };
+
+  Result<PlanOperation*> begin(const Request& request, std::uint64_t sequence, Piece piece);
+  Entry* find(const Key& key, const Shape& shape);
   void make_room(std::size_t steps);
 
   std::span<Link* const> links_;
@@ -56,6 +79,8 @@ class PlannedCalls {
   std::size_t steps_ = 0;  // of all that are kept
   std::size_t last_ = 0;   // place of the entry that was used last
   std::uint64_t calls_ = 0;
+  InPieces in_pieces_{*this};
+  std::vector<std::size_t> splits_;  // of a piece
 };
 
 }  // namespace tutti

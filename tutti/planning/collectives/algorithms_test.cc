@@ -542,5 +542,18 @@ TEST(Algorithms, AThousandRanksAreFewStepsEach) {
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }
 
+// Memory beside the buffers does not grow with the vector (comm/planned_calls.h cuts the calls of the others).
+TEST(Algorithms, ScratchOfLongVectorsIsBounded) {
+  for (const int size : {2, 3, 8, 64}) {
+    const Shape shape{.rank = 1, .size = size, .count = (std::size_t(1) << 30) / std::size_t(size), .element = 4};
+    EXPECT_LE(reduce_scatter_ring(shape).scratch_bytes, 8u << 20) << size;
+    Shape in_place = shape;
+    in_place.in_place = true;
+    EXPECT_LE(all_to_all_pairwise(in_place).scratch_bytes, 9u << 20) << size;
+    EXPECT_EQ(all_to_all_pairwise(shape).scratch_bytes, 0u);
+    EXPECT_EQ(all_reduce_ring(shape).scratch_bytes, 0u);
+  }
+}
+
 }  // namespace
 }  // namespace tutti

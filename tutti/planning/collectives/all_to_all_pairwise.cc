@@ -1,21 +1,53 @@
 // In round k each rank sends to the rank k after it and receives from the rank k before it, so that no rank is
-// everybody's target at once. The rounds overlap: their bytes do not conflict. In place, what is sent is copied aside
-// first, for the parts that arrive take its place.
+// everybody's target at once. The rounds overlap: their bytes do not conflict.
+//
+// In place the parts that arrive take the place of those that leave, so what leaves is copied aside first: a segment of
+// every part, then the next one of every part, in memory for two such rows.
+#include <algorithm>
+
 #include "tutti/planning/collectives/algorithms.h"
 
 namespace tutti {
+namespace {
 
-Plan all_to_all_pairwise(const Shape& shape) {
+constexpr std::size_t kRow = 4 << 20;  // bytes aside at a time, in one of the two rows
+
+Plan in_place(const Shape& shape) {
   PlanBuilder plan(Algorithm::kPairwise);
   const int n = shape.size;
-  auto in = parts_of(Area::kIn, shape, shape.in_splits);
-  const auto out = parts_of(Area::kOut, shape, shape.out_splits);
-  if (shape.in_place) {
-    const std::size_t bytes = in.back().offset + in.back().bytes;
-    const Range aside = plan.scratch(bytes);
-    plan.copy({Area::kOut, 0, bytes}, aside);
-    for (Range& range : in) range = {aside.area, aside.offset + range.offset, range.bytes};
+  const auto parts = parts_of(Area::kOut, shape, {});
+  if (n == 1) return std::move(plan).build();
+  const std::size_t fitting = std::max(shape.element, kRow / std::size_t(n - 1));
+  std::vector<std::vector<Range>> segments;
+  for (const Range& part : parts)
+    segments.push_back(segments_of(part, shape.element, std::min(shape.segment, fitting)));
+  const std::size_t rows = segments[0].size();
+  std::vector<Range> aside;
+  for (std::size_t i = 0; i < std::min<std::size_t>(rows, 2) * std::size_t(n - 1); ++i)
+    aside.push_back(plan.scratch(segments[0][0].bytes));
+  for (std::size_t row = 0; row < rows; ++row) {
+    const auto leaving = [&](int hop) {
+      Range range = aside[row % 2 * std::size_t(n - 1) + std::size_t(hop - 1)];
+      range.bytes = segments[0][row].bytes;
+      return range;
+    };
+    for (int hop = 1; hop < n; ++hop) plan.copy(segments[std::size_t((shape.rank + hop) % n)][row], leaving(hop));
+    for (int hop = 1; hop < n; ++hop) {
+      plan.send((shape.rank + hop) % n, leaving(hop));
+      const int from = (shape.rank + n - hop) % n;
+      plan.recv(from, segments[std::size_t(from)][row]);
+    }
   }
+  return std::move(plan).build();
+}
+
+}  // namespace
+
+Plan all_to_all_pairwise(const Shape& shape) {
+  if (shape.in_place) return in_place(shape);
+  PlanBuilder plan(Algorithm::kPairwise);
+  const int n = shape.size;
+  const auto in = parts_of(Area::kIn, shape, shape.in_splits), out = parts_of(Area::kOut, shape, shape.out_splits);
   for (int hop = 1; hop < n; ++hop) {
     const int to = (shape.rank + hop) % n, from = (shape.rank + n - hop) % n;
     plan.send(to, in[to]);
