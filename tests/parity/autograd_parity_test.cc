@@ -5,17 +5,20 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules/linear.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostream>
 #include <vector>
 
 #include "tests/harness/ranks.h"
+#include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/tensor/autograd_collectives.h"
 
 namespace tutti {
@@ -453,6 +456,33 @@ TEST_P(AutogradParity, RegionsEqualOneProcess) {
       same(my_a.grad(), a.grad().narrow(1, 12 / n * me, 12 / n), "gradient of the first weight");
       same(my_b.grad(), b.grad().narrow(0, 12 / n * me, 12 / n), "gradient of the second weight");
     }
+  };
+  EXPECT_EQ(outcome_of(GetParam(), body), "");
+}
+
+// A contrastive loss: every rank has the features of all, and the same loss. Backward counts it once a rank, and
+// DataParallel averages that away.
+TEST_P(AutogradParity, ALossThatAllShareIsRightUnderDataParallel) {
+  const auto body = [](Group& group) {
+    const int n = group.size(), me = group.rank();
+    const auto net = [] {
+      at::manual_seed(3);
+      auto linear = std::make_shared<torch::nn::LinearImpl>(5, 4);
+      linear->to(at::kDouble);
+      return linear;
+    };
+    const auto loss_of_all = [](const at::Tensor& features) {
+      return at::log_softmax(at::matmul(features, features.t()), 1).diagonal().mean();
+    };
+    const auto pictures = numbers({12, 5}, 9);
+    const auto alone = net(), together = net();
+    backward(loss_of_all(alone->forward(pictures)));
+    DataParallel ddp(together, group.split(0, me).or_throw());
+    const auto features = ddp.forward(pictures.narrow(0, 12 / n * me, 12 / n));
+    backward(loss_of_all(autograd::all_gather(group, features)));
+    ddp.finish();
+    same(together->weight.grad(), alone->weight.grad(), "gradient of the weight");
+    same(together->bias.grad(), alone->bias.grad(), "gradient of the bias");
   };
   EXPECT_EQ(outcome_of(GetParam(), body), "");
 }
