@@ -300,6 +300,29 @@ TEST(CudaStaged, OverGloo) {
 }
 
 #ifdef TUTTI_HAS_NCCL
+TEST(CudaNccl, OnTwoHosts) {
+  auto options = with_gpus(kNccl);
+  options.environment_of = [](int rank) {
+    return std::map<std::string, std::string>{{"TUTTI_HOST_ID", rank % 2 ? "odd" : "even"}};
+  };
+  const auto body = [](Group& world) {
+    Numbers x(world, {1, 2});
+    world.run(x.all_reduce()).or_throw();
+    check(x.now() == std::vector<float>({3, 6}), "by NCCL");
+    // An op that NCCL has not: staged, over links.
+    const Request request = x.on_device({.kind = Kind::kAllReduce,
+                                         .dtype = DType::kI32,
+                                         .op = ReduceOp::kBxor,
+                                         .in = x.data(),
+                                         .out = x.data(),
+                                         .count = 2});
+    check(world.plan_name(request) == "staged", "way");
+    world.run(request).or_throw();
+    check(x.now() == std::vector<float>({3, 6}), "three times itself is itself");
+  };
+  EXPECT_EQ(describe(run_processes(3, body, options)), "");
+}
+
 TEST(CudaNccl, TwoRanksOnOneGpuAreStaged) {
   const auto body = [](Group& world) {
     check(world.plan_name({.kind = Kind::kAllReduce, .device = 0}) == "staged", "NCCL would refuse");

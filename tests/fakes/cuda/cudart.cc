@@ -192,6 +192,11 @@ extern "C" {
 
 void* fake_cuda_bytes(const void* p) { return memory().owns(p) ? memory().bytes_of(p) : const_cast<void*>(p); }
 
+void fake_cuda_enqueue(void* stream, void (*act)(void*), void* data) {
+  stream_of(stream)->push([=] { act(data); });
+}
+int fake_cuda_current_device() { return current_device; }
+
 int cudaGetDeviceCount(int* count) {
   *count = devices();
   if (const int error = number_from("FAKE_CUDA_ERROR", 0)) return fail(error);

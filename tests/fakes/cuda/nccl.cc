@@ -6,7 +6,6 @@
 //
 // FAKE_NCCL makes one rank behave badly, "WHAT:RANK" or "WHAT:RANK:CALL" with the calls of the communicator counted
 // from 1: never_init, fail_init; hang, fail (its part of that call hangs, or the communicator fails).
-#include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include <atomic>
@@ -163,8 +162,8 @@ struct ncclComm {
         int number;
       };
       running.fetch_add(1);
-      cudaLaunchHostFunc(
-          static_cast<cudaStream_t>(group[0].stream),
+      fake_cuda_enqueue(
+          group[0].stream,
           [](void* data) {
             std::unique_ptr<Job> job(static_cast<Job*>(data));
             job->comm->run_on_stream(job->group, job->number);
@@ -222,7 +221,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
   comm->rank = rank, comm->size = size;
   comm->blocking = !config || config->blocking != 0;
   comm->bad = misbehaviour_of(rank);
-  cudaGetDevice(&comm->device);
+  comm->device = fake_cuda_current_device();
   comm->wire = std::make_unique<Wire>(id, rank, size);
   comm->state = ncclInProgress;
   *made = comm;

@@ -72,7 +72,7 @@ class NcclOperation final : public Operation {
 
   ~NcclOperation() override {
     const cuda::OnDevice current(s_.cuda, s_.device);
-    if (!done_)
+    if (begun_ && !done_)
       for (const auto patience = Deadline::after(kLetGo); s_.cuda.cudaStreamQuery(stream_) == cuda::kNotReady;) {
         if (patience.expired()) break;
         std::this_thread::yield();
@@ -83,7 +83,9 @@ class NcclOperation final : public Operation {
   Status begin() {
     ended_ = TUTTI_TRY(cuda::Event::make(s_.cuda));
     if (is_reduction(request_.kind)) TUTTI_TRY(make_op());
-    return enqueue();
+    TUTTI_TRY(enqueue());
+    begun_ = true;
+    return {};
   }
 
   Result<Progress> step() override {
@@ -271,7 +273,7 @@ class NcclOperation final : public Operation {
   const Elements elements_;
   const std::size_t element_;
   ncclRedOp_t op_ = ncclSum;
-  bool own_op_ = false, enqueued_ = false, done_ = false;
+  bool own_op_ = false, begun_ = false, enqueued_ = false, done_ = false;
   cuda::Event ended_;
 };
 
