@@ -16,6 +16,7 @@ struct Row {
   Plan (*plan)(const Shape&);
   bool uneven = false;         // understands splits
   bool several_hosts = false;  // at least two, and one of them with several ranks; else as good as another one
+  bool aside = false;          // needs memory as long as the vector, more or less: for those that fit the staging
 };
 
 // Simpler ones first.
@@ -32,6 +33,7 @@ constexpr Row kTable[] = {
     {Kind::kBroadcast, Algorithm::kVanDeGeijn, broadcast_van_de_geijn},
     {Kind::kReduce, Algorithm::kBinomial, reduce_binomial},
     {Kind::kReduce, Algorithm::kChain, reduce_chain},
+    {Kind::kReduce, Algorithm::kTwoLevel, reduce_two_level, false, true},
     {Kind::kReduce, Algorithm::kVanDeGeijn, reduce_van_de_geijn},
     {Kind::kAllGather, Algorithm::kRing, all_gather_ring},
     {Kind::kAllGather, Algorithm::kMesh, all_gather_mesh},
@@ -39,7 +41,8 @@ constexpr Row kTable[] = {
     {Kind::kAllGather, Algorithm::kBruck, all_gather_bruck},
     {Kind::kReduceScatter, Algorithm::kRing, reduce_scatter_ring},
     {Kind::kReduceScatter, Algorithm::kMesh, reduce_scatter_mesh},
-    {Kind::kReduceScatter, Algorithm::kBruck, reduce_scatter_bruck},
+    {Kind::kReduceScatter, Algorithm::kTwoLevel, reduce_scatter_two_level, false, true, true},
+    {Kind::kReduceScatter, Algorithm::kBruck, reduce_scatter_bruck, false, false, true},
     {Kind::kGather, Algorithm::kDirect, gather_direct},
     {Kind::kScatter, Algorithm::kDirect, scatter_direct},
     {Kind::kAllGatherV, Algorithm::kRing, all_gather_ring, true},
@@ -48,16 +51,18 @@ constexpr Row kTable[] = {
     {Kind::kAllGatherV, Algorithm::kBruck, all_gather_bruck, true},
     {Kind::kReduceScatterV, Algorithm::kRing, reduce_scatter_ring, true},
     {Kind::kReduceScatterV, Algorithm::kMesh, reduce_scatter_mesh, true},
-    {Kind::kReduceScatterV, Algorithm::kBruck, reduce_scatter_bruck, true},
+    {Kind::kReduceScatterV, Algorithm::kTwoLevel, reduce_scatter_two_level, true, true, true},
+    {Kind::kReduceScatterV, Algorithm::kBruck, reduce_scatter_bruck, true, false, true},
     {Kind::kGatherV, Algorithm::kDirect, gather_direct, true},
     {Kind::kScatterV, Algorithm::kDirect, scatter_direct, true},
     {Kind::kAllToAll, Algorithm::kPairwise, all_to_all_pairwise, true},
-    {Kind::kAllToAll, Algorithm::kBruck, all_to_all_bruck},
+    {Kind::kAllToAll, Algorithm::kBruck, all_to_all_bruck, false, false, true},
     {Kind::kBarrier, Algorithm::kDissemination, barrier_dissemination},
 };
 
 constexpr int kKinds = int(Kind::kSend);  // those with plans
-constexpr double kWorthIt = 0.9;          // of the simpler one's time
+constexpr std::size_t kStaging = 16 << 20;
+constexpr double kWorthIt = 0.9;  // of the simpler one's time
 constexpr std::size_t kLongest = std::size_t(1) << 40;
 constexpr std::size_t kNoEnd = ~std::size_t(0);
 
@@ -85,6 +90,7 @@ Selector::Selector(const Hosts& hosts, const Network& network, std::string force
       if (row.kind != kind || (uneven && !row.uneven)) continue;
       if (forced == name(row.algorithm)) return row.algorithm;
       if (row.several_hosts && (hosts.count() < 2 || hosts.most() < 2)) continue;
+      if (row.aside && bytes > kStaging) continue;
       const double time = predict(row.algorithm, kind, hosts, bytes, network);
       if (chosen && time > least * kWorthIt) continue;
       chosen = &row;

@@ -17,6 +17,7 @@ namespace tutti {
 namespace {
 
 constexpr double kSegment = Shape{}.segment;
+constexpr double kCrowding = 1.5;  // where all carriers of all hosts send at once: they wait for one another's cards
 
 class Costs {
  public:
@@ -73,6 +74,13 @@ class Costs {
     return std::max(waits, flow) +
            steps * (part - lone) /
                (crossing < 1 ? std::min(net_.inside.bandwidth, net_.between.bandwidth) : net_.between.bandwidth);
+  }
+  // What adding costs a chain of so many hops beside its transfers: each hop adds the first segment, and then the
+  // slower of the two is waited for. Some rank adds each segment so many times.
+  double chained_adds(int hops, double bytes, int times) const {
+    const double lone = std::min(bytes, kSegment), segments = std::max(1.0, std::ceil(bytes / kSegment));
+    const double transfer = lone / (h_ < 2 ? net_.inside.bandwidth : net_.between.bandwidth);
+    return hops * add(lone) + (segments - 1) * std::max(0.0, times * add(lone) - transfer);
   }
   // The segments of `bytes` pass through `hops` ranks in the order of their numbers.
   double pipe(int hops, double bytes) const {
@@ -177,13 +185,13 @@ double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t v
     case Kind::kReduce: {
       const bool adds = kind == Kind::kReduce;
       if (algorithm == Algorithm::kBinomial) return tree(c, bytes, adds);
-      if (algorithm == Algorithm::kChain)
-        return c.pipe(n - 1, bytes) + (adds ? c.add(bytes) + (n - 2) * c.add(std::min(bytes, kSegment)) : 0);
+      if (algorithm == Algorithm::kChain) return c.pipe(n - 1, bytes) + (adds ? c.chained_adds(n - 1, bytes, 1) : 0);
       if (algorithm == Algorithm::kVanDeGeijn)
         return scatter_tree(c, bytes) + (adds ? reduce_scatter_bruck(c, part) : gather_bruck(c, part));
       const Costs here = level(c.most(), false, network), away = level(c.hosts(), true, network);
-      if (bytes < kSegment) return tree(away, bytes, false) + tree(here, bytes, false);
-      return away.pipe(std::max(1, c.hosts() - 1), bytes) + here.pipe(std::max(1, c.most() - 1), kSegment);
+      if (bytes < kSegment) return tree(away, bytes, adds) + tree(here, bytes, adds);
+      const double added = adds ? c.chained_adds(c.hosts() + c.most() - 2, bytes, c.most() > 1 ? 2 : 1) : 0;
+      return away.pipe(std::max(1, c.hosts() - 1), bytes) + here.pipe(std::max(1, c.most() - 1), kSegment) + added;
     }
     case Kind::kAllGather:
     case Kind::kAllGatherV:
@@ -194,6 +202,14 @@ double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t v
       if (algorithm == Algorithm::kMesh) return c.everybody(part) + (adds ? c.add(bytes - part) : 0);
       if (algorithm == Algorithm::kRing) return c.ring(n - 1, part, adds);
       const double own = part * c.most();  // of a host
+      if (adds) {
+        const double share = bytes / c.shares(),
+                     away = kCrowding * c.between((c.hosts() - 1) * own / c.shares(), c.shares(), c.hosts() - 1);
+        return (c.most() > 1 ? c.inside((c.shares() - 1) * share + (c.most() - c.shares()) * share, c.most() - 1) +
+                                   c.add((c.most() - 1) * share)
+                             : 0) +
+               away + c.add((c.hosts() - 1) * own / c.shares()) + (c.shares() != c.most() ? c.inside(part) : 0);
+      }
       const Costs here = level(c.most(), false, network), away = level(c.hosts(), true, network);
       return gather_bruck(away, own / c.shares()) +
              (c.shares() - 1) * (bytes - own) / c.shares() / network.between.bandwidth +

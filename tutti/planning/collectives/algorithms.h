@@ -31,6 +31,7 @@ Plan broadcast_two_level(const Shape& shape);
 Plan reduce_binomial(const Shape& shape);
 Plan reduce_chain(const Shape& shape);
 Plan reduce_van_de_geijn(const Shape& shape);
+Plan reduce_two_level(const Shape& shape);
 
 // n-1 hops of one part each. Understands out_splits.
 Plan all_gather_ring(const Shape& shape);
@@ -48,6 +49,8 @@ Plan reduce_scatter_ring(const Shape& shape);
 Plan reduce_scatter_bruck(const Shape& shape);
 // 1 hop of n-1 messages. Understands in_splits.
 Plan reduce_scatter_mesh(const Shape& shape);
+// Each part crosses from each host once. Understands in_splits.
+Plan reduce_scatter_two_level(const Shape& shape);
 
 // The root talks to each rank. Understand out_splits and in_splits.
 Plan gather_direct(const Shape& shape);

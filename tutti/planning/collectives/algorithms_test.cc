@@ -282,7 +282,8 @@ TEST_P(Reduce, AddsOnTheRootOnly) {
         });
   }
 }
-INSTANTIATE_TEST_SUITE_P(Algorithms, Reduce, testing::Values(reduce_binomial, reduce_chain, reduce_van_de_geijn));
+INSTANTIATE_TEST_SUITE_P(Algorithms, Reduce,
+                         testing::Values(reduce_binomial, reduce_chain, reduce_van_de_geijn, reduce_two_level));
 
 class AllGather : public testing::TestWithParam<Plan (*)(const Shape&)> {};
 TEST_P(AllGather, CollectsByRank) {
@@ -332,7 +333,8 @@ TEST_P(ReduceScatter, LeavesEachRankItsPartOfTheSum) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Algorithms, ReduceScatter,
-                         testing::Values(reduce_scatter_ring, reduce_scatter_bruck, reduce_scatter_mesh));
+                         testing::Values(reduce_scatter_ring, reduce_scatter_bruck, reduce_scatter_mesh,
+                                         reduce_scatter_two_level));
 
 TEST(GatherDirect, CollectsByRankOnTheRoot) {
   for (const Case& c : cases(true)) {
@@ -453,6 +455,7 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
                                                                         {kReduceScatter, reduce_scatter_ring},
                                                                         {kReduceScatter, reduce_scatter_bruck},
                                                                         {kReduceScatter, reduce_scatter_mesh},
+                                                                        {kReduceScatter, reduce_scatter_two_level},
                                                                         {kGather, gather_direct},
                                                                         {kScatter, scatter_direct}};
         for (const auto& [verb, plan] : algorithms) {

@@ -12,18 +12,10 @@ constexpr std::size_t kLong = 256 << 10;
 
 Plan broadcast_two_level(const Shape& shape) {
   PlanBuilder plan(Algorithm::kTwoLevel);
-  Members between, inside = on_host(shape);
-  const Hosts& hosts = *shape.hosts;
+  const Members between = entrances(shape);
+  Members inside = on_host(shape);
+  inside = beginning_with(std::move(inside), shape.hosts->place_of(between.ranks[std::size_t(between.place)]));
   const Range out{Area::kOut, 0, shape.count * shape.element};
-  // The first rank of each host takes it in, on the root's host the root; its host, and in each host that rank, come
-  // first.
-  const auto takes_in = [&](int host) {
-    return host == hosts.host_of(shape.root) ? shape.root : hosts.ranks_on(host).front();
-  };
-  for (int i = 0; i < hosts.count(); ++i)
-    between.ranks.push_back(takes_in((hosts.host_of(shape.root) + i) % hosts.count()));
-  between.place = (hosts.host_of(shape.rank) - hosts.host_of(shape.root) + hosts.count()) % hosts.count();
-  inside = beginning_with(std::move(inside), hosts.place_of(takes_in(hosts.host_of(shape.rank))));
   const bool is_long = out.bytes >= kLong;
   if (inside.place == 0)
     is_long ? broadcast_chain(plan, between, out, pieces_of(shape)) : broadcast_binomial(plan, between, out);

@@ -25,11 +25,14 @@ struct Members {
 
 // All ranks of the group, beginning with `first`.
 Members everybody(const Shape& shape, int first = 0);
-// The ranks of this rank's host. This and the next two need shape.hosts.
+// The ranks of this rank's host. This and the next three need shape.hosts.
 Members on_host(const Shape& shape);
 // Of every host the rank that carries share `number` of what goes between hosts; this rank must be one of them. There
 // are as many shares as the smallest host has ranks.
 Members carriers(const Shape& shape, int number);
+// The rank of each host through which a rooted collective enters and leaves it: the host's first, on the root's host
+// the root. The root's host comes first; the place is that of this rank's host.
+Members entrances(const Shape& shape);
 // The same members, the one at place `first` first.
 Members beginning_with(Members members, int first);
 // The place, on a host of `ranks`, of the carrier of one of `shares`; for number == shares: `ranks`.
@@ -86,6 +89,14 @@ void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range&
 // Broadcast from place 0: ceil(log2 n) hops of the whole vector, and n-1 hops of one segment after the other.
 void broadcast_binomial(PlanBuilder& plan, const Members& members, const Range& vector);
 void broadcast_chain(PlanBuilder& plan, const Members& members, const Range& vector, const Pieces& pieces);
+
+// Reduce to place 0, in the shapes of those two broadcasts. `own` is what this member adds; `sum` is room for partial
+// sums, and at place 0 the result; members that only send (the last of a chain, the leaves of a tree) do not touch it.
+// Afterwards the sum of this member and those below it was sent, or at place 0 is in what is returned: sum, or own
+// where there is nobody else.
+Range reduce_binomial(PlanBuilder& plan, const Members& members, const Range& own, const Range& sum,
+                      const Pieces& pieces);
+Range reduce_chain(PlanBuilder& plan, const Members& members, const Range& own, const Range& sum, const Pieces& pieces);
 
 // Binomial trees whose root is place 0, over parts: member p holds, for a while, the parts of the members below it.
 void scatter_binomial(PlanBuilder& plan, const Members& members, const Parts& parts, const Pieces& pieces);

@@ -11,6 +11,15 @@ Members on_host(const Shape& shape) {
   return {shape.hosts->ranks_on(shape.hosts->host_of(shape.rank)), shape.hosts->place_of(shape.rank)};
 }
 
+Members entrances(const Shape& shape) {
+  const Hosts& hosts = *shape.hosts;
+  const int first = hosts.host_of(shape.root), count = hosts.count();
+  Members members{.ranks = {}, .place = (hosts.host_of(shape.rank) - first + count) % count};
+  for (int i = 0; i < count; ++i)
+    members.ranks.push_back(i == 0 ? shape.root : hosts.ranks_on((first + i) % count).front());
+  return members;
+}
+
 Members beginning_with(Members members, int first) {
   std::rotate(members.ranks.begin(), members.ranks.begin() + first, members.ranks.end());
   members.place = (members.place - first + members.size()) % members.size();
