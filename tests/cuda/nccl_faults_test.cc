@@ -105,10 +105,14 @@ TEST(NcclFaults, ABeginningThatNeverEnds) {
   }
 }
 
+// The others, for whom NCCL still waits, are told.
 TEST(NcclFaults, ABeginningThatFails) {
   const auto outcomes = run_processes(
-      2, [](Group&) {}, with_gpus(kNccl, {{"FAKE_NCCL", "fail_init:0"}}));
+      3, [](Group&) {}, with_gpus(kNccl, {{"FAKE_NCCL", "fail_init:0"}}));
   EXPECT_THAT(outcomes[0].error, HasSubstr("NCCL could not go on: unhandled system error"));
+  for (const int r : {1, 2})
+    EXPECT_THAT(outcomes[std::size_t(r)].error,
+                HasSubstr("rank 0 could not open it: PeerLost: NCCL could not go on: unhandled system error"));
 }
 
 // The other ranks need not wait for the whole limit of a beginning, which is minutes.
@@ -116,6 +120,7 @@ TEST(NcclFaults, ARankThatDiesWhileNcclBegins) {
   const auto outcomes = run_processes(
       3,
       [](Group& world) {
+        barrier(world);  // NCCL stands for all
         if (world.rank() == 2) ::kill(::getpid(), SIGKILL);
         const std::string text = sentence_of([&] { (void)world.split(0, 0).or_throw(); });
         expect_words(text, "has died");

@@ -21,6 +21,7 @@ namespace {
 
 constexpr const char* kReady = "ready ";
 constexpr const char* kCannot = "cannot ";
+constexpr Duration kAskAgain = std::chrono::milliseconds(200);
 
 int visible_gpus() {
   if (const auto listed = env("CUDA_VISIBLE_DEVICES")) return *listed == "-1" ? 0 : int(split(*listed, ',').size());
@@ -102,7 +103,15 @@ Result<std::string> GroupState::nccl_probe(const BackendSetup& setup, int device
 Status GroupState::open_nccl(Deadline deadline) {
   if (process_->cuda_engine != "nccl") return {};
   BackendSetup setup = backend_setup("nccl", deadline);
-  setup.is_anybody_lost = [this] { return is_anybody_lost(); };
+  // NCCL leaves the others waiting for a rank that could not go on, which therefore says so in the store.
+  const std::string failed_key = setup.key + "failed";
+  setup.is_anybody_lost = [this, failed_key, asked = now()]() mutable {
+    if (is_anybody_lost()) return true;
+    if (now() - asked < kAskAgain) return false;
+    asked = now();
+    const auto failed = process_->store->check({failed_key});
+    return failed.ok() && *failed;
+  };
   const auto probe = [&]() -> Result<std::string> {
     setup.device = TUTTI_TRY(nccl_device());
     setup.cuda = TUTTI_TRY(cuda::runtime_with(setup.device));
@@ -133,7 +142,20 @@ Status GroupState::open_nccl(Deadline deadline) {
   }
   const cuda::OnDevice current(*setup.cuda, setup.device);
   auto opened = open_backend("nccl", setup);
-  if (!opened.ok()) return opening_failed("nccl", opened.error());
+  if (!opened.ok()) {
+    Error error = opened.error();
+    if (const auto told = process_->store->check({failed_key}); told.ok() && *told && error.code == Code::kPeerLost) {
+      const auto theirs = process_->store->get(failed_key, Deadline::after(kAskAgain));
+      const std::size_t space = theirs.ok() ? theirs->find(' ') : std::string::npos;
+      if (space != std::string::npos && theirs->substr(0, space) != std::to_string(rank()))
+        error = Error{.code = Code::kAborted,
+                      .detail = "could not open it: " + theirs->substr(space + 1),
+                      .peer = int(parse_int(theirs->substr(0, space)).value_or(-1))};
+    } else {
+      (void)process_->store->set(failed_key, std::to_string(rank()) + " " + to_string(error));
+    }
+    return opening_failed("nccl", error);
+  }
   return cuda_->carry_by(*std::move(opened), setup.device);
 }
 

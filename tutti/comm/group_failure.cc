@@ -98,9 +98,13 @@ std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
   return {};
 }
 
+// Who has left in good order has done its part.
 bool GroupState::is_anybody_lost() const {
-  for (int r = 0; r < size(); ++r)
-    if (r != rank() && departure_of(r)) return true;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    if (const auto departure = departure_of(r); departure && departure->evidence == Process::Evidence::kLoss)
+      return true;
+  }
   return process_->has_fault();
 }
 

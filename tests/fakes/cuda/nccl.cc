@@ -194,13 +194,17 @@ ncclResult_t submit(ncclComm_t comm, Call call) {
 
 void connect(ncclComm* comm) {
   if (comm->bad.what == "never_init") return;
+  if (comm->bad.what == "fail_init") {
+    while (!comm->stop.load() && !comm->wire->is_open_everywhere())
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    comm->state = ncclSystemError;
+    return;
+  }
   comm->wire->join(comm->device);
   while (!comm->stop.load() && !comm->wire->is_complete()) std::this_thread::sleep_for(std::chrono::microseconds(200));
   if (comm->stop.load()) return;
   comm->wire->unlink();
-  comm->state = comm->bad.what == "fail_init" ? ncclSystemError
-                : comm->wire->shares_a_gpu()  ? ncclInvalidUsage
-                                              : ncclSuccess;
+  comm->state = comm->wire->shares_a_gpu() ? ncclInvalidUsage : ncclSuccess;
 }
 
 }  // namespace

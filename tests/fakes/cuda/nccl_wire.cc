@@ -22,7 +22,7 @@ struct Wire::Ring {
 };
 
 struct Wire::Header {
-  std::atomic<int> here;
+  std::atomic<int> open, here;
   std::atomic<int> devices[kMostRanks];  // plus one
 };
 
@@ -47,6 +47,7 @@ Wire::Wire(const ncclUniqueId& id, int rank, int size) : rank_(rank), size_(size
   if (at == MAP_FAILED) std::abort();
   ::close(fd);
   base_ = static_cast<std::byte*>(at);
+  reinterpret_cast<Header*>(base_)->open.fetch_add(1);
 }
 Wire::~Wire() { ::munmap(base_, bytes()); }
 
@@ -58,6 +59,7 @@ void Wire::join(int device) {
   header->here.fetch_add(1);
 }
 bool Wire::is_complete() const { return reinterpret_cast<Header*>(base_)->here.load() == size_; }
+bool Wire::is_open_everywhere() const { return reinterpret_cast<Header*>(base_)->open.load() == size_; }
 bool Wire::shares_a_gpu() const {
   const auto* const devices = reinterpret_cast<Header*>(base_)->devices;
   for (int a = 0; a < size_; ++a)

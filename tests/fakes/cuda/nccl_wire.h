@@ -27,6 +27,7 @@ class Wire {
   // Says that this rank is here and which GPU it has; whether all have come.
   void join(int device);
   bool is_complete() const;
+  bool is_open_everywhere() const;  // whether all have come so far as to know of it
   bool shares_a_gpu() const;
   void unlink() const;  // nobody needs the name any more
 
