@@ -111,6 +111,26 @@ TEST(BenchCommand, ALineOfTheTableAndWhetherItIsMet) {
   EXPECT_THAT(ended.out, ::testing::ContainsRegex("verdict: [0-3] of 3 met"));
 }
 
+TEST(BenchCommand, OnGpuMemory) {
+  const std::map<std::string, std::string> gpus = {{"TUTTI_CUDA_PATH", TUTTI_TEST_FAKE_CUDA},
+                                                   {"CUDA_VISIBLE_DEVICES", "0,1"}};
+  const Ended ended =
+      run({"bench", "all", "-n", "2", "--memory", "cuda", "--sizes", "4K", "--rounds", "1", "--json"}, gpus);
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto lines = split(trim(ended.out), '\n');
+  ASSERT_EQ(lines.size(), bench::operations().size()) << ended.out;
+  const auto line = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(line["memory"], "cuda");
+  EXPECT_EQ(line["plan"], "staged");
+  EXPECT_EQ(line["wrong"], 0);
+}
+
+TEST(BenchCommand, WithoutAGpuItsMemoryIsRefused) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--memory", "cuda"}, {{"TUTTI_DEVICE", "cpu"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--memory cuda: no GPU is visible to rank 0, which computes on cpu"));
+}
+
 TEST(BenchCommand, BetweenTwoHosts) {
   const Ended ended =
       run({"bench", "all_reduce", "-n", "2", "--two-hosts", "--sizes", "4K", "--rounds", "1", "--json"});
@@ -171,6 +191,9 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--pin", "--no-pin"}, "contradict");
   mistake({"all_reduce", "-n", "2", "--sizes", "8,x"}, "--sizes needs a size");
   mistake({"all_reduce", "-n", "2", "--engine", "glo"}, "did you mean gloo?");
+  mistake({"all_reduce", "-n", "2", "--engine", "nccl"}, "it goes with --memory cuda");
+  mistake({"all_reduce", "-n", "2", "--memory", "cuda", "--rewrite"}, "--rewrite is for memory of the host");
+  mistake({"all_reduce", "--peers", "--memory", "cuda"}, "--peers and --plot measure memory of the host");
   mistake({"all_reduce", "-n", "3", "--groups", "pairs"}, "--groups pairs cannot divide 3 ranks evenly");
   mistake({"all_reduce", "-n", "3", "--two-hosts"}, "--two-hosts needs an even number of ranks, not 3");
   mistake({"all_reduce", "-n", "2", "--congestion", "bbr"}, "--congestion goes with --two-hosts --peers");

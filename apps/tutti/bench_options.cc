@@ -106,11 +106,11 @@ void declare(CLI::App& app, BenchTexts& texts) {
   add("What is measured", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool, c64, c128",
       "TYPE");
   add("What is measured", "--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor, premul_sum", "OP");
-  add("What is measured", "--memory", texts.memory, "heap (default): Group::allocate(); private: the process's own",
-      "KIND");
+  add("What is measured", "--memory", texts.memory,
+      "heap (default): Group::allocate(); private: the process's own; cuda: a GPU's", "KIND");
   add_flag("What is measured", "--rewrite", texts.rewrite,
            "each rank reads and writes its buffer before every call, which does not count");
-  add("The way", "--engine", texts.engine, "tutti, gloo, mpi (default: TUTTI_ENGINE, else tutti)", "NAME");
+  add("The way", "--engine", texts.engine, "tutti, gloo, mpi, nccl (default: TUTTI_ENGINE, else tutti)", "NAME");
   add("The way", "--transport", texts.transport, "auto, shm, tcp (default: TUTTI_TRANSPORT, else auto)", "WAY");
   add("The way", "--algorithm", texts.algorithm,
       "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
@@ -161,11 +161,15 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
     for (const bench::Operation* operation : options.operations)
       if (options.operations.size() == 1) TUTTI_TRY(check_algorithm(Algorithm(place - 1), *operation));
   }
-  options.memory = bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private"})));
+  options.memory =
+      bench::BenchOptions::Memory(TUTTI_TRY(choose("--memory", texts.memory, {"heap", "private", "cuda"})));
   if (!texts.transport.empty()) (void)TUTTI_TRY(choose("transport", texts.transport, {"auto", "shm", "tcp"}));
   options.transport = texts.transport;
-  if (!texts.engine.empty()) (void)TUTTI_TRY(choose("engine", texts.engine, {"tutti", "gloo", "mpi"}));
-  options.engine = texts.engine;
+  if (!texts.engine.empty()) (void)TUTTI_TRY(choose("engine", texts.engine, {"tutti", "gloo", "mpi", "nccl"}));
+  const bool on_gpu = options.memory == bench::BenchOptions::Memory::kCuda;
+  if (texts.engine == "nccl" && !on_gpu) return usage("the engine nccl carries GPU memory: it goes with --memory cuda");
+  if (on_gpu && texts.rewrite) return usage("--rewrite is for memory of the host, not for --memory cuda");
+  options.engine = texts.engine == "nccl" ? "cuda:nccl" : texts.engine;
   if (!texts.ranks.empty()) (void)TUTTI_TRY(bench::groups_of(texts.groups, TUTTI_TRY(ranks_of(texts, 1))));
   options.groups = texts.groups;
   options.sizes = TUTTI_TRY(sizes_of(texts));
@@ -213,6 +217,8 @@ Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOp
   if (texts.peers && (texts.dtype != none.dtype || texts.op != none.op || texts.groups != none.groups))
     return usage("the peers measure sums of f32 in one group of all ranks",
                  "leave out --peers, or --dtype, --op and --groups");
+  if (options.memory == bench::BenchOptions::Memory::kCuda)
+    return usage("--peers and --plot measure memory of the host", "leave out --memory cuda");
   bench::Task task{.ranks = TUTTI_TRY(ranks_of(texts, 2)),
                    .method = options.method,
                    .private_memory = options.memory == bench::BenchOptions::Memory::kPrivate,

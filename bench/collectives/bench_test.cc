@@ -24,8 +24,8 @@ struct Bench {
   Bench(const Group& world, const Operation& operation, Size size)
       : a(size.bytes / 8 + 2),
         b(size.bytes / 8 + 2),
-        exercise(make_exercise(world, operation, size, reinterpret_cast<std::byte*>(a.data()),
-                               reinterpret_cast<std::byte*>(b.data()))) {}
+        exercise(make_exercise(world, operation, size,
+                               {reinterpret_cast<std::byte*>(a.data()), reinterpret_cast<std::byte*>(b.data())})) {}
   float* result() { return reinterpret_cast<float*>((exercise->operation().in_place() ? a : b).data()); }
 
   std::vector<double> a, b;
@@ -153,7 +153,7 @@ TEST(Figure, SeveralGroupsMeasureAtOnceAndARankOutsideWaits) {
 // An exercise whose result is wrong from its second call on.
 class Spoiled : public Exercise {
  public:
-  Spoiled(const Group& group, std::byte* a) : Exercise(group, named("all_reduce"), {.bytes = 8}, a, a) {}
+  Spoiled(const Group& group, std::byte* a) : Exercise(group, named("all_reduce"), {.bytes = 8}, {a, a}) {}
   void write_pattern() override {}
   void call() override { ++calls_; }
   std::size_t count_wrong() const override { return calls_ > 1 ? 2 : 0; }

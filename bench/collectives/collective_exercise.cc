@@ -17,16 +17,17 @@ bool result_has_parts(Kind kind) {
 
 class CollectiveExercise : public Exercise {
  public:
-  CollectiveExercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b)
-      : Exercise(group, operation, size, a, b), pattern_{size.dtype, size.op, group.size()} {
+  CollectiveExercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
+      : Exercise(group, operation, size, buffers), pattern_{size.dtype, size.op, group.size()} {
     const std::size_t ranks = std::size_t(group.size());
     request_ = {.kind = operation.kind,
                 .dtype = size.dtype,
                 .op = size.op,
-                .in = a,
-                .out = b,
+                .in = place(a_),
+                .out = place(b_),
                 .count = operation.splits ? count_ / ranks : count_};
-    if (operation.in_place()) request_.out = a;
+    if (operation.in_place()) request_.out = place(a_);
+    request_.device = device();
     if (size.op == ReduceOp::kPremulSum) request_.factor = Pattern::factor(group.rank());
     if (operation.kind == Kind::kBarrier) request_ = {.kind = Kind::kBarrier};
     if (is_uneven(operation.kind)) split_for_v();
@@ -46,7 +47,7 @@ class CollectiveExercise : public Exercise {
   std::string plan_name() const override { return group_.plan_name(request_); }
 
   std::size_t count_wrong() const override {
-    const auto* const result = static_cast<const std::byte*>(request_.out);
+    const std::byte* const result = operation_.in_place() ? a_ : b_;
     const std::size_t count = result_count(), width = size_of(size_.dtype);
     if (!result_has_parts(operation_.kind))
       return pattern_.count_wrong(result, count, [&](std::size_t i) { return expected(i, 0); });
@@ -157,7 +158,7 @@ class CoalescedExercise : public CollectiveExercise {
     for (std::size_t i = 0; i < kCoalescedBuffers; ++i) {
       const std::size_t begin = count_ * i / kCoalescedBuffers, end = count_ * (i + 1) / kCoalescedBuffers;
       Request piece = request_;
-      piece.in = piece.out = a_ + begin * size_of(size_.dtype);
+      piece.in = piece.out = place(a_) + begin * size_of(size_.dtype);
       piece.count = end - begin;
       together.add(piece);
     }
@@ -172,8 +173,8 @@ class CoalescedExercise : public CollectiveExercise {
 class MonitoredExercise : public Exercise {
  public:
   using Exercise::Exercise;
-  MonitoredExercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b)
-      : Exercise(group, operation, size, a, b) {}
+  MonitoredExercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
+      : Exercise(group, operation, size, buffers) {}
   void write_pattern() override {}
   void call() override { monitored_barrier(group_); }
   std::size_t count_wrong() const override { return 0; }
@@ -182,15 +183,13 @@ class MonitoredExercise : public Exercise {
 
 }  // namespace
 
-std::unique_ptr<Exercise> make_collective(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                          std::byte* b) {
-  if (operation.form == Form::kCoalesced) return std::make_unique<CoalescedExercise>(group, operation, size, a, b);
-  return std::make_unique<CollectiveExercise>(group, operation, size, a, b);
+std::unique_ptr<Exercise> make_collective(const Group& group, const Operation& operation, Size size, Buffers buffers) {
+  if (operation.form == Form::kCoalesced) return std::make_unique<CoalescedExercise>(group, operation, size, buffers);
+  return std::make_unique<CollectiveExercise>(group, operation, size, buffers);
 }
 
-std::unique_ptr<Exercise> make_monitored(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                         std::byte* b) {
-  return std::make_unique<MonitoredExercise>(group, operation, size, a, b);
+std::unique_ptr<Exercise> make_monitored(const Group& group, const Operation& operation, Size size, Buffers buffers) {
+  return std::make_unique<MonitoredExercise>(group, operation, size, buffers);
 }
 
 }  // namespace tutti::bench

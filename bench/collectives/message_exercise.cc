@@ -9,8 +9,8 @@ namespace {
 // Pieces of the vector that go to peers, and pieces that come from them.
 class MessageExercise : public Exercise {
  public:
-  MessageExercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b)
-      : Exercise(group, operation, size, a, b), pattern_{size.dtype, size.op, group.size()} {
+  MessageExercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
+      : Exercise(group, operation, size, buffers), pattern_{size.dtype, size.op, group.size()} {
     const int ranks = group.size(), rank = group.rank();
     if (ranks == 1) return;
     const int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
@@ -51,9 +51,9 @@ class MessageExercise : public Exercise {
   std::size_t count_wrong() const override {
     std::size_t wrong = 0;
     for (const Piece& piece : pieces_)
-      wrong +=
-          pattern_.count_wrong(static_cast<const std::byte*>(piece.receive.out), piece.receive.count,
-                               [&](std::size_t i) { return pattern_.brought(piece.receive.root, piece.begin + i); });
+      wrong += pattern_.count_wrong(b_ + piece.begin * size_of(size_.dtype), piece.receive.count, [&](std::size_t i) {
+        return pattern_.brought(piece.receive.root, piece.begin + i);
+      });
     return wrong;
   }
   std::string plan_name() const override { return pieces_.empty() ? "alone" : group_.plan_name(pieces_[0].send); }
@@ -67,10 +67,12 @@ class MessageExercise : public Exercise {
   // Elements [begin, end) go to `to`, and those of `from` come.
   void add(int to, int from, std::size_t begin, std::size_t end, int tag) {
     const std::size_t offset = begin * size_of(size_.dtype);
-    Piece piece{.begin = begin,
-                .send = {.kind = Kind::kSend, .dtype = size_.dtype, .root = to, .tag = tag, .in = a_ + offset},
-                .receive = {.kind = Kind::kRecv, .dtype = size_.dtype, .root = from, .tag = tag, .out = b_ + offset}};
+    Piece piece{
+        .begin = begin,
+        .send = {.kind = Kind::kSend, .dtype = size_.dtype, .root = to, .tag = tag, .in = place(a_) + offset},
+        .receive = {.kind = Kind::kRecv, .dtype = size_.dtype, .root = from, .tag = tag, .out = place(b_) + offset}};
     piece.send.count = piece.receive.count = end - begin;
+    piece.send.device = piece.receive.device = device();
     pieces_.push_back(piece);
   }
   void there_and_back(const Piece& piece) const {
@@ -88,9 +90,8 @@ class MessageExercise : public Exercise {
 
 }  // namespace
 
-std::unique_ptr<Exercise> make_messages(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                        std::byte* b) {
-  return std::make_unique<MessageExercise>(group, operation, size, a, b);
+std::unique_ptr<Exercise> make_messages(const Group& group, const Operation& operation, Size size, Buffers buffers) {
+  return std::make_unique<MessageExercise>(group, operation, size, buffers);
 }
 
 }  // namespace tutti::bench

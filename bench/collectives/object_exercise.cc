@@ -25,8 +25,8 @@ std::size_t difference(const std::string& got, const std::string& want) {
 
 class ObjectExercise : public Exercise {
  public:
-  ObjectExercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b)
-      : Exercise(group, operation, {DType::kU8, ReduceOp::kSum, size.bytes}, a, b) {
+  ObjectExercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
+      : Exercise(group, operation, {DType::kU8, ReduceOp::kSum, size.bytes}, buffers) {
     make_mine();
   }
   void write_pattern() override { write_zeros(); }
@@ -84,9 +84,8 @@ class ObjectExercise : public Exercise {
 
 }  // namespace
 
-std::unique_ptr<Exercise> make_objects(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                       std::byte* b) {
-  return std::make_unique<ObjectExercise>(group, operation, size, a, b);
+std::unique_ptr<Exercise> make_objects(const Group& group, const Operation& operation, Size size, Buffers buffers) {
+  return std::make_unique<ObjectExercise>(group, operation, size, buffers);
 }
 
 }  // namespace tutti::bench

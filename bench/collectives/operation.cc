@@ -52,8 +52,14 @@ constexpr Operation kOperations[] = {
 
 std::span<const Operation> operations() { return kOperations; }
 
-Exercise::Exercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b)
-    : group_(group), operation_(operation), size_(size), count_(size.bytes / size_of(size.dtype)), a_(a), b_(b) {
+Exercise::Exercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
+    : group_(group),
+      operation_(operation),
+      size_(size),
+      count_(size.bytes / size_of(size.dtype)),
+      buffers_(buffers),
+      a_(buffers.a),
+      b_(buffers.b) {
   if (operation.splits) count_ -= count_ % std::size_t(group.size());
   if (!operation.has_bytes()) count_ = 0;
 }
@@ -78,24 +84,34 @@ void Exercise::rewrite() {
   __asm__ volatile("" : : "r"(a_) : "memory");
 }
 
-std::unique_ptr<Exercise> make_exercise(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                        std::byte* b) {
+namespace {
+
+std::unique_ptr<Exercise> make_inner(const Group& group, const Operation& operation, Size size, Buffers buffers) {
   switch (operation.form) {
     case Form::kCollective:
     case Form::kUneven:
     case Form::kCoalesced:
-      return make_collective(group, operation, size, a, b);
+      return make_collective(group, operation, size, buffers);
     case Form::kRing:
     case Form::kPingPong:
     case Form::kBatch:
-      return make_messages(group, operation, size, a, b);
+      return make_messages(group, operation, size, buffers);
     case Form::kBytes:
     case Form::kJson:
-      return make_objects(group, operation, size, a, b);
+      return make_objects(group, operation, size, buffers);
     case Form::kMonitored:
       break;
   }
-  return make_monitored(group, operation, size, a, b);
+  return make_monitored(group, operation, size, buffers);
+}
+
+}  // namespace
+
+std::unique_ptr<Exercise> make_exercise(const Group& group, const Operation& operation, Size size, Buffers buffers) {
+  auto inner = make_inner(group, operation, size, buffers);
+  // Objects are values of the host, and a barrier has no bytes.
+  const bool has_buffers = operation.has_bytes() && operation.form != Form::kBytes && operation.form != Form::kJson;
+  return buffers.device && has_buffers ? make_on_device(std::move(inner), buffers) : std::move(inner);
 }
 
 }  // namespace tutti::bench

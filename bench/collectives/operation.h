@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "bench/collectives/device_memory.h"
 #include "tutti/comm/group.h"
 
 namespace tutti::bench {
@@ -50,7 +51,13 @@ struct Size {
   std::size_t bytes = 0;
 };
 
-// One operation on one size. Every rank of the group makes the same calls. The buffers stay the caller's.
+// Of the size's bytes each; the caller's.
+struct Buffers {
+  std::byte *a = nullptr, *b = nullptr;
+  DeviceBuffers* device = nullptr;  // if not null the operation works on its like of the two, on a GPU
+};
+
+// One operation on one size. Every rank of the group makes the same calls.
 class Exercise {
  public:
   virtual ~Exercise() = default;
@@ -70,21 +77,25 @@ class Exercise {
   virtual std::string plan_name() const = 0;
   const Group& group() const { return group_; }
   const Operation& operation() const { return operation_; }
+  const Size& size() const { return size_; }
   // Of the whole vector, as measured: whole parts of whole elements.
   std::size_t bytes() const { return count_ * size_of(size_.dtype); }
 
  protected:
-  Exercise(const Group& group, const Operation& operation, Size size, std::byte* a, std::byte* b);
+  Exercise(const Group& group, const Operation& operation, Size size, Buffers buffers);
+  // Where a request finds what is at this place of one of the buffers.
+  std::byte* place(std::byte* host) const { return buffers_.device ? buffers_.device->on_device(host) : host; }
+  int device() const { return buffers_.device ? buffers_.device->device() : kHost; }
 
   const Group& group_;
   const Operation& operation_;
   const Size size_;
   std::size_t count_;  // elements of the whole vector
-  std::byte *a_, *b_;
+  const Buffers buffers_;
+  std::byte *const a_, *const b_;
 };
 
-// `a` and `b` have size.bytes each. all_reduce and broadcast work in place in `a`, all else goes from `a` to `b`.
-std::unique_ptr<Exercise> make_exercise(const Group& group, const Operation& operation, Size size, std::byte* a,
-                                        std::byte* b);
+// all_reduce and broadcast work in place in buffers.a, all else goes from a to b.
+std::unique_ptr<Exercise> make_exercise(const Group& group, const Operation& operation, Size size, Buffers buffers);
 
 }  // namespace tutti::bench

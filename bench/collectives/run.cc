@@ -77,13 +77,18 @@ class Bench {
     const bool pinned = all_reduce(world_, std::int32_t(options.pin && pin(world_)), ReduceOp::kMin) != 0;
     const std::size_t most = options.sizes.back();
     a_ = allocate(world_, options.memory, most), b_ = allocate(world_, options.memory, most);
-    where_ = {.engine = world_.state().engine(),
+    const bool on_gpu = options.memory == BenchOptions::Memory::kCuda;
+    if (on_gpu) device_ = DeviceBuffers::make(world_, a_.get(), b_.get(), most).or_throw();
+    const std::string gpu_engine = world_.state().process().cuda_engine;
+    where_ = {.engine = on_gpu && gpu_engine == "nccl" ? gpu_engine : world_.state().engine(),
               .ranks = group_ ? group_.size() : 0,
               .groups = int(lists.size()),
               .hosts = world_.nodes(),
               .dtype = name(options.dtype),
               .op = name(options.op),
-              .memory = options.memory == BenchOptions::Memory::kHeap ? "heap" : "private",
+              .memory = on_gpu                                          ? "cuda"
+                        : options.memory == BenchOptions::Memory::kHeap ? "heap"
+                                                                        : "private",
               .rewrite = options.method.rewrite,
               .pinned = pinned};
   }
@@ -120,7 +125,9 @@ class Bench {
   // None where the vector would hold no element.
   std::optional<Figure> figure_of(const Operation& operation, std::size_t bytes) {
     std::unique_ptr<Exercise> exercise;
-    if (group_) exercise = make_exercise(group_, operation, {options_.dtype, options_.op, bytes}, a_.get(), b_.get());
+    if (group_)
+      exercise =
+          make_exercise(group_, operation, {options_.dtype, options_.op, bytes}, {a_.get(), b_.get(), device_.get()});
     // The groups may differ in size: it is measured if any of them has something to measure.
     const bool has_any = exercise && (exercise->bytes() > 0 || !operation.has_bytes());
     if (!all_reduce(world_, std::int32_t(has_any), ReduceOp::kMax)) return std::nullopt;
@@ -128,7 +135,7 @@ class Bench {
       progress_.show(operation, bytes, done + 1, options_.method.warm_up + options_.method.rounds);
     });
     progress_.clear();
-    if (operation.has_bytes() && bytes >= kLeastForLimit && world_.size() > 1)
+    if (operation.has_bytes() && bytes >= kLeastForLimit && world_.size() > 1 && !device_)
       figure.limit_us = limit_seconds(operation, bytes) * 1e6;
     return figure;
   }
@@ -165,6 +172,7 @@ class Bench {
   Group group_;  // empty: this rank only keeps the others company
   Progress progress_;
   std::shared_ptr<std::byte> a_, b_;
+  std::unique_ptr<DeviceBuffers> device_;  // null: the host's memory
   Circumstances where_;
   std::map<std::size_t, double> memory_;  // bytes a second, by the size of the buffers
   double wire_ = 0;                       // likewise

@@ -12,7 +12,7 @@ struct BenchOptions {
   std::vector<std::size_t> sizes;  // bytes, ascending
   DType dtype = DType::kF32;
   ReduceOp op = ReduceOp::kSum;
-  enum class Memory { kHeap, kPrivate } memory = Memory::kHeap;
+  enum class Memory { kHeap, kPrivate, kCuda } memory = Memory::kHeap;
   std::string groups = "world";  // groups.h
   std::string engine;            // "": the world's own choice
   std::string transport;         // likewise

@@ -122,8 +122,10 @@ class Soak {
         Memory& memory = memory_[std::size_t(k)][std::size_t(b)];
         buffers[b] = heap[b] ? memory.heap.get() : memory.own.data();
       }
-      calls.push_back(
-          {&group, tutti::bench::make_exercise(group, operation, {dtype, op, bytes}, buffers[0], buffers[1]), {}, {}});
+      calls.push_back({&group,
+                       tutti::bench::make_exercise(group, operation, {dtype, op, bytes}, {buffers[0], buffers[1]}),
+                       {},
+                       {}});
       calls.back().words =
           fmt::format("turn {}, call {}: {} {} {} of {} bytes on {}, {} ranks", turns_, k, operation.name,
                       tutti::name(dtype), tutti::name(op), bytes, group.name(), group.size());
