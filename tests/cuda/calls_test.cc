@@ -92,6 +92,7 @@ TEST_P(CudaCalls, TakeTheWayThatIsSaid) {
 TEST_P(CudaCalls, WaitForWhatStandsOnTheStream) {
   expect_all_well(2, [nccl = GetParam() == kNccl](Group& world) {
     Numbers x(world, {1, 1, 1});
+    check(x.now() == std::vector<float>({1, 1, 1}), "uploaded");  // and its memory on the host is free again
     std::atomic<bool> go{false};
     StreamGate gate(device_of(world), x.stream(), go);
     x.write({2, 3, 4});
