@@ -5,7 +5,6 @@
 #include <numeric>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "tutti/comm/request.h"
 
@@ -14,20 +13,16 @@ namespace tutti {
 // The parts of all ranks in a buffer, one after another: `count` elements each, or by splits. Borrows the splits.
 class Parts {
  public:
-  Parts(std::size_t count, std::span<const std::size_t> splits) : count_(count), splits_(splits) {
-    if (splits.empty()) return;
-    begins_.resize(splits.size());
-    std::exclusive_scan(splits.begin(), splits.end(), begins_.begin(), std::size_t(0));
-  }
+  Parts(std::size_t count, std::span<const std::size_t> splits) : count_(count), splits_(splits) {}
   std::size_t count(int rank) const { return splits_.empty() ? count_ : splits_[std::size_t(rank)]; }
   std::size_t begin(int rank) const {
-    return splits_.empty() ? std::size_t(rank) * count_ : begins_[std::size_t(rank)];
+    if (splits_.empty()) return std::size_t(rank) * count_;
+    return std::accumulate(splits_.begin(), splits_.begin() + rank, std::size_t(0));
   }
 
  private:
   std::size_t count_;
   std::span<const std::size_t> splits_;
-  std::vector<std::size_t> begins_;
 };
 
 // A number that two lists of splits share only if they are equal, as good as surely.

@@ -26,6 +26,12 @@ DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::v
       crowded_(crowded) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));
+  const auto n = std::size_t(size_);
+  room_ = {.descriptors = std::vector<Descriptor>(n),
+           .ins = std::vector<const void*>(n),
+           .outs = std::vector<void*>(n),
+           .slots = std::vector<std::byte*>(n),
+           .factors = std::vector<double>(n)};
 }
 
 std::uint64_t DirectChannel::post(std::uint16_t fingerprint, const void* payload, std::size_t bytes) {

@@ -17,6 +17,16 @@ inline constexpr std::size_t kPieceBytes = std::size_t(128) << 10;
 inline constexpr int kPieces = 3;
 inline constexpr std::size_t kSlotsBytes = kPieces * kPieceBytes;
 
+// What an operation writes down of all ranks, by rank. A group carries out its collectives one after another, so they
+// share it, and a call allocates nothing.
+struct CallRoom {
+  std::vector<Descriptor> descriptors;
+  std::vector<const void*> ins;
+  std::vector<void*> outs;
+  std::vector<std::byte*> slots;
+  std::vector<double> factors;  // of a premultiplied sum
+};
+
 // One thread at a time (the driver of the group).
 class DirectChannel {
  public:
@@ -52,6 +62,7 @@ class DirectChannel {
   // A peer that has not posted `word` ran last on this thread's core. Only where crowded.
   bool awaits_this_core(std::uint64_t word, int next) const;
   void ring_peers() const;
+  CallRoom& room() { return room_; }
   // After the meeting of the tick posted last: now and then, where crowded, moves this thread if the ranks lie badly on
   // the cores.
   void spread_now_and_then() {
@@ -73,6 +84,7 @@ class DirectChannel {
   GroupMemory& memory_;
   GroupControl control_;
   std::vector<Bell> bells_;  // of the peers
+  CallRoom room_;
   int rank_, size_;
   bool crowded_;
   std::uint64_t tick_ = 0;

@@ -65,8 +65,6 @@ DirectOperation::DirectOperation(DirectChannel& channel, const Request& request,
   way_ = bytes <= inline_bytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
 }
 
-DirectOperation::~DirectOperation() = default;
-
 void DirectOperation::post(const void* payload, std::size_t bytes) {
   word_ = channel_.post(fingerprint_, payload, bytes);
   next_ = 0;
@@ -205,43 +203,41 @@ Result<Progress> DirectOperation::after_meeting() {
   DirectChannel& c = channel_;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const CallLine* lines = c.lines(tick);
-  if (request_.op == ReduceOp::kPremulSum) {
-    factors_.resize(std::size_t(c.size()));
-    for (int r = 0; r < c.size(); ++r) std::memcpy(&factors_[r], lines[r].payload + kFactorOffset, sizeof(double));
-  }
+  CallRoom& room = c.room();
+  if (request_.op == ReduceOp::kPremulSum)
+    for (int r = 0; r < c.size(); ++r) std::memcpy(&room.factors[r], lines[r].payload + kFactorOffset, sizeof(double));
   if (way_ != Way::kLarge) {
-    std::vector<const void*> parts(c.size());
     for (int r = 0; r < c.size(); ++r)
-      parts[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
-    finish_small(request_, c.rank(), c.size(), parts.data(), factors_.data());
+      room.ins[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
+    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
     return Progress::kDone;
   }
-  std::vector<Descriptor> theirs(c.size());
+  auto& theirs = room.descriptors;
   for (int r = 0; r < c.size(); ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size(); ++r)
     if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
   if (has_splits(request_)) TUTTI_TRY(check_splits());
-  if (can_go_direct(theirs.data())) {
-    act_direct(theirs.data());
+  if (can_go_direct()) {
+    act_direct();
     post(nullptr, 0);
     stage_ = Stage::kLeave;
     return Progress::kMoved;
   }
-  std::vector<std::byte*> slots(c.size());
   std::uint64_t largest = 0;
   for (int r = 0; r < c.size(); ++r) {
-    slots[r] = c.resolve(theirs[r].slots);
+    room.slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
-  staged_ = std::make_unique<StagedTransfer>(c, request_, std::move(slots), largest, factors_);
+  staged_.emplace(c, request_, largest);
   stage_ = Stage::kStaged;
   return Progress::kMoved;
 }
 
 // The same answer on every rank: it depends on what all of them have read.
-bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
+bool DirectOperation::can_go_direct() const {
+  const auto& theirs = channel_.room().descriptors;
   const auto all = [&](std::uint64_t Descriptor::*place) {
-    return std::all_of(theirs, theirs + channel_.size(), [&](const Descriptor& d) { return d.*place != 0; });
+    return std::all_of(theirs.begin(), theirs.end(), [&](const Descriptor& d) { return d.*place != 0; });
   };
   switch (request_.kind) {
     case Kind::kAllReduce:
@@ -267,12 +263,13 @@ bool DirectOperation::can_go_direct(const Descriptor* theirs) const {
   return false;
 }
 
-void DirectOperation::act_direct(const Descriptor* theirs) {
+void DirectOperation::act_direct() {
   DirectChannel& c = channel_;
+  const auto& theirs = c.room().descriptors;
   const int rank = c.rank(), size = c.size(), root = request_.root;
   const std::size_t n = std::size_t(size), count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
-  const double* const factors = factors_.data();
+  const double* const factors = c.room().factors.data();
   const std::size_t line = 64 / element_;
   const auto cut = [&](int r) { return r >= size ? count : count * std::size_t(r) / n / line * line; };
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
@@ -283,12 +280,13 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
   };
   const auto out_of = [&](int r) { return c.resolve(theirs[r].out); };
   std::byte* const out = static_cast<std::byte*>(request_.out);
-  std::vector<const void*> ins(n);
-  std::vector<void*> outs;
+  auto& ins = c.room().ins;
+  auto& outs = c.room().outs;
+  const std::span<void* const> one_out = std::span(outs).first(1);
   switch (request_.kind) {
     case Kind::kAllReduce: {
       const std::size_t begin = cut(rank), end = cut(rank + 1);
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_, outs.push_back(out_of(r) + begin * element_);
+      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_, outs[r] = out_of(r) + begin * element_;
       reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor, factors);
       break;
     }
@@ -297,8 +295,8 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
       if (!shared && rank != root) break;
       const std::size_t begin = shared ? cut(rank) : 0, end = shared ? cut(rank + 1) : count;
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
-      outs.push_back((shared ? out_of(root) : out) + begin * element_);
-      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor, factors);
+      outs[0] = (shared ? out_of(root) : out) + begin * element_;
+      reduce_many(request_.dtype, request_.op, ins, one_out, end - begin, divisor, factors);
       break;
     }
     case Kind::kBroadcast: {
@@ -336,8 +334,8 @@ void DirectOperation::act_direct(const Descriptor* theirs) {
     case Kind::kReduceScatterV: {
       const Parts parts(count, request_.in_splits);
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + parts.begin(rank) * element_;
-      outs.push_back(out);
-      reduce_many(request_.dtype, request_.op, ins, outs, parts.count(rank), divisor, factors);
+      outs[0] = out;
+      reduce_many(request_.dtype, request_.op, ins, one_out, parts.count(rank), divisor, factors);
       break;
     }
     case Kind::kAllToAll: {

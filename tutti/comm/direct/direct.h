@@ -1,10 +1,9 @@
 #pragma once
 // Collectives between ranks of one host, straight through shared memory: see direct.cc for how.
-#include <memory>
 #include <optional>
-#include <vector>
 
 #include "tutti/comm/direct/channel.h"
+#include "tutti/comm/direct/staged.h"
 #include "tutti/comm/operation.h"
 
 namespace tutti {
@@ -13,7 +12,6 @@ class DirectOperation final : public Operation {
  public:
   // word: what this rank has posted already (call_at_once), or 0.
   DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, std::uint64_t word = 0);
-  ~DirectOperation() override;
   Result<Progress> step() override;
   bool awaits_this_core() const override;
   void blockers(Blockers& blockers) const override;
@@ -26,8 +24,8 @@ class DirectOperation final : public Operation {
   Result<Progress> enter();
   Result<Progress> after_meeting();
   Result<Progress> after_piece();
-  bool can_go_direct(const Descriptor* theirs) const;
-  void act_direct(const Descriptor* theirs);
+  bool can_go_direct() const;
+  void act_direct();
   std::size_t given_bytes() const;
   void tell_splits(Descriptor& mine) const;
   std::optional<Error> different_splits(int peer) const;
@@ -43,8 +41,7 @@ class DirectOperation final : public Operation {
   int next_ = 0;  // first peer not yet seen at this tick; in kCompare, the one with another call
   Clock::time_point compared_since_{};
   enum class Way : std::uint8_t { kInline, kOneShot, kLarge } way_;
-  std::vector<double> factors_;  // premul_sum: by rank, once they are known
-  std::unique_ptr<class StagedTransfer> staged_;
+  std::optional<StagedTransfer> staged_;
 };
 
 }  // namespace tutti

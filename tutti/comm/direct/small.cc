@@ -35,14 +35,14 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries, FlightR
   const CallLine* const lines = channel.lines(DirectChannel::tick_of(call.word));
   const void* parts[kMostRanks];
   for (int k = 0; k < size; ++k) parts[k] = lines[k].payload;
-  finish_small(r, rank, size, parts);
+  finish_small(r, rank, size, std::span(parts).first(std::size_t(size)));
   channel.spread_now_and_then();
   if (flight) flight->completed_at_once(sequence);
   call.done = true;
   return call;
 }
 
-void finish_small(const Request& r, int rank, int size, const void* const* parts, const double* factors) {
+void finish_small(const Request& r, int rank, int size, std::span<const void*> parts, const double* factors) {
   const std::size_t bytes = r.count * size_of(r.dtype);
   if (bytes == 0 && !is_uneven(r.kind)) return;  // buffers may lie nowhere
   const int divisor = r.op == ReduceOp::kAvg ? size : 1;
@@ -64,7 +64,7 @@ void finish_small(const Request& r, int rank, int size, const void* const* parts
         break;
       }
       void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, std::span(parts, size), outs, r.count, divisor, factors);
+      reduce_many(r.dtype, r.op, parts, outs, r.count, divisor, factors);
       break;
     }
     case Kind::kBroadcast:
@@ -80,12 +80,9 @@ void finish_small(const Request& r, int rank, int size, const void* const* parts
       std::memcpy(r.out, part(r.root, rank), bytes);
       break;
     case Kind::kReduceScatter: {
-      const void* ins_on_stack[kMostRanks];
-      std::vector<const void*> ins_on_heap(size > kMostRanks ? size : 0);
-      const void** ins = ins_on_heap.empty() ? ins_on_stack : ins_on_heap.data();
-      for (int k = 0; k < size; ++k) ins[k] = part(k, rank);
+      for (int k = 0; k < size; ++k) parts[k] = part(k, rank);
       void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, std::span<const void* const>(ins, size), outs, r.count, divisor, factors);
+      reduce_many(r.dtype, r.op, parts, outs, r.count, divisor, factors);
       break;
     }
     case Kind::kAllToAll:
@@ -100,10 +97,9 @@ void finish_small(const Request& r, int rank, int size, const void* const* parts
       break;
     }
     case Kind::kReduceScatterV: {
-      std::vector<const void*> ins(parts, parts + size);
-      for (const void*& in : ins) in = static_cast<const std::byte*>(in) + own_part_offset(r, rank);
+      for (const void*& in : parts) in = static_cast<const std::byte*>(in) + own_part_offset(r, rank);
       void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, ins, outs, r.in_splits[std::size_t(rank)], divisor, factors);
+      reduce_many(r.dtype, r.op, parts, outs, r.in_splits[std::size_t(rank)], divisor, factors);
       break;
     }
     case Kind::kGatherV:  // their way is the large one: not every rank knows how much the others give

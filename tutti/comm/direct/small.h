@@ -2,6 +2,7 @@
 // Calls whose data rides in the flag lines, or in a slot of the control block: one meeting, then every rank reads what
 // all have given.
 #include <cstdint>
+#include <span>
 
 #include "tutti/base/call_site.h"
 #include "tutti/comm/direct/channel.h"
@@ -22,8 +23,8 @@ inline bool gives(const Request& r, int rank) {
 inline const void* given(const Request& r) { return r.kind == Kind::kBroadcast ? r.out : r.in; }
 
 // The output of this rank, once every rank's contribution is readable: parts[rank]; for a premultiplied sum also the
-// factors, by rank. Allocates nothing up to 64 ranks, the _v verbs apart.
-void finish_small(const Request& request, int rank, int size, const void* const* parts,
+// factors, by rank. `parts` is changed. Allocates nothing.
+void finish_small(const Request& request, int rank, int size, std::span<const void*> parts,
                   const double* factors = nullptr);
 
 // A call from end to end on the caller's stack, for as long as that means a short spin.

@@ -7,11 +7,9 @@
 
 namespace tutti {
 
-StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
-                               std::uint64_t largest_split, std::vector<double> factors)
+StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::uint64_t largest_split)
     : request_(request),
-      slots_(std::move(slots)),
-      factors_(std::move(factors)),
+      room_(channel.room()),
       in_parts_(request.count, request.in_splits),
       out_parts_(request.count, request.out_splits),
       rank_(channel.rank()),
@@ -65,7 +63,8 @@ std::size_t StagedTransfer::part_count(int from, int to) const {
 }
 
 void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const {
-  reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? size_ : 1, factors_.data());
+  reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? size_ : 1,
+              room_.factors.data());
 }
 
 void StagedTransfer::copy_in(std::size_t k) {
@@ -124,22 +123,20 @@ void StagedTransfer::combine(std::size_t k) {
       const Span p = piece(k, request_.count);
       const Span mine = slice(p, rank_);
       const std::size_t at = mine.begin * element_;
-      std::vector<const void*> ins(size_);
-      std::vector<void*> outs;
+      auto& ins = room_.ins;
+      auto& outs = room_.outs;
+      std::size_t last = 0;  // of outs
       for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
       if (request_.kind == Kind::kReduce) {
         // The root's slot, or straight to its place where the root adds itself.
-        outs.push_back(rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin))
-                                              : slot(request_.root, k) + at);
-      } else if (size_ == 2) {
-        outs = {out(p.begin + mine.begin), slot(1 - rank_, k) + at};
+        outs[0] = rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at;
       } else {
-        outs.push_back(out(p.begin + mine.begin));
+        outs[0] = out(p.begin + mine.begin);
         for (int r = 0; r < size_; ++r)
-          if (r != rank_) outs.push_back(slot(r, k) + at);
+          if (r != rank_) outs[++last] = slot(r, k) + at;
       }
       if (size_ == 2) ins[rank_] = in(p.begin + mine.begin);
-      reduce(ins, outs, mine.count);
+      reduce(ins, std::span(outs).first(last + 1), mine.count);
       break;
     }
     case Kind::kBroadcast:
@@ -168,7 +165,7 @@ void StagedTransfer::combine(std::size_t k) {
     case Kind::kReduceScatter:
     case Kind::kReduceScatterV: {
       const Span p = piece(k, part_count(rank_, rank_));
-      std::vector<const void*> ins(size_);
+      auto& ins = room_.ins;
       for (int r = 0; r < size_; ++r) ins[r] = sub_slot(r, k, rank_);
       void* const outs[] = {out(p.begin)};
       reduce(ins, outs, p.count);

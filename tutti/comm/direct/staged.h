@@ -1,8 +1,8 @@
 #pragma once
 // Private buffers flow through staging memory in pieces small enough for the second-level cache, three in flight.
-#include <vector>
+#include <span>
 
-#include "tutti/comm/direct/direct.h"
+#include "tutti/comm/direct/channel.h"
 #include "tutti/comm/parts.h"
 
 namespace tutti {
@@ -12,10 +12,9 @@ namespace tutti {
 // so a piece's slot (k mod 3) is written again only after everybody's combine of its former content.
 class StagedTransfer {
  public:
-  // `slots`: by rank, the start of everybody's three pieces. `largest_split`: with splits, elements of the largest part
-  // of all. `factors`: of a premultiplied sum, by rank.
-  StagedTransfer(DirectChannel& channel, const Request& request, std::vector<std::byte*> slots,
-                 std::uint64_t largest_split, std::vector<double> factors);
+  // The channel's room holds the start of everybody's three pieces and, of a premultiplied sum, the factors.
+  // `largest_split`: with splits, elements of the largest part of all.
+  StagedTransfer(DirectChannel& channel, const Request& request, std::uint64_t largest_split);
 
   std::size_t pieces() const { return pieces_; }
   void prepare() {  // before the meeting of this iteration; once
@@ -35,7 +34,7 @@ class StagedTransfer {
   };
   Span piece(std::size_t k, std::size_t total) const;  // of a buffer or part of `total` elements
   Span slice(Span whole, int rank) const;              // of a piece, for the rank that adds it
-  std::byte* slot(int rank, std::size_t k) const { return slots_[rank] + k % kPieces * kPieceBytes; }
+  std::byte* slot(int rank, std::size_t k) const { return room_.slots[rank] + k % kPieces * kPieceBytes; }
   std::byte* sub_slot(int rank, std::size_t k, int part) const {
     return slot(rank, k) + std::size_t(part) * per_piece_ * element_;
   }
@@ -48,8 +47,7 @@ class StagedTransfer {
   void reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const;
 
   const Request& request_;
-  const std::vector<std::byte*> slots_;
-  const std::vector<double> factors_;
+  CallRoom& room_;
   const Parts in_parts_, out_parts_;
   const int rank_, size_;
   const std::size_t element_;
