@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/crypto.h"
 
@@ -175,6 +176,9 @@ Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, Two
          {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "LD_PRELOAD", "TUTTI_BENCH_CONGESTION"})
       if (mpirun.environment.contains(name)) words.insert(words.end(), {"-x", name});
   }
+  // Each of the two hosts takes all cores for its own.
+  if (task.two_hosts && best && task.ranks > usable_cores())
+    words.insert(words.end(), {"--mca", "mpi_yield_when_idle", "1"});
   words.push_back(path);
   const auto arguments = peer_words(task, part);
   words.insert(words.end(), arguments.begin(), arguments.end());

@@ -1,6 +1,9 @@
 // A process each keeps a host's namespaces open: `sleep`, under `unshare`. All else goes through `nsenter`. The three
 // are parts of util-linux and coreutils, so they are everywhere; `ip` is not. The namespaces, and the cable with them,
 // are gone when the sleepers are, and these die with this process.
+//
+// Each host has a /dev/shm of its own: Open MPI names its shared memory after the host and the local rank, and the two
+// hosts would take one another's.
 #include "bench/comparison/two_hosts.h"
 
 #include <fcntl.h>
@@ -38,7 +41,8 @@ TwoHosts::~TwoHosts() {
 Result<int> TwoHosts::hold(std::vector<std::string> command) {
   const auto path = find_in_path(command[0]);
   if (!path) return cannot("there is no " + command[0]);
-  for (const char* word : {"sh", "-c", "echo in && exec sleep infinity"}) command.emplace_back(word);
+  for (const char* word : {"sh", "-c", "mount -t tmpfs tmpfs /dev/shm && echo in && exec sleep infinity"})
+    command.emplace_back(word);
   const ChildProcess child =
       TUTTI_TRY(start_process({.path = *path, .arguments = command, .environment = to_strings(clean_environment())}));
   holders_.push_back(child.pid);
@@ -65,14 +69,14 @@ Result<std::unique_ptr<TwoHosts>> TwoHosts::make() {
   hosts->nsenter_ = *nsenter;
   hosts->own_user_ = ::geteuid() != 0;
   if (hosts->own_user_) {
-    TUTTI_TRY(hosts->hold({"unshare", "--user", "--map-root-user", "--net"}));
+    TUTTI_TRY(hosts->hold({"unshare", "--user", "--map-root-user", "--net", "--mount"}));
     std::vector<std::string> command = hosts->entering(0);
     command[0] = "nsenter";
-    for (const char* word : {"unshare", "--net"}) command.emplace_back(word);
+    for (const char* word : {"unshare", "--net", "--mount"}) command.emplace_back(word);
     TUTTI_TRY(hosts->hold(command));
   } else {
-    TUTTI_TRY(hosts->hold({"unshare", "--net"}));
-    TUTTI_TRY(hosts->hold({"unshare", "--net"}));
+    TUTTI_TRY(hosts->hold({"unshare", "--net", "--mount"}));
+    TUTTI_TRY(hosts->hold({"unshare", "--net", "--mount"}));
   }
   TUTTI_TRY(hosts->lay_cable());
   return hosts;
@@ -95,7 +99,7 @@ Status TwoHosts::lay_cable() {
 
 std::vector<std::string> TwoHosts::entering(int host) const {
   const std::string pid = std::to_string(holders_[std::size_t(host)]);
-  std::vector<std::string> command = {nsenter_, "--target", pid, "--net"};
+  std::vector<std::string> command = {nsenter_, "--target", pid, "--net", "--mount"};
   if (own_user_) command.insert(command.end(), {"--user", "--preserve-credentials"});
   return command;
 }
