@@ -2,26 +2,29 @@
 // the secret is ever let in.
 #include <sys/socket.h>
 
-#include <cstdint>
-#include <cstdlib>
-
+#include "tests/fuzz/targets.h"
 #include "tutti/transport/handshake.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace tutti;
-  if (size == 0) return 0;
+namespace tutti::fuzz {
+
+void handshake(Input input) {
   static const Credentials credentials{.secret = Secret::random(), .job = "job", .generation = 1};
   int pair[2];
-  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
-  Fd attacker(pair[0]), victim(pair[1]);
-  if (::send(attacker.get(), data + 1, size - 1, MSG_NOSIGNAL) < 0 && size > 1) return 0;
+  promise(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0, "a socket can be made");
+  const Fd attacker(pair[0]), victim(pair[1]);
+  const bool to_server = take(input) % 2 == 0;
+  if (::send(attacker.get(), input.data(), input.size(), MSG_NOSIGNAL) < 0 && !input.empty()) return;
   ::shutdown(attacker.get(), SHUT_WR);
-  if (data[0] % 2 == 0) {
-    ServerHandshake handshake(credentials, Role::kStore);
-    const auto finished = handshake.advance(victim.get());
-    if (finished.ok() && *finished) std::abort();
+  if (to_server) {
+    ServerHandshake server(credentials, Role::kStore);
+    const auto finished = server.advance(victim.get());
+    promise(!finished.ok() || !*finished, "a stranger is not let in");
+    if (!finished.ok()) promise_sentence(finished.error());
   } else {
-    if (handshake_as_client(victim.get(), credentials, {}, Deadline::after_seconds(10)).ok()) std::abort();
+    const Status told = handshake_as_client(victim.get(), credentials, {}, Deadline::after_seconds(10));
+    promise(!told.ok(), "a stranger is not taken for a server");
+    promise_sentence(told.error());
   }
-  return 0;
 }
+
+}  // namespace tutti::fuzz

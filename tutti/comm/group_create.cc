@@ -62,11 +62,13 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   GroupControl& control = g.memory_.control;
   std::vector<int> local_ranks;
   if (shares) {
-    const auto place = parse_int(offsets[here[0]]);
+    const int owner = p.world[g.spec_.global_ranks[here[0]]].local_rank;
+    const auto place =
+        parse_block_place(offsets[here[0]], GroupControl::bytes(int(here.size())), p.host->reserved(owner));
     if (!place)
       return Error{.code = Code::kInternal,
                    .detail = "rank " + std::to_string(here[0]) + " did not say where the group's control block is"};
-    std::byte* const base = p.host->base(p.world[g.spec_.global_ranks[here[0]]].local_rank) + *place;
+    std::byte* const base = p.host->base(owner) + *place;
     control = GroupControl(base, int(here.size()));
     g.memory_.members = int(here.size());
     g.poison_word_ = &control.poison();

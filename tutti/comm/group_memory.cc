@@ -4,7 +4,17 @@
 
 #include <utility>
 
+#include "tutti/base/text.h"
+
 namespace tutti {
+
+std::optional<std::size_t> parse_block_place(const std::string& text, std::size_t bytes, std::size_t reserved) {
+  const auto place = parse_int(text);
+  if (!place || *place < 0 || *place % std::int64_t(Heap::kAlignment) != 0 || bytes > reserved ||
+      std::size_t(*place) > reserved - bytes)
+    return {};
+  return std::size_t(*place);
+}
 
 Result<std::uint64_t> GroupMemory::allocate(Heap& heap, std::size_t bytes) {
   const std::size_t offset = TUTTI_TRY(heap.allocate(bytes));

@@ -4,6 +4,8 @@
 // member died in keeps it: what the dead had read nobody knows.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/base/mutex.h"
@@ -11,6 +13,10 @@
 #include "tutti/comm/heap.h"
 
 namespace tutti {
+
+// Where a block of so many bytes begins, as the rank that made it tells the others, in an arena that reserves
+// `reserved` bytes; none if that cannot be.
+std::optional<std::size_t> parse_block_place(const std::string& text, std::size_t bytes, std::size_t reserved);
 
 // Of one member. Threads: one at a time.
 struct GroupMemory {

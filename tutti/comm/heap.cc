@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kAlignment = Heap::kAlignment;
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kSlab = std::size_t(64) << 10;  // pages that are cut into blocks of one class, for good
 constexpr std::size_t kLeastGrowth = std::size_t(256) << 10;

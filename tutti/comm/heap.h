@@ -15,8 +15,10 @@ namespace tutti {
 
 class Heap {
  public:
+  static constexpr std::size_t kAlignment = 64;
+
   explicit Heap(Arena& arena) : arena_(arena) {}
-  // 64-byte aligned, not zeroed. The offset in the arena; kLimit when it cannot grow by what is missing.
+  // Aligned to kAlignment, not zeroed. The offset in the arena; kLimit when it cannot grow by what is missing.
   Result<std::size_t> allocate(std::size_t bytes);
   void release(std::size_t offset, std::size_t bytes);  // `bytes` as given to allocate()
   std::byte* at(std::size_t offset) const { return arena_.base() + offset; }

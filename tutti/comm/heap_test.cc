@@ -7,6 +7,8 @@
 #include <map>
 #include <random>
 
+#include "tutti/comm/group_memory.h"
+
 namespace tutti {
 namespace {
 
@@ -65,6 +67,14 @@ TEST(Arena, GrowsInPlaceForWhoeverMappedIt) {
   const std::size_t at = mine.grow(3 << 20).or_throw();
   mine.base()[at + 12345] = std::byte{42};
   EXPECT_EQ(theirs.base()[at + 12345], std::byte{42});
+}
+
+TEST(Heap, APeersWordOfABlockMustFitItsArena) {
+  EXPECT_EQ(parse_block_place("128", 64, 1024), 128u);
+  EXPECT_EQ(parse_block_place("960", 64, 1024), 960u);
+  for (const char* place : {"", "x", "-64", "100", "1024", "961", "18446744073709551552", "9223372036854775744"})
+    EXPECT_EQ(parse_block_place(place, 64, 1024), std::nullopt) << place;
+  EXPECT_EQ(parse_block_place("0", 2048, 1024), std::nullopt);
 }
 
 TEST(Arena, RefusesToGrowBeyondItsLimitInASentence) {

@@ -39,6 +39,12 @@ Status recv_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
   return all(link, bytes, POLLIN, deadline, [&](std::span<const iovec> rest) { return link.try_recv(rest); });
 }
 
+// What predictions can be made of.
+bool is_sensible(const LinkCost& cost) {
+  return cost.latency > 0 && cost.bandwidth > 0 && cost.overhead >= 0 && std::isfinite(cost.latency) &&
+         std::isfinite(cost.bandwidth) && std::isfinite(cost.overhead);
+}
+
 double power_of_two_near(double value) { return std::exp2(std::round(std::log2(value))); }
 
 // The least time of sending `message` and receiving `answer`, of at least `times`, for at most `patience`.
@@ -81,6 +87,7 @@ Status end_asking(Link& link, Deadline deadline) {
 Status answer_network(Link& link, Deadline deadline) {
   std::vector<std::byte> message(kLong);
   for (;;) {
+    if (deadline.expired()) return deadline.error("the other side asks without end");
     TUTTI_TRY(recv_all(link, std::span(message).first(1), deadline));
     switch (Command(message[0])) {
       case kEnd:
@@ -109,8 +116,10 @@ std::string to_words(const LinkCost& cost) {
 
 Result<LinkCost> from_words(const std::string& words) {
   LinkCost cost;
-  if (std::sscanf(words.c_str(), "%la %la %la", &cost.latency, &cost.bandwidth, &cost.overhead) != 3 ||
-      !(cost.latency > 0) || !(cost.bandwidth > 0) || !(cost.overhead >= 0))
+  int read = 0;
+  const int figures =
+      std::sscanf(words.c_str(), "%la %la %la%n", &cost.latency, &cost.bandwidth, &cost.overhead, &read);
+  if (figures != 3 || std::size_t(read) != words.size() || !is_sensible(cost))
     return Error{.code = Code::kMismatch, .detail = "rank 0 told \"" + words + "\" of the network"};
   return cost;
 }
@@ -123,11 +132,12 @@ Result<LinkCost> parse_network(const std::string& text) {
   const std::size_t comma = text.find(',');
   const double latency = parse_seconds(text.substr(0, comma)).value_or(0);
   const double bandwidth = comma == std::string::npos ? 0 : parse_double(text.substr(comma + 1)).value_or(0);
-  if (!(latency > 0) || !(bandwidth > 0))
+  const LinkCost cost{.latency = latency, .bandwidth = bandwidth * 1e9, .overhead = std::min(1e-6, latency / 4)};
+  if (!is_sensible(cost))
     return Error{.code = Code::kUsage,
                  .detail = "TUTTI_NETWORK is \"" + text +
                            "\", expected a latency and a bandwidth in 1e9 bytes a second, such as 10us,12.5"};
-  return LinkCost{.latency = latency, .bandwidth = bandwidth * 1e9, .overhead = std::min(1e-6, latency / 4)};
+  return cost;
 }
 
 }  // namespace tutti

@@ -51,14 +51,29 @@ TEST_F(Probe, OneThatNeverAnswersIsWaitedForUntilTheDeadline) {
   EXPECT_EQ(cost.status().error().code, Code::kTimeout);
 }
 
+TEST_F(Probe, OneThatAsksWithoutEndIsAnsweredUntilTheDeadline) {
+  std::thread asking([&] {
+    std::vector<std::byte> questions(64, std::byte{0}), answers(64);
+    const iovec out{questions.data(), questions.size()}, in{answers.data(), answers.size()};
+    while (links_[0]->try_send({&out, 1}).ok()) (void)links_[0]->try_recv({&in, 1}).ok();
+  });
+  const Status answered = answer_network(*links_[1], Deadline::after_seconds(0.2));
+  links_[1].reset();
+  asking.join();
+  ASSERT_FALSE(answered.ok());
+  EXPECT_THAT(to_string(answered.error()), HasSubstr("the other side asks without end"));
+}
+
 TEST_F(Probe, SaysWhatItCannotRead) {
   EXPECT_EQ(parse_network("10us,12.5").or_throw().bandwidth, 12.5e9);
-  for (const char* text : {"", "10us", "10us,", ",5", "fast,5", "10us,0", "-1us,5", "10us,5GB/s"})
+  for (const char* text : {"", "10us", "10us,", ",5", "fast,5", "10us,0", "-1us,5", "10us,5GB/s", "inf,5", "10us,inf"})
     EXPECT_THAT(to_string(parse_network(text).status().error()),
                 HasSubstr("expected a latency and a bandwidth in 1e9 bytes a second, such as 10us,12.5"))
         << text;
   EXPECT_FALSE(from_words("1e-6").ok());
   EXPECT_FALSE(from_words("0x1p-1 -0x1p-1 0x0p+0").ok());
+  EXPECT_FALSE(from_words("inf inf 0").ok()) << "no time can be predicted from it";
+  EXPECT_FALSE(from_words("0x1p-1 0x1p-1 0x0p+0 more").ok());
   std::byte nonsense{77};
   const iovec buffer{&nonsense, 1};
   ASSERT_TRUE(links_[0]->try_send({&buffer, 1}).ok());

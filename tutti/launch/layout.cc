@@ -10,8 +10,6 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostRanksPerNode = 4096;
-
 Error bad_count(std::string_view part, std::string_view whole) {
   std::string detail = "-n needs a number of ranks, 1 or more, not '" + std::string(part) + "'";
   if (part != whole) detail += " (in '" + std::string(whole) + "')";

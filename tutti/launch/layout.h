@@ -8,6 +8,8 @@
 
 namespace tutti {
 
+inline constexpr int kMostRanksPerNode = 4096;
+
 // What `-n` said. "4": this node; "8,2": every node; "auto" or "cpu": one rank per core of this node.
 struct RankCounts {
   int here = 1;

@@ -128,36 +128,12 @@ void Nodes::let_others_read() {
 }
 
 Status Nodes::roll_call(Deadline deadline) {
-  std::vector<std::string> listed;
-  for (const int count : options_.counts.all) listed.push_back(std::to_string(count));
-  const std::string mine = std::to_string(options_.counts.here) + "\n" + join(listed, ",") + "\n" + options_.host;
-  const auto answers = gather_roll(mine, deadline);
-  if (!answers.ok()) return answers.status();
+  const RollNote mine{.ranks = options_.counts.here, .listed = options_.counts.all, .host = options_.host};
+  const auto notes = TUTTI_TRY(read_roll(TUTTI_TRY(gather_roll(encode(mine), deadline))));
   layout_ = Layout{.counts = {}, .node = options_.node};
-  std::string list, list_of;
-  for (int node = 0; node < options_.nodes; ++node) {
-    const auto parts = split((*answers)[std::size_t(node)], '\n');
-    const auto count = parts.size() == 3 ? parse_int(parts[0]) : std::nullopt;
-    if (!count || *count < 1) {
-      return Error{.code = Code::kMismatch,
-                   .detail = "node " + std::to_string(node) + " runs another version of tutti",
-                   .hint = "install the same version on all nodes"};
-    }
-    if (!parts[1].empty() && !list.empty() && parts[1] != list) {
-      return Error{.code = Code::kMismatch,
-                   .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) +
-                             " -n " + parts[1]};
-    }
-    if (!parts[1].empty()) list = parts[1], list_of = std::to_string(node);
-    layout_.counts.push_back(int(*count));
-    hosts_.push_back(parts[2]);
-  }
-  for (int node = 0; !list.empty() && node < options_.nodes; ++node) {
-    const std::string planned = split(list, ',')[std::size_t(node)];
-    if (planned == std::to_string(layout_.counts[std::size_t(node)])) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = "node " + list_of + " was given -n " + list + ", but node " + std::to_string(node) +
-                           " runs " + std::to_string(layout_.counts[std::size_t(node)]) + " ranks"};
+  for (const RollNote& note : notes) {
+    layout_.counts.push_back(note.ranks);
+    hosts_.push_back(note.host);
   }
   return {};
 }
@@ -177,14 +153,7 @@ void Nodes::update() {
 
 void Nodes::end_with(const std::string& value) {
   ended_ = true;
-  const auto line = value.find('\n');
-  const auto words = split(std::string_view(value).substr(0, line), ' ');
-  const auto code = parse_int(words[0]).value_or(1);
-  if (code != 0) {
-    fault_ = Fault{.text = line == std::string::npos ? value : value.substr(line + 1),
-                   .code = int(code),
-                   .report = words.size() > 1};
-  }
+  if (auto fault = parse_end(value)) fault_ = std::move(fault);
 }
 
 void Nodes::lose_store(const Error& error) {
@@ -222,8 +191,7 @@ void Nodes::look_for_lost_nodes() {
 bool Nodes::publish(const Fault& fault) {
   if (!store_ || store_lost_) return true;
   if (!one_node()) {
-    const auto ended = store_->compare_set(
-        kEnd, std::nullopt, std::to_string(fault.code) + (fault.report ? " report\n" : "\n") + fault.text);
+    const auto ended = store_->compare_set(kEnd, std::nullopt, encode_end(fault));
     if (!ended.ok()) return true;  // the store is gone; what happened here is still the best that this node knows
     if (!ended->stored) {
       end_with(ended->value.value_or("1\nanother failure"));
@@ -240,7 +208,7 @@ void Nodes::done() {
   done_ = true;
   const auto count = store_->add("agents/done", 1);
   if (!count.ok()) return lose_store(count.error());
-  if (*count == options_.nodes) (void)store_->compare_set(kEnd, std::nullopt, "0\n");
+  if (*count == options_.nodes) (void)store_->compare_set(kEnd, std::nullopt, encode_end({}));
 }
 
 void Nodes::leave(Duration patience) {

@@ -16,17 +16,11 @@
 #include <string>
 
 #include "tutti/launch/layout.h"
+#include "tutti/launch/roll_call.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {
-
-// Why a job ends: the first one told wins on every node.
-struct Fault {
-  std::string text;     // "rank 2 (pid 8123 on host) was killed by SIGKILL"
-  int code = 1;         // the exit code of the job
-  bool report = false;  // the agent that told it writes a report of the rank's last words
-};
 
 struct NodesOptions {
   int nodes = 1;

@@ -78,33 +78,6 @@ Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
                .hint = "was it started twice, or does it belong to another job at the same place?"};
 }
 
-std::string encode_trouble(const Error& error) {
-  const nlohmann::json json = {{"timeout", error.code == Code::kTimeout},
-                               {"detail", error.detail},
-                               {"hint", error.hint},
-                               {"waited", error.waited},
-                               {"limit", error.limit}};
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-Error decode_trouble(const std::string& text) {
-  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  Error error{.code = Code::kMismatch, .detail = "another rank reported that the ranks do not agree"};
-  if (!json.is_object()) return error;
-  const auto word = [&](const char* name, std::string& to) {
-    if (const auto at = json.find(name); at != json.end() && at->is_string()) to = at->get<std::string>();
-  };
-  const auto number = [&](const char* name, double& to) {
-    if (const auto at = json.find(name); at != json.end() && at->is_number()) to = at->get<double>();
-  };
-  if (const auto at = json.find("timeout"); at != json.end() && *at == true) error.code = Code::kTimeout;
-  word("detail", error.detail);
-  word("hint", error.hint);
-  number("waited", error.waited);
-  number("limit", error.limit);
-  return error;
-}
-
 class RollCall {
  public:
   RollCall(Store& store, const Arrival& me, Deadline deadline)
@@ -249,6 +222,33 @@ Result<Arrival> decode(const std::string& text) {
       read("local_host", arrival.local_host) && read("token", arrival.token))
     return arrival;
   return wrong;
+}
+
+std::string encode_trouble(const Error& error) {
+  const nlohmann::json json = {{"timeout", error.code == Code::kTimeout},
+                               {"detail", error.detail},
+                               {"hint", error.hint},
+                               {"waited", error.waited},
+                               {"limit", error.limit}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+Error decode_trouble(const std::string& text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  Error error{.code = Code::kMismatch, .detail = "another rank reported that the ranks do not agree"};
+  if (!json.is_object()) return error;
+  const auto word = [&](const char* name, std::string& to) {
+    if (const auto at = json.find(name); at != json.end() && at->is_string()) to = at->get<std::string>();
+  };
+  const auto number = [&](const char* name, double& to) {
+    if (const auto at = json.find(name); at != json.end() && at->is_number()) to = at->get<double>();
+  };
+  if (const auto at = json.find("timeout"); at != json.end() && *at == true) error.code = Code::kTimeout;
+  word("detail", error.detail);
+  word("hint", error.hint);
+  number("waited", error.waited);
+  number("limit", error.limit);
+  return error;
 }
 
 Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline) {

@@ -33,6 +33,9 @@ std::string to_string(const Arrival& arrival);
 
 std::string encode(const Arrival& arrival);
 Result<Arrival> decode(const std::string& text);
+// Why the ranks cannot join, as one of them tells the others; what cannot be understood is a kMismatch all the same.
+std::string encode_trouble(const Error& error);
+Error decode_trouble(const std::string& text);
 
 // Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
 // this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <latch>
-#include <nlohmann/json.hpp>
 
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
@@ -22,6 +21,7 @@
 #include "tutti/planning/collectives/plan.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/flight_signal.h"
+#include "tutti/runtime/meet_note.h"
 #include "tutti/runtime/uncaught.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
@@ -29,8 +29,6 @@
 
 namespace tutti {
 namespace {
-
-using nlohmann::json;
 
 constexpr Duration kLauncherPatience = std::chrono::seconds(10);  // to be reached by tutti run's news
 constexpr Duration kStorePatience =
@@ -117,39 +115,32 @@ struct Meeting {
 
 Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, int streams,
                      Deadline deadline, const Store::Waiting& waiting) {
-  // As CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
-  std::string mine;
-  json::to_cbor({{"boot", boot_id()},
-                 {"host", host},
-                 {"sharing", env("TUTTI_HOST_ID").value_or(host)},
-                 {"shm", shm_contact},
-                 {"cores", allowed_cores()},
-                 {"streams", streams}},
-                mine);
+  const MeetNote mine{.boot = boot_id(),
+                      .host = host,
+                      .sharing = env("TUTTI_HOST_ID").value_or(host),
+                      .shm = shm_contact,
+                      .cores = allowed_cores(),
+                      .streams = streams};
   const std::vector<std::string> notes =
-      TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, mine, deadline, waiting));
+      TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
   Meeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
-    const json note = json::from_cbor(notes[r], /*strict=*/true, /*allow_exceptions=*/false);
-    const auto is_text = [&](const char* key) { return note.contains(key) && note[key].is_string(); };
-    const auto is_number = [](const json& value) { return value.is_number_unsigned(); };
-    const bool has_cores =
-        note.contains("cores") && note["cores"].is_array() && std::ranges::all_of(note["cores"], is_number);
-    if (!note.is_object() || !is_text("boot") || !is_text("host") || !is_text("sharing") || !is_text("shm") ||
-        !has_cores || !note.contains("streams"))
-      return Error{.code = Code::kMismatch,
-                   .detail = "rank " + std::to_string(r) + " introduced itself in words we do not know",
-                   .hint = "do all ranks run the same version of tutti?"};
-    meeting.boot_ids.push_back(note["boot"]);
-    meeting.host_ids.push_back(note["host"]);
-    meeting.sharing_ids.push_back(note["sharing"]);
-    meeting.shm_contacts.push_back(note["shm"]);
-    meeting.cores.push_back(note["cores"]);
-    if (note["streams"] != streams)
+    auto note = parse_meet_note(notes[r]);
+    if (!note.ok()) {
+      Error error = note.error();
+      error.detail = "rank " + std::to_string(r) + " " + error.detail;
+      return error;
+    }
+    if (note->streams != streams)
       return Error{.code = Code::kUsage,
-                   .detail = "TUTTI_STREAMS is " + note["streams"].dump() + " on rank " + std::to_string(r) + " and " +
-                             std::to_string(streams) + " on rank " + std::to_string(m.rank),
+                   .detail = "TUTTI_STREAMS is " + std::to_string(note->streams) + " on rank " + std::to_string(r) +
+                             " and " + std::to_string(streams) + " on rank " + std::to_string(m.rank),
                    .hint = "give all ranks the same"};
+    meeting.boot_ids.push_back(std::move(note->boot));
+    meeting.host_ids.push_back(std::move(note->host));
+    meeting.sharing_ids.push_back(std::move(note->sharing));
+    meeting.shm_contacts.push_back(std::move(note->shm));
+    meeting.cores.push_back(std::move(note->cores));
   }
   return meeting;
 }

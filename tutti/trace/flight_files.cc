@@ -154,7 +154,7 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
   for (auto& [path, dump] : found) {
     const FlightDump& last = files.dumps.empty() ? dump : files.dumps.front();
     const bool twice = std::any_of(files.dumps.begin(), files.dumps.end(),
-                                   [&](const FlightDump& other) { return other.rank == dump.rank; });
+                                   [rank = dump.rank](const FlightDump& other) { return other.rank == rank; });
     if (dump.job != last.job || dump.world_size != last.world_size)
       files.problems.push_back(fmt::format("{} is of another job ({}, {} ranks, written {}) and is left out", path,
                                            dump.job, dump.world_size, dump.written));

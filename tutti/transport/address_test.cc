@@ -26,6 +26,7 @@ TEST(Address, MistakesAreSentences) {
   const auto mistake = [](const char* text) { return to_string(parse_address(text).error()); };
   EXPECT_THAT(mistake(""), HasSubstr("it is empty"));
   EXPECT_THAT(mistake("unix:"), HasSubstr("the path is missing"));
+  EXPECT_THAT(mistake("unix"), HasSubstr("the path is missing")) << "with a port behind it, it would be a path";
   EXPECT_THAT(mistake(":80"), HasSubstr("the host is missing"));
   EXPECT_THAT(mistake("host:port"),
               HasSubstr("\"host:port\" is no address: the port \"port\" is no number from 0 to 65535"));

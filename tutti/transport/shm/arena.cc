@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,18 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 }  // namespace
 
 Result<Arena> Arena::map(Fd fd, std::size_t reserve_bytes) {
+  struct stat info {};
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  const bool is_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) && ::fstat(fd.get(), &info) == 0;
+  if (!is_sealed || info.st_size < off_t(kPage) || reserve_bytes < std::size_t(info.st_size) ||
+      reserve_bytes > kMostTogether)
+    return Error{.code = Code::kMismatch,
+                 .detail = "it sent something that is no arena: " + bytes_text(reserve_bytes) + " of address space",
+                 .hint = "do all ranks run the same version of tutti?"};
+  return reserve(std::move(fd), reserve_bytes);
+}
+
+Result<Arena> Arena::reserve(Fd fd, std::size_t reserve_bytes) {
   const std::size_t bytes = round_up(reserve_bytes, kHugePage);
   void* const base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd.get(), 0);
   if (base == MAP_FAILED)
@@ -49,7 +62,7 @@ Result<Arena> Arena::create(std::size_t reserve_bytes) {
   Fd fd(::memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error(errno, "cannot create shared memory (memfd_create)");
   if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) return system_error(errno, "cannot seal shared memory");
-  return map(std::move(fd), reserve_bytes);
+  return reserve(std::move(fd), reserve_bytes);
 }
 
 Result<std::size_t> Arena::grow(std::size_t bytes) {

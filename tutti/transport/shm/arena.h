@@ -17,7 +17,8 @@ class Arena {
  public:
   // Reserves address space only; reserve_bytes is rounded up to huge pages.
   static Result<Arena> create(std::size_t reserve_bytes);
-  // The arena of a peer, from its descriptor and its reserved().
+  // The arena of a peer, from its descriptor and its reserved(). kMismatch: it is no arena, or could be cut under the
+  // feet of who reads it.
   static Result<Arena> map(Fd fd, std::size_t reserve_bytes);
 
   int fd() const { return fd_.get(); }
@@ -31,6 +32,8 @@ class Arena {
   std::size_t size() const { return size_; }
 
  private:
+  static Result<Arena> reserve(Fd fd, std::size_t reserve_bytes);
+
   Fd fd_;
   Mapping mapping_;
   std::size_t size_ = 0;

@@ -1,8 +1,11 @@
 #include "tutti/transport/shm/arena.h"
 
+#include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -39,6 +42,26 @@ TEST(Arena, ALargeGrowthThatFailsLeavesRoomForSmallOnes) {
   }
   EXPECT_FALSE(part.arena.grow(4 * kMiB).ok()) << "the hole is still there";
   EXPECT_TRUE(part.arena.grow(4096).ok());
+}
+
+TEST(Arena, APeerThatSendsSomethingElseIsToldSo) {
+  const auto refusal = [](Fd fd, std::size_t reserved) {
+    const auto arena = Arena::map(std::move(fd), reserved);
+    return arena.ok() ? "" : to_string(arena.error());
+  };
+  const auto memory = [](off_t bytes, bool sealed) {
+    Fd fd(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    EXPECT_EQ(::ftruncate(fd.get(), bytes), 0);
+    if (sealed) EXPECT_EQ(::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    return fd;
+  };
+  EXPECT_EQ(refusal(memory(4096, true), 2 * kMiB), "");
+  const auto is_no_arena = ::testing::HasSubstr("it sent something that is no arena");
+  EXPECT_THAT(refusal(memory(4096, false), 2 * kMiB), is_no_arena) << "it could shrink while it is read";
+  EXPECT_THAT(refusal(memory(0, true), 2 * kMiB), is_no_arena) << "reading its first line would be a SIGBUS";
+  EXPECT_THAT(refusal(memory(4096, true), ~std::size_t(0)), is_no_arena);
+  EXPECT_THAT(refusal(memory(8192, true), 4096), is_no_arena);
+  EXPECT_THAT(refusal(Fd(::open("/dev/null", O_RDWR | O_CLOEXEC)), 2 * kMiB), is_no_arena);
 }
 
 TEST(Arena, ReservesOfManyRanksFitIntoOneProcess) {

@@ -41,6 +41,7 @@ class Host {
   int size() const { return int(peers_.size()); }
   Arena& arena() { return *peers_[rank_].arena; }
   std::byte* base(int local_rank) const { return peers_[local_rank].arena->base(); }
+  std::size_t reserved(int local_rank) const { return peers_[local_rank].arena->reserved(); }  // bytes of its arena
   // Which rank's arena holds [p, p + bytes), and where; -1 where none does.
   struct Place {
     int owner = -1;

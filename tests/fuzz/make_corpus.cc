@@ -1,0 +1,231 @@
+// Writes the seeds of the corpus into a folder: for each target a few inputs that get far, as the targets take them
+// apart. To be run again when a format has changed: fuzz_corpus tests/fuzz/corpus
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <vector>
+
+#include "tests/fuzz/targets.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/comm/call_header.h"
+#include "tutti/comm/network_probe.h"
+#include "tutti/launch/roll_call.h"
+#include "tutti/rendezvous/assembly.h"
+#include "tutti/runtime/meet_note.h"
+#include "tutti/store/wire.h"
+#include "tutti/trace/flight_dump.h"
+
+namespace tutti::fuzz {
+namespace {
+
+std::string folder;
+
+void seed(const std::string& target, const std::string& name, const std::string& bytes) {
+  std::filesystem::create_directories(folder + "/" + target);
+  std::ofstream(folder + "/" + target + "/" + name, std::ios::binary) << bytes;
+}
+
+template <class T>
+std::string raw(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+std::string bytes_of(std::initializer_list<int> values) {
+  std::string bytes;
+  for (const int value : values) bytes += char(value);
+  return bytes;
+}
+std::string contents(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+void add_streams() {
+  const Request sum{.kind = Kind::kAllReduce, .dtype = DType::kF32, .count = 5};
+  seed("call_header", "same",
+       bytes_of({int(sum.kind), int(sum.dtype), 0, 0, 5, 0, 1}) + raw(expected_header(sum, Algorithm(0), 1, 1)));
+  seed(
+      "call_header", "other",
+      bytes_of({int(Kind::kBroadcast), int(sum.dtype), 0, 1, 5, 0, 1}) + raw(expected_header(sum, Algorithm(0), 1, 1)));
+
+  // plan: size - 2, rank, kind, dtype, op, root, count, algorithm, whether headers are right, piece
+  const auto call = [](Kind kind, Algorithm algorithm, DType dtype, int ranks, int piece) {
+    return bytes_of({ranks - 2, 1, int(kind), int(dtype), 0, 0, 9, int(algorithm), 1, piece}) + std::string(240, 'x');
+  };
+  seed("plan", "ring", call(Kind::kAllReduce, Algorithm::kRing, DType::kF32, 3, 7));
+  seed("plan", "recursive_doubling", call(Kind::kAllReduce, Algorithm::kRecursiveDoubling, DType::kBF16, 4, 200));
+  seed("plan", "complex_in_pieces", call(Kind::kAllReduce, Algorithm::kRing, DType::kC128, 2, 5));
+  seed("plan", "barrier", call(Kind::kBarrier, Algorithm::kDissemination, DType::kU8, 4, 1));
+  seed("plan", "all_gather_v", call(Kind::kAllGatherV, Algorithm::kRing, DType::kI32, 3, 33));
+  seed("plan", "broadcast", call(Kind::kBroadcast, Algorithm::kBinomial, DType::kU8, 3, 255));
+  seed("plan", "all_to_all", call(Kind::kAllToAll, Algorithm::kPairwise, DType::kF64, 3, 40));
+
+  const auto message = [](std::uint64_t number, DType dtype, int tag, std::size_t count) {
+    const CallHeader header{.kind = Kind::kSend, .dtype = dtype, .sequence = number, .count = count, .tag = tag};
+    return raw(header) + std::string(count * size_of(dtype), 'm');
+  };
+  // point_to_point: receives - 1, then for each of them peer and tag, dtype, count; piece; the first peer's share
+  const std::string from_first = bytes_of({1, 1, int(DType::kU8), 6, 0x41, int(DType::kF32), 2});
+  seed("point_to_point", "past_another_tag",
+       from_first + bytes_of({9, 255}) + message(1, DType::kF32, 1, 2) + message(2, DType::kU8, 0, 6) + "..");
+  seed("point_to_point", "from_any", bytes_of({0, 0, int(DType::kI64), 3, 255, 0}) + message(1, DType::kI64, 0, 3));
+  seed("point_to_point", "too_long", bytes_of({0, 0, int(DType::kI64), 3, 255, 0}) + message(1, DType::kI64, 0, 4));
+  seed("point_to_point", "much_to_keep",
+       from_first + bytes_of({255, 255}) +
+           raw(CallHeader{.kind = Kind::kSend, .dtype = DType::kU8, .sequence = 1, .count = 1u << 26, .tag = 3}) +
+           "...");
+
+  const auto chunk = [](std::uint64_t begin, std::uint32_t size) {
+    return raw(begin) + raw(size) + raw(std::uint32_t(0x4b4e4843)) + std::string(size, 'c');
+  };
+  seed("striped_link", "one_stream", bytes_of({0, 11}) + chunk(0, 20) + chunk(20, 5));
+  seed("striped_link", "two_streams", bytes_of({1, 255}) + chunk(0, 20) + chunk(40, 4) + chunk(20, 20) + chunk(44, 4));
+  seed("striped_link", "overlapping", bytes_of({1, 255}) + chunk(0, 20) + chunk(10, 20));
+
+  seed("network", "questions", bytes_of({0, 0}) + std::string(63, 'q') + bytes_of({2}));
+  seed("network", "no_question", bytes_of({0, 9}));
+  seed("network", "answers", bytes_of({1}) + std::string(200, 'a'));
+  seed("network", "words", bytes_of({2}) + to_words({.latency = 1e-5, .bandwidth = 1e9, .overhead = 1e-6}));
+  seed("network", "infinite", bytes_of({2}) + "inf inf 0");
+  seed("network", "variable", bytes_of({3}) + "10us,12.5");
+}
+
+void add_notes() {
+  const MeetNote note{
+      .boot = "b0", .host = "node1", .sharing = "node1", .shm = "/tmp/t/rank", .cores = {3, 1}, .streams = 2};
+  seed("meet_note", "note", encode(note));
+  seed("meet_note", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
+  seed("meet_note", "deep", std::string(2000, char(0x81)));
+  seed("meet_note", "twice",
+       bytes_of({0xa2, 0x64}) + "boot" + bytes_of({0x61}) + "a" + bytes_of({0x64}) + "boot" + bytes_of({0x61}) + "b");
+
+  const std::string zero(1, '\0');
+  seed("launch", "roll",
+       bytes_of({0}) + encode(RollNote{.ranks = 2, .listed = {2, 1}, .host = "a"}) + zero +
+           encode(RollNote{.ranks = 1, .listed = {}, .host = "b"}));
+  seed("launch", "short_list",
+       bytes_of({0}) + encode(RollNote{.ranks = 2, .listed = {2}, .host = "a"}) + zero +
+           encode(RollNote{.ranks = 1, .listed = {}, .host = "b"}));
+  seed("launch", "end", bytes_of({1}) + encode_end(Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
+  seed("launch", "error_file", bytes_of({2}) + R"({"message": {"message": "out of luck", "extraInfo": {}}})");
+  seed("launch", "plain_error_file", bytes_of({2}) + "out of luck\n");
+
+  seed("rendezvous", "arrival",
+       bytes_of({0}) +
+           encode(Arrival{.rank = 1, .world_size = 2, .host = "node1", .machine = "m", .pid = 7, .token = "t.u"}));
+  seed("rendezvous", "trouble",
+       bytes_of({1}) + encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
+  seed("rendezvous", "address", bytes_of({2}) + "[fe80::1]:80");
+  seed("rendezvous", "unix_address", bytes_of({2}) + "unix:/run/x");
+  seed("rendezvous", "hosts", bytes_of({3}) + "a[08-11,13]n[0-1],b3");
+  seed("rendezvous", "counts", bytes_of({4}) + "2(x3),1");
+  seed("rendezvous", "url", bytes_of({5}) + "tcp://[::1]:4000?rank=0&world_size=2");
+  seed("rendezvous", "hosts_file", bytes_of({6}) + "127.0.0.1 localhost\n127.0.1.1 node1 # me\n");
+
+  seed("objects", "value", R"({"a": [1, 2.5, null, "\u00e9"], "b": {}})");
+  seed("objects", "deep", std::string(600, '['));
+  seed("objects", "cut", R"({"a": )");
+}
+
+void add_files() {
+  FlightDump dump{.job = "j",
+                  .rank = 1,
+                  .world_size = 3,
+                  .host = "h",
+                  .pid = 4,
+                  .reasons = {"lost"},
+                  .failed = true,
+                  .written = "now",
+                  .wall = 1,
+                  .monotonic = 9'000'000'000};
+  dump.groups = {{.id = 1, .name = "world", .rank = 1, .global_ranks = {0, 1, 2}}};
+  dump.operations = {{.sequence = 1,
+                      .state = FlightOperation::State::kCompleted,
+                      .call = "barrier",
+                      .kind = "barrier",
+                      .dtype = "u8",
+                      .started = 1,
+                      .ended = 2},
+                     {.sequence = 2,
+                      .call = "all_reduce (f32[4], sum)",
+                      .kind = "all_reduce",
+                      .dtype = "f32",
+                      .op = "sum",
+                      .count = 4,
+                      .bytes = 16,
+                      .way = "ring",
+                      .site = "a.cc:3",
+                      .scheduled = 3,
+                      .started = 4},
+                     {.exchange = true,
+                      .sequence = 1,
+                      .call = "send (u8[1], to 0)",
+                      .kind = "send",
+                      .dtype = "u8",
+                      .root = 0,
+                      .tag = 5,
+                      .count = 1,
+                      .bytes = 1,
+                      .started = 5}};
+  seed("flight", "record", to_text(dump));
+
+  const std::string path = folder + "/t";
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  const std::uint8_t bytes[] = {7, 8, 9};
+  const SafetensorsTensor tensors[] = {{.name = "w", .dtype = DType::kF32, .shape = {2, 3}, .data = values},
+                                       {.name = "b", .dtype = DType::kU8, .shape = {3}, .data = bytes}};
+  write_safetensors(path, tensors, {{"step", "3"}}).or_throw();
+  seed("safetensors", "file", contents(path));
+  std::filesystem::remove(path);
+  const std::string header = R"({"x":{"dtype":"F16","shape":[2],"data_offsets":[0,4]}})";
+  seed("safetensors", "without_checksum", raw(std::uint64_t(header.size())) + header + "abcd");
+
+  seed("idx", "plain", bytes_of({0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6}));
+  // gzip of {0, 0, 8, 1, 0, 0, 0, 2, 7, 9}, stored
+  seed("idx", "gzip",
+       bytes_of({0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 1, 10, 0, 0xf5, 0xff, 0, 0, 8, 1, 0, 0, 0, 2, 7, 9}) +
+           bytes_of({0, 0, 0, 0, 10, 0, 0, 0}));
+
+  // file_store: a record is size, CRC-32, payload; the second one lies about both.
+  seed("file_store", "cut_record", bytes_of({5, 0, 0, 0, 1, 2, 3}));
+  seed("file_store", "wrong_sum", bytes_of({4, 0, 0, 0, 1, 2, 3, 4, 'a', 'b', 'c', 'd'}));
+  seed("file_store", "endless", bytes_of({255, 255, 255, 127, 1, 2, 3, 4, 'a'}));
+
+  const StoreRequest set{.op = Op::kSet, .keys = {"key"}, .values = {"value"}};
+  const std::string body = wire::body_of(set);
+  seed("store_frame", "set",
+       raw(std::uint32_t(5 + body.size())) + raw(std::uint32_t(1)) + bytes_of({int(set.op)}) + body);
+  seed("store_frame", "endless", bytes_of({255, 255, 255, 255, 1, 0, 0, 0, 1}));
+  seed("handshake", "to_server", bytes_of({0}) + std::string(120, 'h'));
+  seed("handshake", "to_client", bytes_of({1}) + std::string(120, 'h'));
+
+  // shm: descriptors, their kind; then the greeting, or the place of a block
+  seed("shm", "arena", bytes_of({2, 6}) + raw(std::uint64_t(1 << 21)));
+  seed("shm", "not_sealed", bytes_of({2, 2}) + raw(std::uint64_t(1 << 21)));
+  seed("shm", "empty", bytes_of({2, 4}) + raw(std::uint64_t(1 << 21)));
+  seed("shm", "too_many", bytes_of({4, 6}) + raw(std::uint64_t(1 << 21)));
+  seed("shm", "too_much", bytes_of({2, 6}) + raw(~std::uint64_t(0)));
+  seed("shm", "place", bytes_of({0, 0}) + "1044480");
+}
+
+}  // namespace
+}  // namespace tutti::fuzz
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: fuzz_corpus FOLDER\n");
+    return 2;
+  }
+  tutti::fuzz::folder = argv[1];
+  tutti::fuzz::add_streams();
+  tutti::fuzz::add_notes();
+  tutti::fuzz::add_files();
+  for (const auto& target : tutti::fuzz::kTargets)
+    for (const auto& entry : std::filesystem::directory_iterator(tutti::fuzz::folder + "/" + target.name)) {
+      std::ifstream file(entry.path(), std::ios::binary);
+      const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+      target.run({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+    }
+  return 0;
+}

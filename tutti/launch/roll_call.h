@@ -1,0 +1,40 @@
+#pragma once
+// The words that agents of different nodes leave for each other in the store (nodes.h has the keys), as pure functions
+// of what another node wrote.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+// What a node says of itself in the roll call: "COUNT\nLIST\nHOST".
+struct RollNote {
+  int ranks = 1;
+  std::vector<int> listed;  // what its -n said of every node; empty: only of its own
+  std::string host;         // for words; without '\n'
+
+  bool operator==(const RollNote&) const = default;
+};
+std::string encode(const RollNote& note);
+// None: it is of another version of tutti.
+std::optional<RollNote> parse_roll_note(const std::string& text);
+// The notes of all nodes, by node. kMismatch names a node that cannot be understood, and two that contradict each
+// other.
+Result<std::vector<RollNote>> read_roll(const std::vector<std::string>& texts);
+
+// Why a job ends: the first one told wins on every node.
+struct Fault {
+  std::string text;     // "rank 2 (pid 8123 on host) was killed by SIGKILL"
+  int code = 1;         // the exit code of the job
+  bool report = false;  // the agent that told it writes a report of the rank's last words
+
+  bool operator==(const Fault&) const = default;
+};
+// What ended the job: "CODE\nTEXT" or "CODE report\nTEXT"; none: all ranks ended well.
+std::string encode_end(const std::optional<Fault>& fault);
+// What cannot be understood is a fault all the same.
+std::optional<Fault> parse_end(const std::string& value);
+
+}  // namespace tutti

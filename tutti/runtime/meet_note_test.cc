@@ -1,0 +1,51 @@
+#include "tutti/runtime/meet_note.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+const MeetNote kNote{
+    .boot = "b", .host = "\xff no text", .sharing = "h", .shm = "/tmp/x/rank", .cores = {7, 1}, .streams = 3};
+
+std::string refusal(const std::string& bytes) {
+  const auto note = parse_meet_note(bytes);
+  return note.ok() ? "" : to_string(note.error());
+}
+std::string with(const char* key, const json& value) {
+  json note = {{"boot", "b"}, {"host", "h"}, {"sharing", "h"}, {"shm", ""}, {"cores", {1}}, {"streams", 1}};
+  note[key] = value;
+  std::string bytes;
+  json::to_cbor(note, bytes);
+  return bytes;
+}
+
+TEST(MeetNote, AnyBytesArriveAsTheyAre) {
+  const auto note = parse_meet_note(encode(kNote));
+  ASSERT_TRUE(note.ok());
+  EXPECT_EQ(*note, kNote);
+}
+
+TEST(MeetNote, WhatIsNotUnderstoodIsRefused) {
+  EXPECT_EQ(refusal(with("streams", 2)), "");
+  for (const std::string& bytes :
+       {std::string(), std::string("x"), encode(kNote) + "x", encode(kNote).substr(0, 20), with("streams", "\xff"),
+        with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40), with("cores", "1"),
+        with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"), with("host", nullptr)})
+    EXPECT_EQ(
+        refusal(bytes),
+        "Mismatch: introduced itself in words we do not know (hint: do all ranks run the same version of tutti?)");
+}
+
+TEST(MeetNote, ANoteOfManyListsDoesNotUseUpTheStack) {
+  EXPECT_THAT(refusal(std::string(MeetNote::kMostBytes, char(0x81))), HasSubstr("words we do not know"));
+  EXPECT_THAT(refusal(std::string(8 << 20, char(0x81))), HasSubstr("words we do not know"));
+}
+
+}  // namespace
+}  // namespace tutti
