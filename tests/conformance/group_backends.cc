@@ -42,6 +42,17 @@ std::vector<GroupBackend> backends() {
       {"processes_staged_tcp", gpus("cpu:tutti", "tcp"), false, run_on_device},
       {"threads_direct", threads(""), true},
       {"threads_ring", threads("ring")},
+      // A fast network, whose bytes come late by turns and in pieces of any size.
+      {"threads_sim",
+       [](int size, const RankBody& body) {
+         return run_threads(size, body, {.network = ModelledNetwork{.between = {2e-6, 10e9, 0}, .jitter = 2}});
+       }},
+      {"threads_sim_two_level",
+       [](int size, const RankBody& body) {
+         return run_threads(size, body,
+                            {.algorithm = "two_level",
+                             .network = ModelledNetwork{.hosts = 3, .between = {2e-6, 10e9, 0}, .jitter = 2}});
+       }},
       {"threads_recursive_doubling", threads("recursive_doubling")},
       {"processes_shm", processes("shm", ""), true},
       {"processes_shm_links", processes("shm", "ring")},

@@ -113,11 +113,14 @@ TEST_P(GroupSuite, Json) {
       check(recv_json(world, before) == value(before), "recv_json");
       if (me != 0) send_json(world, value(me), next);
     }
-    // Text that is no JSON, from a rank that calls another verb; JSON that nests too deep; a string that is none.
+    // Text that is no JSON, from a rank that calls another verb; JSON that nests too deep, or has no number of ours; a
+    // string that is none.
     std::string text = "{\"a\": [1, 2";
     if (me == 0) {
       broadcast_bytes(world, text);
       text = std::string(600, '[') + std::string(600, ']');
+      broadcast_bytes(world, text);
+      text = "[1e999]";
       broadcast_bytes(world, text);
       expect_words(error_of([&] { send_json(world, json("\xff"), 1); }), "has a string that is not UTF-8");
     } else {
@@ -126,6 +129,7 @@ TEST_P(GroupSuite, Json) {
                    "Corrupt: broadcast_json on group world, rank " + std::to_string(me) +
                        ": rank 0 sent text that is no JSON: it cannot be read from byte 12 of 11");
       expect_words(error_of([&] { broadcast_json(world, got); }), "rank 0 sent JSON that nests more than 512 deep");
+      expect_words(error_of([&] { broadcast_json(world, got); }), "rank 0 sent JSON with a number that is larger than");
     }
     barrier(world);
   });

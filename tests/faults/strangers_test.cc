@@ -3,6 +3,7 @@
 // something else; and a world that comes together all the same.
 #include <sys/socket.h>
 
+#include <random>
 #include <thread>
 
 #include "tests/faults/worlds.h"
@@ -82,13 +83,23 @@ TEST_P(DataLink, RefusesAStranger) {
 INSTANTIATE_TEST_SUITE_P(Other, DataLink, ::testing::ValuesIn(strangers()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Connections that say nothing, too little, or something else. They stay open until the object goes.
+std::string random_bytes(std::size_t size) {
+  static std::mt19937 random(1);
+  std::string bytes(size, ' ');
+  for (char& byte : bytes) byte = char(random());
+  return bytes;
+}
+
+// Connections that say nothing, too little, random bytes, or something else. They stay open until the object goes.
 class Crowd {
  public:
   explicit Crowd(const Address& address) {
     for (int i = 0; i < 12; ++i) {
       Fd fd = connect(address, Deadline::after_seconds(60)).or_throw();
-      const std::string_view words = i % 3 == 0 ? "" : i % 3 == 1 ? "TUTTI1\r\n" : "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+      const std::string words = i % 4 == 0   ? ""
+                                : i % 4 == 1 ? "TUTTI1\r\n"
+                                : i % 4 == 2 ? "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+                                             : random_bytes(500);
       if (!words.empty()) (void)::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL);
       all_.push_back(std::move(fd));
     }

@@ -117,6 +117,7 @@ void add_notes() {
   seed("rendezvous", "trouble",
        bytes_of({1}) + encode_trouble({.code = Code::kTimeout, .detail = "late", .waited = 2}));
   seed("rendezvous", "address", bytes_of({2}) + "[fe80::1]:80");
+  seed("rendezvous", "bracket", bytes_of({2}) + "[[fe80]:80");  // found: was printed as another address
   seed("rendezvous", "unix_address", bytes_of({2}) + "unix:/run/x");
   seed("rendezvous", "hosts", bytes_of({3}) + "a[08-11,13]n[0-1],b3");
   seed("rendezvous", "counts", bytes_of({4}) + "2(x3),1");
@@ -125,6 +126,7 @@ void add_notes() {
 
   seed("objects", "value", R"({"a": [1, 2.5, null, "\u00e9"], "b": {}})");
   seed("objects", "deep", std::string(600, '['));
+  seed("objects", "number_too_large", "[1e999]");  // found: threw an exception of another library
   seed("objects", "cut", R"({"a": )");
 }
 
@@ -168,7 +170,11 @@ void add_files() {
                       .count = 1,
                       .bytes = 1,
                       .started = 5}};
-  seed("flight", "record", to_text(dump));
+  const std::string record = to_text(dump);
+  seed("flight", "record", record);
+  std::string large = record;  // found: such a number was converted to an int
+  large.replace(large.find("\"rank\":1"), 8, "\"rank\":1" + std::string(35, '4'));
+  seed("flight", "number_too_large", large);
 
   const std::string path = folder + "/t";
   const float values[] = {1, 2, 3, 4, 5, 6};

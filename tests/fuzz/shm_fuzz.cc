@@ -54,7 +54,7 @@ void shm(Input input) {
   if (received->fds.empty()) return;
   std::uint64_t reserved = 0;
   std::memcpy(&reserved, received->bytes.data(), sizeof reserved);
-  const auto arena = Arena::map(std::move(received->fds[0]), reserved);
+  const auto arena = Arena::map(std::move(received->fds[0]), reserved, 1);
   if (!arena.ok()) return promise_sentence(arena.error());
   promise(arena->reserved() >= reserved && *static_cast<volatile std::byte*>(arena->base()) == std::byte(0),
           "what is mapped can be read");

@@ -87,6 +87,7 @@ struct Child {
 std::vector<Outcome> run_threads(int size, const RankBody& body, const WorldOptions& options) {
   std::vector<Outcome> outcomes(size);
   std::vector<Group> worlds = make_inproc_world(size, {.algorithm = options.algorithm,
+                                                       .network = options.network,
                                                        .collective_timeout = from_seconds(options.timeout),
                                                        .leave_timeout = from_seconds(options.leave_timeout),
                                                        .flight_folder = options.flight_folder});

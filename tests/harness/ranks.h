@@ -3,11 +3,13 @@
 // hangs and says which ranks were still at work.
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/base/error.h"
 #include "tutti/comm/group.h"
+#include "tutti/comm/inproc_world.h"
 
 namespace tutti::test {
 
@@ -23,12 +25,13 @@ struct Outcome {
 };
 
 struct WorldOptions {
-  std::string algorithm;           // TUTTI_ALGORITHM
-  std::string transport;           // TUTTI_TRANSPORT: processes only
-  double timeout = 30;             // seconds for each collective
-  double leave_timeout = 10;       // seconds for what is pending when the last handle goes
-  double watchdog = 100;           // seconds for the whole
-  std::string flight_folder = {};  // threads only: for flight records; empty: none
+  std::string algorithm;                        // TUTTI_ALGORITHM
+  std::string transport;                        // TUTTI_TRANSPORT: processes only
+  double timeout = 30;                          // seconds for each collective
+  double leave_timeout = 10;                    // seconds for what is pending when the last handle goes
+  double watchdog = 100;                        // seconds for the whole
+  std::optional<ModelledNetwork> network = {};  // threads only
+  std::string flight_folder = {};               // threads only: for flight records; empty: none
   std::map<std::string, std::string> environment = {};
   std::function<std::map<std::string, std::string>(int rank)> environment_of = {};  // processes only
 };

@@ -97,11 +97,7 @@ class Execution final : public PlanOperation {
     for (const Lane& lane : lanes_) {
       const bool sends = head(lane.sends) != nullptr, recvs = head(lane.recvs) != nullptr;
       if (!sends && !recvs) continue;
-      blockers.ranks.push_back(lane.peer);
-      if (lane.link->poll_fd() < 0)
-        blockers.needs_bell = true;
-      else
-        lane.link->add_polls(short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0)), blockers.fds);
+      blockers.add(lane.peer, *lane.link, short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0)));
     }
   }
 

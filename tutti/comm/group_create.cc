@@ -90,10 +90,14 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   }
   for (int purpose = 0; purpose < 2; ++purpose) {
     auto& links = g.links_[purpose];
-    if (remote) {
+    const std::uint64_t channel = g.spec_.id * 2 + std::uint64_t(purpose);
+    if (remote && p.modelled_link) {
+      links.resize(n);
+      for (int r = 0; r < n; ++r)
+        if (!g.is_here(r)) links[r] = p.modelled_link(g.spec_.global_ranks[r], channel);
+    } else if (remote) {
       if (!p.tcp) return Error{.code = Code::kInternal, .detail = "a group over several hosts without a TCP transport"};
-      links = TUTTI_TRY(
-          p.tcp->connect(contacts, g.spec_.global_ranks, me, g.spec_.id * 2 + std::uint64_t(purpose), deadline));
+      links = TUTTI_TRY(p.tcp->connect(contacts, g.spec_.global_ranks, me, channel, deadline));
     }
     links.resize(n);
     for (std::size_t i = 0; i < here.size(); ++i) {

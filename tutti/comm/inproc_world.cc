@@ -1,29 +1,71 @@
 #include "tutti/comm/inproc_world.h"
 
 #include <exception>
+#include <map>
+#include <mutex>
 #include <thread>
+#include <tuple>
 
 #include "tutti/base/cores.h"
 #include "tutti/comm/group_state.h"
 #include "tutti/store/memory_store.h"
+#include "tutti/transport/sim/sim_link.h"
 
 namespace tutti {
+namespace {
+
+// Both ends of a link are made by whoever asks first; the other end waits here for its owner.
+class SimNetwork {
+ public:
+  explicit SimNetwork(const ModelledNetwork& model) : model_(model) {}
+
+  // `host` is that of `rank`, whose process owns the end.
+  std::unique_ptr<Link> link(int rank, int peer, std::uint64_t channel, const Host& host) {
+    const std::lock_guard lock(mutex_);
+    if (auto waiting = ends_.extract({rank, peer, channel})) return std::move(waiting.mapped());
+    const auto ring = [&host](int whom) { return [bell = host.bell(whom)] { bell.ring(); }; };
+    auto [mine, theirs] = make_sim_links({.latency = model_.between.latency,
+                                          .bandwidth = model_.between.bandwidth,
+                                          .overhead = model_.between.overhead,
+                                          .jitter = model_.jitter,
+                                          .seed = model_.seed + links_++},
+                                         ring(rank), ring(peer));
+    ends_.emplace(std::tuple(peer, rank, channel), std::move(theirs));
+    return std::move(mine);
+  }
+
+ private:
+  const ModelledNetwork model_;
+  std::mutex mutex_;
+  std::uint64_t links_ = 0;
+  std::map<std::tuple<int, int, std::uint64_t>, std::unique_ptr<Link>> ends_;  // by owner, peer, channel
+};
+
+}  // namespace
 
 std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
   auto hosts = Host::inproc(size, options.heap_limit).or_throw();
   MemoryStore table;
   std::vector<Result<std::shared_ptr<GroupState>>> made(size, std::shared_ptr<GroupState>());
   std::vector<std::thread> threads;
+  const auto network = options.network ? std::make_shared<SimNetwork>(*options.network) : nullptr;
+  const int nodes = !network ? 1 : options.network->hosts > 0 ? std::min(size, options.network->hosts) : size;
   for (int rank = 0; rank < size; ++rank) {
     auto process = std::make_shared<Process>();
     process->rank = rank;
     process->ranks_on_machine = size;
     process->cores_of_ranks = usable_cores();
-    for (int r = 0; r < size; ++r) process->world.push_back({.node = 0, .local_rank = r, .machine_rank = r});
+    for (int r = 0; r < size; ++r) process->world.push_back({.node = r % nodes, .local_rank = r, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;
     process->algorithm = options.algorithm;
     process->host = std::move(hosts[rank]);
+    if (network) {
+      process->given_network = options.network->between;
+      process->modelled_link = [network, rank, host = process->host.get()](int peer, std::uint64_t channel) {
+        return network->link(rank, peer, channel, *host);
+      };
+    }
     if (!options.flight_folder.empty())
       process->flight = std::make_unique<FlightRecorder>(
           FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},

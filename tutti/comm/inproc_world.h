@@ -1,14 +1,26 @@
 #pragma once
 // A world whose ranks are threads of this process: for tests, and for trying things out.
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/comm/group.h"
+#include "tutti/planning/network.h"
 
 namespace tutti {
 
+// A network between hosts that is not there: transport/sim.
+struct ModelledNetwork {
+  int hosts = 0;           // that the ranks are dealt out to in turn; 0: each rank is a host of its own
+  LinkCost between;        // of each pair of ranks of different hosts; overhead: of each piece
+  double jitter = 0;       // a piece's latency grows by up to this share
+  std::uint64_t seed = 1;  // what is random, apart from how the threads run, is a function of it
+};
+
 struct InprocOptions {
-  std::string algorithm;  // as TUTTI_ALGORITHM
+  std::string algorithm;                        // as TUTTI_ALGORITHM
+  std::optional<ModelledNetwork> network = {};  // none: all ranks share memory, as those of one host do
   Duration collective_timeout = std::chrono::minutes(1);
   Duration leave_timeout = std::chrono::seconds(10);  // as TUTTI_LEAVE_TIMEOUT
   std::string flight_folder;                          // where flight records go; empty: none are made

@@ -37,6 +37,8 @@ json read(const Group& group, const char* verb, const std::string& text, int fro
     error.detail = detail::words("sent text that is no JSON: it cannot be read from byte ", std::to_string(broken.byte),
                                  " of ", std::to_string(text.size()));
     error.hint = "do all ranks call the json verb?";
+  } catch (const json::out_of_range&) {
+    error.detail = "sent JSON with a number that is larger than any that can be had here";
   }
   throw Exception(std::move(error));
 }

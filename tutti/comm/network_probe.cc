@@ -3,6 +3,7 @@
 #include "tutti/comm/network_probe.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <array>
 #include <cmath>
@@ -26,6 +27,10 @@ Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadlin
     done += moved;
     if (moved > 0) continue;
     if (deadline.expired()) return deadline.error("measuring the network");
+    if (link.poll_fd() < 0) {
+      ::sched_yield();
+      continue;
+    }
     std::vector<pollfd> polls;
     link.add_polls(event, polls);
     (void)::poll(polls.data(), polls.size(), 100);

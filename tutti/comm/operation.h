@@ -3,10 +3,12 @@
 // and deadline, abort and waiting are written once, in the engine.
 #include <poll.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
+#include "tutti/transport/link.h"
 
 namespace tutti {
 
@@ -18,6 +20,14 @@ struct Blockers {
   bool on_device = false;   // for work on a GPU, be it what the caller had put on its stream before
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
   Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
+
+  // For `events`, POLLIN or POLLOUT or both, of a blocked link to this rank of the group.
+  void add(int rank, const Link& link, short events) {
+    ranks.push_back(rank);
+    if (link.poll_fd() >= 0) return link.add_polls(events, fds);
+    needs_bell = true;
+    if (const auto due = link.look_again()) look_again = look_again.count() ? std::min(look_again, *due) : *due;
+  }
 };
 
 enum class Progress {

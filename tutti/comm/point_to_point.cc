@@ -109,12 +109,7 @@ struct PointToPoint::Peer {
   }
 
   void blockers(Blockers& blockers, short events) const {
-    if (!link) return;
-    blockers.ranks.push_back(rank);
-    if (link->poll_fd() < 0)
-      blockers.needs_bell = true;
-    else
-      link->add_polls(events, blockers.fds);
+    if (link) blockers.add(rank, *link, events);
   }
 
   Result<bool> push(const Send& by);

@@ -61,6 +61,9 @@ struct Process {
   std::unique_ptr<Heap> heap;              // in host->arena()
   LeftGroups left_groups;
   std::unique_ptr<TcpTransport> tcp;
+  // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
+  // the same channel on both.
+  std::function<std::unique_ptr<Link>(int peer, std::uint64_t channel)> modelled_link;
   std::unique_ptr<Engine> engine;
   bool serves_store = false;       // on this rank
   std::function<void()> farewell;  // leaves the job; called once, at the end

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
@@ -208,7 +209,8 @@ Result<Arrival> decode(const std::string& text) {
   const auto read = [&](const char* name, auto& to) {
     const auto at = json.find(name);
     if constexpr (std::is_same_v<decltype(to), int&>) {
-      if (at == json.end() || !at->is_number_integer()) return false;
+      if (at == json.end() || !at->is_number_integer() || !std::in_range<int>(at->template get<std::int64_t>()))
+        return false;
       to = at->template get<int>();
     } else {
       if (at == json.end() || !at->is_string()) return false;

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 #include "tutti/base/text.h"
 
@@ -74,26 +76,41 @@ void add_line(std::string& text, const FlightOperation& o) {
   text += "}\n";
 }
 
-// Throws nlohmann's exceptions where a field is missing or of another type.
+// A whole number that fits: nlohmann's own conversion takes 1e35 for an int.
+template <class T>
+void read_whole(const Json& json, T& to) {
+  if (json.is_number_unsigned() && std::in_range<T>(json.get<std::uint64_t>()))
+    to = T(json.get<std::uint64_t>());
+  else if (json.is_number_integer() && !json.is_number_unsigned() && std::in_range<T>(json.get<std::int64_t>()))
+    to = T(json.get<std::int64_t>());
+  else
+    throw std::out_of_range("no whole number, or too large a one");
+}
+template <class T>
+void read_whole_if_there(const Json& json, const char* key, T& to) {
+  if (json.contains(key)) read_whole(json.at(key), to);
+}
+
+// Throws nlohmann's exceptions where a field is missing or of another type, and read_whole()'s.
 FlightDump header_from(const Json& json) {
   FlightDump dump;
   json.at("job").get_to(dump.job);
-  json.at("rank").get_to(dump.rank);
-  json.at("world_size").get_to(dump.world_size);
+  read_whole(json.at("rank"), dump.rank);
+  read_whole(json.at("world_size"), dump.world_size);
   json.at("host").get_to(dump.host);
-  json.at("pid").get_to(dump.pid);
+  read_whole(json.at("pid"), dump.pid);
   json.at("reasons").get_to(dump.reasons);
   json.at("failed").get_to(dump.failed);
   json.at("written").get_to(dump.written);
   json.at("wall").get_to(dump.wall);
-  json.at("monotonic").get_to(dump.monotonic);
+  read_whole(json.at("monotonic"), dump.monotonic);
   for (const Json& from : json.at("groups")) {
     FlightGroup group;
     from.at("name").get_to(group.name);
-    from.at("id").get_to(group.id);
-    from.at("rank").get_to(group.rank);
+    read_whole(from.at("id"), group.id);
+    read_whole(from.at("rank"), group.rank);
     from.at("left").get_to(group.left);
-    from.at("global_ranks").get_to(group.global_ranks);
+    for (const Json& rank : from.at("global_ranks")) read_whole(rank, group.global_ranks.emplace_back());
     dump.groups.push_back(std::move(group));
   }
   return dump;
@@ -101,8 +118,8 @@ FlightDump header_from(const Json& json) {
 
 FlightOperation operation_from(const Json& json) {
   FlightOperation o;
-  json.at("group").get_to(o.group);
-  json.at("sequence").get_to(o.sequence);
+  read_whole(json.at("group"), o.group);
+  read_whole(json.at("sequence"), o.sequence);
   const std::string state = json.at("state");
   const auto found = std::find(std::begin(kStates), std::end(kStates), state);
   if (found == std::end(kStates)) throw std::out_of_range("no state");
@@ -110,16 +127,16 @@ FlightOperation operation_from(const Json& json) {
   json.at("call").get_to(o.call);
   json.at("kind").get_to(o.kind);
   json.at("dtype").get_to(o.dtype);
-  json.at("count").get_to(o.count);
-  json.at("bytes").get_to(o.bytes);
+  read_whole(json.at("count"), o.count);
+  read_whole(json.at("bytes"), o.bytes);
   o.exchange = json.value("exchange", false);
-  o.tag = json.value("tag", 0);
+  read_whole_if_there(json, "tag", o.tag);
   o.op = json.value("op", "");
-  o.root = json.value(o.exchange ? "peer" : "root", -1);
+  read_whole_if_there(json, o.exchange ? "peer" : "root", o.root);
   o.way = json.value("way", "");
-  o.scheduled = json.value("scheduled", std::int64_t(0));
-  o.started = json.value("started", std::int64_t(0));
-  o.ended = json.value("ended", std::int64_t(0));
+  read_whole_if_there(json, "scheduled", o.scheduled);
+  read_whole_if_there(json, "started", o.started);
+  read_whole_if_there(json, "ended", o.ended);
   o.site = json.value("site", "");
   return o;
 }
@@ -162,7 +179,8 @@ Result<FlightDump> parse_flight_dump(const std::string& text) {
     return corrupt(fmt::format("is a flight record of another version of tutti (this one reads version {})", kVersion));
   try {
     FlightDump dump = header_from(first);
-    const auto promised = first.at("operations").get<std::size_t>();
+    std::size_t promised = 0;
+    read_whole(first.at("operations"), promised);
     for (std::size_t i = 1; i <= promised; ++i) {
       const Json json = i < lines.size() ? Json::parse(lines[i], nullptr, false) : Json();
       if (!json.is_object())

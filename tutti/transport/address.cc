@@ -83,7 +83,8 @@ Result<Address> parse_address(std::string_view text, std::uint16_t default_port)
   }
   if (address.host.empty()) return bad_text(whole, "the host is missing");
   if (address.host == "unix") return bad_text(whole, "the path is missing");  // printed, it would read as one
-  if (address.host.find_first_of(" \t/@") != std::string::npos) return bad_text(whole, "a host has no such characters");
+  if (address.host.find_first_of(" \t/@[]") != std::string::npos)
+    return bad_text(whole, "a host has no such characters");
   if (address.host.find(':') != std::string::npos && !to_socket_address(address).ok())
     return bad_text(whole, "\"" + address.host + "\" is no IPv6 address");
   return address;

@@ -36,6 +36,7 @@ TEST(Address, MistakesAreSentences) {
   EXPECT_THAT(mistake("[::1]80"), HasSubstr("after ] comes :PORT"));
   EXPECT_THAT(mistake("1:2:3"), HasSubstr("is no IPv6 address"));
   EXPECT_THAT(mistake("tcp://host:1"), HasSubstr("is no address"));
+  EXPECT_THAT(mistake("[[fe80]:80"), HasSubstr("a host has no such characters"));
   EXPECT_THAT(mistake("a host:1"), HasSubstr("a host has no such characters"));
 }
 

@@ -6,10 +6,12 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 
 namespace tutti {
@@ -33,6 +35,8 @@ class Link {
   // What to poll for while neither sending nor receiving (or that one of them which `events`, POLLOUT or POLLIN or
   // both, says) moved anything. Only where poll_fd() is one.
   virtual void add_polls(short events, std::vector<pollfd>& polls) const { polls.push_back({poll_fd(), events, 0}); }
+  // Where there is none: when to look again for bytes that are on their way, though nobody rings when they arrive.
+  virtual std::optional<Duration> look_again() const { return {}; }
   // For error texts: "10.0.0.7:4123", "shm", "inproc".
   virtual std::string peer_address() const = 0;
 };

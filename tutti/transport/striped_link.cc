@@ -120,6 +120,13 @@ class StripedLink final : public Link {
     }
   }
 
+  std::optional<Duration> look_again() const override {
+    std::optional<Duration> soonest;
+    for (const Stream& stream : streams_)
+      if (const auto due = stream.link->look_again()) soonest = std::min(soonest.value_or(*due), *due);
+    return soonest;
+  }
+
   std::string peer_address() const override { return streams_.front().link->peer_address(); }
 
  private:

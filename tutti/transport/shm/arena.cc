@@ -31,11 +31,11 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 
 }  // namespace
 
-Result<Arena> Arena::map(Fd fd, std::size_t reserve_bytes) {
+Result<Arena> Arena::map(Fd fd, std::size_t reserve_bytes, std::size_t least) {
   struct stat info {};
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
   const bool is_sealed = seals >= 0 && (seals & F_SEAL_SHRINK) && ::fstat(fd.get(), &info) == 0;
-  if (!is_sealed || info.st_size < off_t(kPage) || reserve_bytes < std::size_t(info.st_size) ||
+  if (!is_sealed || info.st_size < off_t(least) || reserve_bytes < std::size_t(info.st_size) ||
       reserve_bytes > kMostTogether)
     return Error{.code = Code::kMismatch,
                  .detail = "it sent something that is no arena: " + bytes_text(reserve_bytes) + " of address space",

@@ -17,9 +17,9 @@ class Arena {
  public:
   // Reserves address space only; reserve_bytes is rounded up to huge pages.
   static Result<Arena> create(std::size_t reserve_bytes);
-  // The arena of a peer, from its descriptor and its reserved(). kMismatch: it is no arena, or could be cut under the
-  // feet of who reads it.
-  static Result<Arena> map(Fd fd, std::size_t reserve_bytes);
+  // The arena of a peer, from its descriptor and its reserved(). kMismatch: it is no arena, could be cut under the
+  // feet of who reads it, or has fewer than `least` bytes.
+  static Result<Arena> map(Fd fd, std::size_t reserve_bytes, std::size_t least = 0);
 
   int fd() const { return fd_.get(); }
   std::byte* base() const { return mapping_.data(); }

@@ -177,7 +177,8 @@ Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
   if (received.fds.size() != 2) return Error{.code = Code::kPeerLost, .detail = "it sent no shared memory"};
   Greeting theirs;
   std::memcpy(&theirs, received.bytes.data(), sizeof theirs);
-  peer.arena = std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), theirs.reserved)));
+  peer.arena =
+      std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), theirs.reserved, sizeof(BellLine))));
   peer.line = reinterpret_cast<BellLine*>(peer.arena->base());
   peer.event_owner = std::make_shared<Fd>(std::move(received.fds[1]));
   peer.event_fd = peer.event_owner->get();
