@@ -1,4 +1,6 @@
 // The ways to make a group of ranks that run here as threads or forked processes.
+#include <sched.h>
+
 #include "tests/conformance/group_conformance.h"
 #include "tests/harness/device_memory.h"
 #include "tutti/comm/select.h"
@@ -31,6 +33,17 @@ std::vector<GroupBackend> backends() {
                                             {"CUDA_VISIBLE_DEVICES", "0,1,2,3,4,5,6"}}});
     };
   };
+  // Ranks outnumber the cores, however many the machine has: they take turns, and short sums are shared out.
+  const auto on_one_core = [](int size, const RankBody& body) {
+    cpu_set_t before, one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    const bool bound =
+        ::sched_getaffinity(0, sizeof before, &before) == 0 && ::sched_setaffinity(0, sizeof one, &one) == 0;
+    auto outcomes = run_threads(size, body, {});
+    if (bound) (void)::sched_setaffinity(0, sizeof before, &before);
+    return outcomes;
+  };
   return {
 #ifdef TUTTI_HAS_GLOO
       {"processes_gloo", engine("gloo")},
@@ -41,6 +54,7 @@ std::vector<GroupBackend> backends() {
       {"processes_staged", gpus("cpu:tutti,cuda:staged", ""), false, run_on_device},
       {"processes_staged_tcp", gpus("cpu:tutti", "tcp"), false, run_on_device},
       {"threads_direct", threads(""), true},
+      {"threads_on_one_core", on_one_core, true},
       {"threads_ring", threads("ring")},
       // A fast network, whose bytes come late by turns and in pieces of any size.
       {"threads_sim",

@@ -49,6 +49,42 @@ std::uint64_t DirectChannel::post(std::uint16_t fingerprint, const void* payload
   return word;
 }
 
+std::optional<int> DirectChannel::take_slice(std::uint64_t tick, int slices) {
+  SharedWork& work = control_.work(int(tick % kSlots));
+  std::uint64_t seen = work.taken.load(std::memory_order_relaxed);
+  for (;;) {
+    const int taken = tick_of(seen) == tick ? int(seen & 0xffff) : 0;
+    if (tick_of(seen) > tick || taken == slices) return std::nullopt;
+    if (!work.taken.compare_exchange_weak(seen, tick << 16 | std::uint64_t(taken + 1), std::memory_order_relaxed))
+      continue;
+    work.owner[taken].store(std::uint16_t(rank_ + 1), std::memory_order_relaxed);
+    return taken;
+  }
+}
+
+void DirectChannel::finish_slice(std::uint64_t tick, int slice, int slices) {
+  SharedWork& work = control_.work(int(tick % kSlots));
+  work.owner[slice].store(0, std::memory_order_relaxed);
+  std::uint64_t seen = work.done.load(std::memory_order_relaxed), done;
+  do {
+    done = (tick_of(seen) == tick ? seen & 0xffff : 0) + 1;
+  } while (!work.done.compare_exchange_weak(seen, tick << 16 | done, std::memory_order_acq_rel));
+  if (done == std::uint64_t(slices)) ring_peers();
+}
+
+bool DirectChannel::all_slices_are_done(std::uint64_t tick, int slices) const {
+  return control_.work(int(tick % kSlots)).done.load(std::memory_order_acquire) >= (tick << 16 | std::uint64_t(slices));
+}
+
+std::vector<int> DirectChannel::owners_of_slices(std::uint64_t tick) const {
+  std::vector<int> owners;
+  for (const auto& owner : control_.work(int(tick % kSlots)).owner)
+    if (const int rank = owner.load(std::memory_order_relaxed) - 1; rank >= 0) owners.push_back(rank);
+  std::sort(owners.begin(), owners.end());
+  owners.erase(std::unique(owners.begin(), owners.end()), owners.end());
+  return owners;
+}
+
 bool DirectChannel::awaits_this_core(std::uint64_t word, int next) const {
   const CallLine* const posted = lines(tick_of(word));
   const CallLine* const before = lines(tick_of(word) - 1);

@@ -1,6 +1,7 @@
 #pragma once
 // This rank's side of the shared-memory path of one group: its lines, its bells, and where buffers lie.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tutti/comm/direct/control.h"
@@ -68,6 +69,13 @@ class DirectChannel {
   void spread_now_and_then() {
     if (crowded_ && tick_ >= next_spread_) spread();
   }
+
+  // The slices of a sum that all ranks share (only where crowded; they agree on it).
+  bool shares_work() const { return control_.crowded().load(std::memory_order_relaxed) != 0; }
+  std::optional<int> take_slice(std::uint64_t tick, int slices);
+  void finish_slice(std::uint64_t tick, int slice, int slices);  // rings the peers after the last one
+  bool all_slices_are_done(std::uint64_t tick, int slices) const;
+  std::vector<int> owners_of_slices(std::uint64_t tick) const;  // that are being worked on, by rank
 
   // Where `bytes` at p lie in the arenas of this host; 0: in private memory.
   std::uint64_t place_of(const void* p, std::size_t bytes) const;

@@ -43,6 +43,16 @@ struct Descriptor {
   std::uint64_t shape = 0;
   std::uint64_t largest_split = 0;  // with splits: elements of the largest part that this rank knows of
 };
+// Where ranks outnumber the cores, a sum is nobody's in particular: whoever runs takes the next slice of it, and all
+// are through when every slice is done, though some may not have run since they came. Fields say which tick they are
+// of.
+struct alignas(128) SharedWork {
+  static constexpr int kMostSlices = 64;
+  std::atomic<std::uint64_t> taken{0};              // tick << 16 | slices that somebody has taken upon himself
+  std::atomic<std::uint64_t> done{0};               // tick << 16 | slices
+  std::atomic<std::uint16_t> owner[kMostSlices]{};  // 1 + the rank that works on it; 0: nobody
+};
+
 // A premultiplied sum: where in the payload a rank's factor lies; what rides in the line then ends before it.
 inline constexpr std::size_t kFactorOffset = kLinePayload - sizeof(double);
 static_assert(sizeof(Descriptor) <= kFactorOffset);
@@ -82,6 +92,11 @@ class GroupControl {
   std::atomic<std::uint32_t>& returned() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 68);
   }
+  // Not 0: ranks outnumber the cores. Written before the others know of the block.
+  std::atomic<std::uint32_t>& crowded() const {
+    return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 72);
+  }
+  SharedWork& work(int slot) const { return reinterpret_cast<SharedWork*>(base_ + layout_.works)[slot]; }
   // With splits: elements that `from` has for each rank (gather_v: for the root); where all ranks give the same splits:
   // those that `from` has given.
   std::uint64_t* splits(int from) const {
@@ -95,13 +110,14 @@ class GroupControl {
 
  private:
   struct Layout {
-    std::size_t records, poison, splits, links, one_shots, total;
+    std::size_t records, works, poison, splits, links, one_shots, total;
   };
   static Layout layout(int ranks) {
     const std::size_t n = std::size_t(ranks);
     Layout l;
     l.records = kSlots * n * sizeof(CallLine);
-    l.poison = l.records + n * sizeof(CallRecord);
+    l.works = l.records + n * sizeof(CallRecord);
+    l.poison = l.works + kSlots * sizeof(SharedWork);
     l.splits = l.poison + 128;
     l.links = (l.splits + n * n * sizeof(std::uint64_t) + 127) / 128 * 128;
     l.one_shots = (l.links + n * (n - 1) * sizeof(ShmLinkControl) + 4095) / 4096 * 4096;

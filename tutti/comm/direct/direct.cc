@@ -8,6 +8,8 @@
 //             matters lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all
 //             outputs, which moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
 //
+// Where ranks outnumber the cores, the slices of a short direct all_reduce are taken by whoever runs (share()).
+//
 // The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
 //
 // Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for
@@ -30,6 +32,7 @@ namespace tutti {
 namespace {
 
 constexpr Duration kComparePatience = std::chrono::seconds(1);
+constexpr std::size_t kSlice = 2048;  // bytes of a sum that all ranks share
 
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
@@ -70,7 +73,9 @@ void DirectOperation::post(const void* payload, std::size_t bytes) {
   next_ = 0;
 }
 
-bool DirectOperation::awaits_this_core() const { return channel_.awaits_this_core(word_, next_); }
+bool DirectOperation::awaits_this_core() const {
+  return stage_ == Stage::kShare || channel_.awaits_this_core(word_, next_);
+}
 
 // Tells this rank's call, and waits for the peer, which finds the difference at the same tick, to tell its own.
 Result<Progress> DirectOperation::compare_with(int peer) {
@@ -113,6 +118,11 @@ void DirectOperation::blockers(Blockers& blockers) const {
     return;
   }
   const std::uint64_t tick = DirectChannel::tick_of(word_);
+  if (stage_ == Stage::kShare) {
+    for (const int owner : channel_.owners_of_slices(tick))
+      if (owner != channel_.rank()) blockers.ranks.push_back(owner);
+    return;
+  }
   for (int r = 0; r < channel_.size(); ++r)
     if (DirectChannel::tick_of(channel_.lines(tick)[r].word.load(std::memory_order_acquire)) != tick)
       blockers.ranks.push_back(r);
@@ -124,6 +134,8 @@ Result<Progress> DirectOperation::step() {
       return enter();
     case Stage::kCompare:
       return compare();
+    case Stage::kShare:
+      return share();
     case Stage::kMeet:
     case Stage::kLeave:
     case Stage::kStaged:
@@ -218,6 +230,10 @@ Result<Progress> DirectOperation::after_meeting() {
     if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
   if (has_splits(request_)) TUTTI_TRY(check_splits());
   if (can_go_direct()) {
+    if (is_shared()) {
+      stage_ = Stage::kShare;
+      return share();
+    }
     act_direct();
     post(nullptr, 0);
     stage_ = Stage::kLeave;
@@ -231,6 +247,37 @@ Result<Progress> DirectOperation::after_meeting() {
   staged_.emplace(c, request_, largest);
   stage_ = Stage::kStaged;
   return Progress::kMoved;
+}
+
+// Where that pays: the ranks outnumber the cores, and the vector is short. Slices of a long one lie in the cache of the
+// core that had them in the last call, if they always fall to the same rank.
+bool DirectOperation::is_shared() const {
+  const std::size_t slices = std::min(channel_.size(), SharedWork::kMostSlices);
+  return channel_.shares_work() && request_.kind == Kind::kAllReduce && request_.count * element_ <= slices * kSlice;
+}
+
+// All ranks have come, and all have said where their buffers are. So one that runs can add what is to be added while
+// others wait for a core, and these find it done when they run again: one turn of all ranks a call, not two.
+Result<Progress> DirectOperation::share() {
+  DirectChannel& c = channel_;
+  const std::uint64_t tick = DirectChannel::tick_of(word_);
+  const std::size_t bytes = request_.count * element_;
+  const int slices = int((bytes + kSlice - 1) / kSlice);
+  auto& [descriptors, ins, outs, slots, factors] = c.room();
+  bool moved = false;
+  while (const auto slice = c.take_slice(tick, slices)) {
+    const std::size_t begin = std::size_t(*slice) * kSlice;
+    for (int r = 0; r < c.size(); ++r) {
+      ins[r] = c.resolve(descriptors[r].in) + begin;
+      outs[r] = c.resolve(descriptors[r].out) + begin;
+    }
+    reduce_many(request_.dtype, request_.op, ins, outs, std::min(kSlice, bytes - begin) / element_,
+                request_.op == ReduceOp::kAvg ? c.size() : 1, factors.data());
+    c.finish_slice(tick, *slice, slices);
+    moved = true;
+  }
+  if (c.all_slices_are_done(tick, slices)) return Progress::kDone;
+  return moved ? Progress::kMoved : Progress::kBlocked;
 }
 
 // The same answer on every rank: it depends on what all of them have read.

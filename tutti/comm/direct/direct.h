@@ -17,7 +17,7 @@ class DirectOperation final : public Operation {
   void blockers(Blockers& blockers) const override;
 
  private:
-  enum class Stage : std::uint8_t { kEnter, kMeet, kLeave, kStaged, kCompare };
+  enum class Stage : std::uint8_t { kEnter, kMeet, kShare, kLeave, kStaged, kCompare };
   void post(const void* payload, std::size_t bytes);
   Result<Progress> compare_with(int peer);
   Result<Progress> compare();
@@ -26,6 +26,8 @@ class DirectOperation final : public Operation {
   Result<Progress> after_piece();
   bool can_go_direct() const;
   void act_direct();
+  Result<Progress> share();
+  bool is_shared() const;
   std::size_t given_bytes() const;
   void tell_splits(Descriptor& mine) const;
   std::optional<Error> different_splits(int peer) const;
