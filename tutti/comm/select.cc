@@ -1,7 +1,6 @@
 #include "tutti/comm/select.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "tutti/base/text.h"
 #include "tutti/planning/collectives/algorithms.h"
@@ -9,56 +8,6 @@
 
 namespace tutti {
 namespace {
-
-struct Row {
-  Kind kind;
-  Algorithm algorithm;
-  Plan (*plan)(const Shape&);
-  bool uneven = false;         // understands splits
-  bool several_hosts = false;  // at least two, and one of them with several ranks; else as good as another one
-  bool aside = false;          // needs memory as long as the vector, more or less: for those that fit the staging
-};
-
-// Simpler ones first.
-constexpr Row kTable[] = {
-    {Kind::kAllReduce, Algorithm::kRecursiveDoubling, all_reduce_recursive_doubling},
-    {Kind::kAllReduce, Algorithm::kRing, all_reduce_ring},
-    {Kind::kAllReduce, Algorithm::kTwoLevel, all_reduce_two_level, false, true},
-    {Kind::kAllReduce, Algorithm::kMesh, all_reduce_mesh},
-    {Kind::kAllReduce, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
-    {Kind::kAllReduce, Algorithm::kBruck, all_reduce_bruck},
-    {Kind::kBroadcast, Algorithm::kBinomial, broadcast_binomial},
-    {Kind::kBroadcast, Algorithm::kChain, broadcast_chain},
-    {Kind::kBroadcast, Algorithm::kTwoLevel, broadcast_two_level, false, true},
-    {Kind::kBroadcast, Algorithm::kVanDeGeijn, broadcast_van_de_geijn},
-    {Kind::kReduce, Algorithm::kBinomial, reduce_binomial},
-    {Kind::kReduce, Algorithm::kChain, reduce_chain},
-    {Kind::kReduce, Algorithm::kTwoLevel, reduce_two_level, false, true},
-    {Kind::kReduce, Algorithm::kVanDeGeijn, reduce_van_de_geijn},
-    {Kind::kAllGather, Algorithm::kRing, all_gather_ring},
-    {Kind::kAllGather, Algorithm::kMesh, all_gather_mesh},
-    {Kind::kAllGather, Algorithm::kTwoLevel, all_gather_two_level, false, true},
-    {Kind::kAllGather, Algorithm::kBruck, all_gather_bruck},
-    {Kind::kReduceScatter, Algorithm::kRing, reduce_scatter_ring},
-    {Kind::kReduceScatter, Algorithm::kMesh, reduce_scatter_mesh},
-    {Kind::kReduceScatter, Algorithm::kTwoLevel, reduce_scatter_two_level, false, true, true},
-    {Kind::kReduceScatter, Algorithm::kBruck, reduce_scatter_bruck, false, false, true},
-    {Kind::kGather, Algorithm::kDirect, gather_direct},
-    {Kind::kScatter, Algorithm::kDirect, scatter_direct},
-    {Kind::kAllGatherV, Algorithm::kRing, all_gather_ring, true},
-    {Kind::kAllGatherV, Algorithm::kMesh, all_gather_mesh, true},
-    {Kind::kAllGatherV, Algorithm::kTwoLevel, all_gather_two_level, true, true},
-    {Kind::kAllGatherV, Algorithm::kBruck, all_gather_bruck, true},
-    {Kind::kReduceScatterV, Algorithm::kRing, reduce_scatter_ring, true},
-    {Kind::kReduceScatterV, Algorithm::kMesh, reduce_scatter_mesh, true},
-    {Kind::kReduceScatterV, Algorithm::kTwoLevel, reduce_scatter_two_level, true, true, true},
-    {Kind::kReduceScatterV, Algorithm::kBruck, reduce_scatter_bruck, true, false, true},
-    {Kind::kGatherV, Algorithm::kDirect, gather_direct, true},
-    {Kind::kScatterV, Algorithm::kDirect, scatter_direct, true},
-    {Kind::kAllToAll, Algorithm::kPairwise, all_to_all_pairwise, true},
-    {Kind::kAllToAll, Algorithm::kBruck, all_to_all_bruck, false, false, true},
-    {Kind::kBarrier, Algorithm::kDissemination, barrier_dissemination},
-};
 
 constexpr int kKinds = int(Kind::kSend);  // those with plans
 constexpr std::size_t kStaging = 16 << 20;
@@ -84,9 +33,9 @@ std::size_t bytes_of(const Request& request, int ranks) {
 Selector::Selector(const Hosts& hosts, const Network& network, std::string forced)
     : choices_(kKinds), ranks_(hosts.ranks()) {
   const auto best = [&](Kind kind, bool uneven, std::size_t bytes) {
-    const Row* chosen = nullptr;
+    const AlgorithmRow* chosen = nullptr;
     double least = 0;
-    for (const Row& row : kTable) {
+    for (const AlgorithmRow& row : algorithm_table()) {
       if (row.kind != kind || (uneven && !row.uneven)) continue;
       if (forced == name(row.algorithm)) return row.algorithm;
       if (row.several_hosts && (hosts.count() < 2 || hosts.most() < 2)) continue;
@@ -137,12 +86,12 @@ std::string Selector::to_string() const {
 }
 
 bool implements(Algorithm algorithm, Kind kind) {
-  return std::any_of(std::begin(kTable), std::end(kTable),
-                     [&](const Row& row) { return row.kind == kind && row.algorithm == algorithm; });
+  return std::ranges::any_of(algorithm_table(),
+                             [&](const AlgorithmRow& row) { return row.kind == kind && row.algorithm == algorithm; });
 }
 
 Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape) {
-  for (const Row& row : kTable)
+  for (const AlgorithmRow& row : algorithm_table())
     if (row.kind == kind && row.algorithm == algorithm) return row.plan(shape);
   return Error{.code = Code::kUnsupported,
                .detail = detail::words("there is no ", name(algorithm), " for ", name(kind))};

@@ -11,35 +11,6 @@
 namespace tutti {
 namespace {
 
-struct Way {
-  Kind kind;
-  Plan (*plan)(const Shape&);
-};
-const Way kWays[] = {{Kind::kAllReduce, all_reduce_recursive_doubling},
-                     {Kind::kAllReduce, all_reduce_ring},
-                     {Kind::kAllReduce, all_reduce_halving_doubling},
-                     {Kind::kAllReduce, all_reduce_bruck},
-                     {Kind::kAllReduce, all_reduce_mesh},
-                     {Kind::kAllReduce, all_reduce_two_level},
-                     {Kind::kBroadcast, broadcast_binomial},
-                     {Kind::kBroadcast, broadcast_chain},
-                     {Kind::kBroadcast, broadcast_van_de_geijn},
-                     {Kind::kBroadcast, broadcast_two_level},
-                     {Kind::kReduce, reduce_binomial},
-                     {Kind::kReduce, reduce_chain},
-                     {Kind::kReduce, reduce_van_de_geijn},
-                     {Kind::kReduce, reduce_two_level},
-                     {Kind::kAllGather, all_gather_ring},
-                     {Kind::kAllGather, all_gather_bruck},
-                     {Kind::kAllGather, all_gather_mesh},
-                     {Kind::kAllGather, all_gather_two_level},
-                     {Kind::kReduceScatter, reduce_scatter_ring},
-                     {Kind::kReduceScatter, reduce_scatter_bruck},
-                     {Kind::kReduceScatter, reduce_scatter_mesh},
-                     {Kind::kReduceScatter, reduce_scatter_two_level},
-                     {Kind::kAllToAll, all_to_all_pairwise},
-                     {Kind::kAllToAll, all_to_all_bruck}};
-
 bool gives_a_part_each(Kind kind) {
   return kind == Kind::kAllGather || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
 }
@@ -58,10 +29,8 @@ TEST(Predict, WhatItChoosesIsFast) {
       const Network network{.between = between};
       for (std::size_t bytes = 256; bytes <= 64 << 20; bytes *= 16) {
         std::map<Kind, std::vector<std::pair<double, double>>> times;  // predicted, simulated
-        for (const auto& [kind, plan] : kWays) {
-          const bool apart = hosts.count() > 1 && hosts.most() > 1;
-          const Algorithm algorithm = plan(Shape{.size = hosts.ranks(), .hosts = &hosts}).algorithm;
-          if (algorithm == Algorithm::kTwoLevel && !apart) continue;
+        for (const auto& [kind, algorithm, plan, uneven, several_hosts, aside] : algorithm_table()) {
+          if (is_uneven(kind) || (several_hosts && (hosts.count() < 2 || hosts.most() < 2))) continue;
           const std::size_t count = bytes / (gives_a_part_each(kind) ? std::size_t(hosts.ranks()) : 1);
           const Scenario scenario{.kind = kind,
                                   .plan = plan,

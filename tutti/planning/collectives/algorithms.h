@@ -2,6 +2,9 @@
 // Every algorithm, one a file. Each is a pure function of its Shape, right for any size of group (1 included), any
 // count (0 included), in place and not. The order in which a plan adds depends on size, rank order and element only, so
 // that all ranks get the same bits and two runs do, too. What each costs: docs/collectives.md.
+#include <span>
+
+#include "tutti/planning/collectives/kind.h"
 #include "tutti/planning/collectives/plan.h"
 
 namespace tutti {
@@ -63,5 +66,16 @@ Plan all_to_all_bruck(const Shape& shape);
 
 // ceil(log2 n) rounds of one byte. [Hensgen, Finkel, Manber 1988]
 Plan barrier_dissemination(const Shape& shape);
+
+// All of them, by the verbs that they carry out; of each verb the simpler ones first.
+struct AlgorithmRow {
+  Kind kind;
+  Algorithm algorithm;
+  Plan (*plan)(const Shape&);
+  bool uneven = false;         // understands splits
+  bool several_hosts = false;  // at least two, and one of them with several ranks; else as good as another one
+  bool aside = false;          // needs memory as long as the vector, more or less
+};
+std::span<const AlgorithmRow> algorithm_table();
 
 }  // namespace tutti
