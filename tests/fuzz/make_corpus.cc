@@ -92,8 +92,15 @@ void add_streams() {
 }
 
 void add_notes() {
-  const MeetNote note{
-      .boot = "b0", .host = "node1", .sharing = "node1", .shm = "/tmp/t/rank", .cores = {3, 1}, .streams = 2};
+  const MeetNote note{.boot = "b0",
+                      .host = "node1",
+                      .sharing = "node1",
+                      .shm = "/tmp/t/rank",
+                      .cores = {3, 1},
+                      .transport = "auto",
+                      .engines = "cpu:tutti,cuda:staged",
+                      .algorithm = "ring",
+                      .streams = 2};
   seed("meet_note", "note", encode(note));
   seed("meet_note", "no_utf8", encode({.boot = "\xff", .host = "\xc3", .sharing = "", .shm = "", .cores = {}}));
   seed("meet_note", "deep", std::string(2000, char(0x81)));

@@ -69,7 +69,8 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
                      : "in_splits of the sender and out_splits of the receiver must agree";
   } else if (same_call && came.count == expected.count && came.sequence == expected.sequence) {
     error.detail += std::string(" by the plan ") + name(came.algorithm) + ", this rank by " + name(expected.algorithm);
-    error.hint = "plans are chosen by rank 0 for the whole job: this is a defect of tutti";
+    error.hint = expected.kind == Kind::kAllToAll ? "splits are given by all ranks of the group or by none"
+                                                  : "all ranks choose alike: this is a defect of tutti";
   } else {
     error.detail += ", this rank " + call_text(request, expected.sequence);
   }

@@ -165,18 +165,25 @@ Status GroupState::learn_network(Deadline deadline) {
     }
     return process_->store->set("network", to_words(cost));
   };
+  const auto failed = [&](Error error, int peer) {
+    error.operation = "measuring the network";
+    error.group = spec_.name;
+    error.rank = rank();
+    error.peer = peer;
+    return error;
+  };
   if (rank() == 0 || rank() == other) {
     const int peer = rank() == 0 ? other : 0;
-    if (const Status status = measure(peer); !status.ok()) {
-      Error error = status.error();
-      error.operation = "measuring the network";
-      error.group = spec_.name;
-      error.rank = rank();
-      error.peer = peer;
-      return error;
-    }
+    if (const Status status = measure(peer); !status.ok()) return failed(status.error(), peer);
   }
-  process_->network.between = TUTTI_TRY(from_words(TUTTI_TRY(process_->store->get("network", deadline))));
+  const auto words = process_->store->get("network", deadline);
+  if (!words.ok()) {
+    Error error = words.error();
+    if (error.code == Code::kTimeout)
+      error.detail = "has not told what it measured between its host and that of rank " + std::to_string(other);
+    return failed(std::move(error), 0);
+  }
+  process_->network.between = TUTTI_TRY(from_words(*words));
   return {};
 }
 

@@ -26,7 +26,7 @@ Status all(Link& link, std::span<std::byte> bytes, short event, Deadline deadlin
     const std::size_t moved = TUTTI_TRY(attempt(std::span(&rest, 1)));
     done += moved;
     if (moved > 0) continue;
-    if (deadline.expired()) return deadline.error("measuring the network");
+    if (deadline.expired()) return deadline.error("did not answer");
     if (link.poll_fd() < 0) {
       ::sched_yield();
       continue;

@@ -48,7 +48,7 @@ TEST_F(Probe, APeerThatGoesIsAnErrorOfBoth) {
 TEST_F(Probe, OneThatNeverAnswersIsWaitedForUntilTheDeadline) {
   const auto cost = ask_network(*links_[0], Deadline::after_seconds(0.2));
   ASSERT_FALSE(cost.ok());
-  EXPECT_EQ(cost.status().error().code, Code::kTimeout);
+  EXPECT_THAT(to_string(cost.status().error()), HasSubstr("did not answer after 2"));
 }
 
 TEST_F(Probe, OneThatAsksWithoutEndIsAnsweredUntilTheDeadline) {

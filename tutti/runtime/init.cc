@@ -106,6 +106,22 @@ Result<Settings> read_settings(const Options& options) {
   return s;
 }
 
+// Ranks that differ in what decides the way of the bytes would wait for one another until their first deadline.
+Status compare(const MeetNote& theirs, int their_rank, const MeetNote& mine, int my_rank) {
+  const auto same = [&](const char* variable, const std::string& given, const std::string& own) -> Status {
+    if (given == own) return {};
+    const auto text = [](const std::string& setting) { return setting.empty() ? "not set" : setting; };
+    return Error{.code = Code::kUsage,
+                 .detail = variable + (" is " + text(given)) + " on rank " + std::to_string(their_rank) + " and " +
+                           text(own) + " on rank " + std::to_string(my_rank),
+                 .hint = "give all ranks the same"};
+  };
+  TUTTI_TRY(same("TUTTI_TRANSPORT", theirs.transport, mine.transport));
+  TUTTI_TRY(same("TUTTI_ENGINE", theirs.engines, mine.engines));
+  TUTTI_TRY(same("TUTTI_ALGORITHM", theirs.algorithm, mine.algorithm));
+  return same("TUTTI_STREAMS", std::to_string(theirs.streams), std::to_string(mine.streams));
+}
+
 // What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
 // otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct Meeting {
@@ -113,14 +129,17 @@ struct Meeting {
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, int streams,
+Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, const Settings& settings,
                      Deadline deadline, const Store::Waiting& waiting) {
   const MeetNote mine{.boot = boot_id(),
                       .host = host,
                       .sharing = env("TUTTI_HOST_ID").value_or(host),
                       .shm = shm_contact,
                       .cores = allowed_cores(),
-                      .streams = streams};
+                      .transport = settings.transport,
+                      .engines = "cpu:" + settings.engines.cpu + ",cuda:" + settings.engines.cuda,
+                      .algorithm = settings.algorithm,
+                      .streams = settings.streams};
   const std::vector<std::string> notes =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
   Meeting meeting;
@@ -131,11 +150,7 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
       error.detail = "rank " + std::to_string(r) + " " + error.detail;
       return error;
     }
-    if (note->streams != streams)
-      return Error{.code = Code::kUsage,
-                   .detail = "TUTTI_STREAMS is " + std::to_string(note->streams) + " on rank " + std::to_string(r) +
-                             " and " + std::to_string(streams) + " on rank " + std::to_string(m.rank),
-                   .hint = "give all ranks the same"};
+    TUTTI_TRY(compare(*note, int(r), mine, m.rank));
     meeting.boot_ids.push_back(std::move(note->boot));
     meeting.host_ids.push_back(std::move(note->host));
     meeting.sharing_ids.push_back(std::move(note->sharing));
@@ -334,8 +349,7 @@ Result<Group> try_init(const Options& options) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + ranks_words(missing));
   };
-  const Meeting meeting =
-      TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings.streams, deadline, waiting));
+  const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
   start_engine(*process, m);
   Store* const store = m.store.get();

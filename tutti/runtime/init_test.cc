@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cstdlib>
 
 #include "tests/harness/ranks.h"
@@ -36,6 +37,24 @@ TEST(Init, AMistypedAlgorithmIsToldWithTheNearest) {
 TEST(Init, ALimitForLeavingIsMoreThanNothing) {
   EXPECT_EQ(init_with("TUTTI_LEAVE_TIMEOUT", "0"), "Usage: TUTTI_LEAVE_TIMEOUT must be more than 0 s");
   EXPECT_EQ(init_with("TUTTI_LEAVE_TIMEOUT", "2s"), "");
+}
+
+// Ranks that take different ways would wait for one another until the deadline of their first call.
+TEST(Init, RanksThatWouldTakeDifferentWaysAreToldAtOnce) {
+  const std::vector<std::array<std::string, 3>> differences = {
+      {"TUTTI_ALGORITHM", "ring", "TUTTI_ALGORITHM is ring on rank 1 and not set on rank 0"},
+      {"TUTTI_TRANSPORT", "tcp", "TUTTI_TRANSPORT is tcp on rank 1 and auto on rank 0"},
+      {"TUTTI_ENGINE", "gloo", "TUTTI_ENGINE is cpu:gloo,cuda:staged on rank 1 and cpu:tutti,cuda:staged on rank 0"},
+      {"TUTTI_STREAMS", "2", "TUTTI_STREAMS is 2 on rank 1 and 1 on rank 0"}};
+  for (const auto& [variable, value, text] : differences) {
+    const auto outcomes = run_processes(2, [](Group&) {}, {.environment_of = [&](int rank) {
+                                          std::map<std::string, std::string> own;
+                                          if (rank == 1) own[variable] = value;
+                                          return own;
+                                        }});
+    EXPECT_EQ(outcomes[0].error, "Usage: " + text + " (hint: give all ranks the same)");
+    EXPECT_THAT(outcomes[1].error, testing::StartsWith("Usage: " + variable + " is "));
+  }
 }
 
 // However the ranks of a machine reach one another, they share its devices.

@@ -15,7 +15,10 @@ class NoteEvents : public nlohmann::json_sax<json> {
  public:
   MeetNote note;
 
-  bool is_whole() const { return seen_ == std::set<std::string>{"boot", "cores", "host", "sharing", "shm", "streams"}; }
+  bool is_whole() const {
+    return seen_ == std::set<std::string>{"algorithm", "boot", "cores",   "engines",  "host",
+                                          "sharing",   "shm",  "streams", "transport"};
+  }
 
   bool null() override { return false; }
   bool boolean(bool) override { return false; }
@@ -35,6 +38,9 @@ class NoteEvents : public nlohmann::json_sax<json> {
                             : key_ == "host"        ? &note.host
                             : key_ == "sharing"     ? &note.sharing
                             : key_ == "shm"         ? &note.shm
+                            : key_ == "transport"   ? &note.transport
+                            : key_ == "engines"     ? &note.engines
+                            : key_ == "algorithm"   ? &note.algorithm
                                                     : nullptr;
     if (to) *to = value;
     return to;
@@ -71,6 +77,9 @@ std::string encode(const MeetNote& note) {
                  {"sharing", note.sharing},
                  {"shm", note.shm},
                  {"cores", note.cores},
+                 {"transport", note.transport},
+                 {"engines", note.engines},
+                 {"algorithm", note.algorithm},
                  {"streams", note.streams}},
                 bytes);
   return bytes;

@@ -16,7 +16,12 @@ struct MeetNote {
   std::string sharing;  // ranks with the same one share memory: `host`, unless TUTTI_HOST_ID says otherwise
   std::string shm;      // where the rank's socket for shared memory is; may be empty
   CoreMask cores;       // that the rank may use
-  int streams = 1;      // TUTTI_STREAMS
+
+  // The way of the bytes, the same on every rank.
+  std::string transport;  // TUTTI_TRANSPORT
+  std::string engines;    // TUTTI_ENGINE, of each device
+  std::string algorithm;  // TUTTI_ALGORITHM; may be empty
+  int streams = 1;        // TUTTI_STREAMS
 
   bool operator==(const MeetNote&) const = default;
 };

@@ -10,15 +10,23 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-const MeetNote kNote{
-    .boot = "b", .host = "\xff no text", .sharing = "h", .shm = "/tmp/x/rank", .cores = {7, 1}, .streams = 3};
+const MeetNote kNote{.boot = "b",
+                     .host = "\xff no text",
+                     .sharing = "h",
+                     .shm = "/tmp/x/rank",
+                     .cores = {7, 1},
+                     .transport = "tcp",
+                     .engines = "cpu:tutti,cuda:staged",
+                     .algorithm = "ring",
+                     .streams = 3};
 
 std::string refusal(const std::string& bytes) {
   const auto note = parse_meet_note(bytes);
   return note.ok() ? "" : to_string(note.error());
 }
 std::string with(const char* key, const json& value) {
-  json note = {{"boot", "b"}, {"host", "h"}, {"sharing", "h"}, {"shm", ""}, {"cores", {1}}, {"streams", 1}};
+  json note = {{"boot", "b"},         {"host", "h"},   {"sharing", "h"},  {"shm", ""},   {"cores", {1}},
+               {"transport", "auto"}, {"engines", ""}, {"algorithm", ""}, {"streams", 1}};
   note[key] = value;
   std::string bytes;
   json::to_cbor(note, bytes);
@@ -36,7 +44,8 @@ TEST(MeetNote, WhatIsNotUnderstoodIsRefused) {
   for (const std::string& bytes :
        {std::string(), std::string("x"), encode(kNote) + "x", encode(kNote).substr(0, 20), with("streams", "\xff"),
         with("streams", -1), with("streams", 1.5), with("streams", std::uint64_t(1) << 40), with("cores", "1"),
-        with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"), with("host", nullptr)})
+        with("cores", json::array({json::array({1})})), with("boot", 3), with("more", "x"), with("host", nullptr),
+        with("algorithm", 1)})
     EXPECT_EQ(
         refusal(bytes),
         "Mismatch: introduced itself in words we do not know (hint: do all ranks run the same version of tutti?)");
