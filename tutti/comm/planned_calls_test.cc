@@ -147,11 +147,11 @@ TEST_F(Pair, LongUnevenPartsRunInPieces) {
 }  // namespace
 }  // namespace tutti
 
-// Counted, for ACallLikeTheLastOneAllocatesNothing.
-void* operator new(std::size_t bytes) {
+// Counted, for ACallLikeTheLastOneAllocatesNothing. (Not inlined: the compiler would take malloc and delete for a pair.)
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++tutti::allocations;
   if (void* const memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
