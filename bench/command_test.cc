@@ -169,6 +169,12 @@ TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
   EXPECT_EQ(nlohmann::json::parse(ended.out)["ranks"], 3);
 }
 
+TEST(BenchCommand, MemoryThatTheSystemDoesNotGiveIsNamed) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "1", "--memory", "private", "--sizes", "1T", "--rounds", "1"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("Limit: the system gives rank 0 no 1 TiB of memory for a buffer"));
+}
+
 TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   const auto mistake = [](std::vector<std::string> arguments, const std::string& words) {
     arguments.insert(arguments.begin(), "bench");
@@ -199,6 +205,8 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--congestion", "bbr"}, "--congestion goes with --two-hosts --peers");
   mistake({"all_reduce", "-n", "2", "--only", "8 B"}, "--only chooses lines of the table");
   mistake({"all_reduce", "-n", "2", "--against", "gloo", "--plot", "a.svg"}, "--against goes with --peers");
+  mistake({"all_reduce", "-n", "2", "--against", "gloo"}, "--against goes with --peers");
+  mistake({"all_reduce", "-n", "2", "--turns", "3"}, "--turns goes with --peers or --plot");
   mistake({"all_reduce", "--peers", "--against", "glo"}, "did you mean gloo?");
   mistake({"all", "--peers"}, "--peers and --plot take one operation at a time");
   mistake({"all_reduce", "--peers", "--dtype", "bf16"}, "the peers measure sums of f32 in one group of all ranks");

@@ -51,6 +51,8 @@ Result<int> start_ranks(int ranks, const BenchTexts& texts, const std::vector<st
 Result<int> act(const BenchTexts& texts, const std::vector<std::string>& arguments) {
   if (!texts.congestion.empty() && !(texts.two_hosts && texts.peers))
     return usage("--congestion goes with --two-hosts --peers");
+  if (!texts.against.empty() && !texts.peers) return usage("--against goes with --peers");
+  if (!texts.turns.empty() && !texts.compares()) return usage("--turns goes with --peers or --plot");
   if (!texts.only.empty() && !texts.is_table()) return usage("--only chooses lines of the table: tutti bench --peers");
   if (texts.two_hosts && !texts.as_rank) {
     const int ranks = TUTTI_TRY(ranks_of(texts, 2));

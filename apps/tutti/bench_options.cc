@@ -184,10 +184,7 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
 Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts) {
   bench::CompareOptions options{.turns = texts.quick ? 3 : 5, .json = texts.json, .plot = texts.plot};
   if (!texts.turns.empty()) options.turns = int(TUTTI_TRY(whole_number("--turns", texts.turns, 1, 1000)));
-  if (!texts.peers) {
-    if (!texts.against.empty()) return usage("--against goes with --peers");
-    return options;
-  }
+  if (!texts.peers) return options;
   options.all_must_be_here = !texts.against.empty();
   if (!texts.against.empty()) {
     for (const std::string& key : split(texts.against, ',')) {

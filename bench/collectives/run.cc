@@ -39,7 +39,13 @@ bool pin(const Group& world) {
 
 std::shared_ptr<std::byte> allocate(const Group& world, BenchOptions::Memory memory, std::size_t bytes) {
   if (memory == BenchOptions::Memory::kHeap) return world.allocate(bytes).or_throw();
-  return {static_cast<std::byte*>(std::aligned_alloc(64, (bytes + 63) / 64 * 64)), std::free};
+  void* const own = std::aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (!own)
+    throw Exception(Error{.code = Code::kLimit,
+                          .detail = "the system gives rank " + std::to_string(world.rank()) + " no " +
+                                    bytes_text(bytes) + " of memory for a buffer",
+                          .hint = "a smaller --max"});
+  return {static_cast<std::byte*>(own), std::free};
 }
 
 class Progress {
