@@ -41,7 +41,7 @@ Selector::Selector(const Hosts& hosts, const Network& network, std::string force
       if (row.several_hosts && (hosts.count() < 2 || hosts.most() < 2)) continue;
       if (row.aside && bytes > kStaging) continue;
       const double time = predict(row.algorithm, kind, hosts, bytes, network);
-      if (chosen && time > least * kWorthIt) continue;
+      if (chosen && time >= least * kWorthIt) continue;
       chosen = &row;
       least = time;
     }

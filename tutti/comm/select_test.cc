@@ -21,6 +21,11 @@ TEST(Select, ByBytesAndByWhereTheRanksAre) {
   EXPECT_EQ(chosen(Kind::kBroadcast, 64 << 20, {1, 1, 1, 1}), Algorithm::kChain);
 }
 
+TEST(Select, TheSimplestWhereAllTakeNoTime) {
+  EXPECT_EQ(chosen(Kind::kAllReduce, 100, {1}), Algorithm::kRecursiveDoubling);
+  EXPECT_EQ(chosen(Kind::kAllToAll, 100, {1}), Algorithm::kPairwise);
+}
+
 TEST(Select, ByTheNetwork) {
   Network slow_to_answer{.between = {.latency = 1e-3, .bandwidth = 12.5e9}};
   Network narrow{.between = {.latency = 1e-6, .bandwidth = 1e8}};
