@@ -45,6 +45,9 @@ TEST_P(Stopped, BeforeACall) {
                            "for ranks? .* after .* of 1 s .*"));
   EXPECT_THAT(cause, MatchesRegex(local_ ? ".*; rank " + rank + " .pid [0-9]+. is stopped .SIGSTOP or a debugger.*"
                                          : ".*; rank " + rank + " gives no answer.*"));
+  if (local_) {
+    EXPECT_THAT(cause, HasSubstr("kill -CONT"));
+  }
   EXPECT_THAT(outcomes[victim].error, HasSubstr("all_reduce #2"));
 }
 

@@ -170,9 +170,10 @@ std::string GroupState::stopped_ranks() const {
 Error GroupState::overdue(const Submission& submission) {
   Blockers blockers;
   submission.operation->blockers(blockers);
-  Error error =
-      submission.deadline->error("still waiting for " + awaited(submission.request, blockers) + stopped_ranks());
-  error.hint = "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit";
+  const std::string stopped = stopped_ranks();
+  Error error = submission.deadline->error("still waiting for " + awaited(submission.request, blockers) + stopped);
+  error.hint = stopped.empty() ? "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit"
+                               : "kill -CONT lets a stopped process go on; TUTTI_TIMEOUT sets the limit";
   if (!submission.deadline->expired()) {
     error.limit = -1;
     error.hint = "this rank left the group with the call under way: wait() for every Work first";

@@ -121,6 +121,10 @@ void DirectOperation::blockers(Blockers& blockers) const {
   if (stage_ == Stage::kShare) {
     for (const int owner : channel_.owners_of_slices(tick))
       if (owner != channel_.rank()) blockers.ranks.push_back(owner);
+    // Who ended between taking a slice and writing its name is no owner: any of them may be that one.
+    if (blockers.ranks.empty())
+      for (int r = 0; r < channel_.size(); ++r)
+        if (r != channel_.rank()) blockers.ranks.push_back(r);
     return;
   }
   for (int r = 0; r < channel_.size(); ++r)
