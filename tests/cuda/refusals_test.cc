@@ -102,7 +102,13 @@ TEST(CudaStaged, ARankThatIsKilledIsNamed) {
                               .count = kCount,
                               .device = device};
         world.run(request).or_throw();
-        if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
+        // It dies when the others have ended the first call.
+        std::uint8_t ended = 0;
+        if (world.rank() == 1) {
+          for (const int other : {0, 2}) recv(world, std::span(&ended, 1), other);
+          ::kill(::getpid(), SIGKILL);
+        }
+        send(world, std::span<const std::uint8_t>(&ended, 1), 1);
         const std::string text = sentence_of([&] { world.run(request).or_throw(); });
         expect_words(text, "PeerLost: all_reduce #2 (f32[8000000], sum, cuda:");
         expect_words(text, "rank 1 ");
