@@ -36,7 +36,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   using namespace tutti::test;
   if (const std::string trouble = trouble_with("cpu:tutti,cuda:staged"); !trouble.empty()) {
-    std::printf("not run, no GPU can be used here: %s\n", trouble.c_str());
+    std::printf("SKIP: no GPU can be used here: %s\n", trouble.c_str());
     return kNotRun;
   }
   if (const std::string trouble = trouble_with("cpu:tutti,cuda:nccl"); !trouble.empty()) {
