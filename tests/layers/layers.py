@@ -27,6 +27,7 @@ ABOVE = {
     "comm": ["base", "planning", "transport", "store", "rendezvous", "trace"],
     "data": ["base", "planning"],
     "checkpoint": ["base", "planning", "store"],
+    "embedding": ["base", "planning", "transport", "store", "comm"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
     "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "launch", "trace"],
 }
