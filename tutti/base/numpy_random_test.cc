@@ -1,0 +1,57 @@
+// The golden values are those of numpy.random.RandomState.
+#include "tutti/base/numpy_random.h"
+
+#include <gmock/gmock.h>
+
+namespace tutti {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(NumpyRandom, DrawsUniformsAndNormals) {
+  NumpyRandom random(123);
+  for (const double expected : {0.6964691855978616, 0.28613933495037946, 0.2268514535642031, 0.5513147690828912})
+    EXPECT_EQ(random.uniform(), expected);
+  for (const double expected :
+       {-0.5786002519685364, 1.651436537097151, -2.426679243393074, -0.42891262885617726, 1.265936258705534})
+    EXPECT_DOUBLE_EQ(random.normal(), expected);
+  EXPECT_EQ(random.uniform(), 0.4385722446796244);  // the normal that was kept is still there
+  EXPECT_EQ(random.uniform(), 0.05967789660956835);
+  EXPECT_DOUBLE_EQ(random.normal(3, 0.5), 2.5666297988674494);
+  EXPECT_DOUBLE_EQ(random.normal(3, 0.5), 3.745694813062144);
+}
+
+TEST(NumpyRandom, SkipsAsIfItHadDrawn) {
+  NumpyRandom random(123);
+  random.skip_uniform(100003);
+  EXPECT_EQ(random.uniform(), 0.6837574896447369);
+  EXPECT_EQ(NumpyRandom(4294967295u).uniform(), 0.0976320289940138);
+}
+
+TEST(NumpyRandom, DrawsIntegers) {
+  NumpyRandom random(123);
+  const auto draw = [&](int count, std::int64_t low, std::int64_t high) {
+    std::vector<std::int64_t> drawn;
+    for (int i = 0; i < count; ++i) drawn.push_back(random.integer(low, high));
+    return drawn;
+  };
+  EXPECT_THAT(draw(8, 0, 10), ElementsAre(2, 2, 6, 1, 3, 9, 6, 1));
+  EXPECT_THAT(draw(4, -5, 3), ElementsAre(-5, -4, 1, 2));
+  EXPECT_THAT(draw(3, 0, std::int64_t(1) << 40), ElementsAre(315254969888, 750018615520, 478133587353));
+  EXPECT_THAT(draw(2, 0, std::int64_t(1) << 32), ElementsAre(1883653459, 1051233102));
+  EXPECT_THAT(draw(1, 7, 8), ElementsAre(7));  // takes no word
+  EXPECT_EQ(random.uniform(), 0.05967789660956835);
+}
+
+TEST(NumpyRandom, PermutesAndShuffles) {
+  NumpyRandom random(7);
+  EXPECT_THAT(random.permutation(10), ElementsAre(8, 5, 0, 2, 1, 9, 7, 3, 6, 4));
+  std::vector<int> values = {0, 10, 20, 30, 40};
+  random.shuffle(std::span(values));
+  EXPECT_THAT(values, ElementsAre(30, 10, 0, 40, 20));
+  EXPECT_EQ(random.integer(0, 1000), 998);
+  EXPECT_TRUE(random.permutation(0).empty());
+}
+
+}  // namespace
+}  // namespace tutti
