@@ -43,6 +43,7 @@ struct EmbeddingOptions {
   RowWeights row_weights = RowWeights::kNone;
   TableExchange exchange = TableExchange::kAllToAll;
   WireFormat wire = WireFormat::kExact;
+  bool share_memory = true;  // ranks of one host; false: rows travel as they do between hosts
   // Gradients of the rows are multiplied by this. 1: what one process computes, if the loss of each rank is divided by
   // the global number of samples. The number of ranks: what facebookresearch/dlrm computes (--dlrm-gradient-scale).
   double gradient_scale = 1;

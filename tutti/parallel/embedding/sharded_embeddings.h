@@ -24,11 +24,13 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "tutti/comm/group.h"
 #include "tutti/embedding/lookups.h"
 #include "tutti/embedding/options.h"
+#include "tutti/embedding/table_array.h"
 #include "tutti/planning/tables/placement.h"
 
 namespace at {
@@ -72,13 +74,20 @@ class ShardedEmbeddings {
   void set_lr(double lr);  // for the updates of later backward() calls
   double lr() const;
 
-  // Rows from `first` on, [n, dim] of any floating type on the CPU: this rank keeps what it has a place for, and leaves
-  // the rest. Give every rank the same.
-  void write_rows(std::size_t table, std::int64_t first, const at::Tensor& rows);
+  // The columns of what is kept of a table (table_array.h): dim, 1, or 0 where these options keep no such thing.
+  std::int64_t columns(std::size_t table, TableArray array) const;
+  // Rows from `first` on, [n, columns] of any floating type on the CPU: this rank keeps what it has a place for, and
+  // leaves the rest. Give every rank the same, and it does not matter how many there are.
+  void write_rows(std::size_t table, std::int64_t first, const at::Tensor& rows, TableArray array = TableArray::kRows);
   // Likewise from a function of (row, out): `out` has dim numbers. Called for rows that this rank has a part of only.
   void fill(std::size_t table, const std::function<void(std::int64_t row, std::span<double> out)>& values);
-  // Rows first .. first + count of a table, from whoever has them: [count, dim], of options().dtype. Collective.
-  at::Tensor read_rows(std::size_t table, std::int64_t first, std::int64_t count) const;
+  // Rows first .. first + count, from whoever has them: [count, columns], of options().dtype. Collective.
+  at::Tensor read_rows(std::size_t table, std::int64_t first, std::int64_t count,
+                       TableArray array = TableArray::kRows) const;
+  // What this rank keeps itself, for checkpoints: the table and the box of each part, and rows of a part, counted from
+  // its first: [count, columns of the part].
+  std::vector<std::pair<std::size_t, TableShard>> my_shards() const;
+  at::Tensor read_shard(std::size_t shard, TableArray array, std::int64_t first, std::int64_t count) const;
 
  private:
   struct State;

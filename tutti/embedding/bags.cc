@@ -1,0 +1,87 @@
+// Chooses, once, the loops for the widest instruction set that this CPU has; and sorts.
+//
+// The sort is a radix sort from the low digits of the row to the high ones, which is stable: the uses of a row stay in
+// the order of the batch, and so does the sum of their gradients. Digits are cut so that all have about as many bits,
+// at most 11: the counters and the ends of the streams that are written stay in the first-level cache.
+#include "tutti/embedding/bags.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "tutti/embedding/bags_isa.h"
+
+namespace tutti {
+namespace {
+
+struct Loops {
+  std::int64_t (*pool_f32)(const Bags<float>&);
+  std::int64_t (*pool_f64)(const Bags<double>&);
+  void (*step_f32)(const RowStep<float>&);
+  void (*step_f64)(const RowStep<double>&);
+};
+
+Loops choose_loops() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return {kernels::avx512::pool, kernels::avx512::pool, kernels::avx512::step_rows, kernels::avx512::step_rows};
+  if (__builtin_cpu_supports("avx2"))
+    return {kernels::avx2::pool, kernels::avx2::pool, kernels::avx2::step_rows, kernels::avx2::step_rows};
+#endif
+  return {kernels::generic::pool, kernels::generic::pool, kernels::generic::step_rows, kernels::generic::step_rows};
+}
+
+const Loops kLoops = choose_loops();
+
+constexpr int kMostDigitBits = 11;
+
+void sort_by_digit(std::span<const RowUse> from, RowUse* to, int shift, int bits) {
+  std::array<std::uint32_t, 1 << kMostDigitBits> next{};
+  const RowUse mask = (RowUse(1) << bits) - 1;
+  for (const RowUse use : from) ++next[use >> shift & mask];
+  std::uint32_t begin = 0;
+  for (std::size_t digit = 0; digit <= mask; ++digit) begin += std::exchange(next[digit], begin);
+  for (const RowUse use : from) to[next[use >> shift & mask]++] = use;
+}
+
+}  // namespace
+
+template <>
+std::int64_t pool(const Bags<float>& bags) {
+  return kLoops.pool_f32(bags);
+}
+template <>
+std::int64_t pool(const Bags<double>& bags) {
+  return kLoops.pool_f64(bags);
+}
+template <>
+void step_rows(const RowStep<float>& step) {
+  kLoops.step_f32(step);
+}
+template <>
+void step_rows(const RowStep<double>& step) {
+  kLoops.step_f64(step);
+}
+
+void sort_by_row(std::vector<RowUse>& uses, std::vector<RowUse>& scratch, std::int64_t rows) {
+  constexpr std::size_t kFew = 512;  // where clearing counters would cost more than comparing
+  const auto less = [](RowUse a, RowUse b) { return row_of(a) < row_of(b); };
+  if (uses.size() < kFew) return std::stable_sort(uses.begin(), uses.end(), less);
+  scratch.resize(uses.size());
+  const int bits = std::max(1, int(std::bit_width(std::uint64_t(std::max<std::int64_t>(rows, 2) - 1))));
+  const int passes = (bits + kMostDigitBits - 1) / kMostDigitBits, digit = (bits + passes - 1) / passes;
+  for (int pass = 0; pass < passes; ++pass) {
+    sort_by_digit(uses, scratch.data(), 32 + pass * digit, digit);
+    uses.swap(scratch);
+  }
+}
+
+std::int64_t count_rows(std::span<const RowUse> uses) {
+  std::int64_t count = uses.empty() ? 0 : 1;
+  for (std::size_t k = 1; k < uses.size(); ++k) count += row_of(uses[k]) != row_of(uses[k - 1]);
+  return count;
+}
+
+}  // namespace tutti

@@ -1,0 +1,2 @@
+#define TUTTI_ISA generic
+#include "tutti/embedding/bags_impl.h"

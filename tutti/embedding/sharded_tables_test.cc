@@ -1,0 +1,330 @@
+// P ranks with their parts equal one process with plain loops over whole tables, step after step: every kind of
+// placement, rule and exchange, over shared memory and links.
+#include "tutti/embedding/sharded_tables.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostream>
+
+#include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kSteps = 4;
+
+// Numbers that are a function of where they are used, and nothing else.
+double noise(std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) {
+  std::uint64_t x = a * 0x9e3779b97f4a7c15 + b * 0xbf58476d1ce4e5b9 + c * 0x94d049bb133111eb + 1;
+  for (int i = 0; i < 3; ++i) x = (x ^ x >> 31) * 0xd6e8feb86659fd93;
+  return double(x >> 11) * 0x1p-53 - 0.5;
+}
+
+struct Lookups {
+  std::vector<std::int64_t> offsets{0}, indices;
+  operator LookupsView() const { return {offsets, indices}; }
+};
+
+// Few rows, so that they repeat, and some bags are empty.
+Lookups make_lookups(const TableSpec& table, std::size_t t, int step, std::int64_t samples) {
+  Lookups made;
+  for (std::int64_t s = 0; s < samples; ++s) {
+    const int size = int((noise(t, std::uint64_t(step), std::uint64_t(s)) + 0.5) * 5);
+    for (int k = 0; k < size; ++k)
+      made.indices.push_back(
+          std::int64_t((noise(t + 100, std::uint64_t(step * 1000 + k), std::uint64_t(s)) + 0.5) * double(table.rows)));
+    made.offsets.push_back(std::int64_t(made.indices.size()));
+  }
+  return made;
+}
+
+double first_value(std::size_t t, std::int64_t row, std::int64_t column) {
+  return noise(t + 7, std::uint64_t(row), std::uint64_t(column));
+}
+double first_weight(std::size_t t, std::int64_t row) { return 1 + noise(t + 9, std::uint64_t(row)); }
+// The gradient of a pooled value: what a loss of ours over `samples` samples gives.
+double gradient_of(double pooled, std::size_t t, std::int64_t sample, std::int64_t column, std::int64_t samples) {
+  return (pooled + noise(t + 11, std::uint64_t(sample), std::uint64_t(column))) / double(samples);
+}
+
+// One process, in the plainest form.
+struct Plain {
+  std::vector<TableSpec> specs;
+  EmbeddingOptions options;
+  std::vector<std::vector<double>> rows, state, weights, weight_state;
+
+  Plain(std::vector<TableSpec> tables, const EmbeddingOptions& with) : specs(std::move(tables)), options(with) {
+    for (std::size_t t = 0; t < specs.size(); ++t) {
+      rows.emplace_back();
+      for (std::int64_t i = 0; i < specs[t].rows * specs[t].dim; ++i)
+        rows[t].push_back(first_value(t, i / specs[t].dim, i % specs[t].dim));
+      state.emplace_back(rows[t].size(), options.initial_accumulator);
+      weights.emplace_back(specs[t].rows, 1);
+      weight_state.emplace_back(specs[t].rows, options.initial_accumulator);
+      if (options.row_weights != RowWeights::kNone)
+        for (std::int64_t r = 0; r < specs[t].rows; ++r) weights[t][std::size_t(r)] = first_weight(t, r);
+    }
+  }
+  std::vector<double> pool(std::size_t t, const Lookups& l) const {
+    const std::size_t dim = std::size_t(specs[t].dim);
+    std::vector<double> out((l.offsets.size() - 1) * dim);
+    for (std::size_t s = 0; s + 1 < l.offsets.size(); ++s)
+      for (std::int64_t k = l.offsets[s]; k < l.offsets[s + 1]; ++k) {
+        const std::size_t row = std::size_t(l.indices[std::size_t(k)]);
+        for (std::size_t i = 0; i < dim; ++i) out[s * dim + i] += weights[t][row] * rows[t][row * dim + i];
+      }
+    return out;
+  }
+  void step(std::size_t t, const Lookups& l, const std::vector<double>& gradients) {
+    const std::size_t dim = std::size_t(specs[t].dim);
+    std::vector<double> sum(rows[t].size());
+    std::vector<bool> used(std::size_t(specs[t].rows));
+    for (std::size_t s = 0; s + 1 < l.offsets.size(); ++s)
+      for (std::int64_t k = l.offsets[s]; k < l.offsets[s + 1]; ++k) {
+        const std::size_t row = std::size_t(l.indices[std::size_t(k)]);
+        used[row] = true;
+        for (std::size_t i = 0; i < dim; ++i) sum[row * dim + i] += options.gradient_scale * gradients[s * dim + i];
+      }
+    for (std::size_t row = 0; row < used.size(); ++row) {
+      if (!used[row]) continue;
+      double of_weight = 0, squares = 0;
+      for (std::size_t i = 0; i < dim; ++i) {
+        double& g = sum[row * dim + i];
+        of_weight += g * rows[t][row * dim + i];
+        g *= weights[t][row];
+        squares += g * g;
+      }
+      if (options.rule == TableRule::kRowWiseAdagrad) state[t][row] += squares / double(dim);
+      for (std::size_t i = 0; i < dim; ++i) {
+        const double g = sum[row * dim + i];
+        double& p = rows[t][row * dim + i];
+        if (options.rule == TableRule::kSgd) p -= options.lr * g;
+        if (options.rule == TableRule::kRowWiseAdagrad) p -= options.lr * g / (std::sqrt(state[t][row]) + options.eps);
+        if (options.rule == TableRule::kAdagrad) {
+          double& a = state[t][row * dim + i];
+          a += g * g;
+          p -= options.lr * g / (std::sqrt(a) + options.eps);
+        }
+      }
+      if (options.row_weights != RowWeights::kLearned) continue;
+      double divisor = 1;
+      if (options.rule != TableRule::kSgd) {
+        weight_state[t][row] += of_weight * of_weight;
+        divisor = std::sqrt(weight_state[t][row]) + options.eps;
+      }
+      weights[t][row] -= options.lr * of_weight / divisor;
+    }
+  }
+};
+
+enum class Place { kWhole, kRows, kColumns, kReplicated, kMixed, kOnOneRank };
+enum class World { kMemory, kNoMemory, kProcesses, kTcp };
+
+struct Case {
+  const char* name;
+  int ranks;
+  Place place = Place::kWhole;
+  TableRule rule = TableRule::kSgd;
+  RowWeights weights = RowWeights::kNone;
+  World world = World::kMemory;
+  TableExchange exchange = TableExchange::kAllToAll;
+  WireFormat wire = WireFormat::kExact;
+  double tolerance = 1e-12;
+  std::int64_t samples = 13;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name << value.ranks; }
+
+std::vector<TableSpec> specs() {
+  return {{"users", 40, 8}, {"items", 7, 16}, {"places", 64, 3}, {"hours", 24, 32}, {"one", 1, 1}};
+}
+
+TablePlacement placed(Place place, int ranks, const std::vector<TableSpec>& tables) {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<int> backwards(all.rbegin(), all.rend());
+  TablePlacement placement = place_by_count(tables, ranks);
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    auto& table = placement.tables[t];
+    switch (place) {
+      case Place::kWhole:
+        break;
+      case Place::kRows:
+        table = place_by_rows(tables[t], t % 2 ? all : backwards);
+        break;
+      case Place::kColumns:
+        table = place_by_columns(tables[t], t % 2 ? all : backwards);
+        break;
+      case Place::kReplicated:
+        table = place_everywhere(tables[t], ranks);
+        break;
+      case Place::kMixed:
+        if (t == 0) table = place_by_rows(tables[t], std::vector<int>{ranks - 1, 0, ranks - 1});
+        if (t == 1) table = place_everywhere(tables[t], ranks);
+        if (t == 2) table = place_whole(tables[t], ranks - 1);
+        if (t == 3) table = place_by_columns(tables[t], std::vector<int>{0, ranks - 1, 0});
+        break;
+      case Place::kOnOneRank:
+        table = place_whole(tables[t], ranks - 1);
+        break;
+    }
+  }
+  return placement;
+}
+
+template <class T>
+void write_first_values(ShardedTables<T>& tables) {
+  for (std::size_t t = 0; t < tables.tables().size(); ++t) {
+    const TableSpec& spec = tables.tables()[t];
+    std::vector<T> rows, weights;
+    for (std::int64_t r = 0; r < spec.rows; ++r) {
+      for (std::int64_t i = 0; i < spec.dim; ++i) rows.push_back(T(first_value(t, r, i)));
+      weights.push_back(T(first_weight(t, r)));
+    }
+    tables.write(t, TableArray::kRows, 0, spec.rows, rows.data()).or_throw();
+    if (tables.options().row_weights != RowWeights::kNone)
+      tables.write(t, TableArray::kRowWeights, 0, spec.rows, weights.data()).or_throw();
+  }
+}
+
+template <class T, class U>
+void check_near(const std::string& what, std::span<const T> found, std::span<const U> expected, double tolerance) {
+  test::check(found.size() == expected.size(), what, ": ", found.size(), " numbers, expected ", expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    test::check(std::abs(double(found[i]) - double(expected[i])) <= tolerance, what, "[", i, "] is ", double(found[i]),
+                ", expected ", double(expected[i]), ", apart ", std::abs(double(found[i]) - double(expected[i])) * 1e12,
+                "e-12");
+}
+
+EmbeddingOptions options_of(const Case& c) {
+  EmbeddingOptions options;
+  options.dtype = DType::kF64;
+  options.rule = c.rule;
+  options.lr = 0.3;
+  options.initial_accumulator = 0.1;
+  options.row_weights = c.weights;
+  options.exchange = c.exchange;
+  options.wire = c.wire;
+  options.share_memory = c.world != World::kNoMemory;
+  return options;
+}
+
+void train_and_compare(const Case& c, const Group& world) {
+  const auto tables = specs();
+  const EmbeddingOptions options = options_of(c);
+  auto sharded = ShardedTables<double>::create(tables, placed(c.place, c.ranks, tables), world, options).or_throw();
+  write_first_values(*sharded);
+  Plain plain(tables, options);
+  for (int step = 0; step < kSteps; ++step) {
+    const std::int64_t samples = c.samples + (step == 2 ? 5 : -step);  // the block grows once
+    std::vector<Lookups> lookups;
+    for (std::size_t t = 0; t < tables.size(); ++t) lookups.push_back(make_lookups(tables[t], t, step, samples));
+    const std::vector<LookupsView> views(lookups.begin(), lookups.end());
+    const auto batch = sharded->post(samples, views, step).or_throw();
+    sharded->wait(batch).or_throw();
+    const Slice mine = sharded->my_samples(samples);
+    std::vector<std::vector<double>> of_mine(tables.size());
+    std::vector<RowGradients<double>> gradients;
+    for (std::size_t t = 0; t < tables.size(); ++t) {
+      const std::size_t dim = std::size_t(tables[t].dim);
+      const auto pooled = plain.pool(t, lookups[t]);
+      const auto found = sharded->rows_of(batch, t);
+      const std::span expected(pooled.data() + std::size_t(mine.begin) * dim, std::size_t(mine.size()) * dim);
+      check_near<double, double>("step " + std::to_string(step) + ", pooled rows of " + tables[t].name, found, expected,
+                                 c.tolerance);
+      std::vector<double> all(pooled.size());
+      for (std::size_t i = 0; i < all.size(); ++i)
+        all[i] = t == 4 ? 0 : gradient_of(pooled[i], t, std::int64_t(i / dim), std::int64_t(i % dim), samples);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        const std::int64_t sample = mine.begin + std::int64_t(i / dim);
+        of_mine[t].push_back(gradient_of(found[i], t, sample, std::int64_t(i % dim), samples));
+        of_mine[t].resize(of_mine[t].size() + ((i + 1) % dim == 0 ? 2 : 0));  // rows lie dim + 2 apart
+      }
+      gradients.push_back(t == 4 ? RowGradients<double>{} : RowGradients<double>{of_mine[t].data(), tables[t].dim + 2});
+      plain.step(t, lookups[t], all);
+    }
+    sharded->send_gradients(batch, gradients).or_throw();
+    for (auto& own : of_mine) own.assign(own.size(), 1e9);  // they have been copied
+    sharded->apply_gradients(batch).or_throw();
+  }
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    const auto compare = [&](TableArray array, std::vector<double> expected) {
+      const std::int64_t columns = columns_of(array, tables[t].dim, options);
+      if (columns == 0) return;
+      expected.resize(std::size_t(tables[t].rows * columns));
+      std::vector<double> found(expected.size());
+      sharded->read(t, array, 0, tables[t].rows, found.data()).or_throw();
+      check_near<double, double>(std::string(name(array)) + " of " + tables[t].name, found, expected, c.tolerance);
+    };
+    compare(TableArray::kRows, plain.rows[t]);
+    compare(TableArray::kState, plain.state[t]);
+    compare(TableArray::kRowWeights, plain.weights[t]);
+    compare(TableArray::kRowWeightState, plain.weight_state[t]);
+  }
+}
+
+std::vector<test::Outcome> run(const Case& c, const test::RankBody& body) {
+  if (c.world == World::kProcesses) return test::run_processes(c.ranks, body);
+  if (c.world == World::kTcp) return test::run_processes(c.ranks, body, {.transport = "tcp"});
+  return test::run_threads(c.ranks, body);
+}
+
+class ShardedTablesTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ShardedTablesTest, EqualsOneProcess) {
+  const Case& c = GetParam();
+  const auto outcomes = run(c, [&](Group& world) { train_and_compare(c, world); });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const int ranks : {1, 2, 3, 4})
+    for (const auto& [name, place] : {std::pair{"whole", Place::kWhole},
+                                      {"rows", Place::kRows},
+                                      {"columns", Place::kColumns},
+                                      {"replicated", Place::kReplicated},
+                                      {"mixed", Place::kMixed},
+                                      {"on_one_rank", Place::kOnOneRank}}) {
+      all.push_back({name, ranks, place});
+      all.push_back({name, ranks, place, TableRule::kAdagrad});
+      all.push_back({name, ranks, place, TableRule::kRowWiseAdagrad});
+      all.push_back({name, ranks, place, TableRule::kRowWiseAdagrad, RowWeights::kLearned});
+      all.push_back({name, ranks, place, TableRule::kSgd, RowWeights::kLearned, World::kNoMemory});
+      all.push_back(
+          {name, ranks, place, TableRule::kSgd, RowWeights::kFixed, World::kNoMemory, TableExchange::kScatter});
+      all.push_back({name, ranks, place, TableRule::kRowWiseAdagrad, RowWeights::kNone, World::kNoMemory,
+                     TableExchange::kScatterList});
+    }
+  for (const int ranks : {2, 3, 4}) {
+    all.push_back(
+        {"processes", ranks, Place::kMixed, TableRule::kRowWiseAdagrad, RowWeights::kLearned, World::kProcesses});
+    for (const TableExchange exchange :
+         {TableExchange::kAllToAll, TableExchange::kScatter, TableExchange::kScatterList})
+      all.push_back(
+          {"tcp", ranks, Place::kMixed, TableRule::kRowWiseAdagrad, RowWeights::kLearned, World::kTcp, exchange});
+  }
+  for (const TableExchange exchange :
+       {TableExchange::kAllToAll, TableExchange::kScatter, TableExchange::kScatterList}) {
+    all.push_back({"bf16", 3, Place::kMixed, TableRule::kSgd, RowWeights::kNone, World::kNoMemory, exchange,
+                   WireFormat::kBF16, 0.03});
+    all.push_back({"int8", 3, Place::kMixed, TableRule::kSgd, RowWeights::kNone, World::kNoMemory, exchange,
+                   WireFormat::kI8, 0.06});
+  }
+  all.push_back({"fewer_samples_than_ranks", 4, Place::kMixed, TableRule::kAdagrad, RowWeights::kNone, World::kMemory,
+                 TableExchange::kAllToAll, WireFormat::kExact, 1e-12, 3});
+  all.push_back({"fewer_samples_than_ranks", 4, Place::kMixed, TableRule::kAdagrad, RowWeights::kNone, World::kTcp,
+                 TableExchange::kScatter, WireFormat::kExact, 1e-12, 3});
+  return all;
+}
+
+std::string name_of(const testing::TestParamInfo<Case>& info) {
+  return std::to_string(info.index) + "_" + info.param.name + "_" + std::to_string(info.param.ranks);
+}
+INSTANTIATE_TEST_SUITE_P(, ShardedTablesTest, testing::ValuesIn(cases()), name_of);
+
+}  // namespace
+}  // namespace tutti
