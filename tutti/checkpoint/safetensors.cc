@@ -15,7 +15,7 @@
 #include <set>
 
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/crc32c.h"
+#include "tutti/base/crc32c.h"
 #include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-#include "tutti/checkpoint/crc32c.h"
+#include "tutti/base/crc32c.h"
 
 #include <gtest/gtest.h>
 

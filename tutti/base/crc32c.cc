@@ -1,6 +1,6 @@
 // x86 has an instruction for this very polynomial (SSE 4.2), about 10 GB/s on three interleaved streams and 6 GB/s on
 // the one used here, which is above any disk. Elsewhere: eight tables, eight bytes a step.
-#include "tutti/checkpoint/crc32c.h"
+#include "tutti/base/crc32c.h"
 
 #include <array>
 #include <cstring>

@@ -1,0 +1,81 @@
+#pragma once
+// Loading: any box of any tensor, whoever saved it in which boxes. No group is needed, and nothing of the job that
+// wrote the checkpoint: one process may read one row of it.
+//
+//   auto saved = TUTTI_TRY(CheckpointReader::open("runs/a"));       // the newest that verifies
+//   TUTTI_TRY(saved.expect(wanted));                                // names what is missing, too much or misshapen
+//   TUTTI_TRY(saved.read({"fc.weight"}, into));
+//   TUTTI_TRY(saved.read({"emb.0"}, TensorBox::rows(shape, first, count), mine));
+//
+// Reads check the digests of all chunks that they touch. Threads: read() and verify() may be called by any, also at the
+// same time.
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/base/fd.h"
+#include "tutti/checkpoint/manifest.h"
+#include "tutti/comm/group.h"
+
+namespace tutti {
+
+enum class VerifyLevel {
+  kFiles,  // manifest, names, sizes and headers of the files; bytes are checked as they are read
+  kAll,    // every byte, before open() returns
+};
+
+// What a program wants to find.
+struct ExpectedTensor {
+  TensorKey key;
+  DType dtype = DType::kF32;
+  TensorShape shape;
+};
+
+class CheckpointReader {
+ public:
+  // `path`: the folder of one checkpoint, or one that holds step-... folders: then the newest of them that verifies;
+  // those passed over, and why, are in passed_over(). kNotFound: there is none at all; kCorrupt: none verifies.
+  static Result<CheckpointReader> open(const std::string& path, VerifyLevel level = VerifyLevel::kAll);
+  // The same one on every rank, each of which verifies its part. Collective.
+  static Result<CheckpointReader> open(const Group& group, const std::string& path,
+                                       VerifyLevel level = VerifyLevel::kAll);
+
+  const std::string& folder() const { return folder_; }  // of this checkpoint
+  const std::vector<std::string>& passed_over() const { return passed_over_; }
+  const CheckpointFacts& facts() const { return manifest_.facts; }
+  const Manifest& manifest() const { return manifest_; }
+  // nullptr: there is none
+  const StoredTensor* find(const TensorKey& key) const;
+
+  // Strict: every tensor is there, in this shape and type, and no other is. The error names all that differ (the first
+  // twenty of each kind).
+  Status expect(std::span<const ExpectedTensor> wanted) const;
+
+  // `into`: the box's first element; row_stride: bytes from row to row, 0: packed. On error `into` is undefined.
+  Status read(const TensorKey& key, const TensorBox& box, void* into, std::size_t row_stride = 0) const;
+  // The whole tensor, which has this many bytes.
+  Status read(const TensorKey& key, std::span<std::byte> into) const;
+  // Every byte of the files, or the part-th of `parts` parts of them.
+  Status verify(std::uint64_t part = 0, std::uint64_t parts = 1) const;
+
+ private:
+  static Result<CheckpointReader> open_one(const std::string& folder);
+  static Result<CheckpointReader> open_newest(const Group& group, const std::string& path, VerifyLevel level);
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<Fd> files_;  // as in the manifest
+  std::vector<std::string> passed_over_;
+};
+
+// The folders of checkpoints in `folder`, by rising step, and nothing else that lies there.
+struct CheckpointFolder {
+  std::int64_t step = 0;
+  std::string path;
+};
+Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder);
+// "step-0000100"
+std::string checkpoint_folder_name(std::int64_t step);
+
+}  // namespace tutti

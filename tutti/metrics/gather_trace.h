@@ -1,0 +1,17 @@
+#pragma once
+// The traces (trace/region.h) of all ranks in one Chrome trace. The clocks of hosts differ: each rank's is compared
+// with rank 0's by messages back and forth, of which the fastest counts, and the difference stands in the file.
+#include <string>
+
+#include "tutti/comm/group.h"
+#include "tutti/trace/chrome_trace.h"
+
+namespace tutti {
+
+// On every rank: its own clock against rank 0's. On the host of rank 0 it is 0, exactly. Collective; throws Exception.
+TraceRank compare_clocks(const Group& group);
+// Rank 0 writes the file; its error reaches all ranks. The ranks' events are taken one after another, so that rank 0
+// holds no more than it writes. Collective; other errors throw.
+Status write_chrome_trace(const Group& group, const Trace& mine, const std::string& path);
+
+}  // namespace tutti

@@ -1,0 +1,29 @@
+#pragma once
+// A trace for chrome://tracing and https://ui.perfetto.dev, in the "Trace Event Format": a row of processes for each
+// rank, a row for each of its threads. Of one rank, or of several put together by metrics/gather_trace.h, which also
+// measures how far their clocks are apart.
+#include <span>
+#include <string>
+
+#include "tutti/trace/region.h"
+
+namespace tutti {
+
+// Where a rank's time line lies on that of the file.
+struct TraceRank {
+  int rank = 0;
+  std::string host;
+  // Added to the rank's monotonic clock to get rank 0's, and how wrong that may be at most.
+  Duration clock_offset{0}, clock_error{0};
+};
+
+// The events of one rank, as the elements of a JSON list, separated by commas. Times count from `origin`, of rank 0's
+// clock.
+std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time_point origin);
+// The whole file. Each of `events` is what chrome_events() returned, for the rank at the same place in `ranks`. The
+// clocks' offsets stand in "otherData".
+std::string chrome_trace(std::span<const std::string> events, std::span<const TraceRank> ranks);
+// Of one rank alone, whose file begins at 0.
+std::string chrome_trace(const Trace& trace, int rank = 0);
+
+}  // namespace tutti

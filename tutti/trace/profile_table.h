@@ -1,0 +1,24 @@
+#pragma once
+// A trace as the table that PyTorch's profiler prints (torch.autograd.profiler, key_averages().table()): a line for
+// each name, the columns Name, Self CPU %, Self CPU, CPU total %, CPU total, CPU time avg, # of Calls. "CPU" is the
+// time on the thread, waiting included, as it is there.
+#include <string>
+
+#include "tutti/base/error.h"
+#include "tutti/trace/region.h"
+
+namespace tutti {
+
+enum class ProfileOrder { kSelfTime, kTotalTime, kCalls, kName };
+
+struct ProfileTableOptions {
+  ProfileOrder order = ProfileOrder::kSelfTime;  // largest first; names from A to Z
+  bool by_detail = false;                        // a line for each (name, detail), with the detail in a column more
+  std::size_t most_rows = 100;
+};
+
+std::string profile_table(const Trace& trace, const ProfileTableOptions& options = {});
+// Writes text (a table, a Chrome trace) to a file, in place of what was there. Does not ask for it to be on disk.
+Status write_text_file(const std::string& path, const std::string& text);
+
+}  // namespace tutti

@@ -1,0 +1,82 @@
+#pragma once
+// Timers by name, for the few figures that a trainer prints every so many steps. They are values of their owner (no
+// tracing has to be on); metrics/timers_over_ranks.h has their minimum, maximum and mean over ranks.
+//
+//   Timers timers;
+//   { auto timing = timers.time("forward"); ... }
+//   for (const TimerReading& reading : timers.take()) ...
+//
+// Threads: one at a time.
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/base/clock.h"
+
+namespace tutti {
+
+class Timer {
+ public:
+  // kInvalidArgument is thrown where a timer starts that runs, or stops that does not.
+  void start();
+  void stop();
+  bool runs() const { return runs_; }
+  double seconds() const;  // of what has ended since the last take(), and of what runs
+  std::int64_t count() const { return count_; }
+
+ private:
+  friend class Timers;
+  explicit Timer(std::string name) : name_(std::move(name)) {}
+  std::string name_;
+  Duration sum_{0};
+  std::int64_t count_ = 0;
+  Clock::time_point begin_{};
+  bool runs_ = false;
+};
+
+struct TimerReading {
+  std::string name;
+  double seconds = 0;
+  std::int64_t count = 0;
+};
+
+// A timer over ranks; those that do not have it do not count.
+struct TimerSpread {
+  std::string name;
+  double least = 0, most = 0, mean = 0;  // seconds
+  int slowest = 0;                       // the rank
+  int ranks = 0;                         // that have it
+};
+
+class Timers {
+ public:
+  // Runs until it goes.
+  class Timing {
+   public:
+    explicit Timing(Timer& timer) : timer_(timer) { timer_.start(); }
+    ~Timing() { timer_.stop(); }
+    Timing(const Timing&) = delete;
+
+   private:
+    Timer& timer_;
+  };
+
+  // Made at its first use; stays where it is.
+  Timer& operator[](std::string_view name);
+  [[nodiscard]] Timing time(std::string_view name) { return Timing((*this)[name]); }
+  // What was measured since the last call, in the order of first use, without timers that did not run; starts anew. A
+  // timer that runs is read up to now.
+  std::vector<TimerReading> take();
+
+ private:
+  std::vector<std::unique_ptr<Timer>> timers_;
+};
+
+// readings[r]: of rank r. In the order in which the names first come up.
+std::vector<TimerSpread> spread(const std::vector<std::vector<TimerReading>>& readings);
+// "(min, max) time across ranks (ms):", then a line for each: the name, dots up to column 48, "(12.34, 15.60)".
+std::string spread_text(const std::vector<TimerSpread>& timers);
+
+}  // namespace tutti
