@@ -36,9 +36,10 @@ Result<Architecture> architecture_of(const ArchitectureOptions& options, std::in
     return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
   };
   if (options.mlp_bottom.front() != dense) {
-    return usage(fmt::format("the bottom MLP begins with {} dense features (--arch-mlp-bot {}), but {} has {} columns of them",
-                             options.mlp_bottom.front(), sizes_text(options.mlp_bottom), where, dense),
-                 fmt::format("begin --arch-mlp-bot with {}", dense));
+    return usage(
+        fmt::format("the bottom MLP begins with {} dense features (--arch-mlp-bot {}), but {} has {} columns of them",
+                    options.mlp_bottom.front(), sizes_text(options.mlp_bottom), where, dense),
+        fmt::format("begin --arch-mlp-bot with {}", dense));
   }
   if (rows.empty()) return usage(fmt::format("{} has no categorical features", where), {});
   Architecture made{.bottom = options.mlp_bottom,
@@ -47,14 +48,14 @@ Result<Architecture> architecture_of(const ArchitectureOptions& options, std::in
                     .itself = options.interaction_itself,
                     .qr_operation = options.qr_operation,
                     .pooling = options.weighted_pooling};
-  const auto dims =
-      options.md ? mixed_dimensions(rows, options.md_temperature, made.dim, options.md_round_dims) : rows;
+  const auto dims = options.md ? mixed_dimensions(rows, options.md_temperature, made.dim, options.md_round_dims) : rows;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     Feature feature{.rows = rows[i], .table = made.tables.size()};
     if (options.qr && rows[i] > options.qr_threshold) {
       feature.kind = FeatureKind::kQuotientRemainder;
       feature.collisions = options.qr_collisions;
-      made.tables.push_back({(rows[i] + options.qr_collisions - 1) / options.qr_collisions, options.sparse_feature_size});
+      made.tables.push_back(
+          {(rows[i] + options.qr_collisions - 1) / options.qr_collisions, options.sparse_feature_size});
       made.tables.push_back({options.qr_collisions, options.sparse_feature_size});
     } else if (options.md && rows[i] > options.md_threshold && dims[i] < made.dim) {
       feature.kind = FeatureKind::kProjected;

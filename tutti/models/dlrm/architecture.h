@@ -52,7 +52,8 @@ Result<Architecture> architecture_of(const ArchitectureOptions& options, std::in
 // lower triangle of the products (with `itself`, the diagonal too).
 std::int64_t interaction_width(Interaction interaction, bool itself, std::int64_t vectors, std::int64_t dim);
 
-// The power rule: a table of n rows gets round(max(1, d0 (n_min / n)^temperature)) columns, the smallest d0; at most d0.
+// The power rule: a table of n rows gets round(max(1, d0 (n_min / n)^temperature)) columns, the smallest d0; at most
+// d0.
 std::vector<std::int64_t> mixed_dimensions(const std::vector<std::int64_t>& rows, double temperature, std::int64_t d0,
                                            bool round_to_powers_of_two);
 

@@ -1,7 +1,7 @@
 #pragma once
 // The part of the model that every rank has whole: weights in one flat tensor, their gradients in another, so that one
-// all_reduce and one step serve all of them; and the MLPs, whose forward and backward are written out. Nothing here uses
-// autograd: gradients are matrix products that go straight to their place in the flat tensor.
+// all_reduce and one step serve all of them; and the MLPs, whose forward and backward are written out. Nothing here
+// uses autograd: gradients are matrix products that go straight to their place in the flat tensor.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>

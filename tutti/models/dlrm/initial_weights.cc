@@ -23,8 +23,8 @@ void draw_uniform(NumpyRandom& stream, std::size_t table, const TableShape& shap
   }
 }
 
-// Uniform in +-b has variance b^2 / 3, and a row of the whole table 1 / (3 n). A sum of two gets it from b^2 = 1 / (2n),
-// a product from b^4 = 3 / n, rows side by side from b^2 = 1 / n.
+// Uniform in +-b has variance b^2 / 3, and a row of the whole table 1 / (3 n). A sum of two gets it from b^2 = 1 /
+// (2n), a product from b^4 = 3 / n, rows side by side from b^2 = 1 / n.
 double bound_of_parts(QrOperation operation, double rows) {
   switch (operation) {
     case QrOperation::kAdd:

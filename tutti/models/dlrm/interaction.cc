@@ -1,5 +1,5 @@
-// The loops are written for the compiler's vectorizer: a dot product is kept in sixteen partial sums that are added in a
-// fixed order at the end, so the bits do not depend on threads; the innermost loops run over the columns of a vector.
+// The loops are written for the compiler's vectorizer: a dot product is kept in sixteen partial sums that are added in
+// a fixed order at the end, so the bits do not depend on threads; the innermost loops run over the columns of a vector.
 #include "tutti/models/dlrm/interaction.h"
 
 #include <algorithm>
@@ -49,7 +49,7 @@ inline __attribute__((always_inline)) void forward(const DotShape& shape, std::s
 template <class T>
 inline __attribute__((always_inline)) void backward(const DotShape& shape, std::span<const Rows<const T>> vectors,
                                                     Rows<const T> out_gradient, std::span<const Rows<T>> gradients,
-                                                    T scale, std::size_t begin, std::size_t end) {
+                                                    std::size_t begin, std::size_t end) {
   for (std::size_t sample = begin; sample < end; ++sample) {
     const T* from = out_gradient.data + sample * out_gradient.stride;
     std::copy_n(from, shape.dim, gradients[0].data + sample * gradients[0].stride);
@@ -71,11 +71,6 @@ inline __attribute__((always_inline)) void backward(const DotShape& shape, std::
       const T slope = 2 * *products++;
       for (std::size_t column = 0; column < shape.dim; ++column) to[column] += slope * mine[column];
     }
-    if (scale == T(1)) continue;
-    for (std::size_t i = 1; i < shape.vectors; ++i) {
-      T* to = gradients[i].data + sample * gradients[i].stride;
-      for (std::size_t column = 0; column < shape.dim; ++column) to[column] *= scale;
-    }
   }
 }
 
@@ -94,14 +89,14 @@ TUTTI_CLONES void dot_interaction(const DotShape& shape, std::span<const Rows<co
 template <>
 TUTTI_CLONES void dot_interaction_backward(const DotShape& shape, std::span<const Rows<const float>> vectors,
                                            Rows<const float> out_gradient, std::span<const Rows<float>> gradients,
-                                           float scale, std::size_t begin, std::size_t end) {
-  backward<float>(shape, vectors, out_gradient, gradients, scale, begin, end);
+                                           std::size_t begin, std::size_t end) {
+  backward<float>(shape, vectors, out_gradient, gradients, begin, end);
 }
 template <>
 TUTTI_CLONES void dot_interaction_backward(const DotShape& shape, std::span<const Rows<const double>> vectors,
                                            Rows<const double> out_gradient, std::span<const Rows<double>> gradients,
-                                           double scale, std::size_t begin, std::size_t end) {
-  backward<double>(shape, vectors, out_gradient, gradients, scale, begin, end);
+                                           std::size_t begin, std::size_t end) {
+  backward<double>(shape, vectors, out_gradient, gradients, begin, end);
 }
 
 }  // namespace tutti::dlrm

@@ -26,10 +26,9 @@ struct DotShape {
 template <class T>
 void dot_interaction(const DotShape& shape, std::span<const Rows<const T>> vectors, Rows<T> out, std::size_t begin,
                      std::size_t end);
-// The gradients of the vectors (written, not added to) from that of `out`; those of all but the first are multiplied by
-// `scale`.
+// The gradients of the vectors (written, not added to) from that of `out`.
 template <class T>
 void dot_interaction_backward(const DotShape& shape, std::span<const Rows<const T>> vectors, Rows<const T> out_gradient,
-                              std::span<const Rows<T>> gradients, T scale, std::size_t begin, std::size_t end);
+                              std::span<const Rows<T>> gradients, std::size_t begin, std::size_t end);
 
 }  // namespace tutti::dlrm

@@ -1,5 +1,5 @@
-// mse, bce and wbce as torch.nn has them: logarithms are cut at -100, and the slope of bce is divided by at least 1e-12,
-// so that a prediction of 0 or 1 gives large numbers instead of infinite ones.
+// mse, bce and wbce as torch.nn has them: logarithms are cut at -100, and the slope of bce is divided by at least
+// 1e-12, so that a prediction of 0 or 1 gives large numbers instead of infinite ones.
 #include "tutti/models/dlrm/loss.h"
 
 #include <algorithm>

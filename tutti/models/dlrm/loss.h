@@ -9,8 +9,8 @@
 namespace tutti::dlrm {
 
 struct LossSums {
-  double loss = 0;            // of the samples here, not divided
-  std::int64_t correct = 0;   // whose rounded prediction is the target
+  double loss = 0;           // of the samples here, not divided
+  std::int64_t correct = 0;  // whose rounded prediction is the target
   std::int64_t samples = 0;
 };
 

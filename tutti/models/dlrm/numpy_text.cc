@@ -10,7 +10,7 @@
 namespace tutti::dlrm {
 namespace {
 
-constexpr std::size_t kThreshold = 1000, kEdge = 3, kLineWidth = 75;
+constexpr std::size_t kThreshold = 1000, kEdge = kEdgeRows, kLineWidth = 75;
 
 // The entries of `count` that are shown, in order; a gap is marked by `count`.
 std::vector<std::size_t> shown(std::size_t count, bool summarise) {
@@ -121,30 +121,46 @@ std::string numpy_text(std::span<const double> vector, int precision) {
   return bracketed(words, 1);
 }
 
-std::string numpy_text(std::span<const double> matrix, std::size_t columns, int precision) {
+bool is_summarised(std::size_t rows, std::size_t columns) { return rows > 2 * kEdge && rows * columns > kThreshold; }
+
+namespace {
+
+// `gap`: the row before which the rest is left out; `rows`: none.
+std::string matrix_text(std::span<const double> matrix, std::size_t columns, int precision, std::size_t gap,
+                        bool summarise) {
   const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
-  const bool summarise = matrix.size() > kThreshold;
-  const auto row_places = shown(rows, summarise), column_places = shown(columns, summarise);
+  const auto places = shown(columns, summarise);
   std::vector<double> values;
-  for (auto row : row_places) {
-    for (auto column : column_places) {
-      if (row < rows && column < columns) values.push_back(matrix[row * columns + column]);
+  for (std::size_t row = 0; row < rows; ++row) {
+    for (auto column : places) {
+      if (column < columns) values.push_back(matrix[row * columns + column]);
     }
   }
   const FloatText text(values, precision);
   std::string out = "[";
-  for (std::size_t i = 0; i < row_places.size(); ++i) {
-    if (i > 0) out += "\n ";
-    if (row_places[i] == rows) {
-      out += "...";
-      continue;
-    }
+  for (std::size_t row = 0; row < rows; ++row) {
+    if (row > 0) out += "\n ";
+    if (row == gap) out += "...\n ";
     std::vector<std::string> words;
-    for (auto column : column_places)
-      words.push_back(column == columns ? "..." : text(matrix[row_places[i] * columns + column]));
+    for (auto column : places) words.push_back(column == columns ? "..." : text(matrix[row * columns + column]));
     out += bracketed(words, 2);
   }
   return out + "]";
+}
+
+}  // namespace
+
+std::string numpy_text(std::span<const double> matrix, std::size_t columns, int precision) {
+  const std::size_t rows = columns == 0 ? 0 : matrix.size() / columns;
+  if (!is_summarised(rows, columns)) return matrix_text(matrix, columns, precision, rows, matrix.size() > kThreshold);
+  const auto edge = kEdge * columns;
+  std::vector<double> edges(matrix.begin(), matrix.begin() + std::ptrdiff_t(edge));
+  edges.insert(edges.end(), matrix.end() - std::ptrdiff_t(edge), matrix.end());
+  return numpy_text_of_edges(edges, columns, precision);
+}
+
+std::string numpy_text_of_edges(std::span<const double> rows, std::size_t columns, int precision) {
+  return matrix_text(rows, columns, precision, kEdge, true);
 }
 
 }  // namespace tutti::dlrm

@@ -36,11 +36,12 @@ Status check_architecture(const ArchitectureOptions& arch) {
   const bool doubled = arch.qr && arch.qr_operation == QrOperation::kConcat;
   const auto wanted = doubled ? 2 * arch.sparse_feature_size : arch.sparse_feature_size;
   if (arch.mlp_bottom.back() != wanted) {
-    return usage(fmt::format("the bottom MLP ends in {} (--arch-mlp-bot {}), but what it meets in the interaction is {} "
-                             "wide ({}--arch-sparse-feature-size {}{})",
-                             arch.mlp_bottom.back(), sizes_text(arch.mlp_bottom), wanted, doubled ? "2 x " : "",
-                             arch.sparse_feature_size, doubled ? ", since --qr-operation concat joins two rows" : ""),
-                 fmt::format("end --arch-mlp-bot in {}", wanted));
+    return usage(
+        fmt::format("the bottom MLP ends in {} (--arch-mlp-bot {}), but what it meets in the interaction is {} "
+                    "wide ({}--arch-sparse-feature-size {}{})",
+                    arch.mlp_bottom.back(), sizes_text(arch.mlp_bottom), wanted, doubled ? "2 x " : "",
+                    arch.sparse_feature_size, doubled ? ", since --qr-operation concat joins two rows" : ""),
+        fmt::format("end --arch-mlp-bot in {}", wanted));
   }
   return {};
 }
@@ -70,9 +71,10 @@ Status check_data(const Options& options) {
                  "tutti data criteo packs it once; then --processed-data-file names the result");
   }
   if (data.sub_sample_rate != 0) {
-    return usage(fmt::format("--data-sub-sample-rate {} leaves samples out while text is read, and train_dlrm reads none",
-                             data.sub_sample_rate),
-                 "give it to tutti data criteo");
+    return usage(
+        fmt::format("--data-sub-sample-rate {} leaves samples out while text is read, and train_dlrm reads none",
+                    data.sub_sample_rate),
+        "give it to tutti data criteo");
   }
   if (data.minimum > data.maximum)
     return usage(fmt::format("--rand-data-min {} is above --rand-data-max {}", data.minimum, data.maximum));

@@ -21,7 +21,7 @@ enum class RealType { kFloat32, kFloat64 };
 
 // --arch-*, and the tricks that make tables smaller.
 struct ArchitectureOptions {
-  std::int64_t sparse_feature_size = 2;             // columns of a table
+  std::int64_t sparse_feature_size = 2;                  // columns of a table
   std::vector<std::int64_t> embedding_size = {4, 3, 2};  // rows by table; a dataset brings its own
   std::vector<std::int64_t> mlp_bottom = {4, 3, 2};
   std::vector<std::int64_t> mlp_top = {4, 2, 1};  // without the width of the interaction, which is put in front
@@ -62,13 +62,13 @@ struct DataOptions {
   DataRandomize randomize = DataRandomize::kTotal;
   std::int64_t max_ind_range = -1;
   double sub_sample_rate = 0;
-  std::int64_t workers = 0;       // batches that a thread reads ahead
+  std::int64_t workers = 0;        // batches that a thread reads ahead
   std::int64_t test_workers = -1;  // -1: as many
   bool mlperf_binary = false, mlperf_shuffle = false;
 };
 
 struct TrainingOptions {
-  std::int64_t batch = 1;  // of all ranks together
+  std::int64_t batch = 1;        // of all ranks together
   std::int64_t test_batch = -1;  // -1: as large
   std::int64_t epochs = 1;
   double learning_rate = 0.01;
@@ -99,10 +99,10 @@ struct ReportOptions {
 };
 
 struct PlacementOptions {
-  std::string plan_file;               // overrides `placement`
-  std::string placement = "auto";      // how tables lie on ranks
-  std::string wire = "exact";          // how pooled rows travel between hosts
-  std::string exchange;                // alltoall, scatter, scatter_list; DLRM_ALLTOALL_IMPL
+  std::string plan_file;           // overrides `placement`
+  std::string placement = "auto";  // how tables lie on ranks
+  std::string wire = "exact";      // how pooled rows travel between hosts
+  std::string exchange;            // alltoall, scatter, scatter_list; DLRM_ALLTOALL_IMPL
 };
 
 struct Options {

@@ -84,7 +84,8 @@ std::string model_text(const Architecture& architecture) {
         break;
     }
   }
-  return text + "  )\n" + mlp_text("bot_l", architecture.bottom, false) + mlp_text("top_l", architecture.top, true) + ")";
+  return text + "  )\n" + mlp_text("bot_l", architecture.bottom, false) + mlp_text("top_l", architecture.top, true) +
+         ")";
 }
 
 }  // namespace tutti::dlrm

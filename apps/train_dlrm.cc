@@ -1,0 +1,105 @@
+// train_dlrm: the deep learning recommendation model, alone or on the ranks of a world.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/command_line.h"
+#include "apps/train_dlrm_options.h"
+#include "tutti/base/log.h"
+#include "tutti/models/dlrm/printed_lines.h"
+#include "tutti/models/dlrm/printer.h"
+#include "tutti/models/dlrm/training.h"
+#include "tutti/models/image/same_options.h"
+#include "tutti/runtime/init.h"
+#include "tutti/tensor/compute.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr const char* kFooter = R"(
+Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md says what differs. All ranks must be
+given the same options; rank 0 prints.
+
+Examples:
+  train_dlrm --mini-batch-size 2 --data-size 6
+  tutti run -n 2 train_dlrm --arch-embedding-size 1000000-1000000 --arch-sparse-feature-size 64 --arch-mlp-bot 13-512-64
+      --arch-mlp-top 512-256-1 --mini-batch-size 2048 --num-batches 100 --print-freq 10 --print-time
+  tutti data clicks --out clicks.bin
+  tutti run -n 2 train_dlrm --data-generation dataset --processed-data-file clicks.bin --loss-function bce
+      --test-freq 1000 --mlperf-logging --save-model model
+
+Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options.)";
+
+void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
+  const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
+  const double samples = result.samples_per_s * result.seconds;
+  const double steps = samples / double(options.training.batch * options.training.accumulate);
+  nlohmann::ordered_json json = {{"peer", "tutti"},
+                                 {"torch", tutti::torch_version()},
+                                 {"world", world.size()},
+                                 {"steps", result.steps},
+                                 {"ms_per_step", steps > 0 ? rounded(1e3 * result.seconds / steps, 100) : 0.0},
+                                 {"samples_per_s", rounded(result.samples_per_s, 10)},
+                                 {"loss", result.last_loss}};
+  if (options.report.test_freq > 0 || options.inference.only) json["test_accuracy"] = result.accuracy;
+  if (options.report.mlperf_logging) json["test_auc"] = result.auc;
+  fmt::print("{}\n", json.dump());
+}
+
+int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options) {
+  using namespace tutti;
+  auto sources = dlrm::open_sources(options).or_throw();
+  const auto& shape = sources.train->shape();
+  const auto architecture =
+      dlrm::architecture_of(options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
+  Options init_options;
+  init_options.engine = options.backend;
+  const auto world = init(init_options);
+  check_same_options(world, line.texts()).or_throw();
+  const dlrm::Printer printer(world, options.report.print_all);
+  if (world.size() > 1) {
+    dlrm::Printer::line_of_all(dlrm::world_line(world.size(), world.rank(), world.local_rank()));
+    printer.line(fmt::format("Running on {} ranks using {} backend", world.size(),
+                             options.backend.empty() ? "tutti" : options.backend));
+  }
+  printer.line("Using CPU...");
+  const auto result = dlrm::run(world, options, architecture, sources);
+  if (options.report.json && world.rank() == 0) print_json(world, options, result);
+  return 0;
+}
+
+int exit_code(const tutti::Error& error) {
+  const bool usage = error.code == tutti::Code::kUsage || error.code == tutti::Code::kInvalidArgument ||
+                     error.code == tutti::Code::kNotFound || error.code == tutti::Code::kMismatch;
+  return usage ? kUsageError : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  tutti::cli::DlrmCommandLine line;
+  CLI::App app(
+      "Trains the deep learning recommendation model (arXiv:1906.00091); on several ranks under tutti run, torchrun, "
+      "mpirun or srun.",
+      "train_dlrm");
+  app.footer(kFooter);
+  line.declare(app);
+  if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
+  const auto options = line.interpret();
+  if (!options.ok()) {
+    tutti::cli::tell("train_dlrm", options.error());
+    return kUsageError;
+  }
+  try {
+    return train(line, *options);
+  } catch (const tutti::Exception& failure) {
+    tutti::log::error(failure.what());
+    return exit_code(failure.error());
+  } catch (const std::exception& failure) {
+    tutti::log::error(failure.what());
+    return 1;
+  }
+}

@@ -1,0 +1,32 @@
+#pragma once
+// The command line of train_dlrm: the options of dlrm_s_pytorch.py, and ours.
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/models/dlrm/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tutti::cli {
+
+class DlrmCommandLine {
+ public:
+  // Binds all options to `app`; this has to outlive the parsing.
+  void declare(CLI::App& app);
+  // What was given means; each option for itself, then what contradicts what. kUsage.
+  Result<dlrm::Options> interpret() const;
+  // Name and text of every option that all ranks must have alike.
+  std::vector<std::pair<std::string, std::string>> texts() const;
+
+ private:
+  std::map<std::string, std::string> values_;
+  std::map<std::string, bool> flags_;
+  std::map<std::string, std::string> legacy_;
+};
+
+}  // namespace tutti::cli

@@ -1,0 +1,76 @@
+#pragma once
+// The model: bottom MLP, embedding tables, interaction, top MLP; on one process or on the ranks of a world.
+//
+//   post the lookups of my tables        (the whole batch)
+//   bottom MLP                           (my samples)
+//   wait for the pooled rows             (my samples, all tables)
+//   interaction, top MLP, loss           (my samples)
+//
+// and the same backwards. Tables are divided among ranks (parallel/embedding), the MLPs are on every rank and their
+// gradients are summed up. Every rank calls everything alike. One thread at a time. Throws Exception.
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tutti/comm/group.h"
+#include "tutti/embedding/lookups.h"
+#include "tutti/models/dlrm/architecture.h"
+#include "tutti/models/dlrm/dense.h"
+#include "tutti/parallel/embedding/sharded_embeddings.h"
+
+namespace tutti::dlrm {
+
+struct ModelOptions {
+  OptimizerKind optimizer = OptimizerKind::kSgd;
+  RealType type = RealType::kFloat32;
+  EmbeddingOptions tables;  // dtype, rule and row_weights are set by the model
+};
+
+// What the model reads of a batch.
+struct ModelBatch {
+  std::int64_t samples = 0;              // of all ranks
+  at::Tensor dense;                      // [my samples, dense features], of the model's type
+  std::span<const LookupsView> lookups;  // by table of the architecture; those of my tables
+  std::int64_t number = -1;              // for errors
+};
+
+class Model {
+ public:
+  Model(const Group& world, const Architecture& architecture, TablePlacement placement, const ModelOptions& options);
+  ~Model();
+
+  const Architecture& architecture() const { return architecture_; }
+  at::ScalarType type() const { return type_; }
+  DenseParameters& dense() { return *dense_; }
+  ShardedEmbeddings& tables() { return *tables_; }
+  // Weights that depend on the seed alone (initial_weights.h).
+  void draw_weights(std::uint32_t seed);
+
+  // Probabilities [my samples, 1]; keeps what learn() needs.
+  at::Tensor forward(const ModelBatch& batch);
+  // One step from the gradient of forward()'s result: of a loss that is divided by the samples of all ranks.
+  void learn(const at::Tensor& gradient, double learning_rate);
+  // Probabilities, nothing kept.
+  at::Tensor predict(const ModelBatch& batch);
+
+ private:
+  struct Kept;
+  std::vector<at::Tensor> vectors_of(const std::vector<at::Tensor>& rows) const;
+  at::Tensor interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const;
+
+  Architecture architecture_;
+  at::ScalarType type_;
+  Group dense_group_, table_group_;  // of one process: none
+  std::unique_ptr<DenseParameters> dense_;
+  std::unique_ptr<Mlp> bottom_, top_;
+  std::unique_ptr<ShardedEmbeddings> tables_;
+  std::vector<at::Tensor> projections_;  // by feature; undefined where there is none
+  std::unique_ptr<Kept> kept_;
+};
+
+// What tables hold, for planners and files: "table_0", or of a quotient-remainder feature "table_3_quotient", ...
+std::vector<TableSpec> table_specs(const Architecture& architecture, double lookups);
+
+}  // namespace tutti::dlrm
