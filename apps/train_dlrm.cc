@@ -55,6 +55,7 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   const auto& shape = sources.train->shape();
   const auto architecture =
       dlrm::architecture_of(options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
+  line.apply_local_rank().or_throw();
   Options init_options;
   init_options.engine = options.backend;
   const auto world = init(init_options);

@@ -230,7 +230,13 @@ const std::vector<ValueOption>& value_options() {
        text_of(FIELD(report.load_model))},
 
       {"Ranks", "--dist-backend", "", "NAME", "what carries the bytes: tutti (default), gloo or mpi",
-       text_of(FIELD(backend))},
+       [](Options& o, const std::string&, const std::string& text) -> Status {
+         for (const char* known : {"", "tutti", "gloo", "mpi"}) {
+           if (text == known) return o.backend = text, Status();
+         }
+         return usage(fmt::format("--dist-backend {} is none that train_dlrm, which computes on CPUs, can use", text),
+                      "known are tutti, gloo and mpi");
+       }},
   };
   return options;
 }
@@ -242,6 +248,7 @@ const std::vector<FlagOption>& flag_options() {
       {"Smaller tables", "--md-flag", "mixed dimensions: fewer columns for larger tables", FIELD(architecture.md)},
       {"Smaller tables", "--md-round-dims", "mixed dimensions: powers of two", FIELD(architecture.md_round_dims)},
       {"Smaller tables", "--qr-flag", "quotient-remainder: two small tables for a large one", FIELD(architecture.qr)},
+      {"Data", "--memory-map", "the dataset is mapped, not read into memory: always so", FIELD(data.memory_map)},
       {"Data", "--mlperf-bin-loader", "the file is MLPerf's binary (40 int32 a sample)", FIELD(data.mlperf_binary)},
       {"Data", "--mlperf-bin-shuffle", "its batches in random order", FIELD(data.mlperf_shuffle)},
       {"Training", "--dlrm-gradient-scale",
@@ -263,20 +270,20 @@ const std::vector<FlagOption>& flag_options() {
 struct Legacy {
   const char* name;
   bool takes_value;
+  std::string_view accepted;  // a value that says what is so anyway; "-": none
   const char* why;
   const char* instead;
 };
 constexpr Legacy kLegacy[] = {
-    {"--activation-function", true, "dlrm_s_pytorch.py never looks at it: hidden layers are ReLU, the last a sigmoid",
-     "leave it out"},
-    {"--sync-dense-params", true, "it belongs to several GPUs driven by one process, which train_dlrm is not",
+    {"--activation-function", true, "relu",
+     "dlrm_s_pytorch.py never looks at it: hidden layers are ReLU, the last a sigmoid", "leave it out"},
+    {"--sync-dense-params", true, "-", "it belongs to several GPUs driven by one process, which train_dlrm is not",
      "leave it out; ranks always have equal MLPs"},
-    {"--dataset-multiprocessing", true, "train_dlrm does not read text", "tutti data criteo uses all cores"},
-    {"--save-onnx", false, "there is no ONNX export",
+    {"--dataset-multiprocessing", true, "-", "train_dlrm does not read text", "tutti data criteo uses all cores"},
+    {"--save-onnx", false, "-", "there is no ONNX export",
      "--save-model writes safetensors, which Python reads; examples/dlrm_score scores from them in C++"},
-    {"--use-gpu", false, "the tables of train_dlrm lie in the memory of hosts and its MLPs compute there",
+    {"--use-gpu", false, "-", "the tables of train_dlrm lie in the memory of hosts and its MLPs compute there",
      "leave it out"},
-    {"--memory-map", false, "packed data is always mapped", "leave it out"},
 };
 
 }  // namespace
@@ -308,10 +315,9 @@ void DlrmCommandLine::declare(CLI::App& app) {
       if (option.group == group) add_flag(option);
     }
   }
-  for (const auto& option : kLegacy) {
-    auto& given = legacy_[option.name];
-    auto* added = app.add_option(option.name, given, "")->group("");  // not in the help
-    if (!option.takes_value) added->expected(0, 1)->default_str("")->run_callback_for_default(false);
+  for (const auto& option : kLegacy) {  // not in the help
+    legacy_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
+                                              : app.add_flag(std::string(option.name))->group("");
   }
   app.add_option("--local_rank,--local-rank", values_["--local_rank"], "what torch.distributed.launch passes")
       ->group("Ranks")
@@ -319,11 +325,30 @@ void DlrmCommandLine::declare(CLI::App& app) {
 }
 
 Result<Options> DlrmCommandLine::interpret() const {
+  for (const auto& option : kLegacy) {
+    const auto* given = legacy_.at(option.name);
+    if (given->count() == 0) continue;
+    const auto value = option.takes_value ? given->results().back() : std::string();
+    if (value == option.accepted) continue;
+    return usage(fmt::format("{}{}{} is not here: {}", option.name, value.empty() ? "" : " ", value, option.why),
+                 option.instead);
+  }
   Options options;
   for (const auto& option : value_options()) TUTTI_TRY(option.set(options, option.name, values_.at(option.name)));
   for (const auto& option : flag_options()) option.field(options) = flags_.at(option.name);
   TUTTI_TRY(dlrm::check(options));
   return options;
+}
+
+Status DlrmCommandLine::apply_local_rank() const {
+  const auto& given = values_.at("--local_rank");
+  if (given.empty() || given == "-1") return {};
+  const auto rank = TUTTI_TRY(whole_number("--local_rank", given, 0, 1 << 20));
+  const auto known = env("LOCAL_RANK");
+  if (known && *known != std::to_string(rank))
+    return usage(fmt::format("--local_rank is {}, but LOCAL_RANK is {}", rank, *known), "leave the option out");
+  ::setenv("LOCAL_RANK", given.c_str(), 1);
+  return {};
 }
 
 std::vector<std::pair<std::string, std::string>> DlrmCommandLine::texts() const {

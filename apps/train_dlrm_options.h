@@ -10,7 +10,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace tutti::cli {
 
@@ -18,15 +19,18 @@ class DlrmCommandLine {
  public:
   // Binds all options to `app`; this has to outlive the parsing.
   void declare(CLI::App& app);
-  // What was given means; each option for itself, then what contradicts what. kUsage.
+  // What the options mean: each for itself, then what contradicts what. kUsage.
   Result<dlrm::Options> interpret() const;
+  // --local_rank, which must be what the environment says; to be called before init().
+  Status apply_local_rank() const;
   // Name and text of every option that all ranks must have alike.
   std::vector<std::pair<std::string, std::string>> texts() const;
 
  private:
   std::map<std::string, std::string> values_;
   std::map<std::string, bool> flags_;
-  std::map<std::string, std::string> legacy_;
+  std::string unused_;
+  std::map<std::string, const CLI::Option*> legacy_;
 };
 
 }  // namespace tutti::cli

@@ -80,6 +80,8 @@ Status check_data(const Options& options) {
     return usage(fmt::format("--rand-data-min {} is above --rand-data-max {}", data.minimum, data.maximum));
   if ((data.mlperf_shuffle) && !data.mlperf_binary)
     return usage("--mlperf-bin-shuffle shuffles what --mlperf-bin-loader reads, which is not given");
+  if (data.memory_map && data.generation != DataGeneration::kDataset)
+    return usage("--memory-map maps the file of a dataset", "add --data-generation dataset, or leave it out");
   if (data.mlperf_binary && data.generation != DataGeneration::kDataset)
     return usage("--mlperf-bin-loader reads a dataset", "add --data-generation dataset --processed-data-file FILE");
   return {};

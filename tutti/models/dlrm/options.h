@@ -64,6 +64,7 @@ struct DataOptions {
   double sub_sample_rate = 0;
   std::int64_t workers = 0;        // batches that a thread reads ahead
   std::int64_t test_workers = -1;  // -1: as many
+  bool memory_map = false;  // a packed file is always mapped
   bool mlperf_binary = false, mlperf_shuffle = false;
 };
 
