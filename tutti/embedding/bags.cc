@@ -35,16 +35,7 @@ Loops choose_loops() {
 
 const Loops kLoops = choose_loops();
 
-constexpr int kMostDigitBits = 11;
-
-void sort_by_digit(std::span<const RowUse> from, RowUse* to, int shift, int bits) {
-  std::array<std::uint32_t, 1 << kMostDigitBits> next{};
-  const RowUse mask = (RowUse(1) << bits) - 1;
-  for (const RowUse use : from) ++next[use >> shift & mask];
-  std::uint32_t begin = 0;
-  for (std::size_t digit = 0; digit <= mask; ++digit) begin += std::exchange(next[digit], begin);
-  for (const RowUse use : from) to[next[use >> shift & mask]++] = use;
-}
+constexpr int kMostDigitBits = 11, kMostPasses = 3;  // of 32 bits
 
 }  // namespace
 
@@ -70,10 +61,18 @@ void sort_by_row(std::vector<RowUse>& uses, std::vector<RowUse>& scratch, std::i
   const auto less = [](RowUse a, RowUse b) { return row_of(a) < row_of(b); };
   if (uses.size() < kFew) return std::stable_sort(uses.begin(), uses.end(), less);
   scratch.resize(uses.size());
-  const int bits = std::max(1, int(std::bit_width(std::uint64_t(std::max<std::int64_t>(rows, 2) - 1))));
-  const int passes = (bits + kMostDigitBits - 1) / kMostDigitBits, digit = (bits + passes - 1) / passes;
+  const int bits = std::max(1, int(std::bit_width(std::uint64_t(rows) - 1)));
+  const int passes = (bits + kMostDigitBits - 1) / kMostDigitBits, digit_bits = (bits + passes - 1) / passes;
+  const std::uint32_t mask = (std::uint32_t(1) << digit_bits) - 1;
+  std::array<std::array<std::uint32_t, 1 << kMostDigitBits>, kMostPasses> next{};  // where the next of a digit goes
+  for (const RowUse use : uses)
+    for (int pass = 0; pass < passes; ++pass) ++next[std::size_t(pass)][row_of(use) >> pass * digit_bits & mask];
   for (int pass = 0; pass < passes; ++pass) {
-    sort_by_digit(uses, scratch.data(), 32 + pass * digit, digit);
+    auto& places = next[std::size_t(pass)];
+    std::uint32_t begin = 0;
+    for (std::uint32_t digit = 0; digit <= mask; ++digit) begin += std::exchange(places[digit], begin);
+    RowUse* const to = scratch.data();
+    for (const RowUse use : uses) to[places[row_of(use) >> pass * digit_bits & mask]++] = use;
     uses.swap(scratch);
   }
 }

@@ -121,12 +121,12 @@ Status LocalShard<T>::pool(const ShardLookups& lookups, Slice samples, T* out, s
 }
 
 template <class T>
-void LocalShard<T>::sort(ShardLookups& lookups, std::vector<RowUse>& scratch) const {
-  lookups.uses_.resize(lookups.indices_.size());
+void LocalShard<T>::sort(const ShardLookups& lookups) {
+  uses_.resize(lookups.indices_.size());
   for (std::int64_t s = 0; s < lookups.samples(); ++s)
     for (std::int64_t k = lookups.offsets_[std::size_t(s)]; k < lookups.offsets_[std::size_t(s) + 1]; ++k)
-      lookups.uses_[std::size_t(k)] = row_use(std::uint32_t(lookups.indices_[std::size_t(k)]), std::uint32_t(s));
-  sort_by_row(lookups.uses_, scratch, count());
+      uses_[std::size_t(k)] = row_use(std::uint32_t(lookups.indices_[std::size_t(k)]), std::uint32_t(s));
+  sort_by_row(uses_, scratch_, count());
 }
 
 template <class T>
@@ -147,21 +147,20 @@ RowStep<T> LocalShard<T>::a_step(std::span<const RowUse> uses, const T* const* g
 }
 
 template <class T>
-void LocalShard<T>::step(const ShardLookups& lookups, const T* const* gradients, double lr,
-                         const ParallelFor& parallel) {
-  by_rows(lookups.uses_, parallel, [&](std::span<const RowUse> uses) { step_rows(a_step(uses, gradients, lr)); });
+void LocalShard<T>::step(const T* const* gradients, double lr, const ParallelFor& parallel) {
+  by_rows(uses_, parallel, [&](std::span<const RowUse> uses) { step_rows(a_step(uses, gradients, lr)); });
 }
 
 template <class T>
-void LocalShard<T>::sum_columns(const ShardLookups& lookups, const T* const* gradients, T* sums) {
-  RowStep<T> step = a_step(lookups.uses_, gradients, 0);
+void LocalShard<T>::sum_columns(const T* const* gradients, T* sums) {
+  RowStep<T> step = a_step(uses_, gradients, 0);
   step.sums_of_columns = sums;
   step_rows(step);
 }
 
 template <class T>
-void LocalShard<T>::step(const ShardLookups& lookups, const T* const* gradients, const T* sums, double lr) {
-  RowStep<T> step = a_step(lookups.uses_, gradients, lr);
+void LocalShard<T>::step(const T* const* gradients, const T* sums, double lr) {
+  RowStep<T> step = a_step(uses_, gradients, lr);
   step.sums_of_rows = sums;
   step_rows(step);
 }

@@ -33,7 +33,6 @@ class ShardLookups {
   friend class LocalShard;
   std::span<const std::int64_t> offsets_, indices_;      // the caller's, or
   std::vector<std::int64_t> own_offsets_, own_indices_;  // those of a part of the rows
-  std::vector<RowUse> uses_;                             // by row: made for the step
 };
 
 template <class T>
@@ -47,6 +46,7 @@ class LocalShard {
   std::int64_t width() const { return box_.columns.size(); }
   std::int64_t count() const { return box_.rows.size(); }
   std::size_t bytes() const;
+  const T* memory(TableArray which) const { return array(which); }  // [count(), columns], for measuring
 
   // Picks the lookups of this shard. kInvalidArgument names row, table and batch of an index outside of the table,
   // where it is looked at; else pool() does. `lookups` must stay.
@@ -54,14 +54,15 @@ class LocalShard {
   // out[s - samples.begin] = the pooled sum of sample s, `stride` numbers apart.
   Status pool(const ShardLookups& lookups, Slice samples, T* out, std::int64_t stride, std::int64_t batch) const;
 
-  // The step of the rows that were looked up; `gradients`: by sample, width() numbers each.
-  void sort(ShardLookups& lookups, std::vector<RowUse>& scratch) const;
-  void step(const ShardLookups& lookups, const T* const* gradients, double lr, const ParallelFor& parallel);
-  // The same in two halves, for tables that are cut by columns: two numbers for each different row, of this shard, and
-  // then of all of them.
-  std::int64_t different_rows(const ShardLookups& lookups) const { return count_rows(lookups.uses_); }
-  void sum_columns(const ShardLookups& lookups, const T* const* gradients, T* sums);
-  void step(const ShardLookups& lookups, const T* const* gradients, const T* sums, double lr);
+  // The step of the rows that were looked up, in two calls: sort() keeps who used which row until the next sort().
+  // `gradients`: by sample, width() numbers each.
+  void sort(const ShardLookups& lookups);
+  void step(const T* const* gradients, double lr, const ParallelFor& parallel);
+  // For tables that are cut by columns step() is two: two numbers for each different row, of this shard, and then the
+  // rows, with those numbers of all shards.
+  std::int64_t different_rows() const { return count_rows(uses_); }
+  void sum_columns(const T* const* gradients, T* sums);
+  void step(const T* const* gradients, const T* sums, double lr);
   // Of a replicated table: `gradients` has all of its rows. Those that are zero were not looked up.
   void step_all(const T* gradients, double lr, const ParallelFor& parallel);
   // gradients[row] += those of the samples that looked it up.
@@ -82,7 +83,8 @@ class LocalShard {
   std::size_t table_ = 0;
   TableShard box_;
   EmbeddingOptions options_;
-  Mapping arrays_[4];  // by TableArray
+  Mapping arrays_[4];                   // by TableArray
+  std::vector<RowUse> uses_, scratch_;  // kept, since fresh memory costs more than sorting
 };
 
 }  // namespace tutti

@@ -393,9 +393,8 @@ std::vector<const T*> ShardedTables<T>::gradients_of(const Batch& batch, const E
 template <class T>
 Status ShardedTables<T>::step(Batch& batch) {
   parallel_(std::int64_t(shards_.size()), 1, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<RowUse> scratch;
     for (std::int64_t k = begin; k < end; ++k)
-      if (part_of_[std::size_t(k)] != kNoPart) shards_[std::size_t(k)].sort(batch.lookups[std::size_t(k)], scratch);
+      if (part_of_[std::size_t(k)] != kNoPart) shards_[std::size_t(k)].sort(batch.lookups[std::size_t(k)]);
   });
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     LocalShard<T>& shard = shards_[k];
@@ -404,7 +403,7 @@ Status ShardedTables<T>::step(Batch& batch) {
       shard.step_all(dense, options_.lr, parallel_);
     } else if (!sums_over_columns(shard.table())) {
       const auto gradients = gradients_of(batch, layout_.parts()[part_of_[k]]);
-      shard.step(batch.lookups[k], gradients.data(), options_.lr, parallel_);
+      shard.step(gradients.data(), options_.lr, parallel_);
     }
   }
   return fail(step_column_wise(batch));
@@ -430,11 +429,11 @@ Status ShardedTables<T>::step_column_wise(Batch& batch) {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     const std::size_t t = shards_[k].table();
     if (!sums_over_columns(t)) continue;
-    numbers[t] = 2 * std::size_t(shards_[k].different_rows(batch.lookups[k]));
+    numbers[t] = 2 * std::size_t(shards_[k].different_rows());
     const std::size_t before = sums[t].size();
     sums[t].resize(before + numbers[t]);
     const auto gradients = gradients_of(batch, layout_.parts()[part_of_[k]]);
-    shards_[k].sum_columns(batch.lookups[k], gradients.data(), sums[t].data() + before);
+    shards_[k].sum_columns(gradients.data(), sums[t].data() + before);
   }
   const std::size_t ranks = std::size_t(placement_.ranks);
   const auto shards_on = [&](std::size_t table, std::size_t rank) {
@@ -471,7 +470,7 @@ Status ShardedTables<T>::step_column_wise(Batch& batch) {
     for (std::size_t k = 0; k < shards_.size(); ++k) {
       if (shards_[k].table() != t) continue;
       const auto gradients = gradients_of(batch, layout_.parts()[part_of_[k]]);
-      shards_[k].step(batch.lookups[k], gradients.data(), total.data(), options_.lr);
+      shards_[k].step(gradients.data(), total.data(), options_.lr);
     }
   }
   return {};
