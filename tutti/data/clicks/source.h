@@ -14,16 +14,18 @@ struct ClickShape {
 };
 
 // Batches of a dataset by their number. Reading is pure: the same batch and part give the same values whatever was read
-// before, on every rank and in every epoch, so ranks need not agree on an order. Ascending order is the fast one. One
-// thread at a time.
+// before, and on every rank, so ranks need not agree on an order. Ascending order is the fast one. One thread at a
+// time.
 class ClickSource {
  public:
   virtual ~ClickSource() = default;
 
   virtual const ClickShape& shape() const = 0;
   virtual std::int64_t batches() const = 0;
-  // Samples of a batch, 0 <= batch < batches(): only the last may be smaller than the others.
+  // Samples of a batch, 0 <= batch < batches().
   virtual std::int64_t samples(std::int64_t batch) const = 0;
+  // From now on the batches are those of this epoch, 0 at the start. Only sources that shuffle differ between epochs.
+  virtual void set_epoch(std::int64_t) {}
   // Fills `into` with the part. kInvalidArgument: no such batch, sample or table; kCorrupt, kSystem name the file and
   // the place; then `into` holds nothing of use. Every index is in its table.
   virtual Status read(std::int64_t batch, const BatchPart& part, ClickBatch& into) = 0;
