@@ -51,6 +51,7 @@ Status MaybeGzipFile::refill() {
   } while (got < 0 && errno == EINTR);
   if (got < 0) return system_error(errno, fmt::format("cannot read {}", path_));
   waiting_ = std::span(buffer_).first(std::size_t(got));
+  disk_position_ += std::size_t(got);
   return {};
 }
 

@@ -27,6 +27,7 @@ class MaybeGzipFile {
   // The end came within a gzip member.
   bool cut_off() const { return cut_off_; }
   std::size_t position() const { return position_; }  // bytes read so far
+  std::size_t disk_position() const { return disk_position_ - waiting_.size(); }  // and how far that is in the file
 
  private:
   struct EndInflate {
@@ -46,7 +47,7 @@ class MaybeGzipFile {
   std::span<const std::uint8_t> waiting_;          // of the buffer
   std::unique_ptr<z_stream, EndInflate> inflate_;  // none: a plain file
   bool in_member_ = false, ended_ = false, cut_off_ = false;
-  std::size_t position_ = 0;
+  std::size_t position_ = 0, disk_position_ = 0;
 };
 
 }  // namespace tutti
