@@ -16,6 +16,7 @@ struct Command {
 int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
+int data_command(std::vector<std::string> arguments);
 int flight_command(std::vector<std::string> arguments);
 
 }  // namespace tutti::cli

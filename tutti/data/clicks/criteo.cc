@@ -228,17 +228,16 @@ class CriteoPacker {
 
   std::vector<std::uint64_t> day_begins() const {
     std::vector<std::uint64_t> begins = samples_before_file_;
-    if (one_file()) {  // days of equal numbers of lines, the first ones a line longer
+    if (one_file()) {
       begins.clear();
-      const auto days = std::uint64_t(options_.days), each = report_.lines / days, longer = report_.lines % days;
       std::uint64_t line = 0, samples = 0;
-      for (std::uint64_t day = 0; day < days; ++day) {
+      for (const std::uint64_t end : tutti::day_begins(report_.lines, std::uint64_t(options_.days))) {
+        for (; line < end; ++line) samples += kept_[line];
         begins.push_back(samples);
-        for (const std::uint64_t end = line + each + (day < longer); line < end; ++line) samples += kept_[line];
       }
+      return begins;
     }
-    begins.resize(one_file() ? std::size_t(options_.days) : options_.inputs.size(), report_.samples);
-    begins.push_back(report_.samples);
+    begins.resize(options_.inputs.size() + 1, report_.samples);
     return begins;
   }
 

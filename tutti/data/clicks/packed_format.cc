@@ -48,6 +48,13 @@ Error corrupt(std::string detail, std::string hint = {}) {
 
 }  // namespace
 
+std::vector<std::uint64_t> day_begins(std::uint64_t samples, std::uint64_t days) {
+  std::vector<std::uint64_t> begins{0};
+  for (std::uint64_t day = 0; day < days; ++day)
+    begins.push_back(begins.back() + samples / days + (day < samples % days ? 1 : 0));
+  return begins;
+}
+
 PackedLayout::PackedLayout(const PackedHeader& header)
     : samples_(header.samples),
       block_samples_(header.block_samples),

@@ -23,6 +23,9 @@ struct PackedHeader {
   std::uint64_t sample_bytes() const { return 4 * (1 + std::uint64_t(dense_features) + rows.size()); }
 };
 
+// Days of equal length, the first ones a sample longer where they must be: as PackedHeader::day_begins.
+std::vector<std::uint64_t> day_begins(std::uint64_t samples, std::uint64_t days);
+
 // Where the parts of a packed file lie, in bytes from its start.
 class PackedLayout {
  public:

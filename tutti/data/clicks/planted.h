@@ -22,10 +22,10 @@ namespace tutti {
 std::vector<std::int64_t> criteo_rows(std::int64_t most);
 
 struct PlantedClickOptions {
-  std::vector<std::int64_t> rows = criteo_rows(200);  // of each table
+  std::vector<std::int64_t> rows = criteo_rows(50);  // of each table; learned from about a million samples
   int dense_features = 13;
   double click_rate = 0.25;
-  double dense_strength = 0.6, table_strength = 1.0, pair_strength = 0.5;  // standard deviations, in the logit
+  double dense_strength = 0.6, table_strength = 1.0, pair_strength = 0.4;  // standard deviations, in the logit
   int pairs = 4;                                                           // table t with table t + tables/2
   std::uint64_t seed = 1;
 };

@@ -96,10 +96,8 @@ Status write_planted_packed(const PlantedClicks& clicks, const PlantedFileOption
   };
   TUTTI_TRY(in_pieces(options, ClickColumns(dense, tables), make,
                       [&](const ClickColumns& columns) { return writer.append(columns); }));
-  std::vector<std::uint64_t> begins{0};
-  const auto days = std::uint64_t(options.days), each = options.samples / days, longer = options.samples % days;
-  for (std::uint64_t day = 0; day < days; ++day) begins.push_back(begins.back() + each + (day < longer));
-  TUTTI_TRY(writer.finish(begins, {clicks.options().rows.begin(), clicks.options().rows.end()}));
+  TUTTI_TRY(writer.finish(day_begins(options.samples, std::uint64_t(options.days)),
+                          {clicks.options().rows.begin(), clicks.options().rows.end()}));
   return folder.commit();
 }
 

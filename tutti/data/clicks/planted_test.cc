@@ -46,7 +46,7 @@ TEST(PlantedClicks, HaveTheLawThatWasAskedFor) {
   }
   EXPECT_NEAR(clicked / kSamples, 0.1, 0.01);
   EXPECT_NEAR(std::sqrt(dense_squares / kSamples - std::pow(dense / kSamples, 2)), 0.3, 0.01);
-  EXPECT_NEAR(first_rows / kSamples, std::log(2) / std::log(201), 0.01);
+  EXPECT_NEAR(first_rows / kSamples, std::log(2) / std::log(51), 0.01);
 }
 
 TEST(PlantedClicks, TheBestIsKnownAndNeedsTheTables) {
