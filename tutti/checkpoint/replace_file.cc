@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/file.h"
 
 namespace tutti {
 namespace {
@@ -41,12 +42,6 @@ Result<std::string> follow_links(std::string path) {
     path = (std::filesystem::path(folder_of(path)) / target).string();
   }
   return system_error(ELOOP, fmt::format("cannot follow {}", path));
-}
-
-Status sync_folder(const std::string& folder) {
-  const Fd fd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd || ::fsync(fd.get()) != 0) return system_error(errno, fmt::format("cannot flush the folder {}", folder));
-  return {};
 }
 
 Status write_whole(const std::string& name, const ReplaceableFile& place,

@@ -14,8 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tutti/base/text.h"
 #include "tutti/base/crc32c.h"
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {
@@ -26,62 +27,9 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kChunk = std::size_t(256) << 20;  // Linux moves at most 2 GiB a call
-
-Status read_at(int fd, std::uint64_t offset, std::span<std::byte> into, const std::string& path) {
-  while (!into.empty()) {
-    const ssize_t got = ::pread(fd, into.data(), std::min(into.size(), kChunk), off_t(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error(errno, fmt::format("cannot read {}", path));
-    if (got == 0)
-      return Error{.code = Code::kCorrupt,
-                   .detail = fmt::format("{} ends at byte {}, {} bytes before it should", path, offset, into.size())};
-    into = into.subspan(std::size_t(got));
-    offset += std::uint64_t(got);
-  }
-  return {};
-}
-
-Status write_all(int fd, std::span<const std::byte> bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd, bytes.data(), std::min(bytes.size(), kChunk));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return system_error(errno, fmt::format("cannot write {}", path));
-    bytes = bytes.subspan(std::size_t(put));
-  }
-  return {};
-}
 
 std::string checksum_key(std::string_view name) { return "crc32c." + std::string(name); }
 std::string checksum_text(std::span<const std::byte> bytes) { return fmt::format("{:08x}", crc32c(bytes)); }
-
-const char* format_name(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return "F32";
-    case DType::kF64:
-      return "F64";
-    case DType::kF16:
-      return "F16";
-    case DType::kBF16:
-      return "BF16";
-    case DType::kI8:
-      return "I8";
-    case DType::kU8:
-      return "U8";
-    case DType::kI32:
-      return "I32";
-    case DType::kI64:
-      return "I64";
-    case DType::kBool:
-      return "BOOL";
-    case DType::kC64:
-      return "C64";
-    case DType::kC128:  // the format has no name for it
-      break;
-  }
-  return "";
-}
 
 std::span<const std::byte> bytes_of(const SafetensorsTensor& tensor) {
   std::uint64_t count = 1;
@@ -89,50 +37,11 @@ std::span<const std::byte> bytes_of(const SafetensorsTensor& tensor) {
   return {static_cast<const std::byte*>(tensor.data), count * size_of(tensor.dtype)};
 }
 
-Status check_names(std::span<const SafetensorsTensor> tensors) {
-  std::set<std::string_view> seen;
-  for (const auto& tensor : tensors) {
-    const bool control =
-        std::any_of(tensor.name.begin(), tensor.name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-    if (tensor.name.empty() || tensor.name == "__metadata__" || control) {
-      return invalid_argument(fmt::format("safetensors: a tensor cannot be named \"{}\"",
-                                          control ? "(with control characters)" : tensor.name));
-    }
-    if (*format_name(tensor.dtype) == '\0')
-      return invalid_argument(fmt::format("safetensors: the tensor \"{}\" is {}, which the format does not know",
-                                          tensor.name, name(tensor.dtype)),
-                              "save the real and the imaginary part as two tensors");
-    if (!seen.insert(tensor.name).second)
-      return invalid_argument(fmt::format("safetensors: two tensors are named \"{}\"", tensor.name));
-  }
-  return {};
-}
-
-// Length and JSON, padded with spaces so that the first tensor lies at a multiple of 64.
-Result<std::string> compose_header(std::span<const SafetensorsTensor* const> tensors, SafetensorsMetadata metadata) {
-  auto json = nlohmann::ordered_json::object();
-  for (const auto* tensor : tensors) metadata[checksum_key(tensor->name)] = checksum_text(bytes_of(*tensor));
-  metadata.try_emplace("format", "pt");
-  json["__metadata__"] = metadata;
-  std::uint64_t at = 0;
-  for (const auto* tensor : tensors) {
-    const std::uint64_t end = at + bytes_of(*tensor).size();
-    json[tensor->name] = {{"dtype", format_name(tensor->dtype)}, {"shape", tensor->shape}, {"data_offsets", {at, end}}};
-    at = end;
-  }
-  std::string text;
-  try {
-    text = json.dump();
-  } catch (const nlohmann::json::exception&) {
-    return invalid_argument("safetensors: a name or a metadata value is not valid UTF-8");
-  }
-  text.resize((8 + text.size() + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
-  if (text.size() > kMaxHeader)
-    return Error{.code = Code::kLimit,
-                 .detail = fmt::format("the header of a safetensors file would take {}; the format allows {}",
-                                       bytes_text(text.size()), bytes_text(kMaxHeader))};
-  const std::uint64_t length = text.size();
-  return std::string(reinterpret_cast<const char*>(&length), 8) + text;
+Status check_name(const std::string& name) {
+  const bool control = std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  if (!name.empty() && name != "__metadata__" && !control) return {};
+  return invalid_argument(
+      fmt::format("safetensors: a tensor cannot be named \"{}\"", control ? "(with control characters)" : name));
 }
 
 }  // namespace
@@ -152,12 +61,12 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   const std::uint64_t size = std::uint64_t(status.st_size);
   if (size < 8) return corrupt(fmt::format("{} bytes; a safetensors file has at least 8", size));
   std::uint64_t length = 0;
-  TUTTI_TRY(read_at(file.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));
+  TUTTI_TRY(read_all(file.fd_.get(), 0, std::as_writable_bytes(std::span(&length, 1)), path));
   if (length > kMaxHeader)
     return corrupt(fmt::format("claims a header of {} bytes; the format allows {}", length, kMaxHeader));
   if (length > size - 8) return corrupt(fmt::format("claims a header of {} bytes, but the file has {}", length, size));
   std::string json(length, '\0');
-  TUTTI_TRY(read_at(file.fd_.get(), 8, std::as_writable_bytes(std::span(json)), path));
+  TUTTI_TRY(read_all(file.fd_.get(), 8, std::as_writable_bytes(std::span(json)), path));
   file.data_offset_ = 8 + length;
   auto header = parse_safetensors_header(json, size - file.data_offset_);
   if (!header.ok()) return corrupt(header.error().detail);
@@ -176,7 +85,7 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte>
     return invalid_argument(
         fmt::format("{}: {} has {} bytes, the buffer given {}", path_, entry.name, entry.bytes(), into.size()));
   }
-  TUTTI_TRY(read_at(fd_.get(), data_offset_ + entry.begin, into, path_));
+  TUTTI_TRY(read_all(fd_.get(), data_offset_ + entry.begin, into, path_));
   const auto expected = metadata().find(checksum_key(entry.name));
   if (expected == metadata().end()) return {};
   const std::string found = checksum_text(into);
@@ -187,14 +96,56 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte>
                .hint = "take another copy of the file"};
 }
 
+Result<std::string> compose_safetensors_header(std::span<const SafetensorsEntry> entries,
+                                               const SafetensorsMetadata& metadata) {
+  auto json = nlohmann::ordered_json::object();
+  json["__metadata__"] = metadata;
+  json["__metadata__"].emplace("format", "pt");
+  std::set<std::string_view> seen;
+  for (const SafetensorsEntry& entry : entries) {
+    TUTTI_TRY(check_name(entry.name));
+    if (!seen.insert(entry.name).second)
+      return invalid_argument(fmt::format("safetensors: two tensors are named \"{}\"", entry.name));
+    json[entry.name] = {{"dtype", entry.dtype}, {"shape", entry.shape}, {"data_offsets", {entry.begin, entry.end}}};
+  }
+  std::string text;
+  try {
+    text = json.dump();
+  } catch (const nlohmann::json::exception&) {
+    return invalid_argument("safetensors: a name or a metadata value is not valid UTF-8");
+  }
+  text.resize((8 + text.size() + kAlignment - 1) / kAlignment * kAlignment - 8, ' ');
+  if (text.size() > kMaxHeader)
+    return Error{.code = Code::kLimit,
+                 .detail = fmt::format("the header of a safetensors file would take {}; the format allows {}",
+                                       bytes_text(text.size()), bytes_text(kMaxHeader))};
+  const std::uint64_t length = text.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + text;
+}
+
 Status write_safetensors(const std::string& path, std::span<const SafetensorsTensor> tensors,
                          const SafetensorsMetadata& metadata) {
-  TUTTI_TRY(check_names(tensors));
   std::vector<const SafetensorsTensor*> order;
   for (const auto& tensor : tensors) order.push_back(&tensor);
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return size_of(a->dtype) > size_of(b->dtype); });
-  const auto header = TUTTI_TRY(compose_header(order, metadata));
+  std::vector<SafetensorsEntry> entries;
+  SafetensorsMetadata with_checksums = metadata;
+  std::uint64_t at = 0;
+  for (const auto* tensor : order) {
+    TUTTI_TRY(check_name(tensor->name));
+    const char* const dtype = safetensors_name(tensor->dtype);
+    if (*dtype == '\0')
+      return invalid_argument(fmt::format("safetensors: the tensor \"{}\" is {}, which the format does not know",
+                                          tensor->name, name(tensor->dtype)),
+                              "save the real and the imaginary part as two tensors");
+    const auto bytes = bytes_of(*tensor);
+    entries.push_back(
+        {.name = tensor->name, .dtype = dtype, .shape = tensor->shape, .begin = at, .end = at + bytes.size()});
+    with_checksums[checksum_key(tensor->name)] = checksum_text(bytes);
+    at += bytes.size();
+  }
+  const auto header = TUTTI_TRY(compose_safetensors_header(entries, with_checksums));
 
   return replace_file(path, [&](int fd, const std::string& name) -> Status {
     TUTTI_TRY(write_all(fd, std::as_bytes(std::span(header)), name));

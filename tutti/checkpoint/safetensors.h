@@ -39,6 +39,15 @@ struct SafetensorsHeader {
 // more than a small multiple of the text.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes);
 
+// "F32", "BF16", ...; empty: the format has no name for it (kC128).
+const char* safetensors_name(DType dtype);
+std::optional<DType> safetensors_dtype(std::string_view name);  // none: tutti does not compute with it
+
+// What a file begins with: length and JSON, padded with spaces so that the tensors begin at a multiple of 64 bytes.
+// `entries` in the order of their bytes, without gaps. Errors: as write_safetensors().
+Result<std::string> compose_safetensors_header(std::span<const SafetensorsEntry> entries,
+                                               const SafetensorsMetadata& metadata);
+
 class SafetensorsFile {
  public:
   // Reads and checks the header. Errors name the file.

@@ -230,9 +230,17 @@ Result<std::uint64_t> bytes_of(const SafetensorsEntry& entry) {
 
 }  // namespace
 
-std::optional<DType> SafetensorsEntry::known_dtype() const {
-  const DTypeRow* row = find_dtype(dtype);
+std::optional<DType> SafetensorsEntry::known_dtype() const { return safetensors_dtype(dtype); }
+
+std::optional<DType> safetensors_dtype(std::string_view name) {
+  const DTypeRow* row = find_dtype(name);
   return row ? row->known : std::nullopt;
+}
+
+const char* safetensors_name(DType dtype) {
+  for (const DTypeRow& row : kDTypeRows)
+    if (row.known == dtype) return row.name;
+  return "";
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {

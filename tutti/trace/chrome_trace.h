@@ -20,9 +20,11 @@ struct TraceRank {
 // The events of one rank, as the elements of a JSON list, separated by commas. Times count from `origin`, of rank 0's
 // clock.
 std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time_point origin);
-// The whole file. Each of `events` is what chrome_events() returned, for the rank at the same place in `ranks`. The
-// clocks' offsets stand in "otherData".
-std::string chrome_trace(std::span<const std::string> events, std::span<const TraceRank> ranks);
+// A file is the head, what chrome_events() returned for each rank, with commas between them, and the tail. The clocks'
+// offsets stand in "otherData".
+std::string chrome_trace_head(std::span<const TraceRank> ranks);
+inline constexpr const char* kChromeTraceComma = ",\n";
+inline constexpr const char* kChromeTraceTail = "\n]}\n";
 // Of one rank alone, whose file begins at 0.
 std::string chrome_trace(const Trace& trace, int rank = 0);
 

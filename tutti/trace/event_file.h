@@ -39,7 +39,6 @@ class EventFile {
 
  private:
   EventFile(std::string path, Fd fd, double flush_seconds);
-  void add(std::string event, bool counts) TUTTI_REQUIRES(mutex_);
   void write_out() TUTTI_REQUIRES(mutex_);
 
   const std::string path_;

@@ -15,6 +15,7 @@
 
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/trace/flight_dump.h"
 
@@ -55,13 +56,7 @@ Status write_whole(const std::string& path, const std::string& text) {
   (void)::unlink(path.c_str());  // of a process that had our number and was killed
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!fd) return system_error(errno, fmt::format("cannot create {}", path));
-  for (std::size_t done = 0; done < text.size();) {
-    const ssize_t size = ::write(fd.get(), text.data() + done, text.size() - done);
-    if (size < 0 && errno == EINTR) continue;
-    if (size <= 0) return system_error(errno, fmt::format("cannot write {}", path));
-    done += std::size_t(size);
-  }
-  return {};
+  return write_all(fd.get(), std::as_bytes(std::span(text)), path);
 }
 
 // None: it is no file of ours, or one that was put aside.

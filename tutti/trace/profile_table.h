@@ -4,7 +4,6 @@
 // time on the thread, waiting included, as it is there.
 #include <string>
 
-#include "tutti/base/error.h"
 #include "tutti/trace/region.h"
 
 namespace tutti {
@@ -18,7 +17,5 @@ struct ProfileTableOptions {
 };
 
 std::string profile_table(const Trace& trace, const ProfileTableOptions& options = {});
-// Writes text (a table, a Chrome trace) to a file, in place of what was there. Does not ask for it to be on disk.
-Status write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace tutti

@@ -50,9 +50,9 @@ struct ThreadEvents {
 
 struct Trace {
   std::vector<RegionTotals> totals;
-  std::vector<ThreadEvents> threads;
-  Clock::time_point begin{};  // when it started; on one host the same clock for all processes
-  double wall_clock = 0;      // the same moment in seconds since 1970
+  std::vector<ThreadEvents> threads;  // "main" first, then by id
+  Clock::time_point begin{};          // when it started; on one host the same clock for all processes
+  double wall_clock = 0;              // the same moment in seconds since 1970
   Duration took{0};
 };
 
@@ -93,7 +93,8 @@ class Region {
   void open(const char* name, std::string detail);
   void close();
 
-  detail::ThreadLog* log_ = nullptr;
+  detail::ThreadLog* log_ = nullptr;  // null: not traced
+  std::uint64_t trace_ = 0;           // which trace it is in
 };
 
 }  // namespace tutti

@@ -1,0 +1,24 @@
+#pragma once
+// Reading and writing of files: whole pieces or an error that names the file. `name` is that of the file, for errors.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+// At the descriptor's own place.
+Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name);
+// At `offset`; the descriptor's own place does not move. kCorrupt: the file ends before.
+Status read_all(int fd, std::uint64_t offset, std::span<std::byte> into, const std::string& name);
+// A file of this text, in place of what was there. Does not ask for it to be on disk; on error a part may be there.
+Status write_file(const std::string& path, std::string_view text);
+// The whole of a regular file. kLimit: it has more than `most` bytes.
+Result<std::string> read_file(const std::string& path, std::uint64_t most);
+// Asks for the names in a folder to be on disk.
+Status sync_folder(const std::string& folder);
+
+}  // namespace tutti

@@ -1,0 +1,95 @@
+// Clocks are compared as Cristian (1989) does: rank r asks, rank 0 answers with its time, and r takes the answer for
+// the time in the middle between asking and hearing. That is wrong by at most half the round trip, so of several rounds
+// the shortest counts. Ranks on one host share the clock, and it is not asked for.
+#include "tutti/metrics/gather_trace.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <cerrno>
+
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/base/machine.h"
+#include "tutti/comm/agree.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/comm/objects.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kRounds = 32;
+constexpr ObjectLimit kEvents{.most = std::size_t(4) << 30};
+
+std::int64_t nanoseconds() { return now().time_since_epoch().count(); }
+
+void answer(const Group& group, int peer) {
+  for (int round = 0; round < kRounds; ++round) {
+    std::int64_t time = 0;
+    recv(group, std::span(&time, 1), peer);
+    time = nanoseconds();
+    send(group, std::span<const std::int64_t>(&time, 1), peer);
+  }
+}
+
+void ask(const Group& group, TraceRank& mine) {
+  for (int round = 0; round < kRounds; ++round) {
+    const std::int64_t asked = nanoseconds();
+    send(group, std::span<const std::int64_t>(&asked, 1), 0);
+    std::int64_t there = 0;
+    recv(group, std::span(&there, 1), 0);
+    const std::int64_t heard = nanoseconds();
+    const Duration error((heard - asked + 1) / 2);
+    if (round > 0 && error >= mine.clock_error) continue;
+    mine.clock_error = error;
+    mine.clock_offset = Duration(there - (asked + (heard - asked) / 2));
+  }
+}
+
+}  // namespace
+
+TraceRank compare_clocks(const Group& group) {
+  TraceRank mine{.rank = group.rank(), .host = host_name()};
+  const std::int64_t node = group.node();
+  std::vector<std::int64_t> nodes(std::size_t(group.size()));
+  all_gather(group, std::span(&node, 1), std::span(nodes));
+  for (int rank = 1; rank < group.size(); ++rank) {
+    if (nodes[std::size_t(rank)] == nodes[0]) continue;
+    if (group.rank() == 0) answer(group, rank);
+    if (group.rank() == rank) ask(group, mine);
+  }
+  return mine;
+}
+
+Status write_chrome_trace(const Group& group, const Trace& mine, const std::string& path) {
+  TraceRank me = compare_clocks(group);
+  std::int64_t origin = mine.begin.time_since_epoch().count();
+  broadcast(group, std::span(&origin, 1));
+  const std::string events = chrome_events(mine, me, Clock::time_point(Duration(origin)));
+
+  const std::int64_t clock[] = {me.clock_offset.count(), me.clock_error.count()};
+  std::vector<std::int64_t> clocks(2 * std::size_t(group.size()));
+  all_gather(group, std::span<const std::int64_t>(clock), std::span(clocks));
+  std::vector<TraceRank> ranks;
+  for (int rank = 0; rank < group.size(); ++rank)
+    ranks.push_back({.rank = rank,
+                     .clock_offset = Duration(clocks[2 * std::size_t(rank)]),
+                     .clock_error = Duration(clocks[2 * std::size_t(rank) + 1])});
+
+  if (group.rank() != 0) {
+    send_bytes(group, events, 0, 0, kEvents);
+    return agree(group, {});
+  }
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  Status written = fd ? Status() : system_error(errno, fmt::format("cannot write {}", path));
+  const auto write = [&](const std::string& text) {
+    if (written.ok()) written = write_all(fd.get(), std::as_bytes(std::span(text)), path);
+  };
+  write(chrome_trace_head(ranks) + events);
+  for (int rank = 1; rank < group.size(); ++rank)  // taken off the links also where they cannot be written
+    write(kChromeTraceComma + recv_bytes(group, rank, 0, nullptr, kEvents));
+  write(kChromeTraceTail);
+  return agree(group, written);
+}
+
+}  // namespace tutti
