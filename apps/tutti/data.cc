@@ -11,6 +11,7 @@ namespace {
 constexpr Command kCommands[] = {
     {"criteo", "Criteo's raw text, Kaggle or Terabyte, to a packed file", data_criteo_command},
     {"clicks", "data in the shape of Criteo's that can be learned, and how well at best", data_clicks_command},
+    {"trace", "profile a trace of accesses to a table, for synthetic clicks", data_trace_command},
 };
 
 void print_help() {

@@ -25,7 +25,7 @@ namespace {
 constexpr std::array<std::int64_t, 26> kCriteoRows = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,
                                                       93145, 5683, 8351593,  3194,    27,  14992,  5461306, 10,    5652,
                                                       2173,  4,    7046547,  18,      15,  286181, 105,     142572};
-constexpr int kHidden = 2;  // length of the hidden vectors of pairs
+constexpr int kHidden = 1;  // length of the hidden vectors of pairs
 constexpr double kMissing = 0.3;
 constexpr std::uint64_t kCalibrationFirst = std::uint64_t(1) << 63;
 constexpr int kCalibrationSamples = 1 << 14;

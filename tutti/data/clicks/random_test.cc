@@ -34,17 +34,25 @@ ClickBatch read_whole(ClickSource& source, std::int64_t batch) {
   return read(source, batch, BatchPart::whole(source.samples(batch), source.shape().rows.size()));
 }
 
-RandomClickOptions small() { return {.shape = {4, {4, 3, 2}}, .samples = 6, .batch_size = 2}; }
+RandomClickOptions small() {
+  RandomClickOptions options;
+  options.shape = {4, {4, 3, 2}};
+  options.samples = 6;
+  options.batch_size = 2;
+  return options;
+}
 
 RandomClickOptions gaussian() {
-  return {.shape = {2, {20, 30}},
-          .samples = 6,
-          .batch_size = 3,
-          .indices_per_lookup = 6,
-          .distribution = IndexDistribution::kGaussian,
-          .minimum = 2,
-          .maximum = 15,
-          .deviation = 4};
+  RandomClickOptions options;
+  options.shape = {2, {20, 30}};
+  options.samples = 6;
+  options.batch_size = 3;
+  options.indices_per_lookup = 6;
+  options.distribution = IndexDistribution::kGaussian;
+  options.minimum = 2;
+  options.maximum = 15;
+  options.deviation = 4;
+  return options;
 }
 
 TEST(RandomClicks, AreThoseOfTheReference) {
