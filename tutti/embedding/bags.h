@@ -43,12 +43,13 @@ void sort_by_row(std::vector<RowUse>& uses, std::vector<RowUse>& scratch, std::i
 // gradients of the samples that used it, times its weight.
 template <class T>
 struct RowStep {
-  T* rows = nullptr;            // [count, width]
-  T* const* located = nullptr;  // where the row of the k-th different row of `uses` lies, in place of `rows`
-  T* state = nullptr;           // accumulators: kAdagrad: [count, width]; kRowWiseAdagrad: [count]; kSgd: null
-  T* weights = nullptr;         // by row; null: 1
-  bool learned = false;         // the weights are trained
-  T* weight_state = nullptr;    // by row; null with kSgd
+  T* rows = nullptr;  // [count, width]
+  // Where the k-th different row of `uses` lies, in place of `rows`; with kAdagrad its accumulators follow it there.
+  std::span<T* const> located;
+  T* state = nullptr;         // accumulators: kAdagrad: [count, width]; kRowWiseAdagrad: [count]; kSgd: null
+  T* weights = nullptr;       // by row; null: 1
+  bool learned = false;       // the weights are trained
+  T* weight_state = nullptr;  // by row; null with kSgd
   std::int64_t width = 0;
   std::int64_t dim = 0;  // of the table, of which `width` columns are here
   std::span<const RowUse> uses;

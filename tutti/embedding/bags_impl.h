@@ -156,10 +156,10 @@ template <class T>
   return T(step.lr) / (std::sqrt(accumulator) + T(step.eps));
 }
 
-// What a step does with the gradient of one row, wherever that was summed up. `sums`: of the whole row, or null.
+// What a step does with the gradient of one row, wherever that was summed up. a: its accumulators.
 template <class T>
 [[gnu::always_inline]] inline void step_row(const RowStep<T>& step, std::uint32_t row, T* __restrict p, T* __restrict g,
-                                            std::int64_t width, std::int64_t run) {
+                                            T* __restrict a, std::int64_t width, std::int64_t run) {
   if (step.scale != 1)
     for (std::int64_t i = 0; i < width; ++i) g[i] *= T(step.scale);
   T of_weight = 0;
@@ -185,7 +185,6 @@ template <class T>
       break;
     }
     case TableRule::kAdagrad: {
-      T* __restrict a = step.state + std::int64_t(row) * width;
       const T lr = T(step.lr), eps = T(step.eps);
       for (std::int64_t i = 0; i < width; ++i) {
         a[i] += g[i] * g[i];
@@ -194,7 +193,7 @@ template <class T>
       break;
     }
     case TableRule::kRowWiseAdagrad: {
-      const T factor = adagrad_step(step, step.state[row], square / T(step.dim));
+      const T factor = adagrad_step(step, *a, square / T(step.dim));
       for (std::int64_t i = 0; i < width; ++i) p[i] -= factor * g[i];
       break;
     }
@@ -216,10 +215,11 @@ void step_all(const RowStep<T>& step) {
   alignas(64) T in_registers[kVectors > 0 ? kVectors * kLanes<T> : 1];
   std::vector<T> in_memory(kVectors > 0 ? 0 : std::size_t(width));
   T* const g = kVectors > 0 ? in_registers : in_memory.data();
-  const std::int64_t state_width = step.rule == TableRule::kAdagrad ? width : 1;
+  const bool adagrad = step.rule == TableRule::kAdagrad;
+  const std::int64_t state_width = adagrad ? width : 1;
   const auto fetch = [&](std::int64_t k) {
     const std::int64_t row = row_of(uses[k]);
-    if (!step.located) prefetch<true>(step.rows + row * width, bytes);
+    if (step.located.empty()) prefetch<true>(step.rows + row * width, bytes);
     if (step.state) prefetch<true>(step.state + row * state_width, state_width * std::int64_t(sizeof(T)));
   };
   for (std::int64_t k = 0; k < std::min(kAhead, count); ++k) fetch(k);
@@ -246,8 +246,15 @@ void step_all(const RowStep<T>& step) {
         for (std::int64_t i = 0; i < width; ++i) g[i] += next[i];
       }
     }
-    T* const p = step.located ? step.located[run] : step.rows + std::int64_t(row) * width;
-    step_row(step, row, p, g, width, run);
+    if (step.located.empty()) {
+      T* const p = step.rows + std::int64_t(row) * width;
+      step_row(step, row, p, g, step.state ? step.state + std::int64_t(row) * state_width : nullptr, width, run);
+      continue;
+    }
+    if (const std::size_t ahead = std::size_t(run + kAhead); ahead < step.located.size())
+      prefetch<true>(step.located[ahead], bytes * (adagrad ? 2 : 1));
+    T* const p = step.located[std::size_t(run)];
+    step_row(step, row, p, g, adagrad ? p + width : step.state ? step.state + row : nullptr, width, run);
   }
 }
 

@@ -1,6 +1,9 @@
 // Rows are numbered within the shard here. A shard of all rows takes the caller's indices as they are; one of a part of
 // the rows picks those that fall into it, which is when they are checked against the table. In the other case the
 // kernel checks them while it fetches ahead.
+//
+// Rows in a file are located before they are used: all that a batch looks up at once, and then, for the step, each
+// different one. What the rules keep by row, one number, is in memory in any case.
 #include "tutti/embedding/local_shard.h"
 
 #include <fmt/format.h>
@@ -22,14 +25,6 @@ std::int64_t cut(std::span<const RowUse> uses, std::int64_t at) {
   return std::min(at, count);
 }
 
-template <class Body>  // body(uses)
-void by_rows(std::span<const RowUse> uses, const ParallelFor& parallel, const Body& body) {
-  parallel(std::int64_t(uses.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
-    const std::int64_t from = cut(uses, begin), to = cut(uses, end);
-    if (from < to) body(uses.subspan(std::size_t(from), std::size_t(to - from)));
-  });
-}
-
 }  // namespace
 
 template <class T>
@@ -46,19 +41,39 @@ Result<LocalShard<T>> LocalShard<T>::create(const TableSpec& spec, std::size_t t
         "cut the table by rows (row-wise)");
   for (const TableArray which : kTableArrays) {
     const std::int64_t numbers = shard.count() * shard.columns(which);
-    if (numbers == 0) continue;
+    if (numbers == 0 || shard.in_file(which)) continue;
     shard.arrays_[std::size_t(which)] = TUTTI_TRY(huge_memory(std::size_t(numbers) * sizeof(T)));
     if (which == TableArray::kRowWeights) std::fill_n(shard.array(which), numbers, T(1));
     const bool accumulates = which == TableArray::kState || which == TableArray::kRowWeightState;
     if (accumulates && options.initial_accumulator != 0)
       std::fill_n(shard.array(which), numbers, T(options.initial_accumulator));
   }
+  if (!shard.in_file(TableArray::kRows)) return shard;
+  const std::int64_t state = shard.in_file(TableArray::kState) ? shard.columns(TableArray::kState) : 0;
+  shard.mapped_ =
+      TUTTI_TRY(MappedRows<T>::create(options.folder, shard.count(), shard.width() + state, options.cached_bytes));
+  if (state > 0 && options.initial_accumulator != 0)
+    for (std::int64_t row = 0; row < shard.count(); ++row)
+      std::fill_n(shard.row_of_array(TableArray::kState, row, true), state, T(options.initial_accumulator));
   return shard;
 }
 
 template <class T>
 T* LocalShard<T>::array(TableArray which) const {
   return reinterpret_cast<T*>(arrays_[std::size_t(which)].data());
+}
+
+template <class T>
+bool LocalShard<T>::in_file(TableArray which) const {
+  return !options_.folder.empty() &&
+         (which == TableArray::kRows || (which == TableArray::kState && options_.rule == TableRule::kAdagrad));
+}
+
+// Where a row of an array is, for the moment.
+template <class T>
+T* LocalShard<T>::row_of_array(TableArray which, std::int64_t row, bool change) const {
+  if (!in_file(which)) return array(which) + row * columns(which);
+  return mapped_->find(row, change) + (which == TableArray::kState ? width() : 0);
 }
 
 template <class T>
@@ -80,42 +95,58 @@ Error LocalShard<T>::outside(std::int64_t index, const LookupsView& lookups, std
 }
 
 template <class T>
-Result<ShardLookups> LocalShard<T>::select(const LookupsView& lookups, std::int64_t batch) const {
+Result<ShardLookups> LocalShard<T>::select(const LookupsView& lookups, std::int64_t batch) {
   ShardLookups picked;
   if (box_.rows.begin == 0 && box_.rows.end == spec_.rows) {
     picked.offsets_ = lookups.offsets;
     picked.indices_ = lookups.indices;
-    return picked;
-  }
-  picked.own_offsets_.reserve(lookups.offsets.size());
-  picked.own_offsets_.push_back(0);
-  for (std::int64_t s = 0; s < lookups.samples(); ++s) {
-    for (std::int64_t k = lookups.offsets[std::size_t(s)]; k < lookups.offsets[std::size_t(s) + 1]; ++k) {
-      const std::int64_t index = lookups.indices[std::size_t(k)];
-      if (std::uint64_t(index) >= std::uint64_t(spec_.rows)) return outside(index, lookups, k, batch);
-      if (index >= box_.rows.begin && index < box_.rows.end) picked.own_indices_.push_back(index - box_.rows.begin);
+  } else {
+    picked.own_offsets_.reserve(lookups.offsets.size());
+    picked.own_offsets_.push_back(0);
+    for (std::int64_t s = 0; s < lookups.samples(); ++s) {
+      for (std::int64_t k = lookups.offsets[std::size_t(s)]; k < lookups.offsets[std::size_t(s) + 1]; ++k) {
+        const std::int64_t index = lookups.indices[std::size_t(k)];
+        if (std::uint64_t(index) >= std::uint64_t(spec_.rows)) return outside(index, lookups, k, batch);
+        if (index >= box_.rows.begin && index < box_.rows.end) picked.own_indices_.push_back(index - box_.rows.begin);
+      }
+      picked.own_offsets_.push_back(std::int64_t(picked.own_indices_.size()));
     }
-    picked.own_offsets_.push_back(std::int64_t(picked.own_indices_.size()));
+    picked.offsets_ = picked.own_offsets_;
+    picked.indices_ = picked.own_indices_;
   }
-  picked.offsets_ = picked.own_offsets_;
-  picked.indices_ = picked.own_indices_;
+  if (mapped_) TUTTI_TRY(locate(picked, lookups, batch));
   return picked;
+}
+
+template <class T>
+Status LocalShard<T>::locate(ShardLookups& picked, const LookupsView& lookups, std::int64_t batch) {
+  wanted_.clear();
+  for (std::size_t k = 0; k < picked.indices_.size(); ++k) {
+    const std::int64_t index = picked.indices_[k];
+    if (std::uint64_t(index) >= std::uint64_t(count())) return outside(index, lookups, std::int64_t(k), batch);
+    wanted_.push_back(std::uint32_t(index));
+  }
+  located_.resize(wanted_.size());
+  mapped_->locate(wanted_, located_.data(), false);
+  return {};
 }
 
 template <class T>
 Status LocalShard<T>::pool(const ShardLookups& lookups, Slice samples, T* out, std::int64_t stride,
                            std::int64_t batch) const {
   if (samples.size() <= 0) return {};
-  const std::int64_t bad = tutti::pool(Bags<T>{.rows = array(TableArray::kRows),
-                                               .weights = array(TableArray::kRowWeights),
-                                               .count = count(),
-                                               .width = width(),
-                                               .offsets = lookups.offsets_.data(),
-                                               .indices = lookups.indices_.data(),
-                                               .begin = samples.begin,
-                                               .end = samples.end,
-                                               .out = out,
-                                               .stride = stride});
+  Bags<T> bags{.rows = array(TableArray::kRows),
+               .weights = array(TableArray::kRowWeights),
+               .count = count(),
+               .width = width(),
+               .offsets = lookups.offsets_.data(),
+               .indices = lookups.indices_.data(),
+               .begin = samples.begin,
+               .end = samples.end,
+               .out = out,
+               .stride = stride};
+  if (mapped_) bags.located = located_.data() + lookups.offsets_[std::size_t(samples.begin)];
+  const std::int64_t bad = tutti::pool(bags);
   if (bad >= 0) return outside(lookups.indices_[std::size_t(bad)], {lookups.offsets_, lookups.indices_}, bad, batch);
   return {};
 }
@@ -130,7 +161,7 @@ void LocalShard<T>::sort(const ShardLookups& lookups) {
 }
 
 template <class T>
-RowStep<T> LocalShard<T>::a_step(std::span<const RowUse> uses, const T* const* gradients, double lr) {
+RowStep<T> LocalShard<T>::a_step(std::span<const RowUse> uses, const T* const* gradients, double lr) const {
   return {.rows = array(TableArray::kRows),
           .state = array(TableArray::kState),
           .weights = array(TableArray::kRowWeights),
@@ -147,20 +178,47 @@ RowStep<T> LocalShard<T>::a_step(std::span<const RowUse> uses, const T* const* g
 }
 
 template <class T>
+void LocalShard<T>::locate_different(std::span<const RowUse> uses, bool change) {
+  if (!mapped_) return;
+  wanted_.clear();
+  for (const RowUse use : uses)
+    if (wanted_.empty() || wanted_.back() != row_of(use)) wanted_.push_back(row_of(use));
+  located_.resize(wanted_.size());
+  mapped_->locate(wanted_, located_.data(), change);
+}
+
+template <class T>
+void LocalShard<T>::step_uses(std::span<const RowUse> uses, const T* const* gradients, double lr,
+                              const ParallelFor& parallel) {
+  locate_different(uses, true);
+  parallel(std::int64_t(uses.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
+    const std::size_t from = std::size_t(cut(uses, begin)), to = std::size_t(cut(uses, end));
+    if (from >= to) return;
+    RowStep<T> step = a_step(uses.subspan(from, to - from), gradients, lr);
+    if (mapped_) step.located = std::span<T* const>(located_).subspan(std::size_t(count_rows(uses.first(from))));
+    step_rows(step);
+  });
+}
+
+template <class T>
 void LocalShard<T>::step(const T* const* gradients, double lr, const ParallelFor& parallel) {
-  by_rows(uses_, parallel, [&](std::span<const RowUse> uses) { step_rows(a_step(uses, gradients, lr)); });
+  step_uses(uses_, gradients, lr, parallel);
 }
 
 template <class T>
 void LocalShard<T>::sum_columns(const T* const* gradients, T* sums) {
+  locate_different(uses_, false);
   RowStep<T> step = a_step(uses_, gradients, 0);
+  if (mapped_) step.located = located_;
   step.sums_of_columns = sums;
   step_rows(step);
 }
 
 template <class T>
 void LocalShard<T>::step(const T* const* gradients, const T* sums, double lr) {
+  locate_different(uses_, true);
   RowStep<T> step = a_step(uses_, gradients, lr);
+  if (mapped_) step.located = located_;
   step.sums_of_rows = sums;
   step_rows(step);
 }
@@ -187,21 +245,19 @@ void LocalShard<T>::step_all(const T* gradients, double lr, const ParallelFor& p
     if (std::any_of(gradient, gradient + width(), [](T value) { return value != 0; }))
       uses.push_back(row_use(std::uint32_t(row), std::uint32_t(row)));
   }
-  by_rows(uses, parallel, [&](std::span<const RowUse> some) { step_rows(a_step(some, of_row.data(), lr)); });
+  step_uses(uses, of_row.data(), lr, parallel);
 }
 
 template <class T>
 void LocalShard<T>::read(TableArray which, std::int64_t first, std::int64_t count, T* out, std::int64_t stride) const {
-  const std::int64_t columns = this->columns(which);
-  const T* const from = array(which) + first * columns;
-  for (std::int64_t k = 0; k < count; ++k) std::copy_n(from + k * columns, columns, out + k * stride);
+  for (std::int64_t k = 0; k < count; ++k)
+    std::copy_n(row_of_array(which, first + k, false), columns(which), out + k * stride);
 }
 
 template <class T>
 void LocalShard<T>::write(TableArray which, std::int64_t first, std::int64_t count, const T* in, std::int64_t stride) {
-  const std::int64_t columns = this->columns(which);
-  T* const to = array(which) + first * columns;
-  for (std::int64_t k = 0; k < count; ++k) std::copy_n(in + k * stride, columns, to + k * columns);
+  for (std::int64_t k = 0; k < count; ++k)
+    std::copy_n(in + k * stride, columns(which), row_of_array(which, first + k, true));
 }
 
 template class LocalShard<float>;

@@ -2,14 +2,17 @@
 // The part of one table that this rank keeps: rows, what the rule keeps for them, the weights of rows; and what is done
 // with it for a batch.
 //
-// Threads: pool() any, at the same time; everything else one at a time.
+// Threads: pool() any, at the same time; everything else one at a time. With a folder (EmbeddingOptions) what select()
+// returned is good for pool() until the next select() or step().
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "tutti/base/fd.h"
 #include "tutti/embedding/bags.h"
 #include "tutti/embedding/lookups.h"
+#include "tutti/embedding/mapped_rows.h"
 #include "tutti/embedding/options.h"
 #include "tutti/embedding/parallel.h"
 #include "tutti/embedding/table_array.h"
@@ -46,11 +49,11 @@ class LocalShard {
   std::int64_t width() const { return box_.columns.size(); }
   std::int64_t count() const { return box_.rows.size(); }
   std::size_t bytes() const;
-  const T* memory(TableArray which) const { return array(which); }  // [count(), columns], for measuring
+  const T* memory(TableArray which) const { return array(which); }  // [count(), columns]; null if in a file
 
   // Picks the lookups of this shard. kInvalidArgument names row, table and batch of an index outside of the table,
   // where it is looked at; else pool() does. `lookups` must stay.
-  Result<ShardLookups> select(const LookupsView& lookups, std::int64_t batch) const;
+  Result<ShardLookups> select(const LookupsView& lookups, std::int64_t batch);
   // out[s - samples.begin] = the pooled sum of sample s, `stride` numbers apart.
   Status pool(const ShardLookups& lookups, Slice samples, T* out, std::int64_t stride, std::int64_t batch) const;
 
@@ -76,7 +79,12 @@ class LocalShard {
   LocalShard() = default;
   T* array(TableArray which) const;
   std::int64_t columns(TableArray which) const { return columns_of(which, width(), options_); }
-  RowStep<T> a_step(std::span<const RowUse> uses, const T* const* gradients, double lr);
+  bool in_file(TableArray which) const;
+  T* row_of_array(TableArray which, std::int64_t row, bool change) const;
+  Status locate(ShardLookups& picked, const LookupsView& lookups, std::int64_t batch);
+  void locate_different(std::span<const RowUse> uses, bool change);
+  RowStep<T> a_step(std::span<const RowUse> uses, const T* const* gradients, double lr) const;
+  void step_uses(std::span<const RowUse> uses, const T* const* gradients, double lr, const ParallelFor& parallel);
   Error outside(std::int64_t index, const LookupsView& lookups, std::int64_t position, std::int64_t batch) const;
 
   TableSpec spec_;
@@ -85,6 +93,10 @@ class LocalShard {
   EmbeddingOptions options_;
   Mapping arrays_[4];                   // by TableArray
   std::vector<RowUse> uses_, scratch_;  // kept, since fresh memory costs more than sorting
+  // Rows in a file, with what kAdagrad keeps behind each; mutable: to find a row is to use the cache.
+  mutable std::optional<MappedRows<T>> mapped_;
+  std::vector<std::uint32_t> wanted_;
+  std::vector<T*> located_;  // by lookup of select(), or by different row of a step
 };
 
 }  // namespace tutti

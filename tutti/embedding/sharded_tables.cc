@@ -70,6 +70,10 @@ Result<std::unique_ptr<ShardedTables<T>>> ShardedTables<T>::create(std::vector<T
   std::unique_ptr<ShardedTables> made(
       new ShardedTables(std::move(tables), std::move(placement), group, options, std::move(parallel)));
   TUTTI_TRY(made->same_everywhere());
+  double mine = 0;  // numbers of this rank, which share the cache
+  for (std::size_t t = 0; t < made->tables_.size(); ++t)
+    for (const TableShard& box : made->placement_.tables[t].shards)
+      if (box.rank == made->rank_) mine += double(box.rows.size()) * double(box.columns.size());
   for (std::size_t t = 0; t < made->tables_.size(); ++t) {
     const TablePlacement::Table& placed = made->placement_.tables[t];
     if (placed.sharding == TableSharding::kColumnWise || placed.sharding == TableSharding::kReplicated) {
@@ -78,7 +82,10 @@ Result<std::unique_ptr<ShardedTables<T>>> ShardedTables<T>::create(std::vector<T
     }
     for (const TableShard& box : placed.shards) {
       if (box.rank != made->rank_) continue;
-      made->shards_.push_back(TUTTI_TRY(LocalShard<T>::create(made->tables_[t], t, box, options)));
+      EmbeddingOptions own = options;
+      own.cached_bytes =
+          std::size_t(double(options.cached_bytes) * double(box.rows.size()) * double(box.columns.size()) / mine);
+      made->shards_.push_back(TUTTI_TRY(LocalShard<T>::create(made->tables_[t], t, box, own)));
       const auto& parts = made->layout_.parts();
       const auto part = std::find_if(parts.begin(), parts.end(), [&](const ExchangePart& one) {
         return one.owner == made->rank_ && one.table == t && one.shard == box;
@@ -185,7 +192,7 @@ Result<typename ShardedTables<T>::BatchPtr> ShardedTables<T>::post(std::int64_t 
   batch->number = number;
   batch->mine = my_samples(samples);
   TUTTI_TRY(fail(check_lookups(samples, lookups, number)));
-  for (const LocalShard<T>& shard : shards_) {
+  for (LocalShard<T>& shard : shards_) {
     auto picked = shard.select(lookups[shard.table()], number);
     TUTTI_TRY(fail(picked.status()));
     batch->lookups.push_back(*std::move(picked));

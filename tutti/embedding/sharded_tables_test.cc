@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <ostream>
 
@@ -135,6 +136,7 @@ struct Case {
   WireFormat wire = WireFormat::kExact;
   double tolerance = 1e-12;
   std::int64_t samples = 13;
+  bool in_file = false;
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name << value.ranks; }
 
@@ -209,6 +211,7 @@ EmbeddingOptions options_of(const Case& c) {
   options.exchange = c.exchange;
   options.wire = c.wire;
   options.share_memory = c.world != World::kNoMemory;
+  if (c.in_file) options.folder = testing::TempDir(), options.cached_bytes = 3000;
   return options;
 }
 
@@ -318,6 +321,13 @@ std::vector<Case> cases() {
                  TableExchange::kAllToAll, WireFormat::kExact, 1e-12, 3});
   all.push_back({"fewer_samples_than_ranks", 4, Place::kMixed, TableRule::kAdagrad, RowWeights::kNone, World::kTcp,
                  TableExchange::kScatter, WireFormat::kExact, 1e-12, 3});
+  for (const int ranks : {1, 3})
+    for (const Place place : {Place::kMixed, Place::kColumns})
+      for (const TableRule rule : {TableRule::kSgd, TableRule::kAdagrad, TableRule::kRowWiseAdagrad}) {
+        Case in_file{"in_a_file", ranks, place, rule, RowWeights::kLearned};
+        in_file.in_file = true;
+        all.push_back(in_file);
+      }
   return all;
 }
 
@@ -325,6 +335,176 @@ std::string name_of(const testing::TestParamInfo<Case>& info) {
   return std::to_string(info.index) + "_" + info.param.name + "_" + std::to_string(info.param.ranks);
 }
 INSTANTIATE_TEST_SUITE_P(, ShardedTablesTest, testing::ValuesIn(cases()), name_of);
+
+// Trains float tables, with several batches under way, and returns all rows of all tables.
+std::vector<float> train_several(const Group& world, EmbeddingOptions options, const TablePlacement& placement) {
+  const auto tables = specs();
+  options.rule = TableRule::kRowWiseAdagrad;
+  auto sharded = ShardedTables<float>::create(tables, placement, world, options).or_throw();
+  write_first_values(*sharded);
+  constexpr int kUnderWay = 3;
+  for (int step = 0; step < 2; ++step) {
+    std::vector<std::vector<Lookups>> lookups(kUnderWay);
+    std::vector<ShardedTables<float>::BatchPtr> batches;
+    const auto samples_of = [](int b) { return std::int64_t(11 + 4 * b); };
+    for (int b = 0; b < kUnderWay; ++b) {
+      for (std::size_t t = 0; t < tables.size(); ++t)
+        lookups[std::size_t(b)].push_back(make_lookups(tables[t], t, 10 * step + b, samples_of(b)));
+      const std::vector<LookupsView> views(lookups[std::size_t(b)].begin(), lookups[std::size_t(b)].end());
+      batches.push_back(sharded->post(samples_of(b), views).or_throw());
+    }
+    for (const auto& batch : batches) sharded->wait(batch).or_throw();
+    std::vector<std::vector<float>> kept;
+    for (int b = kUnderWay; b-- > 0;) {
+      std::vector<RowGradients<float>> gradients;
+      for (std::size_t t = 0; t < tables.size(); ++t) {
+        const auto rows = sharded->rows_of(batches[std::size_t(b)], t);
+        auto& own = kept.emplace_back();
+        const Slice mine = sharded->my_samples(samples_of(b));
+        for (std::size_t i = 0; i < rows.size(); ++i)
+          own.push_back(float(gradient_of(rows[i], t, mine.begin + std::int64_t(i) / tables[t].dim,
+                                          std::int64_t(i) % tables[t].dim, samples_of(b))));
+        gradients.push_back({own.data(), tables[t].dim});
+      }
+      sharded->send_gradients(batches[std::size_t(b)], gradients).or_throw();
+    }
+    for (int b = kUnderWay; b-- > 0;) sharded->apply_gradients(batches[std::size_t(b)]).or_throw();
+  }
+  std::vector<float> all;
+  for (std::size_t t = 0; t < tables.size(); ++t) {
+    std::vector<float> rows(std::size_t(tables[t].rows * tables[t].dim));
+    sharded->read(t, TableArray::kRows, 0, tables[t].rows, rows.data()).or_throw();
+    all.insert(all.end(), rows.begin(), rows.end());
+  }
+  return all;
+}
+
+TEST(ShardedTables, AllExchangesGiveTheSameBitsWithSeveralBatchesUnderWay) {
+  for (const Place place : {Place::kWhole, Place::kRows, Place::kColumns, Place::kMixed}) {
+    const auto outcomes = test::run_threads(3, [&](Group& world) {
+      const auto placement = placed(place, 3, specs());
+      const auto expected = train_several(world, {}, placement);
+      for (const TableExchange exchange :
+           {TableExchange::kAllToAll, TableExchange::kScatter, TableExchange::kScatterList})
+        test::check(train_several(world, {.exchange = exchange, .share_memory = false}, placement) == expected,
+                    "exchange ", int(exchange), " gives other bits than shared memory");
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+  }
+}
+
+TEST(ShardedTables, TwoRunsGiveTheSameBitsAndSoDoThreads) {
+  const auto outcomes = test::run_threads(2, [](Group& world) {
+    const auto placement = placed(Place::kMixed, 2, specs());
+    test::check(train_several(world, {}, placement) == train_several(world, {}, placement), "two runs differ");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(ShardedTables, TheReferencesGradientScaleIsThatManyTimesTheStep) {
+  // With SGD a step of one batch is linear in the gradient.
+  const auto outcomes = test::run_threads(2, [](Group& world) {
+    const auto run = [&](double scale) {
+      EmbeddingOptions options;
+      options.dtype = DType::kF64;
+      options.gradient_scale = scale;
+      const std::vector<TableSpec> tables{{"only", 4, 3}};
+      auto sharded = ShardedTables<double>::create(tables, place_by_count(tables, 2), world, options).or_throw();
+      const Lookups lookups = make_lookups(tables[0], 0, 1, 8);
+      const LookupsView view = lookups;
+      const auto batch = sharded->post(8, std::span(&view, 1)).or_throw();
+      sharded->wait(batch).or_throw();
+      const std::vector<double> ones(12, 1);
+      const RowGradients<double> gradient{ones.data(), 3};
+      sharded->send_gradients(batch, std::span(&gradient, 1)).or_throw();
+      sharded->apply_gradients(batch).or_throw();
+      std::vector<double> rows(12);
+      sharded->read(0, TableArray::kRows, 0, 4, rows.data()).or_throw();
+      return rows;
+    };
+    const auto once = run(1), twice = run(2);
+    test::check(once[0] != 0, "nothing was learned");
+    for (std::size_t i = 0; i < once.size(); ++i) test::check(twice[i] == 2 * once[i], "number ", i, " is not twice");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// What every rank is told when `spoil` has changed the lookups of table 1 on the rank that owns it.
+std::vector<std::string> told(Place place, World world, const std::function<void(Lookups&)>& spoil) {
+  const Case c{.name = "", .ranks = 3, .place = place, .world = world};
+  std::vector<std::string> words;
+  for (const auto& outcome : run(c, [&](Group& group) {
+         const auto tables = specs();
+         EmbeddingOptions options;
+         options.share_memory = world != World::kNoMemory;
+         auto sharded = ShardedTables<float>::create(tables, placed(place, 3, tables), group, options).or_throw();
+         std::vector<Lookups> lookups;
+         for (std::size_t t = 0; t < tables.size(); ++t) lookups.push_back(make_lookups(tables[t], t, 0, 12));
+         const auto mine = tables_of(sharded->placement(), group.rank());
+         if (std::find(mine.begin(), mine.end(), 1u) != mine.end()) spoil(lookups[1]);
+         const std::vector<LookupsView> views(lookups.begin(), lookups.end());
+         const auto batch = sharded->post(12, views, 77).or_throw();
+         sharded->wait(batch).or_throw();
+         throw std::runtime_error("nobody noticed");
+       }))
+    words.push_back(outcome.error);
+  return words;
+}
+
+TEST(ShardedTables, AnIndexOutsideOfItsTableIsToldToEveryRank) {
+  for (const World world : {World::kMemory, World::kNoMemory, World::kTcp})
+    for (const Place place : {Place::kWhole, Place::kRows}) {
+      const auto words = told(place, world, [](Lookups& lookups) { lookups.indices[5] = 7; });
+      int first = 0;
+      for (const std::string& text : words) {
+        EXPECT_NE(text.find("index 7 is outside of table items, which has rows 0 - 6"), std::string::npos) << text;
+        EXPECT_NE(text.find(" of batch 77"), std::string::npos) << text;
+        EXPECT_NE(text.find(": lookup "), std::string::npos) << text;
+        first += text.rfind("InvalidArgument", 0) == 0;
+      }
+      EXPECT_GE(first, 1);
+    }
+  const auto words = told(Place::kWhole, World::kMemory, [](Lookups& lookups) { lookups.indices[0] = -3; });
+  EXPECT_NE(words[0].find("index -3 is outside of table items"), std::string::npos) << words[0];
+}
+
+TEST(ShardedTables, OffsetsThatCannotBeAreRefused) {
+  const auto first_words = [](const std::function<void(Lookups&)>& spoil) {
+    return told(Place::kWhole, World::kMemory, spoil)[0];
+  };
+  const auto expect = [&](const std::function<void(Lookups&)>& spoil, const char* words) {
+    const std::string text = first_words(spoil);
+    EXPECT_NE(text.find(words), std::string::npos) << text;
+  };
+  expect([](Lookups& l) { l.offsets.pop_back(); },
+         "the lookups of table items in batch 77 have 12 offsets, expected 13 for 12 samples");
+  expect([](Lookups& l) { l.indices.push_back(0); }, "have offsets 0 - ");
+  expect([](Lookups& l) { std::swap(l.offsets[3], l.offsets[7]); },
+         "have an offset that is smaller than the one before it, of sample ");
+  expect([](Lookups& l) { l.offsets[0] = 1; }, "have offsets 1 - ");
+}
+
+TEST(ShardedTables, WhatRanksMustAgreeOnIsCompared) {
+  const auto outcomes = test::run_threads(2, [](Group& world) {
+    const auto tables = specs();
+    const auto text_of = [&](const TablePlacement& placement, const EmbeddingOptions& options) -> std::string {
+      const auto made = ShardedTables<float>::create(tables, placement, world, options);
+      return made.ok() ? "" : to_string(made.error());
+    };
+    EmbeddingOptions options;
+    options.lr = world.rank();  // may differ
+    const std::string nothing = text_of(place_by_count(tables, 2), options);
+    test::check(nothing.empty(), nothing);
+    options.rule = world.rank() == 0 ? TableRule::kSgd : TableRule::kAdagrad;
+    const std::string rules = text_of(place_by_count(tables, 2), options);
+    test::check(
+        rules.find("the ranks were given different embedding tables, placements or options") != std::string::npos,
+        rules);
+    const std::string ranks = text_of(place_by_count(tables, 3), {});
+    test::check(ranks.find("the tables are placed on 3 ranks, the group has 2") != std::string::npos, ranks);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
 
 }  // namespace
 }  // namespace tutti
