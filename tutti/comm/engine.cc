@@ -120,8 +120,9 @@ void Engine::run() {
     if (drive_all()) {
       idle_since = now();
       if (idle_since - looked > kLongestWithoutLook) {
-        std::vector<pollfd> fds = to_watch();
-        if (::poll(fds.data(), fds.size(), 0) > 0) act_on(fds.data());
+        polled_.clear();
+        add_watched();
+        if (::poll(polled_.data(), polled_.size(), 0) > 0) act_on(polled_.data());
         looked = now();
       }
       continue;
@@ -135,10 +136,8 @@ void Engine::run() {
   }
 }
 
-std::vector<pollfd> Engine::to_watch() const {
-  std::vector<pollfd> fds;
-  for (const Watched& watched : watched_) fds.push_back({watched.fd, POLLIN, 0});
-  return fds;
+void Engine::add_watched() {
+  for (const Watched& watched : watched_) polled_.push_back({watched.fd, POLLIN, 0});
 }
 
 void Engine::act_on(const pollfd* watched) {
@@ -148,37 +147,36 @@ void Engine::act_on(const pollfd* watched) {
 
 void Engine::sleep() {
   // Peers ring only who is said to be asleep, since each ring is a system call to them: so say it only if need be.
-  Blockers expected;
-  for (auto& group : active_) group->blockers(expected);
-  BellLine* const line = host_ && expected.needs_bell ? &host_->own_bell_line() : nullptr;
+  blockers_.clear();
+  for (auto& group : active_) group->blockers(blockers_);
+  BellLine* const line = host_ && blockers_.needs_bell ? &host_->own_bell_line() : nullptr;
   if (line) line->asleep.store(1, std::memory_order_relaxed);
   sleeping_.store(true, std::memory_order_relaxed);
   fence_everybody(line && line->fence.load(std::memory_order_relaxed) == 0);
   // From here on whoever moves something rings. So this look is the last one that is needed, and what it leaves
   // blocked, groups that came just now included, is what to sleep for.
   const bool moved = drive_all() || stopping_.load();
-  Blockers blockers;
-  for (auto& group : active_) group->blockers(blockers);
-  const bool can_be_rung = line || !host_ || !blockers.needs_bell;
+  blockers_.clear();
+  for (auto& group : active_) group->blockers(blockers_);
+  const bool can_be_rung = line || !host_ || !blockers_.needs_bell;
   if (!moved && can_be_rung) {
-    std::vector<pollfd> fds = {{bell_fd_, POLLIN, 0}};
-    fds.insert(fds.end(), blockers.fds.begin(), blockers.fds.end());
-    std::vector<std::pair<int, int>> peers;
-    if (host_) peers = host_->watch_fds();
-    const std::size_t first_peer = fds.size();
-    for (const auto& [fd, rank] : peers) fds.push_back({fd, POLLIN, 0});
-    const std::size_t first_watched = fds.size();
-    for (const pollfd& fd : to_watch()) fds.push_back(fd);
+    polled_.assign(1, {bell_fd_, POLLIN, 0});
+    polled_.insert(polled_.end(), blockers_.fds.begin(), blockers_.fds.end());
+    const std::size_t first_peer = polled_.size();
+    peers_.clear();
+    if (host_) host_->add_watched(polled_, peers_);
+    const std::size_t first_watched = polled_.size();
+    add_watched();
     Duration nap = std::min(kLongestSleep, active_.empty() ? kLongestSleep : GroupState::earliest_check(active_));
-    if (blockers.look_again.count() > 0) nap = std::min(nap, blockers.look_again);
+    if (blockers_.look_again.count() > 0) nap = std::min(nap, blockers_.look_again);
     const timespec timeout = timespec_of(nap);
-    if (::ppoll(fds.data(), fds.size(), active_.empty() ? nullptr : &timeout, nullptr) > 0) {
-      for (std::size_t i = 0; i < peers.size(); ++i)
-        if (fds[first_peer + i].revents) (void)host_->watch(peers[i].second);
-      act_on(fds.data() + first_watched);
+    if (::ppoll(polled_.data(), polled_.size(), active_.empty() ? nullptr : &timeout, nullptr) > 0) {
+      for (std::size_t i = 0; i < peers_.size(); ++i)
+        if (polled_[first_peer + i].revents) (void)host_->watch(peers_[i]);
+      act_on(polled_.data() + first_watched);
       for (auto& group : active_) group->look_again();
       eventfd_t count = 0;
-      if (fds[0].revents) (void)::eventfd_read(bell_fd_, &count);
+      if (polled_[0].revents) (void)::eventfd_read(bell_fd_, &count);
     }
   }
   sleeping_.store(false, std::memory_order_relaxed);

@@ -12,6 +12,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
+#include "tutti/comm/operation.h"
 #include "tutti/transport/shm/host.h"
 
 namespace tutti {
@@ -42,8 +43,8 @@ class Engine {
   void run();
   bool drive_all();
   void sleep();
-  std::vector<pollfd> to_watch() const;
-  void act_on(const pollfd* watched);  // as to_watch() gave them, polled
+  void add_watched();                  // to polled_
+  void act_on(const pollfd* watched);  // as add_watched() gave them, polled
 
   Host* host_;
   std::vector<Watched> watched_;  // the engine's own
@@ -56,6 +57,10 @@ class Engine {
   std::vector<std::shared_ptr<GroupState>> fresh_ TUTTI_GUARDED_BY(mutex_);
   std::vector<const GroupState*> to_forget_ TUTTI_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<GroupState>> active_;  // the engine's own
+  // The engine's own, of one sleep; kept, so that sleeping allocates nothing.
+  Blockers blockers_;
+  std::vector<pollfd> polled_;
+  std::vector<int> peers_;  // local ranks
   std::thread thread_;
 };
 

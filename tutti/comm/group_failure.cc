@@ -77,9 +77,11 @@ std::optional<GroupState::Trouble> GroupState::departure_of(int peer) const {
   using Evidence = Process::Evidence;
   if (!process_->host || !is_here(peer)) return {};
   const int local = process_->world[spec_.global_ranks[peer]].local_rank;
+  const Host::Peer state = process_->host->state(local);
+  if (state == Host::Peer::kAlive) return {};
   Error error{.code = Code::kPeerLost, .peer = peer};
   const std::string pid = detail::words("(pid ", process_->host->pid(local), ") ");
-  switch (process_->host->state(local)) {
+  switch (state) {
     case Host::Peer::kAlive:
       return {};
     case Host::Peer::kLeft:
@@ -117,12 +119,12 @@ std::optional<GroupState::Trouble> GroupState::departure_of_anybody() const {
       if (r != rank())
         if (auto departure = departure_of(r)) return departure;
     std::vector<pollfd> fds;
-    const auto watched = host->watch_fds();
-    for (const auto& [fd, local_rank] : watched) fds.push_back({fd, POLLIN, 0});
+    std::vector<int> watched;
+    host->add_watched(fds, watched);
     if (patience.expired()) break;
     (void)::poll(fds.data(), fds.size(), patience.poll_timeout_ms());
     for (std::size_t i = 0; i < fds.size(); ++i)
-      if (fds[i].revents) (void)host->watch(watched[i].second);
+      if (fds[i].revents) (void)host->watch(watched[i]);
   }
   return {};
 }
@@ -138,11 +140,11 @@ std::optional<GroupState::Trouble> GroupState::health(const Operation& operation
                      Evidence::kEcho};
   }
   if (!process_->host) return {};
-  Blockers blockers;
-  operation.blockers(blockers);
-  for (int r : blockers.ranks)
+  blockers_.clear();
+  operation.blockers(blockers_);
+  for (int r : blockers_.ranks)
     if (auto departure = departure_of(r)) {
-      if (blockers.carried && departure->evidence == Evidence::kCause) continue;  // it said goodbye
+      if (blockers_.carried && departure->evidence == Evidence::kCause) continue;  // it said goodbye
       peer_gone_[r]->store(true);
       return departure;
     }

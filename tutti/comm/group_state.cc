@@ -101,7 +101,7 @@ Status GroupState::run(const Request& request, CallSite at) {
     run_alone(request);
     return {};
   }
-  if (pending_.load(std::memory_order_acquire) == 0 && lock_driver()) {
+  if (pending_.load(std::memory_order_acquire) == 0 && lock_driver_soon()) {
     if (pending_.load(std::memory_order_acquire) == 0) {
       if (direct_ && !is_point_to_point(request.kind)) {
         const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -130,6 +130,19 @@ Status GroupState::run(const Request& request, CallSite at) {
   const std::shared_ptr<Submission> submission = make_submission(request, at);
   enqueue({&submission, 1});
   return wait(*submission);
+}
+
+// The engine still holds it for a moment after a call that it has ended; another thread may hold it for long.
+bool GroupState::lock_driver_soon() {
+  constexpr int kTries = 60, kWithoutYield = 50;
+  for (int tries = 0; !lock_driver(); ++tries) {
+    if (tries == kTries || pending_.load(std::memory_order_acquire) != 0) return false;
+    if (tries < kWithoutYield && spin_.pauses > 0)
+      pause_cpu();
+    else
+      ::sched_yield();
+  }
+  return true;
 }
 
 void GroupState::unlock_driver() {
@@ -180,23 +193,40 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
 // A long wait: the engine goes on with the operation while this thread sleeps. The operation stays on this stack, which
 // does not unwind before it has ended.
 Status GroupState::hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline) {
-  auto submission = std::make_shared<Submission>();
+  // Another thread's call may have been handed over, and ended, but its result not yet been read.
+  const bool kept = !long_call_in_use_.exchange(true, std::memory_order_acquire);
+  const std::shared_ptr<Submission> submission = kept ? long_call_ : std::make_shared<Submission>();
   submission->request = request;
   submission->sequence = sequence;
   submission->operation = &operation;
   submission->deadline = deadline;
+  submission->warned = false;
+  submission->compare_after = kCompareAfter;
+  submission->done.store(false, std::memory_order_relaxed);
   pending_.fetch_add(1);
-  if (is_point_to_point(request.kind))
-    exchanges_.push_back(submission);
+  Entries& queue = is_point_to_point(request.kind) ? exchanges_ : queue_;
+  if (kept)
+    queue.splice(queue.begin(), long_call_entry_);
   else
-    queue_.push_front(submission);
+    queue.push_front(submission);
   driver_.clear(std::memory_order_release);
   if (!active_.exchange(true))
     process_->engine->activate(shared_from_this());
   else
     process_->engine->notify();
   submission->done.wait(false, std::memory_order_acquire);
-  return submission->result;
+  Status result = std::move(submission->result);
+  if (kept) long_call_in_use_.store(false, std::memory_order_release);
+  return result;
+}
+
+GroupState::Entries::iterator GroupState::remove(Entries& from, Entries::iterator entry) {
+  const auto next = std::next(entry);
+  if (*entry == long_call_)
+    long_call_entry_.splice(long_call_entry_.begin(), from, entry);
+  else
+    from.erase(entry);
+  return next;
 }
 
 Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request, CallSite at) {
@@ -318,7 +348,7 @@ bool GroupState::drive(bool collectives_too) {
   while (!queue_.empty() && collectives_too) {
     const std::shared_ptr<Submission> head = queue_.front();
     if (!head->operation && !start(*head)) {
-      queue_.pop_front();
+      remove(queue_, queue_.begin());
       moved = true;
       continue;
     }
@@ -326,13 +356,14 @@ bool GroupState::drive(bool collectives_too) {
     moved |= head_moved;
     if (!head->done.load(std::memory_order_relaxed)) {
       if (!head->operation->lets_next_start()) break;
-      exchanges_.push_back(head);
+      exchanges_.splice(exchanges_.end(), queue_, queue_.begin());
+      continue;
     }
-    queue_.pop_front();
+    remove(queue_, queue_.begin());
   }
   for (auto it = exchanges_.begin(); it != exchanges_.end();) {
     moved |= drive_one(**it, time, look);
-    it = (*it)->done.load(std::memory_order_relaxed) ? exchanges_.erase(it) : std::next(it);
+    it = (*it)->done.load(std::memory_order_relaxed) ? remove(exchanges_, it) : std::next(it);
   }
   return moved;
 }

@@ -28,6 +28,8 @@
 
 namespace tutti {
 
+constexpr Duration kCompareAfter = std::chrono::seconds(1);
+
 // One operation that was queued. Any thread may read `done`; the rest belongs to the driver until then.
 class Submission {
  public:
@@ -39,9 +41,9 @@ class Submission {
   cuda::Event ready;                 // of a call on a GPU: where the caller's stream stood
   std::optional<Deadline> deadline;  // from submission
   bool warned = false;
-  Duration compare_after = std::chrono::seconds(1);  // of waiting: then the peers' calls are looked up in the store
-  std::vector<std::size_t> splits[2];                // own copies: the caller's spans need not outlive submit()
-  Status result;                                     // valid once done
+  Duration compare_after = kCompareAfter;  // of waiting: then the peers' calls are looked up in the store
+  std::vector<std::size_t> splits[2];      // own copies: the caller's spans need not outlive submit()
+  Status result;                           // valid once done
   std::atomic<bool> done{false};
 };
 
@@ -98,6 +100,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   static Duration earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups);
 
  private:
+  using Entries = std::list<std::shared_ptr<Submission>>;
   GroupState(std::shared_ptr<Process> process, Spec spec) : process_(std::move(process)), spec_(std::move(spec)) {}
 
   Status open_engine(Deadline deadline);
@@ -127,7 +130,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
   void enqueue(std::span<const std::shared_ptr<Submission>> submissions);
+  Entries::iterator remove(Entries& from, Entries::iterator entry);
   bool lock_driver() { return !driver_.test_and_set(std::memory_order_acquire); }
+  bool lock_driver_soon();
   void unlock_driver();
   bool drive(bool collectives_too = true);                                             // with the driver lock
   bool drive_one(Submission& submission, Clock::time_point time, bool look_at_peers);  // whether it moved (or ended)
@@ -196,8 +201,14 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::uint64_t children_ = 0;
   Mutex queue_mutex_;
   std::deque<std::shared_ptr<Submission>> fresh_ TUTTI_GUARDED_BY(queue_mutex_);
-  std::deque<std::shared_ptr<Submission>> queue_;     // the driver's: collectives, in order
-  std::list<std::shared_ptr<Submission>> exchanges_;  // the driver's: sends and receives
+  Entries queue_;      // the driver's: collectives, in order
+  Entries exchanges_;  // the driver's: sends and receives
+  // What hand_over() puts there, kept with its entry, so that a call that waits long allocates nothing. The Submission
+  // is in use until the caller has read its result, the entry as long as it is queued.
+  const std::shared_ptr<Submission> long_call_ = std::make_shared<Submission>();
+  std::atomic<bool> long_call_in_use_{false};
+  Entries long_call_entry_{long_call_};  // the driver's
+  Blockers blockers_;                    // the driver's, of one look
   Clock::time_point last_health_{};
   std::atomic<bool> unwell_{false};  // look at the peers at once
   // Not 0: the last handle has gone, and what is pending ends by then.

@@ -21,6 +21,12 @@ struct Blockers {
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
   Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
 
+  void clear() {
+    fds.clear();
+    ranks.clear();
+    needs_bell = on_device = carried = false;
+    look_again = {};
+  }
   // For `events`, POLLIN or POLLOUT or both, of a blocked link to this rank of the group.
   void add(int rank, const Link& link, short events) {
     ranks.push_back(rank);

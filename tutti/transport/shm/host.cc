@@ -236,11 +236,12 @@ Host::Place Host::find(const void* p, std::size_t bytes) const {
   return {};
 }
 
-std::vector<std::pair<int, int>> Host::watch_fds() const {
-  std::vector<std::pair<int, int>> fds;
-  for (int r = 0; r < size(); ++r)
-    if (peers_[r].socket && state(r) == Peer::kAlive) fds.emplace_back(peers_[r].socket->get(), r);
-  return fds;
+void Host::add_watched(std::vector<pollfd>& fds, std::vector<int>& local_ranks) const {
+  for (int r = 0; r < size(); ++r) {
+    if (!peers_[r].socket || state(r) != Peer::kAlive) continue;
+    fds.push_back({peers_[r].socket->get(), POLLIN, 0});
+    local_ranks.push_back(r);
+  }
 }
 
 Host::Peer Host::watch(int local_rank) {

@@ -5,6 +5,8 @@
 // handshake of the job, and hands over two descriptors, its arena and its bell: nothing else has a name. The sockets
 // stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but watch()
 // may be called from any thread; watch() belongs to the engine.
+#include <poll.h>
+
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -57,8 +59,8 @@ class Host {
   pid_t pid(int local_rank) const { return peers_[local_rank].pid; }
   int global_rank(int local_rank) const { return peers_[local_rank].global_rank; }
 
-  // Descriptors on which a death or a goodbye shows, with the local rank; for poll().
-  std::vector<std::pair<int, int>> watch_fds() const;
+  // Adds the descriptors on which a death or a goodbye shows, for poll(), and the local ranks that they belong to.
+  void add_watched(std::vector<pollfd>& fds, std::vector<int>& local_ranks) const;
   // The descriptor of `local_rank` is readable: what became of it. Any thread.
   Peer watch(int local_rank);
   // Tells the peers that this rank leaves, in peace or not.
