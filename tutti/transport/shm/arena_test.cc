@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 namespace tutti {
 namespace {
@@ -27,7 +30,7 @@ struct ArenaWithAHole {
 };
 
 TEST(Arena, ALargeGrowthThatFailsLeavesRoomForSmallOnes) {
-  ArenaWithAHole part(8 * kMiB);
+  ArenaWithAHole part(10 * kMiB);
   const auto large = part.arena.grow(12 * kMiB);
   ASSERT_FALSE(large.ok());
   EXPECT_EQ(large.error().code, Code::kLimit);
@@ -42,6 +45,36 @@ TEST(Arena, ALargeGrowthThatFailsLeavesRoomForSmallOnes) {
   }
   EXPECT_FALSE(part.arena.grow(4 * kMiB).ok()) << "the hole is still there";
   EXPECT_TRUE(part.arena.grow(4096).ok());
+}
+
+// Of a mapping of this process that begins at `base`, by what the kernel says.
+std::size_t bytes_in_huge_pages(const std::byte* base) {
+  std::ifstream maps("/proc/self/smaps");
+  char begin[32];
+  std::snprintf(begin, sizeof begin, "%lx-", reinterpret_cast<unsigned long>(base));
+  std::size_t kilobytes = 0;
+  bool is_here = false;
+  for (std::string line; std::getline(maps, line);) {
+    if (const bool begins = line.find('-') < line.find(' '); begins) is_here = line.starts_with(begin);
+    if (is_here && line.starts_with("ShmemPmdMapped:")) kilobytes = std::stoul(line.substr(15));
+  }
+  return kilobytes * 1024;
+}
+
+TEST(Arena, LargePiecesLieInHugePages) {
+  Arena arena = Arena::create(64 * kMiB).or_throw();
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(arena.base()) % (2 * kMiB), 0u);
+  EXPECT_EQ(arena.grow(4096).or_throw(), 0u);
+  EXPECT_EQ(arena.grow(9 * kMiB).or_throw(), 4096u);
+  EXPECT_EQ(arena.size(), 10 * kMiB) << "the next begins where a huge page does";
+  EXPECT_EQ(arena.grow(20 * kMiB).or_throw(), 10 * kMiB);
+  const bool all_zero =
+      std::all_of(arena.base(), arena.base() + arena.size(), [](std::byte b) { return b == std::byte{0}; });
+  EXPECT_TRUE(all_zero);
+  const std::size_t huge = bytes_in_huge_pages(arena.base());
+  if (huge == 0)
+    GTEST_SKIP() << "this system gives no huge pages to shared memory (Linux 6.1 and a little free memory)";
+  EXPECT_GE(huge, 20 * kMiB);
 }
 
 TEST(Arena, APeerThatSendsSomethingElseIsToldSo) {
