@@ -3,10 +3,11 @@
 // tutti is measured against at large sizes. By the method of `tutti bench` (docs/performance.md), with the keys of its
 // --json.
 //
-//   peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] all_reduce:BYTES...      starts its ranks, each on a
-//   core
+//   peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] [--private] all_reduce:BYTES...
 //
-// Rank r adds slice r of all vectors in rank order and stores the sum to all of them, between two barriers.
+// starts its ranks, each on a core. Rank r adds slice r of all vectors in rank order and stores the sum to all of them,
+// between two barriers. Up to 64 bytes travel with the flag that says so, and private vectors (short ones only) through
+// a copy that all can read: of both there are two, in turn, so that one meeting is enough.
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,17 +29,21 @@ namespace {
 
 constexpr int kMostRanks = 16;
 
+constexpr std::size_t kWithFlag = 64, kMostPrivate = 16 << 10;
+
 struct alignas(128) Line {
   std::atomic<std::uint64_t> arrived;
+  float payload[kWithFlag / sizeof(float)];
 };
 struct Control {
-  Line lines[kMostRanks];
+  Line lines[kMostRanks], payloads[2][kMostRanks];
+  alignas(128) float copies[2][kMostRanks][kMostPrivate / sizeof(float)];
   double seconds[kMostRanks];
 };
 
 struct Settings {
   int ranks = 0, rounds = 7, warm_up = 1;
-  bool rewrite = false;
+  bool rewrite = false, is_private = false;
   std::vector<std::size_t> sizes;
 };
 
@@ -78,6 +83,25 @@ Sum* widest_sum() {
 Sum* widest_sum() { return sum_plain; }
 #endif
 
+// sums += the vectors of all ranks but `own`.
+inline __attribute__((always_inline)) void add_body(float* sums, float* const* vectors, int ranks, int own,
+                                                    std::size_t count) {
+  for (int r = 0; r < ranks; ++r)
+    if (r != own)
+      for (std::size_t i = 0; i < count; i += 16)
+        *reinterpret_cast<Vector*>(sums + i) += *reinterpret_cast<const Vector*>(vectors[r] + i);
+}
+using Add = void(float*, float* const*, int, int, std::size_t);
+void add_plain(float* s, float* const* v, int n, int own, std::size_t count) { add_body(s, v, n, own, count); }
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) void add_avx512(float* s, float* const* v, int n, int own, std::size_t count) {
+  add_body(s, v, n, own, count);
+}
+Add* widest_add() { return __builtin_cpu_supports("avx512f") ? add_avx512 : add_plain; }
+#else
+Add* widest_add() { return add_plain; }
+#endif
+
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 class Rank {
@@ -92,7 +116,7 @@ class Rank {
   }
 
   void measure(std::size_t bytes) {
-    const std::size_t count = bytes / 64 * 16;  // whole vectors
+    const std::size_t count = bytes <= kWithFlag ? bytes / sizeof(float) : bytes / 64 * 16;  // whole vectors
     const int calls = bytes <= 4096 ? 1000 : bytes <= 262144 ? 100 : bytes <= (std::size_t(4) << 20) ? 10 : 2;
     std::vector<double> seconds;
     for (int round = -settings_.warm_up; round < settings_.rounds; ++round) {
@@ -124,12 +148,35 @@ class Rank {
         if (!spins_) ::sched_yield();
   }
   void all_reduce(std::size_t count) {
+    if (count * sizeof(float) <= kWithFlag) return all_reduce_with_flag(count);
+    if (settings_.is_private) return all_reduce_private(count);
     const auto cut = [&](int r) {
       return r == ranks_ ? count : count * std::size_t(r) / std::size_t(ranks_) & ~std::size_t(15);
     };
     barrier();
     sum_(vectors_, ranks_, cut(rank_), cut(rank_ + 1));
     barrier();
+  }
+  // Who posts its next but one has seen everybody post the next, who therefore had read this one.
+  void all_reduce_with_flag(std::size_t count) {
+    Line* const lines = control_.payloads[++calls_ % 2];
+    std::memcpy(lines[rank_].payload, vectors_[rank_], count * sizeof(float));
+    lines[rank_].arrived.store(calls_, std::memory_order_release);
+    float sums[kWithFlag / sizeof(float)] = {};
+    for (int r = 0; r < ranks_; ++r) {
+      while (lines[r].arrived.load(std::memory_order_acquire) < calls_)
+        if (!spins_) ::sched_yield();
+      for (std::size_t i = 0; i < count; ++i) sums[i] += lines[r].payload[i];
+    }
+    std::memcpy(vectors_[rank_], sums, count * sizeof(float));
+  }
+  void all_reduce_private(std::size_t count) {
+    auto* const copies = control_.copies[++calls_ % 2];
+    std::memcpy(copies[rank_], vectors_[rank_], count * sizeof(float));
+    barrier();
+    float* vectors[kMostRanks];
+    for (int r = 0; r < ranks_; ++r) vectors[r] = r == rank_ ? vectors_[r] : copies[r];
+    add_(vectors_[rank_], vectors, ranks_, rank_, count);
   }
   // Each word is read, and written as it was.
   void rewrite(std::size_t bytes) {
@@ -151,7 +198,8 @@ class Rank {
   const bool spins_;
   Sum* const sum_ = widest_sum();
   float* vectors_[kMostRanks] = {};
-  std::uint64_t meetings_ = 0;
+  Add* const add_ = widest_add();
+  std::uint64_t meetings_ = 0, calls_ = 0;
 };
 
 void pin(int rank) {
@@ -174,7 +222,8 @@ void* share(std::size_t bytes) {
 }
 
 int usage() {
-  std::fprintf(stderr, "usage: peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] all_reduce:BYTES...\n");
+  std::fprintf(stderr,
+               "usage: peer_bare --ranks N [--rounds R] [--warm-up W] [--rewrite] [--private] all_reduce:BYTES...\n");
   return 2;
 }
 
@@ -186,6 +235,8 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--rewrite")
       settings.rewrite = true;
+    else if (word == "--private")
+      settings.is_private = true;
     else if (word == "--ranks" && i + 1 < argc)
       settings.ranks = std::atoi(argv[++i]);
     else if (word == "--rounds" && i + 1 < argc)
@@ -198,6 +249,8 @@ int main(int argc, char** argv) {
       return usage();
   }
   if (settings.ranks < 2 || settings.ranks > kMostRanks || settings.rounds < 1 || settings.sizes.empty())
+    return usage();
+  if (settings.is_private && *std::max_element(settings.sizes.begin(), settings.sizes.end()) > kMostPrivate)
     return usage();
   const std::size_t most = *std::max_element(settings.sizes.begin(), settings.sizes.end());
   const std::size_t stride = (most + 4095) / 4096 * 4096 / sizeof(float);
