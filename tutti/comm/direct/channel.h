@@ -83,6 +83,8 @@ class DirectChannel {
     return host_.base(int(place >> 48) - 1) + (place & ((std::uint64_t(1) << 48) - 1));
   }
   Result<std::uint64_t> slots();  // place of the staging memory, allocated at first use
+  // Where in the staging memory of a rank its copy of what it gives at `tick` lies: two places in turn.
+  static std::uint64_t copy_place(std::uint64_t slots, std::uint64_t tick) { return slots + tick % 2 * kPieceBytes; }
 
  private:
   void spread();

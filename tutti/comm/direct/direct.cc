@@ -7,6 +7,8 @@
 //   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that
 //             matters lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all
 //             outputs, which moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
+//             Who gives a few KiB of private memory gives a copy of it, so that the peers can read it all the same;
+//             where all do, an all_reduce needs no second meeting: each rank adds the copies, which nobody overwrites.
 //
 // Where ranks outnumber the cores, the slices of a short direct all_reduce are taken by whoever runs (share()).
 //
@@ -33,6 +35,8 @@ namespace {
 
 constexpr Duration kComparePatience = std::chrono::seconds(1);
 constexpr std::size_t kSlice = 2048;  // bytes of a sum that all ranks share
+constexpr std::size_t kMostCopied = 8 << 10, kMostRead = 64 << 10;
+static_assert(kMostCopied <= kPieceBytes);
 
 // What does not tell one call from another is made equal.
 Request canonical(Request r) {
@@ -207,6 +211,10 @@ Result<Progress> DirectOperation::enter() {
       if (!has_splits(request_)) mine.out = c.place_of(request_.out, request_.count * element_);
       if (request_.kind == Kind::kAllToAll && request_.in == request_.out)
         mine.in = 0;  // peers would read what was overwritten
+      if (mine.in == 0 && bytes > 0 && bytes <= most_copied()) {
+        mine.in = c.copy_place(mine.slots, c.tick() + 1);
+        std::memcpy(c.resolve(mine.in), request_.in, bytes);
+      }
       std::memcpy(payload, &mine, sizeof mine);
       post(payload, multiplies ? sizeof payload : sizeof mine);
       break;
@@ -233,6 +241,11 @@ Result<Progress> DirectOperation::after_meeting() {
   for (int r = 0; r < c.size(); ++r)
     if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
   if (has_splits(request_)) TUTTI_TRY(check_splits());
+  if (all_gave_copies()) {
+    for (int r = 0; r < c.size(); ++r) room.ins[r] = r == c.rank() ? request_.in : c.resolve(theirs[r].in);
+    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
+    return Progress::kDone;
+  }
   if (can_go_direct()) {
     if (is_shared()) {
       stage_ = Stage::kShare;
@@ -251,6 +264,22 @@ Result<Progress> DirectOperation::after_meeting() {
   staged_.emplace(c, request_, largest);
   stage_ = Stage::kStaged;
   return Progress::kMoved;
+}
+
+// Bytes of private memory that this rank copies to where the peers can read them. Where each of them reads all, fewer
+// if there are many.
+std::size_t DirectOperation::most_copied() const {
+  if (request_.kind != Kind::kAllReduce) return kMostCopied;
+  return std::min(kMostCopied, kMostRead / std::size_t(channel_.size()));
+}
+
+// Of an all_reduce. The copies of a call stay as they are until all ranks have come to the next.
+bool DirectOperation::all_gave_copies() const {
+  if (request_.kind != Kind::kAllReduce) return false;
+  const auto& theirs = channel_.room().descriptors;
+  const std::uint64_t tick = DirectChannel::tick_of(word_);
+  return std::all_of(theirs.begin(), theirs.end(),
+                     [&](const Descriptor& d) { return d.in == channel_.copy_place(d.slots, tick); });
 }
 
 // Where that pays: the ranks outnumber the cores, and the vector is short. Slices of a long one lie in the cache of the

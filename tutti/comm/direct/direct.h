@@ -24,6 +24,8 @@ class DirectOperation final : public Operation {
   Result<Progress> enter();
   Result<Progress> after_meeting();
   Result<Progress> after_piece();
+  std::size_t most_copied() const;
+  bool all_gave_copies() const;
   bool can_go_direct() const;
   void act_direct();
   Result<Progress> share();
