@@ -116,7 +116,8 @@ void declare(CLI::App& app, BenchTexts& texts) {
       "auto (default), ring, recursive_doubling, ...: plans over links instead of the direct path", "NAME");
   add_flag("Peers", "--peers", texts.peers,
            "run Open MPI and Gloo in turn with tutti; without OP: the whole table of targets");
-  add("Peers", "--against", texts.against, "only these: mpi, mpi_default, gloo, bare, iperf3 (two hosts)", "LIST");
+  add("Peers", "--against", texts.against,
+      "only these: mpi, mpi_default, gloo, bare; between two hosts: bare_wire, iperf3", "LIST");
   add("Peers", "--congestion", texts.congestion, "of the peers' sockets between two hosts: cubic (the system's)",
       "NAME");
   add("Peers", "--turns", texts.turns, "how often each runs (5)", "K");
@@ -192,7 +193,7 @@ Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts) {
       options.rivals.push_back(key);
     }
   } else {
-    options.rivals = texts.is_table() ? std::vector<std::string>{"mpi", "gloo", "bare", "iperf3"}
+    options.rivals = texts.is_table() ? std::vector<std::string>{"mpi", "gloo", "bare", "bare_wire", "iperf3"}
                                       : std::vector<std::string>{"mpi", "gloo"};
   }
   if (!texts.is_table()) return options;

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 constexpr Duration kPatience = std::chrono::minutes(10);
 // The bandwidth of a stream says nothing of the time of a message that is shorter.
 constexpr std::size_t kLeastForStream = 1 << 20;
+constexpr std::size_t kMostBarePrivate = 16 << 10;  // as in peers/bare.cc
 
 const std::vector<std::string> kPeerVerbs = {"all_reduce", "reduce",     "broadcast", "all_gather", "gather",
                                              "scatter",    "all_to_all", "send_recv", "ping_pong",  "barrier"};
@@ -251,7 +252,7 @@ Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, c
 }  // namespace
 
 const std::vector<std::string>& rival_keys() {
-  static const std::vector<std::string> keys = {"mpi", "mpi_default", "gloo", "bare", "iperf3"};
+  static const std::vector<std::string> keys = {"mpi", "mpi_default", "gloo", "bare", "bare_wire", "iperf3"};
   return keys;
 }
 
@@ -316,7 +317,8 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                        [](const Task& task) {
                          std::vector<Item> part;
                          for (const Item& item : task.items)
-                           if (item.op == "all_reduce" && !task.two_hosts && task.ranks <= 16 && item.bytes >= 4096)
+                           if (item.op == "all_reduce" && !task.two_hosts && task.ranks <= 16 &&
+                               (!task.private_memory || item.bytes <= kMostBarePrivate))
                              part.push_back(item);
                          return part;
                        },
@@ -324,9 +326,27 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                      Program program{.path = path,
                                      .arguments = {"--ranks", std::to_string(task.ranks)},
                                      .environment = clean_environment()};
+                     if (task.private_memory) program.arguments.emplace_back("--private");
                      const auto words = peer_words(task, part);
                      program.arguments.insert(program.arguments.end(), words.begin(), words.end());
                      return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kPatience))));
+                   }};
+  }
+  if (key == "bare_wire") {
+    const std::string path = TUTTI_TRY(peer_file("peer_bare_wire", "it"));
+    return Entrant{.key = key,
+                   .name = "bare sockets",
+                   .part =
+                       [](const Task& task) {
+                         return task.two_hosts && task.ranks == 2 && task.congestion.empty() && !task.method.rewrite
+                                    ? of_verbs(task, {"all_reduce"})
+                                    : std::vector<Item>();
+                       },
+                   .run = [path, hosts](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
+                     const Program program{
+                         .path = path, .arguments = peer_words(task, part), .environment = clean_environment()};
+                     return read_figures(
+                         TUTTI_TRY(run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kPatience))));
                    }};
   }
   if (key == "iperf3") {

@@ -32,8 +32,8 @@ struct Entrant {
 };
 
 inline constexpr const char* kOurs = "tutti";
-// The keys that exist, ours left out: mpi, mpi_default (Open MPI without the settings that suit it), gloo, bare (peers/
-// bare.cc), iperf3 (its time for the bytes of a broadcast).
+// The keys that exist, ours left out: mpi, mpi_default (Open MPI without the settings that suit it), gloo, bare and
+// bare_wire (peers/bare.cc, bare_wire.cc), iperf3 (its time for the bytes of a broadcast).
 const std::vector<std::string>& rival_keys();
 
 // `hosts` may be null, where no task is on two hosts, and outlives the entrants.

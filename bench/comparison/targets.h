@@ -33,9 +33,12 @@ const std::vector<Target>& targets();
 std::optional<double> target_for(const Setting& setting, const Item& item, const std::string& rival);
 
 struct Judgement {
-  enum class Verdict { kMet, kNotMet, kUnknown } verdict = Verdict::kUnknown;  // unknown: somebody was not measured
+  // Beyond the floor: not met, and not within reach of anybody who has this floor. Unknown: somebody was not measured.
+  enum class Verdict { kMet, kNotMet, kBeyondFloor, kUnknown } verdict = Verdict::kUnknown;
   Spread ours_us, rival_us, ratio;
   double ratio_of_least = 0;  // of the least rounds of all turns: what other work on the machine disturbs least
+  // The ratio that the floor would have, where there is one: the bare loop, or else the bytes that memory has to move.
+  Spread floor_ratio;
 };
 Judgement judge(const Target& target, const Turns& turns);
 
