@@ -25,7 +25,8 @@ struct CallRoom {
   std::vector<const void*> ins;
   std::vector<void*> outs;
   std::vector<std::byte*> slots;
-  std::vector<double> factors;  // of a premultiplied sum
+  std::vector<double> factors;       // of a premultiplied sum
+  std::vector<std::uint32_t> cores;  // where they ran
 };
 
 // One thread at a time (the driver of the group).

@@ -296,7 +296,7 @@ Result<Progress> DirectOperation::share() {
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const std::size_t bytes = request_.count * element_;
   const int slices = int((bytes + kSlice - 1) / kSlice);
-  auto& [descriptors, ins, outs, slots, factors] = c.room();
+  auto& [descriptors, ins, outs, slots, factors, cores] = c.room();
   bool moved = false;
   while (const auto slice = c.take_slice(tick, slices)) {
     const std::size_t begin = std::size_t(*slice) * kSlice;

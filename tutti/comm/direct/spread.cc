@@ -3,7 +3,7 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <vector>
+#include <array>
 
 namespace tutti {
 
@@ -24,10 +24,11 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank) {
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;  // more CPUs than a cpu_set_t holds
-  std::vector<std::uint32_t> usable;
+  std::array<std::uint32_t, CPU_SETSIZE> usable;
+  std::size_t count = 0;
   for (std::uint32_t core = 0; core < CPU_SETSIZE; ++core)
-    if (CPU_ISSET(core, &allowed)) usable.push_back(core);
-  const auto target = better_core(cores, rank, usable);
+    if (CPU_ISSET(core, &allowed)) usable[count++] = core;
+  const auto target = better_core(cores, rank, std::span(usable).first(count));
   if (!target) return false;
   cpu_set_t only;
   CPU_ZERO(&only);
