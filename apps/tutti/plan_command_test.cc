@@ -26,7 +26,7 @@ TEST(PlanCommand, PredictsWhatTheTableChooses) {
   const Ended ended = run({"plan", "all_reduce", "--ranks", "64", "--hosts", "8", "--bytes", "1M", "--json"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   const auto line = only_line(ended);
-  EXPECT_EQ(line["algorithm"], "two_level");
+  EXPECT_EQ(line["algorithm"], "halving_doubling");
   EXPECT_EQ(line["chosen"], true);
   EXPECT_EQ(line["ranks"], 64);
   EXPECT_EQ(line["hosts"], 8);

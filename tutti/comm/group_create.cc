@@ -2,6 +2,7 @@
 // over shared memory and TCP. One exchange: everybody learns where the block of its host lies.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -14,6 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr std::uint64_t kWorldId = 1;
+constexpr std::string_view kCrowded = "crowded ";  // before what rank 0 tells of the network
 
 }  // namespace
 
@@ -163,7 +165,8 @@ Status GroupState::learn_network(Deadline deadline) {
     } else {
       cost = TUTTI_TRY(ask_network(link, deadline));
     }
-    return process_->store->set("network", to_words(cost));
+    const bool crowded = process_->ranks_on_machine > process_->cores_of_ranks;
+    return process_->store->set("network", (crowded ? std::string(kCrowded) : "") + to_words(cost));
   };
   const auto failed = [&](Error error, int peer) {
     error.operation = "measuring the network";
@@ -183,7 +186,9 @@ Status GroupState::learn_network(Deadline deadline) {
       error.detail = "has not told what it measured between its host and that of rank " + std::to_string(other);
     return failed(std::move(error), 0);
   }
-  process_->network.between = TUTTI_TRY(from_words(*words));
+  process_->network.crowded = words->starts_with(kCrowded);
+  process_->network.between =
+      TUTTI_TRY(from_words(process_->network.crowded ? words->substr(kCrowded.size()) : *words));
   return {};
 }
 

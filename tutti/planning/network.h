@@ -23,7 +23,8 @@ struct Network {
   int cards = 1;                                                    // of each host; `between.bandwidth` is a card's
   double add_bandwidth = 10e9;                                      // bytes a second that a rank adds: 1 / gamma
   double copy_bandwidth = std::numeric_limits<double>::infinity();  // bytes a second that a rank copies
-  double jitter = 0;                                                // a message's latency grows by up to this share
+  bool crowded = false;     // ranks outnumber the cores: what some send inside and others between hosts takes turns
+  double jitter = 0;        // a message's latency grows by up to this share
   std::size_t header = 32;  // bytes that open the first message of each stream (comm/call_header.h)
 };
 

@@ -69,6 +69,9 @@ class Costs {
     const double near = inside(lone) + added, far = between(lone, 1) + added;
     if (h_ < 2) return steps * (near + (part - lone) / net_.inside.bandwidth);
     const double crossing = double(h_) / n_;
+    if (net_.crowded && crossing < 1)
+      return steps * (crossing * far + (1 - crossing) * near + (adds ? add(part) : 0) +
+                      part * (1 / net_.inside.bandwidth + 1 / net_.between.bandwidth));
     const double slowest = std::max(crossing < 1 ? near - net_.inside.latency : 0, far - net_.between.latency);
     const double waits = steps * (crossing * far + (1 - crossing) * near), flow = steps * slowest;
     return std::max(waits, flow) +

@@ -6,9 +6,9 @@ std::span<const AlgorithmRow> algorithm_table() {
   static constexpr AlgorithmRow kTable[] = {
       {Kind::kAllReduce, Algorithm::kRecursiveDoubling, all_reduce_recursive_doubling},
       {Kind::kAllReduce, Algorithm::kRing, all_reduce_ring},
+      {Kind::kAllReduce, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
       {Kind::kAllReduce, Algorithm::kTwoLevel, all_reduce_two_level, false, true},
       {Kind::kAllReduce, Algorithm::kMesh, all_reduce_mesh},
-      {Kind::kAllReduce, Algorithm::kHalvingDoubling, all_reduce_halving_doubling},
       {Kind::kAllReduce, Algorithm::kBruck, all_reduce_bruck},
       {Kind::kBroadcast, Algorithm::kBinomial, broadcast_binomial},
       {Kind::kBroadcast, Algorithm::kChain, broadcast_chain},
