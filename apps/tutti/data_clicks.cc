@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 The samples look like Criteo's, and are clicked with a probability that is known: a linear effect of the dense features, an effect
-of each row of each table, and products of hidden vectors of the rows of some pairs of tables. So the best AUC that any model
+of each row of each table, and the product of hidden factors of the rows of some pairs of tables. So the best AUC that any model
 can reach on the test set is known as well, and the best without embeddings; both are printed. The last day is for tests: its first
 half is the test set. Sample i is a function of the seed and i alone.
 
@@ -25,7 +25,7 @@ Examples:
   tutti data clicks --output clicks
   tutti data clicks --output train.txt --format text && tutti data criteo train.txt --output clicks --randomize none
 
-Exit codes: 0 made; 1 a file cannot be written; 2 wrong usage.)";
+Exit codes: 0 made; 1 a file cannot be written; 2 wrong usage, or the output is there already.)";
 
 struct Texts {
   std::string output, samples = "2000000", format = "packed", days = "7", threads = "0", seed = "1";

@@ -11,6 +11,7 @@
 #include "apps/tutti/progress.h"
 #include "tutti/base/text.h"
 #include "tutti/data/clicks/criteo.h"
+#include "tutti/data/clicks/day_files.h"
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
@@ -19,7 +20,7 @@ namespace {
 constexpr const char* kFooter = R"(
 INPUT is Criteo's text as it was published (a label, 13 whole numbers, 26 hexadecimal ids, separated by TAB), plain or .gz:
 one file (Kaggle's train.txt), which is cut into days of equal length, or a file for each day (the Terabyte's day_0 ... day_23),
-in their order. The last day is for tests: its first half is the test set, its second half the validation set.
+in the order of their numbers. The last day is for tests: its first half is the test set, its second half the validation set.
 
 DIR gets clicks.bin, which train_dlrm maps into memory, and the ids of each column in the order of their numbers. Ids are numbered
 in the order of their first appearance, missing ones and missing numbers are 0, negative numbers too. The format stands in
@@ -29,7 +30,8 @@ Examples:
   tutti data criteo train.txt --output kaggle
   tutti data criteo day_{0..23}.gz --output terabyte --max-ind-range 10000000 --sub-sample-rate 0.875 --randomize day
 
-Exit codes: 0 packed; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage.)";
+Exit codes: 0 packed; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
+there, or an output that is.)";
 
 struct Texts {
   std::vector<std::string> inputs;
@@ -64,7 +66,8 @@ Result<CriteoOptions> interpret(const Texts& texts) {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
   if (texts.inputs.empty()) return usage("which text?", "tutti data criteo train.txt --output DIR");
   if (texts.output.empty()) return usage("--output DIR is missing: the folder to make");
-  CriteoOptions options{.inputs = texts.inputs, .output = texts.output};
+  CriteoOptions options{.inputs = TUTTI_TRY(in_order_of_days(texts.inputs)), .output = texts.output};
+  if (options.inputs != texts.inputs) fmt::print(stderr, "the days in order: {}\n", fmt::join(options.inputs, " "));
   options.days = int(TUTTI_TRY(whole_number("--days", texts.days, 1, 10000)));
   options.max_ind_range = TUTTI_TRY(whole_number("--max-ind-range", texts.max_ind_range, -1, std::int64_t(1) << 32));
   options.sub_sample_rate = TUTTI_TRY(real_number("--sub-sample-rate", texts.sub_sample_rate, 0, 1));

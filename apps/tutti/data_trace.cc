@@ -26,7 +26,7 @@ Examples:
   tutti data trace --trace-file trace.log --dist-file dist_emb_0.log
   tutti data trace --trace-file trace.bin --trace-file-binary-type --dist-file dist.log --synthetic-file synthetic.bin
 
-Exit codes: 0 profiled; 1 a file cannot be read or written; 2 wrong usage.)";
+Exit codes: 0 profiled; 1 a file cannot be read or written; 2 wrong usage, or there is no such trace.)";
 
 struct Texts {
   std::string trace, profile, synthetic, seed = "123";

@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/comm/call_header.h"
 #include "tutti/comm/network_probe.h"
+#include "tutti/data/clicks/packed_format.h"
 #include "tutti/launch/roll_call.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
@@ -222,6 +223,35 @@ void add_files() {
   seed("shm", "place", bytes_of({0, 0}) + "1044480");
 }
 
+void add_clicks() {
+  std::string line = "1\t-2\t\t2147483647";
+  for (int column = 4; column < 14; ++column) line += "\t" + std::to_string(column);
+  std::string ids;
+  for (int column = 0; column < 25; ++column) ids += column % 3 == 0 ? "\t68fd1e64" : column % 3 == 1 ? "\t" : "\tAB";
+  seed("criteo_text", "lines", line + ids + "\t00000001\n" + line + ids + "\t\r\n" + line + ids + "\tffffffff");
+  seed("criteo_text", "columns", line + "\n0\n\n" + line + ids + "\t123456789\n");
+
+  // packed_clicks: two bytes say how much longer the file is
+  const auto padded = [](const PackedHeader& header, std::uint16_t more) {
+    const auto bytes = encode(header);
+    std::string text(bytes.begin(), bytes.end());
+    while (text.ends_with('\0')) text.pop_back();
+    more = std::uint16_t(4096 - text.size() + more);
+    return bytes_of({more & 255, more >> 8}) + text;
+  };
+  seed("packed_clicks", "two_days",
+       padded({.samples = 5, .dense_features = 2, .block_samples = 3, .day_begins = {0, 3, 5}, .rows = {7, 1}}, 100));
+  seed("packed_clicks", "no_tables",
+       padded({.samples = 2, .dense_features = 0, .block_samples = 3, .day_begins = {0, 2}, .rows = {}}, 8));
+  seed("packed_clicks", "huge",
+       padded(
+           {.samples = 1ull << 40, .dense_features = 9, .block_samples = 3, .day_begins = {0, 1ull << 40}, .rows = {9}},
+           0));
+
+  seed("trace_profile", "profile", "3, 7, 1\n0, 1, 3\n0.5, 0.75, 1.0\n");
+  seed("trace_profile", "trace", "3, 7, 3, 1,1 7\n9");
+}
+
 }  // namespace
 }  // namespace tutti::fuzz
 
@@ -234,6 +264,7 @@ int main(int argc, char** argv) {
   tutti::fuzz::add_streams();
   tutti::fuzz::add_notes();
   tutti::fuzz::add_files();
+  tutti::fuzz::add_clicks();
   for (const auto& target : tutti::fuzz::kTargets)
     for (const auto& entry : std::filesystem::directory_iterator(tutti::fuzz::folder + "/" + target.name)) {
       std::ifstream file(entry.path(), std::ios::binary);

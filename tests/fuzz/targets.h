@@ -1,7 +1,7 @@
 #pragma once
 // One function for each family of parsers of bytes that come from a peer, a stranger, a file or the environment. Each
-// takes any bytes and throws a std::logic_error where a promise is broken that goes beyond not to crash: what was parsed
-// survives being written and parsed again, a refusal is a sentence, nothing is read that was not sent.
+// takes any bytes and throws a std::logic_error where a promise is broken that goes beyond not to crash: what was
+// parsed survives being written and parsed again, a refusal is a sentence, nothing is read that was not sent.
 //
 // With clang they are libFuzzer programs (driver.cc), everywhere the corpus is replayed as ordinary tests, with
 // mutations of it (replay_test.cc). Seeds are made by make_corpus.cc.
@@ -13,6 +13,7 @@
 namespace tutti::fuzz {
 
 void call_header(Input input);     // comm/call_header: two calls compared
+void criteo_text(Input input);     // data/clicks: lines of Criteo's text
 void file_store(Input input);      // store/file_log: records in the file of a FileStore
 void flight(Input input);          // trace: records of the flight recorder, and the report over them
 void handshake(Input input);       // transport/handshake: a stranger without the secret
@@ -21,6 +22,7 @@ void launch(Input input);          // launch: what agents of other nodes wrote, 
 void meet_note(Input input);       // runtime: what ranks tell each other of their machines
 void network(Input input);         // comm/network_probe: questions, answers, words
 void objects(Input input);         // comm/json_objects: text of a peer
+void packed_clicks(Input input);   // data/clicks: packed files, their header and their rows
 void plan(Input input);            // comm/executor: the streams of a collective
 void point_to_point(Input input);  // comm/point_to_point: the streams of sends
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
@@ -28,6 +30,7 @@ void safetensors(Input input);     // checkpoint: files of others
 void shm(Input input);             // transport/shm: what a peer hands over, where it says that a block lies
 void store_frame(Input input);     // store: clients of a store
 void striped_link(Input input);    // transport/striped_link: chunks
+void trace_profile(Input input);   // data/clicks: traces of accesses, and profiles of them
 
 struct Target {
   const char* name;
@@ -35,6 +38,7 @@ struct Target {
 };
 inline constexpr Target kTargets[] = {
     {"call_header", call_header},
+    {"criteo_text", criteo_text},
     {"file_store", file_store},
     {"flight", flight},
     {"handshake", handshake},
@@ -43,6 +47,7 @@ inline constexpr Target kTargets[] = {
     {"meet_note", meet_note},
     {"network", network},
     {"objects", objects},
+    {"packed_clicks", packed_clicks},
     {"plan", plan},
     {"point_to_point", point_to_point},
     {"rendezvous", rendezvous},
@@ -50,6 +55,7 @@ inline constexpr Target kTargets[] = {
     {"shm", shm},
     {"store_frame", store_frame},
     {"striped_link", striped_link},
+    {"trace_profile", trace_profile},
 };
 
 }  // namespace tutti::fuzz

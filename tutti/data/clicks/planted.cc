@@ -25,12 +25,11 @@ namespace {
 constexpr std::array<std::int64_t, 26> kCriteoRows = {1460,  583,  10131227, 2202608, 305, 24,     12517,   633,   3,
                                                       93145, 5683, 8351593,  3194,    27,  14992,  5461306, 10,    5652,
                                                       2173,  4,    7046547,  18,      15,  286181, 105,     142572};
-constexpr int kHidden = 1;  // length of the hidden vectors of pairs
 constexpr double kMissing = 0.3;
 constexpr std::uint64_t kCalibrationFirst = std::uint64_t(1) << 63;
 constexpr int kCalibrationSamples = 1 << 14;
 
-enum Purpose : std::uint64_t { kCount = 1, kRow, kClick, kDenseWeight, kRowEffect, kHiddenVector };
+enum Purpose : std::uint64_t { kCount = 1, kRow, kClick, kDenseWeight, kRowEffect, kHiddenFactor };
 
 // splitmix64's finalizer: every bit of the result depends on every bit of the input.
 std::uint64_t mix(std::uint64_t x) {
@@ -122,13 +121,11 @@ PlantedClicks::Parts PlantedClicks::parts(std::uint64_t sample) const {
     parts.tables += unit_variance(hash(options_.seed, kRowEffect, std::uint64_t(table), std::uint64_t(row_here)));
   }
   for (int pair = 0; pair < options_.pairs; ++pair) {
-    for (int k = 0; k < kHidden; ++k) {
-      double product = 1;
-      for (const int table : {pair, pair + tables / 2})
-        product *= unit_variance(hash(options_.seed, kHiddenVector, std::uint64_t(table),
-                                      std::uint64_t(rows_of_sample[std::size_t(table)]) * kHidden + std::uint64_t(k)));
-      parts.pairs += product;
-    }
+    double product = 1;
+    for (const int table : {pair, pair + tables / 2})
+      product *= unit_variance(
+          hash(options_.seed, kHiddenFactor, std::uint64_t(table), std::uint64_t(rows_of_sample[std::size_t(table)])));
+    parts.pairs += product;
   }
   return parts;
 }

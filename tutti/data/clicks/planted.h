@@ -6,7 +6,7 @@
 // with the shorter one. Its dense features are counts, its rows come by a law near Zipf's (row 0 most often), and
 //   logit = bias + dense + tables + pairs:  dense   linear in log(count + 1)
 //                                           tables  an effect of each row
-//                                           pairs   the dot product of hidden vectors of two tables' rows
+//                                           pairs   the product of a hidden factor of the rows of two tables
 // where each of the three has the standard deviation that is asked for. It is clicked with probability
 // 1/(1+exp(-logit)).
 #include <cstdint>
@@ -26,7 +26,7 @@ struct PlantedClickOptions {
   int dense_features = 13;
   double click_rate = 0.25;
   double dense_strength = 0.6, table_strength = 1.0, pair_strength = 0.4;  // standard deviations, in the logit
-  int pairs = 4;                                                           // table t with table t + tables/2
+  int pairs = 2;                                                           // table t with table t + tables/2
   std::uint64_t seed = 1;
 };
 
