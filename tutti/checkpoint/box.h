@@ -22,7 +22,8 @@ struct TensorBox {
   std::uint64_t row_count() const;                          // 1 without dimensions
   std::uint64_t row_elements() const;                       // of one row: 1 with fewer than two dimensions
   bool inside(const TensorShape& shape) const;              // as many dimensions, and nothing sticks out
-  std::optional<TensorBox> common(const TensorBox&) const;  // none: they have no element in common
+  bool overlaps(const TensorBox& other) const;  // of boxes that are not empty
+  std::optional<TensorBox> common(const TensorBox& other) const;  // none: they have no element in common
 };
 
 // "[1000, 64]"

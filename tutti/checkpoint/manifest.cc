@@ -1,0 +1,411 @@
+// The text is JSON, a line for each file and tensor, so that people can look for one. It ends with
+//   "crc32c":"xxxxxxxx"}
+// and a line feed: the CRC-32C of all of it, with these eight digits taken as zeros. So the digest is looked at first, and
+// whatever follows reads what a writer meant, or text that somebody made to look so: every rule is checked all the same.
+#include "tutti/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "tutti/base/crc32c.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/safetensors.h"
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "tutti checkpoint";
+constexpr int kVersion = 1;
+constexpr std::string_view kTailBegin = "\"crc32c\":\"";
+constexpr std::string_view kTailEnd = "\"}\n";
+constexpr std::string_view kNoDigest = "00000000";
+constexpr std::size_t kTail = kTailBegin.size() + 8 + kTailEnd.size();
+constexpr int kDeepest = 12;
+constexpr std::size_t kMostDimensions = 64;
+
+// A broken rule ends the reading; parse_manifest() makes it an Error again.
+[[noreturn]] void corrupt(std::string detail) {
+  throw Exception(Error{.code = Code::kCorrupt, .detail = std::move(detail)});
+}
+
+std::string in_quotes(std::string_view text) {
+  std::string out = "\"";
+  for (const unsigned char c : text.substr(0, 80))
+    out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
+  return out + (text.size() > 80 ? "...\"" : "\"");
+}
+
+std::uint32_t digest_of(std::string_view text) {
+  const auto crc = [](std::string_view part, std::uint32_t before) {
+    return crc32c(std::as_bytes(std::span(part)), before);
+  };
+  const std::size_t at = text.size() - kTailEnd.size() - 8;
+  return crc(kTailEnd, crc(kNoDigest, crc(text.substr(0, at), 0)));
+}
+
+std::optional<std::uint32_t> hex8(std::string_view text) {
+  std::uint32_t value = 0;
+  const bool digits = text.size() == 8 && std::all_of(text.begin(), text.end(), [](char c) {
+                        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+                      });
+  if (!digits) return {};
+  std::from_chars(text.data(), text.data() + 8, value, 16);
+  return value;
+}
+
+// ---- writing
+
+json value_json(const CheckpointValue& value) {
+  if (const auto* const number = std::get_if<double>(&value); number && !std::isfinite(*number))
+    return {{"float", std::isnan(*number) ? "nan" : *number > 0 ? "inf" : "-inf"}};
+  return std::visit([](const auto& v) { return json(v); }, value);
+}
+
+json values_json(const CheckpointValues& values) {
+  json object = json::object();
+  for (const auto& [name, value] : values) object[name] = value_json(value);
+  return object;
+}
+
+std::string tensor_text(const Manifest& manifest, const StoredTensor& tensor) {
+  std::string boxes;
+  for (const StoredBox& box : tensor.boxes) {
+    boxes += fmt::format(R"({}{{"file":{},"offset":{},"begin":[{}],"extent":[{}],"crc32c":")", boxes.empty() ? "" : ",",
+                         json(manifest.files.at(box.file).name).dump(), box.offset, fmt::join(box.box.begin, ","),
+                         fmt::join(box.box.extent, ","));
+    for (const std::uint32_t crc : box.crc32c) boxes += fmt::format("{:08x}", crc);
+    boxes += "\"}";
+  }
+  return fmt::format(R"("dtype":"{}","shape":[{}],"boxes":[{}])", safetensors_name(tensor.dtype),
+                     fmt::join(tensor.shape, ","), boxes);
+}
+
+std::string text_of(const Manifest& manifest) {
+  const CheckpointFacts& facts = manifest.facts;
+  std::string out = fmt::format("{{\"format\":\"{}\",\"version\":{},\n\"step\":{},\n", kFormat, kVersion, facts.step);
+  out += "\"values\":" + values_json(facts.values).dump() + ",\n\"data\":" + values_json(facts.data).dump() +
+         ",\n\"layout\":" + values_json(facts.layout).dump() + ",\n\"versions\":" + values_json(facts.versions).dump() +
+         fmt::format(",\n\"chunk_bytes\":{},\n\"files\":[\n", manifest.chunk_bytes);
+  const char* comma = "";
+  for (const StoredFile& file : manifest.files) {
+    out += fmt::format(R"({}{{"name":{},"bytes":{},"header_bytes":{},"header_crc32c":"{:08x}"}})", comma,
+                       json(file.name).dump(), file.bytes, file.header_bytes, file.header_crc32c);
+    comma = ",\n";
+  }
+  out += "],\n\"tensors\":{\n";
+  comma = "";
+  for (auto at = manifest.tensors.begin(); at != manifest.tensors.end();) {
+    const std::string& name = at->first.name;
+    std::string own, states;  // the empty state comes first
+    for (; at != manifest.tensors.end() && at->first.name == name; ++at) {
+      if (at->first.state.empty()) {
+        own = tensor_text(manifest, at->second);
+      } else {
+        states += fmt::format("{}{}:{{{}}}", states.empty() ? "" : ",", json(at->first.state).dump(),
+                              tensor_text(manifest, at->second));
+      }
+    }
+    if (!states.empty()) own += (own.empty() ? "\"state\":{" : ",\"state\":{") + states + "}";
+    out += fmt::format("{}{}:{{{}}}", comma, json(name).dump(), own);
+    comma = ",\n";
+  }
+  out += "},\n";
+  out += kTailBegin;
+  out += kNoDigest;
+  out += kTailEnd;
+  return detail::with_manifest_digest(std::move(out));
+}
+
+// ---- reading
+
+json parse_json(std::string_view text) {
+  std::vector<std::set<std::string>> keys(kDeepest + 2);  // of the objects around, by depth
+  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
+    if (depth > kDeepest) corrupt(fmt::format("it nests more than {} deep", kDeepest));
+    if (event == json::parse_event_t::object_start) keys[std::size_t(depth) + 1].clear();
+    if (event == json::parse_event_t::key && !keys[std::size_t(depth)].insert(parsed.get<std::string>()).second)
+      corrupt(fmt::format("the key {} occurs twice", in_quotes(parsed.get<std::string>())));
+    return true;
+  };
+  try {
+    return json::parse(text, watch);
+  } catch (const json::parse_error& error) {
+    corrupt(fmt::format("it is no JSON: it cannot be read from byte {} on", error.byte));
+  } catch (const json::exception&) {
+    corrupt("it is no JSON: it has a number that is too large");
+  }
+}
+
+// A member of an object; `where` is the object, for errors.
+const json& member(const json& object, const char* key, const std::string& where) {
+  if (!object.is_object()) corrupt(fmt::format("{} is no object", where));
+  const auto found = object.find(key);
+  if (found == object.end()) corrupt(fmt::format("{} has no \"{}\"", where, key));
+  return *found;
+}
+
+std::uint64_t whole_number(const json& value, const std::string& what) {
+  if (!value.is_number_unsigned()) corrupt(fmt::format("{} is no whole number from 0 on", what));
+  return value.get<std::uint64_t>();
+}
+std::uint64_t whole_member(const json& object, const char* key, const std::string& where) {
+  return whole_number(member(object, key, where), fmt::format("\"{}\" of {}", key, where));
+}
+
+const std::string& text_member(const json& object, const char* key, const std::string& where) {
+  const json& value = member(object, key, where);
+  if (!value.is_string()) corrupt(fmt::format("\"{}\" of {} is no string", key, where));
+  return value.get_ref<const std::string&>();
+}
+
+const json& list_member(const json& object, const char* key, const std::string& where) {
+  const json& value = member(object, key, where);
+  if (!value.is_array()) corrupt(fmt::format("\"{}\" of {} is no list", key, where));
+  return value;
+}
+
+const json& object_member(const json& object, const char* key, const std::string& where) {
+  const json& value = member(object, key, where);
+  if (!value.is_object()) corrupt(fmt::format("\"{}\" of {} is no object", key, where));
+  return value;
+}
+
+std::uint32_t digest_member(const json& object, const char* key, const std::string& where) {
+  const auto digest = hex8(text_member(object, key, where));
+  if (!digest) corrupt(fmt::format("\"{}\" of {} is no digest of 8 hexadecimal digits", key, where));
+  return *digest;
+}
+
+TensorShape shape_member(const json& object, const char* key, const std::string& where) {
+  const json& list = list_member(object, key, where);
+  if (list.size() > kMostDimensions)
+    corrupt(fmt::format("\"{}\" of {} has more than {} dimensions", key, where, kMostDimensions));
+  TensorShape shape;
+  for (const json& size : list) shape.push_back(whole_number(size, fmt::format("\"{}\" of {}", key, where)));
+  return shape;
+}
+
+CheckpointValue value_from(const json& value, const std::string& where) {
+  if (value.is_boolean()) return value.get<bool>();
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+    corrupt(fmt::format("{} is too large a number", where));
+  if (value.is_number_integer()) return value.get<std::int64_t>();
+  if (value.is_number_float()) return value.get<double>();
+  if (value.is_object() && value.size() == 1) {
+    const std::string& word = text_member(value, "float", where);
+    if (word == "nan") return std::numeric_limits<double>::quiet_NaN();
+    if (word == "inf") return std::numeric_limits<double>::infinity();
+    if (word == "-inf") return -std::numeric_limits<double>::infinity();
+  }
+  corrupt(fmt::format("{} is no number, string, true or false", where));
+}
+
+CheckpointValues values_from(const json& top, const char* key) {
+  CheckpointValues values;
+  for (const auto& [name, value] : object_member(top, key, "it").items())
+    values.emplace(name, value_from(value, fmt::format("{} of \"{}\"", in_quotes(name), key)));
+  return values;
+}
+
+StoredFile file_from(const json& from) {
+  StoredFile file;
+  file.name = text_member(from, "name", "a file");
+  const std::string where = "the file " + in_quotes(file.name);
+  const bool plain = !file.name.empty() && file.name.size() <= 255 && file.name[0] != '.' &&
+                     std::all_of(file.name.begin(), file.name.end(),
+                                 [](unsigned char c) { return c > 0x20 && c != 0x7f && c != '/' && c != '\\'; });
+  if (!plain) corrupt(fmt::format("{} is no plain name in the folder", where));
+  file.bytes = whole_member(from, "bytes", where);
+  file.header_bytes = whole_member(from, "header_bytes", where);
+  file.header_crc32c = digest_member(from, "header_crc32c", where);
+  if (file.header_bytes > file.bytes || file.bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+    corrupt(fmt::format("{} has {} bytes, of which {} header", where, file.bytes, file.header_bytes));
+  return file;
+}
+
+class Tensors {
+ public:
+  explicit Tensors(Manifest& manifest) : manifest_(manifest) {
+    for (std::size_t f = 0; f < manifest.files.size(); ++f)
+      if (!files_.emplace(manifest.files[f].name, std::uint32_t(f)).second)
+        corrupt(fmt::format("two files are named {}", in_quotes(manifest.files[f].name)));
+  }
+
+  void add(const std::string& name, const json& from) {
+    const std::string where = "the tensor " + in_quotes(name);
+    if (name.empty()) corrupt("a tensor has an empty name");
+    if (!from.is_object()) corrupt(fmt::format("{} is no object", where));
+    if (from.contains("dtype")) add(TensorKey{name, ""}, from, where);
+    if (!from.contains("state")) {
+      if (!from.contains("dtype")) corrupt(fmt::format("{} has neither \"dtype\" nor \"state\"", where));
+      return;
+    }
+    for (const auto& [state, tensor] : object_member(from, "state", where).items()) {
+      if (state.empty()) corrupt(fmt::format("a state of {} has an empty name", where));
+      add(TensorKey{name, state}, tensor, fmt::format("the state {} of {}", in_quotes(state), where));
+    }
+  }
+
+ private:
+  void add(const TensorKey& key, const json& from, const std::string& where) {
+    StoredTensor tensor;
+    const std::string& dtype = text_member(from, "dtype", where);
+    const auto known = safetensors_dtype(dtype);
+    if (!known) corrupt(fmt::format("{} has the unknown dtype {}", where, in_quotes(dtype)));
+    tensor.dtype = *known;
+    tensor.shape = shape_member(from, "shape", where);
+    const auto elements = elements_of(tensor.shape);
+    std::uint64_t bytes = 0;
+    if (!elements || __builtin_mul_overflow(*elements, size_of(tensor.dtype), &bytes))
+      corrupt(fmt::format("the shape of {} overflows 64 bits", where));
+    const json& boxes = list_member(from, "boxes", where);
+    if (boxes.size() > kMostBoxes)
+      corrupt(fmt::format("{} lies in {} boxes; at most {} are read", where, boxes.size(), kMostBoxes));
+    for (const json& box : boxes) tensor.boxes.push_back(box_from(box, tensor, "a box of " + where));
+    manifest_.tensors.emplace(key, std::move(tensor));
+  }
+
+  StoredBox box_from(const json& from, const StoredTensor& tensor, const std::string& where) {
+    StoredBox box;
+    box.box = {shape_member(from, "begin", where), shape_member(from, "extent", where)};
+    if (!box.box.inside(tensor.shape))
+      corrupt(fmt::format("{} is [{}] and [{}] long, which is not inside {}", where, fmt::join(box.box.begin, ", "),
+                          fmt::join(box.box.extent, ", "), shape_text(tensor.shape)));
+    const std::string& name = text_member(from, "file", where);
+    const auto file = files_.find(name);
+    if (file == files_.end()) corrupt(fmt::format("{} lies in {}, which is not among the files", where, in_quotes(name)));
+    box.file = file->second;
+    box.offset = whole_member(from, "offset", where);
+    const StoredFile& stored = manifest_.files[box.file];
+    const std::uint64_t bytes = box.box.elements() * size_of(tensor.dtype);
+    if (box.offset < stored.header_bytes || box.offset > stored.bytes || bytes > stored.bytes - box.offset)
+      corrupt(fmt::format("{} takes {} bytes from byte {} of {}, which has {} to {}", where, bytes, box.offset,
+                          in_quotes(name), stored.header_bytes, stored.bytes));
+    const std::string_view digests = text_member(from, "crc32c", where);
+    const std::uint64_t chunks = bytes / manifest_.chunk_bytes + (bytes % manifest_.chunk_bytes != 0);
+    if (digests.size() % 8 != 0 || digests.size() / 8 != chunks)
+      corrupt(fmt::format("{} has {} digits of digests; its {} chunks take {}", where, digests.size(), chunks,
+                          8 * chunks));
+    for (std::size_t at = 0; at < digests.size(); at += 8) {
+      const auto digest = hex8(digests.substr(at, 8));
+      if (!digest) corrupt(fmt::format("{} has the digest {}", where, in_quotes(digests.substr(at, 8))));
+      box.crc32c.push_back(*digest);
+    }
+    return box;
+  }
+
+  Manifest& manifest_;
+  std::map<std::string, std::uint32_t> files_;
+};
+
+// Each byte behind the headers belongs to one box.
+void check_files_are_filled(const Manifest& manifest) {
+  struct Run {
+    std::uint64_t begin, end;
+    const TensorKey* key;
+  };
+  std::vector<std::vector<Run>> runs(manifest.files.size());
+  for (const auto& [key, tensor] : manifest.tensors)
+    for (const StoredBox& box : tensor.boxes)
+      if (const std::uint64_t bytes = box.box.elements() * size_of(tensor.dtype); bytes > 0)
+        runs[box.file].push_back({box.offset, box.offset + bytes, &key});
+  for (std::size_t f = 0; f < runs.size(); ++f) {
+    std::sort(runs[f].begin(), runs[f].end(), [](const Run& a, const Run& b) { return a.begin < b.begin; });
+    const StoredFile& file = manifest.files[f];
+    std::uint64_t at = file.header_bytes;
+    for (const Run& run : runs[f]) {
+      if (run.begin != at)
+        corrupt(fmt::format("{} begins at byte {} of {}, but what is before it ends at {}: a hole or an overlap",
+                            in_quotes(to_string(*run.key)), run.begin, in_quotes(file.name), at));
+      at = run.end;
+    }
+    if (at != file.bytes)
+      corrupt(fmt::format("the tensors in {} end at byte {}, but it has {}", in_quotes(file.name), at, file.bytes));
+  }
+}
+
+Manifest read(std::string_view text) {
+  const bool has_tail = text.size() >= kTail && text.ends_with(kTailEnd) &&
+                        text.substr(text.size() - kTail).starts_with(kTailBegin);
+  const auto digest = has_tail ? hex8(text.substr(text.size() - kTailEnd.size() - 8, 8)) : std::nullopt;
+  if (!digest) corrupt("it does not end with its digest: it was cut off or added to");
+  if (*digest != digest_of(text))
+    corrupt(fmt::format("it has changed: its digest is {:08x}, expected {:08x}", digest_of(text), *digest));
+
+  const json top = parse_json(text);
+  if (text_member(top, "format", "it") != kFormat)
+    corrupt(fmt::format("it is {}, not \"{}\"", in_quotes(text_member(top, "format", "it")), kFormat));
+  if (const std::uint64_t version = whole_member(top, "version", "it"); version != kVersion)
+    throw Exception(Error{.code = Code::kUnsupported,
+                          .detail = fmt::format("it is of version {}; this program reads version {}", version, kVersion),
+                          .hint = "read it with the program that wrote it, or a newer one"});
+  Manifest manifest;
+  const std::uint64_t step = whole_member(top, "step", "it");
+  if (step > std::uint64_t(std::numeric_limits<std::int64_t>::max())) corrupt("\"step\" is too large a number");
+  manifest.facts.step = std::int64_t(step);
+  manifest.facts.values = values_from(top, "values");
+  manifest.facts.data = values_from(top, "data");
+  manifest.facts.layout = values_from(top, "layout");
+  manifest.facts.versions = values_from(top, "versions");
+  manifest.chunk_bytes = whole_member(top, "chunk_bytes", "it");
+  if (manifest.chunk_bytes < 4096 || manifest.chunk_bytes > std::uint64_t(1) << 30)
+    corrupt(fmt::format("\"chunk_bytes\" is {}, which is not from 4 KiB to 1 GiB", manifest.chunk_bytes));
+  for (const json& file : list_member(top, "files", "it")) manifest.files.push_back(file_from(file));
+  Tensors tensors(manifest);
+  for (const auto& [name, tensor] : object_member(top, "tensors", "it").items()) tensors.add(name, tensor);
+  check_files_are_filled(manifest);
+  return manifest;
+}
+
+void check_tensors_are_whole(const Manifest& manifest) {
+  for (const auto& [key, tensor] : manifest.tensors) {
+    std::vector<TensorBox> boxes;
+    for (const StoredBox& box : tensor.boxes) boxes.push_back(box.box);
+    if (const std::string trouble = gap_or_overlap(tensor.shape, boxes); !trouble.empty())
+      corrupt(fmt::format("the tensor {} {} is not whole: {}", in_quotes(to_string(key)), shape_text(tensor.shape),
+                          trouble));
+  }
+}
+
+Result<Manifest> parse(std::string_view text, bool whole) {
+  try {
+    Manifest manifest = read(text);
+    if (whole) check_tensors_are_whole(manifest);
+    return manifest;
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+}  // namespace
+
+std::string detail::with_manifest_digest(std::string text) {
+  if (text.size() >= kTail)
+    text.replace(text.size() - kTailEnd.size() - 8, 8, fmt::format("{:08x}", digest_of(text)));
+  return text;
+}
+
+std::string to_string(const TensorKey& key) { return key.state.empty() ? key.name : key.state + " of " + key.name; }
+
+Result<std::string> compose_manifest(const Manifest& manifest) {
+  try {
+    return text_of(manifest);
+  } catch (const json::exception&) {
+    return invalid_argument("checkpoint: a name or a value is not valid UTF-8");
+  }
+}
+
+Result<Manifest> parse_manifest(std::string_view text) { return parse(text, true); }
+Result<Manifest> parse_manifest_part(std::string_view text) { return parse(text, false); }
+
+}  // namespace tutti
