@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
+#include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/comm/call_header.h"
 #include "tutti/comm/network_probe.h"
@@ -189,6 +190,21 @@ void add_files() {
   const std::uint8_t bytes[] = {7, 8, 9};
   const SafetensorsTensor tensors[] = {{.name = "w", .dtype = DType::kF32, .shape = {2, 3}, .data = values},
                                        {.name = "b", .dtype = DType::kU8, .shape = {3}, .data = bytes}};
+  Manifest manifest{
+      .facts = {.step = 3, .values = {{"lr", 0.5}, {"auc", 0.0 / 0.0}}, .data = {{"epoch", std::int64_t(1)}}},
+      .chunk_bytes = 4096,
+      .files = {{.name = "model-1", .bytes = 64 + 4800, .header_bytes = 64, .header_crc32c = 5},
+                {.name = "model-2", .bytes = 64 + 4 + 80, .header_bytes = 64}}};
+  manifest.tensors[{"emb", ""}] = {.shape = {30, 40},
+                                   .boxes = {{.box = {{0, 0}, {30, 40}}, .offset = 64, .crc32c = {1, 2}}}};
+  manifest.tensors[{"emb", "sum"}] = {.dtype = DType::kI8,
+                                      .shape = {10, 8},
+                                      .boxes = {{.box = {{0, 0}, {10, 3}}, .file = 1, .offset = 68, .crc32c = {3}},
+                                                {.box = {{0, 3}, {10, 5}}, .file = 1, .offset = 98, .crc32c = {4}}}};
+  manifest.tensors[{"scale", ""}] = {.shape = {}, .boxes = {{.file = 1, .offset = 64, .crc32c = {5}}}};
+  seed("manifest", "boxes", compose_manifest(manifest).or_throw());
+  seed("manifest", "empty", compose_manifest({}).or_throw());
+
   write_safetensors(path, tensors, {{"step", "3"}}).or_throw();
   seed("safetensors", "file", contents(path));
   std::filesystem::remove(path);

@@ -19,6 +19,7 @@ void flight(Input input);          // trace: records of the flight recorder, and
 void handshake(Input input);       // transport/handshake: a stranger without the secret
 void idx(Input input);             // data: IDX files, plain and compressed
 void launch(Input input);          // launch: what agents of other nodes wrote, error files of workers
+void manifest(Input input);        // checkpoint: what a manifest says
 void meet_note(Input input);       // runtime: what ranks tell each other of their machines
 void network(Input input);         // comm/network_probe: questions, answers, words
 void objects(Input input);         // comm/json_objects: text of a peer
@@ -44,6 +45,7 @@ inline constexpr Target kTargets[] = {
     {"handshake", handshake},
     {"idx", idx},
     {"launch", launch},
+    {"manifest", manifest},
     {"meet_note", meet_note},
     {"network", network},
     {"objects", objects},

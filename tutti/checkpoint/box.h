@@ -18,11 +18,11 @@ struct TensorBox {
   static TensorBox rows(const TensorShape& shape, std::uint64_t first, std::uint64_t count);
   bool operator==(const TensorBox&) const = default;
 
-  std::uint64_t elements() const;                           // the product of the extents: 1 without dimensions
-  std::uint64_t row_count() const;                          // 1 without dimensions
-  std::uint64_t row_elements() const;                       // of one row: 1 with fewer than two dimensions
-  bool inside(const TensorShape& shape) const;              // as many dimensions, and nothing sticks out
-  bool overlaps(const TensorBox& other) const;  // of boxes that are not empty
+  std::uint64_t elements() const;                                 // the product of the extents: 1 without dimensions
+  std::uint64_t row_count() const;                                // 1 without dimensions
+  std::uint64_t row_elements() const;                             // of one row: 1 with fewer than two dimensions
+  bool inside(const TensorShape& shape) const;                    // as many dimensions, and nothing sticks out
+  bool overlaps(const TensorBox& other) const;                    // of boxes that are not empty
   std::optional<TensorBox> common(const TensorBox& other) const;  // none: they have no element in common
 };
 

@@ -1,7 +1,8 @@
 // The text is JSON, a line for each file and tensor, so that people can look for one. It ends with
 //   "crc32c":"xxxxxxxx"}
-// and a line feed: the CRC-32C of all of it, with these eight digits taken as zeros. So the digest is looked at first, and
-// whatever follows reads what a writer meant, or text that somebody made to look so: every rule is checked all the same.
+// and a line feed: the CRC-32C of all of it, with these eight digits taken as zeros. So the digest is looked at first,
+// and whatever follows reads what a writer meant, or text that somebody made to look so: every rule is checked all the
+// same.
 #include "tutti/checkpoint/manifest.h"
 
 #include <fmt/format.h>
@@ -197,7 +198,8 @@ TensorShape shape_member(const json& object, const char* key, const std::string&
 CheckpointValue value_from(const json& value, const std::string& where) {
   if (value.is_boolean()) return value.get<bool>();
   if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+  if (value.is_number_unsigned() &&
+      value.get<std::uint64_t>() > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
     corrupt(fmt::format("{} is too large a number", where));
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_number_float()) return value.get<double>();
@@ -283,7 +285,8 @@ class Tensors {
                           fmt::join(box.box.extent, ", "), shape_text(tensor.shape)));
     const std::string& name = text_member(from, "file", where);
     const auto file = files_.find(name);
-    if (file == files_.end()) corrupt(fmt::format("{} lies in {}, which is not among the files", where, in_quotes(name)));
+    if (file == files_.end())
+      corrupt(fmt::format("{} lies in {}, which is not among the files", where, in_quotes(name)));
     box.file = file->second;
     box.offset = whole_member(from, "offset", where);
     const StoredFile& stored = manifest_.files[box.file];
@@ -294,8 +297,8 @@ class Tensors {
     const std::string_view digests = text_member(from, "crc32c", where);
     const std::uint64_t chunks = bytes / manifest_.chunk_bytes + (bytes % manifest_.chunk_bytes != 0);
     if (digests.size() % 8 != 0 || digests.size() / 8 != chunks)
-      corrupt(fmt::format("{} has {} digits of digests; its {} chunks take {}", where, digests.size(), chunks,
-                          8 * chunks));
+      corrupt(
+          fmt::format("{} has {} digits of digests; its {} chunks take {}", where, digests.size(), chunks, 8 * chunks));
     for (std::size_t at = 0; at < digests.size(); at += 8) {
       const auto digest = hex8(digests.substr(at, 8));
       if (!digest) corrupt(fmt::format("{} has the digest {}", where, in_quotes(digests.substr(at, 8))));
@@ -335,8 +338,8 @@ void check_files_are_filled(const Manifest& manifest) {
 }
 
 Manifest read(std::string_view text) {
-  const bool has_tail = text.size() >= kTail && text.ends_with(kTailEnd) &&
-                        text.substr(text.size() - kTail).starts_with(kTailBegin);
+  const bool has_tail =
+      text.size() >= kTail && text.ends_with(kTailEnd) && text.substr(text.size() - kTail).starts_with(kTailBegin);
   const auto digest = has_tail ? hex8(text.substr(text.size() - kTailEnd.size() - 8, 8)) : std::nullopt;
   if (!digest) corrupt("it does not end with its digest: it was cut off or added to");
   if (*digest != digest_of(text))
@@ -346,9 +349,10 @@ Manifest read(std::string_view text) {
   if (text_member(top, "format", "it") != kFormat)
     corrupt(fmt::format("it is {}, not \"{}\"", in_quotes(text_member(top, "format", "it")), kFormat));
   if (const std::uint64_t version = whole_member(top, "version", "it"); version != kVersion)
-    throw Exception(Error{.code = Code::kUnsupported,
-                          .detail = fmt::format("it is of version {}; this program reads version {}", version, kVersion),
-                          .hint = "read it with the program that wrote it, or a newer one"});
+    throw Exception(
+        Error{.code = Code::kUnsupported,
+              .detail = fmt::format("it is of version {}; this program reads version {}", version, kVersion),
+              .hint = "read it with the program that wrote it, or a newer one"});
   Manifest manifest;
   const std::uint64_t step = whole_member(top, "step", "it");
   if (step > std::uint64_t(std::numeric_limits<std::int64_t>::max())) corrupt("\"step\" is too large a number");
@@ -390,8 +394,7 @@ Result<Manifest> parse(std::string_view text, bool whole) {
 }  // namespace
 
 std::string detail::with_manifest_digest(std::string text) {
-  if (text.size() >= kTail)
-    text.replace(text.size() - kTailEnd.size() - 8, 8, fmt::format("{:08x}", digest_of(text)));
+  if (text.size() >= kTail) text.replace(text.size() - kTailEnd.size() - 8, 8, fmt::format("{:08x}", digest_of(text)));
   return text;
 }
 

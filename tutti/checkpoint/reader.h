@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tutti/base/fd.h"
+#include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/comm/group.h"
 
@@ -61,21 +62,12 @@ class CheckpointReader {
 
  private:
   static Result<CheckpointReader> open_one(const std::string& folder);
-  static Result<CheckpointReader> open_newest(const Group& group, const std::string& path, VerifyLevel level);
+  static Result<CheckpointReader> open_whole(const Group& group, const std::string& folder, VerifyLevel level);
 
   std::string folder_;
   Manifest manifest_;
   std::vector<Fd> files_;  // as in the manifest
   std::vector<std::string> passed_over_;
 };
-
-// The folders of checkpoints in `folder`, by rising step, and nothing else that lies there.
-struct CheckpointFolder {
-  std::int64_t step = 0;
-  std::string path;
-};
-Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder);
-// "step-0000100"
-std::string checkpoint_folder_name(std::int64_t step);
 
 }  // namespace tutti

@@ -46,8 +46,8 @@ Status add(Pieces& pieces, const GivenBox& given, Holder holder) {
   }
   auto& holders = pieces.holders[found->second];
   if (!holders.empty() && holders.back().rank == holder.rank && !no_elements)
-    return invalid_argument(fmt::format("rank {} gives {} of the tensor {} twice", holder.rank, box_text(box),
-                                        to_string(given.key)));
+    return invalid_argument(
+        fmt::format("rank {} gives {} of the tensor {} twice", holder.rank, box_text(box), to_string(given.key)));
   holders.push_back(holder);
   return {};
 }
@@ -69,8 +69,7 @@ Status check(const TensorKey& key, const Pieces& pieces) {
 Result<std::string> encode_given(const std::vector<GivenBox>& boxes) {
   auto list = json::array();
   for (const GivenBox& given : boxes)
-    list.push_back(
-        {given.key.name, given.key.state, int(given.dtype), given.shape, given.box.begin, given.box.extent});
+    list.push_back({given.key.name, given.key.state, int(given.dtype), given.shape, given.box.begin, given.box.extent});
   try {
     return list.dump();
   } catch (const json::exception&) {

@@ -1,6 +1,6 @@
-// The header comes first and needs no look at the data: sizes are known, and digests stand in the manifest. Then each box
-// is a stream of bytes, digested in chunks and written as it passes: from the caller's memory where rows lie packed, else
-// through a buffer of 1 MiB (or of a row, where that is larger).
+// The header comes first and needs no look at the data: sizes are known, and digests stand in the manifest. Then each
+// box is a stream of bytes, digested in chunks and written as it passes: from the caller's memory where rows lie
+// packed, else through a buffer of 1 MiB (or of a row, where that is larger).
 #include "tutti/checkpoint/shard_file.h"
 
 #include <fcntl.h>
@@ -55,7 +55,8 @@ std::uint64_t row_bytes(const SavedBox& saved) { return box_of(saved).row_elemen
 void pack(const SavedBox& saved, std::uint64_t first, std::uint64_t count, std::byte* into) {
   const std::size_t bytes = row_bytes(saved);
   const auto* from = static_cast<const std::byte*>(saved.data) + first * saved.row_stride;
-  for (std::uint64_t row = 0; row < count; ++row, from += saved.row_stride, into += bytes) std::memcpy(into, from, bytes);
+  for (std::uint64_t row = 0; row < count; ++row, from += saved.row_stride, into += bytes)
+    std::memcpy(into, from, bytes);
 }
 
 Status write_box(const SavedBox& saved, DigestedFile& file) {
@@ -88,7 +89,8 @@ std::string name_in_file(const SavedBox& saved) {
 }  // namespace
 
 TensorBox box_of(const SavedBox& saved) {
-  return saved.box.begin.empty() && saved.box.extent.empty() ? TensorBox::whole(saved.shape) : saved.box;
+  const bool none_given = saved.box.begin.empty() && saved.box.extent.empty();
+  return none_given || elements_of(saved.shape) == 0 ? TensorBox::whole(saved.shape) : saved.box;
 }
 
 Status check(const SavedBox& saved) {

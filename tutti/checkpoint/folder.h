@@ -1,0 +1,43 @@
+#pragma once
+// The folder in which a job keeps its checkpoints: step-0000100, step-0000200, ..., and `latest`, a file with the name
+// of the newest. Names that begin with a point are on their way in or out, and count for nothing.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+struct CheckpointFolder {
+  std::int64_t step = 0;
+  std::string path;
+};
+
+std::string checkpoint_folder_name(std::int64_t step);  // "step-0000100"
+// By rising step. Whatever else lies there is left out. kSystem: the folder cannot be read.
+Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder);
+
+// A folder beside the checkpoints in which the next one is made; goes with the object unless it was committed.
+class CheckpointDraft {
+ public:
+  // Makes `folder` where there is none, and takes away what was left by those who were killed.
+  static Result<CheckpointDraft> create(const std::string& folder, std::int64_t step);
+  static std::string path_of(const std::string& folder, std::int64_t step);
+  CheckpointDraft(CheckpointDraft&& other) noexcept;
+  CheckpointDraft& operator=(CheckpointDraft&&) = delete;
+  ~CheckpointDraft();
+
+  // By one rename, after all names in it are on disk. One of the same step is replaced. Then `latest` is written, and
+  // but for the newest `keep` (0: all) those of this and earlier steps are removed; what cannot be is a warning.
+  Status commit(int keep);
+
+ private:
+  CheckpointDraft(std::string folder, std::int64_t step);
+  void prune(int keep) const;
+
+  std::string folder_, path_;  // path_: empty once it is committed, or moved from
+  std::int64_t step_;
+};
+
+}  // namespace tutti

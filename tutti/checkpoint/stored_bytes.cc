@@ -1,0 +1,91 @@
+#include "tutti/checkpoint/stored_bytes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/base/crc32c.h"
+#include "tutti/base/file.h"
+
+namespace tutti {
+
+// With the common part in hand, trailing dimensions that it has whole in both boxes belong to one run; the dimension
+// before them is a run's length, and an index counts through those before that.
+Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
+                    const std::function<Status(std::uint64_t, std::uint64_t, std::uint64_t)>& run) {
+  const auto common = stored.common(box);
+  if (!common) return {};
+  const std::size_t dimensions = common->begin.size();
+  if (dimensions == 0) return run(0, 0, 1);
+  std::size_t last = dimensions - 1;  // the dimension in which a run extends
+  const std::size_t first = packed ? 0 : 1;
+  while (last > first && common->extent[last] == stored.extent[last] && common->extent[last] == box.extent[last])
+    --last;
+  std::uint64_t within = 1;  // elements of the dimensions behind `last`
+  for (std::size_t d = last + 1; d < dimensions; ++d) within *= common->extent[d];
+  const bool one_by_one = last == 0 && !packed;  // a vector whose elements may lie apart
+  const std::uint64_t length = one_by_one ? 1 : common->extent[last] * within;
+
+  TensorShape index(dimensions, 0);  // in the common part; counts up to `last`, which moves only one_by_one
+  const std::size_t moving = one_by_one ? 1 : last;
+  while (true) {
+    std::uint64_t in_stored = 0, in_box = 0;
+    for (std::size_t d = 0; d < dimensions; ++d) {
+      const std::uint64_t at = common->begin[d] + index[d];
+      in_stored = in_stored * stored.extent[d] + (at - stored.begin[d]);
+      in_box = in_box * box.extent[d] + (at - box.begin[d]);
+    }
+    TUTTI_TRY(run(in_stored, in_box, length));
+    std::size_t d = moving;
+    while (d > 0 && ++index[d - 1] == common->extent[d - 1]) index[--d] = 0;
+    if (d == 0) return {};
+  }
+}
+
+StoredBytes::StoredBytes(int fd, std::string path, const StoredBox& box, std::uint64_t bytes, std::uint64_t chunk_bytes,
+                         std::string what)
+    : fd_(fd), path_(std::move(path)), box_(box), bytes_(bytes), chunk_bytes_(chunk_bytes), what_(std::move(what)) {}
+
+std::uint64_t StoredBytes::size_of_chunk(std::uint64_t chunk) const {
+  return std::min(chunk_bytes_, bytes_ - chunk * chunk_bytes_);
+}
+
+Status StoredBytes::read_chunk(std::uint64_t chunk, std::span<std::byte> into) const {
+  const std::uint64_t at = box_.offset + chunk * chunk_bytes_;
+  TUTTI_TRY(read_all(fd_, at, into, path_));
+  const std::uint32_t digest = crc32c(into);
+  if (digest == box_.crc32c[chunk]) return {};
+  return Error{.code = Code::kCorrupt,
+               .detail = fmt::format("{}: bytes {} to {}, of {}, have changed: their digest is {:08x}, expected {:08x}",
+                                     path_, at, at + into.size(), what_, digest, box_.crc32c[chunk])};
+}
+
+Status StoredBytes::read(std::uint64_t begin, std::span<std::byte> into) {
+  while (!into.empty()) {
+    const std::uint64_t chunk = begin / chunk_bytes_, offset = begin % chunk_bytes_, size = size_of_chunk(chunk);
+    const std::size_t part = std::min<std::uint64_t>(into.size(), size - offset);
+    if (part == size && chunk != held_chunk_) {  // a whole one goes straight to where it is wanted
+      TUTTI_TRY(read_chunk(chunk, into.first(part)));
+    } else {
+      if (chunk != held_chunk_) {
+        held_chunk_ = ~std::uint64_t(0);
+        held_.resize(size);
+        TUTTI_TRY(read_chunk(chunk, held_));
+        held_chunk_ = chunk;
+      }
+      std::memcpy(into.data(), held_.data() + offset, part);
+    }
+    begin += part;
+    into = into.subspan(part);
+  }
+  return {};
+}
+
+Status StoredBytes::check_chunk(std::uint64_t chunk) {
+  held_chunk_ = ~std::uint64_t(0);
+  held_.resize(size_of_chunk(chunk));
+  return read_chunk(chunk, held_);
+}
+
+}  // namespace tutti

@@ -1,0 +1,43 @@
+#pragma once
+// For the reader: where the elements of one box lie in the bytes of another, and checked reading of those.
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/checkpoint/manifest.h"
+
+namespace tutti {
+
+// The elements that `box` and `stored` have in common, as runs that are contiguous in both: run(place in stored, place
+// in box, how many), in elements, by rising place in stored. Rows of `box` may lie apart: no run spans two of them,
+// unless `packed`. Stops at the first error.
+Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
+                    const std::function<Status(std::uint64_t, std::uint64_t, std::uint64_t)>& run);
+
+// Reads runs of the bytes of a stored box, by rising place, and checks the digest of every chunk that they touch. Holds
+// one chunk at most.
+class StoredBytes {
+ public:
+  // `bytes`: of the box; `what`: for errors, "emb.0 [0:10, 0:4]".
+  StoredBytes(int fd, std::string path, const StoredBox& box, std::uint64_t bytes, std::uint64_t chunk_bytes,
+              std::string what);
+  Status read(std::uint64_t begin, std::span<std::byte> into);
+  // Without keeping anything.
+  Status check_chunk(std::uint64_t chunk);
+  std::uint64_t chunks() const { return box_.crc32c.size(); }
+
+ private:
+  std::uint64_t size_of_chunk(std::uint64_t chunk) const;
+  Status read_chunk(std::uint64_t chunk, std::span<std::byte> into) const;
+
+  const int fd_;
+  const std::string path_;
+  const StoredBox& box_;
+  const std::uint64_t bytes_, chunk_bytes_;
+  const std::string what_;
+  std::vector<std::byte> held_;
+  std::uint64_t held_chunk_ = ~std::uint64_t(0);
+};
+
+}  // namespace tutti

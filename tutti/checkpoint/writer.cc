@@ -1,0 +1,178 @@
+// A save in six steps, each of which all ranks have to have done well before the next begins:
+//   1. each rank looks at what it was given
+//   2. all tell all what they have, and find out alike who writes what (save_plan.h)
+//   3. rank 0 makes a folder that nobody takes for a checkpoint yet
+//   4. each rank writes its files there, flushed, and notes where everything lies: its part of the manifest
+//   5. rank 0 puts the parts together and writes the manifest
+//   6. rank 0 flushes the folder and gives it its name
+// The one thing that decides is the rename in step 6; before it, any error on any rank only takes the folder away.
+#include "tutti/checkpoint/writer.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <random>
+
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/save_plan.h"
+#include "tutti/checkpoint/shard_file.h"
+#include "tutti/comm/agree.h"
+#include "tutti/comm/objects.h"
+#include "tutti/version.h"
+
+namespace tutti {
+namespace {
+
+constexpr ObjectLimit kParts{.most = std::size_t(4) << 30};
+
+std::string new_mark() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+Status write_flushed(const std::string& path, const std::string& text) {
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd) return system_error(errno, fmt::format("cannot create {}", path));
+  TUTTI_TRY(write_all(fd.get(), std::as_bytes(std::span(text)), path));
+  if (::fsync(fd.get()) != 0) return system_error(errno, fmt::format("cannot flush {}", path));
+  return {};
+}
+
+void merge(Manifest& into, Manifest part) {
+  const auto shift = std::uint32_t(into.files.size());
+  for (StoredFile& file : part.files) into.files.push_back(std::move(file));
+  for (auto& [key, tensor] : part.tensors) {
+    StoredTensor& whole = into.tensors[key];
+    whole.dtype = tensor.dtype;
+    whole.shape = tensor.shape;
+    for (StoredBox& box : tensor.boxes) {
+      box.file += shift;
+      whole.boxes.push_back(std::move(box));
+    }
+  }
+}
+
+class Saving {
+ public:
+  Saving(const Group& group, const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+         const SaveOptions& options)
+      : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options) {}
+
+  Status run() {
+    TUTTI_TRY(agree(group_, check_mine()));
+    const auto mine = TUTTI_TRY(plan());
+    std::optional<CheckpointDraft> draft;
+    TUTTI_TRY(agree(group_, begin(draft)));
+    std::string mark = is_root() ? new_mark() : "";
+    std::string step = std::to_string(facts_.step);
+    if (group_) broadcast_bytes(group_, mark);
+    if (group_) broadcast_bytes(group_, step);
+
+    const auto part = write_files(CheckpointDraft::path_of(folder_, std::stoll(step)), mark, mine);
+    TUTTI_TRY(agree(group_, part.status()));
+    return agree(group_, finish(draft, *part));
+  }
+
+ private:
+  bool is_root() const { return !group_ || group_.rank() == 0; }
+  int rank() const { return group_ ? group_.rank() : 0; }
+  int size() const { return group_ ? group_.size() : 1; }
+
+  Status check_mine() const {
+    if (facts_.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts_.step));
+    if (options_.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options_.keep));
+    for (const SavedBox& box : boxes_) TUTTI_TRY(check(box));
+    return {};
+  }
+
+  // Which of my boxes I write.
+  Result<std::vector<std::size_t>> plan() const {
+    std::vector<GivenBox> mine;
+    for (const SavedBox& box : boxes_) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
+    std::vector<std::vector<GivenBox>> all;
+    if (!group_) {
+      all.push_back(std::move(mine));
+    } else {
+      const auto text = encode_given(mine);
+      TUTTI_TRY(agree(group_, text.status()));
+      for (const std::string& one : all_gather_bytes(group_, *text, kParts))
+        all.push_back(TUTTI_TRY(decode_given(one)));
+    }
+    auto writers = TUTTI_TRY(plan_save(all));
+    return std::move(writers[std::size_t(rank())]);
+  }
+
+  Status begin(std::optional<CheckpointDraft>& draft) const {
+    if (is_root()) draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
+    return {};
+  }
+
+  // My part of the manifest, as text.
+  Result<std::string> write_files(const std::string& path, const std::string& mark,
+                                  const std::vector<std::size_t>& mine) const {
+    Manifest part;
+    for (const bool of_optimizer : {false, true}) {
+      std::vector<const SavedBox*> chosen;
+      for (const std::size_t number : mine)
+        if (boxes_[number].key.state.empty() != of_optimizer) chosen.push_back(&boxes_[number]);
+      if (chosen.empty()) continue;
+      const std::string name =
+          fmt::format("{}-{:05}-of-{:05}.safetensors", of_optimizer ? "optimizer" : "model", rank() + 1, size());
+      TUTTI_TRY(write_caught(path, name, chosen, mark, part));
+    }
+    return compose_manifest(part);
+  }
+
+  // What a source throws must not keep this rank from meeting the others.
+  static Status write_caught(const std::string& path, const std::string& name,
+                             const std::vector<const SavedBox*>& boxes, const std::string& mark, Manifest& part) {
+    try {
+      return write_shard(path, name, boxes, mark, part);
+    } catch (const Exception& error) {
+      return error.error();
+    } catch (const std::exception& error) {
+      return Error{.code = Code::kAborted, .detail = fmt::format("a source of rows threw: {}", error.what())};
+    }
+  }
+
+  Status finish(std::optional<CheckpointDraft>& draft, const std::string& part) const {
+    const std::vector<std::string> parts =
+        group_ ? gather_bytes(group_, part, 0, kParts) : std::vector<std::string>{part};
+    if (!is_root()) return {};
+    Manifest whole{.facts = facts_};
+    whole.facts.versions.emplace("tutti", TUTTI_VERSION);
+    for (const std::string& one : parts) merge(whole, TUTTI_TRY(parse_manifest_part(one)));
+    const std::string manifest = TUTTI_TRY(compose_manifest(whole));
+    TUTTI_TRY(write_flushed(CheckpointDraft::path_of(folder_, facts_.step) + "/" + kManifestName, manifest));
+    return draft->commit(options_.keep);
+  }
+
+  const Group& group_;
+  const std::string& folder_;
+  const std::span<const SavedBox> boxes_;
+  const CheckpointFacts& facts_;
+  const SaveOptions& options_;
+};
+
+}  // namespace
+
+Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+                       const CheckpointFacts& facts, const SaveOptions& options) {
+  try {
+    return Saving(group, folder, boxes, facts, options).run();
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+Status save_checkpoint(const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+                       const SaveOptions& options) {
+  return save_checkpoint(Group(), folder, boxes, facts, options);
+}
+
+}  // namespace tutti
