@@ -6,7 +6,7 @@
 #include "bench/collectives/groups.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/kernels/reduce.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/links/select.h"
 #include "tutti/planning/collectives/plan.h"
 
 namespace tutti::cli {

@@ -6,8 +6,8 @@
 #include "apps/tutti/command.h"
 #include "apps/tutti/plan_report.h"
 #include "tutti/base/text.h"
-#include "tutti/comm/executor.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/links/executor.h"
+#include "tutti/comm/links/select.h"
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {

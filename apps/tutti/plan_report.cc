@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/links/select.h"
 
 namespace tutti::cli {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 #include "tutti/comm/objects.h"
 #include "tutti/transport/socket.h"
 

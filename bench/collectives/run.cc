@@ -15,7 +15,7 @@
 #include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 #include "tutti/runtime/init.h"
 
 namespace tutti::bench {

@@ -3,7 +3,7 @@
 
 #include "tests/conformance/group_conformance.h"
 #include "tests/harness/device_memory.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/links/select.h"
 
 namespace tutti::test {
 namespace {

@@ -1,5 +1,5 @@
 // The flight records of jobs that go wrong: each rank's file is read, and the report names who was missing where.
-#include "tutti/comm/flight.h"
+#include "tutti/comm/group/flight.h"
 
 #include <signal.h>
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/comm/call_header.h"
+#include "tutti/comm/links/call_header.h"
 
 namespace tutti::fuzz {
 

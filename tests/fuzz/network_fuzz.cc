@@ -4,7 +4,7 @@
 
 #include "tests/fuzz/served_link.h"
 #include "tests/fuzz/targets.h"
-#include "tutti/comm/network_probe.h"
+#include "tutti/comm/links/network_probe.h"
 
 namespace tutti::fuzz {
 namespace {

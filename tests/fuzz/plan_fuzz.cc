@@ -6,9 +6,9 @@
 
 #include "tests/fuzz/served_link.h"
 #include "tests/fuzz/targets.h"
-#include "tutti/comm/executor.h"
+#include "tutti/comm/links/executor.h"
+#include "tutti/comm/links/select.h"
 #include "tutti/comm/parts.h"
-#include "tutti/comm/select.h"
 #include "tutti/comm/validate.h"
 #include "tutti/planning/collectives/hosts.h"
 

@@ -5,7 +5,7 @@
 
 #include "tests/fuzz/served_link.h"
 #include "tests/fuzz/targets.h"
-#include "tutti/comm/point_to_point.h"
+#include "tutti/comm/links/point_to_point.h"
 
 namespace tutti::fuzz {
 

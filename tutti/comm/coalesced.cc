@@ -14,7 +14,7 @@
 #include <exception>
 #include <mutex>
 
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 namespace {

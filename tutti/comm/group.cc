@@ -7,8 +7,8 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/comm/group_state.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/group/group_state.h"
+#include "tutti/comm/links/select.h"
 
 namespace tutti {
 namespace {

@@ -21,7 +21,7 @@
 
 namespace tutti {
 
-class GroupState;  // comm/group_state.h
+class GroupState;  // comm/group/group_state.h
 
 class Group {
  public:

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "tutti/base/cores.h"
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/transport/sim/sim_link.h"
 

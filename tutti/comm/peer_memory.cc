@@ -1,6 +1,6 @@
 #include "tutti/comm/peer_memory.h"
 
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <exception>
 
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-class Submission;  // comm/group_state.h
+class Submission;  // comm/group/group_state.h
 class GroupState;
 
 // Copies share the operation. Dropping every copy does not cancel it: buffers stay in use until it has ended, so keep

@@ -25,7 +25,7 @@ struct Network {
   double copy_bandwidth = std::numeric_limits<double>::infinity();  // bytes a second that a rank copies
   bool crowded = false;     // ranks outnumber the cores: what some send inside and others between hosts takes turns
   double jitter = 0;        // a message's latency grows by up to this share
-  std::size_t header = 32;  // bytes that open the first message of each stream (comm/call_header.h)
+  std::size_t header = 32;  // bytes that open the first message of each stream (comm/links/call_header.h)
 };
 
 // What goes wrong, and when (seconds from the start).

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tutti/comm/direct/control.h"
-#include "tutti/comm/group_memory.h"
+#include "tutti/comm/group/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/transport/shm/host.h"
 

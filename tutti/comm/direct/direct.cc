@@ -25,9 +25,9 @@
 #include "tutti/base/clock.h"
 #include "tutti/comm/direct/small.h"
 #include "tutti/comm/direct/staged.h"
-#include "tutti/comm/executor.h"
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/links/executor.h"
 #include "tutti/comm/parts.h"
 
 namespace tutti {

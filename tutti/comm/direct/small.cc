@@ -7,7 +7,7 @@
 #include <span>
 
 #include "tutti/base/pause.h"
-#include "tutti/comm/flight.h"
+#include "tutti/comm/group/flight.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/parts.h"
 

@@ -545,7 +545,7 @@ TEST(Algorithms, AThousandRanksAreFewStepsEach) {
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }
 
-// Memory beside the buffers does not grow with the vector (comm/planned_calls.h cuts the calls of the others).
+// Memory beside the buffers does not grow with the vector (comm/links/planned_calls.h cuts the calls of the others).
 TEST(Algorithms, ScratchOfLongVectorsIsBounded) {
   for (const int size : {2, 3, 8, 64}) {
     const Shape shape{.rank = 1, .size = size, .count = (std::size_t(1) << 30) / std::size_t(size), .element = 4};

@@ -1,6 +1,6 @@
 #pragma once
 // A Plan: what one rank does in a collective operation, as data. It knows nothing of links, pointers or element types:
-// the executor (comm/executor.h) runs it over any Link, a test or a simulator runs it over arrays.
+// the executor (comm/links/executor.h) runs it over any Link, a test or a simulator runs it over arrays.
 //
 // A plan reads like a sequential program. Steps whose bytes do not conflict may overlap; steps that touch the same
 // bytes, one of them writing, are carried out in order: PlanBuilder finds these dependencies. Steps with one peer and

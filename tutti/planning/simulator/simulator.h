@@ -2,8 +2,8 @@
 // Runs the plans of all ranks of a group in one process, over a network that exists only as a model, and checks the
 // result. Pure: no clock, no socket, no thread; the same scenario gives the same outcome to the last bit.
 //
-// It carries out a plan by the rules of the executor (comm/executor.h): steps with one peer in one direction are in
-// order, local steps are in order, a step starts when those that it comes after are done. Links hold any number of
+// It carries out a plan by the rules of the executor (comm/links/executor.h): steps with one peer in one direction are
+// in order, local steps are in order, a step starts when those that it comes after are done. Links hold any number of
 // bytes on their way.
 #include <cstdint>
 #include <functional>

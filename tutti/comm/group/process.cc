@@ -4,7 +4,7 @@
 //   has given up;
 //   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which
 //   reaps the dead, a moment to say how it ended, before it tells its own.
-#include "tutti/comm/process.h"
+#include "tutti/comm/group/process.h"
 
 #include <algorithm>
 

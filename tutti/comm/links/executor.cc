@@ -8,7 +8,7 @@
 //
 // 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are
 // rounded once. A premultiplied sum likewise adds a copy of the input, multiplied; then the plan adds as for any sum.
-#include "tutti/comm/executor.h"
+#include "tutti/comm/links/executor.h"
 
 #include <poll.h>
 

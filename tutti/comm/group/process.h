@@ -12,8 +12,8 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
-#include "tutti/comm/engine.h"
-#include "tutti/comm/group_memory.h"
+#include "tutti/comm/group/engine.h"
+#include "tutti/comm/group/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/planning/network.h"
 #include "tutti/store/store.h"

@@ -1,4 +1,4 @@
-#include "tutti/comm/point_to_point.h"
+#include "tutti/comm/links/point_to_point.h"
 
 #include <gmock/gmock.h>
 

@@ -13,8 +13,8 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
-#include "tutti/comm/group_state.h"
-#include "tutti/comm/local_operation.h"
+#include "tutti/comm/group/group_state.h"
+#include "tutti/comm/group/local_operation.h"
 
 namespace tutti {
 namespace {

@@ -8,8 +8,8 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/carried_operation.h"
 #include "tutti/comm/backends/load.h"
-#include "tutti/comm/group_state.h"
-#include "tutti/comm/network_probe.h"
+#include "tutti/comm/group/group_state.h"
+#include "tutti/comm/links/network_probe.h"
 
 namespace tutti {
 namespace {

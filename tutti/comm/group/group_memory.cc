@@ -1,6 +1,6 @@
 // Two counts in the control block: of the members that have left, so that blocks may go, and of those that have seen
 // that, so that the block with the counts may go itself.
-#include "tutti/comm/group_memory.h"
+#include "tutti/comm/group/group_memory.h"
 
 #include <utility>
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 namespace {

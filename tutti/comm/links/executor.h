@@ -9,7 +9,7 @@
 #include <memory>
 #include <span>
 
-#include "tutti/comm/call_header.h"
+#include "tutti/comm/links/call_header.h"
 #include "tutti/comm/operation.h"
 #include "tutti/comm/request.h"
 #include "tutti/planning/collectives/plan.h"

@@ -2,7 +2,7 @@
 //
 // A blocking call on an idle group costs no allocation, no lock but the driver's flag, and no look at the clock before
 // it has spun for a while; its deadline counts from the first look.
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 #include <sched.h>
 
@@ -14,9 +14,9 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/carried_operation.h"
 #include "tutti/comm/direct/small.h"
-#include "tutti/comm/executor.h"
-#include "tutti/comm/local_operation.h"
-#include "tutti/comm/select.h"
+#include "tutti/comm/group/local_operation.h"
+#include "tutti/comm/links/executor.h"
+#include "tutti/comm/links/select.h"
 #include "tutti/comm/validate.h"
 
 namespace tutti {

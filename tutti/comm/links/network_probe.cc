@@ -1,6 +1,6 @@
 // The least of several round trips is the latency: everything else that happens on a machine only adds to it. The
 // bandwidth is the best of several megabytes, for a connection begins slowly.
-#include "tutti/comm/network_probe.h"
+#include "tutti/comm/links/network_probe.h"
 
 #include <poll.h>
 #include <sched.h>

@@ -4,7 +4,7 @@
 //
 // Memory is bounded as well. Plans that need a copy of the vector (16-bit sums travel as f32; a rank in the middle of a
 // tree adds into memory of its own) run on pieces of it, one after another, through the same memory.
-#include "tutti/comm/planned_calls.h"
+#include "tutti/comm/links/planned_calls.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tutti/comm/call_header.h"
+#include "tutti/comm/links/call_header.h"
 
 #include <gtest/gtest.h>
 

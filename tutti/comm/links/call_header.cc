@@ -1,6 +1,6 @@
 // Headers are compared field by field, after what does not matter for a verb (the root of an all_reduce) was set to
 // zero. The peer's call is shown in the words in which it would read there.
-#include "tutti/comm/call_header.h"
+#include "tutti/comm/links/call_header.h"
 
 #include <numeric>
 #include <span>

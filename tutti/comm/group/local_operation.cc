@@ -1,4 +1,4 @@
-#include "tutti/comm/local_operation.h"
+#include "tutti/comm/group/local_operation.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "tutti/comm/planned_calls.h"
+#include "tutti/comm/links/planned_calls.h"
 
 #include <gtest/gtest.h>
 
@@ -147,7 +147,8 @@ TEST_F(Pair, LongUnevenPartsRunInPieces) {
 }  // namespace
 }  // namespace tutti
 
-// Counted, for ACallLikeTheLastOneAllocatesNothing. (Not inlined: the compiler would take malloc and delete for a pair.)
+// Counted, for ACallLikeTheLastOneAllocatesNothing. (Not inlined: the compiler would take malloc and delete for a
+// pair.)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++tutti::allocations;
   if (void* const memory = std::malloc(bytes)) return memory;

@@ -1,4 +1,4 @@
-#include "tutti/comm/select.h"
+#include "tutti/comm/links/select.h"
 
 #include <algorithm>
 

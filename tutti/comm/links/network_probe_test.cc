@@ -1,4 +1,4 @@
-#include "tutti/comm/network_probe.h"
+#include "tutti/comm/links/network_probe.h"
 
 #include <gmock/gmock.h>
 #include <sys/socket.h>

@@ -3,7 +3,7 @@
 //
 // Sleeping and being woken through shared memory: set `asleep`, fence, look once more at everything, then poll(); see
 // transport/bell.h.
-#include "tutti/comm/engine.h"
+#include "tutti/comm/group/engine.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 
 #include "tutti/base/cores.h"
 #include "tutti/base/error.h"
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 namespace {

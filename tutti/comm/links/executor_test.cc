@@ -1,5 +1,5 @@
 // Ranks are threads over inproc links, or take turns on one thread where the order matters.
-#include "tutti/comm/executor.h"
+#include "tutti/comm/links/executor.h"
 
 #include <gmock/gmock.h>
 

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "tutti/comm/executor.h"
+#include "tutti/comm/links/executor.h"
+#include "tutti/comm/links/select.h"
 #include "tutti/comm/operation.h"
-#include "tutti/comm/select.h"
 #include "tutti/planning/collectives/hosts.h"
 
 namespace tutti {

@@ -12,7 +12,7 @@
 // that sends without pause would be the only one heard.
 //
 // A pair that has failed stays failed: its streams may have stopped in the middle of a message.
-#include "tutti/comm/point_to_point.h"
+#include "tutti/comm/links/point_to_point.h"
 
 #include <poll.h>
 
@@ -23,7 +23,7 @@
 #include <set>
 
 #include "tutti/base/text.h"
-#include "tutti/comm/call_header.h"
+#include "tutti/comm/links/call_header.h"
 
 namespace tutti {
 namespace {

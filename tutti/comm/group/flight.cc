@@ -1,6 +1,6 @@
-#include "tutti/comm/flight.h"
+#include "tutti/comm/group/flight.h"
 
-#include "tutti/comm/group_state.h"
+#include "tutti/comm/group/group_state.h"
 
 namespace tutti {
 namespace {
