@@ -5,12 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <ostream>
+#include <thread>
 
 #include "tests/harness/ranks.h"
+#include "tutti/base/deadline.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti {
@@ -425,6 +428,49 @@ TEST(ShardedTables, TheReferencesGradientScaleIsThatManyTimesTheStep) {
     const auto once = run(1), twice = run(2);
     test::check(once[0] != 0, "nothing was learned");
     for (std::size_t i = 0; i < once.size(); ++i) test::check(twice[i] == 2 * once[i], "number ", i, " is not twice");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
+  // Rank 0 is done and writes over all memory that it can get, while rank 1 has not yet begun to read rank 0's
+  // gradients. The destructor waits for rank 1, which in turn waits a while for what must not happen.
+  std::atomic<bool> gone{false};
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    const std::vector<TableSpec> tables{{"first", 40, 8}, {"second", 40, 8}};
+    auto sharded = ShardedTables<float>::create(tables, place_by_count(tables, 2), world, {.lr = 1}).or_throw();
+    const Lookups lookups = [] {
+      Lookups one_each;
+      for (std::int64_t s = 0; s < 40; ++s) one_each.indices.push_back(s), one_each.offsets.push_back(s + 1);
+      return one_each;
+    }();
+    const std::vector<LookupsView> views(2, lookups);
+    auto batch = sharded->post(40, views).or_throw();
+    sharded->wait(batch).or_throw();
+    const std::vector<float> ones(20 * 8, 1);
+    const std::vector<RowGradients<float>> gradients(2, {ones.data(), 8});
+    sharded->send_gradients(batch, gradients).or_throw();
+    if (world.rank() == 1) {
+      const auto deadline = Deadline::after_seconds(0.3);
+      while (!gone && !deadline.expired()) std::this_thread::yield();
+    }
+    sharded->apply_gradients(batch).or_throw();
+    if (world.rank() == 1)
+      for (std::int64_t row = 0; row < 40; ++row) {
+        float values[8];
+        sharded->shards()[0].read(TableArray::kRows, row, 1, values, 8);
+        test::check(values[3] == -1, "row ", row, " was stepped by ", -values[3]);
+      }
+    batch.reset();
+    sharded.reset();
+    if (world.rank() == 0) {
+      std::vector<std::shared_ptr<std::byte>> all;
+      for (int k = 0; k < 50; ++k) {
+        all.push_back(world.allocate(8192).or_throw());
+        std::fill_n(all.back().get(), 8192, std::byte(0x41));
+      }
+      gone = true;
+    }
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
