@@ -22,6 +22,7 @@ DenseParameters::DenseParameters(at::ScalarType type, OptimizerKind optimizer, s
     const auto count = c10::multiply_integers(entry.shape);
     entry.value = values_.narrow(0, begin, count).view(entry.shape);
     entry.gradient = gradients_.narrow(0, begin, count).view(entry.shape);
+    if (squares_.defined()) entry.square = squares_.narrow(0, begin, count).view(entry.shape);
     begin += padded(entry);
   }
 }

@@ -17,7 +17,7 @@ class DenseParameters {
   struct Entry {
     std::string name;  // as Python's state_dict() has it: "bot_l.0.weight"
     std::vector<std::int64_t> shape;
-    at::Tensor value, gradient;  // windows into the flat tensors
+    at::Tensor value, gradient, square;  // windows into the flat tensors; square: Adagrad's sums, undefined with SGD
   };
 
   // `entries`: name and shape. All values and gradients are zero.
@@ -28,7 +28,6 @@ class DenseParameters {
   Entry& find(const std::string& name);
   const at::Tensor& values() const { return values_; }
   const at::Tensor& gradients() const { return gradients_; }
-  const at::Tensor& squares() const { return squares_; }  // Adagrad's sums; undefined with SGD
   void zero_gradients();
   // SGD, or torch.optim.Adagrad without decay (which is what row-wise Adagrad does to weights that are not rows).
   void step(double learning_rate);

@@ -1,0 +1,207 @@
+// What is saved is a list of arrays, each known by its key: dense weights, of which every rank has the same, and for
+// each table what it keeps (table_array.h). Saving and loading walk over the same list.
+#include "tutti/models/dlrm/saved_model.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include <cstring>
+#include <set>
+
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/writer.h"
+
+namespace tutti::dlrm {
+namespace {
+
+constexpr std::int64_t kBytesAtOnce = std::int64_t(4) << 20;
+constexpr const char* kState = "sum";  // both Adagrads: of squares
+
+struct TableKey {
+  std::size_t table;
+  TableArray array;
+  TensorKey key;
+  TensorShape shape;
+};
+
+std::string weight_name(const Architecture& architecture, std::size_t feature, std::size_t table) {
+  switch (architecture.features[feature].kind) {
+    case FeatureKind::kPlain:
+      return fmt::format("emb_l.{}.weight", feature);
+    case FeatureKind::kProjected:
+      return fmt::format("emb_l.{}.embs.weight", feature);
+    case FeatureKind::kQuotientRemainder:
+      return fmt::format("emb_l.{}.weight_{}", feature, table == architecture.features[feature].table ? "q" : "r");
+  }
+  return {};
+}
+
+bool is_state(TableArray array) { return array == TableArray::kState || array == TableArray::kRowWeightState; }
+
+std::vector<TableKey> table_keys(Model& model) {
+  const auto& architecture = model.architecture();
+  std::vector<TableKey> keys;
+  for (std::size_t i = 0; i < architecture.features.size(); ++i) {
+    const auto first = architecture.features[i].table;
+    const auto end = architecture.features[i].kind == FeatureKind::kQuotientRemainder ? first + 2 : first + 1;
+    for (auto table = first; table < end; ++table) {
+      for (const auto array : kTableArrays) {
+        const auto columns = model.tables().columns(table, array);
+        if (columns == 0) continue;
+        const bool rows = array == TableArray::kRows || array == TableArray::kState;
+        keys.push_back({.table = table,
+                        .array = array,
+                        .key = {rows ? weight_name(architecture, i, table) : fmt::format("v_W_l.{}", i),
+                                is_state(array) ? kState : ""},
+                        .shape = {std::uint64_t(architecture.tables[table].rows), std::uint64_t(columns)}});
+      }
+    }
+  }
+  return keys;
+}
+
+DType dtype_of(const Model& model) { return model.type() == at::kDouble ? DType::kF64 : DType::kF32; }
+
+TensorShape shape_of(const std::vector<std::int64_t>& shape) { return {shape.begin(), shape.end()}; }
+
+// A part of an array that this rank has.
+SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
+  auto& tables = model.tables();
+  const bool whole_rows = key.shape[1] != std::uint64_t(model.architecture().tables[key.table].dim);
+  const auto columns = whole_rows ? Slice{0, std::int64_t(key.shape[1])} : place.columns;
+  const auto bytes = std::size_t(columns.size()) * size_of(dtype_of(model));
+  return {.key = key.key,
+          .dtype = dtype_of(model),
+          .shape = key.shape,
+          .box = {{std::uint64_t(place.rows.begin), std::uint64_t(columns.begin)},
+                  {std::uint64_t(place.rows.size()), std::uint64_t(columns.size())}},
+          .source = [&tables, shard, array = key.array, bytes](std::uint64_t first, std::uint64_t count,
+                                                               std::byte* into) -> Status {
+            const auto rows = tables.read_shard(shard, array, std::int64_t(first), std::int64_t(count)).contiguous();
+            std::memcpy(into, rows.data_ptr(), std::size_t(count) * bytes);
+            return {};
+          }};
+}
+
+std::vector<SavedBox> boxes_of(Model& model) {
+  std::vector<SavedBox> boxes;
+  for (const auto& entry : model.dense().entries()) {
+    const auto add = [&](const at::Tensor& tensor, const char* state) {
+      boxes.push_back({.key = {entry.name, state},
+                       .dtype = dtype_of(model),
+                       .shape = shape_of(entry.shape),
+                       .data = tensor.data_ptr()});
+    };
+    add(entry.value, "");
+    if (entry.square.defined()) add(entry.square, kState);
+  }
+  const auto shards = model.tables().my_shards();
+  for (const auto& key : table_keys(model)) {
+    std::set<std::pair<std::uint64_t, std::uint64_t>> seen;  // parts of columns share what is kept once a row
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+      if (shards[shard].first != key.table) continue;
+      auto box = box_of(model, key, shard, shards[shard].second);
+      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) boxes.push_back(std::move(box));
+    }
+  }
+  return boxes;
+}
+
+std::vector<ExpectedTensor> expected(Model& model) {
+  std::vector<ExpectedTensor> wanted;
+  for (const auto& entry : model.dense().entries()) {
+    wanted.push_back({{entry.name, ""}, dtype_of(model), shape_of(entry.shape)});
+    if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), shape_of(entry.shape)});
+  }
+  for (const auto& key : table_keys(model)) wanted.push_back({key.key, dtype_of(model), key.shape});
+  return wanted;
+}
+
+Status read_table(const CheckpointReader& saved, Model& model, const TableKey& key, const Slice& rows) {
+  const auto columns = std::int64_t(key.shape[1]);
+  const auto at_once = std::max<std::int64_t>(1, kBytesAtOnce / columns / std::int64_t(size_of(dtype_of(model))));
+  for (auto first = rows.begin; first < rows.end; first += at_once) {
+    const auto count = std::min(at_once, rows.end - first);
+    const auto values = at::empty({count, columns}, model.type());
+    TUTTI_TRY(saved.read(key.key, TensorBox::rows(key.shape, std::uint64_t(first), std::uint64_t(count)),
+                         values.data_ptr()));
+    model.tables().write_rows(key.table, first, values, key.array);
+  }
+  return {};
+}
+
+Status read_all(const CheckpointReader& saved, Model& model, bool training) {
+  const auto bytes_of = [](const at::Tensor& tensor) {
+    return std::span(static_cast<std::byte*>(tensor.data_ptr()), std::size_t(tensor.nbytes()));
+  };
+  for (const auto& entry : model.dense().entries()) {
+    TUTTI_TRY(saved.read({entry.name, ""}, bytes_of(entry.value)));
+    if (training && entry.square.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.square)));
+  }
+  const auto shards = model.tables().my_shards();
+  for (const auto& key : table_keys(model)) {
+    if (!training && is_state(key.array)) continue;
+    std::set<std::int64_t> seen;
+    for (const auto& [table, shard] : shards) {
+      if (table == key.table && seen.insert(shard.rows.begin).second)
+        TUTTI_TRY(read_table(saved, model, key, shard.rows));
+    }
+  }
+  return {};
+}
+
+// Numbers may come back as whole ones.
+double real(const CheckpointValues& values, const char* name) {
+  const auto found = values.find(name);
+  if (found == values.end()) return 0;
+  if (const auto* value = std::get_if<double>(&found->second)) return *value;
+  if (const auto* value = std::get_if<std::int64_t>(&found->second)) return double(*value);
+  return 0;
+}
+std::int64_t whole(const CheckpointValues& values, const char* name) { return std::int64_t(real(values, name)); }
+
+}  // namespace
+
+Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
+  CheckpointFacts facts{.step = state.steps};
+  facts.data = {{"epoch", state.epoch},
+                {"batch", state.batch},
+                {"batch_size", state.batch_size},
+                {"epochs", state.epochs},
+                {"batches", state.batches},
+                {"test_batches", state.test_batches},
+                {"loss_batches", state.loss_batches},
+                {"loss_samples", state.loss_samples}};
+  facts.values = {{"train_loss", state.train_loss},
+                  {"loss_sum", state.loss_sum},
+                  {"test_accuracy", state.test_accuracy},
+                  {"best_accuracy", state.best_accuracy},
+                  {"best_auc", state.best_auc}};
+  facts.layout = {{"ranks", std::int64_t(world ? world.size() : 1)}};
+  const auto boxes = boxes_of(model);
+  const SaveOptions options{.keep = 1};
+  return world ? save_checkpoint(world, folder, boxes, facts, options) : save_checkpoint(folder, boxes, facts, options);
+}
+
+Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {
+  const auto saved = world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
+  if (training) TUTTI_TRY(saved.expect(expected(model)));
+  TUTTI_TRY(read_all(saved, model, training));
+  const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
+  return SavedState{.epoch = whole(data, "epoch"),
+                    .batch = whole(data, "batch"),
+                    .steps = saved.facts().step,
+                    .epochs = whole(data, "epochs"),
+                    .batches = whole(data, "batches"),
+                    .test_batches = whole(data, "test_batches"),
+                    .batch_size = whole(data, "batch_size"),
+                    .train_loss = real(values, "train_loss"),
+                    .loss_sum = real(values, "loss_sum"),
+                    .loss_batches = whole(data, "loss_batches"),
+                    .loss_samples = whole(data, "loss_samples"),
+                    .test_accuracy = real(values, "test_accuracy"),
+                    .best_accuracy = real(values, "best_accuracy"),
+                    .best_auc = real(values, "best_auc")};
+}
+
+}  // namespace tutti::dlrm
