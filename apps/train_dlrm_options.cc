@@ -11,6 +11,7 @@
 #include "apps/command_line.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
+#include "tutti/models/dlrm/placing.h"
 
 namespace tutti::cli {
 namespace {
@@ -164,17 +165,17 @@ const std::vector<ValueOption>& value_options() {
        "profile of a table's accesses; j: the number of the table", text_of(FIELD(data.trace_file))},
       {"Data", "--data-trace-enable-padding", "False", "BOOL", "accesses to the lines of a cache, not to rows",
        boolean(FIELD(data.trace_padding))},
-      {"Data", "--data-set", "kaggle", "NAME", "kaggle or terabyte",
+      {"Data", "--data-set", "", "NAME", "kaggle or terabyte: the file must have that many days",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
-         (void)TUTTI_TRY(choose(name, text, {"kaggle", "terabyte"}));
+         if (!text.empty()) (void)TUTTI_TRY(choose(name, text, {"kaggle", "terabyte"}));
          o.data.data_set = text;
          return {};
        }},
       {"Data", "--raw-data-file", "", "FILE", "refused: tutti data criteo reads text", text_of(FIELD(data.raw_file))},
       {"Data", "--processed-data-file", "", "FILE", "what tutti data criteo or tutti data clicks has written",
        text_of(FIELD(data.processed_file))},
-      {"Data", "--data-randomize", "total", "HOW", "order of the samples of an epoch: total, day or none",
-       choice(FIELD(data.randomize), {"total", "day", "none"})},
+      {"Data", "--test-data-file", "", "FILE", "MLPerf's binary of the day for tests (the same file)",
+       text_of(FIELD(data.test_file))},
       {"Data", "--max-ind-range", "-1", "N", "ids are taken modulo this; -1: as they are",
        whole(FIELD(data.max_ind_range), -1)},
       {"Data", "--data-sub-sample-rate", "0.0", "X", "refused: give it to tutti data criteo",
@@ -217,18 +218,47 @@ const std::vector<ValueOption>& value_options() {
       {"Testing and inference", "--mlperf-auc-threshold", "0", "X", "stop at this AUC (0.8025)",
        real(FIELD(report.auc_threshold), 0, 1)},
 
-      {"Output", "--out-dir", ".", "DIR", "where profiles, graphs and TensorBoard's files go",
-       text_of(FIELD(report.out_dir))},
+      {"Output", "--out-dir", "", "DIR", "where profiles, graphs and TensorBoard's files go (.)",
+       [](Options& o, const std::string&, const std::string& text) -> Status {
+         if (text.empty()) return {};
+         o.report.out_dir = text;
+         o.report.tensor_board = "run_kaggle_pt";
+         return {};
+       }},
       {"Output", "--print-freq", "1", "N", "batches between lines", whole(FIELD(report.print_freq), 1)},
       {"Output", "--print-precision", "5", "N", "digits of arrays in --debug-mode",
        whole(FIELD(report.print_precision), 0, 17)},
-      {"Output", "--tensor-board-filename", "run_kaggle_pt", "NAME", "folder of its event files, in --out-dir",
-       text_of(FIELD(report.tensor_board))},
+      {"Output", "--tensor-board-filename", "", "NAME",
+       "folder of TensorBoard's event files, in --out-dir (run_kaggle_pt if that is given, else none)",
+       [](Options& o, const std::string&, const std::string& text) -> Status {
+         if (!text.empty()) o.report.tensor_board = text;
+         return {};
+       }},
       {"Output", "--save-model", "", "DIR", "where to keep the model: when a test is the best yet, or at the end",
        text_of(FIELD(report.save_model))},
+      {"Output", "--save-freq", "0", "N", "also save after so many batches; 0: not", whole(FIELD(report.save_freq), 0)},
       {"Output", "--load-model", "", "DIR", "go on from there, or with --inference-only score with it",
        text_of(FIELD(report.load_model))},
 
+      {"Ranks", "--placement", "auto", "HOW",
+       "of tables: auto (by cost), table-wise, count (dlrm_s_pytorch.py's), row-wise, column-wise, replicated",
+       [](Options& o, const std::string& name, const std::string& text) -> Status {
+         (void)TUTTI_TRY(choose(name, text, dlrm::placement_names()));
+         o.placement.placement = text;
+         return {};
+       }},
+      {"Ranks", "--plan", "", "FILE", "a placement of your own, as JSON", text_of(FIELD(placement.plan_file))},
+      {"Ranks", "--wire", "exact", "FORM", "rows on their way between hosts: exact, bf16 or int8",
+       choice(FIELD(placement.wire), {"exact", "bf16", "int8"})},
+      {"Ranks", "--table-folder", "", "DIR", "tables are files there, mapped: they may be larger than memory",
+       text_of(FIELD(placement.folder))},
+      {"Ranks", "--table-cache", "1GiB", "BYTES", "of a rank, for the rows that are used most, with --table-folder",
+       [](Options& o, const std::string& name, const std::string& text) -> Status {
+         const auto bytes = parse_bytes(text);
+         if (!bytes || *bytes > std::uint64_t(kMost)) return usage(name + " needs a size such as 4GiB, not '" + text + "'");
+         o.placement.cached_bytes = std::int64_t(*bytes);
+         return {};
+       }},
       {"Ranks", "--dist-backend", "", "NAME", "what carries the bytes: tutti (default), gloo or mpi",
        [](Options& o, const std::string&, const std::string& text) -> Status {
          for (const char* known : {"", "tutti", "gloo", "mpi"}) {
@@ -257,11 +287,15 @@ const std::vector<FlagOption>& flag_options() {
       {"Testing and inference", "--inference-only", "score, do not train", FIELD(inference.only)},
       {"Testing and inference", "--mlperf-logging", "tests tell recall, precision, f1, ap and auc",
        FIELD(report.mlperf_logging)},
+      {"Ranks", "--no-shared-tables", "rows travel as between hosts, on one host too", FIELD(placement.links_only)},
       {"Output", "--print-time", "milliseconds of a batch (else -1)", FIELD(report.print_time)},
       {"Output", "--print-wall-time", "the time of day in each line", FIELD(report.print_wall_time)},
       {"Output", "--print-all", "every rank prints", FIELD(report.print_all)},
       {"Output", "--debug-mode", "print the architecture, the data, and all parameters before and after",
        FIELD(report.debug)},
+      {"Output", "--enable-profiling", "tables of what took how long, and a Chrome trace, in --out-dir",
+       FIELD(report.profiling)},
+      {"Output", "--plot-compute-graph", "the model as DOT and SVG, in --out-dir", FIELD(report.compute_graph)},
       {"Output", "--json", "end with one line of JSON on standard output", FIELD(report.json)},
   };
   return flags;
@@ -280,6 +314,8 @@ constexpr Legacy kLegacy[] = {
     {"--sync-dense-params", true, "-", "it belongs to several GPUs driven by one process, which train_dlrm is not",
      "leave it out; ranks always have equal MLPs"},
     {"--dataset-multiprocessing", true, "-", "train_dlrm does not read text", "tutti data criteo uses all cores"},
+    {"--data-randomize", true, "-", "samples come in the order in which tutti data criteo has written them",
+     "give it to tutti data criteo as --randomize"},
     {"--save-onnx", false, "-", "there is no ONNX export",
      "--save-model writes safetensors, which Python reads; examples/dlrm_score scores from them in C++"},
     {"--use-gpu", false, "-", "the tables of train_dlrm lie in the memory of hosts and its MLPs compute there",
@@ -336,6 +372,10 @@ Result<Options> DlrmCommandLine::interpret() const {
   Options options;
   for (const auto& option : value_options()) TUTTI_TRY(option.set(options, option.name, values_.at(option.name)));
   for (const auto& option : flag_options()) option.field(options) = flags_.at(option.name);
+  // As dlrm_s_pytorch.py, through the environment.
+  const auto exchange = env("DLRM_ALLTOALL_IMPL").value_or("alltoall");
+  options.placement.exchange =
+      TableExchange(TUTTI_TRY(choose("DLRM_ALLTOALL_IMPL", exchange, {"alltoall", "scatter", "scatter_list"})));
   TUTTI_TRY(dlrm::check(options));
   return options;
 }
@@ -356,6 +396,7 @@ std::vector<std::pair<std::string, std::string>> DlrmCommandLine::texts() const 
   for (const auto& [name, value] : values_) {
     if (name != "--local_rank") texts.emplace_back(name, value.empty() ? "not given" : value);
   }
+  texts.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
   for (const auto& [name, value] : flags_) texts.emplace_back(name, value ? "given" : "not given");
   return texts;
 }

@@ -53,6 +53,11 @@ class Mlp {
   // The same as forward() with nothing kept.
   at::Tensor infer(const at::Tensor& input) const;
 
+  std::size_t layers() const { return layers_.size(); }
+  const at::Tensor& weight(std::size_t layer) const { return layers_[layer].weight; }
+  const at::Tensor& bias(std::size_t layer) const { return layers_[layer].bias; }
+  bool sigmoid() const { return sigmoid_; }
+
  private:
   struct Layer {
     at::Tensor weight, bias, weight_gradient, bias_gradient;

@@ -15,6 +15,7 @@
 #include "tutti/models/dlrm/interaction.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/trace/region.h"
 
 namespace tutti::dlrm {
 namespace {
@@ -22,13 +23,17 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+std::string shape_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
+
 // The bottom MLP as a node. The anchor is an empty tensor that requires a gradient: without it there would be no node.
 struct BottomNode : torch::autograd::Function<BottomNode> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& /*anchor*/, const at::Tensor& dense, Mlp* mlp) {
+    const Region region("DLRM bottom nlp forward", [&] { return shape_text(dense); });
     context->saved_data["mlp"] = std::int64_t(reinterpret_cast<std::intptr_t>(mlp));
     return mlp->forward(dense);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const Region region("DLRM bottom nlp backward");
     auto* mlp = reinterpret_cast<Mlp*>(std::intptr_t(context->saved_data["mlp"].toInt()));
     mlp->backward(gradients[0], false);
     return {at::Tensor(), at::Tensor(), at::Tensor()};
@@ -225,6 +230,7 @@ std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) c
 }
 
 at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const {
+  const Region region("DLRM interaction forward", [&] { return shape_text(x); });
   std::vector<at::Tensor> all = {x.detach()};
   for (const auto& vector : vectors) all.push_back(with_dense_rows(vector.detach()));
   if (architecture_.interaction == Interaction::kCat) return at::cat(all, 1);
@@ -237,29 +243,66 @@ at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& v
   return out;
 }
 
+ShardedEmbeddings::Pending Model::post(const ModelBatch& batch) {
+  const Region region("DLRM embedding forward", [&] { return fmt::format("{} samples", batch.samples); });
+  return tables_->post(batch.samples, batch.lookups, batch.number);
+}
+
+std::vector<at::Tensor> Model::wait(const ShardedEmbeddings::Pending& pending) {
+  const Region region("DLRM alltoall_wait_fwd_single");
+  return vectors_of(tables_->wait(pending));
+}
+
 at::Tensor Model::forward(const ModelBatch& batch) {
-  const auto pending = tables_->post(batch.samples, batch.lookups, batch.number);
+  const Region region("DLRM forward", [&] { return shape_text(batch.dense); });
+  const auto pending = post(batch);
   const auto anchor = at::empty({0}, type_).requires_grad_();
   kept_->x = BottomNode::apply(anchor, batch.dense, bottom_.get());
-  kept_->vectors = vectors_of(tables_->wait(pending));
+  kept_->vectors = wait(pending);
   const at::NoGradGuard no_grad;
-  return top_->forward(interact(kept_->x, kept_->vectors));
+  const auto joined = interact(kept_->x, kept_->vectors);
+  const Region top("DLRM top nlp forward", [&] { return shape_text(joined); });
+  return top_->forward(joined);
 }
 
 at::Tensor Model::predict(const ModelBatch& batch) {
+  const Region region("DLRM forward", [&] { return shape_text(batch.dense); });
   const at::NoGradGuard no_grad;
-  const auto pending = tables_->post(batch.samples, batch.lookups, batch.number);
-  const auto x = bottom_->infer(batch.dense);
-  return top_->infer(interact(x, vectors_of(tables_->wait(pending))));
+  const auto pending = post(batch);
+  const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : bottom_->infer(batch.dense);
+  const auto joined = interact(x, wait(pending));
+  return small_top_ ? small_top_->infer(joined) : top_->infer(joined);
+}
+
+void Model::quantise(int mlp_bits, int table_bits) {
+  if (mlp_bits != 32) {
+    small_bottom_ = std::make_unique<QuantisedMlp>(*bottom_, mlp_bits);
+    small_top_ = std::make_unique<QuantisedMlp>(*top_, mlp_bits);
+  }
+  if (table_bits == 32) return;
+  constexpr std::int64_t kRowsAtOnce = 4096;
+  for (std::size_t table = 0; table < architecture_.tables.size(); ++table) {
+    const auto rows = architecture_.tables[table].rows;
+    for (std::int64_t first = 0; first < rows; first += kRowsAtOnce) {
+      const auto values = tables_->read_rows(table, first, std::min(kRowsAtOnce, rows - first));
+      round_rows(values, table_bits);
+      tables_->write_rows(table, first, values);
+    }
+  }
 }
 
 void Model::learn(const at::Tensor& gradient, double learning_rate) {
+  const Region region("DLRM backward", [&] { return shape_text(gradient); });
   dense_->zero_gradients();
   variable_list results = {kept_->x}, gradients;
   results.insert(results.end(), kept_->vectors.begin(), kept_->vectors.end());
   {
     const at::NoGradGuard no_grad;
-    const auto joined = top_->backward(gradient, true);
+    const auto joined = [&] {
+      const Region top("DLRM top nlp backward", [&] { return shape_text(gradient); });
+      return top_->backward(gradient, true);
+    }();
+    const Region interaction("DLRM interaction backward");
     if (architecture_.interaction == Interaction::kCat) {
       gradients = joined.split(architecture_.dim, 1);
     } else {
@@ -279,7 +322,11 @@ void Model::learn(const at::Tensor& gradient, double learning_rate) {
   *kept_ = {};
   torch::autograd::backward(results, gradients);
   const at::NoGradGuard no_grad;
-  if (dense_group_) all_reduce(dense_group_, dense_->gradients());
+  if (dense_group_) {
+    const Region reduce("DLRM all_reduce of MLPs");
+    all_reduce(dense_group_, dense_->gradients());
+  }
+  const Region step("DLRM optimizer step");
   dense_->step(learning_rate);
 }
 

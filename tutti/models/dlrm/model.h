@@ -18,6 +18,7 @@
 #include "tutti/embedding/lookups.h"
 #include "tutti/models/dlrm/architecture.h"
 #include "tutti/models/dlrm/dense.h"
+#include "tutti/models/dlrm/quantised.h"
 #include "tutti/parallel/embedding/sharded_embeddings.h"
 
 namespace tutti::dlrm {
@@ -54,9 +55,14 @@ class Model {
   void learn(const at::Tensor& gradient, double learning_rate);
   // Probabilities, nothing kept.
   at::Tensor predict(const ModelBatch& batch);
+  // From now on predict() computes with MLPs of 8 or 16 bits (32: as they are) and with rows that were rounded to 4 or 8
+  // bits (32: as they are). Not to be trained afterwards. Collective.
+  void quantise(int mlp_bits, int table_bits);
 
  private:
   struct Kept;
+  ShardedEmbeddings::Pending post(const ModelBatch& batch);
+  std::vector<at::Tensor> wait(const ShardedEmbeddings::Pending& pending);
   std::vector<at::Tensor> vectors_of(const std::vector<at::Tensor>& rows) const;
   at::Tensor interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const;
 
@@ -65,6 +71,7 @@ class Model {
   Group dense_group_, table_group_;  // of one process: none
   std::unique_ptr<DenseParameters> dense_;
   std::unique_ptr<Mlp> bottom_, top_;
+  std::unique_ptr<QuantisedMlp> small_bottom_, small_top_;  // if quantised
   std::unique_ptr<ShardedEmbeddings> tables_;
   std::vector<at::Tensor> projections_;  // by feature; undefined where there is none
   std::unique_ptr<Kept> kept_;

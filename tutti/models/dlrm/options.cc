@@ -82,6 +82,15 @@ Status check_data(const Options& options) {
     return usage("--mlperf-bin-shuffle shuffles what --mlperf-bin-loader reads, which is not given");
   if (data.memory_map && data.generation != DataGeneration::kDataset)
     return usage("--memory-map maps the file of a dataset", "add --data-generation dataset, or leave it out");
+  if (!data.test_file.empty() && !data.mlperf_binary) {
+    return usage(fmt::format("--test-data-file {} is for --mlperf-bin-loader: a packed file has its test days itself",
+                             data.test_file));
+  }
+  if (data.mlperf_binary && !data.data_set.empty())
+    return usage("--data-set: MLPerf's binary is one day after another, and does not say how many");
+  if (data.generation != DataGeneration::kDataset && data.max_ind_range > 0)
+    return usage(fmt::format("--max-ind-range {} is for datasets: random ids are below --arch-embedding-size anyway",
+                             data.max_ind_range));
   if (data.mlperf_binary && data.generation != DataGeneration::kDataset)
     return usage("--mlperf-bin-loader reads a dataset", "add --data-generation dataset --processed-data-file FILE");
   return {};
@@ -110,7 +119,14 @@ Status check_training(const Options& options) {
   return {};
 }
 
-Status check_report(const ReportOptions& report) {
+Status check_report(const Options& options) {
+  const auto& report = options.report;
+  if (report.mlperf_logging && options.data.generation != DataGeneration::kDataset && !options.data.round_targets) {
+    return usage("--mlperf-logging counts clicks, and random targets are fractions",
+                 "add --round-targets true, which makes them 0 or 1");
+  }
+  if (report.save_freq > 0 && report.save_model.empty())
+    return usage(fmt::format("--save-freq {} without --save-model: there is no place to save to", report.save_freq));
   if (!report.mlperf_logging && (report.accuracy_threshold > 0 || report.auc_threshold > 0)) {
     return usage(fmt::format("--{}-threshold stops a run that is scored, and without --mlperf-logging none is",
                              report.auc_threshold > 0 ? "mlperf-auc" : "mlperf-acc"),
@@ -143,7 +159,7 @@ Status check(const Options& options) {
   TUTTI_TRY(check_loss(options.loss));
   TUTTI_TRY(check_data(options));
   TUTTI_TRY(check_training(options));
-  return check_report(options.report);
+  return check_report(options);
 }
 
 Result<std::vector<std::int64_t>> parse_sizes(const std::string& option, const std::string& text) {

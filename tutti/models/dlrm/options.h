@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/embedding/options.h"
 
 namespace tutti::dlrm {
 
@@ -14,7 +15,6 @@ enum class LossFunction { kMse, kBce, kWbce };
 enum class OptimizerKind { kSgd, kRowWiseAdagrad, kAdagrad };
 enum class DataGeneration { kRandom, kDataset, kSynthetic };
 enum class RandomDistribution { kUniform, kGaussian };
-enum class DataRandomize { kTotal, kDay, kNone };
 enum class QrOperation { kMult, kAdd, kConcat };
 enum class WeightedPooling { kNone, kFixed, kLearned };
 enum class RealType { kFloat32, kFloat64 };
@@ -57,9 +57,9 @@ struct DataOptions {
   bool indices_per_lookup_fixed = false;
   std::string trace_file = "./input/dist_emb_j.log";  // "j" stands for the number of the table
   bool trace_padding = false;
-  std::string data_set = "kaggle";
+  std::string data_set;  // "kaggle", "terabyte"; empty: as the file says
   std::string raw_file, processed_file;
-  DataRandomize randomize = DataRandomize::kTotal;
+  std::string test_file;  // of MLPerf's binary; empty: the same
   std::int64_t max_ind_range = -1;
   double sub_sample_rate = 0;
   std::int64_t workers = 0;        // batches that a thread reads ahead
@@ -92,18 +92,23 @@ struct ReportOptions {
   int print_precision = 5;
   bool print_time = false, print_wall_time = false, print_all = false;
   bool debug = false, profiling = false, compute_graph = false, json = false;
-  std::string tensor_board = "run_kaggle_pt";
+  std::string tensor_board;  // the folder, in out_dir; empty: none
   std::string out_dir = ".";
   std::string save_model, load_model;
+  std::int64_t save_freq = 0;  // batches; 0: when a test is the best yet, or without tests at the end
   bool mlperf_logging = false;
   double accuracy_threshold = 0, auc_threshold = 0;
 };
 
+// Where tables lie, and how their rows travel.
 struct PlacementOptions {
   std::string plan_file;           // overrides `placement`
-  std::string placement = "auto";  // how tables lie on ranks
-  std::string wire = "exact";      // how pooled rows travel between hosts
-  std::string exchange;            // alltoall, scatter, scatter_list; DLRM_ALLTOALL_IMPL
+  std::string placement = "auto";  // placing.h has the names
+  TableExchange exchange = TableExchange::kAllToAll;
+  WireFormat wire = WireFormat::kExact;
+  bool links_only = false;  // rows travel as between hosts
+  std::string folder;             // of mapped tables; empty: in memory
+  std::int64_t cached_bytes = 0;  // of those; 0: as EmbeddingOptions says
 };
 
 struct Options {

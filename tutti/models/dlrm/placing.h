@@ -1,0 +1,21 @@
+#pragma once
+// Which tables lie on which ranks, as the options ask for it.
+#include <string>
+#include <vector>
+
+#include "tutti/models/dlrm/options.h"
+#include "tutti/planning/tables/placement.h"
+
+namespace tutti::dlrm {
+
+struct Placing {
+  TablePlacement placement;
+  std::string text;  // for people: the tables, what each rank has to do, the imbalance
+};
+
+// The names that --placement takes.
+const std::vector<std::string>& placement_names();
+// kUsage, kNotFound, kLimit: a plan file that cannot be read or is not one of these tables, tables that do not fit.
+Result<Placing> place_tables(const Options& options, const std::vector<TableSpec>& tables, int ranks);
+
+}  // namespace tutti::dlrm

@@ -1,0 +1,77 @@
+#include "tutti/models/dlrm/recorder.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+
+#include "tutti/base/file.h"
+#include "tutti/metrics/gather_trace.h"
+#include "tutti/models/dlrm/graph.h"
+#include "tutti/trace/event_file.h"
+#include "tutti/trace/profile_table.h"
+#include "tutti/trace/region.h"
+
+namespace tutti::dlrm {
+namespace {
+
+// "2026-11-21_10:18:36", as the reference's file names have it.
+std::string time_stamp() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  return fmt::format("{:04}-{:02}-{:02}_{:02}:{:02}:{:02}", parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday,
+                     parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+}  // namespace
+
+Recorder::Recorder(const Group& world, const Options& options) : world_(world), options_(options) {
+  const auto& report = options.report;
+  if (world.rank() == 0 && (!report.tensor_board.empty() || report.profiling || report.compute_graph)) {
+    std::error_code failure;
+    std::filesystem::create_directories(report.out_dir, failure);
+    if (failure)
+      throw Exception(system_error(failure.value(), fmt::format("the folder {} (--out-dir)", report.out_dir)));
+  }
+  if (world.rank() == 0 && !report.tensor_board.empty())
+    events_ = EventFile::create(path(report.tensor_board)).or_throw();
+  if (report.profiling) start_trace();
+}
+
+Recorder::~Recorder() = default;
+
+void Recorder::train_loss(double loss, std::int64_t step) {
+  if (events_) events_->add_scalar("Train/Loss", loss, step);
+}
+
+void Recorder::test_scores(const TestScores& scores, std::int64_t step) {
+  if (!events_) return;
+  events_->add_scalar("Test/Acc", scores.accuracy, step);
+  if (!scores.ranked) return;
+  events_->add_scalar("mlperf-metrics-test/recall", scores.recall, step);
+  events_->add_scalar("mlperf-metrics-test/precision", scores.precision, step);
+  events_->add_scalar("mlperf-metrics-test/f1", scores.f1, step);
+  events_->add_scalar("mlperf-metrics-test/ap", scores.average_precision, step);
+  events_->add_scalar("mlperf-metrics-test/roc_auc", scores.auc, step);
+}
+
+void Recorder::write_graph(const Architecture& architecture) const {
+  if (!options_.report.compute_graph || world_.rank() != 0) return;
+  const auto nodes = compute_graph(architecture);
+  write_file(path("dlrm_s_pytorch_graph.dot"), dot_text(nodes)).or_throw();
+  write_file(path("dlrm_s_pytorch_graph.svg"), svg_text(nodes)).or_throw();
+}
+
+void Recorder::write_profile() const {
+  if (!options_.report.profiling) return;
+  const auto trace = stop_trace();
+  const auto prefix = path("dlrm_s_pytorch" + time_stamp());
+  write_chrome_trace(world_, trace, prefix + ".json").or_throw();
+  if (world_.rank() != 0) return;
+  write_file(prefix + "_shape.prof", profile_table(trace, {.by_detail = true})).or_throw();
+  write_file(prefix + "_total.prof", profile_table(trace)).or_throw();
+}
+
+}  // namespace tutti::dlrm
