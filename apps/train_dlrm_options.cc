@@ -255,7 +255,8 @@ const std::vector<ValueOption>& value_options() {
       {"Ranks", "--table-cache", "1GiB", "BYTES", "of a rank, for the rows that are used most, with --table-folder",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
          const auto bytes = parse_bytes(text);
-         if (!bytes || *bytes > std::uint64_t(kMost)) return usage(name + " needs a size such as 4GiB, not '" + text + "'");
+         if (!bytes || *bytes > std::uint64_t(kMost))
+           return usage(name + " needs a size such as 4GiB, not '" + text + "'");
          o.placement.cached_bytes = std::int64_t(*bytes);
          return {};
        }},

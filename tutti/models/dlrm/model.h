@@ -55,8 +55,8 @@ class Model {
   void learn(const at::Tensor& gradient, double learning_rate);
   // Probabilities, nothing kept.
   at::Tensor predict(const ModelBatch& batch);
-  // From now on predict() computes with MLPs of 8 or 16 bits (32: as they are) and with rows that were rounded to 4 or 8
-  // bits (32: as they are). Not to be trained afterwards. Collective.
+  // From now on predict() computes with MLPs of 8 or 16 bits (32: as they are) and with rows that were rounded to 4 or
+  // 8 bits (32: as they are). Not to be trained afterwards. Collective.
   void quantise(int mlp_bits, int table_bits);
 
  private:

@@ -64,7 +64,7 @@ struct DataOptions {
   double sub_sample_rate = 0;
   std::int64_t workers = 0;        // batches that a thread reads ahead
   std::int64_t test_workers = -1;  // -1: as many
-  bool memory_map = false;  // a packed file is always mapped
+  bool memory_map = false;         // a packed file is always mapped
   bool mlperf_binary = false, mlperf_shuffle = false;
 };
 
@@ -106,7 +106,7 @@ struct PlacementOptions {
   std::string placement = "auto";  // placing.h has the names
   TableExchange exchange = TableExchange::kAllToAll;
   WireFormat wire = WireFormat::kExact;
-  bool links_only = false;  // rows travel as between hosts
+  bool links_only = false;        // rows travel as between hosts
   std::string folder;             // of mapped tables; empty: in memory
   std::int64_t cached_bytes = 0;  // of those; 0: as EmbeddingOptions says
 };

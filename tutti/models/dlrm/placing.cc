@@ -38,7 +38,8 @@ TablePlacement all_alike(const std::string& how, const std::vector<TableSpec>& t
 }  // namespace
 
 const std::vector<std::string>& placement_names() {
-  static const std::vector<std::string> names = {"auto", "table-wise", "count", "row-wise", "column-wise", "replicated"};
+  static const std::vector<std::string> names = {"auto",     "table-wise",  "count",
+                                                 "row-wise", "column-wise", "replicated"};
   return names;
 }
 

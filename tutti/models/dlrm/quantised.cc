@@ -44,7 +44,8 @@ QuantisedMlp::QuantisedMlp(const Mlp& mlp, int bits) : sigmoid_(mlp.sigmoid()), 
     } else {
       const auto real = weight.to(at::kFloat);
       layer.scales = real.abs().amax({1}).clamp_min(1e-30) / kWeightMost;
-      layer.weight = (real / layer.scales.unsqueeze(1)).round().clamp(-kWeightMost, kWeightMost).to(at::kChar).contiguous();
+      layer.weight =
+          (real / layer.scales.unsqueeze(1)).round().clamp(-kWeightMost, kWeightMost).to(at::kChar).contiguous();
       layer.sums = layer.weight.to(at::kInt).sum(1).to(at::kInt).contiguous();
     }
     layers_.push_back(std::move(layer));

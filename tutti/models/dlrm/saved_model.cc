@@ -123,8 +123,8 @@ Status read_table(const CheckpointReader& saved, Model& model, const TableKey& k
   for (auto first = rows.begin; first < rows.end; first += at_once) {
     const auto count = std::min(at_once, rows.end - first);
     const auto values = at::empty({count, columns}, model.type());
-    TUTTI_TRY(saved.read(key.key, TensorBox::rows(key.shape, std::uint64_t(first), std::uint64_t(count)),
-                         values.data_ptr()));
+    TUTTI_TRY(
+        saved.read(key.key, TensorBox::rows(key.shape, std::uint64_t(first), std::uint64_t(count)), values.data_ptr()));
     model.tables().write_rows(key.table, first, values, key.array);
   }
   return {};
@@ -184,7 +184,8 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
 }
 
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {
-  const auto saved = world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
+  const auto saved =
+      world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
   if (training) TUTTI_TRY(saved.expect(expected(model)));
   TUTTI_TRY(read_all(saved, model, training));
   const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);

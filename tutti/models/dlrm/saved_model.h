@@ -14,8 +14,8 @@ struct SavedState {
   std::int64_t epoch = 0, batch = 0, steps = 0;  // whole epochs, batches of the next one, steps of the optimizer so far
   std::int64_t epochs = 0, batches = 0, test_batches = 0;  // as asked for
   std::int64_t batch_size = 0;
-  double train_loss = 0;            // as printed last
-  double loss_sum = 0;              // since then, of all ranks
+  double train_loss = 0;  // as printed last
+  double loss_sum = 0;    // since then, of all ranks
   std::int64_t loss_batches = 0, loss_samples = 0;
   double test_accuracy = 0, best_accuracy = 0, best_auc = 0;
 };

@@ -1,5 +1,6 @@
-// The loop of dlrm_s_pytorch.py. What ranks know only in part (losses, hits) is kept as sums and added up over the ranks
-// where a line is printed, so a printed loss is that of the whole batches; in between a rank only looks at its own.
+// The loop of dlrm_s_pytorch.py. What ranks know only in part (losses, hits) is kept as sums and added up over the
+// ranks where a line is printed, so a printed loss is that of the whole batches; in between a rank only looks at its
+// own.
 #include "tutti/models/dlrm/training.h"
 
 #include <ATen/ATen.h>
@@ -91,10 +92,10 @@ class Training {
 
  private:
   TablePlacement placed(const Architecture& architecture) {
-    const auto lookups = options_.data.generation == DataGeneration::kDataset
-                             ? 1.0
-                             : double(options_.data.indices_per_lookup) *
-                                   (options_.data.indices_per_lookup_fixed ? 1 : 0.5);
+    const auto lookups =
+        options_.data.generation == DataGeneration::kDataset
+            ? 1.0
+            : double(options_.data.indices_per_lookup) * (options_.data.indices_per_lookup_fixed ? 1 : 0.5);
     auto placing = place_tables(options_, table_specs(architecture, lookups), world_.size()).or_throw();
     if (world_.size() > 1 && world_.rank() == 0) fmt::print(stderr, "{}\n", placing.text);
     return std::move(placing.placement);
@@ -152,15 +153,14 @@ class Training {
     if (saved.batch > 0 && (saved.batch_size != options_.training.batch || saved.batches != train_.batches())) {
       throw Exception(Error{
           .code = Code::kUsage,
-          .detail = fmt::format("{} was saved after {} of {} batches of {} samples, and an epoch now has {} of {}", path,
-                                saved.batch, saved.batches, saved.batch_size, train_.batches(),
-                                options_.training.batch),
+          .detail =
+              fmt::format("{} was saved after {} of {} batches of {} samples, and an epoch now has {} of {}", path,
+                          saved.batch, saved.batches, saved.batch_size, train_.batches(), options_.training.batch),
           .hint = "go on with the same --mini-batch-size and data, or load a model that was saved at an epoch's end"});
     }
     state_ = saved;
-    totals_ = {.loss = world_.rank() == 0 ? saved.loss_sum : 0,
-               .samples = saved.loss_samples,
-               .batches = saved.loss_batches};
+    totals_ = {
+        .loss = world_.rank() == 0 ? saved.loss_sum : 0, .samples = saved.loss_samples, .batches = saved.loss_batches};
   }
 
   void train() {
@@ -262,21 +262,17 @@ class Training {
     return going;
   }
 
-  Progress progress() const {
-    return {.batch = state_.batch, .batches = train_.batches(), .epoch = state_.epoch};
-  }
+  Progress progress() const { return {.batch = state_.batch, .batches = train_.batches(), .epoch = state_.epoch}; }
   std::int64_t log_step() const { return train_.batches() * state_.epoch + state_.batch; }
 
   // Of all ranks, since the last line.
-  double loss_of_all() const {
-    return world_.size() > 1 ? all_reduce(world_, totals_.loss) : totals_.loss;
-  }
+  double loss_of_all() const { return world_.size() > 1 ? all_reduce(world_, totals_.loss) : totals_.loss; }
 
   void print_progress() {
     state_.train_loss = result_.last_loss = loss_of_all() / double(totals_.samples);
     const double ms = options_.report.print_time ? 1e3 * totals_.seconds / double(totals_.batches) : -1;
-    printer_.line(progress_line(progress(), false, ms, result_.last_loss,
-                                wall_time_text(options_.report.print_wall_time)));
+    printer_.line(
+        progress_line(progress(), false, ms, result_.last_loss, wall_time_text(options_.report.print_wall_time)));
     recorder_.train_loss(result_.last_loss, log_step());
     totals_ = {};
   }
@@ -285,8 +281,8 @@ class Training {
   bool test() {
     printer_.line(testing_line(progress()));
     auto scores = evaluate(world_, model_, test_, options_.loss, options_.report.mlperf_logging).scores;
-    const bool better = options_.report.mlperf_logging ? scores.auc > state_.best_auc
-                                                       : scores.accuracy > state_.best_accuracy;
+    const bool better =
+        options_.report.mlperf_logging ? scores.auc > state_.best_auc : scores.accuracy > state_.best_accuracy;
     state_.test_accuracy = result_.accuracy = scores.accuracy;
     result_.auc = scores.auc;
     scores.best_accuracy = state_.best_accuracy = std::max(state_.best_accuracy, scores.accuracy);
