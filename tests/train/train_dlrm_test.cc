@@ -2,6 +2,9 @@
 // dlrm_s_pytorch.py with the same options and seed.
 #include <gmock/gmock.h>
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/running.h"
@@ -28,8 +31,8 @@ Ended train(int ranks, std::vector<std::string> arguments) {
 std::vector<std::string> losses_of(const Ended& ended) {
   std::vector<std::string> losses;
   for (const auto& line : split(ended.out, '\n')) {
-    const auto at = line.find(" loss ");
-    if (at != std::string::npos) losses.push_back(line.substr(at + 6));
+    const auto at = line.find(", loss ");
+    if (at != std::string::npos) losses.push_back(line.substr(at + 7));
   }
   return losses;
 }
@@ -116,6 +119,127 @@ TEST(TrainDlrm, ALossThatIsNotANumberIsToldWithBatchAndRank) {
                                "--arch-interaction-op=cat", "--loss-function=bce", "--optimizer=sgd"});
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss of batch "), HasSubstr(" of epoch 0 is "), HasSubstr("of rank ")));
+}
+
+const Texts kSmall = {"--arch-embedding-size=40-30-20", "--mini-batch-size=8", "--data-size=96",
+                      "--round-targets=true",           "--loss-function=bce", "--learning-rate=0.1",
+                      "--optimizer=rwsadagrad",         "--dtype=float64",     "--nepochs=3"};
+
+Texts operator+(Texts one, const Texts& other) {
+  one.insert(one.end(), other.begin(), other.end());
+  return one;
+}
+
+TEST(TrainDlrm, GoesOnWhereItStoppedOnAnotherNumberOfRanks) {
+  const testing::Folder folder;
+  const auto model = folder.path() + "/model";
+  const auto straight = losses_of(train(0, kSmall));
+  ASSERT_EQ(straight.size(), 36u);
+  // The threshold is reached with the first test, in the midst of an epoch.
+  const auto stopped = train(
+      2, kSmall + Texts{"--test-freq=5", "--mlperf-logging", "--mlperf-acc-threshold=0.0001", "--save-model=" + model});
+  ASSERT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_THAT(stopped.out, AllOf(HasSubstr("Testing at - 5/12 of epoch 0,"), HasSubstr("auc 0."),
+                                 HasSubstr("Saving model to " + model),
+                                 HasSubstr("MLPerf testing accuracy threshold 0.0001 reached, stop training")));
+  EXPECT_EQ(losses_of(stopped), Texts(straight.begin(), straight.begin() + 5));
+  const auto resumed = train(3, kSmall + Texts{"--load-model=" + model, "--save-model=" + model});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("Saved at: epoch = 0/3, batch = 5/12, ntbatch = 12"));
+  Texts rest(straight.begin() + 5, straight.end());
+  auto found = losses_of(resumed);
+  EXPECT_EQ(Texts(found.end() - long(rest.size()), found.end()), rest);
+
+  const auto other = train(0, kSmall + Texts{"--load-model=" + model, "--nepochs=4", "--arch-mlp-top=5-1"});
+  EXPECT_NE(other.code, 0);
+  EXPECT_THAT(other.err, HasSubstr("top_l.0.weight"));
+  const auto again = train(0, kSmall + Texts{"--load-model=" + model, "--nepochs=4"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("Saved at: epoch = 3/3, batch = 0/12, ntbatch = 12"));
+  EXPECT_THAT(again.out, AllOf(HasSubstr("training it 1/12 of epoch 3"), Not(HasSubstr("of epoch 2,"))));
+}
+
+TEST(TrainDlrm, GoesOnAfterAKill) {
+  const testing::Folder folder;
+  const auto model = folder.path() + "/model";
+  const Texts options = kSmall + Texts{"--nepochs=400", "--print-freq=6"};
+  testing::Running job(Texts{TUTTI_COMMAND, "run", "-n", "2", "--", TRAIN_DLRM} + options +
+                           Texts{"--save-model=" + model, "--save-freq=7"},
+                       {{"OMP_NUM_THREADS", "1"}});
+  job.await_out("Saving model to ", 4);
+  job.send(SIGKILL);
+  job.wait();
+  EXPECT_TRUE(job.nobody_left()) << job.census();
+  const auto straight = losses_of(train(0, options));
+  const auto resumed = train(0, options + Texts{"--load-model=" + model});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  auto found = losses_of(resumed);
+  ASSERT_LT(found.size(), straight.size());
+  EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
+}
+
+TEST(TrainDlrm, ASavedModelScoresRequests) {
+  const testing::Folder folder;
+  const auto model = folder.path() + "/model";
+  ASSERT_EQ(train(2, {"--mini-batch-size=4", "--data-size=40", "--save-model=" + model}).code, 0);
+  const auto inferred = [&](Texts more) {
+    const auto ended =
+        train(2, Texts{"--mini-batch-size=4", "--data-size=40", "--inference-only", "--load-model=" + model} + more);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_THAT(ended.out, AllOf(HasSubstr("Testing for inference only"),
+                                 HasSubstr("Finished inference it 10/10 of epoch 0"), HasSubstr(" accuracy ")));
+    return std::stod(losses_of(ended).back());
+  };
+  const double exact = inferred({});
+  EXPECT_NEAR(inferred({"--quantize-mlp-with-bit=16"}), exact, 1e-3);
+  EXPECT_NEAR(inferred({"--quantize-mlp-with-bit=8", "--quantize-emb-with-bit=4"}), exact, 2e-2);
+
+  const auto scored = tutti::testing::run({DLRM_SCORE, model}, {}, "0.1 0.2 0.3 0.4 0,2 1 1\n0 0 0 0 - - -\n");
+  EXPECT_EQ(scored.code, 0) << scored.err;
+  const auto lines = split(std::string(trim(scored.out)), '\n');
+  ASSERT_EQ(lines.size(), 2u);
+  for (const auto& line : lines) {
+    EXPECT_GT(std::stod(line), 0);
+    EXPECT_LT(std::stod(line), 1);
+  }
+  const auto refused = tutti::testing::run({DLRM_SCORE, model}, {}, "0.1 0.2 0.3 0.4 0,9 1 1\n");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("feature 0: there is no row 9 among 4"));
+}
+
+TEST(TrainDlrm, LeavesProfilesGraphsAndEvents) {
+  const testing::Folder folder;
+  const auto ended = train(2, {"--mini-batch-size=2", "--data-size=6", "--enable-profiling", "--plot-compute-graph",
+                               "--out-dir=" + folder.path() + "/out"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  std::string names, total, trace;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    const auto name = entry.path().filename().string();
+    names += name + "\n";
+    if (name.ends_with("_total.prof")) total = testing::read_file(entry.path());
+    if (name.ends_with(".json")) trace = testing::read_file(entry.path());
+  }
+  EXPECT_THAT(names, AllOf(HasSubstr("dlrm_s_pytorch_graph.dot"), HasSubstr("dlrm_s_pytorch_graph.svg"),
+                           HasSubstr("_shape.prof"), HasSubstr("events.out.tfevents.")));
+  for (const char* label : {"DLRM forward", "DLRM backward", "DLRM embedding forward", "DLRM bottom nlp forward",
+                            "DLRM top nlp forward", "DLRM interaction forward", "DLRM loss compute"})
+    EXPECT_THAT(total, HasSubstr(label));
+  EXPECT_TRUE(nlohmann::json::parse(trace).contains("traceEvents"));
+}
+
+TEST(TrainDlrm, PlansOfTablesAreReadFromAFile) {
+  const testing::Folder folder;
+  const auto plan = folder.path() + "/plan.json";
+  const auto write = [&](const std::string& text) { std::ofstream(plan) << text; };
+  write(R"({"ranks": 2, "tables": {"table_0": {"sharding": "row-wise", "ranks": [0, 1]},
+            "table_1": {"sharding": "replicated"}, "table_2": {"sharding": "table-wise", "rank": 1}}})");
+  auto ended = train(2, {"--mini-batch-size=2", "--data-size=6", "--plan", plan});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(losses_of(ended), (Texts{"0.025266", "0.180494", "0.083240"}));
+  write(R"({"ranks": 2, "tables": {"table_0": {"sharding": "row-wise", "ranks": [0, 7]}}})");
+  ended = train(2, {"--plan", plan});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(plan), HasSubstr("rank 7")));
 }
 
 TEST(TrainDlrm, HelpIsForPeople) {

@@ -42,7 +42,8 @@ Result<Architecture> architecture_of(const ArchitectureOptions& options, std::in
         fmt::format("begin --arch-mlp-bot with {}", dense));
   }
   if (rows.empty()) return usage(fmt::format("{} has no categorical features", where), {});
-  Architecture made{.bottom = options.mlp_bottom,
+  Architecture made{.options = options,
+                    .bottom = options.mlp_bottom,
                     .dim = options.mlp_bottom.back(),
                     .interaction = options.interaction,
                     .itself = options.interaction_itself,

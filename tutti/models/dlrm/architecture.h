@@ -29,6 +29,7 @@ struct TableShape {
 };
 
 struct Architecture {
+  ArchitectureOptions options;            // what it was worked out of
   std::vector<std::int64_t> bottom, top;  // sizes from input to output; top begins with the interaction's
   std::vector<Feature> features;
   std::vector<TableShape> tables;  // of all features, in their order

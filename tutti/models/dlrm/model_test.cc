@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tutti/data/clicks/batch.h"
+#include "tutti/models/dlrm/graph.h"
 #include "tutti/models/dlrm/interaction.h"
 #include "tutti/models/dlrm/loss.h"
 
@@ -177,6 +178,44 @@ TEST(DlrmLoss, AndItsSlopeAreThoseOfTorch) {
   EXPECT_EQ(held, (std::vector<double>{0.2, 0.8, 0.5, 0.8, 0.2, 0.3}));
   EXPECT_EQ(slopes[0], 0) << "held by the threshold";
   EXPECT_NE(slopes[2], 0);
+}
+
+TEST(DlrmQuantised, MlpsAndRowsStayNearTheRealOnes) {
+  at::manual_seed(3);
+  const std::vector<std::int64_t> sizes = {37, 64, 5};
+  DenseParameters parameters(at::kFloat, OptimizerKind::kSgd, Mlp::entries("top_l", sizes));
+  parameters.values().normal_(0, 0.3);
+  const Mlp mlp(parameters, "top_l", sizes, true);
+  const auto input = at::randn({9, 37});
+  const auto exact = mlp.infer(input);
+  const QuantisedMlp half(mlp, 16), bytes(mlp, 8);
+  EXPECT_LE((half.infer(input) - exact).abs().max().item<double>(), 2e-3);
+  EXPECT_LE((bytes.infer(input) - exact).abs().max().item<double>(), 4e-2);
+  EXPECT_EQ(half.weight_bytes(), 2u * (37 * 64 + 64 * 5));
+  EXPECT_EQ(bytes.weight_bytes(), 37u * 64 + 64 * 5);
+  EXPECT_TRUE(at::equal(bytes.infer(input).narrow(0, 4, 1), bytes.infer(input.narrow(0, 4, 1))))
+      << "a sample does not depend on the others of its batch";
+  const auto rows = at::rand({20, 16}), kept = rows.clone();
+  round_rows(rows, 4);
+  const auto step = (kept.amax({1}, true) - kept.amin({1}, true)) / 15;
+  EXPECT_LE(((rows - kept).abs() / step).max().item<double>(), 0.5001);
+  for (int row = 0; row < 20; ++row) EXPECT_LE(std::get<0>(at::_unique(rows[row])).numel(), 16);
+}
+
+TEST(DlrmGraph, ShowsTheWholeModel) {
+  ArchitectureOptions options;
+  options.qr = true;
+  options.qr_threshold = 3;
+  const auto nodes = compute_graph(architecture_of(options, 4, {9, 3}, "").or_throw());
+  const auto dot = dot_text(nodes), svg = svg_text(nodes);
+  for (const char* text : {"bottom 0", "Linear 4 -> 3, ReLU", "table 0 (id / 4)", "3 x 2, sum", "product",
+                           "interaction: dot", "3 x 2 -> 5", "Linear 2 -> 1, sigmoid", "probability of a click"}) {
+    EXPECT_NE(dot.find(text), std::string::npos) << text;
+  }
+  EXPECT_EQ(svg.rfind("</svg>\n"), svg.size() - 7);
+  std::size_t boxes = 0;
+  for (std::size_t at = 0; (at = svg.find("<rect", at)) != std::string::npos; ++at) ++boxes;
+  EXPECT_EQ(boxes, nodes.size());
 }
 
 TEST(DlrmDense, AdagradIsTorchs) {

@@ -117,6 +117,24 @@ std::vector<ExpectedTensor> expected(Model& model) {
   return wanted;
 }
 
+// The weights alone, whatever else was saved with them.
+Status expect_weights(const CheckpointReader& saved, Model& model) {
+  for (const auto& wanted : expected(model)) {
+    if (!wanted.key.state.empty()) continue;
+    const auto* found = saved.find(wanted.key);
+    if (found != nullptr && found->dtype == wanted.dtype && found->shape == wanted.shape) continue;
+    const auto words = [](DType dtype, const TensorShape& shape) {
+      return fmt::format("{}{}", name(dtype), shape_text(shape));
+    };
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("{}: {} is {}, but the model has {}", saved.folder(), to_string(wanted.key),
+                                       found ? words(found->dtype, found->shape) : "not there",
+                                       words(wanted.dtype, wanted.shape)),
+                 .hint = "give the --arch options and the --dtype that it was trained with"};
+  }
+  return {};
+}
+
 Status read_table(const CheckpointReader& saved, Model& model, const TableKey& key, const Slice& rows) {
   const auto columns = std::int64_t(key.shape[1]);
   const auto at_once = std::max<std::int64_t>(1, kBytesAtOnce / columns / std::int64_t(size_of(dtype_of(model))));
@@ -150,6 +168,28 @@ Status read_all(const CheckpointReader& saved, Model& model, bool training) {
   return {};
 }
 
+// An architecture as values of a checkpoint, and back.
+void add_architecture(const Architecture& architecture, CheckpointValues& values) {
+  const auto& options = architecture.options;
+  std::vector<std::int64_t> rows;
+  for (const auto& feature : architecture.features) rows.push_back(feature.rows);
+  values["arch_embedding_size"] = sizes_text(rows);
+  values["arch_mlp_bot"] = sizes_text(options.mlp_bottom);
+  values["arch_mlp_top"] = sizes_text(options.mlp_top);
+  values["arch_sparse_feature_size"] = options.sparse_feature_size;
+  values["arch_interaction_op"] = std::int64_t(options.interaction);
+  values["arch_interaction_itself"] = options.interaction_itself;
+  values["weighted_pooling"] = std::int64_t(options.weighted_pooling);
+  values["md_flag"] = options.md;
+  values["md_threshold"] = options.md_threshold;
+  values["md_temperature"] = options.md_temperature;
+  values["md_round_dims"] = options.md_round_dims;
+  values["qr_flag"] = options.qr;
+  values["qr_threshold"] = options.qr_threshold;
+  values["qr_operation"] = std::int64_t(options.qr_operation);
+  values["qr_collisions"] = options.qr_collisions;
+}
+
 // Numbers may come back as whole ones.
 double real(const CheckpointValues& values, const char* name) {
   const auto found = values.find(name);
@@ -160,7 +200,47 @@ double real(const CheckpointValues& values, const char* name) {
 }
 std::int64_t whole(const CheckpointValues& values, const char* name) { return std::int64_t(real(values, name)); }
 
+bool flag(const CheckpointValues& values, const char* name) {
+  const auto found = values.find(name);
+  const auto* value = found == values.end() ? nullptr : std::get_if<bool>(&found->second);
+  return value != nullptr && *value;
+}
+Result<std::vector<std::int64_t>> sizes(const CheckpointValues& values, const char* name) {
+  const auto found = values.find(name);
+  const auto* text = found == values.end() ? nullptr : std::get_if<std::string>(&found->second);
+  if (text == nullptr) {
+    return Error{.code = Code::kUnsupported,
+                 .detail = fmt::format("the checkpoint has no \"{}\": it is none of train_dlrm's", name)};
+  }
+  return parse_sizes(name, *text);
+}
+
 }  // namespace
+
+Result<Architecture> saved_architecture(const std::string& folder) {
+  const auto saved = TUTTI_TRY(CheckpointReader::open(folder, VerifyLevel::kFiles));
+  const auto& values = saved.facts().values;
+  ArchitectureOptions options;
+  const auto rows = TUTTI_TRY(sizes(values, "arch_embedding_size"));
+  options.mlp_bottom = TUTTI_TRY(sizes(values, "arch_mlp_bot"));
+  options.mlp_top = TUTTI_TRY(sizes(values, "arch_mlp_top"));
+  options.sparse_feature_size = whole(values, "arch_sparse_feature_size");
+  options.interaction = Interaction(whole(values, "arch_interaction_op"));
+  options.interaction_itself = flag(values, "arch_interaction_itself");
+  options.weighted_pooling = WeightedPooling(whole(values, "weighted_pooling"));
+  options.md = flag(values, "md_flag");
+  options.md_threshold = whole(values, "md_threshold");
+  options.md_temperature = real(values, "md_temperature");
+  options.md_round_dims = flag(values, "md_round_dims");
+  options.qr = flag(values, "qr_flag");
+  options.qr_threshold = whole(values, "qr_threshold");
+  options.qr_operation = QrOperation(whole(values, "qr_operation"));
+  options.qr_collisions = whole(values, "qr_collisions");
+  Options all;
+  all.architecture = options;
+  TUTTI_TRY(check(all));
+  return architecture_of(options, options.mlp_bottom.front(), rows, folder);
+}
 
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
   CheckpointFacts facts{.step = state.steps};
@@ -177,6 +257,7 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
                   {"test_accuracy", state.test_accuracy},
                   {"best_accuracy", state.best_accuracy},
                   {"best_auc", state.best_auc}};
+  add_architecture(model.architecture(), facts.values);
   facts.layout = {{"ranks", std::int64_t(world ? world.size() : 1)}};
   const auto boxes = boxes_of(model);
   const SaveOptions options{.keep = 1};
@@ -186,7 +267,7 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {
   const auto saved =
       world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
-  if (training) TUTTI_TRY(saved.expect(expected(model)));
+  TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
   TUTTI_TRY(read_all(saved, model, training));
   const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
   return SavedState{.epoch = whole(data, "epoch"),

@@ -22,6 +22,9 @@ struct SavedState {
 
 // Collective. Replaces what the folder held before, once everything is on disk.
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state);
+// The architecture of the model in a folder. kNotFound, kCorrupt: as the reader says; kUnsupported: it was not saved by
+// save_model().
+Result<Architecture> saved_architecture(const std::string& folder);
 // Weights, and with `training` what the optimizer keeps. Collective. kMismatch or what the reader says if the
 // checkpoint is of another model.
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training);
