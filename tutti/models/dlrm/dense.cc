@@ -35,8 +35,6 @@ DenseParameters::Entry& DenseParameters::find(const std::string& name) {
   std::abort();
 }
 
-void DenseParameters::zero_gradients() { gradients_.zero_(); }
-
 void DenseParameters::step(double learning_rate) {
   if (!squares_.defined()) {
     values_.add_(gradients_, -learning_rate);
@@ -90,8 +88,8 @@ at::Tensor Mlp::backward(const at::Tensor& output_gradient, bool input_gradient)
     const bool sigmoid = sigmoid_ && layer + 1 == layers_.size();
     gradient = sigmoid ? at::sigmoid_backward(gradient, kept_[layer + 1])
                        : at::threshold_backward(gradient, kept_[layer + 1], 0);
-    weight_gradient.addmm_(gradient.t(), kept_[layer]);
-    bias_gradient.add_(gradient.sum(0));
+    at::mm_out(weight_gradient, gradient.t(), kept_[layer]);
+    at::sum_out(bias_gradient, gradient, {0});
     if (layer > 0 || input_gradient) gradient = gradient.mm(weight);
   }
   kept_.clear();

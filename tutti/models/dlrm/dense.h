@@ -28,7 +28,6 @@ class DenseParameters {
   Entry& find(const std::string& name);
   const at::Tensor& values() const { return values_; }
   const at::Tensor& gradients() const { return gradients_; }
-  void zero_gradients();
   // SGD, or torch.optim.Adagrad without decay (which is what row-wise Adagrad does to weights that are not rows).
   void step(double learning_rate);
 
@@ -47,7 +46,7 @@ class Mlp {
 
   // [samples, in] to [samples, out]; keeps what backward() needs.
   at::Tensor forward(const at::Tensor& input);
-  // Adds the gradients of weights and biases to those in place, and returns that of the input (undefined unless asked
+  // Writes the gradients of weights and biases to their places, and returns that of the input (undefined unless asked
   // for). Once after each forward().
   at::Tensor backward(const at::Tensor& output_gradient, bool input_gradient);
   // The same as forward() with nothing kept.

@@ -293,7 +293,9 @@ void Model::quantise(int mlp_bits, int table_bits) {
 
 void Model::learn(const at::Tensor& gradient, double learning_rate) {
   const Region region("DLRM backward", [&] { return shape_text(gradient); });
-  dense_->zero_gradients();
+  for (const auto& projection : projections_) {
+    if (projection.defined()) projection.grad().zero_();  // autograd adds to these
+  }
   variable_list results = {kept_->x}, gradients;
   results.insert(results.end(), kept_->vectors.begin(), kept_->vectors.end());
   {

@@ -224,7 +224,6 @@ TEST(DlrmDense, AdagradIsTorchs) {
   w.value.fill_(1);
   double sum = 0, value = 1;
   for (const double slope : {0.5, -2.0, 0.25}) {
-    parameters.zero_gradients();
     w.gradient.fill_(slope);
     parameters.step(0.1);
     sum += slope * slope;
