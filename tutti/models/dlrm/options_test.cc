@@ -74,9 +74,11 @@ TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
   EXPECT_THAT(refusal([](Options& o) { o.report.auc_threshold = 0.8; }), HasSubstr("without --mlperf-logging none is"));
   EXPECT_THAT(refusal([](Options& o) {
                 o.report.auc_threshold = 0.8;
-                o.report.mlperf_logging = true;
+                o.report.mlperf_logging = o.data.round_targets = true;
               }),
               HasSubstr("--test-freq is not given"));
+  EXPECT_THAT(refusal([](Options& o) { o.report.mlperf_logging = true; }),
+              HasSubstr("--mlperf-logging counts clicks, and random targets are fractions"));
 }
 
 TEST(DlrmOptions, WhatTheDataHasIsComparedWithWhatIsAskedFor) {
