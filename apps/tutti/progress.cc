@@ -20,11 +20,12 @@ void Progress::show(const std::string& doing, double share, const std::string& m
   if (doing != doing_) {
     doing_ = doing;
     begin_ = now();
+    begin_share_ = share;
   }
   if (seconds_since(last_) < (terminal_ ? kSecondsOnTerminal : kSecondsElsewhere)) return;
   last_ = now();
-  const double passed = seconds_since(begin_);
-  const std::string left = share > 0 ? ", ETA " + seconds_text(passed / share * (1 - share)) : "";
+  const double gained = share - begin_share_;
+  const std::string left = gained > 0 ? ", ETA " + seconds_text(seconds_since(begin_) / gained * (1 - share)) : "";
   const std::string line = fmt::format("{}: {:.0f} %{}{}", doing, 100 * share, more, left);
   std::fprintf(stderr, terminal_ ? "\r\x1b[K%s" : "%s\n", line.c_str());
   written_ = true;

@@ -20,6 +20,7 @@ class Progress {
   const bool terminal_;
   bool written_ = false;
   std::string doing_;
+  double begin_share_ = 0;
   Clock::time_point begin_ = now(), last_ = now();
 };
 

@@ -25,6 +25,16 @@ TEST(NumpyRandom, SkipsAsIfItHadDrawn) {
   NumpyRandom random(123);
   random.skip_uniform(100003);
   EXPECT_EQ(random.uniform(), 0.6837574896447369);
+  for (const int count : {0, 1, 311, 312, 313, 623, 624, 1000}) {
+    for (const int before : {0, 1, 311, 312}) {
+      NumpyRandom skipped(9), drawn(9);
+      (void)skipped.bits(), (void)drawn.bits();
+      for (int i = 0; i < before; ++i) (void)skipped.uniform(), (void)drawn.uniform();
+      skipped.skip_uniform(std::uint64_t(count));
+      for (int i = 0; i < count; ++i) (void)drawn.uniform();
+      EXPECT_EQ(skipped.bits(), drawn.bits()) << before << ", then " << count;
+    }
+  }
   EXPECT_EQ(NumpyRandom(4294967295u).uniform(), 0.0976320289940138);
 }
 

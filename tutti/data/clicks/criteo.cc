@@ -11,11 +11,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/cores.h"
@@ -25,6 +23,7 @@
 #include "tutti/data/clicks/gate.h"
 #include "tutti/data/clicks/id_numbers.h"
 #include "tutti/data/clicks/new_folder.h"
+#include "tutti/data/clicks/on_threads.h"
 #include "tutti/data/clicks/packed.h"
 
 namespace tutti {
@@ -85,36 +84,14 @@ class CriteoPacker {
     return {};
   }
 
+  // A failure in a gate is the first in the order of the text, since no later piece has passed it.
   Status read_text() {
-    std::vector<std::thread> threads_running;
-    for (std::size_t i = 0; i < threads(); ++i) threads_running.emplace_back([this] { work(); });
-    for (std::thread& thread : threads_running) thread.join();
-    if (thrown_) std::rethrow_exception(thrown_);
-    return failure_;
-  }
-
-  void work() {
-    try {
-      const Status status = work_on_pieces();
-      if (!status.ok()) fail(status, nullptr);
-    } catch (...) {
-      fail({}, std::current_exception());
-    }
-  }
-
-  // The first failure counts. A failure in a gate is the first in the order of the text, too, since no later piece has
-  // passed it.
-  void fail(const Status& status, std::exception_ptr thrown) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!failed_) {
-        failure_ = status;
-        thrown_ = thrown;
-      }
-      failed_ = true;
-    }
-    for (Gate& gate : numbering_) gate.stop();
-    writing_.stop();
+    return on_threads(
+        options_.threads, [this] { return work_on_pieces(); },
+        [this] {
+          for (Gate& gate : numbering_) gate.stop();
+          writing_.stop();
+        });
   }
 
   Status work_on_pieces() {
@@ -273,6 +250,7 @@ class CriteoPacker {
                                                            std::uint32_t(header.rows.size()), header.days()));
     const ShuffleOptions options{.randomize = options_.randomize,
                                  .memory = options_.memory - kBytesOfAll * 4,
+                                 .threads = options_.threads,
                                  .scratch_path = folder_.file("shuffle.tmp"),
                                  .progress = [&](double share) {
                                    options_.progress({"shuffling", share, report_.text_bytes});
@@ -301,11 +279,6 @@ class CriteoPacker {
   CriteoReport report_;
   std::vector<std::uint64_t> samples_before_file_;
   std::vector<bool> kept_;  // of all lines of the one file
-
-  std::mutex mutex_;  // guards the next three
-  bool failed_ = false;
-  Status failure_;
-  std::exception_ptr thrown_;
 };
 
 Status check(const CriteoOptions& options) {

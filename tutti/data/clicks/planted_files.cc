@@ -8,14 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <iterator>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "tutti/base/cores.h"
 #include "tutti/data/clicks/criteo_text.h"
 #include "tutti/data/clicks/gate.h"
 #include "tutti/data/clicks/new_folder.h"
+#include "tutti/data/clicks/on_threads.h"
 #include "tutti/data/clicks/packed.h"
 #include "tutti/data/clicks/packed_writer.h"
 
@@ -29,28 +28,19 @@ template <class Piece, class Make, class Write>
 Status in_pieces(const PlantedFileOptions& options, const Piece& empty, const Make& make, const Write& write) {
   std::atomic<std::uint64_t> next{0};
   Gate writing;
-  std::mutex mutex;
-  Status failure;
-  const auto work = [&] {
+  const auto work = [&]() -> Status {
     Piece piece = empty;
     for (std::uint64_t number; (number = next.fetch_add(1)) * kPiece < options.samples;) {
       const std::uint64_t first = number * kPiece, end = std::min(first + kPiece, options.samples);
       make(first, end, piece);
-      if (!writing.enter(number)) return;
-      if (const Status status = write(piece); !status.ok()) {
-        const std::lock_guard lock(mutex);
-        failure = status;
-        writing.stop();
-        return;
-      }
+      if (!writing.enter(number)) return {};
+      TUTTI_TRY(write(piece));
       options.progress(double(end) / double(options.samples));
       writing.leave();
     }
+    return {};
   };
-  std::vector<std::thread> threads;
-  for (int i = 0; i < (options.threads > 0 ? options.threads : usable_cores()); ++i) threads.emplace_back(work);
-  for (std::thread& thread : threads) thread.join();
-  return failure;
+  return on_threads(options.threads > 0 ? options.threads : usable_cores(), work, [&] { writing.stop(); });
 }
 
 void append_line(const PlantedClicks& clicks, std::uint64_t sample, std::string& text) {

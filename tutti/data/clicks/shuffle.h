@@ -14,8 +14,9 @@ enum class Randomize { kNone, kDay, kTotal };
 struct ShuffleOptions {
   Randomize randomize = Randomize::kTotal;  // kDay: within each day; kTotal: over all days but the last
   std::uint64_t memory = std::uint64_t(1) << 30;
-  std::string scratch_path;  // of a temporary file, as large as the samples
-  std::function<void(double share)> progress = [](double) {};
+  int threads = 1;
+  std::string scratch_path;                                    // of a temporary file, as large as the samples
+  std::function<void(double share)> progress = [](double) {};  // by one thread at a time
 };
 
 // Appends the samples of `from` (a file of blocks, described by `header`) to `to`, shuffled; the last day, which is for
