@@ -8,6 +8,8 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/sgd.h>
 
+#include <functional>
+
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/embedding/sharded_embeddings.h"
@@ -142,6 +144,41 @@ INSTANTIATE_TEST_SUITE_P(, EmbeddingParity,
                                          Case{"three_adagrad", 3, TableRule::kAdagrad},
                                          Case{"over_links", 3, TableRule::kAdagrad, {.transport = "tcp"}}),
                          [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ShardedEmbeddings, WhatCannotBeGetsASentence) {
+  const auto outcomes = test::run_processes(1, [](Group& world) {
+    const auto says = [](const std::function<void()>& act, const char* expected) {
+      std::string words = "nothing";
+      try {
+        act();
+      } catch (const Exception& e) {
+        words = e.what();
+      }
+      test::check(words.find(expected) != std::string::npos, words);
+    };
+    const auto placement = place_by_count(specs(), 1);
+    says([&] { ShardedEmbeddings tables(specs(), placement, world, {.dtype = DType::kBF16}); },
+         "embedding tables of bf16; expected f32 or f64");
+    ShardedEmbeddings tables(specs(), placement, world);
+    says([&] { tables.wait({}); }, "wait() for a batch that no post() has returned");
+    says(
+        [&] {
+          tables.write_rows(0, 0, at::zeros({3, 5}));
+        },
+        "write_rows: f32[3, 5] for the rows of table 0, which have 4 columns");
+    says([&] { tables.write_rows(0, 9, at::zeros({3, 4})); }, "rows 9 - 12 of table a, which has 11");
+    says([&] { tables.read_rows(0, 0, 1, TableArray::kState); }, "table a has no state with these options");
+    says([&] { tables.fill(3, {}); }, "fill: table 3 of 3");
+    const std::vector<Lookups> lookups{Lookups(specs()[0], 0), Lookups(specs()[1], 0), Lookups(specs()[2], 0)};
+    const std::vector<LookupsView> views{lookups[0].view(), lookups[1].view(), lookups[2].view()};
+    const auto pending = tables.post(kSamples, views);
+    const at::Tensor loss = tables.wait(pending)[0].sum();
+    says([&] { tables.wait(pending); }, "wait() for a batch whose last call was wait()");
+    loss.backward({}, true);
+    says([&] { loss.backward(); }, "a graph that is kept cannot go through tables twice");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
 
 }  // namespace
 }  // namespace tutti

@@ -1,5 +1,6 @@
 #pragma once
 // A batch on its way, and its memory: for the sources of ShardedTables only.
+#include <exception>
 #include <map>
 #include <memory>
 #include <span>
@@ -25,6 +26,16 @@ struct ShardedTables<T>::Memory {
 
 template <class T>
 struct ShardedTables<T>::Batch {
+  Batch() = default;
+  // What is under way uses the memory, which goes to a later batch. (In the unwinding of an exception Work sees to it.)
+  ~Batch() {
+    if (std::uncaught_exceptions() > 0) return;
+    for (const Works* works : {&rows_work, &gradients_work, &dense_work}) const Status ignored = works->wait();
+  }
+  Batch(const Batch&) = delete;
+
+  enum class Stage { kPosted, kArrived, kSent, kApplied };
+  Stage stage = Stage::kPosted;
   std::int64_t samples = 0, number = -1;
   Slice mine;
   std::vector<ShardLookups> lookups;  // by shard

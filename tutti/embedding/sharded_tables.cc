@@ -132,6 +132,18 @@ Status ShardedTables<T>::same_everywhere() const {
                .rank = rank_};
 }
 
+// A batch goes through its stages once, in their order.
+template <class T>
+Status ShardedTables<T>::advance(Batch& batch, int stage, const char* call) const {
+  constexpr const char* kDone[] = {"post()", "wait()", "send_gradients()", "apply_gradients()"};
+  if (int(batch.stage) != stage - 1)
+    return invalid_argument(fmt::format("{} for a batch whose last call was {}", call, kDone[int(batch.stage)]),
+                            "each once, in this order: post, wait, and in backward, send_gradients, apply_gradients; "
+                            "a graph that is kept cannot go through tables twice");
+  batch.stage = typename Batch::Stage(stage);
+  return {};
+}
+
 template <class T>
 Status ShardedTables<T>::check_lookups(std::int64_t samples, std::span<const LookupsView> lookups,
                                        std::int64_t number) const {
@@ -246,6 +258,7 @@ Status ShardedTables<T>::pool(Batch& batch) {
 
 template <class T>
 Status ShardedTables<T>::wait(const BatchPtr& batch) {
+  TUTTI_TRY(fail(advance(*batch, 1, "wait()")));
   TUTTI_TRY(batch->rows_work.wait());
   batch->rows_work = {};
   if (placement_.ranks > 1 && !batch->shared && options_.wire != WireFormat::kExact)
@@ -343,6 +356,7 @@ Status ShardedTables<T>::start_replicated(Batch& batch, std::span<const RowGradi
 
 template <class T>
 Status ShardedTables<T>::send_gradients(const BatchPtr& batch, std::span<const RowGradients<T>> gradients) {
+  TUTTI_TRY(fail(advance(*batch, 2, "send_gradients()")));
   if (gradients.size() != tables_.size())
     return fail(invalid_argument(
         fmt::format("gradients of {} tables, of {} that there are", gradients.size(), tables_.size())));
@@ -366,6 +380,7 @@ Status ShardedTables<T>::send_gradients(const BatchPtr& batch, std::span<const R
 
 template <class T>
 Status ShardedTables<T>::apply_gradients(const BatchPtr& batch) {
+  TUTTI_TRY(fail(advance(*batch, 3, "apply_gradients()")));
   if (placement_.ranks == 1) return {};  // done when they came
   TUTTI_TRY(batch->gradients_work.wait());
   batch->gradients_work = {};

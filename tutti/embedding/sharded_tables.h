@@ -7,7 +7,8 @@
 //   wait()             until the rows of my samples are here
 //   send_gradients()   sends the gradients of my samples' rows to the owners
 //   apply_gradients()  waits for those of my parts, and steps the rows
-// Several batches may be under way; the last two calls may be left out, and then nothing is updated.
+// Several batches may be under way; the last two calls may be left out, and then nothing is updated. A call that comes
+// a second time, or before its turn, is refused.
 //
 // On one host rows and gradients are written to, or read from, the memory of the other ranks, and a batch costs three
 // meetings; between hosts they travel by the verbs of the group. What is in memory stays until the batch and everybody
@@ -84,6 +85,7 @@ class ShardedTables {
   Status same_everywhere() const;
   Status fail(Status status) const;
   // sharded_tables.cc
+  Status advance(Batch& batch, int stage, const char* call) const;
   Status check_lookups(std::int64_t samples, std::span<const LookupsView> lookups, std::int64_t number) const;
   Result<std::shared_ptr<Memory>> memory_for(std::int64_t samples);
   Status pool(Batch& batch);

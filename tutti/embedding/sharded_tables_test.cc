@@ -530,6 +530,57 @@ TEST(ShardedTables, OffsetsThatCannotBeAreRefused) {
   expect([](Lookups& l) { l.offsets[0] = 1; }, "have offsets 1 - ");
 }
 
+TEST(ShardedTables, ACallThatComesTwiceOrTooEarlyIsRefused) {
+  const std::vector<TableSpec> tables{{"only", 4, 3}};
+  auto sharded = ShardedTables<float>::create(tables, place_by_count(tables, 1), {}, {}).or_throw();
+  const Lookups lookups = make_lookups(tables[0], 0, 1, 8);
+  const LookupsView view = lookups;
+  const RowGradients<float> none;
+  const auto batch = sharded->post(8, std::span(&view, 1)).or_throw();
+  const auto refused = [](const Status& status, const char* words) {
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(to_string(status.error()).find(words), std::string::npos) << to_string(status.error());
+  };
+  refused(sharded->send_gradients(batch, std::span(&none, 1)),
+          "send_gradients() for a batch whose last call was post()");
+  sharded->wait(batch).or_throw();
+  refused(sharded->wait(batch), "wait() for a batch whose last call was wait()");
+  refused(sharded->apply_gradients(batch), "apply_gradients() for a batch whose last call was wait()");
+  sharded->send_gradients(batch, std::span(&none, 1)).or_throw();
+  sharded->apply_gradients(batch).or_throw();
+  refused(sharded->send_gradients(batch, std::span(&none, 1)), "whose last call was apply_gradients()");
+}
+
+TEST(ShardedTables, ABatchThatNobodyWaitsForLeavesItsMemoryWhenItIsDone) {
+  for (const bool share_memory : {true, false}) {
+    const auto outcomes = test::run_threads(3, [&](Group& world) {
+      const auto tables = specs();
+      auto sharded =
+          ShardedTables<float>::create(tables, place_by_count(tables, 3), world, {.share_memory = share_memory})
+              .or_throw();
+      write_first_values(*sharded);
+      const Plain plain(tables, {});
+      for (int step = 0; step < 40; ++step) {
+        std::vector<Lookups> lookups;
+        for (std::size_t t = 0; t < tables.size(); ++t) lookups.push_back(make_lookups(tables[t], t, step, 30));
+        const std::vector<LookupsView> views(lookups.begin(), lookups.end());
+        const auto batch = sharded->post(30, views).or_throw();
+        if (step % 2 == 0) continue;
+        sharded->wait(batch).or_throw();
+        const Slice mine = sharded->my_samples(30);
+        for (std::size_t t = 0; t < tables.size(); ++t) {
+          const auto pooled = plain.pool(t, lookups[t]);
+          check_near<float, double>("pooled rows", sharded->rows_of(batch, t),
+                                    std::span(pooled).subspan(std::size_t(mine.begin * tables[t].dim),
+                                                              std::size_t(mine.size() * tables[t].dim)),
+                                    1e-5);
+        }
+      }
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+  }
+}
+
 TEST(ShardedTables, WhatRanksMustAgreeOnIsCompared) {
   const auto outcomes = test::run_threads(2, [](Group& world) {
     const auto tables = specs();
