@@ -174,31 +174,70 @@ Status CheckpointReader::expect(std::span<const ExpectedTensor> wanted) const {
                .hint = "start with the options of the run that saved it"};
 }
 
+// Reads parts of one tensor, by rising rows: what is held of a stored box after one part serves the next.
+class CheckpointReader::BoxReader {
+ public:
+  static Result<BoxReader> create(const CheckpointReader& saved, const TensorKey& key, const TensorBox& box) {
+    const StoredTensor* const tensor = saved.find(key);
+    if (!tensor)
+      return Error{.code = Code::kNotFound,
+                   .detail = fmt::format("the checkpoint {} has no tensor {}", saved.folder_, to_string(key))};
+    if (box.begin.size() != box.extent.size() || !box.inside(tensor->shape))
+      return invalid_argument(
+          fmt::format("the tensor {} of the checkpoint {} is {}; the box that is wanted is not inside", to_string(key),
+                      saved.folder_, shape_text(tensor->shape)));
+    BoxReader reader(*tensor);
+    for (const StoredBox& stored : tensor->boxes)
+      reader.bytes_.emplace_back(saved.files_[stored.file].get(),
+                                 saved.folder_ + "/" + saved.manifest_.files[stored.file].name, stored,
+                                 stored.box.elements() * reader.element(), saved.manifest_.chunk_bytes,
+                                 to_string(key) + " " + box_text(stored.box));
+    return reader;
+  }
+  std::uint64_t element() const { return size_of(tensor_.dtype); }
+
+  Status read(const TensorBox& box, std::byte* out, std::size_t row_stride) {
+    const std::uint64_t row_bytes = box.row_elements() * element();
+    const bool packed = row_stride == 0 || row_stride == row_bytes;
+    for (std::size_t b = 0; b < bytes_.size(); ++b) {
+      const auto run = [&](std::uint64_t in_stored, std::uint64_t in_box, std::uint64_t count) {
+        const std::uint64_t at = in_box * element();
+        const std::uint64_t place = packed ? at : at / row_bytes * row_stride + at % row_bytes;
+        return bytes_[b].read(in_stored * element(), {out + place, count * element()});
+      };
+      TUTTI_TRY(for_each_run(tensor_.boxes[b].box, box, packed, run));
+    }
+    return {};
+  }
+
+ private:
+  explicit BoxReader(const StoredTensor& tensor) : tensor_(tensor) {}
+  const StoredTensor& tensor_;
+  std::vector<StoredBytes> bytes_;  // of its boxes
+};
+
 Status CheckpointReader::read(const TensorKey& key, const TensorBox& box, void* into, std::size_t row_stride) const {
-  const StoredTensor* const tensor = find(key);
-  if (!tensor)
-    return Error{.code = Code::kNotFound,
-                 .detail = fmt::format("the checkpoint {} has no tensor {}", folder_, to_string(key))};
-  if (box.begin.size() != box.extent.size() || !box.inside(tensor->shape))
+  auto reader = TUTTI_TRY(BoxReader::create(*this, key, box));
+  if (const std::uint64_t bytes = box.row_elements() * reader.element(); row_stride != 0 && row_stride < bytes)
     return invalid_argument(
-        fmt::format("the tensor {} of the checkpoint {} is {}; the box that is wanted is not inside", to_string(key),
-                    folder_, shape_text(tensor->shape)));
-  const std::uint64_t element = size_of(tensor->dtype), row_bytes = box.row_elements() * element;
-  if (row_stride != 0 && row_stride < row_bytes)
-    return invalid_argument(
-        fmt::format("rows of {} have {} bytes; they do not fit a stride of {}", to_string(key), row_bytes, row_stride));
-  const bool packed = row_stride == 0 || row_stride == row_bytes;
-  auto* const out = static_cast<std::byte*>(into);
-  for (const StoredBox& stored : tensor->boxes) {
-    const std::string& path = manifest_.files[stored.file].name;
-    StoredBytes bytes(files_[stored.file].get(), folder_ + "/" + path, stored, stored.box.elements() * element,
-                      manifest_.chunk_bytes, to_string(key) + " " + box_text(stored.box));
-    TUTTI_TRY(
-        for_each_run(stored.box, box, packed, [&](std::uint64_t in_stored, std::uint64_t in_box, std::uint64_t count) {
-          const std::uint64_t at = in_box * element;
-          const std::uint64_t place = packed ? at : at / row_bytes * row_stride + at % row_bytes;
-          return bytes.read(in_stored * element, {out + place, count * element});
-        }));
+        fmt::format("rows of {} have {} bytes; they do not fit a stride of {}", to_string(key), bytes, row_stride));
+  return reader.read(box, static_cast<std::byte*>(into), row_stride);
+}
+
+Status CheckpointReader::read(const TensorKey& key, const TensorBox& box, const RowSink& sink) const {
+  auto reader = TUTTI_TRY(BoxReader::create(*this, key, box));
+  if (box.elements() == 0) return {};
+  const std::uint64_t rows = box.row_count(), bytes = box.row_elements() * reader.element();
+  const std::uint64_t at_once = std::min(rows, std::max<std::uint64_t>(1, kChunkBytes / bytes));
+  std::vector<std::byte> buffer(at_once * bytes);
+  for (std::uint64_t first = 0; first < rows; first += at_once) {
+    TensorBox part = box;
+    if (!box.extent.empty()) {
+      part.begin[0] = box.begin[0] + first;
+      part.extent[0] = std::min(at_once, rows - first);
+    }
+    TUTTI_TRY(reader.read(part, buffer.data(), 0));
+    TUTTI_TRY(sink(first, part.row_count(), buffer.data()));
   }
   return {};
 }

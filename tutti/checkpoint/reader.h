@@ -9,6 +9,7 @@
 //
 // Reads check the digests of all chunks that they touch. Threads: read() and verify() may be called by any, also at the
 // same time.
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ enum class VerifyLevel {
   kFiles,  // manifest, names, sizes and headers of the files; bytes are checked as they are read
   kAll,    // every byte, before open() returns
 };
+
+// Rows [first, first + count) of a box, packed, for as long as the call lasts. Called in rising order, each row once.
+using RowSink = std::function<Status(std::uint64_t first, std::uint64_t count, const std::byte* rows)>;
 
 // What a program wants to find.
 struct ExpectedTensor {
@@ -55,12 +59,15 @@ class CheckpointReader {
 
   // `into`: the box's first element; row_stride: bytes from row to row, 0: packed. On error `into` is undefined.
   Status read(const TensorKey& key, const TensorBox& box, void* into, std::size_t row_stride = 0) const;
+  // For rows that do not lie in memory as they were saved: through a buffer of about 1 MiB.
+  Status read(const TensorKey& key, const TensorBox& box, const RowSink& sink) const;
   // The whole tensor, which has this many bytes.
   Status read(const TensorKey& key, std::span<std::byte> into) const;
   // Every byte of the files, or the part-th of `parts` parts of them.
   Status verify(std::uint64_t part = 0, std::uint64_t parts = 1) const;
 
  private:
+  class BoxReader;
   static Result<CheckpointReader> open_one(const std::string& folder);
   static Result<CheckpointReader> open_whole(const Group& group, const std::string& folder, VerifyLevel level);
 

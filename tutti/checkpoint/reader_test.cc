@@ -161,6 +161,26 @@ TEST_F(Loading, WithoutLookingAtEveryByteFirstReadsStillSeeIt) {
   std::vector<float> row(64);
   EXPECT_TRUE(saved->read({"emb.0"}, TensorBox::rows({9001, 64}, 17, 1), row.data()).ok());
   EXPECT_EQ(row[3], 17 * 64 + 3);
+  std::vector<float> all;  // in several parts
+  const auto sink = [&](std::uint64_t first, std::uint64_t count, const std::byte* rows) {
+    EXPECT_EQ(first * 64, all.size());
+    all.resize(all.size() + count * 64);
+    std::memcpy(all.data() + first * 64, rows, count * 256);
+    return Status();
+  };
+  EXPECT_TRUE(saved->read({"emb.0"}, TensorBox::whole({9001, 64}), sink).ok());
+  EXPECT_EQ(all, test::values(0, TensorBox::whole({9001, 64})));
+  all.clear();
+  EXPECT_TRUE(saved
+                  ->read({"scale"}, TensorBox(),
+                         [&](auto first, auto count, auto* value) {
+                           std::memcpy(&all.emplace_back(), value, 4);
+                           EXPECT_EQ(first, 0u);
+                           EXPECT_EQ(count, 1u);
+                           return Status();
+                         })
+                  .ok());
+  EXPECT_EQ(all, test::values(4, TensorBox()));
   EXPECT_THAT(test::compare_model(*saved, Dealing::kRows, 0, 1), HasSubstr("have changed"));
   EXPECT_EQ(saved->verify().error().code, Code::kCorrupt);
   int found = 0;

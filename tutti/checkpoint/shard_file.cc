@@ -21,7 +21,8 @@ namespace {
 
 class DigestedFile {
  public:
-  DigestedFile(int fd, const std::string& path) : fd_(fd), path_(path) {}
+  DigestedFile(int fd, const std::string& path, const ShardWritten& written)
+      : fd_(fd), path_(path), written_(written) {}
 
   void begin_box(StoredBox& box) {
     box_ = &box;
@@ -36,6 +37,7 @@ class DigestedFile {
       const auto piece = bytes.first(std::min<std::uint64_t>(bytes.size(), left_));
       box_->crc32c.back() = crc32c(piece, box_->crc32c.back());
       TUTTI_TRY(write_all(fd_, piece, path_));
+      if (written_) TUTTI_TRY(written_(fd_, path_, piece.size()));
       left_ -= piece.size();
       bytes = bytes.subspan(piece.size());
     }
@@ -45,6 +47,7 @@ class DigestedFile {
  private:
   const int fd_;
   const std::string& path_;
+  const ShardWritten& written_;
   StoredBox* box_ = nullptr;
   std::uint64_t left_ = 0;  // of the chunk
 };
@@ -115,7 +118,7 @@ Status check(const SavedBox& saved) {
 }
 
 Status write_shard(const std::string& folder, const std::string& name, std::span<const SavedBox* const> boxes,
-                   const std::string& mark, Manifest& manifest) {
+                   const std::string& mark, Manifest& manifest, const ShardWritten& written) {
   std::vector<const SavedBox*> order(boxes.begin(), boxes.end());
   // Large elements first, so that each tensor is aligned.
   std::stable_sort(order.begin(), order.end(),
@@ -148,7 +151,7 @@ Status write_shard(const std::string& folder, const std::string& name, std::span
                             .bytes = header.size() + at,
                             .header_bytes = header.size(),
                             .header_crc32c = crc32c(std::as_bytes(std::span(header)))});
-  DigestedFile file(fd.get(), path);
+  DigestedFile file(fd.get(), path, written);
   for (std::size_t i = 0; i < order.size(); ++i) {
     StoredTensor& tensor = manifest.tensors[order[i]->key];
     tensor.dtype = order[i]->dtype;

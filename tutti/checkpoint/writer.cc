@@ -5,6 +5,9 @@
 //   4. each rank writes its files there, flushed, and notes where everything lies: its part of the manifest
 //   5. rank 0 puts the parts together and writes the manifest
 //   6. rank 0 flushes the folder and gives it its name
+// Step 4 may take long, and longer on one rank than on another, where a collective has a deadline: so the ranks meet
+// after every gigabyte, as often as the one that writes most has to, those that are done (or have failed) as well.
+//
 // The one thing that decides is the rename in step 6; before it, any error on any rank only takes the folder away.
 #include "tutti/checkpoint/writer.h"
 
@@ -12,16 +15,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <random>
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/manifest_text.h"
 #include "tutti/checkpoint/save_plan.h"
 #include "tutti/checkpoint/shard_file.h"
 #include "tutti/comm/agree.h"
+#include "tutti/comm/collectives.h"
 #include "tutti/comm/objects.h"
 #include "tutti/version.h"
 
@@ -57,6 +63,34 @@ void merge(Manifest& into, Manifest part) {
   }
 }
 
+// Where ranks wait for one another while they write: after `every` bytes, `all` times.
+class Meetings {
+ public:
+  Meetings(const Group& group, std::uint64_t every, std::uint64_t all) : group_(group), every_(every), left_(all) {}
+  // What has been written goes to the disk on the way, so that the last flush is short. An error is told here and never
+  // again: the kernel forgets it.
+  Status written(int fd, const std::string& path, std::uint64_t bytes) {
+    since_ += bytes;
+    if (since_ < every_ || left_ == 0) return {};
+    const int flushed = ::fdatasync(fd);
+    const int error = errno;
+    for (; since_ >= every_ && left_ > 0; since_ -= every_) meet();
+    return flushed == 0 ? Status() : system_error(error, fmt::format("cannot flush {}", path));
+  }
+  void finish() {
+    while (left_ > 0) meet();
+  }
+
+ private:
+  void meet() {
+    --left_;
+    if (group_) barrier(group_);
+  }
+  const Group& group_;
+  const std::uint64_t every_;
+  std::uint64_t left_, since_ = 0;
+};
+
 class Saving {
  public:
   Saving(const Group& group, const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
@@ -65,15 +99,21 @@ class Saving {
 
   Status run() {
     TUTTI_TRY(agree(group_, check_mine()));
-    const auto mine = TUTTI_TRY(plan());
+    std::uint64_t most = 0;
+    const auto mine = TUTTI_TRY(plan(most));
     std::optional<CheckpointDraft> draft;
     TUTTI_TRY(agree(group_, begin(draft)));
-    std::string mark = is_root() ? new_mark() : "";
-    std::string step = std::to_string(facts_.step);
-    if (group_) broadcast_bytes(group_, mark);
-    if (group_) broadcast_bytes(group_, step);
+    // Rank 0's word: the mark of the files, the step, how often to meet.
+    std::string word = fmt::format("{} {} {}", new_mark(), facts_.step, options_.meet_every);
+    if (group_) broadcast_bytes(group_, word);
+    const auto words = split(word, ' ');
+    const std::string& mark = words.at(0);
+    const std::int64_t step = std::stoll(words.at(1));
+    const std::uint64_t meet_every = std::stoull(words.at(2));
+    Meetings meetings(group_, meet_every, most / meet_every);
 
-    const auto part = write_files(CheckpointDraft::path_of(folder_, std::stoll(step)), mark, mine);
+    const auto part = write_files(CheckpointDraft::path_of(folder_, step), mark, mine, meetings);
+    meetings.finish();
     TUTTI_TRY(agree(group_, part.status()));
     return agree(group_, finish(draft, *part));
   }
@@ -85,13 +125,14 @@ class Saving {
 
   Status check_mine() const {
     if (facts_.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts_.step));
+    if (options_.meet_every == 0) return invalid_argument("checkpoint: meet_every is 0; give a number of bytes");
     if (options_.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options_.keep));
     for (const SavedBox& box : boxes_) TUTTI_TRY(check(box));
     return {};
   }
 
-  // Which of my boxes I write.
-  Result<std::vector<std::size_t>> plan() const {
+  // Which of my boxes I write. `most`: how many bytes the rank writes that has most.
+  Result<std::vector<std::size_t>> plan(std::uint64_t& most) const {
     std::vector<GivenBox> mine;
     for (const SavedBox& box : boxes_) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
     std::vector<std::vector<GivenBox>> all;
@@ -104,6 +145,12 @@ class Saving {
         all.push_back(TUTTI_TRY(decode_given(one)));
     }
     auto writers = TUTTI_TRY(plan_save(all));
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      std::uint64_t bytes = 0;
+      for (const std::size_t number : writers[rank])
+        bytes += all[rank][number].box.elements() * size_of(all[rank][number].dtype);
+      most = std::max(most, bytes);
+    }
     return std::move(writers[std::size_t(rank())]);
   }
 
@@ -114,7 +161,7 @@ class Saving {
 
   // My part of the manifest, as text.
   Result<std::string> write_files(const std::string& path, const std::string& mark,
-                                  const std::vector<std::size_t>& mine) const {
+                                  const std::vector<std::size_t>& mine, Meetings& meetings) const {
     Manifest part;
     for (const bool of_optimizer : {false, true}) {
       std::vector<const SavedBox*> chosen;
@@ -123,16 +170,19 @@ class Saving {
       if (chosen.empty()) continue;
       const std::string name =
           fmt::format("{}-{:05}-of-{:05}.safetensors", of_optimizer ? "optimizer" : "model", rank() + 1, size());
-      TUTTI_TRY(write_caught(path, name, chosen, mark, part));
+      TUTTI_TRY(write_caught(path, name, chosen, mark, part, meetings));
     }
     return compose_manifest(part);
   }
 
   // What a source throws must not keep this rank from meeting the others.
   static Status write_caught(const std::string& path, const std::string& name,
-                             const std::vector<const SavedBox*>& boxes, const std::string& mark, Manifest& part) {
+                             const std::vector<const SavedBox*>& boxes, const std::string& mark, Manifest& part,
+                             Meetings& meetings) {
     try {
-      return write_shard(path, name, boxes, mark, part);
+      return write_shard(path, name, boxes, mark, part, [&](int fd, const std::string& file, std::uint64_t bytes) {
+        return meetings.written(fd, file, bytes);
+      });
     } catch (const Exception& error) {
       return error.error();
     } catch (const std::exception& error) {

@@ -40,6 +40,9 @@ struct SavedBox {
 
 struct SaveOptions {
   int keep = 0;  // older checkpoints are removed, so that this many are there; 0: none is
+  // After so many bytes each rank waits until the others have written as many, or all they have: so the deadline of a
+  // collective has to leave room for this much, however large the tables are.
+  std::uint64_t meet_every = std::uint64_t(1) << 30;
 };
 
 // Writes FOLDER/step-0000100 and FOLDER/latest. Collective; every rank gives the same folder, which all of them see,

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::Dealing;
+using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
@@ -131,6 +132,20 @@ TEST_F(Saving, RowsThatLieApartOrComeFromASource) {
   saved.read({"a"}, TensorBox::whole(shape), strided.data(), 48).or_throw();
   saved.read({"v"}, TensorBox::whole({5000}), column.data(), 8).or_throw();
   for (std::size_t i = 0; i < 50000; ++i) ASSERT_EQ(back[i], float(i));
+  next = 0;
+  const TensorBox middle{{7, 3}, {4900, 5}};
+  const auto sink = [&](std::uint64_t first, std::uint64_t count, const std::byte* rows) {
+    EXPECT_EQ(first, next);
+    next += count;
+    std::vector<float> got(count * 5);
+    std::memcpy(got.data(), rows, got.size() * 4);
+    for (std::uint64_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], float((7 + first + i / 5) * 10 + 3 + i % 5));
+    return Status();
+  };
+  saved.read({"a"}, middle, sink).or_throw();
+  EXPECT_EQ(next, 4900u);
+  const auto full = [](auto, auto, auto) { return Status(invalid_argument("no more rows")); };
+  EXPECT_THAT(to_string(saved.read({"a"}, middle, full).error()), HasSubstr("no more rows"));
   for (std::size_t row = 0; row < 5000; ++row) {
     for (std::size_t c = 0; c < 12; ++c) ASSERT_EQ(strided[row * 12 + c], c < 10 ? float(row * 10 + c) : -1);
     ASSERT_EQ(column[row * 2], float(row * 10 + 1));
@@ -205,6 +220,8 @@ TEST_F(Saving, WhatCannotBeSavedIsToldToAll) {
               HasSubstr("the step -1 is negative"));
   EXPECT_THAT(to_string(save_checkpoint(folder(), mine.boxes, {.step = 2}, {.keep = -1}).error()),
               HasSubstr("cannot keep -1 of them"));
+  EXPECT_THAT(to_string(save_checkpoint(folder(), mine.boxes, {.step = 2}, {.meet_every = 0}).error()),
+              HasSubstr("meet_every is 0"));
   expect_untouched();
 }
 
@@ -226,6 +243,29 @@ TEST_F(Saving, AFailureOfOneRankLeavesTheOldCheckpoint) {
                              }),
               HasSubstr("rank 0: a source of rows threw: lost"));
   expect_untouched();
+}
+
+TEST_F(Saving, RanksMeetWhileTheyWrite) {
+  for (const std::uint64_t every : {1ull << 16, 3000000ull, ~0ull}) {
+    save(3, 1, Dealing::kWhole, float(every % 7), {.meet_every = every});  // rank 0 has nearly everything
+    EXPECT_EQ(test::compare_model(CheckpointReader::open(folder()).or_throw(), Dealing::kRows, 0, 1, float(every % 7)),
+              "");
+  }
+  // Who fails early still meets the others as often as they expect.
+  std::vector<std::string> texts(2);
+  test::run_threads(2, [&](Group& world) {
+    auto mine = test::rank_model(Dealing::kRows, world.rank(), 2);
+    if (world.rank() == 1) {
+      mine.boxes[0].data = nullptr;
+      mine.boxes[0].source = [](auto first, auto, auto) {
+        return first > 3000 ? Status(invalid_argument("the rows are gone")) : Status();
+      };
+    }
+    const Status saved = save_checkpoint(world, folder(), mine.boxes, {.step = 2}, {.meet_every = 1 << 16});
+    texts[std::size_t(world.rank())] = saved.ok() ? "saved" : to_string(saved.error());
+    TUTTI_REQUIRE(world.status().ok(), "the group has ended");
+  });
+  EXPECT_THAT(texts, Each(HasSubstr("rank 1: the rows are gone")));
 }
 
 TEST_F(Saving, ARankThatDiesLeavesTheOldCheckpoint) {

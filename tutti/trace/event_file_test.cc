@@ -188,6 +188,7 @@ TEST_F(EventFiles, AFullDiskLosesValuesAndNothingElse) {
   EXPECT_THAT(warnings, HasSubstr(first + file->path() + ": File too large"));
   EXPECT_EQ(warnings.find(first), warnings.rfind(first)) << "told once";
   EXPECT_GT(file->lost(), 20u);
+  EXPECT_EQ(scalars_of(file->path()).size(), 50 - file->lost()) << "the file ends with a whole record";
 
   testing::internal::CaptureStderr();
   file->add_scalar("after", 1, 1);

@@ -6,7 +6,7 @@
 //   Trace trace = stop_trace();       // -> profile_table.h, chrome_trace.h
 //
 // A process traces as a whole or not at all. While it does not, a Region costs a relaxed load; while it does, two looks
-// at the clock and about 0.1 us. Times are of the wall clock (monotonic), not of the processor.
+// at the clock and about 0.2 us. Times are of the wall clock (monotonic), not of the processor.
 //
 // Threads: regions may be on any; those of a thread nest. start_trace() and stop_trace(): one thread at a time. What
 // is open when the trace starts or stops is not in it.
