@@ -27,9 +27,10 @@ Examples:
   train_dlrm --mini-batch-size 2 --data-size 6
   tutti run -n 2 train_dlrm --arch-embedding-size 1000000-1000000 --arch-sparse-feature-size 64 --arch-mlp-bot 13-512-64
       --arch-mlp-top 512-256-1 --mini-batch-size 2048 --num-batches 100 --print-freq 10 --print-time
-  tutti data clicks --out clicks.bin
-  tutti run -n 2 train_dlrm --data-generation dataset --processed-data-file clicks.bin --loss-function bce
-      --test-freq 1000 --mlperf-logging --save-model model
+  tutti data clicks --output clicks
+  tutti run -n 2 train_dlrm --data-generation dataset --processed-data-file clicks --arch-mlp-bot 13-64-16
+      --arch-sparse-feature-size 16 --arch-mlp-top 64-1 --loss-function bce --optimizer rwsadagrad --learning-rate 0.03
+      --mini-batch-size 256 --print-freq 1000 --test-freq 1000 --mlperf-logging --save-model model
 
 Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options.)";
 

@@ -252,8 +252,9 @@ const std::vector<ValueOption>& value_options() {
        choice(FIELD(placement.wire), {"exact", "bf16", "int8"})},
       {"Ranks", "--table-folder", "", "DIR", "tables are files there, mapped: they may be larger than memory",
        text_of(FIELD(placement.folder))},
-      {"Ranks", "--table-cache", "1GiB", "BYTES", "of a rank, for the rows that are used most, with --table-folder",
+      {"Ranks", "--table-cache", "", "BYTES", "--table-folder: memory of a rank for the rows that are used most (1GiB)",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
+         if (text.empty()) return {};
          const auto bytes = parse_bytes(text);
          if (!bytes || *bytes > std::uint64_t(kMost))
            return usage(name + " needs a size such as 4GiB, not '" + text + "'");

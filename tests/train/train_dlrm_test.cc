@@ -222,9 +222,48 @@ TEST(TrainDlrm, LeavesProfilesGraphsAndEvents) {
   EXPECT_THAT(names, AllOf(HasSubstr("dlrm_s_pytorch_graph.dot"), HasSubstr("dlrm_s_pytorch_graph.svg"),
                            HasSubstr("_shape.prof"), HasSubstr("events.out.tfevents.")));
   for (const char* label : {"DLRM forward", "DLRM backward", "DLRM embedding forward", "DLRM bottom nlp forward",
-                            "DLRM top nlp forward", "DLRM interaction forward", "DLRM loss compute"})
+                            "DLRM top nlp forward", "DLRM interaction forward", "DLRM loss compute",
+                            "DLRM alltoall_req_bwd_single", "DLRM alltoall_wait_bwd_single"})
     EXPECT_THAT(total, HasSubstr(label));
   EXPECT_TRUE(nlohmann::json::parse(trace).contains("traceEvents"));
+}
+
+TEST(TrainDlrm, LearnsPackedClicksAndSaysHowWell) {
+  const testing::Folder folder;
+  const auto clicks = folder.path() + "/clicks";
+  const auto made = tutti::testing::run({TUTTI_COMMAND, "data", "clicks", "--output", clicks, "--samples", "60000",
+                                         "--most-rows", "8", "--threads", "1"});
+  ASSERT_EQ(made.code, 0) << made.err;
+  const Texts options = {"--data-generation=dataset", "--processed-data-file=" + clicks,
+                         "--arch-mlp-bot=13-16-8",    "--arch-sparse-feature-size=8",
+                         "--arch-mlp-top=16-1",       "--mini-batch-size=256",
+                         "--loss-function=bce",       "--optimizer=rwsadagrad",
+                         "--learning-rate=0.03"};
+  const auto ended = train(2, options + Texts{"--print-freq=100", "--test-freq=1000", "--mlperf-logging", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto brace = ended.out.rfind('{');
+  ASSERT_NE(brace, std::string::npos);
+  const auto json = nlohmann::json::parse(ended.out.substr(brace));
+  EXPECT_GT(double(json["test_auc"]), 0.68) << "0.64 without embeddings, 0.78 at most";
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("Testing at - 201/201 of epoch 0,"), HasSubstr("recall 0."), HasSubstr("best auc 0.")));
+
+  const auto refused = [&](Texts more, const std::string& words) {
+    const auto told = train(0, options + more);
+    EXPECT_EQ(told.code, 2) << words;
+    EXPECT_THAT(told.err, HasSubstr(words));
+  };
+  refused({"--arch-mlp-bot=14-16-8"}, "the bottom MLP begins with 14 dense features (--arch-mlp-bot 14-16-8), but " +
+                                          clicks + " has 13 columns of them");
+  refused({"--data-set=terabyte"}, "--data-set terabyte has 24 days, but " + clicks + " has 7");
+  refused({"--processed-data-file=/nowhere"}, "/nowhere");
+}
+
+TEST(TrainDlrm, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
+  const auto ended = train(0, {"--save-model=/proc/nowhere/model"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("--save-model: the folder /proc/nowhere/model"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("Finished")));
 }
 
 TEST(TrainDlrm, PlansOfTablesAreReadFromAFile) {

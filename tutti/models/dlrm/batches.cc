@@ -58,6 +58,7 @@ std::int64_t BatchReader::after(std::int64_t first) const {
 }
 
 void BatchReader::seek(std::int64_t batch) {
+  if (ahead_ && batch == next_) return;  // what was read ahead stays good
   if (ahead_) {
     {
       const std::lock_guard lock(ahead_->mutex);

@@ -35,7 +35,6 @@ Evaluation evaluate(const Group& world, Model& model, BatchReader& batches, cons
     }
     if (after) after(batch, sums.loss, step.samples, seconds_since(begin));
   }
-  batches.seek(0);
   std::array<double, 2> sums = {loss_sum, double(correct)};
   if (world.size() > 1) all_reduce(world, std::span<double>(sums));
   Evaluation found{.scores = {.accuracy = sums[1] / double(samples)}, .loss = sums[0] / double(samples)};

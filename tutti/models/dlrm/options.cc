@@ -98,6 +98,15 @@ Status check_data(const Options& options) {
 
 Status check_training(const Options& options) {
   const auto& training = options.training;
+  if (training.test_batch == 0)
+    return usage("--test-mini-batch-size 0: a batch has at least one sample", "-1 takes that of the training");
+  if (options.placement.cached_bytes > 0 && options.placement.folder.empty())
+    return usage("--table-cache is for tables in files, and --table-folder is not given");
+  if (!options.placement.plan_file.empty() && options.placement.placement != "auto") {
+    return usage(fmt::format("--plan {} says where tables lie, and so does --placement {}", options.placement.plan_file,
+                             options.placement.placement),
+                 "choose one");
+  }
   if (training.decay_start < training.warmup_steps) {
     return usage(fmt::format("--lr-decay-start-step {} comes before the warm-up ends (--lr-num-warmup-steps {})",
                              training.decay_start, training.warmup_steps),

@@ -70,6 +70,13 @@ TEST(DlrmOptions, ContradictionsAreToldWithValueAndPlace) {
                 o.data.raw_file = "train.txt";
               }),
               HasSubstr("--raw-data-file train.txt: train_dlrm reads the packed binary, not text | tutti data criteo"));
+  EXPECT_THAT(refusal([](Options& o) { o.training.test_batch = 0; }), HasSubstr("--test-mini-batch-size 0"));
+  EXPECT_THAT(refusal([](Options& o) { o.placement.cached_bytes = 1; }), HasSubstr("--table-folder is not given"));
+  EXPECT_THAT(refusal([](Options& o) {
+                o.placement.plan_file = "plan.json";
+                o.placement.placement = "count";
+              }),
+              HasSubstr("--plan plan.json says where tables lie, and so does --placement count"));
   EXPECT_THAT(refusal([](Options& o) { o.inference.mlp_bits = 8; }), HasSubstr("--quantize-mlp-with-bit 8"));
   EXPECT_THAT(refusal([](Options& o) { o.report.auc_threshold = 0.8; }), HasSubstr("without --mlperf-logging none is"));
   EXPECT_THAT(refusal([](Options& o) {

@@ -1,6 +1,7 @@
 #include "tutti/models/dlrm/recorder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <ctime>
@@ -25,16 +26,21 @@ std::string time_stamp() {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
+// Better now than after an hour of training.
+void make_folder(const char* option, const std::string& folder) {
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (!failure && ::access(folder.c_str(), W_OK) != 0) failure = std::error_code(errno, std::generic_category());
+  if (failure) throw Exception(system_error(failure.value(), fmt::format("{}: the folder {}", option, folder)));
+}
+
 }  // namespace
 
 Recorder::Recorder(const Group& world, const Options& options) : world_(world), options_(options) {
   const auto& report = options.report;
-  if (world.rank() == 0 && (!report.tensor_board.empty() || report.profiling || report.compute_graph)) {
-    std::error_code failure;
-    std::filesystem::create_directories(report.out_dir, failure);
-    if (failure)
-      throw Exception(system_error(failure.value(), fmt::format("the folder {} (--out-dir)", report.out_dir)));
-  }
+  if (world.rank() == 0 && (!report.tensor_board.empty() || report.profiling || report.compute_graph))
+    make_folder("--out-dir", report.out_dir);
+  if (world.rank() == 0 && !report.save_model.empty()) make_folder("--save-model", report.save_model);
   if (world.rank() == 0 && !report.tensor_board.empty())
     events_ = EventFile::create(path(report.tensor_board)).or_throw();
   if (report.profiling) start_trace();

@@ -15,6 +15,7 @@
 
 #include "tutti/embedding/sharded_tables.h"
 #include "tutti/tensor/tensor_bytes.h"
+#include "tutti/trace/region.h"
 
 namespace tutti {
 namespace {
@@ -61,6 +62,7 @@ struct Posted : Function<Posted<T>> {
     return token();
   }
   static variable_list backward(AutogradContext* context, const variable_list&) {
+    const Region region("DLRM alltoall_wait_bwd_single");  // labels as in facebookresearch/dlrm
     const auto data = kept<T>(context);
     data->tables->apply_gradients(data->batch).or_throw();
     return {at::Tensor(), at::Tensor()};
@@ -91,6 +93,7 @@ struct Arrived : Function<Arrived<T>> {
     return arrived_rows(*data);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const Region region("DLRM alltoall_req_bwd_single");
     const auto data = kept<T>(context);
     std::vector<at::Tensor> dense;  // until they have been copied
     std::vector<RowGradients<T>> rows;
