@@ -196,7 +196,7 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--dtype", "fp32"}, "did you mean f32?");
   mistake({"all_reduce", "-n", "2", "--op", "band"}, "the operation band is for integers and bool, not for f32");
   mistake({"all_reduce", "-n", "2", "--max", "lots"}, "--max needs a size");
-  mistake({"all_reduce", "-n", "2", "--min", "1M", "--max", "1K"}, "--max needs a size of at least 1048576 bytes");
+  mistake({"all_reduce", "-n", "2", "--min", "1M", "--max", "1K"}, "--max needs a size from 1048576 bytes to 1 TiB");
   mistake({"all_reduce", "-n", "2", "--algorithm", "rign"}, "did you mean ring?");
   mistake({"barrier", "-n", "2", "--algorithm", "ring"}, "there is no ring for barrier");
   mistake({"all_reduce", "-n", "2", "--json", "--min", "3", "--max", "3"}, "holds an element of f32");

@@ -34,10 +34,9 @@ was large enough.)";
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
   const auto value = parse_bytes(text);
-  if (!value || *value < least || *value > (std::uint64_t(1) << 40)) {
-    return usage(option + " needs a size of at least " + std::to_string(least) +
-                 " bytes such as 4096, 64K or 16M, not '" + text + "'");
-  }
+  if (!value || *value < least || *value > (std::uint64_t(1) << 40))
+    return usage(option + " needs a size from " + std::to_string(least) +
+                 " bytes to 1 TiB, such as 4096, 64K or 16M, not '" + text + "'");
   return std::size_t(*value);
 }
 

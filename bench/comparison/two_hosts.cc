@@ -22,10 +22,11 @@ namespace {
 
 constexpr Duration kPatience = std::chrono::seconds(20);
 
-Error cannot(const std::string& why) {
+Error cannot(const std::string& why,
+             const std::string& hint = "run as root, or on a system that lets users make user namespaces") {
   return {.code = Code::kUnsupported,
           .detail = "cannot make two network namespaces here: " + std::string(trim(why)),
-          .hint = "run as root, or on a system that lets users make user namespaces"};
+          .hint = hint};
 }
 
 }  // namespace
@@ -40,7 +41,7 @@ TwoHosts::~TwoHosts() {
 // Starts a process that lives until we end it, and waits until it says that it is where it should be.
 Result<int> TwoHosts::hold(std::vector<std::string> command) {
   const auto path = find_in_path(command[0]);
-  if (!path) return cannot("there is no " + command[0]);
+  if (!path) return cannot("there is no " + command[0], "Debian: util-linux");
   for (const char* word : {"sh", "-c", "mount -t tmpfs tmpfs /dev/shm && echo in && exec sleep infinity"})
     command.emplace_back(word);
   const ChildProcess child =
@@ -63,8 +64,8 @@ Result<int> TwoHosts::hold(std::vector<std::string> command) {
 
 Result<std::unique_ptr<TwoHosts>> TwoHosts::make() {
   const auto nsenter = find_in_path("nsenter");
-  if (!nsenter) return cannot("there is no nsenter (Debian: util-linux)");
-  if (!find_in_path("ip")) return cannot("there is no ip (Debian: iproute2)");
+  if (!nsenter) return cannot("there is no nsenter", "Debian: util-linux");
+  if (!find_in_path("ip")) return cannot("there is no ip", "Debian: iproute2");
   std::unique_ptr<TwoHosts> hosts(new TwoHosts);
   hosts->nsenter_ = *nsenter;
   hosts->own_user_ = ::geteuid() != 0;

@@ -34,6 +34,8 @@ constexpr Duration kLauncherPatience = std::chrono::seconds(10);  // to be reach
 constexpr Duration kStorePatience =
     std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
 
+constexpr std::size_t kLongestHostId = 255;
+
 struct Settings {
   std::string transport;  // "auto", "shm", "tcp"
   Engines engines;
@@ -63,6 +65,10 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "the transport is \"" + s.transport + "\", expected auto, shm or tcp",
                  .hint = "see TUTTI_TRANSPORT"};
+  if (const auto id = env("TUTTI_HOST_ID"); id && id->size() > kLongestHostId)
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_HOST_ID has " + std::to_string(id->size()) + " characters",
+                 .hint = "a name of the host, of at most " + std::to_string(kLongestHostId)};
   s.engines =
       TUTTI_TRY(parse_engines(!options.engine.empty() ? options.engine : env("TUTTI_ENGINE").value_or("tutti")));
   s.algorithm = TUTTI_TRY(forced_algorithm());

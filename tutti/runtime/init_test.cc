@@ -81,6 +81,12 @@ TEST(Init, EachRankOfAMachineHasADeviceOfItsOwn) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
+TEST(Init, ANameOfAHostIsNoBook) {
+  const auto outcomes = run_processes(2, [](Group&) {}, {.environment = {{"TUTTI_HOST_ID", std::string(70'000, 'a')}}});
+  EXPECT_THAT(describe(outcomes), ::testing::HasSubstr("TUTTI_HOST_ID has 70000 characters"));
+  EXPECT_THAT(describe(outcomes), ::testing::HasSubstr("at most 255"));
+}
+
 // Bytes that are no UTF-8, and differ only in those.
 TEST(Init, AnyBytesNameAHost) {
   const auto outcomes = run_processes(
