@@ -187,6 +187,7 @@ TEST(Criteo, MalformedLinesAreToldByFileLineAndColumn) {
             "line 3, column 7 (integer 6): expected a whole number of at most 32 bits, or nothing, found '12x'");
   EXPECT_EQ(refusal_of(line({{2, "2147483648"}})),
             "line 3, column 2 (integer 1): expected a whole number of at most 32 bits, or nothing, found '2147483648'");
+  EXPECT_THAT(refusal_of(line({{2, "18446744073709551617"}})), HasSubstr("found '18446744073709551617'"));  // 2^64 + 1
   EXPECT_EQ(refusal_of(line({{2, "-"}})),
             "line 3, column 2 (integer 1): expected a whole number of at most 32 bits, or nothing, found '-'");
   EXPECT_EQ(refusal_of(line({{15, "000000000"}})),
