@@ -72,13 +72,16 @@ Status take_place(const std::string& draft, const std::string& path) {
 
 std::string checkpoint_folder_name(std::int64_t step) { return fmt::format("step-{:07}", step); }
 
+std::optional<std::int64_t> step_of_folder(const std::string& name) {
+  const auto step = name.starts_with("step-") ? parse_int(std::string_view(name).substr(5)) : std::nullopt;
+  return step && *step >= 0 && name == checkpoint_folder_name(*step) ? step : std::nullopt;
+}
+
 Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder) {
   std::vector<CheckpointFolder> found;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    const auto step = name.starts_with("step-") ? parse_int(std::string_view(name).substr(5)) : std::nullopt;
-    if (step && *step >= 0 && name == checkpoint_folder_name(*step)) found.push_back({*step, at->path().string()});
+    if (const auto step = step_of_folder(at->path().filename().string())) found.push_back({*step, at->path().string()});
   }
   if (error) return system_error(error.value(), fmt::format("cannot read the folder {}", folder));
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });

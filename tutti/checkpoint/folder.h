@@ -2,6 +2,7 @@
 // The folder in which a job keeps its checkpoints: step-0000100, step-0000200, ..., and `latest`, a file with the name
 // of the newest. Names that begin with a point are on their way in or out, and count for nothing.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,8 @@ struct CheckpointFolder {
   std::string path;
 };
 
-std::string checkpoint_folder_name(std::int64_t step);  // "step-0000100"
+std::string checkpoint_folder_name(std::int64_t step);                // "step-0000100"
+std::optional<std::int64_t> step_of_folder(const std::string& name);  // none: it is no such name
 // By rising step. Whatever else lies there is left out. kSystem: the folder cannot be read.
 Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder);
 

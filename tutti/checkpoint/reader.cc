@@ -67,8 +67,8 @@ Result<std::vector<std::string>> candidates(std::string path) {
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   std::error_code error;
   const bool is_one = fs::exists(path + "/" + kManifestName, error);
-  const std::string own_name = fs::path(path).filename().string();
-  if (is_one || own_name.starts_with("step-")) return std::vector<std::string>{path};
+  const bool is_named_so = step_of_folder(fs::path(path).filename().string()).has_value();
+  if (is_one || is_named_so) return std::vector<std::string>{path};
   const auto found = TUTTI_TRY(list_checkpoints(path));
   if (found.empty())
     return Error{.code = Code::kNotFound,

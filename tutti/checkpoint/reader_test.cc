@@ -42,6 +42,15 @@ TEST_F(Loading, TheNewestOrTheOneThatIsNamed) {
   EXPECT_EQ(CheckpointReader::open(folder() + "/step-0000009")->facts().step, 9);
 }
 
+TEST_F(Loading, AFolderMayHaveAnyName) {
+  for (const std::string name : {"step-wise", "step-1", "a b", "."}) {
+    test::save_model(Group(), folder() + "/" + name, 3, Dealing::kRows).or_throw();
+    EXPECT_EQ(CheckpointReader::open(folder() + "/" + name).or_throw().facts().step, 3) << name;
+  }
+  fs::rename(folder() + "/a b/step-0000003", folder() + "/best");
+  EXPECT_EQ(CheckpointReader::open(folder() + "/best").or_throw().facts().step, 3);
+}
+
 TEST_F(Loading, FactsComeBack) {
   const std::vector<float> one = {1};
   const SavedBox box{.key = {"x", ""}, .shape = {1}, .data = one.data()};
