@@ -249,7 +249,7 @@ class CriteoPacker {
     PackedWriter shuffled = TUTTI_TRY(PackedWriter::create(folder_.file(kPackedFile), header.dense_features,
                                                            std::uint32_t(header.rows.size()), header.days()));
     const ShuffleOptions options{.randomize = options_.randomize,
-                                 .memory = options_.memory - kBytesOfAll * 4,
+                                 .memory = options_.memory - kBytesOfAll * 4 - (options_.memory >> 4),
                                  .threads = options_.threads,
                                  .scratch_path = folder_.file("shuffle.tmp"),
                                  .progress = [&](double share) {

@@ -5,7 +5,7 @@
 // out right because an id that a pass did not take has its first appearance behind those of all ids that it took.
 //
 // The first pass is the stream in which the text is read. When a table can no longer grow there, its column stops as a
-// whole (its memory then serves the others), and the next pass begins by reading the ids that have numbers already.
+// whole (its memory then serves the others), and the next passes begin by finding the ids that have numbers already.
 #include "tutti/data/clicks/id_numbers.h"
 
 #include <algorithm>
@@ -111,38 +111,49 @@ class ColumnPasses {
       : numbers_(numbers), column_(column), budget_(budget) {}
 
   Status run() {
-    numbers_.table_ = std::make_unique<IdTable>(budget_);
-    TUTTI_TRY(read_known_ids());
     std::uint64_t values = 0;
     for (const auto& run : column_.runs) values += run.count;
-    open_.assign((values - numbers_.position_ + 63) / 64, ~std::uint64_t(0));
-    for (std::uint64_t open_before = 0;; open_before = open_count_) {
+    const std::uint64_t words = (values - numbers_.position_ + 63) / 64;
+    if (!budget_.take(8 * words)) return too_little("a bit for each value of a column");
+    const Status status = run_passes(words);
+    budget_.give_back(8 * words);
+    return status;
+  }
+
+ private:
+  Status run_passes(std::uint64_t words) {
+    numbers_.table_ = std::make_unique<IdTable>(budget_);
+    open_.assign(words, ~std::uint64_t(0));
+    const std::uint64_t known = numbers_.count_;
+    for (std::uint64_t read = 0, open_before = 0;; open_before = open_count_) {
+      const std::uint64_t read_before = read;
+      TUTTI_TRY(read_known_ids(read, known));
+      adding_ = read == known;
       open_count_ = 0;
       TUTTI_TRY(pass());
       TUTTI_TRY(numbers_.write_new_ids());
       numbers_.table_->clear();
       if (open_count_ == 0) break;
-      if (open_count_ == open_before)
-        return Error{.code = Code::kLimit,
-                     .detail = "the memory allowed does not hold the table of a single id",
-                     .hint = "allow more: --memory"};
+      if (read == read_before && open_count_ == open_before) return too_little("the table of a single id");
     }
     numbers_.stopped_ = false;
     return numbers_.close();
   }
 
- private:
-  // As many as fit; those that do not are open again, and found by no pass: so all must.
-  Status read_known_ids() {
+  static Error too_little(const char* what) {
+    return {.code = Code::kLimit,
+            .detail = std::string("the memory allowed does not hold ") + what,
+            .hint = "allow more: --memory"};
+  }
+
+  // Ids that have numbers, from number `at` on, as many as the table takes; `at` is then the next.
+  Status read_known_ids(std::uint64_t& at, std::uint64_t known) {
     std::vector<std::uint32_t> ids(kIdsAtOnce);
-    for (std::uint64_t at = 0; at < numbers_.count_;) {
-      const std::size_t some = std::size_t(std::min<std::uint64_t>(ids.size(), numbers_.count_ - at));
+    while (at < known) {
+      const std::size_t some = std::size_t(std::min<std::uint64_t>(ids.size(), known - at));
       TUTTI_TRY(numbers_.ids_.read(4 * at, std::as_writable_bytes(std::span(ids).first(some))));
       for (std::size_t i = 0; i < some; ++i, ++at)
-        if (!numbers_.table_->add(ids[i], std::uint32_t(at)))
-          return Error{.code = Code::kLimit,
-                       .detail = "the memory allowed does not hold the ids that one column had so far",
-                       .hint = "allow more: --memory"};
+        if (!numbers_.table_->add(ids[i], std::uint32_t(at))) return {};
     }
     return {};
   }
@@ -169,7 +180,8 @@ class ColumnPasses {
       if (i + kAhead < values.size()) numbers_.table_->prefetch(values[i + kAhead]);
       const std::uint64_t bit = std::uint64_t(1) << (place % 64);
       if (!(open_[place / 64] & bit)) continue;
-      const std::uint32_t number = TUTTI_TRY(numbers_.number_of(values[i]));
+      const std::uint32_t number =
+          adding_ ? TUTTI_TRY(numbers_.number_of(values[i])) : numbers_.table_->find(values[i]);
       if (number == IdTable::kNone) {
         ++open_count_;
         continue;
@@ -186,6 +198,7 @@ class ColumnPasses {
   MemoryBudget& budget_;
   std::vector<std::uint64_t> open_;  // a bit for each value from numbers_.position_ on
   std::uint64_t open_count_ = 0;
+  bool adding_ = false;  // whether the pass gives new numbers, or only finds known ones
 };
 
 Status finish_column(ColumnNumbers& numbers, const ColumnRuns& column, MemoryBudget& budget) {

@@ -71,7 +71,8 @@ TEST(IdNumbers, AreGivenInTheOrderOfFirstAppearanceWhateverTheMemory) {
     bool stops;
   };
   for (const Case& c : {Case{1 << 30, 0, false}, Case{4 * kTableOf1024, 1 << 30, true}, Case{0, 1 << 30, true},
-                        Case{4 * kTableOf1024, 4 * kTableOf1024, true}, Case{0, kTableOf1024, true}}) {
+                        Case{4 * kTableOf1024, 4 * kTableOf1024 + 8192, true}, Case{0, kTableOf1024 + 8192, true},
+                        Case{40 * kTableOf1024, 2 * kTableOf1024 + 8192, true}}) {
     bool stopped = false;
     const Numbered found = number(values, c.stream, c.passes, &stopped);
     EXPECT_EQ(stopped, c.stops);
@@ -83,13 +84,15 @@ TEST(IdNumbers, AreGivenInTheOrderOfFirstAppearanceWhateverTheMemory) {
 TEST(IdNumbers, TooLittleMemoryIsTold) {
   const TestFolder folder;
   const PlacedFile file = PlacedFile::create(folder.file("column")).or_throw();
-  MemoryBudget none(0), some(kTableOf1024);
+  MemoryBudget none(0), a_bit(8);
   std::vector<std::uint32_t> values = {7, 8, 7};
   file.write(0, std::as_bytes(std::span(values))).or_throw();
   const ColumnRuns runs{.file = file, .runs = {{0, 3}}};
   ColumnNumbers first = ColumnNumbers::create(folder.file("first"), none).or_throw();
   first.number(values).or_throw();
-  EXPECT_THAT(to_string(finish_column(first, runs, none).error()), HasSubstr("does not hold the table of a single id"));
+  EXPECT_THAT(to_string(finish_column(first, runs, none).error()), HasSubstr("a bit for each value of a column"));
+  EXPECT_THAT(to_string(finish_column(first, runs, a_bit).error()),
+              HasSubstr("does not hold the table of a single id"));
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kBucketBytes = std::uint64_t(32) << 20;  // its rows are put into places within the cache
 constexpr std::uint64_t kMostBuckets = 2000;
-constexpr std::size_t kPieceWords = std::size_t(48) << 10;
+constexpr std::size_t kPieceWords = std::size_t(48) << 10, kPieceWordsOfAll = std::size_t(32) << 20;
 
 // Calls use(columns of some samples) for the samples [begin, end) of a file in their order.
 class BlockReader {
@@ -73,7 +73,7 @@ class Buckets {
   // Room for one more row of the bucket, to be filled before the next call.
   Result<std::uint32_t*> add(std::size_t bucket) {
     std::vector<std::uint32_t>& rows = filling_[bucket];
-    if (rows.size() + row_words_ > kPieceWords) TUTTI_TRY(put(bucket));
+    if (rows.size() + row_words_ > piece_words_) TUTTI_TRY(put(bucket));
     rows.resize(rows.size() + row_words_);
     return rows.data() + rows.size() - row_words_;
   }
@@ -106,8 +106,12 @@ class Buckets {
     std::uint64_t at, words;
   };
   Buckets(PlacedFile file, std::size_t buckets, std::size_t row_words)
-      : file_(std::move(file)), row_words_(row_words), filling_(buckets), pieces_(buckets) {
-    for (auto& rows : filling_) rows.reserve(kPieceWords);
+      : file_(std::move(file)),
+        row_words_(row_words),
+        piece_words_(std::max(row_words, std::min(kPieceWords, kPieceWordsOfAll / buckets))),
+        filling_(buckets),
+        pieces_(buckets) {
+    for (auto& rows : filling_) rows.reserve(piece_words_);
   }
   Status put(std::size_t bucket) {
     std::vector<std::uint32_t>& rows = filling_[bucket];
@@ -120,7 +124,7 @@ class Buckets {
   }
 
   PlacedFile file_;
-  std::size_t row_words_;
+  std::size_t row_words_, piece_words_;
   std::vector<std::vector<std::uint32_t>> filling_;
   std::vector<std::vector<Piece>> pieces_;
   std::uint64_t end_ = 0;
