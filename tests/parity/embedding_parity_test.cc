@@ -145,6 +145,29 @@ INSTANTIATE_TEST_SUITE_P(, EmbeddingParity,
                                          Case{"over_links", 3, TableRule::kAdagrad, {.transport = "tcp"}}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST(ShardedEmbeddings, WhatLiesBetweenPostAndWaitIsDoneBeforeRowsAreStepped) {
+  const auto outcomes = test::run_processes(2, [](Group& world) {
+    at::set_num_threads(1);
+    ShardedEmbeddings tables(specs(), place_by_count(specs(), 2), world, {.dtype = DType::kF64});
+    for (std::size_t t = 0; t < specs().size(); ++t) tables.write_rows(t, 0, first_rows(specs()[t]));
+    std::vector<Lookups> lookups;
+    std::vector<LookupsView> views;
+    for (const auto& spec : specs()) views.push_back(lookups.emplace_back(spec, 1).view());
+    const auto rows_here = [&] { return tables.read_shard(0, TableArray::kRows, 0, 5); };
+    const at::Tensor before = rows_here();
+    const Slice mine = tables.my_samples(kSamples);
+    const auto pending = tables.post(kSamples, views);
+    at::Tensor weight = first_weight().requires_grad_();
+    at::Tensor dense = at::matmul(dense_input(0).slice(0, mine.begin, mine.end), weight);
+    int calls = 0;
+    weight.register_hook([&](const at::Tensor&) { calls += at::equal(rows_here(), before) ? 1 : 100; });
+    loss_of(dense, tables.wait(pending)).backward();
+    test::check(calls == 1, "the rows were stepped before the layers between post() and wait() had their turn");
+    test::check(!at::equal(rows_here(), before), "no row was stepped");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
 TEST(ShardedEmbeddings, WhatCannotBeGetsASentence) {
   const auto outcomes = test::run_processes(1, [](Group& world) {
     const auto says = [](const std::function<void()>& act, const char* expected) {

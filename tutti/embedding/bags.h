@@ -2,7 +2,6 @@
 // The arithmetic of embedding tables: pooled sums of rows, and the step of the rows that were looked up. T is float or
 // double. The loops are compiled for several instruction sets and chosen by the CPU; all give the same bits.
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 

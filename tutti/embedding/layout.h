@@ -33,7 +33,6 @@ class ExchangeLayout {
   // `unit_rows(width)`: the units of a row.
   ExchangeLayout(const TablePlacement& placement, std::int64_t (*unit_rows)(std::int64_t width));
 
-  int ranks() const { return int(owner_units_.size()); }
   const std::vector<ExchangePart>& parts() const { return parts_; }
   std::int64_t units() const { return before_owner_.back(); }                          // of a sample, all parts
   std::int64_t units_of(int owner) const { return owner_units_[std::size_t(owner)]; }  // of a sample

@@ -77,13 +77,6 @@ T* LocalShard<T>::row_of_array(TableArray which, std::int64_t row, bool change) 
 }
 
 template <class T>
-std::size_t LocalShard<T>::bytes() const {
-  std::size_t bytes = 0;
-  for (const TableArray which : kTableArrays) bytes += std::size_t(count() * columns(which)) * sizeof(T);
-  return bytes;
-}
-
-template <class T>
 Error LocalShard<T>::outside(std::int64_t index, const LookupsView& lookups, std::int64_t position,
                              std::int64_t batch) const {
   const auto after = std::upper_bound(lookups.offsets.begin(), lookups.offsets.end(), position);
@@ -178,19 +171,19 @@ RowStep<T> LocalShard<T>::a_step(std::span<const RowUse> uses, const T* const* g
 }
 
 template <class T>
-void LocalShard<T>::locate_different(std::span<const RowUse> uses, bool change) {
+void LocalShard<T>::locate_different(std::span<const RowUse> uses) {
   if (!mapped_) return;
   wanted_.clear();
   for (const RowUse use : uses)
     if (wanted_.empty() || wanted_.back() != row_of(use)) wanted_.push_back(row_of(use));
   located_.resize(wanted_.size());
-  mapped_->locate(wanted_, located_.data(), change);
+  mapped_->locate(wanted_, located_.data(), true);
 }
 
 template <class T>
 void LocalShard<T>::step_uses(std::span<const RowUse> uses, const T* const* gradients, double lr,
                               const ParallelFor& parallel) {
-  locate_different(uses, true);
+  locate_different(uses);
   parallel(std::int64_t(uses.size()), kGrain, [&](std::int64_t begin, std::int64_t end) {
     const std::size_t from = std::size_t(cut(uses, begin)), to = std::size_t(cut(uses, end));
     if (from >= to) return;
@@ -207,7 +200,7 @@ void LocalShard<T>::step(const T* const* gradients, double lr, const ParallelFor
 
 template <class T>
 void LocalShard<T>::sum_columns(const T* const* gradients, T* sums) {
-  locate_different(uses_, false);
+  locate_different(uses_);
   RowStep<T> step = a_step(uses_, gradients, 0);
   if (mapped_) step.located = located_;
   step.sums_of_columns = sums;
@@ -216,7 +209,7 @@ void LocalShard<T>::sum_columns(const T* const* gradients, T* sums) {
 
 template <class T>
 void LocalShard<T>::step(const T* const* gradients, const T* sums, double lr) {
-  locate_different(uses_, true);
+  locate_different(uses_);
   RowStep<T> step = a_step(uses_, gradients, lr);
   if (mapped_) step.located = located_;
   step.sums_of_rows = sums;

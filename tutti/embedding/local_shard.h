@@ -48,7 +48,6 @@ class LocalShard {
   const TableShard& box() const { return box_; }
   std::int64_t width() const { return box_.columns.size(); }
   std::int64_t count() const { return box_.rows.size(); }
-  std::size_t bytes() const;
   const T* memory(TableArray which) const { return array(which); }  // [count(), columns]; null if in a file
 
   // Picks the lookups of this shard. kInvalidArgument names row, table and batch of an index outside of the table,
@@ -82,7 +81,7 @@ class LocalShard {
   bool in_file(TableArray which) const;
   T* row_of_array(TableArray which, std::int64_t row, bool change) const;
   Status locate(ShardLookups& picked, const LookupsView& lookups, std::int64_t batch);
-  void locate_different(std::span<const RowUse> uses, bool change);
+  void locate_different(std::span<const RowUse> uses);
   RowStep<T> a_step(std::span<const RowUse> uses, const T* const* gradients, double lr) const;
   void step_uses(std::span<const RowUse> uses, const T* const* gradients, double lr, const ParallelFor& parallel);
   Error outside(std::int64_t index, const LookupsView& lookups, std::int64_t position, std::int64_t batch) const;

@@ -75,14 +75,18 @@ int MappedRows<T>::way_of(const Set& set, std::uint32_t row) const {
 template <class T>
 int MappedRows<T>::make_room(std::size_t which) {
   Set& set = sets_[which];
+  if (set.full == call_) return -1;  // so that a row is in one place throughout a call
   int best = -1;
   for (int way = 0; way < kWays; ++way) {
     if (set.used[way] == 0) return way;
     if (set.call[way] != call_ && (best < 0 || set.used[way] < set.used[best])) best = way;
   }
-  if (best < 0) return -1;
-  for (int way = 0; way < kWays; ++way)
-    if (way != best && set.used[way] > 1) --set.used[way];
+  if (best < 0 || set.used[best] > 1) {
+    for (int way = 0; way < kWays; ++way)
+      if (set.used[way] > 1) --set.used[way];
+    set.full = call_;
+    return -1;
+  }
   if (set.changed[best]) std::copy_n(in_cache(which, best), width_, in_file(set.row[best]));
   return best;
 }
@@ -121,7 +125,7 @@ void MappedRows<T>::locate(std::span<const std::uint32_t> rows, T** out, bool ch
       set.row[way] = row;
       set.used[way] = 1;
       set.changed[way] = false;
-    } else if (set.call[way] != call_ && set.used[way] < kMostUses) {
+    } else if (!change && set.call[way] != call_ && set.used[way] < kMostUses) {
       ++set.used[way];
     }
     set.call[way] = call_;

@@ -21,7 +21,7 @@ class MappedRows {
                                    std::size_t cached_bytes);
 
   // out[k] = where row rows[k] is now, `width` numbers: good until the next call of locate(). `change`: they may be
-  // written to.
+  // written to; does not count as a use, since it follows one.
   void locate(std::span<const std::uint32_t> rows, T** out, bool change);
   // The same for one row, which is not taken into the cache; good until locate().
   T* find(std::int64_t row, bool change);
@@ -37,6 +37,7 @@ class MappedRows {
     std::uint32_t call[kWays];  // of locate() that used it last: it stays until the next
     std::uint8_t used[kWays];   // 0: free
     bool changed[kWays];
+    std::uint32_t full;  // the call in which it had no place: nor has it for the rest of that call
   };
   T* in_file(std::int64_t row) const { return reinterpret_cast<T*>(file_.data()) + row * width_; }
   T* in_cache(std::size_t set, int way) const {

@@ -363,6 +363,7 @@ Status ShardedTables<T>::send_gradients(const BatchPtr& batch, std::span<const R
   if (placement_.ranks == 1) {
     batch->own_gradients = gradients;
     TUTTI_TRY(start_replicated(*batch, gradients));
+    sort(*batch);
     TUTTI_TRY(step(*batch));
     batch->own_gradients = {};
     return {};
@@ -382,6 +383,7 @@ template <class T>
 Status ShardedTables<T>::apply_gradients(const BatchPtr& batch) {
   TUTTI_TRY(fail(advance(*batch, 3, "apply_gradients()")));
   if (placement_.ranks == 1) return {};  // done when they came
+  sort(*batch);                          // while the others' gradients are on their way
   TUTTI_TRY(batch->gradients_work.wait());
   batch->gradients_work = {};
   if (!batch->shared && options_.wire != WireFormat::kExact) encode_owner(*batch, false);
@@ -413,11 +415,16 @@ std::vector<const T*> ShardedTables<T>::gradients_of(const Batch& batch, const E
 }
 
 template <class T>
-Status ShardedTables<T>::step(Batch& batch) {
+void ShardedTables<T>::sort(Batch& batch) {
   parallel_(std::int64_t(shards_.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k)
       if (part_of_[std::size_t(k)] != kNoPart) shards_[std::size_t(k)].sort(batch.lookups[std::size_t(k)]);
   });
+}
+
+// After sort().
+template <class T>
+Status ShardedTables<T>::step(Batch& batch) {
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     LocalShard<T>& shard = shards_[k];
     if (part_of_[k] == kNoPart) {

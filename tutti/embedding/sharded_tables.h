@@ -94,6 +94,7 @@ class ShardedTables {
   void copy_gradients(Batch& batch, std::span<const RowGradients<T>> gradients);
   Status start_replicated(Batch& batch, std::span<const RowGradients<T>> gradients);
   std::vector<const T*> gradients_of(const Batch& batch, const ExchangePart& part) const;
+  void sort(Batch& batch);
   Status step(Batch& batch);
   bool sums_over_columns(std::size_t table) const;
   Status step_column_wise(Batch& batch);

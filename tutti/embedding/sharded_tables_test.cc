@@ -345,11 +345,12 @@ std::vector<float> train_several(const Group& world, EmbeddingOptions options, c
   options.rule = TableRule::kRowWiseAdagrad;
   auto sharded = ShardedTables<float>::create(tables, placement, world, options).or_throw();
   write_first_values(*sharded);
+  const Plain plain(tables, {});
   constexpr int kUnderWay = 3;
   for (int step = 0; step < 2; ++step) {
     std::vector<std::vector<Lookups>> lookups(kUnderWay);
     std::vector<ShardedTables<float>::BatchPtr> batches;
-    const auto samples_of = [](int b) { return std::int64_t(11 + 4 * b); };
+    const auto samples_of = [](int b) { return std::int64_t(19 - 4 * b); };
     for (int b = 0; b < kUnderWay; ++b) {
       for (std::size_t t = 0; t < tables.size(); ++t)
         lookups[std::size_t(b)].push_back(make_lookups(tables[t], t, 10 * step + b, samples_of(b)));
@@ -364,6 +365,11 @@ std::vector<float> train_several(const Group& world, EmbeddingOptions options, c
         const auto rows = sharded->rows_of(batches[std::size_t(b)], t);
         auto& own = kept.emplace_back();
         const Slice mine = sharded->my_samples(samples_of(b));
+        const auto pooled = plain.pool(t, lookups[std::size_t(b)][t]);
+        if (step == 0)
+          check_near<float, double>("pooled rows", rows,
+                                    std::span(pooled).subspan(std::size_t(mine.begin * tables[t].dim), rows.size()),
+                                    1e-5);
         for (std::size_t i = 0; i < rows.size(); ++i)
           own.push_back(float(gradient_of(rows[i], t, mine.begin + std::int64_t(i) / tables[t].dim,
                                           std::int64_t(i) % tables[t].dim, samples_of(b))));
@@ -465,9 +471,11 @@ TEST(ShardedTables, TheLastGradientsStayUntilThePeersHaveReadThem) {
     sharded.reset();
     if (world.rank() == 0) {
       std::vector<std::shared_ptr<std::byte>> all;
+      constexpr std::size_t kBlock =
+          20 * 2 * 16 * sizeof(float);  // as large as a batch's, which the heap gives out again
       for (int k = 0; k < 50; ++k) {
-        all.push_back(world.allocate(8192).or_throw());
-        std::fill_n(all.back().get(), 8192, std::byte(0x41));
+        all.push_back(world.allocate(kBlock).or_throw());
+        std::fill_n(all.back().get(), kBlock, std::byte(0x41));
       }
       gone = true;
     }
