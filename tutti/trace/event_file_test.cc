@@ -113,7 +113,7 @@ std::vector<ScalarEvent> scalars_of(const std::string& path) {
 
 class EventFiles : public testing::Test {
  protected:
-  ~EventFiles() override { std::filesystem::remove_all(folder_); }
+  ~EventFiles() override { std::filesystem::remove_all(std::filesystem::path(folder_).parent_path()); }
   std::unique_ptr<EventFile> create(double flush_seconds = 120) {
     return EventFile::create(folder_, {.flush_seconds = flush_seconds}).or_throw();
   }
