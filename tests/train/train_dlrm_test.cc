@@ -182,9 +182,9 @@ TEST(TrainDlrm, ASavedModelScoresRequests) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";
   ASSERT_EQ(train(2, {"--mini-batch-size=4", "--data-size=40", "--save-model=" + model}).code, 0);
-  const auto inferred = [&](Texts more) {
-    const auto ended =
-        train(2, Texts{"--mini-batch-size=4", "--data-size=40", "--inference-only", "--load-model=" + model} + more);
+  const auto inferred = [&](Texts more, int ranks = 2) {
+    const auto ended = train(
+        ranks, Texts{"--mini-batch-size=4", "--data-size=40", "--inference-only", "--load-model=" + model} + more);
     EXPECT_EQ(ended.code, 0) << ended.err;
     EXPECT_THAT(ended.out, AllOf(HasSubstr("Testing for inference only"),
                                  HasSubstr("Finished inference it 10/10 of epoch 0"), HasSubstr(" accuracy ")));
@@ -193,6 +193,10 @@ TEST(TrainDlrm, ASavedModelScoresRequests) {
   const double exact = inferred({});
   EXPECT_NEAR(inferred({"--quantize-mlp-with-bit=16"}), exact, 1e-3);
   EXPECT_NEAR(inferred({"--quantize-mlp-with-bit=8", "--quantize-emb-with-bit=4"}), exact, 2e-2);
+
+  EXPECT_NEAR(inferred({"--quantize-mlp-with-bit=8", "--quantize-emb-with-bit=4"}, 0),
+              inferred({"--quantize-mlp-with-bit=8", "--quantize-emb-with-bit=4"}), 2e-6)
+      << "one process packs its tables, ranks round theirs";
 
   const auto scored = tutti::testing::run({DLRM_SCORE, model}, {}, "0.1 0.2 0.3 0.4 0,2 1 1\n0 0 0 0 - - -\n");
   EXPECT_EQ(scored.code, 0) << scored.err;

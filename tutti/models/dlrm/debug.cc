@@ -52,16 +52,16 @@ void print_data(const Printer& printer, ClickSource& source, std::int64_t batche
 }
 
 void print_parameters(const Printer& printer, Model& model, int precision) {
-  auto& tables = model.tables();
-  for (std::size_t table = 0; table < tables.tables().size(); ++table) {
-    const auto& spec = tables.tables()[table];
+  const auto& tables = model.architecture().tables;
+  for (std::size_t table = 0; table < tables.size(); ++table) {
+    const auto& spec = tables[table];
     const auto columns = std::size_t(spec.dim);
     if (!is_summarised(std::size_t(spec.rows), columns)) {
-      printer.line(numpy_text(reals(tables.read_rows(table, 0, spec.rows)), columns, precision));
+      printer.line(numpy_text(reals(model.read_rows(table, 0, spec.rows)), columns, precision));
       continue;
     }
-    auto edges = reals(tables.read_rows(table, 0, kEdgeRows));
-    const auto tail = reals(tables.read_rows(table, spec.rows - kEdgeRows, kEdgeRows));
+    auto edges = reals(model.read_rows(table, 0, kEdgeRows));
+    const auto tail = reals(model.read_rows(table, spec.rows - kEdgeRows, kEdgeRows));
     edges.insert(edges.end(), tail.begin(), tail.end());
     printer.line(numpy_text_of_edges(edges, columns, precision));
   }

@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <numeric>
+
 #include "tutti/models/dlrm/initial_weights.h"
 #include "tutti/models/dlrm/interaction.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -164,15 +166,64 @@ Model::Model(const Group& world, const Architecture& architecture, TablePlacemen
     projections_[i] = entry.value.detach().requires_grad_();
     projections_[i].mutable_grad() = entry.gradient;  // autograd adds to it in place
   }
-  tables_ = std::make_unique<ShardedEmbeddings>(table_specs(architecture_, 1), std::move(placement), table_group_,
-                                                table_options(architecture_, options));
+  if (options.packed_bits == 32) {
+    tables_ = std::make_unique<ShardedEmbeddings>(table_specs(architecture_, 1), std::move(placement), table_group_,
+                                                  table_options(architecture_, options));
+    return;
+  }
+  TUTTI_REQUIRE(!table_group_ && architecture_.pooling == WeightedPooling::kNone,
+                "packed tables are for one process and for rows that all weigh the same");
+  for (const auto& table : architecture_.tables) packed_.emplace_back(table.rows, table.dim, options.packed_bits);
 }
 
 Model::~Model() = default;
 
+ShardedEmbeddings& Model::tables() {
+  TUTTI_INVARIANT(tables_ != nullptr, "packed tables cannot be trained");
+  return *tables_;
+}
+
+std::vector<std::size_t> Model::my_tables() const {
+  if (tables_) return tables_->my_tables();
+  std::vector<std::size_t> all(packed_.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+std::vector<std::pair<std::size_t, TableShard>> Model::my_shards() const {
+  if (tables_) return tables_->my_shards();
+  std::vector<std::pair<std::size_t, TableShard>> shards;
+  for (std::size_t i = 0; i < packed_.size(); ++i)
+    shards.push_back({i, {.rows = {0, architecture_.tables[i].rows}, .columns = {0, packed_[i].dim()}}});
+  return shards;
+}
+
+std::int64_t Model::columns(std::size_t table, TableArray array) const {
+  if (tables_) return tables_->columns(table, array);
+  return array == TableArray::kRows ? packed_[table].dim() : 0;
+}
+
+void Model::write_rows(std::size_t table, std::int64_t first, const at::Tensor& rows, TableArray array) {
+  if (tables_) {
+    tables_->write_rows(table, first, rows, array);
+  } else {
+    packed_[table].set_rows(first, rows);
+  }
+}
+
+at::Tensor Model::read_rows(std::size_t table, std::int64_t first, std::int64_t count) const {
+  return tables_ ? tables_->read_rows(table, first, count) : packed_[table].rows(first, count);
+}
+
+std::size_t Model::packed_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& table : packed_) bytes += table.bytes();
+  return bytes;
+}
+
 void Model::draw_weights(std::uint32_t seed) {
   NumpyRandom stream(seed);
-  const auto mine = tables_->my_tables();
+  const auto mine = my_tables();
   std::vector<bool> wanted(architecture_.tables.size());
   for (auto table : mine) wanted[table] = true;
   const auto real = [](std::span<const double> values, std::vector<std::int64_t> shape) {
@@ -182,7 +233,7 @@ void Model::draw_weights(std::uint32_t seed) {
       stream, architecture_, seed, [&](std::size_t table) { return wanted[table]; },
       [&](std::size_t table, std::int64_t row, std::span<const double> values) {
         const auto dim = architecture_.tables[table].dim;
-        tables_->write_rows(table, row, real(values, {std::int64_t(values.size()) / dim, dim}));
+        write_rows(table, row, real(values, {std::int64_t(values.size()) / dim, dim}));
       });
   auto entry = dense_->entries().begin();  // bottom, then top, as they are drawn
   for (const auto* sizes : {&architecture_.bottom, &architecture_.top}) {
@@ -265,12 +316,20 @@ at::Tensor Model::forward(const ModelBatch& batch) {
   return top_->forward(joined);
 }
 
+std::vector<at::Tensor> Model::pooled(const ModelBatch& batch) const {
+  const Region region("DLRM embedding forward", [&] { return fmt::format("{} samples", batch.samples); });
+  std::vector<at::Tensor> rows;
+  for (std::size_t table = 0; table < packed_.size(); ++table)
+    rows.push_back(packed_[table].pool(batch.lookups[table]).to(type_));
+  return rows;
+}
+
 at::Tensor Model::predict(const ModelBatch& batch) {
   const Region region("DLRM forward", [&] { return shape_text(batch.dense); });
   const at::NoGradGuard no_grad;
-  const auto pending = post(batch);
+  const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
   const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : bottom_->infer(batch.dense);
-  const auto joined = interact(x, wait(pending));
+  const auto joined = interact(x, tables_ ? wait(pending) : vectors_of(pooled(batch)));
   return small_top_ ? small_top_->infer(joined) : top_->infer(joined);
 }
 
@@ -279,7 +338,7 @@ void Model::quantise(int mlp_bits, int table_bits) {
     small_bottom_ = std::make_unique<QuantisedMlp>(*bottom_, mlp_bits);
     small_top_ = std::make_unique<QuantisedMlp>(*top_, mlp_bits);
   }
-  if (table_bits == 32) return;
+  if (table_bits == 32 || !packed_.empty()) return;
   constexpr std::int64_t kRowsAtOnce = 4096;
   for (std::size_t table = 0; table < architecture_.tables.size(); ++table) {
     const auto rows = architecture_.tables[table].rows;

@@ -18,6 +18,7 @@
 #include "tutti/embedding/lookups.h"
 #include "tutti/models/dlrm/architecture.h"
 #include "tutti/models/dlrm/dense.h"
+#include "tutti/models/dlrm/packed_table.h"
 #include "tutti/models/dlrm/quantised.h"
 #include "tutti/parallel/embedding/sharded_embeddings.h"
 
@@ -27,6 +28,8 @@ struct ModelOptions {
   OptimizerKind optimizer = OptimizerKind::kSgd;
   RealType type = RealType::kFloat32;
   EmbeddingOptions tables;  // dtype, rule and row_weights are set by the model
+  // 4 or 8: rows are kept in so few bits (packed_table.h), for predict() alone. One process, plain pooling.
+  int packed_bits = 32;
 };
 
 // What the model reads of a batch.
@@ -45,7 +48,14 @@ class Model {
   const Architecture& architecture() const { return architecture_; }
   at::ScalarType type() const { return type_; }
   DenseParameters& dense() { return *dense_; }
-  ShardedEmbeddings& tables() { return *tables_; }
+  ShardedEmbeddings& tables();  // not of packed ones
+  // What ShardedEmbeddings says, or packed tables in its place.
+  std::vector<std::size_t> my_tables() const;
+  std::vector<std::pair<std::size_t, TableShard>> my_shards() const;
+  std::int64_t columns(std::size_t table, TableArray array) const;
+  void write_rows(std::size_t table, std::int64_t first, const at::Tensor& rows, TableArray array = TableArray::kRows);
+  at::Tensor read_rows(std::size_t table, std::int64_t first, std::int64_t count) const;
+  std::size_t packed_bytes() const;  // of all tables; 0 if not packed
   // Weights that depend on the seed alone (initial_weights.h).
   void draw_weights(std::uint32_t seed);
 
@@ -63,6 +73,7 @@ class Model {
   struct Kept;
   ShardedEmbeddings::Pending post(const ModelBatch& batch);
   std::vector<at::Tensor> wait(const ShardedEmbeddings::Pending& pending);
+  std::vector<at::Tensor> pooled(const ModelBatch& batch) const;  // of packed tables
   std::vector<at::Tensor> vectors_of(const std::vector<at::Tensor>& rows) const;
   at::Tensor interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const;
 
@@ -72,7 +83,8 @@ class Model {
   std::unique_ptr<DenseParameters> dense_;
   std::unique_ptr<Mlp> bottom_, top_;
   std::unique_ptr<QuantisedMlp> small_bottom_, small_top_;  // if quantised
-  std::unique_ptr<ShardedEmbeddings> tables_;
+  std::unique_ptr<ShardedEmbeddings> tables_;               // or
+  std::vector<PackedTable> packed_;
   std::vector<at::Tensor> projections_;  // by feature; undefined where there is none
   std::unique_ptr<Kept> kept_;
 };

@@ -202,6 +202,33 @@ TEST(DlrmQuantised, MlpsAndRowsStayNearTheRealOnes) {
   for (int row = 0; row < 20; ++row) EXPECT_LE(std::get<0>(at::_unique(rows[row])).numel(), 16);
 }
 
+TEST(DlrmQuantised, PackedTablesPoolWhatRoundedRowsDo) {
+  at::manual_seed(5);
+  for (const int bits : {4, 8}) {
+    for (const std::int64_t dim : {1, 7, 16}) {
+      const auto rows = at::randn({20, dim});
+      PackedTable table(20, dim, bits);
+      table.set_rows(0, rows.narrow(0, 0, 13));
+      table.set_rows(13, rows.narrow(0, 13, 7));
+      round_rows(rows, bits);
+      EXPECT_LE((table.rows(0, 20) - rows).abs().max().item<double>(), 1e-5);
+      const std::vector<std::int64_t> offsets = {0, 2, 2, 5}, indices = {19, 0, 3, 3, 12};
+      const auto pooled = table.pool({offsets, indices});
+      EXPECT_LE((pooled[0] - rows[19] - rows[0]).abs().max().item<double>(), 1e-5);
+      EXPECT_EQ(pooled[1].abs().max().item<double>(), 0);
+      EXPECT_LE((pooled[2] - 2 * rows[3] - rows[12]).abs().max().item<double>(), 1e-5);
+      EXPECT_EQ(table.bytes(), std::size_t(20 * (8 + (bits == 4 ? (dim + 1) / 2 : dim))));
+    }
+  }
+  const std::vector<std::int64_t> offsets = {0, 1}, indices = {2};
+  try {
+    PackedTable(2, 4, 8).pool({offsets, indices});
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_STREQ(error.what(), "InvalidArgument: there is no row 2 among 2");
+  }
+}
+
 TEST(DlrmGraph, ShowsTheWholeModel) {
   ArchitectureOptions options;
   options.qr = true;

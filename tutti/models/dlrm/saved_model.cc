@@ -46,7 +46,7 @@ std::vector<TableKey> table_keys(Model& model) {
     const auto end = architecture.features[i].kind == FeatureKind::kQuotientRemainder ? first + 2 : first + 1;
     for (auto table = first; table < end; ++table) {
       for (const auto array : kTableArrays) {
-        const auto columns = model.tables().columns(table, array);
+        const auto columns = model.columns(table, array);
         if (columns == 0) continue;
         const bool rows = array == TableArray::kRows || array == TableArray::kState;
         keys.push_back({.table = table,
@@ -95,7 +95,7 @@ std::vector<SavedBox> boxes_of(Model& model) {
     add(entry.value, "");
     if (entry.square.defined()) add(entry.square, kState);
   }
-  const auto shards = model.tables().my_shards();
+  const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
     std::set<std::pair<std::uint64_t, std::uint64_t>> seen;  // parts of columns share what is kept once a row
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
@@ -143,7 +143,7 @@ Status read_table(const CheckpointReader& saved, Model& model, const TableKey& k
     const auto values = at::empty({count, columns}, model.type());
     TUTTI_TRY(
         saved.read(key.key, TensorBox::rows(key.shape, std::uint64_t(first), std::uint64_t(count)), values.data_ptr()));
-    model.tables().write_rows(key.table, first, values, key.array);
+    model.write_rows(key.table, first, values, key.array);
   }
   return {};
 }
@@ -156,7 +156,7 @@ Status read_all(const CheckpointReader& saved, Model& model, bool training) {
     TUTTI_TRY(saved.read({entry.name, ""}, bytes_of(entry.value)));
     if (training && entry.square.defined()) TUTTI_TRY(saved.read({entry.name, kState}, bytes_of(entry.square)));
   }
-  const auto shards = model.tables().my_shards();
+  const auto shards = model.my_shards();
   for (const auto& key : table_keys(model)) {
     if (!training && is_state(key.array)) continue;
     std::set<std::int64_t> seen;

@@ -24,7 +24,7 @@ struct ScoringRequest {
 
 struct ScorerOptions {
   int mlp_bits = 32;    // 8, 16, 32
-  int table_bits = 32;  // 4, 8, 32: what rows are rounded to
+  int table_bits = 32;  // 4, 8, 32; fewer take as much less memory (packed_table.h), but with --weighted-pooling
 };
 
 class Scorer {

@@ -11,7 +11,7 @@
 #include <ctime>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/env.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/dlrm/batches.h"
 #include "tutti/models/dlrm/debug.h"
@@ -35,6 +35,8 @@ constexpr std::int64_t kWarmUpSteps = 2;  // not timed for RunResult
 ModelOptions model_options(const Group& world, const Options& options) {
   ModelOptions made{.optimizer = options.training.optimizer, .type = options.training.type};
   const auto& placement = options.placement;
+  if (world.size() == 1 && options.architecture.weighted_pooling == WeightedPooling::kNone)
+    made.packed_bits = options.inference.table_bits;
   made.tables.lr = options.training.learning_rate;
   if (options.training.reference_gradient_scale) made.tables.gradient_scale = double(world.size());
   made.tables.exchange = placement.exchange;
@@ -104,7 +106,7 @@ class Training {
   Reading reading(std::int64_t ahead, std::int64_t accumulate) {
     return {.rank = world_.rank(),
             .ranks = world_.size(),
-            .my_tables = model_.tables().my_tables(),
+            .my_tables = model_.my_tables(),
             .accumulate = accumulate,
             .batches = options_.data.num_batches,
             .ahead = ahead};
@@ -123,6 +125,9 @@ class Training {
       load();
     }
     model_.quantise(options_.inference.mlp_bits, options_.inference.table_bits);
+    if (model_.packed_bytes() > 0)
+      printer_.line(
+          fmt::format("Tables of {} bits take {}", options_.inference.table_bits, bytes_text(model_.packed_bytes())));
     if (report.debug) {
       printer_.line("initial parameters (weights and bias):");
       print_parameters(printer_, model_, report.print_precision);
