@@ -3,8 +3,10 @@
 Absolute times on a shared machine mean little; a ratio of two runs in the same minute means much. So every round runs each entrant
 once, one after another, starting with another one each time, and a ratio is taken within its round.
 """
+import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -14,6 +16,8 @@ from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 ROOT = Path(__file__).resolve().parent.parent
+# What `tutti run` sets for its ranks, and a peer is given or not.
+SETTINGS = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_"]
 
 
 def complain(program, sentence, hint=""):
@@ -37,6 +41,44 @@ def run(command, variables=None, unset=(), timeout=1800):
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
+
+
+def best_settings():
+    """One thread a rank, the kernels of this CPU (OpenBLAS 0.3.21 takes newer CPUs for a Prescott), memory kept by malloc."""
+    flags = Path("/proc/cpuinfo").read_text()
+    core = "SkylakeX" if " avx512vl" in flags else "Haswell" if " avx2" in flags else None
+    settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "2147483648", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+    return {**settings, "OPENBLAS_CORETYPE": core} if core else settings
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def last_json(text):
+    return json.loads([line for line in text.splitlines() if line.startswith("{")][-1])
+
+
+def run_ranks(command, ranks, settings):
+    """The last line of JSON of rank 0 of a peer, whose ranks are started by hand."""
+    environment = {k: v for k, v in os.environ.items() if k not in SETTINGS}
+    environment.update(settings, WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    started = []
+    try:
+        for rank in range(ranks):
+            started.append(subprocess.Popen(command, env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=subprocess.PIPE,
+                                            stderr=subprocess.PIPE, text=True))
+        ended = [rank.communicate(timeout=1800) for rank in started]
+    finally:
+        for rank in started:
+            if rank.poll() is None:
+                rank.kill()
+                rank.wait()
+    if any(rank.returncode for rank in started):
+        raise RuntimeError(f"{' '.join(command)} failed:\n{ended[0][1][-2000:]}")
+    return last_json(ended[0][0])
 
 
 def in_turn(entrants, rounds):
