@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <ostream>
+
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/clicks/random.h"
@@ -20,6 +23,8 @@ struct Case {
   std::function<void(Options&)> change = [](Options&) {};
   bool links_only = false;
 };
+
+std::ostream& operator<<(std::ostream& out, const Case& test) { return out << test.name; }
 
 Options options_of(const Case& test) {
   Options options;
