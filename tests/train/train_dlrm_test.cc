@@ -102,6 +102,8 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
           "--activation-function gelu is not here: dlrm_s_pytorch.py never looks at it");
   refused({"--save-onnx"}, "--save-onnx is not here: there is no ONNX export");
   refused({"--use-gpu"}, "--use-gpu is not here");
+  refused({"--num-batches", "1099511627776", "--mini-batch-size", "1099511627776"},
+          "--num-batches 1099511627776 of 1099511627776 samples are more than can be counted");
   refused({"--dist-backend", "nccl"}, "--dist-backend nccl");
 }
 
@@ -157,6 +159,65 @@ TEST(TrainDlrm, GoesOnWhereItStoppedOnAnotherNumberOfRanks) {
   EXPECT_EQ(again.code, 0) << again.err;
   EXPECT_THAT(again.out, HasSubstr("Saved at: epoch = 3/3, batch = 0/12, ntbatch = 12"));
   EXPECT_THAT(again.out, AllOf(HasSubstr("training it 1/12 of epoch 3"), Not(HasSubstr("of epoch 2,"))));
+}
+
+TEST(TrainDlrm, AModelOfAnotherOperationIsRefusedThoughItsWeightsFit) {
+  const testing::Folder folder;
+  const auto model = folder.path() + "/model";
+  const auto refused = [&](const Texts& as, const std::string& words) {
+    const auto ended = train(0, as + Texts{"--load-model=" + model, "--nepochs=2"});
+    EXPECT_EQ(ended.code, 2) << words;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+  };
+  // 3 products of pairs and 2 columns of dot, as many as 4 x 2 of cat.
+  ASSERT_EQ(train(0, {"--save-model=" + model}).code, 0);
+  refused({"--arch-interaction-op=cat"}, " was trained with --arch-interaction-op dot, but cat is given");
+  const auto done = train(0, {"--load-model=" + model});
+  EXPECT_EQ(done.code, 0);
+  EXPECT_THAT(done.err, HasSubstr("has 1 epochs behind it, and --nepochs is 1: nothing is left to train"));
+  const Texts qr = {"--qr-flag", "--qr-threshold=2"};
+  ASSERT_EQ(train(0, qr + Texts{"--save-model=" + model}).code, 0);
+  refused(qr + Texts{"--qr-operation=add"}, " was trained with --qr-operation mult, but add is given");
+}
+
+// 40 int32 a sample: label, 13 counts, 26 ids.
+TEST(TrainDlrm, BatchesOfMlperfsBinaryComeInAnotherOrderInEachEpoch) {
+  const testing::Folder folder;
+  const auto path = folder.path() + "/train.bin";
+  {
+    std::ofstream file(path, std::ios::binary);
+    for (std::int32_t sample = 0; sample < 24; ++sample) {
+      for (std::int32_t column = 0; column < 40; ++column) {
+        const std::int32_t value = column == 0 ? sample % 2 : sample * 7 % (column > 13 ? 3 : 50);
+        file.write(reinterpret_cast<const char*>(&value), sizeof value);
+      }
+    }
+  }
+  std::string rows = "3";
+  for (int table = 1; table < 26; ++table) rows += "-3";
+  const Texts options = {"--data-generation=dataset",
+                         "--mlperf-bin-loader",
+                         "--processed-data-file=" + path,
+                         "--arch-embedding-size=" + rows,
+                         "--arch-mlp-bot=13-2",
+                         "--mini-batch-size=2",
+                         "--learning-rate=0",
+                         "--nepochs=2"};
+  // Nothing is learned, so an epoch has the same losses in the order of its batches.
+  const auto epochs = [&](const Texts& more) {
+    const auto ended = train(0, options + more);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    const auto losses = losses_of(ended);
+    EXPECT_EQ(losses.size(), 24u);
+    return std::pair(Texts(losses.begin(), losses.begin() + 12), Texts(losses.begin() + 12, losses.end()));
+  };
+  const auto plain = epochs({});
+  EXPECT_EQ(plain.first, plain.second);
+  const auto [first, second] = epochs({"--mlperf-bin-shuffle"});
+  EXPECT_NE(first, second);
+  EXPECT_THAT(first, ::testing::UnorderedElementsAreArray(plain.first));
+  EXPECT_THAT(second, ::testing::UnorderedElementsAreArray(plain.first));
+  EXPECT_EQ(epochs({"--mlperf-bin-shuffle", "--num-workers=5"}), std::pair(first, second)) << "read ahead or not";
 }
 
 TEST(TrainDlrm, GoesOnAfterAKill) {

@@ -48,31 +48,40 @@ BatchReader::BatchReader(ClickSource& source, const Architecture& architecture, 
     const bool divided = feature.kind == FeatureKind::kQuotientRemainder;
     if (mine(feature.table) || (divided && mine(feature.table + 1))) columns_.push_back(int(i));
   }
-  seek(0);
+  start();
 }
 
-BatchReader::~BatchReader() { seek(-1); }
+BatchReader::~BatchReader() { stop(); }
 
 std::int64_t BatchReader::after(std::int64_t first) const {
   return first + reading_.accumulate < batches_ ? first + reading_.accumulate : 0;
 }
 
-void BatchReader::seek(std::int64_t batch) {
-  if (ahead_ && batch == next_) return;  // what was read ahead stays good
-  if (ahead_) {
-    {
-      const std::lock_guard lock(ahead_->mutex);
-      ahead_->stop = true;
-    }
-    ahead_->changed.notify_all();
-    ahead_->thread.join();
-    ahead_.reset();
+void BatchReader::stop() {
+  if (!ahead_) return;
+  {
+    const std::lock_guard lock(ahead_->mutex);
+    ahead_->stop = true;
   }
+  ahead_->changed.notify_all();
+  ahead_->thread.join();
+  ahead_.reset();
+}
+
+void BatchReader::seek(std::int64_t batch, std::optional<std::int64_t> epoch) {
+  if (ahead_ && batch == next_ && epoch.value_or(epoch_) == epoch_) return;  // what was read ahead stays good
+  stop();
   next_ = batch;
-  if (batch < 0 || reading_.ahead == 0 || batches_ == 0) return;
+  epoch_ = epoch.value_or(epoch_);
+  start();
+}
+
+void BatchReader::start() {
+  source_.set_epoch(epoch_);
+  if (reading_.ahead == 0 || batches_ == 0) return;
   ahead_ = std::make_unique<Ahead>();
   ahead_->spare.resize(std::size_t(reading_.ahead));
-  ahead_->thread = std::thread([this, first = next_]() mutable {
+  ahead_->thread = std::thread([this, first = next_, epoch = epoch_]() mutable {
     auto& a = *ahead_;
     std::unique_lock lock(a.mutex);
     while (true) {
@@ -84,6 +93,8 @@ void BatchReader::seek(std::int64_t batch) {
       std::exception_ptr failure;
       try {
         read(first, step);
+        first = after(first);
+        if (first == 0) source_.set_epoch(++epoch);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -95,12 +106,12 @@ void BatchReader::seek(std::int64_t batch) {
       }
       a.ready.push_back(std::move(step));
       a.changed.notify_all();
-      first = after(first);
     }
   });
 }
 
 const StepBatch& BatchReader::next() {
+  if (!ahead_ && reading_.ahead > 0) start();
   if (!ahead_) {
     read(next_, current_);
   } else {
@@ -114,6 +125,10 @@ const StepBatch& BatchReader::next() {
     a.changed.notify_all();
   }
   next_ = after(next_);
+  if (next_ == 0) {
+    ++epoch_;
+    if (!ahead_) source_.set_epoch(epoch_);
+  }
   return current_;
 }
 

@@ -3,6 +3,7 @@
 // lookups of its tables for all samples. Above LibTorch: plain vectors.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,20 +42,24 @@ class BatchReader {
   BatchReader(const BatchReader&) = delete;
 
   std::int64_t batches() const { return batches_; }  // of an epoch
-  // The next step begins with this batch.
-  void seek(std::int64_t batch);
+  // The next step begins with this batch, of the present epoch or of that one: a source that shuffles has another order
+  // in each.
+  void seek(std::int64_t batch, std::optional<std::int64_t> epoch = {});
+  // Leaves the source to others until the next seek() or next().
+  void stop();
   // The next step; good until the next call. After the last of an epoch comes the first of the next. Throws Exception.
   const StepBatch& next();
 
  private:
   struct Ahead;
+  void start();
   void read(std::int64_t first, StepBatch& into);
   std::int64_t after(std::int64_t first) const;
 
   ClickSource& source_;
   const Architecture architecture_;
   Reading reading_;
-  std::int64_t batches_ = 0, next_ = 0;
+  std::int64_t batches_ = 0, next_ = 0, epoch_ = 0;
   std::vector<int> columns_;  // features whose lookups are read
   ClickBatch raw_;
   StepBatch current_;

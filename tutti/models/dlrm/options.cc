@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "tutti/base/text.h"
@@ -98,6 +99,11 @@ Status check_data(const Options& options) {
 
 Status check_training(const Options& options) {
   const auto& training = options.training;
+  const auto largest = std::max(training.batch, training.test_batch);
+  if (options.data.num_batches > std::numeric_limits<std::int64_t>::max() / largest) {
+    return usage(
+        fmt::format("--num-batches {} of {} samples are more than can be counted", options.data.num_batches, largest));
+  }
   if (training.test_batch == 0)
     return usage("--test-mini-batch-size 0: a batch has at least one sample", "-1 takes that of the training");
   if (options.placement.cached_bytes > 0 && options.placement.folder.empty())

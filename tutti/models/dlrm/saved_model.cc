@@ -135,6 +135,25 @@ Status expect_weights(const CheckpointReader& saved, Model& model) {
   return {};
 }
 
+// What the shapes of weights may not show: another operation on as many numbers.
+Status expect_operations(const CheckpointReader& saved, const ArchitectureOptions& options) {
+  const auto compare = [&](const char* value, const char* option, std::int64_t given,
+                           const std::vector<std::string>& names) -> Status {
+    const auto found = saved.facts().values.find(value);
+    const auto* was = found == saved.facts().values.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+    if (was == nullptr || *was == given) return {};
+    const bool known = *was >= 0 && *was < std::int64_t(names.size());
+    return Error{
+        .code = Code::kMismatch,
+        .detail = fmt::format("{} was trained with {} {}, but {} is given", saved.folder(), option,
+                              known ? names[std::size_t(*was)] : std::to_string(*was), names[std::size_t(given)]),
+        .hint = "give the --arch options that it was trained with"};
+  };
+  TUTTI_TRY(compare("arch_interaction_op", "--arch-interaction-op", std::int64_t(options.interaction), {"dot", "cat"}));
+  if (!options.qr) return {};
+  return compare("qr_operation", "--qr-operation", std::int64_t(options.qr_operation), {"mult", "add", "concat"});
+}
+
 Status read_table(const CheckpointReader& saved, Model& model, const TableKey& key, const Slice& rows) {
   const auto columns = std::int64_t(key.shape[1]);
   const auto at_once = std::max<std::int64_t>(1, kBytesAtOnce / columns / std::int64_t(size_of(dtype_of(model))));
@@ -268,6 +287,7 @@ Result<SavedState> load_model(const Group& world, const std::string& folder, Mod
   const auto saved =
       world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
   TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
+  TUTTI_TRY(expect_operations(saved, model.architecture().options));
   TUTTI_TRY(read_all(saved, model, training));
   const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
   return SavedState{.epoch = whole(data, "epoch"),

@@ -11,6 +11,7 @@
 #include <ctime>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/dlrm/batches.h"
@@ -116,6 +117,7 @@ class Training {
   void prepare() {
     const auto& report = options_.report;
     if (report.debug) {
+      train_.stop();  // the source has one reader at a time
       printer_.line(architecture_text(model_.architecture(), feature_dims()));
       print_data(printer_, source_, train_.batches(), report.print_precision);
     }
@@ -169,8 +171,13 @@ class Training {
   }
 
   void train() {
+    const auto epochs = options_.training.epochs;
+    if (state_.epoch >= epochs && world_.rank() == 0) {
+      log::warn(fmt::format("{} has {} epochs behind it, and --nepochs is {}: nothing is left to train",
+                            options_.report.load_model, state_.epoch, epochs));
+    }
     bool going = true;
-    while (going && state_.epoch < options_.training.epochs) {
+    while (going && state_.epoch < epochs) {
       going = train_epoch();
       if (!going || state_.batch < train_.batches()) break;
       state_.batch = 0;
@@ -186,7 +193,7 @@ class Training {
 
   // From state_.batch on. Whether to go on.
   bool train_epoch() {
-    train_.seek(state_.batch);
+    train_.seek(state_.batch, state_.epoch);
     while (state_.batch < train_.batches()) {
       const StepBatch& step = train_.next();
       const auto begin = now();
