@@ -45,6 +45,12 @@ class MlperfClicks : public ClickSource {
     float* dense = into.dense.data();
     for (std::int64_t i = part.begin; i < part.end; ++i) {
       const std::int32_t* words = sample(first + i);
+      if (words[0] != 0 && words[0] != 1)
+        return Error{
+            .code = Code::kCorrupt,
+            .detail = fmt::format("{}: batch {}, sample {} (sample {} of the file) has the label {}, not 0 or 1",
+                                  options_.path, batch, i, first + i, words[0]),
+            .hint = "the file is damaged, or it is not MLPerf's binary form"};
       into.targets[std::size_t(i - part.begin)] = float(words[0]);
       for (int feature = 0; feature < kDense; ++feature)
         *dense++ = std::log(float(std::max(words[1 + feature], 0)) + 1);

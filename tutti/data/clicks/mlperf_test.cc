@@ -77,6 +77,18 @@ TEST(MlperfClicks, ShufflesWholeBatchesAnewInEachEpoch) {
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 10u);
 }
 
+TEST(MlperfClicks, ALabelThatIsNoneIsTold) {
+  const TestFolder folder;
+  std::string bytes = bytes_of_file(write_samples(folder, 10));
+  bytes[160 * 7] = 5;
+  const std::string path = folder.write("train.bin", bytes);
+  const auto source = open_mlperf_clicks({.path = path, .rows = kRows, .batch_size = 4}).or_throw();
+  ClickBatch into;
+  EXPECT_TRUE(source->read(1, {.begin = 0, .end = 3}, into).ok());
+  EXPECT_EQ(source->read(1, {.begin = 2, .end = 4}, into).error().detail,
+            path + ": batch 1, sample 3 (sample 7 of the file) has the label 5, not 0 or 1");
+}
+
 TEST(MlperfClicks, WhatIsWrongIsTold) {
   const TestFolder folder;
   const std::string path = write_samples(folder, 10, 5000);

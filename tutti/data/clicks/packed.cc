@@ -78,6 +78,7 @@ class PackedClicks : public ClickSource {
     TUTTI_TRY(begin_read(*this, batch, part, into));
     const std::uint64_t begin = first_ + std::uint64_t(cut_.begin(batch));
     read_dense(begin + std::uint64_t(part.begin), begin + std::uint64_t(part.end), into);
+    TUTTI_TRY(check_labels(batch, begin, part, into));
     for (std::size_t i = 0; i < part.tables.size(); ++i)
       TUTTI_TRY(read_column(batch, begin, part.tables[i], into.samples, into.lookups[i]));
     if (batch + 1 < batches()) announce(begin + std::uint64_t(cut_.batch_size), cut_.size(batch + 1), part);
@@ -130,6 +131,20 @@ class PackedClicks : public ClickSource {
     if (largest >= rows_in_file_[std::size_t(table)]) return outside(batch, begin, table, lookups);
     if (options_.max_ind_range > 0)
       for (std::int64_t& row : lookups.indices) row %= options_.max_ind_range;
+    return {};
+  }
+
+  Status check_labels(std::int64_t batch, std::uint64_t begin, const BatchPart& part,
+                      const ClickBatch& batch_read) const {
+    for (std::size_t i = 0; i < batch_read.targets.size(); ++i) {
+      const float label = batch_read.targets[i];
+      if (label == 0 || label == 1) continue;
+      const auto place = std::uint64_t(part.begin) + i;
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{}: batch {}, sample {} (sample {} of the file) has the label {}, not 0 or 1",
+                                         path_, batch, place, begin + place, label),
+                   .hint = "the file is damaged: copy it again, or make it again"};
+    }
     return {};
   }
 

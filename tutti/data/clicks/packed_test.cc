@@ -16,12 +16,12 @@ using testing::HasSubstr;
 constexpr std::uint64_t kSamples = 23;
 
 // Sample i: clicked if divisible by 3, counts i and 10i, rows i % 7 and i; in three days, in blocks of four.
-std::string write_small(const TestFolder& folder, std::uint32_t last_row = 22) {
+std::string write_small(const TestFolder& folder, std::uint32_t last_row = 22, std::int32_t last_label = 0) {
   const std::string path = folder.file(kPackedFile);
   PackedWriter writer = PackedWriter::create(path, 2, 2, 3, 4).or_throw();
   ClickColumns columns(2, 2);
   for (std::int32_t i = 0; i < std::int32_t(kSamples); ++i) {
-    columns.labels.push_back(i % 3 == 0);
+    columns.labels.push_back(i == 22 ? last_label : i % 3 == 0);
     columns.dense.insert(columns.dense.end(), {i, 10 * i});
     columns.ids[0].push_back(std::uint32_t(i) % 7);
     columns.ids[1].push_back(i == 22 ? last_row : std::uint32_t(i));
@@ -85,6 +85,16 @@ TEST(PackedClicks, RowsAreTakenModuloTheRange) {
           .or_throw();
   EXPECT_THAT(source->shape().rows, ElementsAre(7, 10));
   EXPECT_THAT(read_whole(*source, 0).lookups[1].indices, ElementsAre(8, 9, 0));
+}
+
+TEST(PackedClicks, ALabelThatIsNoneIsTold) {
+  const TestFolder folder;
+  const std::string path = write_small(folder, 22, 7);
+  const auto source = open_packed_clicks({.path = path, .split = ClickSplit::kAll, .batch_size = 10}).or_throw();
+  ClickBatch into;
+  EXPECT_TRUE(source->read(2, {.begin = 0, .end = 2}, into).ok());
+  EXPECT_EQ(source->read(2, {.begin = 1, .end = 3}, into).error().detail,
+            path + ": batch 2, sample 2 (sample 22 of the file) has the label 7, not 0 or 1");
 }
 
 TEST(PackedClicks, ARowOutsideItsTableIsTold) {
