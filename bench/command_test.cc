@@ -44,7 +44,7 @@ TEST(BenchCommand, ATableForPeopleEndsWithAVerdict) {
 }
 
 TEST(BenchCommand, EveryOperationOverTcpAndFromPrivateMemory) {
-  const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "1M", "--max", "1M", "--rounds", "1",
+  const Ended ended = run({"bench", "all", "-n", "2", "--json", "--min", "256K", "--max", "256K", "--rounds", "1",
                            "--warm-up", "0", "--transport", "tcp", "--memory", "private"});
   ASSERT_EQ(ended.code, 0) << ended.err;
   EXPECT_EQ(split(trim(ended.out), '\n').size(), bench::operations().size()) << ended.out;
