@@ -22,7 +22,9 @@ constexpr Duration kEchoPatience = std::chrono::seconds(8);      // for another 
 
 Process::~Process() {
   leave(false);
-  engine.reset();  // its thread uses the members below
+  // Its thread uses the members below, and until it has ended also this pointer.
+  if (engine) engine->stop();
+  engine.reset();
 }
 
 void Process::remove_member(bool unwinding) {
