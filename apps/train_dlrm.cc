@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -76,7 +77,9 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
 int exit_code(const tutti::Error& error) {
   const bool usage = error.code == tutti::Code::kUsage || error.code == tutti::Code::kInvalidArgument ||
                      error.code == tutti::Code::kNotFound || error.code == tutti::Code::kMismatch;
-  return usage ? kUsageError : 1;
+  const bool is_missing =
+      error.code == tutti::Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
+  return usage || is_missing ? kUsageError : 1;
 }
 
 }  // namespace

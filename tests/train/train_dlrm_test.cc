@@ -324,9 +324,23 @@ TEST(TrainDlrm, LearnsPackedClicksAndSaysHowWell) {
   refused({"--processed-data-file=/nowhere"}, "/nowhere");
 }
 
+TEST(TrainDlrm, WhatIsNotThereIsAMistakeOfUse) {
+  for (const char* option : {"--plan", "--load-model", "--table-folder"}) {
+    const auto ended = train(0, {option, "/nowhere"});
+    EXPECT_EQ(ended.code, 2) << option;
+    EXPECT_THAT(ended.err, HasSubstr("/nowhere: No such file or directory"));
+  }
+}
+
+TEST(TrainDlrm, AFormOfRowsThatNeverLeaveTheHostIsToldToDoNothing) {
+  const char* const words = "--wire bf16 changes nothing: all ranks share a host and its memory";
+  EXPECT_THAT(train(2, {"--wire", "bf16"}).err, HasSubstr(words));
+  EXPECT_THAT(train(2, {"--wire", "bf16", "--no-shared-tables"}).err, Not(HasSubstr(words)));
+}
+
 TEST(TrainDlrm, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   const auto ended = train(0, {"--save-model=/proc/nowhere/model"});
-  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("--save-model: the folder /proc/nowhere/model"));
   EXPECT_THAT(ended.out, Not(HasSubstr("Finished")));
 }

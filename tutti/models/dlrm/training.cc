@@ -80,6 +80,12 @@ class Training {
         test_freq_(options.report.test_freq) {}
 
   RunResult run() {
+    const auto& placement = options_.placement;
+    if (placement.wire != WireFormat::kExact && world_.nodes() == 1 && !placement.links_only && world_.rank() == 0)
+      log::warn(
+          fmt::format("--wire {} changes nothing: all ranks share a host and its memory; --no-shared-tables "
+                      "sends rows all the same",
+                      placement.wire == WireFormat::kBF16 ? "bf16" : "int8"));
     recorder_.write_graph(model_.architecture());
     prepare();
     printer_.line("time/loss/accuracy (if enabled):");
