@@ -4,10 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
@@ -30,7 +32,27 @@ Error unknown_option(const CLI::App& app, const std::string& given) {
                .hint = did_you_mean(best, app.get_name() + " --help lists the options")};
 }
 
+int exit_code(const Error& error) {
+  constexpr int kUsageError = 2;
+  const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
+                     error.code == Code::kNotFound || error.code == Code::kMismatch;
+  const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
+  return usage || is_missing ? kUsageError : 1;
+}
+
 }  // namespace
+
+int run_training(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Exception& failure) {
+    log::error(failure.what());
+    return exit_code(failure.error());
+  } catch (const std::exception& failure) {
+    log::error(failure.what());
+    return 1;
+  }
+}
 
 void tell(const std::string& command, const Error& error) {
   Error fact = error;

@@ -1,6 +1,7 @@
 #pragma once
 // What the command lines of all programs share: parsing with sentences for mistakes, and numbers that mean something.
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ namespace tutti::cli {
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments);
 // Tells an error as "command: sentence", with its hint on a line of its own.
 void tell(const std::string& command, const Error& error);
+
+// What a training program returns: what `body` does or, where it throws, after telling why, 2 for wrong usage, for what
+// is missing and for ranks that differ, else 1.
+int run_training(const std::function<int()>& body);
 
 Error usage(std::string detail, std::string hint = {});
 // The value of an option, or a kUsage that says what it needs and what was given.

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -74,14 +73,6 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   return 0;
 }
 
-int exit_code(const tutti::Error& error) {
-  const bool usage = error.code == tutti::Code::kUsage || error.code == tutti::Code::kInvalidArgument ||
-                     error.code == tutti::Code::kNotFound || error.code == tutti::Code::kMismatch;
-  const bool is_missing =
-      error.code == tutti::Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
-  return usage || is_missing ? kUsageError : 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -98,13 +89,5 @@ int main(int argc, char** argv) {
     tutti::cli::tell("train_dlrm", options.error());
     return kUsageError;
   }
-  try {
-    return train(line, *options);
-  } catch (const tutti::Exception& failure) {
-    tutti::log::error(failure.what());
-    return exit_code(failure.error());
-  } catch (const std::exception& failure) {
-    tutti::log::error(failure.what());
-    return 1;
-  }
+  return tutti::cli::run_training([&] { return train(line, *options); });
 }

@@ -122,12 +122,6 @@ int train(const Texts& texts, const tutti::ImageTrainingOptions& options) {
   return 0;
 }
 
-int exit_code(const tutti::Error& error) {
-  const bool usage = error.code == tutti::Code::kUsage || error.code == tutti::Code::kInvalidArgument ||
-                     error.code == tutti::Code::kNotFound || error.code == tutti::Code::kMismatch;
-  return usage ? kUsageError : 1;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -142,13 +136,5 @@ int main(int argc, char** argv) {
     tutti::cli::tell("train_image", options.error());
     return kUsageError;
   }
-  try {
-    return train(texts, *options);
-  } catch (const tutti::Exception& failure) {
-    tutti::log::error(failure.what());
-    return exit_code(failure.error());
-  } catch (const std::exception& failure) {
-    tutti::log::error(failure.what());
-    return 1;
-  }
+  return tutti::cli::run_training([&] { return train(texts, *options); });
 }

@@ -161,7 +161,7 @@ TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
 
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
-  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err,
               AllOf(HasSubstr("the folder /no/such/folder: No such file or directory"), Not(HasSubstr("step "))));
   ended = train(0, {"--save", folder_.path()});

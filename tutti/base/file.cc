@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "tutti/base/fd.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -17,6 +16,14 @@ namespace {
 constexpr std::size_t kMostAtOnce = std::size_t(256) << 20;  // Linux moves at most 2 GiB a call
 
 }  // namespace
+
+Result<Fd> open_file(const std::string& path, int more) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | more));
+  if (fd) return fd;
+  Error error = system_error(errno, fmt::format("cannot open {}", path));
+  if (error.errno_value == ENOENT) error.code = Code::kNotFound;
+  return error;
+}
 
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name) {
   while (!bytes.empty()) {
@@ -49,8 +56,7 @@ Status write_file(const std::string& path, std::string_view text) {
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t most) {
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) return system_error(errno, fmt::format("cannot open {}", path));
+  const Fd fd = TUTTI_TRY(open_file(path, O_NONBLOCK));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
   if (!S_ISREG(info.st_mode)) return invalid_argument(fmt::format("{} is not a regular file", path));

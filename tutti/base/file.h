@@ -7,9 +7,13 @@
 #include <string_view>
 
 #include "tutti/base/error.h"
+#include "tutti/base/fd.h"
 
 namespace tutti {
 
+// For reading. kNotFound: there is no such file. `more`: flags of open(2), such as O_NONBLOCK where a pipe by mistake
+// must not keep the caller waiting for a writer.
+Result<Fd> open_file(const std::string& path, int more = 0);
 // At the descriptor's own place.
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name);
 // At `offset`; the descriptor's own place does not move. kCorrupt: the file ends before.

@@ -2,7 +2,6 @@
 // the checksum at the end. So an error can only say before which byte the damage lies.
 #include "tutti/data/gzip.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+
+#include "tutti/base/file.h"
 
 namespace tutti {
 namespace {
@@ -28,11 +29,7 @@ bool begins_member(std::span<const std::uint8_t> bytes) {
 Result<MaybeGzipFile> MaybeGzipFile::open(const std::string& path) {
   MaybeGzipFile file;
   file.path_ = path;
-  file.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.fd_)
-    return Error{.code = errno == ENOENT ? Code::kNotFound : Code::kSystem,
-                 .detail = fmt::format("cannot open {}", path),
-                 .errno_value = errno};
+  file.fd_ = TUTTI_TRY(open_file(path));
   file.buffer_.resize(kBuffer);
   TUTTI_TRY(file.refill());
   if (file.waiting_.size() < sizeof kMagic || !begins_member(file.waiting_)) return file;

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "tutti/base/file.h"
+
 namespace tutti {
 namespace {
 
@@ -31,11 +33,7 @@ Result<PlacedFile> PlacedFile::create(const std::string& path) {
 Result<PlacedFile> PlacedFile::open(const std::string& path) {
   PlacedFile file;
   file.path_ = path;
-  file.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.fd_)
-    return Error{.code = errno == ENOENT ? Code::kNotFound : Code::kSystem,
-                 .detail = fmt::format("cannot open {}", path),
-                 .errno_value = errno};
+  file.fd_ = TUTTI_TRY(open_file(path));
   return file;
 }
 
