@@ -1,0 +1,47 @@
+#pragma once
+// The options of `tutti run`: as text, by the groups of its help, and what they mean for a job. An option is a member
+// of its group's struct here (or of JobOptions, where the text is the meaning), a line in declare_GROUP() and, if it is
+// not taken as it is, a line in interpret_GROUP(), which follow each other in run_options.cc.
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "tutti/launch/job.h"
+
+namespace tutti::cli {
+
+struct RankTexts {
+  std::string ranks = "1";
+};
+struct NodeTexts {
+  std::string nodes, node_rank, master_port, store_port;
+  std::string connect_timeout = "5min";
+};
+struct OutputTexts {
+  std::string only_ranks, quiet_ranks;
+  bool no_prefix = false, quiet = false;
+};
+struct SpeedTexts {
+  bool no_tune = false;
+};
+struct WatchingTexts {
+  std::string node_timeout = "10s";
+};
+struct EndingTexts {
+  std::string grace = "5s", signal_grace = "30s", time_limit;
+};
+
+struct RunTexts {
+  RankTexts ranks;
+  NodeTexts nodes;
+  OutputTexts output;
+  SpeedTexts speed;
+  WatchingTexts watching;
+  EndingTexts ending;
+};
+
+void declare(CLI::App& app, RunTexts& texts, JobOptions& job);
+// `rest` is what CLI11 left: the program and its arguments, perhaps after "--".
+Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job);
+
+}  // namespace tutti::cli
