@@ -113,7 +113,7 @@ int Agent::run() {
     say(to_string(status.error()));
     const std::string detail = "node " + std::to_string(spec_.layout.node) + " (" + host_ +
                                ") could not start its ranks: " + status.error().detail;
-    if (nodes_) nodes_->publish({detail, kExitUsage});
+    if (nodes_) nodes_->publish({.text = detail, .code = kExitUsage});
     kill_all();
     (void)end_descendants(Deadline::after(kKillLimit));
     if (nodes_) nodes_->leave(spec_.grace + kLeaveLimit);
@@ -203,7 +203,7 @@ Status Agent::start_worker(int local_rank, Environment environment) {
 }
 
 void Agent::loop() {
-  while (anybody_alive() || (nodes_ && phase_ == Phase::kRunning && !nodes_->job_ended())) {
+  while (anybody_alive() || (nodes_ && phase_ == Phase::kRunning && !nodes_->news())) {
     wait_for_events();
     on_nodes();
     look_at_consoles();
@@ -218,7 +218,7 @@ void Agent::wait_for_events() {
   const auto watch = [&](int fd, short events) { fds.push_back({fd, events, 0}); };
   watch(signals_.get(), POLLIN);
   watch(keeper_lost_ ? -1 : keeper_gone_.get(), POLLIN);
-  watch(nodes_ && !nodes_->job_ended() ? nodes_->descriptor() : -1, POLLIN);
+  watch(nodes_ && !nodes_->news() ? nodes_->descriptor() : -1, POLLIN);
   watch(output_.wants_write() ? output_.fd() : -1, POLLOUT);
   watch(errors_.wants_write() ? errors_.fd() : -1, POLLOUT);
   const std::size_t first_reader = fds.size();
@@ -236,7 +236,7 @@ void Agent::wait_for_events() {
     const int limit = int(std::clamp<std::int64_t>(left, 0, 86400000));
     timeout = timeout < 0 ? limit : std::min(timeout, limit);
   }
-  if (nodes_ && !nodes_->one_node() && !nodes_->job_ended())
+  if (nodes_ && !nodes_->one_node() && !nodes_->news())
     timeout = timeout < 0 ? 1000 : std::min(timeout, 1000);  // signs of life
   if (output_.wants_write() || errors_.wants_write())
     timeout = timeout < 0 ? 500 : std::min(timeout, 500);  // to notice a stall
@@ -306,9 +306,9 @@ void Agent::on_user_signal(int signal) {
   user_signal_ = signal;
   if (phase_ != Phase::kRunning) return;
   if (nodes_ && !nodes_->one_node()) {
-    nodes_->publish(
-        {"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") was told to stop by " + signal_name(signal),
-         128 + signal});
+    nodes_->publish({.text = "node " + std::to_string(spec_.layout.node) + " (" + host_ + ") was told to stop by " +
+                             signal_name(signal),
+                     .code = 128 + signal});
   }
   say("passing " + signal_name(signal) + " on to all ranks; SIGKILL in " +
       seconds_text(to_seconds(spec_.signal_grace)) + " or at a second " + signal_name(signal));
@@ -348,7 +348,7 @@ void Agent::on_end(Worker& worker, Exit exit) {
 void Agent::fail(Worker& culprit) {
   culprit_ = &culprit;
   const std::string text = fault_text(culprit.end, host_);
-  if (nodes_ && !nodes_->publish({.text = text, .code = culprit.end.exit.shell_code(), .report = true})) {
+  if (nodes_ && !nodes_->publish({.text = text, .code = culprit.end.exit.shell_code(), .report = true}).mine) {
     culprit_ = nullptr;  // an echo of what ended the job elsewhere
     return on_nodes();
   }
@@ -363,8 +363,8 @@ void Agent::fail(Worker& culprit) {
 void Agent::on_nodes() {
   if (!nodes_) return;
   nodes_->update();
-  if (!nodes_->fault() || phase_ != Phase::kRunning) return;
-  remote_fault_ = nodes_->fault();
+  if (!nodes_->news() || nodes_->news()->kind != News::Kind::kFault || phase_ != Phase::kRunning) return;
+  remote_fault_ = nodes_->news()->fault;
   say("stopping the ranks of this node: " + remote_fault_->text);
   stop_all(spec_.grace);
 }
@@ -407,7 +407,7 @@ void Agent::on_time() {
   if (phase_ == Phase::kRunning && spec_.time_limit && now() - started_ >= *spec_.time_limit) {
     timed_out_ = true;
     say("the time limit of " + seconds_text(to_seconds(*spec_.time_limit)) + " has passed: stopping all ranks");
-    if (nodes_) nodes_->publish({"the time limit of the job has passed", kExitTimeLimit});
+    if (nodes_) nodes_->publish({.text = "the time limit of the job has passed", .code = kExitTimeLimit});
     stop_all(spec_.grace);
   }
   if (!phase_ends_ || !phase_ends_->expired()) return;
@@ -441,8 +441,9 @@ void Agent::look_at_consoles() {
                                                         : ""));
       if (phase_ != Phase::kRunning || !anybody_alive()) continue;
       if (nodes_) {
-        nodes_->publish({"node " + std::to_string(spec_.layout.node) + " (" + host_ + ") lost the reader of its output",
-                         kReaderGone});
+        nodes_->publish(
+            {.text = "node " + std::to_string(spec_.layout.node) + " (" + host_ + ") lost the reader of its output",
+             .code = kReaderGone});
       }
       stop_all(spec_.grace);
     }

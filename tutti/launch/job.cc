@@ -204,6 +204,8 @@ Result<Prepared> prepare(const JobOptions& options) {
   nodes.timeout = options.connect_timeout;
   nodes.lost_after = options.node_timeout;
   nodes.say = [](const std::string& text) { log::info(text); };
+  nodes.master_address = spec.master_address;
+  nodes.master_port = spec.master_port;
   nodes.host = spec.host = host_name();
   spec.tune = options.tune;
   spec.announce = options.announce;
@@ -227,16 +229,18 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
     return error;
   }
   Nodes& nodes = **opened;
-  {
+  const Round round = TUTTI_TRY([&] {
     const EndAtOnce waiting(keeper_gone);
-    TUTTI_TRY(nodes.meet());
-  }
+    return nodes.meet();
+  }());
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
-  job.agent.layout = nodes.layout();
+  job.agent.layout = round.layout;
   if (const Status shown = check_shown(job.agent.output, job.agent.layout.world_size()); !shown)
     log::warn(shown.error().detail);
-  job.agent.store = nodes.store_address();
+  job.agent.store = round.store;
+  job.agent.master_address = round.master_address;
+  job.agent.master_port = round.master_port;
   job.agent.secret_fd = secret.get();
   return run_agent(job.agent, &nodes, keeper_gone);
 }

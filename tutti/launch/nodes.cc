@@ -47,22 +47,35 @@ Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
   return nodes;
 }
 
-Status Nodes::meet() {
+Result<Round> Nodes::meet() {
   const Deadline deadline = Deadline::after(options_.timeout);
+  round_ = Round();
+  round_.node = options_.node;
+  round_.store = store_address_;
+  round_.master_address = options_.master_address;
+  round_.master_port = options_.master_port;
   if (one_node()) {
     store_ = server_->local();
-    layout_ = Layout{.counts = {options_.counts.here}};
-    hosts_ = {options_.host};
-    return {};
+    round_.layout = Layout{.counts = {options_.counts.here}};
+    round_.nodes = {NodeFacts{.host = options_.host, .ranks = options_.counts.here, .about = options_.about}};
+    return round_;
   }
+  TUTTI_TRY(reach_store(deadline));
+  TUTTI_TRY(roll_call(deadline));
+  beats_.resize(std::size_t(options_.nodes));
+  return round_;
+}
+
+Status Nodes::reach_store(Deadline deadline) {
   for (;;) {
     auto connected =
         TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(std::chrono::seconds(5)));
     if (connected.ok()) {
       (*connected)->set_call_timeout(kCallLimit);
       watch_ = TUTTI_TRY((*connected)->watch(kEnd, deadline));
+      local_address_ = (*connected)->local_address().host;
       store_ = std::move(*connected);
-      break;
+      return {};
     }
     Error error = connected.error();
     const bool again = error.code == Code::kTimeout || error.code == Code::kUnreachable;
@@ -79,9 +92,6 @@ Status Nodes::meet() {
     }
     return error;
   }
-  TUTTI_TRY(roll_call(deadline));
-  beats_.resize(std::size_t(options_.nodes));
-  return {};
 }
 
 // A gathering cannot be called off, so the wait is cut into slices: between two of them a node looks whether another
@@ -128,21 +138,25 @@ void Nodes::let_others_read() {
 }
 
 Status Nodes::roll_call(Deadline deadline) {
-  const RollNote mine{.ranks = options_.counts.here, .listed = options_.counts.all, .host = options_.host};
+  const RollNote mine{.ranks = options_.counts.here,
+                      .listed = options_.counts.all,
+                      .host = options_.host,
+                      .address = local_address_,
+                      .about = options_.about};
   const auto notes = TUTTI_TRY(read_roll(TUTTI_TRY(gather_roll(encode(mine), deadline))));
-  layout_ = Layout{.counts = {}, .node = options_.node};
+  round_.layout = Layout{.counts = {}, .node = options_.node};
   for (const RollNote& note : notes) {
-    layout_.counts.push_back(note.ranks);
-    hosts_.push_back(note.host);
+    round_.layout.counts.push_back(note.ranks);
+    round_.nodes.push_back({.host = note.host, .address = note.address, .ranks = note.ranks, .about = note.about});
   }
   return {};
 }
 
 void Nodes::update() {
-  if (one_node() || ended_) return;
+  if (one_node() || news_) return;
   if (const auto answer = watch_->try_read()) {
     if (!answer->ok()) return lose_store(answer->error());
-    return end_with(**answer);
+    return end_with(**answer, false);
   }
   if (now() - last_beat_ < kBeat) return;
   last_beat_ = now();
@@ -151,17 +165,21 @@ void Nodes::update() {
   if (options_.node == 0) look_for_lost_nodes();
 }
 
-void Nodes::end_with(const std::string& value) {
-  ended_ = true;
-  if (auto fault = parse_end(value)) fault_ = std::move(fault);
+void Nodes::end_with(const std::string& value, bool mine) {
+  news_ = News{.mine = mine};
+  if (auto fault = parse_end(value)) {
+    news_->kind = News::Kind::kFault;
+    news_->fault = *std::move(fault);
+  }
 }
 
 void Nodes::lose_store(const Error& error) {
   store_lost_ = true;
-  ended_ = true;
-  fault_ =
-      Fault{.text = "node " + std::to_string(options_.node) + " (" + options_.host + ") lost the store of node 0 (" +
-                    (hosts_.empty() ? store_address_ : hosts_[0]) + "): " + to_string(error)};
+  news_ = News{
+      .kind = News::Kind::kFault,
+      .fault = {.text = "node " + std::to_string(options_.node) + " (" + options_.host +
+                        ") lost the store of node 0 (" +
+                        (round_.nodes.empty() ? store_address_ : round_.nodes[0].host) + "): " + to_string(error)}};
 }
 
 void Nodes::look_for_lost_nodes() {
@@ -176,36 +194,42 @@ void Nodes::look_for_lost_nodes() {
       beat.value = *value;
       beat.seen = now();
     } else if (now() - beat.seen >= options_.lost_after) {
-      const Fault fault{.text = "node " + std::to_string(node) + " (" + hosts_[std::size_t(node)] +
+      const Fault fault{.text = "node " + std::to_string(node) + " (" + round_.nodes[std::size_t(node)].host +
                                 ") is lost: nothing was heard of its agent for " +
                                 seconds_text(seconds_since(beat.seen))};
-      publish(fault);
+      News news = publish(fault);
       (void)store_->add("agents/left", 1);  // nobody else will say so for it
-      ended_ = true;
-      if (!fault_) fault_ = fault;
+      news.mine = false;                    // no rank of this node
+      news_ = std::move(news);
       return;
     }
   }
 }
 
-bool Nodes::publish(const Fault& fault) {
-  if (!store_ || store_lost_) return true;
+News Nodes::publish(const Fault& fault) {
+  const News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
+  if (news_) return *news_;
+  news_ = mine;
+  if (!store_ || store_lost_) return mine;
   if (!one_node()) {
     const auto ended = store_->compare_set(kEnd, std::nullopt, encode_end(fault));
-    if (!ended.ok()) return true;  // the store is gone; what happened here is still the best that this node knows
+    if (!ended.ok()) return mine;  // the store is gone; what happened here is still the best that this node knows
     if (!ended->stored) {
-      end_with(ended->value.value_or("1\nanother failure"));
-      return !fault_;
+      end_with(ended->value.value_or("1\nanother failure"), false);
+      return *news_;
     }
   }
   (void)store_->set("fault", fault.text);
-  return true;
+  return mine;
 }
 
 void Nodes::done() {
-  if (one_node()) ended_ = true;
-  if (ended_ || done_) return;
+  if (news_ || done_) return;
   done_ = true;
+  if (one_node()) {
+    news_ = News{};
+    return;
+  }
   const auto count = store_->add("agents/done", 1);
   if (!count.ok()) return lose_store(count.error());
   if (*count == options_.nodes) (void)store_->compare_set(kEnd, std::nullopt, encode_end({}));

@@ -1,6 +1,6 @@
 #include "tutti/launch/roll_call.h"
 
-#include <string_view>
+#include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
 #include "tutti/launch/layout.h"
@@ -16,29 +16,51 @@ std::string list_text(const std::vector<int>& counts) {
   return join(words, ",");
 }
 
-std::optional<int> parse_count(std::string_view text) {
-  const auto count = parse_int(text);
-  return count && *count >= 1 && *count <= kMostRanksPerNode ? std::optional(int(*count)) : std::nullopt;
+std::string to_text(const nlohmann::json& json) {  // a host name need not be UTF-8
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// A number from `least` to `most`; none: something else is there, or nothing.
+std::optional<std::int64_t> number(const nlohmann::json& json, const char* name, std::int64_t least,
+                                   std::int64_t most) {
+  const auto at = json.find(name);
+  if (at == json.end() || !at->is_number_integer()) return {};
+  if (at->is_number_unsigned() && at->get<std::uint64_t>() > std::uint64_t(most)) return {};
+  const auto value = at->get<std::int64_t>();
+  return value >= least && value <= most ? std::optional(value) : std::nullopt;
+}
+
+std::optional<std::string> word(const nlohmann::json& json, const char* name) {
+  const auto at = json.find(name);
+  return at != json.end() && at->is_string() ? std::optional(at->get<std::string>()) : std::nullopt;
 }
 
 }  // namespace
 
 std::string encode(const RollNote& note) {
-  return std::to_string(note.ranks) + "\n" + list_text(note.listed) + "\n" + note.host;
+  return to_text({{"ranks", note.ranks},
+                  {"listed", note.listed},
+                  {"host", note.host},
+                  {"address", note.address},
+                  {"about", note.about}});
 }
 
 std::optional<RollNote> parse_roll_note(const std::string& text) {
-  const auto parts = split(text, '\n');
-  if (parts.size() != 3) return {};
-  const auto ranks = parse_count(parts[0]);
-  if (!ranks) return {};
-  RollNote note{.ranks = *ranks, .listed = {}, .host = parts[2]};
-  if (!parts[1].empty()) {
-    for (const std::string& word : split(parts[1], ',')) {
-      const auto count = parse_count(word);
-      if (!count) return {};
-      note.listed.push_back(*count);
-    }
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return {};
+  const auto ranks = number(json, "ranks", 1, kMostRanksPerNode);
+  auto host = word(json, "host"), address = word(json, "address"), about = word(json, "about");
+  const auto listed = json.find("listed");
+  if (!ranks || !host || !address || !about || listed == json.end() || !listed->is_array()) return {};
+  RollNote note{.ranks = int(*ranks),
+                .listed = {},
+                .host = *std::move(host),
+                .address = *std::move(address),
+                .about = *std::move(about)};
+  for (const auto& item : *listed) {
+    const auto count = number({{"count", item}}, "count", 1, kMostRanksPerNode);
+    if (!count) return {};
+    note.listed.push_back(int(*count));
   }
   return note;
 }
@@ -75,18 +97,23 @@ Result<std::vector<RollNote>> read_roll(const std::vector<std::string>& texts) {
 }
 
 std::string encode_end(const std::optional<Fault>& fault) {
-  if (!fault) return "0\n";
-  return std::to_string(fault->code) + (fault->report ? " report\n" : "\n") + fault->text;
+  if (!fault) return "{}";
+  return to_text({{"text", fault->text},
+                  {"code", fault->code},
+                  {"report", fault->report},
+                  {"rank", fault->rank},
+                  {"step", fault->step}});
 }
 
 std::optional<Fault> parse_end(const std::string& value) {
-  const auto line = value.find('\n');
-  const auto words = split(std::string_view(value).substr(0, line), ' ');
-  const auto code = parse_int(words[0]);
-  if (code == 0) return {};
-  return Fault{.text = line == std::string::npos ? value : value.substr(line + 1),
-               .code = code && *code > 0 && *code <= kMostExitCode ? int(*code) : 1,
-               .report = words.size() > 1};
+  const auto json = nlohmann::json::parse(value, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return Fault{.text = value};
+  if (json.empty()) return {};
+  return Fault{.text = word(json, "text").value_or(value),
+               .code = int(number(json, "code", 1, kMostExitCode).value_or(1)),
+               .report = json.contains("report") && json["report"] == true,
+               .rank = int(number(json, "rank", 0, INT32_MAX).value_or(-1)),
+               .step = number(json, "step", 0, INT64_MAX).value_or(-1)};
 }
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #pragma once
 // The words that agents of different nodes leave for each other in the store (nodes.h has the keys), as pure functions
 // of what another node wrote.
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,11 +10,13 @@
 
 namespace tutti {
 
-// What a node says of itself in the roll call: "COUNT\nLIST\nHOST".
+// What a node says of itself in the roll call, as JSON.
 struct RollNote {
   int ranks = 1;
   std::vector<int> listed;  // what its -n said of every node; empty: only of its own
-  std::string host;         // for words; without '\n'
+  std::string host;         // for words
+  std::string address;      // the one that reached the store
+  std::string about;        // what its agent wants the others to know
 
   bool operator==(const RollNote&) const = default;
 };
@@ -24,15 +27,17 @@ std::optional<RollNote> parse_roll_note(const std::string& text);
 // other.
 Result<std::vector<RollNote>> read_roll(const std::vector<std::string>& texts);
 
-// Why a job ends: the first one told wins on every node.
+// Why a round ends: the first one told wins on every node.
 struct Fault {
-  std::string text;     // "rank 2 (pid 8123 on host) was killed by SIGKILL"
-  int code = 1;         // the exit code of the job
-  bool report = false;  // the agent that told it writes a report of the rank's last words
+  std::string text;        // "rank 2 (pid 8123 on host) was killed by SIGKILL"
+  int code = 1;            // the exit code of the job
+  bool report = false;     // the agent that told it writes a report of the rank's last words
+  int rank = -1;           // the one that failed, if one did
+  std::int64_t step = -1;  // the last that it had begun, if it told
 
   bool operator==(const Fault&) const = default;
 };
-// What ended the job: "CODE\nTEXT" or "CODE report\nTEXT"; none: all ranks ended well.
+// What ended the round, as JSON; none: all ranks ended well.
 std::string encode_end(const std::optional<Fault>& fault);
 // What cannot be understood is a fault all the same.
 std::optional<Fault> parse_end(const std::string& value);

@@ -21,25 +21,32 @@ TEST(RollCall, NodesTellTheirRanks) {
 }
 
 TEST(RollCall, NodesThatContradictEachOtherAreNamed) {
-  EXPECT_THAT(refusal({"2\n2,1\na", "1\n2,3\nb"}), HasSubstr("node 0 was given -n 2,1, but node 1 -n 2,3"));
-  EXPECT_THAT(refusal({"2\n\na", "1\n3,1\nb"}), HasSubstr("node 1 was given -n 3,1, but node 0 runs 2 ranks"));
+  EXPECT_THAT(refusal({encode({.ranks = 2, .listed = {2, 1}}), encode({.ranks = 1, .listed = {2, 3}})}),
+              HasSubstr("node 0 was given -n 2,1, but node 1 -n 2,3"));
+  EXPECT_THAT(refusal({encode({.ranks = 2}), encode({.ranks = 1, .listed = {3, 1}})}),
+              HasSubstr("node 1 was given -n 3,1, but node 0 runs 2 ranks"));
 }
 
 TEST(RollCall, AListThatIsTooShortForTheNodesIsRefused) {
-  EXPECT_THAT(refusal({"2\n2\na", "1\n\nb"}), HasSubstr("node 0 runs another version of tutti"));
+  EXPECT_THAT(refusal({encode({.ranks = 2, .listed = {2}}), encode({.ranks = 1})}),
+              HasSubstr("node 0 runs another version of tutti"));
 }
 
 TEST(RollCall, NumbersThatNoNodeHasAreRefused) {
-  for (const char* text : {"", "0\n\na", "99999999999\n\na", "2\n1,x\na", "2\n\na\nb", "2\na"})
+  const std::string words = R"("host": "a", "address": "", "about": ""})";
+  for (const std::string& text :
+       {std::string(), std::string("[]"), R"({"ranks": 0, "listed": [], )" + words,
+        R"({"ranks": 99999999999999999999, "listed": [], )" + words, R"({"ranks": 2, "listed": [1, "x"], )" + words,
+        R"({"ranks": 2, )" + words, std::string(R"({"ranks": 2, "listed": []})")})
     EXPECT_THAT(refusal({text}), HasSubstr("node 0 runs another version of tutti")) << text;
 }
 
 TEST(RollCall, WhatEndedTheJobIsReadAsItWasWritten) {
-  const Fault fault{.text = "rank 2 was\nkilled", .code = 137, .report = true};
+  const Fault fault{.text = "rank 2 was\nkilled", .code = 137, .report = true, .rank = 2, .step = 1200};
   EXPECT_EQ(parse_end(encode_end(fault)), fault);
   EXPECT_EQ(parse_end(encode_end({})), std::nullopt);
   EXPECT_EQ(parse_end("what?"), (Fault{.text = "what?", .code = 1}));
-  EXPECT_EQ(parse_end("4294967296\nlong")->code, 1) << "no process ends with that";
+  EXPECT_EQ(parse_end(R"({"text": "long", "code": 4294967296})")->code, 1) << "no process ends with that";
 }
 
 }  // namespace
