@@ -52,7 +52,8 @@ std::string read_file(const std::string& path) {
 
 std::string worker() { return TUTTI_TEST_WORKER; }
 
-Running::Running(std::vector<std::string> arguments, std::map<std::string, std::string> changes, std::string input) {
+Running::Running(std::vector<std::string> arguments, std::map<std::string, std::string> changes, std::string input,
+                 const std::vector<std::string>& entering) {
   static std::atomic<int> number{0};
   mark_ = std::to_string(getpid()) + "." + std::to_string(number++);
   auto environment = current_environment();
@@ -66,6 +67,7 @@ Running::Running(std::vector<std::string> arguments, std::map<std::string, std::
     environment["TUTTI_FLIGHT_DIR"] = flight_.path();
   const auto variables = to_strings(environment);
   arguments.insert(arguments.begin(), TUTTI_TEST_COMMAND);
+  arguments.insert(arguments.begin(), entering.begin(), entering.end());
   std::vector<char*> argv, envp;
   for (const auto& text : arguments) argv.push_back(const_cast<char*>(text.c_str()));
   for (const auto& text : variables) envp.push_back(const_cast<char*>(text.c_str()));

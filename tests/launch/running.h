@@ -27,9 +27,10 @@ class Folder {
 
 class Running {
  public:
-  // Starts `tutti ARGUMENTS` with these changes to the environment (an empty value unsets).
+  // Starts `tutti ARGUMENTS` with these changes to the environment (an empty value unsets). `entering`: words to be put
+  // before the command, such as Hosts::entering().
   explicit Running(std::vector<std::string> arguments, std::map<std::string, std::string> changes = {},
-                   std::string input = {});
+                   std::string input = {}, const std::vector<std::string>& entering = {});
   Running(const Running&) = delete;
   ~Running();  // kills what is still there
 

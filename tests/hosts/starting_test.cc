@@ -1,0 +1,68 @@
+// Jobs on several hosts begin, or say why not: unequal counts, names that resolve wrongly, a port that is taken.
+#include "tests/hosts/on_hosts.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class Starting : public OnHosts {
+ protected:
+  Starting() : OnHosts(2) {}
+};
+
+TEST_F(Starting, TwoNodesOfEightAndTwoRanks) {
+  Running first = start(0, node(0, 2, "8", {world(), "once"})), second = start(1, node(1, 2, "2", {world(), "once"}));
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_EQ(there.code, 0) << there.err;
+  for (int rank = 0; rank < 10; ++rank) {
+    const std::string line =
+        "[" + std::to_string(rank) + "] rank " + std::to_string(rank) + " of 10: sum " + std::to_string(55) + "\n";
+    EXPECT_THAT(rank < 8 ? here.out : there.out, HasSubstr(line));
+  }
+}
+
+TEST_F(Starting, OverIPv6) {
+  const std::string master = Hosts::address6(0);
+  Running first = start(0, node_at(master, 0, 2, "1", {world(), "once"})),
+          second = start(1, node_at(master, 1, 2, "1", {world(), "once"}));
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_EQ(there.code, 0) << there.err;
+  EXPECT_THAT(there.out, HasSubstr("[1] rank 1 of 2: sum 3\n"));
+}
+
+// The user's own trap: Debian gives a host's own name the address 127.0.1.1.
+TEST_F(Starting, ANameThatIsLoopbackHereShowsTheLineToChange) {
+  must(hosts().set_hosts_file(0, "127.0.0.1 localhost\n127.0.1.1 node-a\n"));
+  const Ended ended = start(0, node_at("node-a", 0, 2, "1", {worker(), "print"})).wait();
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("node-a, which is 127.0.1.1 here"),
+                               HasSubstr("change the line \"127.0.1.1 node-a (line 2 of /etc/hosts)\""),
+                               HasSubstr("this machine has 10.77.0.1")));
+}
+
+TEST_F(Starting, ANameThatOnlyTheOtherHostKnows) {
+  must(hosts().set_hosts_file(1, "127.0.0.1 localhost\n"));
+  const Ended ended = start(1, node_at("node-a", 1, 2, "1", {"--connect-timeout", "300ms", worker(), "print"})).wait();
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("node-a"));
+}
+
+TEST_F(Starting, APortThatIsTakenNamesItsHolder) {
+  Running holder = start(0, {"run", "-q", "python3", "-c",
+                             "import socket, time\ns = socket.create_server(('10.77.0.1', 29501))\nprint('held', "
+                             "flush=True)\ntime.sleep(1000)"});
+  holder.await_out("held");
+  const Ended ended = start(0, node(0, 2, "1", {worker(), "print"})).wait();
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("AddressInUse"), HasSubstr("10.77.0.1:29501"), HasSubstr("python3"),
+                               HasSubstr("--store-port")));
+  holder.send(SIGTERM);
+  EXPECT_EQ(holder.wait().code, 143);
+}
+
+}  // namespace
+}  // namespace tutti::testing
