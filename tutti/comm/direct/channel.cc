@@ -36,13 +36,18 @@ DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::v
 }
 
 std::uint64_t DirectChannel::post(std::uint16_t fingerprint, const void* payload, std::size_t bytes) {
-  const std::uint64_t tick = ++tick_;
-  CallLine& line = control_.lines(int(tick % kSlots))[rank_];
-  const std::uint64_t word = tick << 16 | fingerprint;
+  CallLine& line = next_line();
   if (bytes == 8)  // the usual loss or flag: one store instead of a call
     std::memcpy(line.payload, payload, 8);
   else if (bytes)
     std::memcpy(line.payload, payload, bytes);
+  return publish(fingerprint);
+}
+
+std::uint64_t DirectChannel::publish(std::uint16_t fingerprint) {
+  CallLine& line = next_line();
+  const std::uint64_t tick = ++tick_;
+  const std::uint64_t word = tick << 16 | fingerprint;
   if (crowded_) line.core.store(current_core(), std::memory_order_relaxed);
   line.word.store(word, std::memory_order_release);
   __builtin_prefetch(&control_.lines(int((tick + 1) % kSlots))[rank_], 1);  // own it before it is needed
@@ -120,7 +125,7 @@ Result<std::uint64_t> DirectChannel::slots() {
     slots_offset_ = TUTTI_TRY(memory_.allocate(heap_, kSlotsBytes));
     has_slots_ = true;
   }
-  return std::uint64_t(host_.rank() + 1) << 48 | slots_offset_;
+  return slots_if_there();
 }
 
 namespace {

@@ -46,6 +46,10 @@ class DirectChannel {
   // Writes this rank's line of the next tick, with up to kLinePayload bytes. Returns its word, which all ranks of the
   // group post at this tick if they make the same call.
   std::uint64_t post(std::uint16_t fingerprint, const void* payload, std::size_t bytes);
+  std::uint64_t post(std::uint16_t fingerprint, const Descriptor& descriptor) {
+    std::memcpy(next_line().payload, &descriptor, sizeof descriptor);
+    return publish(fingerprint);
+  }
   // Whether all ranks have posted `word`. `next`: ranks before it have; left at the first that has not, or that posted
   // another call at this tick.
   Meeting meet(std::uint64_t word, int& next) const {
@@ -83,12 +87,17 @@ class DirectChannel {
   std::byte* resolve(std::uint64_t place) const {
     return host_.base(int(place >> 48) - 1) + (place & ((std::uint64_t(1) << 48) - 1));
   }
-  Result<std::uint64_t> slots();  // place of the staging memory, allocated at first use
+  Result<std::uint64_t> slots();          // place of the staging memory, allocated at first use
+  std::uint64_t slots_if_there() const {  // 0: not yet
+    return has_slots_ ? std::uint64_t(host_.rank() + 1) << 48 | slots_offset_ : 0;
+  }
   // Where in the staging memory of a rank its copy of what it gives at `tick` lies: two places in turn.
   static std::uint64_t copy_place(std::uint64_t slots, std::uint64_t tick) { return slots + tick % 2 * kPieceBytes; }
 
  private:
   void spread();
+  CallLine& next_line() const { return control_.lines(int((tick_ + 1) % kSlots))[rank_]; }
+  std::uint64_t publish(std::uint16_t fingerprint);
 
   Host& host_;
   Heap& heap_;

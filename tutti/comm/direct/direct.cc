@@ -59,14 +59,16 @@ std::size_t most_given(const Request& r, int size) {
 }  // namespace
 
 DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence,
-                                 std::uint64_t word)
+                                 const AtOnce& begun)
     : channel_(channel),
       request_(canonical(request)),
       sequence_(sequence),
-      word_(word),
+      word_(begun.word),
       element_(size_of(request.dtype)),
       fingerprint_(fingerprint_of(request)),
-      stage_(word == 0 ? Stage::kEnter : Stage::kMeet) {
+      stage_(begun.word == 0    ? Stage::kEnter
+             : begun.is_leaving ? Stage::kLeave
+                                : Stage::kMeet) {
   const std::size_t bytes = most_given(request_, channel.size());
   const std::size_t inline_bytes = request_.op == ReduceOp::kPremulSum ? kFactorOffset : kInlineBytes;
   way_ = bytes <= inline_bytes ? Way::kInline : bytes <= kOneShotBytes ? Way::kOneShot : Way::kLarge;
@@ -347,11 +349,10 @@ void DirectOperation::act_direct() {
   DirectChannel& c = channel_;
   const auto& theirs = c.room().descriptors;
   const int rank = c.rank(), size = c.size(), root = request_.root;
-  const std::size_t n = std::size_t(size), count = request_.count, bytes = count * element_;
+  const std::size_t count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
   const double* const factors = c.room().factors.data();
-  const std::size_t line = 64 / element_;
-  const auto cut = [&](int r) { return r >= size ? count : count * std::size_t(r) / n / line * line; };
+  const Slice mine = own_slice(count, element_, rank, size);
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
   // Where the part for this rank begins in the buffer of `from`, which has told its splits.
   const auto split_before = [&](int from) {
@@ -365,15 +366,15 @@ void DirectOperation::act_direct() {
   const std::span<void* const> one_out = std::span(outs).first(1);
   switch (request_.kind) {
     case Kind::kAllReduce: {
-      const std::size_t begin = cut(rank), end = cut(rank + 1);
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_, outs[r] = out_of(r) + begin * element_;
-      reduce_many(request_.dtype, request_.op, ins, outs, end - begin, divisor, factors);
+      const std::size_t before = mine.begin * element_;
+      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before, outs[r] = out_of(r) + before;
+      reduce_many(request_.dtype, request_.op, ins, outs, mine.end - mine.begin, divisor, factors);
       break;
     }
     case Kind::kReduce: {
       const bool shared = theirs[root].out != 0;  // else the root adds alone
       if (!shared && rank != root) break;
-      const std::size_t begin = shared ? cut(rank) : 0, end = shared ? cut(rank + 1) : count;
+      const auto [begin, end] = shared ? mine : Slice{0, count};
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
       outs[0] = (shared ? out_of(root) : out) + begin * element_;
       reduce_many(request_.dtype, request_.op, ins, one_out, end - begin, divisor, factors);
@@ -383,7 +384,7 @@ void DirectOperation::act_direct() {
       const std::byte* const from = in_of(root);
       const int other = 1 - root;
       if (size == 2 && theirs[other].out != 0 && bytes >= kStreamFrom) {  // both cores move a half
-        const std::size_t begin = cut(rank) * element_, end = cut(rank + 1) * element_;
+        const std::size_t begin = mine.begin * element_, end = mine.end * element_;
         copy_bytes(out_of(other) + begin, from + begin, end - begin);
       } else if (rank != root) {
         copy_bytes(out, from, bytes);

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "tutti/comm/direct/channel.h"
+#include "tutti/comm/direct/small.h"
 #include "tutti/comm/direct/staged.h"
 #include "tutti/comm/operation.h"
 
@@ -10,8 +11,8 @@ namespace tutti {
 
 class DirectOperation final : public Operation {
  public:
-  // word: what this rank has posted already (call_at_once), or 0.
-  DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, std::uint64_t word = 0);
+  // begun: what call_at_once() has done of it already.
+  DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, const AtOnce& begun = {});
   Result<Progress> step() override;
   bool awaits_this_core() const override;
   void blockers(Blockers& blockers) const override;

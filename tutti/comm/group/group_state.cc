@@ -104,16 +104,18 @@ Status GroupState::run(const Request& request, CallSite at) {
   if (pending_.load(std::memory_order_acquire) == 0 && lock_driver_soon()) {
     if (pending_.load(std::memory_order_acquire) == 0) {
       if (direct_ && !is_point_to_point(request.kind)) {
-        const std::uint64_t sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
         FlightRing* const flight = flight_ring(request.kind);
-        const AtOnce call = call_at_once(*direct_, request, spin_.pauses, flight, sequence, at);
+        AtOnce call = call_at_once(*direct_, request, spin_.pauses, flight, sequence_, at);
         if (call.done) {
           unlock_driver();
           return {};
         }
-        if (flight && call.word == 0) flight->started(sequence, flight_call(request, at, FlightWay::kDirect));
-        DirectOperation operation(*direct_, request, sequence, call.word);
-        return run_inline(operation, request, sequence);
+        if (call.word == 0) {
+          call.sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+          if (flight) flight->started(call.sequence, flight_call(request, at, FlightWay::kDirect));
+        }
+        DirectOperation operation(*direct_, request, call.sequence, call);
+        return run_inline(operation, request, call.sequence);
       }
       const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
       FlightRing* const flight = flight_ring(request.kind);
