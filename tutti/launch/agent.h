@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/output.h"
 
@@ -31,10 +32,6 @@ struct AgentSpec {
   std::optional<Duration> time_limit;
   OutputOptions output;
 };
-
-inline constexpr int kExitUsage = 2;
-inline constexpr int kExitRendezvous = 4;
-inline constexpr int kExitTimeLimit = 124;
 
 // Runs the workers of this node to their end and returns the exit code of the job. Blocks. Call from the main thread of
 // the child of run_with_keeper(), whose descriptor is `keeper_gone`. `nodes` (may be null: no store) tells and learns

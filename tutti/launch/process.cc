@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,7 +191,9 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
   }
   TUTTI_TRY(set_nonblocking(output.read.get(), true));
   TUTTI_TRY(set_nonblocking(errors.read.get(), true));
-  return ChildProcess{.pid = pid, .output = std::move(output.read), .errors = std::move(errors.read)};
+  Fd pidfd(int(syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the number is the child's
+  return ChildProcess{
+      .pid = pid, .pidfd = std::move(pidfd), .output = std::move(output.read), .errors = std::move(errors.read)};
 }
 
 void make_sane() {

@@ -36,6 +36,7 @@ struct ProcessSpec {
 };
 struct ChildProcess {
   pid_t pid = -1;  // also its process group
+  Fd pidfd;        // readable once it has ended; none where the system gives none: SIGCHLD tells then
   Fd output;       // reading ends of its standard output and error, non-blocking
   Fd errors;
 };

@@ -1,0 +1,61 @@
+#pragma once
+// One rank as its agent sees it: the process, how it ended, where its output goes.
+#include <span>
+#include <string>
+
+#include "tutti/base/clock.h"
+#include "tutti/launch/agent/poll_set.h"
+#include "tutti/launch/output.h"
+#include "tutti/launch/process.h"
+#include "tutti/launch/report.h"
+
+namespace tutti {
+
+class Worker {
+ public:
+  Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file);
+
+  int rank() const { return end_.rank; }
+  pid_t pid() const { return end_.pid; }
+  // Readable as soon as the process has ended; until it is reaped its number belongs to nobody else.
+  int pidfd() const { return process_.pidfd.get(); }
+  bool alive() const { return alive_; }
+  Clock::time_point started() const { return started_; }
+
+  const WorkerEnd& end() const { return end_; }
+  const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
+  std::string log_file() const { return output_.stderr_file(); }
+  const std::string& error_file() const { return error_file_; }  // TORCHELASTIC_ERROR_FILE; may be empty
+
+  // It ended, seen by waitpid(): takes what it had written, too.
+  void ended(Exit exit);
+  // The kernel does not let it go: nothing is waited for any more.
+  void give_up() { alive_ = false; }
+
+  // To the process alone, or to it and its helpers, the process group. Nothing if it has ended.
+  void signal_alone(int signal) const;
+  void signal_group(int signal) const;
+  // What the report says of a rank that has to go because of another.
+  void mark_stopped();
+  void mark_asked() { end_.stopped = true; }
+  void mark_killed() { end_.needed_kill = true; }
+
+  // Its output, as far as the consoles take it.
+  void listen(PollSet& events);
+  // What it had written before its end: at most what its pipes hold, though a helper of it may still be writing.
+  void drain();
+  void close_output();
+
+ private:
+  void read(WorkerOutput::Stream stream);
+  Fd& pipe(WorkerOutput::Stream stream) { return stream == WorkerOutput::kOutput ? process_.output : process_.errors; }
+
+  WorkerEnd end_;
+  ChildProcess process_;
+  WorkerOutput output_;
+  std::string error_file_;
+  Clock::time_point started_ = now();
+  bool alive_ = true;
+};
+
+}  // namespace tutti

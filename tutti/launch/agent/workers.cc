@@ -1,0 +1,94 @@
+// A subreaper has to reap strangers as well as its own, so one loop over waitpid() serves both, whichever descriptor
+// (a worker's pidfd, or the signalfd) told that it is time to look.
+#include "tutti/launch/agent/workers.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "tutti/launch/environment.h"
+
+namespace tutti {
+
+Status Workers::start(const AgentSpec& spec, const Environment& environment, Consoles& consoles) {
+  want_descriptors(std::size_t(spec.layout.here()) * 5 + 256);  // two pipes, two files, a pidfd
+  workers_.reserve(std::size_t(spec.layout.here()));
+  for (int local_rank = 0; local_rank < spec.layout.here(); ++local_rank)
+    TUTTI_TRY(start_one(spec, local_rank, environment, consoles));
+  return {};
+}
+
+Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment environment, Consoles& consoles) {
+  const Layout& layout = spec.layout;
+  const int rank = layout.first_rank() + local_rank;
+  std::string folder, error_file;
+  if (!spec.output.log_dir.empty()) {
+    folder = TUTTI_TRY(make_rank_folder(spec.output.log_dir, spec.job, rank));
+    error_file = folder + "/error.json";
+  } else if (!spec.scratch.empty()) {
+    error_file = spec.scratch + "/rank_" + std::to_string(rank) + "_error.json";
+  }
+  set_place(environment, Place{.rank = rank,
+                               .world_size = layout.world_size(),
+                               .local_rank = local_rank,
+                               .local_world_size = layout.here(),
+                               .node = layout.node,
+                               .nodes = layout.nodes(),
+                               .master_address = spec.master_address,
+                               .master_port = spec.master_port,
+                               .job = spec.job,
+                               .store = spec.store,
+                               .flight_folder = spec.flight_folder,
+                               .error_file = error_file,
+                               .secret_fd = spec.secret_fd});
+  WorkerOutput output =
+      TUTTI_TRY(WorkerOutput::create(rank, spec.output, folder, consoles.output(), consoles.errors()));
+  ProcessSpec process{.path = spec.program, .arguments = spec.arguments, .environment = to_strings(environment)};
+  if (rank == 0) process.input = STDIN_FILENO;
+  if (spec.secret_fd >= 0) process.inherited = {spec.secret_fd};
+  workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file);
+  return {};
+}
+
+int Workers::alive() const {
+  return int(std::count_if(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive(); }));
+}
+
+std::vector<WorkerEnd> Workers::ends() const {
+  std::vector<WorkerEnd> ends;
+  for (const Worker& worker : workers_) ends.push_back(worker.end());
+  return ends;
+}
+
+void Workers::listen(PollSet& events) {
+  for (Worker& worker : workers_) worker.listen(events);
+}
+
+std::vector<Worker*> Workers::reap() {
+  std::vector<Worker*> ended;
+  int status = 0;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    const auto worker =
+        std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.alive() && w.pid() == pid; });
+    if (worker == workers_.end()) continue;
+    worker->ended(exit_of(status));
+    ended.push_back(&*worker);
+  }
+  // Of several that ended between two looks, a crash is more likely the cause, and an exit code the echo.
+  std::stable_sort(ended.begin(), ended.end(), [](const Worker* a, const Worker* b) {
+    return (a->end().exit.signal != 0) > (b->end().exit.signal != 0);
+  });
+  return ended;
+}
+
+void Workers::signal_alone(int signal) {
+  for (const Worker& worker : workers_) worker.signal_alone(signal);
+}
+
+void Workers::signal_groups(int signal) {
+  for (const Worker& worker : workers_) worker.signal_group(signal);
+}
+
+}  // namespace tutti

@@ -1,0 +1,38 @@
+#pragma once
+// The workers of one node in one attempt: started together, ended together.
+#include <vector>
+
+#include "tutti/base/env.h"
+#include "tutti/launch/agent.h"
+#include "tutti/launch/agent/consoles.h"
+#include "tutti/launch/agent/worker.h"
+
+namespace tutti {
+
+struct Setting;
+
+class Workers {
+ public:
+  // Starts the ranks of this node. What of them is running stays in `this` on error.
+  Status start(const AgentSpec& spec, const Environment& environment, Consoles& consoles);
+
+  auto begin() { return workers_.begin(); }
+  auto end() { return workers_.end(); }
+  bool any_alive() const { return alive() > 0; }
+  int alive() const;
+  std::vector<WorkerEnd> ends() const;
+
+  void listen(PollSet& events);
+  // Those that have ended since the last look, the likelier cause first; strangers that came to us are reaped too.
+  std::vector<Worker*> reap();
+
+  void signal_alone(int signal);
+  void signal_groups(int signal);
+
+ private:
+  Status start_one(const AgentSpec& spec, int local_rank, Environment environment, Consoles& consoles);
+
+  std::vector<Worker> workers_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,12 @@
+#pragma once
+// What `tutti run` exits with when it is not the code of a rank (docs/launching.md, "The end").
+
+namespace tutti {
+
+inline constexpr int kExitUsage = 2;         // wrong usage: a restart would not mend it
+inline constexpr int kExitRendezvous = 4;    // the nodes did not meet, or lost one another
+inline constexpr int kExitTimeLimit = 124;   // --timeout
+inline constexpr int kExitReaderGone = 141;  // nobody reads the output: the code of `yes | head`, 128 + SIGPIPE
+inline constexpr int kExitKilled = 137;      // 128 + SIGKILL
+
+}  // namespace tutti
