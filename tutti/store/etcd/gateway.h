@@ -1,0 +1,98 @@
+#pragma once
+// The part of etcd's v3 API that the store needs, as values: ranges, transactions, watches, leases. Private to
+// store/etcd/. https://etcd.io/docs/v3.4/dev-guide/api_grpc_gateway/
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "tutti/store/etcd/etcd_store.h"
+#include "tutti/store/etcd/http.h"
+
+namespace tutti::etcd {
+
+struct KeyValue {
+  std::string key, value;
+  std::int64_t created = 0;   // the revision at which the key came to be
+  std::int64_t modified = 0;  // at which it was written last
+};
+
+struct Range {
+  std::string key;
+  bool prefix = false;        // all keys that begin with `key`
+  std::int64_t revision = 0;  // as of then; 0: now
+  std::int64_t limit = 0;
+  enum class What { kAll, kKeys, kCount } what = What::kAll;
+  bool oldest_first = false;
+};
+struct RangeAnswer {
+  std::vector<KeyValue> items;
+  std::int64_t count = 0;
+};
+struct Put {
+  std::string key, value;
+};
+struct Delete {
+  std::string key;
+  bool prefix = false;
+};
+using Operation = std::variant<Range, Put, Delete>;
+
+// What must hold for a transaction's changes to be made.
+struct Compare {
+  enum class What { kAbsent, kValue, kCreated, kModified } what;
+  std::string key;
+  std::string value = {};
+  std::int64_t revision = 0;
+};
+
+struct Transaction {
+  std::vector<Compare> compare;
+  std::vector<Operation> success, failure;
+};
+struct TransactionAnswer {
+  bool succeeded = false;
+  std::int64_t revision = 0;
+  std::vector<RangeAnswer> ranges;  // of the branch that ran, in its order
+  std::int64_t deleted = 0;         // keys that the branch deleted
+};
+
+// Threads: one at a time.
+class Gateway {
+ public:
+  static Result<std::unique_ptr<Gateway>> create(const EtcdOptions& options);
+
+  // A call goes round the endpoints, with pauses, until one takes it or the deadline passes. kPeerLost: the transaction
+  // was sent and no answer came, so it may have been carried out or not; everything else is repeated by itself.
+  Result<TransactionAnswer> transact(const Transaction& transaction, std::int64_t lease, Deadline deadline);
+  // One snapshot; `revision` is filled in.
+  Result<RangeAnswer> range(const Range& range, std::int64_t& revision, Deadline deadline);
+
+  // Waits for the first change of the wanted kind at or after `from`: the revision of it, or none at the deadline.
+  enum class Change { kPut, kDelete };
+  Result<std::optional<std::int64_t>> await_change(const std::string& key, bool prefix, Change change,
+                                                   std::int64_t from, Deadline deadline);
+
+  Result<std::int64_t> grant(Duration lease, Deadline deadline);
+  // The seconds that it now has; 0: there is no such lease any more.
+  Result<std::int64_t> keep_alive(std::int64_t lease, Deadline deadline);
+
+  std::string endpoints_text() const;
+
+ private:
+  Gateway(std::unique_ptr<Http> http, std::vector<std::string> endpoints, std::string user, std::string password);
+  Result<std::string> call(const std::string& path, const std::string& body, bool once, Deadline deadline);
+  Result<std::string> attempt(const std::string& path, const std::string& body, Deadline deadline);
+  Status log_in(Deadline deadline);
+  Error unreachable(Error error, Deadline deadline) const;
+  const std::string& endpoint() const { return endpoints_[current_]; }
+
+  std::unique_ptr<Http> http_;
+  std::vector<std::string> endpoints_;
+  std::size_t current_ = 0;
+  std::string user_, password_, token_;
+};
+
+}  // namespace tutti::etcd

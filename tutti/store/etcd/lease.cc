@@ -1,0 +1,78 @@
+// Whoever comes first makes the lease and tells its number under the key "lease", which hangs on the lease itself: so
+// it goes with the job, and the next job of this name makes its own. Two that come first agree by a transaction.
+#include "tutti/store/etcd/lease.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+
+namespace tutti::etcd {
+namespace {
+
+constexpr int kBeatsPerLease = 4;
+
+}  // namespace
+
+Result<std::shared_ptr<Lease>> Lease::hold(const EtcdOptions& options, Deadline deadline) {
+  auto gateway = TUTTI_TRY(Gateway::create(options));
+  const std::string key = options.prefix + "lease";
+  for (;;) {
+    std::int64_t revision = 0;
+    const auto held = TUTTI_TRY(gateway->range({.key = key}, revision, deadline));
+    if (!held.items.empty()) {
+      const std::int64_t id = parse_int(held.items[0].value).value_or(0);
+      if (TUTTI_TRY(gateway->keep_alive(id, deadline)) > 0)
+        return std::shared_ptr<Lease>(new Lease(id, std::move(gateway), options.lease));
+      continue;  // it has just ended, and its key with it
+    }
+    const std::int64_t mine = TUTTI_TRY(gateway->grant(options.lease, deadline));
+    const Transaction claim{.compare = {{Compare::What::kAbsent, key}}, .success = {Put{key, std::to_string(mine)}}};
+    const auto claimed = gateway->transact(claim, mine, deadline);
+    if (claimed.ok() && claimed->succeeded)
+      return std::shared_ptr<Lease>(new Lease(mine, std::move(gateway), options.lease));
+    if (!claimed.ok() && claimed.error().code != Code::kPeerLost) return claimed.status();
+    // Another was faster, or the answer is lost: look who holds it.
+  }
+}
+
+Lease::Lease(std::int64_t id, std::unique_ptr<Gateway> gateway, Duration length)
+    : id_(id), gateway_(std::move(gateway)), length_(length) {
+  sigset_t all, before;  // signals are for the program's own threads
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { keep(); });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  pthread_setname_np(thread_.native_handle(), "tutti-lease");
+}
+
+Lease::~Lease() {
+  {
+    const MutexLock lock(mutex_);
+    end_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void Lease::keep() {
+  const Duration beat = length_ / kBeatsPerLease;
+  bool told = false;
+  for (;;) {
+    {
+      MutexLock lock(mutex_);
+      const auto until = now() + beat;
+      while (!end_ && now() < until) ended_.wait_until(lock, until);
+      if (end_) return;
+    }
+    const auto seconds = gateway_->keep_alive(id_, Deadline::after(beat));
+    if (!seconds.ok() && !told) log::warn("the job's lease in etcd was not renewed: " + to_string(seconds.error()));
+    told = !seconds.ok();
+    if (!seconds.ok() || *seconds > 0) continue;
+    log::error("etcd has forgotten this job: nobody kept its lease alive for " + seconds_text(to_seconds(length_)));
+    return;
+  }
+}
+
+}  // namespace tutti::etcd
