@@ -104,6 +104,10 @@ int Group::size() const { return state_ ? state_->size() : 0; }
 const std::string& Group::name() const { return state().spec().name; }
 std::span<const int> Group::global_ranks() const { return state().spec().global_ranks; }
 
+void Group::step(std::int64_t number) const {
+  if (ProgressPage* const page = state().process().page.get()) page->begin_step(number);
+}
+
 int Group::local_rank() const {
   int before = 0;
   for (int r = 0; r < rank(); ++r) before += whereabouts(state(), r).node == whereabouts(state(), rank()).node;

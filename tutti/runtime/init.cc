@@ -22,6 +22,7 @@
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/flight_signal.h"
 #include "tutti/runtime/meet_note.h"
+#include "tutti/runtime/progress.h"
 #include "tutti/runtime/uncaught.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
@@ -319,12 +320,15 @@ void warn_of_slow_start(const Membership& m) {
 Result<Group> try_init(const Options& options) {
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
+  auto page = open_progress();
   (void)flight_signal();  // who waits for the others is asked as well, and must not die of it
   Membership m = TUTTI_TRY(join(JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));
   warn_of_slow_start(m);
   auto process = std::make_shared<Process>();
   process->rank = m.rank;
+  if (page) page->join(m.rank, m.world_size);
+  process->page = std::move(page);
   process->collective_timeout = settings.collective_timeout;
   process->hang_warning = settings.hang_warning;
   process->farewell_timeout = settings.leave_timeout;
@@ -336,6 +340,7 @@ Result<Group> try_init(const Options& options) {
   for (int r = 0; r < m.world_size; ++r) spec.global_ranks.push_back(r);
   if (m.world_size == 1) {
     process->world.resize(1);
+    if (process->page) process->page->set_joined();
     return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), nullptr, deadline)));
   }
   log::set_rank(m.rank);
@@ -345,7 +350,8 @@ Result<Group> try_init(const Options& options) {
                                                                  .folder = env("TUTTI_FLIGHT_DIR").value_or(""),
                                                                  .job = m.job,
                                                                  .rank = m.rank,
-                                                                 .world_size = m.world_size},
+                                                                 .world_size = m.world_size,
+                                                                 .page = process->page.get()},
                                          describe_flight_call);
     process->flight->put_older_record_aside();
   }
@@ -367,7 +373,9 @@ Result<Group> try_init(const Options& options) {
   const auto exchange = [&](const std::string& mine) {
     return store->gather_all("world", m.rank, m.world_size, mine, deadline, waiting);
   };
-  return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
+  Group world(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
+  if (process->page) process->page->set_joined();
+  return world;
 }
 
 Group init(const Options& options) {

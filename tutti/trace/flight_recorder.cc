@@ -95,7 +95,9 @@ void FlightRecorder::put_older_record_aside() const {
 }
 
 std::shared_ptr<FlightTrack> FlightRecorder::add(FlightGroup group) {
-  auto track = std::make_shared<FlightTrack>(std::move(group), options_.entries, clock_);
+  auto place = options_.page ? options_.page->add(group, FlightRing::bytes_for(options_.entries)) : nullptr;
+  auto track = place ? std::make_shared<FlightTrack>(std::move(group), std::move(place), clock_)
+                     : std::make_shared<FlightTrack>(std::move(group), options_.entries, clock_);
   MutexLock lock(mutex_);
   auto left = std::count_if(tracks_.begin(), tracks_.end(), [](const auto& t) { return t->left.load(); });
   std::erase_if(tracks_, [&](const auto& t) { return t->left.load() && left-- > std::ptrdiff_t(kLeftGroups); });

@@ -13,6 +13,7 @@
 #include "tutti/trace/flight_clock.h"
 #include "tutti/trace/flight_dump.h"
 #include "tutti/trace/flight_ring.h"
+#include "tutti/trace/progress_page.h"
 
 namespace tutti {
 
@@ -20,7 +21,18 @@ namespace tutti {
 struct FlightTrack {
   FlightTrack(FlightGroup of, std::size_t entries, const FlightClock& clock)
       : group(std::move(of)), collectives(entries, clock), exchanges(entries, clock) {}
-  const FlightGroup group;  // `left` is the atomic below
+  // Rings that the agent can read.
+  FlightTrack(FlightGroup of, std::unique_ptr<ProgressPage::Place> in, const FlightClock& clock)
+      : group(std::move(of)),
+        place(std::move(in)),
+        collectives(place->ring(0).data(), place->ring(0).size(), place->newest(0), clock),
+        exchanges(place->ring(1).data(), place->ring(1).size(), place->newest(1), clock) {}
+  void leave() {
+    left.store(true);
+    if (place) place->left();
+  }
+  const FlightGroup group;                           // `left` is the atomic below
+  const std::unique_ptr<ProgressPage::Place> place;  // null: the rings have memory of their own
   FlightRing collectives, exchanges;
   std::atomic<bool> left{false};  // the rank has given up the group
 };
@@ -35,6 +47,7 @@ class FlightRecorder {
     std::string job;
     int rank = 0;
     int world_size = 1;
+    ProgressPage* page = nullptr;  // that the agent reads; outlives the recorder and its tracks; null: none
   };
   // Fills in what the numbers of a FlightCall mean: call, kind, dtype, op, root, tag, count, bytes, way.
   using Describe = void (*)(const FlightCall& call, FlightOperation& operation);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "tutti/base/pause.h"
 
@@ -18,15 +19,21 @@ constexpr std::size_t kMostEntries = std::size_t(1) << 24;
 
 }  // namespace
 
+std::size_t FlightRing::bytes_for(std::size_t entries) {
+  return std::bit_ceil(std::clamp<std::size_t>(entries, 1, kMostEntries)) * sizeof(Slot);
+}
+
+FlightRing::FlightRing(std::byte* memory, std::size_t bytes, std::uint64_t* newest, const FlightClock& clock)
+    : clock_(clock), newest_(newest), slots_(reinterpret_cast<Slot*>(memory)), mask_(bytes / sizeof(Slot) - 1) {}
+
 FlightRing::FlightRing(std::size_t entries, const FlightClock& clock) : clock_(clock) {
-  const std::size_t slots = std::bit_ceil(std::clamp<std::size_t>(entries, 1, kMostEntries));
-  const std::size_t bytes = slots * sizeof(Slot);
+  const std::size_t bytes = bytes_for(entries);
   void* const memory =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return;
   memory_ = Mapping(memory, bytes);
   slots_ = static_cast<Slot*>(memory);  // all zero: marks of number 0, which no operation has
-  mask_ = slots - 1;
+  mask_ = bytes / sizeof(Slot) - 1;
 }
 
 template <class Act>
@@ -73,6 +80,18 @@ std::optional<FlightEntry> FlightRing::read(const Slot& s) const {
     return entry;
   }
   return {};
+}
+
+std::optional<FlightEntry> FlightRing::parse(const std::byte (&slot)[64]) {
+  std::uint64_t words[8];
+  std::memcpy(words, slot, sizeof words);
+  FlightEntry entry{.sequence = words[0] >> 3, .state = FlightState(words[0] & 7)};
+  if (entry.sequence == 0 || entry.state == FlightState::kBeingWritten) return {};
+  entry.call = {.shape = words[1], .count = words[2], .extra = words[3], .site = CallSite::from_bits(words[4])};
+  entry.scheduled = words[5];
+  entry.started = words[6];
+  if (entry.state == FlightState::kCompleted || entry.state == FlightState::kFailed) entry.ended = words[7];
+  return entry;
 }
 
 std::optional<FlightEntry> FlightRing::read(std::uint64_t sequence) const {

@@ -49,7 +49,11 @@ class FlightRing {
   // Room for `entries` or more. The address space is taken now, pages as they are first written; where there is none
   // the ring has room for one entry. `clock` outlives the ring.
   FlightRing(std::size_t entries, const FlightClock& clock);
+  // In memory that is there already: bytes_for(entries) of zeros, which outlive the ring, as does the word that the
+  // highest number is written to.
+  FlightRing(std::byte* memory, std::size_t bytes, std::uint64_t* newest, const FlightClock& clock);
   FlightRing(const FlightRing&) = delete;
+  static std::size_t bytes_for(std::size_t entries);
 
   void scheduled(std::uint64_t sequence, const FlightCall& call) { write(sequence, call, FlightState::kScheduled); }
   // Without having been scheduled.
@@ -61,6 +65,8 @@ class FlightRing {
   void started(std::uint64_t sequence, std::uint64_t shape);
   void ended(std::uint64_t sequence, bool well);
 
+  // What lies in a slot's 64 bytes, copied from elsewhere; none: no call, or it was being written.
+  static std::optional<FlightEntry> parse(const std::byte (&slot)[64]);
   std::size_t capacity() const { return mask_ + 1; }
   // None: something else is in its slot, or is being written there.
   std::optional<FlightEntry> read(std::uint64_t sequence) const;
@@ -97,12 +103,15 @@ class FlightRing {
     s.scheduled.store(queued ? clock_.ticks() : 0, std::memory_order_relaxed);
     s.started.store(queued ? 0 : clock_.ticks(), std::memory_order_relaxed);
     s.mark.store(mark_of(sequence, state), std::memory_order_release);
+    std::atomic_ref(*newest_).store(sequence, std::memory_order_relaxed);
     __builtin_prefetch(&slot(sequence + 1), 1);  // the next call's, long out of the first cache
   }
 
   const FlightClock& clock_;
   Mapping memory_;
   Slot spare_{};
+  std::uint64_t own_newest_ = 0;
+  std::uint64_t* newest_ = &own_newest_;
   Slot* slots_ = &spare_;
   std::uint64_t mask_ = 0;
 };

@@ -293,7 +293,7 @@ void GroupState::leave(bool unwinding) {
     for (int left; (left = pending_.load()) > 0;) pending_.wait(left);
   }
   process_->engine->forget(this);
-  if (flight_) flight_->left.store(true);
+  if (flight_) flight_->leave();
   tell_of_leaving(unwinding);
 }
 

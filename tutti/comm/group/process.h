@@ -56,7 +56,8 @@ struct Process {
   std::unique_ptr<Store> store;            // null in a world of one
   std::unique_ptr<Store> launcher;         // where tutti run tells of a fault; null without it
   std::shared_ptr<void> keep_alive;        // what the store needs: the server, on the rank that serves it
-  std::unique_ptr<FlightRecorder> flight;  // null: off
+  std::unique_ptr<ProgressPage> page;      // what this rank does, for its agent; null: nobody asks for it
+  std::unique_ptr<FlightRecorder> flight;  // null: off; some of it lies in the page
   std::unique_ptr<Host> host;              // null where no other rank shares this machine's memory
   std::unique_ptr<Heap> heap;              // in host->arena()
   LeftGroups left_groups;
