@@ -180,7 +180,13 @@ void Agent::on_workers() {
 void Agent::on_failure(Worker& culprit) {
   culprit_ = &culprit;
   const std::string text = fault_text(culprit.end(), spec_.host);
-  if (nodes_ && !nodes_->publish({.text = text, .code = culprit.end().exit.shell_code(), .report = true}).mine) {
+  if (nodes_ && !nodes_
+                     ->publish({.text = text,
+                                .code = culprit.end().exit.shell_code(),
+                                .report = true,
+                                .rank = culprit.rank(),
+                                .step = culprit.progress().read_pulse().step})
+                     .mine) {
     culprit_ = nullptr;  // an echo of what ended the job elsewhere
     return on_nodes();
   }

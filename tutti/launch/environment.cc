@@ -123,6 +123,7 @@ void set_place(Environment& environment, const Place& place) {
   set("TUTTI_GENERATION", "0");
   if (!place.store.empty()) set("TUTTI_STORE", place.store);
   if (!place.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", place.flight_folder);
+  if (place.progress_fd >= 0) set_number("TUTTI_PROGRESS_FD", place.progress_fd);
   if (place.secret_fd >= 0) {
     set_number("TUTTI_SECRET_FD", place.secret_fd);
   } else {

@@ -1,4 +1,5 @@
-// A handler may do next to nothing, so it writes to an eventfd that the engine thread polls. The descriptor is never
+// A handler may do next to nothing, so it leaves the stack that it met in the progress page, and writes to an eventfd
+// that the engine thread polls. The descriptor is never
 // closed: a signal may come at any time, and must not be written into a file that got the same number.
 #include "tutti/runtime/flight_signal.h"
 
@@ -8,6 +9,8 @@
 #include <cerrno>
 #include <csignal>
 
+#include "tutti/runtime/last_stack.h"
+
 namespace tutti {
 namespace {
 
@@ -16,7 +19,10 @@ pid_t owner = 0;  // a forked child has the handler too, and must not ring for i
 
 void on_signal(int) {
   const int before = errno;
-  if (::getpid() == owner) (void)::eventfd_write(bell, 1);
+  if (::getpid() == owner) {
+    look_at_this_stack(SIGUSR2);
+    (void)::eventfd_write(bell, 1);
+  }
   errno = before;
 }
 

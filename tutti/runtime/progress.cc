@@ -9,6 +9,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/runtime/last_stack.h"
 
 namespace tutti {
 namespace {
@@ -21,6 +22,8 @@ Result<std::unique_ptr<ProgressPage>> open_given(const std::string& text) {
   (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // what this process starts has no business with it
   // The debugger that the agent starts is no ancestor of this process, which is all that Yama lets by.
   (void)::prctl(PR_SET_PTRACER, ::getppid(), 0, 0, 0);
+  if (auto for_handlers = ProgressPage::open(int(*fd)); for_handlers.ok())
+    keep_last_stacks(*for_handlers->release());  // never unmapped: a signal may come late
   return page;
 }
 

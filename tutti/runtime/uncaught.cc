@@ -13,6 +13,7 @@
 #include "tutti/base/log.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
+#include "tutti/runtime/last_stack.h"
 
 namespace tutti {
 namespace {
@@ -29,10 +30,13 @@ int code_of(const Error& error) {
   try {
     if (const auto uncaught = std::current_exception()) std::rethrow_exception(uncaught);
   } catch (const Exception& failure) {
+    leave_last_words(failure.what());
     log::error(failure.what());
     std::fflush(nullptr);
     ::_exit(code_of(failure.error()));
-  } catch (...) {  // of others: handled as if we were not here
+  } catch (const std::exception& failure) {  // of others: handled as if we were not here
+    leave_last_words(failure.what());
+  } catch (...) {
   }
   if (handler_before) handler_before();
   std::abort();

@@ -19,11 +19,12 @@ constexpr int kBitesAtTheEnd = 128;  // more than a pipe holds
 
 }  // namespace
 
-Worker::Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file)
+Worker::Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file, Fd page)
     : end_{.rank = rank, .pid = process.pid},
       process_(std::move(process)),
       output_(std::move(output)),
-      error_file_(std::move(error_file)) {}
+      error_file_(std::move(error_file)),
+      page_(std::move(page)) {}
 
 void Worker::ended(Exit exit) {
   alive_ = false;

@@ -8,12 +8,14 @@
 #include "tutti/launch/output.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/report.h"
+#include "tutti/trace/progress_reader.h"
 
 namespace tutti {
 
 class Worker {
  public:
-  Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file);
+  // `page`: its progress page; none: nothing is known of what it does.
+  Worker(int rank, ChildProcess process, WorkerOutput output, std::string error_file, Fd page);
 
   int rank() const { return end_.rank; }
   pid_t pid() const { return end_.pid; }
@@ -26,6 +28,9 @@ class Worker {
   const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
   std::string log_file() const { return output_.stderr_file(); }
   const std::string& error_file() const { return error_file_; }  // TORCHELASTIC_ERROR_FILE; may be empty
+
+  // What it does, or did before its end.
+  ProgressReader progress() const { return ProgressReader(page_.get()); }
 
   // It ended, seen by waitpid(): takes what it had written, too.
   void ended(Exit exit);
@@ -54,6 +59,7 @@ class Worker {
   ChildProcess process_;
   WorkerOutput output_;
   std::string error_file_;
+  Fd page_;
   Clock::time_point started_ = now();
   bool alive_ = true;
 };

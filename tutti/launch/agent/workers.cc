@@ -8,11 +8,12 @@
 #include <algorithm>
 
 #include "tutti/launch/environment.h"
+#include "tutti/trace/progress_page.h"
 
 namespace tutti {
 
 Status Workers::start(const AgentSpec& spec, const Environment& environment, Consoles& consoles) {
-  want_descriptors(std::size_t(spec.layout.here()) * 5 + 256);  // two pipes, two files, a pidfd
+  want_descriptors(std::size_t(spec.layout.here()) * 6 + 256);  // two pipes, two files, a pidfd, a page
   workers_.reserve(std::size_t(spec.layout.here()));
   for (int local_rank = 0; local_rank < spec.layout.here(); ++local_rank)
     TUTTI_TRY(start_one(spec, local_rank, environment, consoles));
@@ -29,6 +30,7 @@ Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment env
   } else if (!spec.scratch.empty()) {
     error_file = spec.scratch + "/rank_" + std::to_string(rank) + "_error.json";
   }
+  Fd page = TUTTI_TRY(ProgressPage::create());
   set_place(environment, Place{.rank = rank,
                                .world_size = layout.world_size(),
                                .local_rank = local_rank,
@@ -41,13 +43,15 @@ Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment env
                                .store = spec.store,
                                .flight_folder = spec.flight_folder,
                                .error_file = error_file,
-                               .secret_fd = spec.secret_fd});
+                               .secret_fd = spec.secret_fd,
+                               .progress_fd = page.get()});
   WorkerOutput output =
       TUTTI_TRY(WorkerOutput::create(rank, spec.output, folder, consoles.output(), consoles.errors()));
   ProcessSpec process{.path = spec.program, .arguments = spec.arguments, .environment = to_strings(environment)};
   if (rank == 0) process.input = STDIN_FILENO;
-  if (spec.secret_fd >= 0) process.inherited = {spec.secret_fd};
-  workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file);
+  process.inherited = {page.get()};
+  if (spec.secret_fd >= 0) process.inherited.push_back(spec.secret_fd);
+  workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file, std::move(page));
   return {};
 }
 
