@@ -3,6 +3,9 @@
 #include "apps/tutti/run_options.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
+#ifdef TUTTI_HWLOC
+#include "tutti/launch/places/hwloc_topology.h"
+#endif
 
 namespace tutti::cli {
 
@@ -17,6 +20,9 @@ int run_command(std::vector<std::string> arguments) {
     tell("tutti run", understood.error());
     return kExitUsage;
   }
+#ifdef TUTTI_HWLOC
+  job.topology = topology_from_hwloc;
+#endif
   const Result<int> code = run_job(job);
   if (code.ok()) return *code;
   tell("tutti run", code.error());

@@ -1,9 +1,11 @@
 // One pair of functions for each group of the help, in its order: what there is, and what was meant.
 #include "apps/tutti/run_options.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "apps/command_line.h"
+#include "tutti/base/env.h"
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
@@ -25,9 +27,60 @@ Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signa
   itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 124 the --timeout passed; 130 Ctrl-C;
   141 nobody read the output any more.)";
 
+// Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
+// there.
+constexpr const char* kTorchrunOptions[] = {
+    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port",      "standalone",
+    "role",   "module",         "no-python", "log-dir",     "shutdown-timeout", "virtual-local-rank"};
+
+// torchrun's options that `tutti run` has no use for, and why.
+struct Elsewhere {
+  const char* name;
+  const char* why;
+};
+constexpr Elsewhere kElsewhere[] = {
+    {"monitor-interval", "nothing is polled: the kernel tells of a rank's end at once"},
+    {"start-method", "it starts programs, not functions of Python"},
+    {"run-path", "it starts programs: tutti run ... python3 script.py"},
+    {"use-env", "ranks are told by variables anyway; --pass-local-rank adds the argument"},
+    {"event-log-handler", "it has no Python to handle events"},
+    {"logs-specs", "it has no Python to lay out logs; --log-dir says where they go"},
+    {"signals-to-handle", "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are all passed on"},
+    {"numa-binding", "its name here is --bind core, socket or numa"},
+};
+
+// "nproc-per-node" -> "PET_NPROC_PER_NODE"
+std::string variable_of(const std::string& option) {
+  std::string name = "PET_";
+  for (const char c : option) name += c == '-' ? '_' : char(std::toupper(static_cast<unsigned char>(c)));
+  return name;
+}
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin() + 2, name.end(), '-', '_');
+  return name;
+}
+
+// "-n,--nproc-per-node" and --nproc_per_node, as PyTorch's launchers have both.
+std::string both_spellings(const std::string& names) {
+  std::string all = names;
+  for (const std::string& name : split(names, ',')) {
+    if (name.starts_with("--") && name.find('-', 2) != std::string::npos) all += "," + with_underscores(name);
+  }
+  return all;
+}
+
 class Formatter : public CLI::Formatter {
  public:
   Formatter() { column_width(34); }
+  std::string make_option_name(const CLI::Option* option, bool) const override {
+    std::vector<std::string> names = split(option->get_name(false, true), ',');
+    std::erase_if(names, [](const std::string& name) { return name.find('_') != std::string::npos; });
+    return join(names, ",");
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_type_size() == 0 ? std::string() : " " + option->get_type_name();
+  }
   std::string make_usage(const CLI::App*, std::string) const override {
     return std::string("Usage: ") + kUsageLine + "\n";
   }
@@ -39,10 +92,10 @@ class Group {
   Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
 
   void value(const char* names, std::string& target, const char* type, const char* words) const {
-    app_.add_option(names, target, words)->group(name_)->type_name(type);
+    app_.add_option(both_spellings(names), target, words)->group(name_)->type_name(type);
   }
   void flag(const char* names, bool& target, const char* words) const {
-    app_.add_flag(names, target, words)->group(name_);
+    app_.add_flag(both_spellings(names), target, words)->group(name_);
   }
 
  private:
@@ -55,18 +108,43 @@ Result<std::optional<int>> number(const std::string& option, const std::string& 
   return std::optional<int>(int(TUTTI_TRY(whole_number(option, text, least, most))));
 }
 
-void declare_ranks(const Group& add, RankTexts& texts) {
+void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
   add.value("-n,--nproc,--nproc-per-node", texts.ranks, "N",
-            "ranks of this node; auto: one per core; 8,2: of each node");
+            "ranks of this node; gpu or cpu: one for each; auto: gpu if there are any, else cpu; 8,2: of each node");
+  add.value("--role", job.role, "NAME", "ROLE_NAME of the ranks (default)");
+  add.flag("--pass-local-rank", job.shares.pass_local_rank,
+           "add --local-rank=N to the program's arguments; ${local_rank} in them is replaced in any case");
+  add.flag("-m,--module", texts.module, "PROGRAM is a module of Python: python3 -u -m PROGRAM");
+  add.flag("--no-python", texts.no_python, "PROGRAM is started as it is, which is so anyway");
 }
 
 Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
   job.ranks = texts.ranks;
+  if (!texts.module) return {};
+  if (texts.no_python) return usage("-m starts Python, --no-python does not: give one of them");
+  job.arguments.insert(job.arguments.begin(), {"-u", "-m", job.program});
+  job.program = env("PYTHON_EXEC").value_or("python3");
+  return {};
+}
+
+void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
+  add.value("--bind", texts.bind, "TO", "core, socket or numa: where a rank may run (none: as the system likes)");
+  add.value("--devices", job.shares.devices, "LIST", "use only these GPUs of this node, for example 0,2-3");
+  add.value("--visible", texts.visible, "WHICH",
+            "all: each rank sees all GPUs of the job here; one: its own, as number 0");
+  add.flag("--virtual-local-rank", job.shares.virtual_local_rank, "--visible one, and LOCAL_RANK=0 for every rank");
+}
+
+Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
+  job.shares.bind = TUTTI_TRY(parse_bind(texts.bind));
+  const std::vector<std::string> words = {"all", "one"};
+  job.shares.one_device_each = TUTTI_TRY(choose("--visible", texts.visible, words)) == 1;
   return {};
 }
 
 void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.value("--nnodes", texts.nodes, "K", "number of nodes (default 1)");
+  add.flag("--standalone", texts.standalone, "this node alone, on any port, whatever a scheduler says");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
   add.value("--master-port", texts.master_port, "PORT",
@@ -80,6 +158,9 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
 
 Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 100000));
+  if (texts.standalone && job.nodes.value_or(1) != 1)
+    return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
+  if (texts.standalone) job.nodes = 1;
   job.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 100000)).value_or(0);
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
@@ -122,7 +203,7 @@ Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
 }
 
 void declare_ending(const Group& add, EndingTexts& texts) {
-  add.value("--grace", texts.grace, "TIME", "from SIGTERM to SIGKILL after a rank failed (5s)");
+  add.value("--grace,--shutdown-timeout", texts.grace, "TIME", "from SIGTERM to SIGKILL after a rank failed (5s)");
   add.value("--signal-grace", texts.signal_grace, "TIME",
             "the same after Ctrl-C or SIGTERM, for ranks that save (30s)");
   add.value("--timeout", texts.time_limit, "TIME", "end the job after this long");
@@ -136,6 +217,12 @@ Status interpret_ending(const EndingTexts& texts, JobOptions& job) {
 }
 
 Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+  if (!texts.elsewhere.empty()) {
+    const auto* const option = std::find_if(std::begin(kElsewhere), std::end(kElsewhere),
+                                            [&](const Elsewhere& known) { return known.name == texts.elsewhere; });
+    return usage("torchrun's --" + texts.elsewhere + " has no meaning for tutti run: " + option->why,
+                 "leave it out; docs/launching.md lists torchrun's options");
+  }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
   if (texts.ranks.ranks == "p")  // -np N, as mpirun has it, is -n with the value "p"
     return usage("unknown option -np", "tutti run -n " + (rest.empty() ? std::string("N") : rest[0]) + " ...");
@@ -153,22 +240,54 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   app.footer(kFooter);
   app.formatter(std::make_shared<Formatter>());
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  declare_ranks(Group(app, "Ranks"), texts.ranks);
+  declare_ranks(Group(app, "Ranks"), texts.ranks, job);
+  declare_places(Group(app, "Places"), texts.places, job);
   declare_nodes(Group(app, "Several nodes"), texts.nodes, job);
   declare_output(Group(app, "Output"), texts.output, job);
   declare_speed(Group(app, "Speed"), texts.speed);
   declare_watching(Group(app, "Watching"), texts.watching);
   declare_ending(Group(app, "Ending"), texts.ending);
+  for (const Elsewhere& option : kElsewhere) {
+    app.add_option_function<std::string>(both_spellings("--" + std::string(option.name)),
+                                         [&texts, name = option.name](const std::string&) { texts.elsewhere = name; })
+        ->group("")  // not in the help
+        ->expected(0, 1);
+  }
+  for (const char* name : kTorchrunOptions) {
+    if (CLI::Option* const option = app.get_option_no_throw("--" + std::string(name)))
+      option->envname(variable_of(name));
+  }
 }
 
-Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+namespace {
+
+// A value that nobody typed: which variable it came from.
+Error with_source(Error error) {
+  for (const char* option : kTorchrunOptions) {
+    const auto value = env(variable_of(option));
+    if (!value || error.detail.find("--" + std::string(option)) == std::string::npos) continue;
+    error.hint += (error.hint.empty() ? "" : "; ") + variable_of(option) + " is '" + *value + "' in the environment";
+  }
+  return error;
+}
+
+Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
   TUTTI_TRY(interpret_program(texts, std::move(rest), job));
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
+  TUTTI_TRY(interpret_places(texts.places, job));
   TUTTI_TRY(interpret_nodes(texts.nodes, job));
   TUTTI_TRY(interpret_output(texts.output, job));
   TUTTI_TRY(interpret_speed(texts.speed, job));
   TUTTI_TRY(interpret_watching(texts.watching, job));
   return interpret_ending(texts.ending, job);
+}
+
+}  // namespace
+
+Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
+  Status understood = interpret_groups(texts, std::move(rest), job);
+  if (!understood) return with_source(understood.error());
+  return understood;
 }
 
 }  // namespace tutti::cli

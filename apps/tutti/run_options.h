@@ -12,9 +12,14 @@ namespace tutti::cli {
 
 struct RankTexts {
   std::string ranks = "1";
+  bool module = false, no_python = false;
+};
+struct PlaceTexts {
+  std::string visible = "all", bind = "none";
 };
 struct NodeTexts {
   std::string nodes, node_rank, master_port, store_port;
+  bool standalone = false;
   std::string connect_timeout = "5min";
 };
 struct OutputTexts {
@@ -33,11 +38,13 @@ struct EndingTexts {
 
 struct RunTexts {
   RankTexts ranks;
+  PlaceTexts places;
   NodeTexts nodes;
   OutputTexts output;
   SpeedTexts speed;
   WatchingTexts watching;
   EndingTexts ending;
+  std::string elsewhere;  // an option of torchrun that has no meaning here, if one was given
 };
 
 void declare(CLI::App& app, RunTexts& texts, JobOptions& job);

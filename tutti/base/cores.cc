@@ -94,6 +94,15 @@ int count_of(const CoreMask& cores) {
   return count;
 }
 
+CoreMask mask_of(std::span<const int> cores) {
+  CoreMask mask;
+  for (const int core : cores) {
+    mask.resize(std::max(mask.size(), std::size_t(core) / 64 + 1));
+    mask[std::size_t(core) / 64] |= std::uint64_t(1) << (core % 64);
+  }
+  return mask;
+}
+
 std::optional<int> cgroup_cores() {
   std::ifstream file("/proc/self/cgroup");
   std::stringstream text;

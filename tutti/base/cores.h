@@ -2,6 +2,7 @@
 // How many cores this process may really use, for whoever decides on a number of threads or whether to spin.
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,8 @@ using CoreMask = std::vector<std::uint64_t>;
 // Where the calling thread may run: the affinity mask alone.
 CoreMask allowed_cores();
 int count_of(const CoreMask& cores);
+// The set of these cores, as small as can hold them; empty for none.
+CoreMask mask_of(std::span<const int> cores);
 // The quota alone, of this process.
 std::optional<int> cgroup_cores();
 // The same, in whole cores rounded up; none without a quota. `self_cgroup` is the text of /proc/self/cgroup

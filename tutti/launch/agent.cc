@@ -12,7 +12,6 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent/announcement.h"
 #include "tutti/launch/agent/stopping.h"
@@ -96,11 +95,14 @@ Status Agent::start() {
   const std::vector<std::string> removed = remove_stale(environment);
   std::vector<Setting> settings;
   if (spec_.tune) {
-    for (Setting& setting : recommended_settings(cpu_features(), usable_cores(), spec_.layout.here())) {
+    for (Setting& setting : recommended_settings(cpu_features(), spec_.cores_of_a_rank, 1)) {
       if (environment.emplace(setting.name, setting.value).second) settings.push_back(std::move(setting));
     }
   }
-  if (spec_.announce) consoles_.say(announcement(spec_.layout, spec_.job, settings, removed));
+  if (spec_.announce) {
+    consoles_.say(announcement(spec_.layout, spec_.job, settings, removed));
+    for (const std::string& row : spec_.table) consoles_.say(row);
+  }
   return workers_.start(spec_, environment, consoles_);
 }
 

@@ -8,6 +8,7 @@
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/output.h"
+#include "tutti/launch/places/shares.h"
 
 namespace tutti {
 
@@ -17,7 +18,12 @@ struct AgentSpec {
   std::string program;                 // a path for execve()
   std::vector<std::string> arguments;  // with argv[0]
   Layout layout;
-  std::string host;  // its name, for words
+  std::vector<Share> shares;       // by local rank
+  std::vector<std::string> table;  // of ranks, for the announcement
+  int cores_of_a_rank = 1;         // what a rank has for its threads
+  bool pass_local_rank = false;    // --local-rank=N behind the arguments
+  std::string role = "default";    // ROLE_NAME
+  std::string host;                // its name, for words
   std::string job;
   std::string master_address;  // for the program: MASTER_ADDR, MASTER_PORT
   int master_port = 0;

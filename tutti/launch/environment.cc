@@ -110,7 +110,7 @@ void set_place(Environment& environment, const Place& place) {
   set_number("GROUP_WORLD_SIZE", place.nodes);
   set_number("ROLE_RANK", place.rank);
   set_number("ROLE_WORLD_SIZE", place.world_size);
-  set("ROLE_NAME", "default");
+  set("ROLE_NAME", place.role);
   set("MASTER_ADDR", place.master_address);
   set_number("MASTER_PORT", place.master_port);
   set("TORCHELASTIC_RESTART_COUNT", "0");

@@ -17,12 +17,14 @@
 
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
+#include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/places/rank_table.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
@@ -141,6 +143,22 @@ Status check_shown(const OutputOptions& output, int world_size) {
   return {};
 }
 
+// What each rank of this node gets of the machine.
+Status share_machine(const JobOptions& options, const std::vector<std::string>& gpus, MachineCounts machine, int ranks,
+                     AgentSpec& spec) {
+  const Bind bind = options.shares.bind;
+  Topology topology;
+  if (bind != Bind::kNone) {
+    topology = TUTTI_TRY(options.topology ? options.topology(allowed_cores()) : topology_from_sys(allowed_cores()));
+  }
+  spec.shares = TUTTI_TRY(share_out(options.shares, topology, gpus, ranks));
+  spec.cores_of_a_rank =
+      bind == Bind::kNone ? std::max(1, machine.cores / ranks) : cores_of_a_rank(topology, bind, ranks);
+  spec.pass_local_rank = options.shares.pass_local_rank;
+  spec.role = options.role;
+  return {};
+}
+
 // The job as the agent sees it, all checked that can be checked without starting anything.
 struct Prepared {
   AgentSpec agent;
@@ -154,7 +172,11 @@ Result<Prepared> prepare(const JobOptions& options) {
   spec.program = TUTTI_TRY(find_program(options.program, env("PATH").value_or("")));
   spec.arguments = options.arguments;
   spec.arguments.insert(spec.arguments.begin(), options.program);
-  nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, usable_cores()));
+  const std::vector<std::string> gpus = visible_gpus(current_environment());
+  const MachineCounts machine{.cores = usable_cores(),
+                              .gpus = int(TUTTI_TRY(chosen_devices(options.shares.devices, gpus)).size())};
+  nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, machine));
+  TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, spec));
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   const bool one_node = nodes.nodes == 1;
@@ -207,6 +229,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   nodes.master_address = spec.master_address;
   nodes.master_port = spec.master_port;
   nodes.host = spec.host = host_name();
+  nodes.about = encode_shares(spec.shares);
   spec.tune = options.tune;
   spec.announce = options.announce;
   spec.grace = options.grace;
@@ -236,6 +259,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
   job.agent.layout = round.layout;
+  job.agent.table = rank_table(rows_of(round));
   if (const Status shown = check_shown(job.agent.output, job.agent.layout.world_size()); !shown)
     log::warn(shown.error().detail);
   job.agent.store = round.store;

@@ -5,13 +5,17 @@
 #include <vector>
 
 #include "tutti/launch/output.h"
+#include "tutti/launch/places/shares.h"
 
 namespace tutti {
 
 struct JobOptions {
-  std::string ranks = "1";             // -n: "4", "8,2", "auto"
+  std::string ranks = "1";             // -n: "4", "8,2", "auto", "cpu", "gpu"
   std::string program;                 // as the user named it
   std::vector<std::string> arguments;  // without the program's name
+  std::string role = "default";        // ROLE_NAME of the workers
+  ShareOptions shares;
+  ReadTopology topology;  // none: /sys
 
   std::optional<int> nodes;
   int node = 0;

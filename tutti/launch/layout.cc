@@ -13,9 +13,10 @@ namespace {
 Error bad_count(std::string_view part, std::string_view whole) {
   std::string detail = "-n needs a number of ranks, 1 or more, not '" + std::string(part) + "'";
   if (part != whole) detail += " (in '" + std::string(whole) + "')";
-  return Error{.code = Code::kUsage,
-               .detail = std::move(detail),
-               .hint = "for example -n 4, -n auto for one rank per core, or -n 8,2 for two nodes of 8 and 2 ranks"};
+  return Error{
+      .code = Code::kUsage,
+      .detail = std::move(detail),
+      .hint = "for example -n 4, -n auto for one rank per GPU or core, or -n 8,2 for two nodes of 8 and 2 ranks"};
 }
 
 Result<int> parse_count(std::string_view part, std::string_view whole) {
@@ -29,11 +30,23 @@ Result<int> parse_count(std::string_view part, std::string_view whole) {
   return int(*count);
 }
 
+// The word's count on this machine; none if it is no word.
+Result<std::optional<int>> count_of_word(std::string_view text, MachineCounts machine) {
+  if (text == "auto") return std::optional(machine.gpus > 0 ? machine.gpus : machine.cores);
+  if (text == "cpu") return std::optional(machine.cores);
+  if (text != "gpu") return std::optional<int>();
+  if (machine.gpus > 0) return std::optional(machine.gpus);
+  return Error{
+      .code = Code::kUsage,
+      .detail = "-n gpu, but no GPU is visible on this host",
+      .hint = "nvidia-smi -L lists the GPUs; CUDA_VISIBLE_DEVICES and containers hide some; -n cpu counts cores"};
+}
+
 }  // namespace
 
-Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, int cores) {
-  if (text == "auto" || text == "cpu")
-    return RankCounts{.here = cores, .all = nodes.value_or(1) == 1 ? std::vector{cores} : std::vector<int>()};
+Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, MachineCounts machine) {
+  if (const auto counted = TUTTI_TRY(count_of_word(text, machine)))
+    return RankCounts{.here = *counted, .all = nodes.value_or(1) == 1 ? std::vector{*counted} : std::vector<int>()};
   if (text.find(',') == std::string_view::npos) {
     const int here = TUTTI_TRY(parse_count(text, text));
     return RankCounts{.here = here, .all = nodes.value_or(1) == 1 ? std::vector{here} : std::vector<int>()};

@@ -10,13 +10,19 @@ namespace tutti {
 
 inline constexpr int kMostRanksPerNode = 4096;
 
-// What `-n` said. "4": this node; "8,2": every node; "auto" or "cpu": one rank per core of this node.
+// What "-n cpu", "-n gpu" and "-n auto" (GPUs if there are any, else cores) mean on this node.
+struct MachineCounts {
+  int cores = 1;
+  int gpus = 0;
+};
+
+// What `-n` said. "4": this node; "8,2": every node; a word: see MachineCounts.
 struct RankCounts {
   int here = 1;
   std::vector<int> all;  // empty: the nodes have to tell each other
 };
-// `nodes` none: not given, so a list says it. `node` is this node's number. `cores`: what "auto" means.
-Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, int cores);
+// `nodes` none: not given, so a list says it. `node` is this node's number.
+Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> nodes, int node, MachineCounts machine);
 
 struct Layout {
   std::vector<int> counts = {1};  // ranks of each node

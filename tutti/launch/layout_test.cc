@@ -11,29 +11,38 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 TEST(RankCounts, OneNode) {
-  const auto counts = parse_rank_counts("4", {}, 0, 2);
+  const auto counts = parse_rank_counts("4", {}, 0, {.cores = 2});
   ASSERT_TRUE(counts.ok());
   EXPECT_EQ(counts->here, 4);
   EXPECT_THAT(counts->all, ElementsAre(4));
-  EXPECT_THAT(parse_rank_counts("auto", {}, 0, 6)->all, ElementsAre(6));
-  EXPECT_EQ(parse_rank_counts("cpu", {}, 0, 6)->here, 6);
+  EXPECT_THAT(parse_rank_counts("auto", {}, 0, {.cores = 6})->all, ElementsAre(6));
+  EXPECT_EQ(parse_rank_counts("cpu", {}, 0, {.cores = 6})->here, 6);
+}
+
+TEST(RankCounts, GpusGoBeforeCoresAndAreNotMadeUp) {
+  EXPECT_EQ(parse_rank_counts("auto", {}, 0, {.cores = 6, .gpus = 2})->here, 2);
+  EXPECT_EQ(parse_rank_counts("gpu", {}, 0, {.cores = 6, .gpus = 2})->here, 2);
+  EXPECT_EQ(parse_rank_counts("cpu", {}, 0, {.cores = 6, .gpus = 2})->here, 6);
+  EXPECT_EQ(parse_rank_counts("gpu", {}, 0, {.cores = 6}).error().detail, "-n gpu, but no GPU is visible on this host");
 }
 
 TEST(RankCounts, SeveralNodesTellEachOtherOrAreListed) {
-  const auto own = parse_rank_counts("8", 2, 1, 2);
+  const auto own = parse_rank_counts("8", 2, 1, {.cores = 2});
   EXPECT_EQ(own->here, 8);
   EXPECT_THAT(own->all, IsEmpty());
-  const auto listed = parse_rank_counts("8,2", {}, 1, 2);
+  const auto listed = parse_rank_counts("8,2", {}, 1, {.cores = 2});
   EXPECT_EQ(listed->here, 2);
   EXPECT_THAT(listed->all, ElementsAre(8, 2));
-  EXPECT_THAT(parse_rank_counts("auto", 3, 1, 2)->all, IsEmpty());
+  EXPECT_THAT(parse_rank_counts("auto", 3, 1, {.cores = 2})->all, IsEmpty());
 }
 
 TEST(RankCounts, Contradictions) {
-  EXPECT_THAT(parse_rank_counts("8,2", 3, 0, 2).error().detail, HasSubstr("lists 2 nodes, but --nnodes is 3"));
-  EXPECT_THAT(parse_rank_counts("8,2", {}, 2, 2).error().detail, HasSubstr("--node-rank 2 is not one of the 2 nodes"));
+  EXPECT_THAT(parse_rank_counts("8,2", 3, 0, {.cores = 2}).error().detail,
+              HasSubstr("lists 2 nodes, but --nnodes is 3"));
+  EXPECT_THAT(parse_rank_counts("8,2", {}, 2, {.cores = 2}).error().detail,
+              HasSubstr("--node-rank 2 is not one of the 2 nodes"));
   for (const char* wrong : {"0", "-1", "x", "", "1.5", "8,0", "8,", "99999999999999999999"}) {
-    EXPECT_EQ(parse_rank_counts(wrong, {}, 0, 2).error().code, Code::kUsage) << wrong;
+    EXPECT_EQ(parse_rank_counts(wrong, {}, 0, {.cores = 2}).error().code, Code::kUsage) << wrong;
   }
 }
 

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -25,6 +26,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -51,7 +53,7 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 // What the child does; async-signal-safe only. Returns errno if it could not become the program.
 int become_program(const char* path, char* const* arguments, char* const* environment, pid_t parent, int input,
-                   int output, int errors, const std::vector<int>& inherited) {
+                   int output, int errors, const std::vector<int>& inherited, const CoreMask& cores) {
   setpgid(0, 0);
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
   if (getppid() != parent) _exit(128 + SIGKILL);
@@ -64,6 +66,10 @@ int become_program(const char* path, char* const* arguments, char* const* enviro
   if (dup2(input, 0) < 0 || dup2(output, 1) < 0 || dup2(errors, 2) < 0) return errno;
   for (const int fd : inherited) {
     if (fcntl(fd, F_SETFD, 0) != 0) return errno;
+  }
+  if (!cores.empty() &&
+      sched_setaffinity(0, cores.size() * sizeof cores[0], reinterpret_cast<const cpu_set_t*>(cores.data())) != 0) {
+    return errno;
   }
   execve(path, arguments, environment);
   return errno;
@@ -159,6 +165,7 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
   const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) return system_error(errno, "could not open /dev/null for a worker", kDescriptorsHint);
   const std::vector<char*> arguments = pointers(spec.arguments), environment = pointers(spec.environment);
+  const CoreMask cores = mask_of(spec.cpus);
   const pid_t parent = getpid();
 
   const pid_t pid = fork();
@@ -168,7 +175,7 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
   if (pid == 0) {
     const int cause = become_program(spec.path.c_str(), arguments.data(), environment.data(), parent,
                                      spec.input >= 0 ? spec.input : nothing.get(), output.write.get(),
-                                     errors.write.get(), spec.inherited);
+                                     errors.write.get(), spec.inherited, cores);
     [[maybe_unused]] const ssize_t told = write(failure.write.get(), &cause, sizeof cause);
     _exit(127);
   }

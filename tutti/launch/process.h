@@ -32,6 +32,7 @@ struct ProcessSpec {
   std::vector<std::string> environment;          // "NAME=value"
   int input = -1;                                // becomes its standard input; -1: /dev/null
   std::vector<int> inherited;                    // descriptors that stay open under their number
+  std::vector<int> cpus;                         // it may run on these alone; empty: as this process
   Duration patience = std::chrono::seconds(30);  // for execve(): a dead network mount answers nothing
 };
 struct ChildProcess {

@@ -3,12 +3,10 @@
 // NCCL answers a rank that cannot take part, and two ranks on one GPU, by waiting or with words that name neither. So
 // before it is asked, every rank tells all others whether it could take part and on which GPU of which machine: one
 // that cannot is an error on all of them, which names it, and a GPU that is shared means that the group is staged.
-#include <glob.h>
-
-#include <cstdlib>
 #include <map>
 
 #include "tutti/base/env.h"
+#include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
@@ -22,15 +20,6 @@ namespace {
 constexpr const char* kReady = "ready ";
 constexpr const char* kCannot = "cannot ";
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);
-
-int visible_gpus() {
-  if (const auto listed = env("CUDA_VISIBLE_DEVICES")) return *listed == "-1" ? 0 : int(split(*listed, ',').size());
-  if (std::getenv("CUDA_VISIBLE_DEVICES")) return 0;  // set, and empty
-  glob_t found{};
-  const int devices = ::glob("/dev/nvidia[0-9]*", 0, nullptr, &found) == 0 ? int(found.gl_pathc) : 0;
-  ::globfree(&found);
-  return devices;
-}
 
 // An operation that its group keeps for the next call of its kind.
 class Kept final : public Operation {
@@ -48,7 +37,7 @@ class Kept final : public Operation {
 
 std::string GroupState::device() const {
   if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
-  const int gpus = visible_gpus();
+  const int gpus = int(visible_gpus(current_environment()).size());
   if (gpus == 0) return "cpu";
   return "cuda:" + std::to_string(process_->world[process_->rank].machine_rank % gpus);
 }

@@ -43,11 +43,17 @@ Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment env
                                .store = spec.store,
                                .flight_folder = spec.flight_folder,
                                .error_file = error_file,
+                               .role = spec.role,
                                .secret_fd = spec.secret_fd,
                                .progress_fd = page.get()});
+  const Share& share = spec.shares[std::size_t(local_rank)];
+  for (const auto& [name, value] : share.variables) environment[name] = value;
   WorkerOutput output =
       TUTTI_TRY(WorkerOutput::create(rank, spec.output, folder, consoles.output(), consoles.errors()));
-  ProcessSpec process{.path = spec.program, .arguments = spec.arguments, .environment = to_strings(environment)};
+  ProcessSpec process{.path = spec.program,
+                      .arguments = arguments_of_rank(spec.arguments, local_rank, spec.pass_local_rank),
+                      .environment = to_strings(environment)};
+  process.cpus = share.cpus;
   if (rank == 0) process.input = STDIN_FILENO;
   process.inherited = {page.get()};
   if (spec.secret_fd >= 0) process.inherited.push_back(spec.secret_fd);

@@ -1,0 +1,109 @@
+// Where ranks run and what they see, as a user of `tutti run` meets it: --bind, --devices, torchrun's names.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/launch/running.h"
+#include "tutti/base/cores.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Arguments = std::vector<std::string>;
+
+Ended run_with(const Arguments& options, const Arguments& program, std::map<std::string, std::string> changes = {}) {
+  Arguments arguments = {"run"};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), program.begin(), program.end());
+  return run(arguments, std::move(changes));
+}
+
+TEST(Places, TheTableSaysWhereEachRankIs) {
+  const Ended ended = run({"run", "-n", "2", worker(), "print"});
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("[tutti]   ranks 0-1  on "), HasSubstr("  local ranks 0-1  any CPU\n")));
+  EXPECT_THAT(run({"run", "-q", worker(), "print"}).err, Not(HasSubstr("[tutti]")));
+}
+
+TEST(Places, BoundRanksMayRunOnTheirCoresAlone) {
+  const Arguments program = {"sh", "-c", "grep Cpus_allowed_list /proc/self/status | cut -f 2"};
+  const int cores = std::min(2, count_of(allowed_cores()));
+  const Ended ended = run_with({"-n", std::to_string(cores), "--bind", "core"}, program);
+  EXPECT_EQ(ended.code, 0);
+  std::vector<std::string> places;
+  for (int rank = 0; rank < cores; ++rank) {
+    const std::string mark = "[" + std::to_string(rank) + "] ";
+    const auto begin = ended.out.find(mark);
+    ASSERT_NE(begin, std::string::npos) << ended.out;
+    places.push_back(ended.out.substr(begin + mark.size(), ended.out.find('\n', begin) - begin - mark.size()));
+    EXPECT_THAT(ended.err, HasSubstr("CPU " + places.back().substr(0, places.back().find_first_of(",-"))));
+  }
+  if (cores > 1) {
+    EXPECT_NE(places[0], places[1]);
+  }
+  EXPECT_THAT(run_with({"--bind", "cores"}, program).err,
+              HasSubstr("--bind needs core, socket, numa or none, not 'cores'"));
+}
+
+TEST(Places, DevicesAreCountedAsCudaCounts) {
+  const Arguments program = {worker(), "env", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK"};
+  const std::map<std::string, std::string> four = {{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}};
+  EXPECT_EQ(run_with({"-q", "--devices", "1,3"}, program, four).out,
+            "[0] CUDA_VISIBLE_DEVICES=5,7\n[0] LOCAL_RANK=0\n");
+  EXPECT_THAT(run_with({"-n", "gpu", "--devices", "2-3", "--visible", "one"}, program, four).out,
+              AllOf(HasSubstr("[0] CUDA_VISIBLE_DEVICES=6\n[0] LOCAL_RANK=0\n"),
+                    HasSubstr("[1] CUDA_VISIBLE_DEVICES=7\n[1] LOCAL_RANK=1\n")));
+  EXPECT_THAT(run_with({"-n", "2", "--virtual-local-rank"}, program, four).out,
+              HasSubstr("[1] CUDA_VISIBLE_DEVICES=5\n[1] LOCAL_RANK=0\n"));
+  EXPECT_THAT(run_with({"-n", "auto"}, program, four).err, HasSubstr("[tutti]   rank 3  on "));
+
+  const Ended missing = run_with({"--devices", "4"}, program, four);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("--devices names GPU 4, but 4 GPUs are visible on this host, numbered from 0"));
+  EXPECT_THAT(run_with({"-n", "gpu"}, program, {{"CUDA_VISIBLE_DEVICES", "-1"}}).err,
+              HasSubstr("-n gpu, but no GPU is visible on this host"));
+  EXPECT_THAT(run_with({"--visible", "ones"}, program).err, HasSubstr("--visible"));
+}
+
+TEST(Torchrun, ItsSpellingsAndVariablesAreUnderstood) {
+  const Arguments program = {worker(), "env", "WORLD_SIZE", "ROLE_NAME"};
+  EXPECT_THAT(run_with({"-q", "--nproc_per_node=2", "--role", "trainer"}, program).out,
+              HasSubstr("[1] WORLD_SIZE=2\n[1] ROLE_NAME=trainer\n"));
+  EXPECT_THAT(run_with({"-q"}, program, {{"PET_NPROC_PER_NODE", "3"}, {"PET_ROLE", "r"}}).out,
+              HasSubstr("[2] WORLD_SIZE=3\n[2] ROLE_NAME=r\n"));
+  EXPECT_THAT(run_with({"-q", "-n", "1"}, program, {{"PET_NPROC_PER_NODE", "3"}}).out, HasSubstr("WORLD_SIZE=1\n"));
+  const Ended wrong = run_with({}, program, {{"PET_NNODES", "many"}});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("--nnodes needs a number from 1 to 100000, not 'many'"),
+                               HasSubstr("PET_NNODES is 'many' in the environment")));
+}
+
+TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {
+  const Ended ended = run_with({"--monitor_interval=5"}, {worker(), "print"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("torchrun's --monitor-interval has no meaning for tutti run: nothing is polled"),
+                    HasSubstr("leave it out")));
+  EXPECT_THAT(run_with({"--start-method", "fork"}, {worker(), "print"}).err,
+              HasSubstr("programs, not functions of Python"));
+  EXPECT_THAT(run_with({"--standalone", "--nnodes", "2"}, {worker(), "print"}).err,
+              HasSubstr("--standalone is one node, --nnodes says 2"));
+}
+
+TEST(Torchrun, LocalRankComesAsAnArgumentOnRequest) {
+  EXPECT_EQ(run_with({"-q", "--pass-local-rank"}, {worker(), "arguments", "a"}).out,
+            "[0] argument a\n[0] argument --local-rank=0\n");
+  EXPECT_THAT(run_with({"-q", "-n", "2"}, {worker(), "arguments", "log-${local_rank}"}).out,
+              AllOf(HasSubstr("[0] argument log-0\n"), HasSubstr("[1] argument log-1\n")));
+}
+
+TEST(Torchrun, AModuleOfPythonIsAProgram) {
+  const Ended ended = run_with({"-q", "-m"}, {"this"});
+  EXPECT_THAT(ended.out, HasSubstr("[0] The Zen of Python"));
+  EXPECT_THAT(run_with({"-m", "--no-python"}, {"this"}).err, HasSubstr("-m starts Python, --no-python does not"));
+}
+
+}  // namespace
+}  // namespace tutti::testing

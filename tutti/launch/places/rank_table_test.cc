@@ -1,0 +1,50 @@
+#include "tutti/launch/places/rank_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
+
+TEST(RankTable, NeighboursWithTheSameShareAreOneLine) {
+  EXPECT_THAT(rank_table({{"a", 0, 8, std::vector<std::string>(8, "any CPU")},
+                          {"host-b", 8, 2, {"CPU 0, GPU 0", "CPU 1, GPU 1"}}}),
+              ElementsAre("  ranks 0-7  on a       local ranks 0-7  any CPU",
+                          "  rank 8     on host-b  local rank 0     CPU 0, GPU 0",
+                          "  rank 9     on host-b  local rank 1     CPU 1, GPU 1"));
+}
+
+TEST(RankTable, ALongOneHasALineForEachNode) {
+  NodeRows node{.host = "a", .first_rank = 0, .ranks = 40, .shares = {}};
+  for (int rank = 0; rank < node.ranks; ++rank) node.shares.push_back("CPU " + std::to_string(rank));
+  EXPECT_THAT(rank_table({node}), ElementsAre("  ranks 0-39  on a  local ranks 0-39  CPU 0 ... CPU 39"));
+  EXPECT_THAT(rank_table({node}, 40), SizeIs(40));
+}
+
+Round round_of(const std::string& about, int node) {
+  Round round;
+  round.nodes = {{.host = "a", .address = "", .ranks = 1, .about = encode_shares({{}})},
+                 {.host = "b", .address = "", .ranks = 3, .about = about}};
+  round.node = node;
+  return round;
+}
+
+TEST(RankTable, NodeZeroKnowsAllOthersThemselves) {
+  const std::vector<Share> shares = {{.cpus = {0}}, {.cpus = {0}}, {.cpus = {1}}};
+  EXPECT_THAT(rank_table(rows_of(round_of(encode_shares(shares), 0))),
+              ElementsAre("  rank 0     on a  local rank 0     any CPU", "  ranks 1-2  on b  local ranks 0-1  CPU 0",
+                          "  rank 3     on b  local rank 2     CPU 1"));
+  EXPECT_THAT(rank_table(rows_of(round_of(encode_shares(shares), 1))), SizeIs(2));
+}
+
+TEST(RankTable, WhatAnotherNodeWroteIsNotTrusted) {
+  for (const char* about : {"", "{", "[]", R"({"shares": 1})", R"({"shares": [["x", 4]]})",
+                            R"({"shares": [["x", -1]]})", R"({"shares": [[1, 1]]})", R"({"shares": [["x"]]})"})
+    EXPECT_EQ(rank_table(rows_of(round_of(about, 1))).front(), "  ranks 1-3  on b  local ranks 0-2") << about;
+}
+
+}  // namespace
+}  // namespace tutti
