@@ -24,7 +24,8 @@ Examples:
     host b:  tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
 
 Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 1 the system or tutti
-  itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 124 the --timeout passed; 130 Ctrl-C;
+  itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 75 told to stop, the ranks have saved:
+  start the job again; 93 it fails in the same place again and again: do not; 124 the --timeout passed; 130 Ctrl-C;
   141 nobody read the output any more.)";
 
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
@@ -202,6 +203,21 @@ Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
   return {};
 }
 
+void declare_healing(const Group& add, HealingTexts& texts) {
+  add.value("--max-restarts", texts.max_restarts, "N", "start all ranks again after a failure, so often at most (0)");
+  add.value("--restart-pause", texts.restart_pause, "TIME",
+            "before a restart; doubled, up to 1 min, while the job gets no further (100ms)");
+  add.value("--no-progress", texts.no_progress, "N",
+            "failures in a row in the same place that end the job with code 93; 0: none do (3)");
+}
+
+Status interpret_healing(const HealingTexts& texts, JobOptions& job) {
+  job.restarts.most = int(TUTTI_TRY(whole_number("--max-restarts", texts.max_restarts, 0, 1000000)));
+  job.restarts.first_pause = TUTTI_TRY(duration("--restart-pause", texts.restart_pause));
+  job.restarts.same_place = int(TUTTI_TRY(whole_number("--no-progress", texts.no_progress, 0, 1000000)));
+  return {};
+}
+
 void declare_ending(const Group& add, EndingTexts& texts) {
   add.value("--grace,--shutdown-timeout", texts.grace, "TIME", "from SIGTERM to SIGKILL after a rank failed (5s)");
   add.value("--signal-grace", texts.signal_grace, "TIME",
@@ -246,6 +262,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   declare_output(Group(app, "Output"), texts.output, job);
   declare_speed(Group(app, "Speed"), texts.speed);
   declare_watching(Group(app, "Watching"), texts.watching);
+  declare_healing(Group(app, "Healing"), texts.healing);
   declare_ending(Group(app, "Ending"), texts.ending);
   for (const Elsewhere& option : kElsewhere) {
     app.add_option_function<std::string>(both_spellings("--" + std::string(option.name)),
@@ -279,6 +296,7 @@ Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, Jo
   TUTTI_TRY(interpret_output(texts.output, job));
   TUTTI_TRY(interpret_speed(texts.speed, job));
   TUTTI_TRY(interpret_watching(texts.watching, job));
+  TUTTI_TRY(interpret_healing(texts.healing, job));
   return interpret_ending(texts.ending, job);
 }
 

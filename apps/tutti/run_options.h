@@ -32,6 +32,9 @@ struct SpeedTexts {
 struct WatchingTexts {
   std::string node_timeout = "10s";
 };
+struct HealingTexts {
+  std::string max_restarts = "0", restart_pause = "100ms", no_progress = "3";
+};
 struct EndingTexts {
   std::string grace = "5s", signal_grace = "30s", time_limit;
 };
@@ -43,6 +46,7 @@ struct RunTexts {
   OutputTexts output;
   SpeedTexts speed;
   WatchingTexts watching;
+  HealingTexts healing;
   EndingTexts ending;
   std::string elsewhere;  // an option of torchrun that has no meaning here, if one was given
 };

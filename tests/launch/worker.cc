@@ -84,6 +84,14 @@ int main(int argc, char** argv) {
     }
     return code;
   }
+  if (mode == "heal") {  // RANK ATTEMPTS [CODE]: that rank fails in so many attempts, and all end well in the next
+    const int attempt = std::atoi(variable("TORCHELASTIC_RESTART_COUNT"));
+    std::printf("rank %d, attempt %d of generation %s\n", rank(), attempt, variable("TUTTI_GENERATION"));
+    std::fflush(stdout);
+    if (attempt >= std::atoi(argument(3).c_str())) return 0;
+    if (rank() != std::atoi(argument(2).c_str())) wait_forever();
+    return argument(4).empty() ? 7 : std::atoi(argument(4).c_str());
+  }
   if (mode == "stubborn") {  // rank 1 fails when rank 0 ignores SIGTERM
     if (rank() == 0) {
       std::signal(SIGTERM, SIG_IGN);

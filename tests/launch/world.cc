@@ -1,5 +1,7 @@
 // A rank of a real world: joins through tutti::init() and adds numbers up, for ever or once. argv[1]: "once", "die
-// RANK", "careless" (no try, as in the first program of the README) or "twice" (init() again).
+// RANK", "heal
+// RANK" (which dies in the first attempt only), "careless" (no try, as in the first program of the README) or "twice"
+// (init() again).
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +25,7 @@ int main(int argc, char** argv) {
     std::printf("rank %d of %d: sum %g\n", world.rank(), world.size(), double(numbers[7]));
     std::fflush(stdout);
     if (mode == "once") return 0;
+    if (mode == "heal" && std::getenv("TORCHELASTIC_RESTART_COUNT") != std::string("0")) return 0;
     if (mode == "twice") (void)tutti::init();
     if (world.rank() == std::atoi(argv[2])) raise(SIGKILL);
     for (;;) tutti::all_reduce(world, std::span<float>(numbers), tutti::ReduceOp::kMax);

@@ -113,14 +113,14 @@ void set_place(Environment& environment, const Place& place) {
   set("ROLE_NAME", place.role);
   set("MASTER_ADDR", place.master_address);
   set_number("MASTER_PORT", place.master_port);
-  set("TORCHELASTIC_RESTART_COUNT", "0");
-  set("TORCHELASTIC_MAX_RESTARTS", "0");
+  set_number("TORCHELASTIC_RESTART_COUNT", place.restarts);
+  set_number("TORCHELASTIC_MAX_RESTARTS", place.max_restarts);
   set("TORCHELASTIC_RUN_ID", place.job);
   set("TORCHELASTIC_USE_AGENT_STORE", "False");
   if (!place.error_file.empty()) set("TORCHELASTIC_ERROR_FILE", place.error_file);
   environment.emplace("PYTHONUNBUFFERED", "1");  // else a crash takes the last lines with it
   set("TUTTI_JOB", place.job);
-  set("TUTTI_GENERATION", "0");
+  set_number("TUTTI_GENERATION", place.generation);
   if (!place.store.empty()) set("TUTTI_STORE", place.store);
   if (!place.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", place.flight_folder);
   if (place.progress_fd >= 0) set_number("TUTTI_PROGRESS_FD", place.progress_fd);

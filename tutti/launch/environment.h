@@ -26,6 +26,9 @@ struct Place {
   std::string master_address;
   int master_port = 0;
   std::string job;
+  int generation = 0;  // TUTTI_GENERATION: the number of the round
+  int restarts = 0;    // TORCHELASTIC_RESTART_COUNT
+  int max_restarts = 0;
   std::string store;          // host:port of the agent's store
   std::string flight_folder;  // TUTTI_FLIGHT_DIR; empty: as it is
   std::string error_file;     // where the worker may write why it failed, in torchelastic's JSON

@@ -191,23 +191,23 @@ Result<Prepared> prepare(const JobOptions& options) {
                  .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
                  .hint = "the address of node 0, as all nodes see it"};
   }
-  spec.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
+  nodes.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
   const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
-  spec.master_port = wanted_port.value_or(0);
+  nodes.master_port = wanted_port.value_or(0);
   if (options.store_port && wanted_port == options.store_port) {
     return Error{
         .code = Code::kUsage,
         .detail = "--store-port and the master port are both " + std::to_string(*wanted_port),
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
-  nodes.store = TUTTI_TRY(store_address(options, spec.master_address, nodes.nodes, spec.master_port));
+  nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
   if (options.node == 0) {
     std::string host = nodes.store.host;
     if (one_node) {
-      const Address wanted{.host = spec.master_address};
+      const Address wanted{.host = nodes.master_address};
       host = TUTTI_TRY(serving_addresses(wanted, "--master-addr", Identity::OneHost::kYes)).front().host;
     }
-    spec.master_port = TUTTI_TRY(free_port(host, wanted_port));
+    nodes.master_port = TUTTI_TRY(free_port(host, wanted_port));
   }
   if (int(nodes.counts.all.size()) == nodes.nodes)
     TUTTI_TRY(check_shown(options.output, std::accumulate(nodes.counts.all.begin(), nodes.counts.all.end(), 0)));
@@ -219,27 +219,29 @@ Result<Prepared> prepare(const JobOptions& options) {
                      "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a folder "
                      "of --log-dir"};
   }
-  spec.job = !options.job.empty() ? options.job : one_node ? new_job_id() : "tutti-" + std::to_string(spec.master_port);
+  spec.job = !options.job.empty() ? options.job
+             : one_node           ? new_job_id()
+                                  : "tutti-" + std::to_string(nodes.master_port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
   if (const std::string warning = nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
   nodes.timeout = options.connect_timeout;
   nodes.lost_after = options.node_timeout;
   nodes.say = [](const std::string& text) { log::info(text); };
-  nodes.master_address = spec.master_address;
-  nodes.master_port = spec.master_port;
   nodes.host = spec.host = host_name();
   nodes.about = encode_shares(spec.shares);
+  spec.max_restarts = options.restarts.most;
+  nodes.judge = [policy = options.restarts](const std::vector<Fault>& past, const Fault& fault) {
+    return judge(policy, past, fault);
+  };
   spec.tune = options.tune;
   spec.announce = options.announce;
   spec.grace = options.grace;
   spec.signal_grace = options.signal_grace;
   spec.time_limit = options.time_limit;
   spec.output = options.output;
-  spec.flight_folder =
-      env("TUTTI_FLIGHT_DIR")
-          .value_or(options.output.log_dir.empty() ? default_flight_folder(spec.job)
-                                                   : options.output.log_dir + "/" + spec.job + "/attempt_0/flight");
+  spec.flight_folder = env("TUTTI_FLIGHT_DIR")
+                           .value_or(options.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
   return job;
 }
 
@@ -251,22 +253,15 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
       error.hint = "the nodes' store needs this port: choose another with --store-port, the same on all nodes";
     return error;
   }
-  Nodes& nodes = **opened;
-  const Round round = TUTTI_TRY([&] {
-    const EndAtOnce waiting(keeper_gone);
-    return nodes.meet();
-  }());
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
-  job.agent.layout = round.layout;
-  job.agent.table = rank_table(rows_of(round));
-  if (const Status shown = check_shown(job.agent.output, job.agent.layout.world_size()); !shown)
-    log::warn(shown.error().detail);
-  job.agent.store = round.store;
-  job.agent.master_address = round.master_address;
-  job.agent.master_port = round.master_port;
   job.agent.secret_fd = secret.get();
-  return run_agent(job.agent, &nodes, keeper_gone);
+  job.agent.met = [&](const Round& round) {
+    if (const Status shown = check_shown(job.agent.output, round.layout.world_size()); !shown)
+      log::warn(shown.error().detail);
+  };
+  job.agent.table = [](const Round& round) { return rank_table(rows_of(round)); };
+  return run_agent(job.agent, **opened, keeper_gone);
 }
 
 }  // namespace

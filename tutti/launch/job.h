@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/launch/attempts/restart_policy.h"
 #include "tutti/launch/output.h"
 #include "tutti/launch/places/shares.h"
 
@@ -27,6 +28,8 @@ struct JobOptions {
   bool insecure = false;
   Duration connect_timeout = std::chrono::minutes(5);
   Duration node_timeout = std::chrono::seconds(10);  // a node without a sign of life for this long is lost
+
+  RestartPolicy restarts;
 
   bool tune = true;
   bool announce = true;

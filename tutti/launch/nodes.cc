@@ -49,7 +49,11 @@ Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
 
 Result<Round> Nodes::meet() {
   const Deadline deadline = Deadline::after(options_.timeout);
-  round_ = Round();
+  const bool restarted = news_ && news_->again && news_->kind == News::Kind::kFault;
+  if (restarted) past_.push_back(news_->fault);
+  round_ = Round{.number = news_ ? round_.number + 1 : 0, .restarts_used = int(past_.size())};
+  news_.reset();
+  done_ = false;
   round_.node = options_.node;
   round_.store = store_address_;
   round_.master_address = options_.master_address;
@@ -207,8 +211,12 @@ void Nodes::look_for_lost_nodes() {
 }
 
 News Nodes::publish(const Fault& fault) {
-  const News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
+  News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
   if (news_) return *news_;
+  if (one_node() && options_.judge) {
+    mine.verdict = options_.judge(past_, fault);
+    mine.again = mine.verdict.restart;
+  }
   news_ = mine;
   if (!store_ || store_lost_) return mine;
   if (!one_node()) {
@@ -219,7 +227,7 @@ News Nodes::publish(const Fault& fault) {
       return *news_;
     }
   }
-  (void)store_->set("fault", fault.text);
+  (void)store_->set("generation-" + std::to_string(round_.number) + "/fault", fault.text);
   return mine;
 }
 

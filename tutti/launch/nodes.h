@@ -131,6 +131,7 @@ class Nodes {
   std::unique_ptr<Store> store_;
   std::optional<Watch> watch_;
   Round round_;
+  std::vector<Fault> past_;  // that ended earlier rounds
   std::string store_address_, local_address_;
   std::optional<News> news_;
 

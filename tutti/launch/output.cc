@@ -47,8 +47,12 @@ bool wants_colour(int fd) {
   return isatty(fd) && env("TERM").value_or("dumb") != "dumb";
 }
 
-Result<std::string> make_rank_folder(const std::string& log_dir, const std::string& job, int rank) {
-  const std::string folder = log_dir + "/" + job + "/attempt_0/rank_" + std::to_string(rank);
+std::string attempt_folder(const std::string& log_dir, const std::string& job, int round) {
+  return log_dir + "/" + job + "/attempt_" + std::to_string(round);
+}
+
+Result<std::string> make_rank_folder(const std::string& attempt, int rank) {
+  const std::string folder = attempt + "/rank_" + std::to_string(rank);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return system_error(error.value(), "cannot make the log folder " + folder, "choose another --log-dir");

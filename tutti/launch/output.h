@@ -2,8 +2,8 @@
 // Where the output of the workers goes: the console with a prefix, one file per rank and stream, and the tail for the
 // report.
 //
-// Layout of --log-dir DIR:  DIR/<job>/attempt_0/rank_<r>/stdout.log and stderr.log, byte for byte what the rank wrote;
-// error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
+// Layout of --log-dir DIR:  DIR/<job>/attempt_<n>/rank_<r>/stdout.log and stderr.log, byte for byte what the rank
+// wrote; error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
 #include <array>
 #include <memory>
 #include <set>
@@ -27,8 +27,10 @@ struct OutputOptions {
 Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option);
 // Whether escape sequences are welcome on a descriptor: a terminal that is not "dumb", no NO_COLOR, or CLICOLOR_FORCE.
 bool wants_colour(int fd);
-// Makes DIR/<job>/attempt_0/rank_<r>; its path.
-Result<std::string> make_rank_folder(const std::string& log_dir, const std::string& job, int rank);
+// DIR/<job>/attempt_<n>, of the round with this number.
+std::string attempt_folder(const std::string& log_dir, const std::string& job, int round);
+// Makes ATTEMPT/rank_<r>; its path.
+Result<std::string> make_rank_folder(const std::string& attempt, int rank);
 
 class WorkerOutput {
  public:

@@ -48,7 +48,7 @@ std::string fault_text(const WorkerEnd& worker, const std::string& host) {
 
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   const WorkerEnd& culprit = failure.culprit;
-  std::string report = "[tutti] the job failed: " + fault_text(culprit, failure.host) + ", " +
+  std::string report = "[tutti] " + failure.what + " failed: " + fault_text(culprit, failure.host) + ", " +
                        seconds_text(culprit.seconds) + " after its start";
   if (!failure.message.empty()) add_line(report, "it said: " + failure.message);
   if (!failure.last_lines.empty()) {

@@ -21,6 +21,7 @@ struct WorkerEnd {
 };
 
 struct Failure {
+  std::string what = "the job";  // failed; "attempt 2" where the job goes on
   WorkerEnd culprit;
   std::string host;
   std::string message;  // what the rank itself wrote into its TORCHELASTIC_ERROR_FILE

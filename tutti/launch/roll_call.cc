@@ -102,7 +102,9 @@ std::string encode_end(const std::optional<Fault>& fault) {
                   {"code", fault->code},
                   {"report", fault->report},
                   {"rank", fault->rank},
-                  {"step", fault->step}});
+                  {"step", fault->step},
+                  {"seconds", fault->seconds},
+                  {"final", fault->final}});
 }
 
 std::optional<Fault> parse_end(const std::string& value) {
@@ -113,7 +115,9 @@ std::optional<Fault> parse_end(const std::string& value) {
                .code = int(number(json, "code", 1, kMostExitCode).value_or(1)),
                .report = json.contains("report") && json["report"] == true,
                .rank = int(number(json, "rank", 0, INT32_MAX).value_or(-1)),
-               .step = number(json, "step", 0, INT64_MAX).value_or(-1)};
+               .step = number(json, "step", 0, INT64_MAX).value_or(-1),
+               .seconds = json.contains("seconds") && json["seconds"].is_number() ? json["seconds"].get<double>() : 0,
+               .final = json.contains("final") && json["final"] == true};
 }
 
 }  // namespace tutti

@@ -34,6 +34,8 @@ struct Fault {
   bool report = false;     // the agent that told it writes a report of the rank's last words
   int rank = -1;           // the one that failed, if one did
   std::int64_t step = -1;  // the last that it had begun, if it told
+  double seconds = 0;      // that it had run
+  bool final = false;      // no restart is wanted: the user's wish, the time limit
 
   bool operator==(const Fault&) const = default;
 };

@@ -106,11 +106,15 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   if (identity.meeting == Meeting::kFile) {
     const auto given = TUTTI_TRY(given_secret(environment));
     if (given) member.credentials.secret = *given;
-    point = TUTTI_TRY(meet_in_file(identity, member.credentials, given.has_value(), deadline));
+    member.store_credentials = member.credentials;
+    point = TUTTI_TRY(meet_in_file(identity, member.store_credentials, given.has_value(), deadline));
+    member.credentials.secret = member.store_credentials.secret;
   } else {
     secret = TUTTI_TRY(secret_of(identity, environment));
     member.credentials.secret = secret->secret;
-    point = TUTTI_TRY(meet_at_server(identity, member.credentials, deadline));
+    member.store_credentials = member.credentials;
+    if (identity.meeting == Meeting::kServed) member.store_credentials.generation = 0;
+    point = TUTTI_TRY(meet_at_server(identity, member.store_credentials, deadline));
   }
   if (const std::string warning = member.credentials.secret.warning(); identity.rank == 0 && !warning.empty())
     log::warn(warning);

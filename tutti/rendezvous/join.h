@@ -41,9 +41,10 @@ struct Membership {
   int local_world_size = -1;  // -1: nobody told
   std::string job;            // id of the job, the same on every rank
   std::uint32_t generation = 0;
-  Credentials credentials;       // for every connection of the job
-  std::unique_ptr<Store> store;  // keys below the job's generation; null for a world of one
-  Address store_address;         // where the store is served; empty for a file and for a world of one
+  Credentials credentials;        // for connections between ranks
+  Credentials store_credentials;  // for the store; an agent's outlives generations
+  std::unique_ptr<Store> store;   // keys below the job's generation; null for a world of one
+  Address store_address;          // where the store is served; empty for a file and for a world of one
   std::string local_host;  // numeric address of this machine that reached the store; empty where no network was used
   std::string started_by;  // "tutti run", "torchrun", "mpirun", "srun", "by hand", "alone"
   std::unique_ptr<StoreServer> server;  // where this rank serves the store; outlives `store` of every rank

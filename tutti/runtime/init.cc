@@ -24,6 +24,7 @@
 #include "tutti/runtime/meet_note.h"
 #include "tutti/runtime/progress.h"
 #include "tutti/runtime/uncaught.h"
+#include "tutti/store/prefix_store.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/address.h"
@@ -251,9 +252,10 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
 // With tutti run, its agent tells of ranks that ended badly, through a connection of this rank's own.
 Result<std::shared_ptr<Watch>> watch_launcher(Process& p, const Membership& m) {
   const auto deadline = Deadline::after(kLauncherPatience);
-  auto connection = TUTTI_TRY(TcpStore::connect(m.store_address, m.credentials, m.rank, deadline));
-  auto watch = connection->watch("fault", deadline);
-  p.launcher = std::move(connection);
+  const std::string prefix = "generation-" + std::to_string(m.generation);
+  auto connection = TUTTI_TRY(TcpStore::connect(m.store_address, m.store_credentials, m.rank, deadline));
+  auto watch = connection->watch(prefix + "/fault", deadline);
+  p.launcher = std::make_unique<PrefixStore>(prefix, std::move(connection));
   p.launcher->set_call_timeout(kStorePatience);
   return std::make_shared<Watch>(TUTTI_TRY(std::move(watch)));
 }

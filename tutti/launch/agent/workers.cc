@@ -12,24 +12,28 @@
 
 namespace tutti {
 
-Status Workers::start(const AgentSpec& spec, const Environment& environment, Consoles& consoles) {
-  want_descriptors(std::size_t(spec.layout.here()) * 6 + 256);  // two pipes, two files, a pidfd, a page
-  workers_.reserve(std::size_t(spec.layout.here()));
-  for (int local_rank = 0; local_rank < spec.layout.here(); ++local_rank)
-    TUTTI_TRY(start_one(spec, local_rank, environment, consoles));
+Status Workers::start(const AgentSpec& spec, const Round& round, const std::string& flight_folder,
+                      const Environment& environment, Consoles& consoles) {
+  const int count = round.layout.here();
+  want_descriptors(std::size_t(count) * 6 + 256);  // two pipes, two files, a pidfd, a page
+  workers_.reserve(std::size_t(count));
+  for (int local_rank = 0; local_rank < count; ++local_rank)
+    TUTTI_TRY(start_one(spec, round, local_rank, flight_folder, environment, consoles));
   return {};
 }
 
-Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment environment, Consoles& consoles) {
-  const Layout& layout = spec.layout;
+Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_rank, const std::string& flight_folder,
+                          Environment environment, Consoles& consoles) {
+  const Layout& layout = round.layout;
   const int rank = layout.first_rank() + local_rank;
   std::string folder, error_file;
   if (!spec.output.log_dir.empty()) {
-    folder = TUTTI_TRY(make_rank_folder(spec.output.log_dir, spec.job, rank));
+    folder = TUTTI_TRY(make_rank_folder(attempt_folder(spec.output.log_dir, spec.job, round.number), rank));
     error_file = folder + "/error.json";
   } else if (!spec.scratch.empty()) {
     error_file = spec.scratch + "/rank_" + std::to_string(rank) + "_error.json";
   }
+  if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said
   Fd page = TUTTI_TRY(ProgressPage::create());
   set_place(environment, Place{.rank = rank,
                                .world_size = layout.world_size(),
@@ -37,11 +41,14 @@ Status Workers::start_one(const AgentSpec& spec, int local_rank, Environment env
                                .local_world_size = layout.here(),
                                .node = layout.node,
                                .nodes = layout.nodes(),
-                               .master_address = spec.master_address,
-                               .master_port = spec.master_port,
+                               .master_address = round.master_address,
+                               .master_port = round.master_port,
                                .job = spec.job,
-                               .store = spec.store,
-                               .flight_folder = spec.flight_folder,
+                               .generation = round.number,
+                               .restarts = round.restarts_used,
+                               .max_restarts = spec.max_restarts,
+                               .store = round.store,
+                               .flight_folder = flight_folder,
                                .error_file = error_file,
                                .role = spec.role,
                                .secret_fd = spec.secret_fd,

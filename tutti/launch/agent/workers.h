@@ -6,15 +6,16 @@
 #include "tutti/launch/agent.h"
 #include "tutti/launch/agent/consoles.h"
 #include "tutti/launch/agent/worker.h"
+#include "tutti/launch/nodes.h"
 
 namespace tutti {
 
-struct Setting;
-
 class Workers {
  public:
-  // Starts the ranks of this node. What of them is running stays in `this` on error.
-  Status start(const AgentSpec& spec, const Environment& environment, Consoles& consoles);
+  // Starts the ranks of this node; `flight_folder`: where they write their flight records. What of them is running
+  // stays in `this` on error.
+  Status start(const AgentSpec& spec, const Round& round, const std::string& flight_folder,
+               const Environment& environment, Consoles& consoles);
 
   auto begin() { return workers_.begin(); }
   auto end() { return workers_.end(); }
@@ -30,7 +31,8 @@ class Workers {
   void signal_groups(int signal);
 
  private:
-  Status start_one(const AgentSpec& spec, int local_rank, Environment environment, Consoles& consoles);
+  Status start_one(const AgentSpec& spec, const Round& round, int local_rank, const std::string& flight_folder,
+                   Environment environment, Consoles& consoles);
 
   std::vector<Worker> workers_;
 };

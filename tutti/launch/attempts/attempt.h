@@ -1,0 +1,51 @@
+#pragma once
+// The life of this node's workers in one round: started together, watched by the agent, ended together, reported on.
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/launch/agent/stopping.h"
+#include "tutti/launch/nodes.h"
+
+namespace tutti {
+
+class Attempt {
+ public:
+  // The spec and the consoles outlive this.
+  Attempt(const AgentSpec& spec, Round round, Consoles& consoles);
+  Attempt(const Attempt&) = delete;
+
+  const Round& round() const { return round_; }
+  Workers& workers() { return workers_; }
+  Stopping& stopping() { return stopping_; }
+  bool running() const { return stopping_.running(); }
+  double seconds() const { return seconds_since(started_); }
+
+  // What of the workers is running stays so on error.
+  Status start(const Environment& environment);
+
+  // The fault that this worker's end is.
+  Fault fault_of(const Worker& worker) const;
+  // Whose end it was that ended the attempt; none: nobody's of this node.
+  void blame(Worker& culprit) { culprit_ = &culprit; }
+
+  // Once no worker is alive: ends what they have started and left, and takes their last words.
+  void end_stragglers(Duration limit);
+  // Says how it ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something did.
+  void report(const std::string& what, const std::optional<News>& news);
+
+ private:
+  const AgentSpec& spec_;
+  const Round round_;
+  Consoles& consoles_;
+  std::string flight_folder_;
+  Workers workers_;
+  Stopping stopping_{workers_};
+  Worker* culprit_ = nullptr;
+  const Clock::time_point started_ = now();
+  const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
+  const std::int64_t memory_kills_before_;
+};
+
+}  // namespace tutti
