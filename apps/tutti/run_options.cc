@@ -120,7 +120,7 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
 }
 
 Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
-  job.ranks = texts.ranks;
+  if (!texts.ranks.empty()) job.ranks = texts.ranks;
   if (!texts.module) return {};
   if (texts.no_python) return usage("-m starts Python, --no-python does not: give one of them");
   job.arguments.insert(job.arguments.begin(), {"-u", "-m", job.program});

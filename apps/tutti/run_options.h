@@ -11,7 +11,7 @@
 namespace tutti::cli {
 
 struct RankTexts {
-  std::string ranks = "1";
+  std::string ranks;  // empty: 1
   bool module = false, no_python = false;
 };
 struct PlaceTexts {

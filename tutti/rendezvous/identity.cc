@@ -17,6 +17,7 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/hostlist.h"
 #include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/scheduler_nodes.h"
 
 namespace tutti {
 namespace {
@@ -253,15 +254,8 @@ std::string Identifier::first_host() {
     identity_.path = *file;
     return {};
   }
-  // "1254424576.0;tcp://192.0.2.2,10.0.0.5:49975;tcp6://...": where mpirun runs, and rank 0 with it unless hosts were
-  // chosen otherwise
-  if (const auto uri = from("OMPI_MCA_orte_hnp_uri")) {
-    const std::size_t begin = uri->find("tcp://");
-    if (begin != std::string::npos) {
-      const std::string rest = uri->substr(begin + 6);
-      return rest.substr(0, rest.find_first_of(",:;"));
-    }
-  }
+  // where mpirun runs, and rank 0 with it unless hosts were chosen otherwise
+  if (from("OMPI_MCA_orte_hnp_uri")) return host_of_mpirun(environment_);
   return {};
 }
 

@@ -74,14 +74,6 @@ SchedulerFacts::Fact first_of(const Environment& environment, std::initializer_l
   return {*variables.begin(), std::nullopt};
 }
 
-std::optional<std::string> slurm_step(const Environment& environment) {
-  const auto step = first_of(environment, {"SLURM_STEP_ID", "SLURM_STEPID"}).value;
-  if (!step) return std::nullopt;
-  const auto number = parse_int(*step);
-  if (!number || *number < 0 || *number >= kFirstSpecialStep) return std::nullopt;
-  return step;
-}
-
 // How many tasks of the step are on this node, from "2(x3),1" and the node's number.
 std::optional<std::string> slurm_local_size(const Environment& environment, const std::string& list) {
   const auto counts = expand_counts(list);
@@ -91,7 +83,7 @@ std::optional<std::string> slurm_local_size(const Environment& environment, cons
 }
 
 std::optional<SchedulerFacts> read_slurm(const Environment& environment) {
-  const auto step = slurm_step(environment);
+  const auto step = slurm_step_of(environment);
   SchedulerFacts facts;
   facts.rank = fact(environment, "SLURM_PROCID");
   facts.world_size = first_of(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"});
@@ -103,6 +95,17 @@ std::optional<SchedulerFacts> read_slurm(const Environment& environment) {
   const auto hosts = first_of(environment, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}).value;
   if (const auto number = parse_int(hosts.value_or(""))) facts.hosts = int(*number);
   if (const auto job = first_of(environment, {"SLURM_JOB_ID", "SLURM_JOBID"}).value) facts.job = *job + "." + *step;
+  return facts;
+}
+
+// An indexed Job tells the index alone; how many pods it has stands in WORLD_SIZE if its manifest says so.
+std::optional<SchedulerFacts> read_kubernetes(const Environment& environment) {
+  if (!lookup(environment, "KUBERNETES_SERVICE_HOST") || lookup(environment, "RANK")) return std::nullopt;
+  SchedulerFacts facts;
+  facts.rank = fact(environment, "JOB_COMPLETION_INDEX");
+  facts.world_size = fact(environment, "WORLD_SIZE");
+  if (!facts.rank.value || !facts.world_size.value) return std::nullopt;
+  facts.starter = "Kubernetes";
   return facts;
 }
 
@@ -119,6 +122,14 @@ std::optional<std::string> lookup(const Environment& environment, const std::str
   return at->second;
 }
 
+std::optional<std::string> slurm_step_of(const Environment& environment) {
+  const auto step = first_of(environment, {"SLURM_STEP_ID", "SLURM_STEPID"}).value;
+  if (!step) return std::nullopt;
+  const auto number = parse_int(*step);
+  if (!number || *number < 0 || *number >= kFirstSpecialStep) return std::nullopt;
+  return step;
+}
+
 Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environment) {
   std::optional<SchedulerFacts> found;
   for (const Names& names : table())
@@ -132,12 +143,14 @@ Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environmen
         .hint = "unset the variables of the one that did not start it, for example with env -u " + pmi->rank.variable};
   if (!found) found = pmi;
   if (!found) found = read_slurm(environment);
+  if (!found) found = read_kubernetes(environment);
   return found;
 }
 
 std::string slurm_note(const Environment& environment) {
   const auto tasks = first_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"});
-  if (!lookup(environment, "SLURM_JOB_ID") || slurm_step(environment) || !tasks.value || tasks.value == "1") return {};
+  if (!lookup(environment, "SLURM_JOB_ID") || slurm_step_of(environment) || !tasks.value || tasks.value == "1")
+    return {};
   return tasks.variable + " is " + *tasks.value +
          ", but srun did not start this process: it runs alone (start it with srun to use the tasks)";
 }

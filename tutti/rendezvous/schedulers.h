@@ -29,6 +29,9 @@ struct SchedulerFacts {
 // size: then one set of variables is stale.
 Result<std::optional<SchedulerFacts>> scheduler_of(const Environment& environment);
 
+// The number of the step of Slurm that this process is a task of; none in an sbatch or salloc shell, and outside Slurm.
+std::optional<std::string> slurm_step_of(const Environment& environment);
+
 // A sentence for the log where variables of Slurm are there but this process is no task of a step; else empty.
 std::string slurm_note(const Environment& environment);
 

@@ -1,0 +1,89 @@
+// `tutti run` in the environments of schedulers, as data; tests/schedulers has real ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "tests/launch/running.h"
+#include "tutti/base/machine.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using Variables = std::map<std::string, std::string>;
+
+std::string free_port() { return std::to_string(listen(Address{.host = "127.0.0.1"})->address.port); }
+
+// What mpirun --map-by ppr:1:node tells its process on the node `node` of two.
+Variables under_mpirun(int node) {
+  return {{"OMPI_COMM_WORLD_RANK", std::to_string(node)},
+          {"OMPI_COMM_WORLD_SIZE", "2"},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+          {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+          {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://127.0.0.1:1"},
+          {"PMIX_NAMESPACE", "places-test"},
+          {"TUTTI_SECRET", "a word that all nodes know"}};
+}
+
+TEST(InScheduler, MpirunTellsNodesAndNumbers) {
+  const std::vector<std::string> command = {"run",       "-n",     "2",   "--master-port", free_port(), "--store-port",
+                                            free_port(), worker(), "env", "RANK",          "WORLD_SIZE"};
+  Running second(command, under_mpirun(1)), first(command, under_mpirun(0));
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_THAT(there.out, AllOf(HasSubstr("[2] RANK=2\n[2] WORLD_SIZE=4\n"), HasSubstr("[3] RANK=3\n")));
+  EXPECT_THAT(here.err, HasSubstr("job mpirun-places-test"));
+}
+
+TEST(InScheduler, WhatTheUserSaysWins) {
+  const Ended alone = run({"run", "-q", "--nnodes", "1", worker(), "env", "WORLD_SIZE"}, under_mpirun(1));
+  EXPECT_EQ(alone.out, "[0] WORLD_SIZE=1\n");
+  EXPECT_EQ(run({"run", "-q", "--standalone", worker(), "env", "WORLD_SIZE"}, under_mpirun(1)).out,
+            "[0] WORLD_SIZE=1\n");
+}
+
+TEST(InScheduler, SeveralLaunchersOnANodeAreToldUnlessMeant) {
+  Variables variables = under_mpirun(1);
+  variables["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  variables["OMPI_COMM_WORLD_LOCAL_RANK"] = "1";
+  const Ended ended = run({"run", worker(), "print"}, variables);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("mpirun started 2 of this launcher on this node"));
+  EXPECT_EQ(run({"run", "-q", "--standalone", worker(), "env", "RANK"}, variables).out, "[0] RANK=0\n");
+}
+
+TEST(InScheduler, ANumberWithoutACountIsAJobOfItsOwn) {
+  const Variables pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "3"}};
+  const Ended alone = run({"run", worker(), "env", "WORLD_SIZE"}, pod);
+  EXPECT_EQ(alone.out, "[0] WORLD_SIZE=1\n");
+  EXPECT_THAT(alone.err, HasSubstr("Kubernetes numbers this node 3, but not how many there are: it runs alone"));
+  const Ended nameless = run({"run", "--nnodes", "4", worker(), "print"}, pod);
+  EXPECT_EQ(nameless.code, 2);
+  EXPECT_THAT(nameless.err, AllOf(HasSubstr("Kubernetes does not tell the address of node 0"),
+                                  HasSubstr("give the pods a headless service")));
+}
+
+TEST(InScheduler, SlurmsRanksAreTakenOnOneNodeToo) {
+  const Variables script = {{"SLURM_JOB_ID", "5"},
+                            {"SLURM_NNODES", "1"},
+                            {"SLURM_NTASKS", "3"},
+                            {"SLURM_TASKS_PER_NODE", "3"},
+                            {"SLURM_JOB_NODELIST", "n1"}};
+  EXPECT_THAT(run({"run", "-q", worker(), "env", "WORLD_SIZE"}, script).out, HasSubstr("[2] WORLD_SIZE=3\n"));
+  EXPECT_EQ(run({"run", "-q", "-n", "1", worker(), "env", "WORLD_SIZE"}, script).out, "[0] WORLD_SIZE=1\n");
+}
+
+TEST(InScheduler, WithoutSrunTheOtherNodesCannotBeStarted) {
+  const Ended ended =
+      run({"run", "/bin/true"},
+          {{"SLURM_JOB_ID", "5"}, {"SLURM_NNODES", "2"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"PATH", "/nowhere"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("could not start srun"), HasSubstr("--standalone runs on this node alone")));
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,91 @@
+# shellcheck shell=bash
+# Sourced by the tests of Slurm: a cluster of one's own on this host, with its own key, ports and folders, which ends with the test; a
+# Slurm that runs here already is not touched. The test sources common.sh before.
+
+# need_slurm: skips where it cannot be.
+need_slurm() {
+  PATH=$PATH:/usr/sbin
+  need slurmctld slurmd slurm-client munge -- slurmctld slurmd srun munged
+  [[ $(id -u) == 0 ]] || skip "slurmd wants to be root"
+}
+
+# on_a_network_of_its_own SCRIPT ARGUMENTS...: starts the script again with its own /etc/hosts, in which the hosts tn0 and tn1 are two
+# addresses of this one.
+on_a_network_of_its_own() {
+  [[ -z ${TEST_NETWORK:-} ]] || return 0
+  need util-linux iproute2 -- unshare ip mount
+  TEST_NETWORK=1 exec unshare --mount --net --fork --pid --kill-child --mount-proc bash -c '
+    hosts=$(mktemp)
+    printf "127.0.0.1 localhost %s\n10.99.0.1 tn0\n10.99.0.2 tn1\n" "$(hostname -s)" >"$hosts"
+    mount --bind "$hosts" /etc/hosts
+    ip link set lo up && ip address add 10.99.0.1/32 dev lo && ip address add 10.99.0.2/32 dev lo
+    bash "$@"
+    code=$?
+    rm -f "$hosts"
+    exit $code' bash "$@"
+}
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# start_slurm NODE...: the names of the nodes; all run here. Sets `folder`.
+start_slurm() {
+  folder=$(mktemp -d)
+  daemons=()
+  trap stop_slurm EXIT
+  chmod 755 "$folder"
+  mkdir "$folder/state"
+  (umask 077 && head -c 128 /dev/urandom >"$folder/munge.key")
+  local host node version=v2 cores
+  host=$(hostname -s)
+  cores=$(nproc)
+  cat >"$folder/slurm.conf" <<EOF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$(free_port)
+AuthType=auth/munge
+AuthInfo=socket=$folder/munge.sock
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$folder/state
+SlurmdSpoolDir=$folder/spool-%n
+SlurmctldPidFile=$folder/slurmctld.pid
+SlurmdPidFile=$folder/slurmd-%n.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+PartitionName=test Nodes=ALL Default=YES State=UP
+EOF
+  for node in "$@"; do
+    mkdir "$folder/spool-$node"
+    echo "NodeName=$node NodeHostname=$host NodeAddr=127.0.0.1 Port=$(free_port) CPUs=$cores State=UNKNOWN" >>"$folder/slurm.conf"
+  done
+  [[ -e /sys/fs/cgroup/cgroup.controllers ]] || version=v1
+  printf 'CgroupPlugin=cgroup/%s\nIgnoreSystemd=yes\n' "$version" >"$folder/cgroup.conf"
+  export SLURM_CONF=$folder/slurm.conf
+  start_daemon munged munged --foreground --force --key-file="$folder/munge.key" --socket="$folder/munge.sock" \
+    --pid-file="$folder/munged.pid" --seed-file="$folder/munge.seed"
+  start_daemon slurmctld slurmctld -D
+  for node in "$@"; do start_daemon "slurmd-$node" slurmd -D -N "$node"; done
+  local try
+  for ((try = 0; ; ++try)); do
+    [[ $(sinfo --noheader --format '%t %D' 2>/dev/null) != "idle $#" ]] || break
+    kill -0 "${daemons[2]}" 2>/dev/null || skip "slurmd cannot start here: $(grep -m1 error "$folder/slurmd-$1.log")"
+    ((try < 120)) || skip "the Slurm of this test did not come up in a minute: $(tail -n 1 "$folder/slurmctld.log")"
+    sleep 0.5
+  done
+}
+
+# start_daemon NAME COMMAND...
+start_daemon() {
+  "${@:2}" >>"$folder/$1.log" 2>&1 &
+  daemons+=($!)
+}
+
+stop_slurm() {
+  ((${#daemons[@]} == 0)) || kill "${daemons[@]}" 2>/dev/null || true
+  wait
+  rm -rf "$folder"
+}

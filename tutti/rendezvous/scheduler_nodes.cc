@@ -1,0 +1,197 @@
+// Two situations look alike and are not. In a job script (sbatch, qsub) the variables speak of all nodes, but only one
+// process runs, on the first of them: the launcher has to start itself on the others. In a task that the scheduler
+// started once on every node (srun, mpirun, an indexed Job) the others are there already, and this is one of them.
+//
+// And one mistake is common: to start the launcher as often as ranks are wanted, so that each would start that many
+// again. The number of tasks on this node tells.
+#include "tutti/rendezvous/scheduler_nodes.h"
+
+#include <netdb.h>
+
+#include <algorithm>
+
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/rendezvous/hostlist.h"
+#include "tutti/rendezvous/schedulers.h"
+
+namespace tutti {
+namespace {
+
+using MaybeAllocation = Result<std::optional<Allocation>>;
+
+std::optional<int> number_of(const Environment& environment, std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const auto number = parse_int(lookup(environment, variable).value_or(""));
+    if (number && *number >= 0 && *number <= int(kMaxHosts)) return int(*number);
+  }
+  return std::nullopt;
+}
+
+Error several_on_one_node(const std::string& starter, int tasks, const std::string& hint) {
+  return Error{.code = Code::kUsage,
+               .detail = starter + " started " + std::to_string(tasks) +
+                         " of this launcher on this node, and each would start ranks of its own",
+               .hint = hint + "; or, if it is meant so, --standalone"};
+}
+
+std::string short_name(const std::string& host) { return host.substr(0, host.find('.')); }
+
+// Slurm's list of hosts in the first of these variables that is set.
+Result<std::vector<std::string>> slurm_hosts(const Environment& environment,
+                                             std::initializer_list<const char*> variables) {
+  for (const char* variable : variables) {
+    const auto list = lookup(environment, variable);
+    if (!list) continue;
+    auto hosts = expand_hostlist(*list);
+    if (hosts.ok()) return hosts;
+    Error error = hosts.error();
+    error.detail = std::string(variable) + ": " + error.detail;
+    return error;
+  }
+  return std::vector<std::string>();
+}
+
+MaybeAllocation slurm_step(const Environment& environment, const std::string& job, const std::string& step) {
+  const int tasks = number_of(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
+  const int nodes = number_of(environment, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+  const auto node = number_of(environment, {"SLURM_NODEID"});
+  if (tasks > nodes) {
+    return several_on_one_node("srun", (tasks + nodes - 1) / nodes,
+                               "one on each node is enough: srun --ntasks-per-node 1 tutti run -n N ...; or let srun "
+                               "start the program itself, without tutti run");
+  }
+  if (nodes < 2 || !node) return std::optional<Allocation>();
+  Allocation found{.scheduler = "Slurm", .nodes = nodes, .node = node, .job = "slurm-" + job + "." + step};
+  found.hosts = TUTTI_TRY(slurm_hosts(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
+  if (int(found.hosts.size()) == nodes) found.first_host = found.hosts.front();
+  return std::optional(found);
+}
+
+MaybeAllocation slurm_script(const Environment& environment, const std::string& job) {
+  const int nodes = number_of(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+  Allocation found{.scheduler = "Slurm", .nodes = nodes, .job = "slurm-" + job, .others = Allocation::Others::kSrun};
+  // Without --ntasks Slurm tells of as many tasks a node as there are processors, which nobody asked for.
+  const auto tasks = lookup(environment, "SLURM_TASKS_PER_NODE");
+  if (tasks && number_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"})) {
+    auto counts = expand_counts(*tasks);
+    if (counts.ok() && int(counts->size()) == nodes) found.ranks = *std::move(counts);
+  }
+  if (nodes < 2 && found.ranks.empty()) return std::optional<Allocation>();
+  found.hosts = TUTTI_TRY(slurm_hosts(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"}));
+  return std::optional(found);
+}
+
+MaybeAllocation slurm(const Environment& environment) {
+  const auto job = lookup(environment, "SLURM_JOB_ID");
+  if (!job) return std::optional<Allocation>();
+  if (const auto step = slurm_step_of(environment)) return slurm_step(environment, *job, *step);
+  return slurm_script(environment, *job);
+}
+
+MaybeAllocation pbs(const Environment& environment, const HostNames& names,
+                    const std::function<Result<std::string>(const std::string&)>& read_file) {
+  const auto path = lookup(environment, "PBS_NODEFILE");
+  if (!path) return std::optional<Allocation>();
+  Allocation found{.scheduler = "PBS", .job = "pbs-" + lookup(environment, "PBS_JOBID").value_or("job")};
+  for (const std::string& line : split(TUTTI_TRY(read_file(*path)), '\n')) {
+    const std::string host(trim(line));
+    if (host.empty()) continue;
+    const auto at = std::find(found.hosts.begin(), found.hosts.end(), host);
+    if (at == found.hosts.end()) {
+      found.hosts.push_back(host);
+      found.ranks.push_back(1);
+    } else {
+      ++found.ranks[std::size_t(at - found.hosts.begin())];
+    }
+  }
+  if (found.hosts.empty())
+    return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", and no host stands in it"};
+  found.nodes = int(found.hosts.size());
+  found.first_host = found.hosts.front();
+  // The script is task 1 of the first host; pbsdsh starts further ones.
+  if (number_of(environment, {"PBS_TASKNUM"}).value_or(1) <= 1) {
+    found.others = Allocation::Others::kSsh;
+    return std::optional(found);
+  }
+  const auto mine = std::find_if(found.hosts.begin(), found.hosts.end(),
+                                 [&](const std::string& host) { return short_name(host) == short_name(names.host); });
+  if (mine == found.hosts.end())
+    return Error{.code = Code::kUsage,
+                 .detail = "this host, " + names.host + ", does not stand in " + *path + " (PBS_NODEFILE)",
+                 .hint = "say which node it is: --node-rank R"};
+  found.node = int(mine - found.hosts.begin());
+  return std::optional(found);
+}
+
+MaybeAllocation mpi(const Environment& environment) {
+  const auto facts = TUTTI_TRY(scheduler_of(environment));
+  if (!facts || facts->starter == "srun" || facts->starter == "Kubernetes") return std::optional<Allocation>();
+  const auto nodes = parse_int(*facts->world_size.value), node = parse_int(*facts->rank.value);
+  const auto here = parse_int(facts->local_world_size.value.value_or(""));
+  if (!nodes || !node || *nodes < 2) return std::optional<Allocation>();
+  if (here && *here > 1) {
+    return several_on_one_node(facts->starter, int(*here),
+                               "one on each node is enough: " + facts->starter +
+                                   " --map-by ppr:1:node tutti run -n N "
+                                   "...; or let " +
+                                   facts->starter + " start the program itself, without tutti run");
+  }
+  return std::optional(Allocation{.scheduler = facts->starter,
+                                  .nodes = int(*nodes),
+                                  .node = int(*node),
+                                  .first_host = host_of_mpirun(environment),
+                                  .job = facts->job.empty() ? std::string() : facts->starter + "-" + facts->job});
+}
+
+// The pods of an indexed Job are called JOB-INDEX, and under a headless service each finds the others as
+// JOB-INDEX.SERVICE...: its own full name tells how.
+MaybeAllocation kubernetes(const Environment& environment, const HostNames& names) {
+  const auto index = number_of(environment, {"JOB_COMPLETION_INDEX"});
+  if (!index || !lookup(environment, "KUBERNETES_SERVICE_HOST")) return std::optional<Allocation>();
+  Allocation found{.scheduler = "Kubernetes", .node = index};
+  const std::string ending = "-" + std::to_string(*index);
+  if (names.host.ends_with(ending)) {
+    const std::string job = names.host.substr(0, names.host.size() - ending.size());
+    found.job = "kubernetes-" + job;
+    if (names.canonical.starts_with(names.host + "."))
+      found.first_host = job + "-0" + names.canonical.substr(names.host.size());
+  }
+  return std::optional(found);
+}
+
+}  // namespace
+
+HostNames host_names() {
+  HostNames names{.host = host_name(), .canonical = {}};
+  addrinfo wanted{};
+  wanted.ai_flags = AI_CANONNAME;
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(names.host.c_str(), nullptr, &wanted, &found) == 0) {
+    if (found->ai_canonname) names.canonical = found->ai_canonname;
+    freeaddrinfo(found);
+  }
+  return names;
+}
+
+std::string host_of_mpirun(const Environment& environment) {
+  // "1254424576.0;tcp://192.0.2.2,10.0.0.5:49975;tcp6://..."
+  const auto uri = lookup(environment, "OMPI_MCA_orte_hnp_uri");
+  const std::size_t begin = uri ? uri->find("tcp://") : std::string::npos;
+  if (begin == std::string::npos) return {};
+  const std::string rest = uri->substr(begin + 6);
+  return rest.substr(0, rest.find_first_of(",:;"));
+}
+
+MaybeAllocation allocation_of(const Environment& environment, const HostNames& names,
+                              const std::function<Result<std::string>(const std::string&)>& read_file) {
+  if (lookup(environment, "TUTTI_STORE")) return std::optional<Allocation>();
+  // mpirun inside Slurm or PBS is the inner one.
+  if (auto found = TUTTI_TRY(mpi(environment))) return std::optional(*std::move(found));
+  if (auto found = TUTTI_TRY(slurm(environment))) return std::optional(*std::move(found));
+  if (auto found = TUTTI_TRY(pbs(environment, names, read_file))) return std::optional(*std::move(found));
+  return kubernetes(environment, names);
+}
+
+}  // namespace tutti

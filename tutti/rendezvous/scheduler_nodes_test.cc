@@ -1,0 +1,141 @@
+// Schedulers as data: the environments that they give a launcher, and what it makes of them.
+#include "tutti/rendezvous/scheduler_nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr const char* kNodeFile = "n1.cluster\nn1.cluster\nn2.cluster\n\nn1.cluster\n";
+
+Result<std::optional<Allocation>> ask(const Environment& environment, const HostNames& names = {"n2", ""}) {
+  return allocation_of(environment, names, [](const std::string& path) -> Result<std::string> {
+    if (path == "/var/spool/nodes") return std::string(kNodeFile);
+    if (path == "/empty") return std::string("\n");
+    return Error{.code = Code::kNotFound, .detail = "there is no file " + path};
+  });
+}
+
+Environment with(Environment environment, const Environment& more) {
+  for (const auto& [name, value] : more) environment[name] = value;
+  return environment;
+}
+
+const Environment kSbatch = {{"SLURM_JOB_ID", "77"},          {"SLURM_JOB_NUM_NODES", "3"},
+                             {"SLURM_NNODES", "3"},           {"SLURM_JOB_NODELIST", "n[08-09],x1"},
+                             {"SLURM_NTASKS", "5"},           {"SLURM_TASKS_PER_NODE", "2(x2),1"},
+                             {"SLURM_PROCID", "0"},           {"SLURM_NODEID", "0"},
+                             {"SLURM_STEP_ID", "4294967291"}, {"SLURM_STEPID", "4294967291"}};
+const Environment kStep = with(kSbatch, {{"SLURM_STEP_ID", "4"},
+                                         {"SLURM_STEP_NUM_NODES", "3"},
+                                         {"SLURM_STEP_NUM_TASKS", "3"},
+                                         {"SLURM_NTASKS", "3"},
+                                         {"SLURM_STEP_NODELIST", "n[08-09],x1"},
+                                         {"SLURM_NODEID", "1"}});
+
+TEST(SchedulerNodes, OutsideThereIsNothing) {
+  EXPECT_EQ(*ask({}), std::nullopt);
+  EXPECT_EQ(*ask(with(kStep, {{"TUTTI_STORE", "127.0.0.1:1"}})), std::nullopt);  // a rank that starts a job of its own
+}
+
+TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {
+  const auto found = **ask(kSbatch);
+  EXPECT_EQ(found.others, Allocation::Others::kSrun);
+  EXPECT_EQ(found.nodes, 3);
+  EXPECT_EQ(found.node, std::nullopt);
+  EXPECT_THAT(found.hosts, ElementsAre("n08", "n09", "x1"));
+  EXPECT_THAT(found.ranks, ElementsAre(2, 2, 1));
+  EXPECT_EQ(found.job, "slurm-77");
+}
+
+TEST(SchedulerNodes, ProcessorsOfSlurmAreNoRanksThatSomebodyAskedFor) {
+  Environment environment = kSbatch;
+  environment.erase("SLURM_NTASKS");
+  EXPECT_THAT((**ask(environment)).ranks, IsEmpty());
+  environment["SLURM_JOB_NUM_NODES"] = "1";
+  EXPECT_EQ(*ask(environment), std::nullopt);
+}
+
+TEST(SchedulerNodes, AStepOfSlurmIsOneOfItsNodes) {
+  const auto found = **ask(kStep);
+  EXPECT_EQ(found.others, Allocation::Others::kStarted);
+  EXPECT_EQ(found.nodes, 3);
+  EXPECT_EQ(found.node, 1);
+  EXPECT_EQ(found.first_host, "n08");
+  EXPECT_EQ(found.job, "slurm-77.4");
+  EXPECT_EQ(*ask(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})), std::nullopt);
+}
+
+TEST(SchedulerNodes, SeveralLaunchersOnOneNodeAreAMistake) {
+  const auto slurm = ask(with(kStep, {{"SLURM_STEP_NUM_TASKS", "12"}}));
+  EXPECT_EQ(slurm.error().code, Code::kUsage);
+  EXPECT_EQ(slurm.error().detail,
+            "srun started 4 of this launcher on this node, and each would start ranks of its own");
+  EXPECT_THAT(slurm.error().hint, HasSubstr("srun --ntasks-per-node 1 tutti run"));
+  const auto mpi = ask({{"OMPI_COMM_WORLD_RANK", "1"},
+                        {"OMPI_COMM_WORLD_SIZE", "2"},
+                        {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                        {"OMPI_COMM_WORLD_LOCAL_RANK", "1"}});
+  EXPECT_EQ(mpi.error().detail,
+            "mpirun started 2 of this launcher on this node, and each would start ranks of its own");
+}
+
+TEST(SchedulerNodes, AListOfHostsThatMakesNoSenseIsNamed) {
+  EXPECT_THAT(ask(with(kStep, {{"SLURM_STEP_NODELIST", "n[1-"}})).error().detail, HasSubstr("SLURM_STEP_NODELIST: "));
+}
+
+TEST(SchedulerNodes, PbsListsAHostForEachSlot) {
+  const Environment script = {{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_JOBID", "12.server"}, {"PBS_TASKNUM", "1"}};
+  const auto found = **ask(script);
+  EXPECT_EQ(found.others, Allocation::Others::kSsh);
+  EXPECT_THAT(found.hosts, ElementsAre("n1.cluster", "n2.cluster"));
+  EXPECT_THAT(found.ranks, ElementsAre(3, 1));
+  EXPECT_EQ(found.first_host, "n1.cluster");
+  EXPECT_EQ(found.job, "pbs-12.server");
+  const auto started = **ask(with(script, {{"PBS_TASKNUM", "2"}}));
+  EXPECT_EQ(started.others, Allocation::Others::kStarted);
+  EXPECT_EQ(started.node, 1);
+}
+
+TEST(SchedulerNodes, PbsFilesThatDoNotFitAreNamed) {
+  EXPECT_THAT(ask({{"PBS_NODEFILE", "/empty"}}).error().detail, HasSubstr("PBS_NODEFILE is /empty, and no host"));
+  EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().detail, HasSubstr("there is no file /gone"));
+  EXPECT_EQ(ask({{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_TASKNUM", "3"}}, {"n7", ""}).error().detail,
+            "this host, n7, does not stand in /var/spool/nodes (PBS_NODEFILE)");
+}
+
+TEST(SchedulerNodes, MpirunStartsOneOnEachNode) {
+  const auto found = **ask({{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "2"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+                            {"PMIX_NAMESPACE", "123"},
+                            {"OMPI_MCA_orte_hnp_uri", "1.0;tcp://192.0.2.2,10.0.0.5:49975"}});
+  EXPECT_EQ(found.nodes, 2);
+  EXPECT_EQ(found.node, 1);
+  EXPECT_EQ(found.first_host, "192.0.2.2");
+  EXPECT_EQ(found.job, "mpirun-123");
+  const auto hydra = **ask({{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}, {"MPI_LOCALNRANKS", "1"}});
+  EXPECT_EQ(hydra.node, 0);
+  EXPECT_EQ(hydra.first_host, "");
+  EXPECT_EQ(*ask({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}), std::nullopt);
+}
+
+TEST(SchedulerNodes, PodsOfAnIndexedJobFindTheFirstByTheirOwnName) {
+  const Environment pod = {{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "3"}};
+  const auto found = **ask(pod, {"train-3", "train-3.ranks.default.svc.cluster.local"});
+  EXPECT_EQ(found.nodes, std::nullopt);
+  EXPECT_EQ(found.node, 3);
+  EXPECT_EQ(found.first_host, "train-0.ranks.default.svc.cluster.local");
+  EXPECT_EQ(found.job, "kubernetes-train");
+  EXPECT_EQ((**ask(pod, {"train-3", "train-3"})).first_host, "");
+  EXPECT_EQ(*ask({{"JOB_COMPLETION_INDEX", "3"}}), std::nullopt);  // some other system's variable
+}
+
+}  // namespace
+}  // namespace tutti
