@@ -18,5 +18,7 @@ int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
 int flight_command(std::vector<std::string> arguments);
+int doctor_command(std::vector<std::string> arguments);
+int env_command(std::vector<std::string> arguments);
 
 }  // namespace tutti::cli

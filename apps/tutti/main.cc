@@ -14,6 +14,8 @@ constexpr tutti::cli::Command kCommands[] = {
      tutti::cli::plan_command},
     {"data", "make datasets: Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
     {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
+    {"doctor", "look whether this host, or several together, can run a job well", tutti::cli::doctor_command},
+    {"env", "print what a report of a bug needs", tutti::cli::env_command},
 };
 
 void print_help() {

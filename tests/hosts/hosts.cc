@@ -243,6 +243,11 @@ Status Hosts::lose(int host, double share) {
   return set_filter(host);
 }
 
+Status Hosts::block_datagrams(int host) {
+  cables_[std::size_t(host)].no_datagrams = true;
+  return set_filter(host);
+}
+
 Status Hosts::heal() {
   for (int host = 0; host < count(); ++host) {
     cables_[std::size_t(host)] = {.cut_from = std::vector<bool>(cables_.size())};
@@ -260,6 +265,8 @@ Status Hosts::set_filter(int host) const {
     if (!cable.cut_from[from]) continue;
     program.insert(program.end(), {"32 0 0 8", "21 0 1 " + std::to_string(mark(int(from))), kDrop});
   }
+  if (cable.no_datagrams)  // IPv4 whose protocol is 17
+    program.insert(program.end(), {"40 0 0 12", "21 0 3 2048", "48 0 0 23", "21 0 1 17", kDrop});
   if (cable.loss > 0) {  // a random word, which the kernel gives as if it stood at a place of the packet
     const auto pass = std::uint64_t(cable.loss * 4294967295.0);
     program.insert(program.end(), {"32 0 0 4294963256", "53 1 0 " + std::to_string(pass), kDrop});

@@ -46,6 +46,8 @@ class Hosts {
   Status partition(const std::vector<int>& side);
   // This share of what arrives at the host is lost.
   Status lose(int host, double share);
+  // UDP does not get in: a firewall that somebody set up with TCP in mind.
+  Status block_datagrams(int host);
   // What the host sends goes no faster than this.
   Status slow(int host, std::uint64_t bits_per_second);
   // All cables are whole again: no cut, no loss. (slow() stays.)
@@ -71,6 +73,7 @@ class Hosts {
   struct Cable {
     std::vector<bool> cut_from;  // by sender
     double loss = 0;
+    bool no_datagrams = false;
   };
   std::string folder_, nsenter_;
   bool own_user_ = false;       // in a user namespace of our own

@@ -30,6 +30,7 @@ ABOVE = {
     "metrics": ["base", "comm", "trace"],
     "embedding": ["base", "planning", "transport", "store", "comm"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
+    "doctor": ["base", "transport", "store", "rendezvous", "comm", "launch"],
     "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "launch", "trace"],
 }
 CORE = list(ABOVE)

@@ -1,5 +1,5 @@
 #pragma once
-// Between Address and the kernel's sockaddr. Private to transport/.
+// Between Address and the kernel's sockaddr, for who makes sockets that transport/ has no function for.
 #include <sys/socket.h>
 
 #include "tutti/transport/address.h"

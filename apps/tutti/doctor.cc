@@ -1,0 +1,153 @@
+// tutti doctor: the options, and the report as text or JSON.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/tutti/command.h"
+#include "tutti/base/cores.h"
+#include "tutti/base/env.h"
+#include "tutti/base/gpus.h"
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/doctor/examination.h"
+#include "tutti/launch/job.h"
+#include "tutti/launch/layout.h"
+#include "tutti/rendezvous/secret.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+A line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (it does not), and what to do. On several hosts
+start it on each as you would start the job; then every pair of them is tried: connections both ways, UDP, latency, bandwidth,
+and how far the clocks are apart.
+
+Examples:
+  tutti doctor -n 4
+  tutti doctor -n 4 --devices 4 --heap 2G
+  two hosts (both commands):
+    host a:  tutti doctor --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file s -n 8
+    host b:  tutti doctor --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --secret-file s -n 2
+
+Exit codes: 0 nothing failed; 1 something did; 2 wrong usage.)";
+
+struct Texts {
+  std::string ranks = "1", nodes, node_rank, master_port, store_port, devices, heap, timeout = "60s";
+  std::string master_address, secret_file, log_dir;
+  bool insecure = false, json = false;
+};
+
+void declare(CLI::App& app, Texts& texts) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group(group)->type_name(type);
+  };
+  add("The job", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this host (default 1), or auto, cpu, gpu", "N");
+  add("The job", "--devices", texts.devices, "GPUs that should be here", "N");
+  add("The job", "--heap", texts.heap, "shared memory that each rank will take, such as 2G", "BYTES");
+  add("The job", "--log-dir", texts.log_dir, "where its logs are to go", "DIR");
+  add("Several hosts", "--nnodes", texts.nodes, "number of hosts (default 1)", "K");
+  add("Several hosts", "--node-rank", texts.node_rank, "number of this host, from 0", "R");
+  add("Several hosts", "--master-addr", texts.master_address, "address of host 0, as all hosts see it", "HOST");
+  add("Several hosts", "--master-port", texts.master_port, "MASTER_PORT of the program (default 29500)", "PORT");
+  add("Several hosts", "--store-port", texts.store_port, "where host 0 serves the store (default: master port + 1)",
+      "PORT");
+  add("Several hosts", "--secret-file", texts.secret_file, "file of mode 0600 with the job's secret (or TUTTI_SECRET)",
+      "FILE");
+  app.add_flag("--insecure", texts.insecure, "let in whoever connects")->group("Several hosts");
+  add("Several hosts", "--timeout", texts.timeout, "how long to wait for the other hosts (60s)", "TIME");
+  app.add_flag("--json", texts.json, "the report as JSON")->group("Output");
+}
+
+Result<Secret> secret_of(const Texts& texts, bool several) {
+  if (texts.insecure || !several) return Secret::none();
+  if (!texts.secret_file.empty()) return Secret::from_file(texts.secret_file);
+  if (auto given = TUTTI_TRY(given_secret(current_environment()))) return *given;
+  return usage("the hosts need a secret that all of them know",
+               "make one (umask 077; openssl rand -hex 32 > secret), copy it to all hosts, and give --secret-file "
+               "secret; or accept strangers with --insecure");
+}
+
+Result<int> number(const std::string& option, const std::string& text, int least, int most, int otherwise) {
+  return text.empty() ? otherwise : int(TUTTI_TRY(whole_number(option, text, least, most)));
+}
+
+Result<DoctorOptions> interpret(const Texts& texts) {
+  DoctorOptions options;
+  JobWishes& job = options.job;
+  job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 10000, 1));
+  options.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 10000, 0));
+  if (options.node >= job.nodes)
+    return usage("--node-rank " + std::to_string(options.node) + " is not one of " + std::to_string(job.nodes) +
+                     (job.nodes == 1 ? " host" : " hosts"),
+                 "hosts are numbered from 0; --nnodes says how many there are");
+  if (job.nodes > 1 && texts.master_address.empty())
+    return usage(std::to_string(job.nodes) + " hosts need --master-addr", "the address of host 0, as all hosts see it");
+  const MachineCounts machine{.cores = usable_cores(), .gpus = int(visible_gpus(current_environment()).size())};
+  const auto counts = TUTTI_TRY(parse_rank_counts(texts.ranks, job.nodes, options.node, machine));
+  job.ranks = counts.here;
+  job.world = 0;
+  for (const int count : counts.all) job.world += count;
+  job.world = std::max(job.world, job.ranks * (counts.all.empty() ? job.nodes : 1));
+  job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535, 29500));
+  job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535,
+                                    job.master_port < 65535 ? job.master_port + 1 : job.master_port - 1));
+  if (!texts.devices.empty()) job.devices = TUTTI_TRY(number("--devices", texts.devices, 0, 1024, 0));
+  if (!texts.heap.empty()) {
+    job.heap = parse_bytes(texts.heap);
+    if (!job.heap) return usage("--heap needs a size such as 2G or 512M, not '" + texts.heap + "'");
+  }
+  job.core_type = env("OPENBLAS_CORETYPE").value_or("");
+  options.fixed_ports = !texts.master_port.empty() || !texts.store_port.empty();
+  options.master_address = texts.master_address;
+  options.log_folder = texts.log_dir;
+  options.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
+  options.credentials = {.secret = TUTTI_TRY(secret_of(texts, job.nodes > 1)),
+                         .job = "doctor-" + std::to_string(job.master_port)};
+  options.say = [](const std::string& text) { log::info(text); };
+  return options;
+}
+
+void print(const DoctorReport& report) {
+  for (const HostReport& host : report.hosts) {
+    std::printf("%s, for %d %s\n%s\n", host.host.c_str(), host.ranks, host.ranks == 1 ? "rank" : "ranks",
+                to_text(host.findings).c_str());
+  }
+  if (!report.between.empty()) std::printf("between the hosts\n%s\n", to_text(report.between).c_str());
+  std::printf("%s\n", summary(report.all()).c_str());
+}
+
+void print_json(const DoctorReport& report) {
+  nlohmann::json json = {{"hosts", nlohmann::json::array()}, {"pairs", nlohmann::json::array()}};
+  for (const HostReport& host : report.hosts)
+    json["hosts"].push_back({{"node", host.node},
+                             {"host", host.host},
+                             {"ranks", host.ranks},
+                             {"findings", nlohmann::json::parse(to_json(host.findings))}});
+  for (const PairMeasure& measure : report.measures) json["pairs"].push_back(nlohmann::json::parse(to_json(measure)));
+  json["between"] = nlohmann::json::parse(to_json(report.between));
+  json["summary"] = summary(report.all());
+  std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+}  // namespace
+
+int doctor_command(std::vector<std::string> arguments) {
+  CLI::App app("Looks whether this host, or these hosts together, can run a job well.", "tutti doctor");
+  Texts texts;
+  declare(app, texts);
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const auto options = interpret(texts);
+  const auto report = options.ok() ? examine(*options) : Result<DoctorReport>(options.status());
+  if (!report.ok()) {
+    tell("tutti doctor", report.error());
+    return exit_code_of(report.error().code);
+  }
+  texts.json ? print_json(*report) : print(*report);
+  return worst(report->all()) == Grade::kFail ? 1 : 0;
+}
+
+}  // namespace tutti::cli

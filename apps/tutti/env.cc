@@ -1,0 +1,39 @@
+// tutti env: what a report of a bug needs to say.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/tutti/command.h"
+#include "tutti/doctor/environment_report.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Paste it into a report of a bug. The values of secrets are left out; addresses, paths and host names are not.
+
+Exit codes: 0; 2 wrong usage.)";
+
+}  // namespace
+
+int env_command(std::vector<std::string> arguments) {
+  CLI::App app("Prints what a report of a bug needs: versions, CPU, limits, addresses, variables.", "tutti env");
+  bool json = false;
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.add_flag("--json", json, "as a list of JSON objects with name and value");
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const NamedFacts facts = environment_report(look_at_host({}), current_environment());
+  if (json) {
+    auto list = nlohmann::json::array();
+    for (const auto& [name, value] : facts) list.push_back({{"name", name}, {"value", value}});
+    std::puts(list.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  std::size_t width = 0;
+  for (const auto& [name, value] : facts) width = std::max(width, std::min<std::size_t>(name.size(), 28));
+  for (const auto& [name, value] : facts) std::printf("%-*s  %s\n", int(width), name.c_str(), value.c_str());
+  return 0;
+}
+
+}  // namespace tutti::cli

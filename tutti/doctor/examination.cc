@@ -1,0 +1,251 @@
+// Several nodes meet as the agents of a job do: node 0 serves a store at the job's own port, the others dial it. So the
+// meeting is itself a check. Whoever has not come when the patience is over is told about and left out, and the others
+// go on, because who is missing is the first question and not the last.
+//
+// Pairs are tried in turns (pair_checks.h), with a barrier between two, so that no node serves two at once and no
+// measurement disturbs another one on the same cable. In its turn the node of the smaller number measures and the other
+// answers; then the other tries the way back. Results go through the store, which both can reach, so a pair that cannot
+// talk to each other still learns that its turn is over.
+//
+// Keys:  doctor/here/<node>        its note
+//        doctor/who                the nodes that take part, "0,1,3", by node 0
+//        doctor/pair/<from>-<to>   what `from` measured
+//        doctor/back/<from>-<to>   why `to` could not connect to `from`; empty if it could
+//        doctor/turn/<i>, end      barriers
+#include "tutti/doctor/examination.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tutti/base/text.h"
+#include "tutti/doctor/doctor_note.h"
+#include "tutti/doctor/pair_checks.h"
+#include "tutti/rendezvous/serving.h"
+#include "tutti/store/store_server.h"
+#include "tutti/store/tcp_store.h"
+#include "tutti/version.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kTurnLimit = std::chrono::seconds(60);  // all that one pair may take
+constexpr auto kSlice = std::chrono::seconds(2);       // of a wait that says now and then what for
+
+std::string pair_key(const char* kind, int from, int to) {
+  return "doctor/" + std::string(kind) + "/" + std::to_string(from) + "-" + std::to_string(to);
+}
+std::string here_key(int node) { return "doctor/here/" + std::to_string(node); }
+
+// One node's part in a meeting of several.
+class Visit {
+ public:
+  Visit(const DoctorOptions& options, DoctorReport& report) : options_(options), report_(report) {}
+
+  // What cannot be had ends the visit and is returned; the report keeps what there was until then.
+  Status run(const Address& store, DoctorNote mine) {
+    TUTTI_TRY(meet(store, std::move(mine)));
+    TUTTI_TRY(read_notes());
+    TUTTI_TRY(try_pairs());
+    TUTTI_TRY(read_pairs());
+    return store_->barrier("doctor/end", place_, int(present_.size()), Deadline::after(kTurnLimit));
+  }
+
+ private:
+  Status meet(const Address& store, DoctorNote mine) {
+    const Deadline deadline = Deadline::after(options_.patience);
+    if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
+    store_ = TUTTI_TRY(reach(store, deadline));
+    point_ = TUTTI_TRY(ProbePoint::open(store_->local_address().host));
+    mine.target = {point_->stream(), point_->datagrams()};
+    if (!TUTTI_TRY(store_->compare_set(here_key(options_.node), std::nullopt, encode(mine))).stored)
+      return Error{.code = Code::kMismatch,
+                   .detail = "another host has come as node " + std::to_string(options_.node),
+                   .hint = "every node needs its own --node-rank, from 0 up"};
+    if (options_.node == 0) TUTTI_TRY(decide_who(deadline));
+    // Node 0 may have begun to wait later than this node.
+    const std::string who = TUTTI_TRY(store_->get("doctor/who", Deadline::after(options_.patience + kTurnLimit)));
+    for (const std::string& number : split(who, ','))
+      if (const auto node = parse_int(number)) present_.push_back(int(*node));
+    const auto place = std::find(present_.begin(), present_.end(), options_.node);
+    if (place == present_.end())
+      return Error{.code = Code::kTimeout, .detail = "this node came when the others had begun without it"};
+    place_ = int(place - present_.begin());
+    return {};
+  }
+
+  Result<std::unique_ptr<TcpStore>> reach(const Address& store, Deadline deadline) {
+    for (;;) {
+      auto reached = TcpStore::connect(store, options_.credentials, -1, deadline.at_most(kSlice));
+      if (reached.ok()) return reached;
+      const Code code = reached.error().code;
+      if (deadline.expired() || (code != Code::kTimeout && code != Code::kUnreachable)) return reached;
+      options_.say("waiting for node 0 at " + to_string(store) + " for " + seconds_text(deadline.waited()) + " of " +
+                   seconds_text(deadline.limit()));
+    }
+  }
+
+  Status decide_who(Deadline deadline) {
+    std::vector<std::string> keys;
+    for (int node = 0; node < options_.job.nodes; ++node) keys.push_back(here_key(node));
+    std::vector<int> missing;
+    for (;;) {
+      if (store_->wait(keys, deadline.at_most(kSlice)).ok()) break;
+      missing.clear();
+      for (int node = 0; node < options_.job.nodes; ++node)
+        if (!TUTTI_TRY(store_->check({here_key(node)}))) missing.push_back(node);
+      if (missing.empty() || deadline.expired()) break;
+      options_.say("waiting for node" + std::string(missing.size() > 1 ? "s " : " ") + ranks_text(missing) + " for " +
+                   seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
+    }
+    std::vector<std::string> who;
+    for (int node = 0; node < options_.job.nodes; ++node)
+      if (std::find(missing.begin(), missing.end(), node) == missing.end()) who.push_back(std::to_string(node));
+    return store_->set("doctor/who", join(who, ","));
+  }
+
+  Status read_notes() {
+    std::vector<std::string> keys;
+    for (const int node : present_) keys.push_back(here_key(node));
+    const auto texts = TUTTI_TRY(store_->multi_get(keys, Deadline::after(kTurnLimit)));
+    report_.hosts.clear();
+    int world = 0;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      DoctorNote note = TUTTI_TRY(parse_doctor_note(texts[i]));
+      if (note.version != TUTTI_VERSION)
+        add(Grade::kFail, "versions",
+            note.host + " has tutti " + note.version + ", this host " + std::string(TUTTI_VERSION),
+            "install the same version on all hosts");
+      names_[present_[i]] = note.host;
+      targets_.push_back(note.target);
+      world += note.ranks;
+      report_.hosts.push_back({present_[i], note.host, note.ranks, std::move(note.findings)});
+    }
+    std::vector<int> missing;
+    for (int node = 0; node < options_.job.nodes; ++node)
+      if (!names_.count(node)) missing.push_back(node);
+    const std::string came = std::to_string(present_.size()) + " of " + std::to_string(options_.job.nodes) + " nodes";
+    if (missing.empty())
+      add(Grade::kOk, "meeting",
+          came + " came to " + to_string(store_->server()) + ", for " + std::to_string(world) + " ranks");
+    else
+      add(Grade::kFail, "meeting",
+          came + " came to " + to_string(store_->server()) + " within " + seconds_text(to_seconds(options_.patience)) +
+              "; missing: node" + (missing.size() > 1 ? "s " : " ") + ranks_text(missing),
+          "start tutti doctor there, with its own --node-rank; what it says there tells more");
+    return {};
+  }
+
+  Status try_pairs() {
+    const auto turns = turns_of_pairs(int(present_.size()));
+    for (std::size_t turn = 0; turn < turns.size(); ++turn) {
+      for (const auto& [first, second] : turns[turn]) {
+        if (first == place_) TUTTI_TRY(measure(second));
+        if (second == place_) TUTTI_TRY(be_measured(first));
+      }
+      TUTTI_TRY(store_->barrier("doctor/turn/" + std::to_string(turn), place_, int(present_.size()),
+                                Deadline::after(2 * kTurnLimit)));
+    }
+    return {};
+  }
+
+  Status measure(int other) {
+    const int from = options_.node, to = present_[std::size_t(other)];
+    const PairMeasure measured = probe(from, to, targets_[std::size_t(other)], options_.credentials, true);
+    const Watch over = TUTTI_TRY(store_->watch(pair_key("back", from, to), Deadline::after(kTurnLimit)));
+    TUTTI_TRY(store_->set(pair_key("pair", from, to), to_json(measured)));
+    (void)point_->answer(to, options_.credentials, over.fd(),
+                         Deadline::after(kTurnLimit));  // the other tells how it went
+    return {};
+  }
+
+  Status be_measured(int other) {
+    const int from = present_[std::size_t(other)], to = options_.node;
+    const std::string key = pair_key("pair", from, to);
+    const Watch over = TUTTI_TRY(store_->watch(key, Deadline::after(kTurnLimit)));
+    (void)point_->answer(from, options_.credentials, over.fd(), Deadline::after(kTurnLimit));
+    TUTTI_TRY(store_->get(key, Deadline::after(kTurnLimit)));
+    const PairMeasure back = probe(to, from, targets_[std::size_t(other)], options_.credentials, false);
+    return store_->set(pair_key("back", from, to), back.trouble);
+  }
+
+  Status read_pairs() {
+    for (std::size_t a = 0; a < present_.size(); ++a) {
+      for (std::size_t b = a + 1; b < present_.size(); ++b) {
+        const auto texts = TUTTI_TRY(
+            store_->multi_get({pair_key("pair", present_[a], present_[b]), pair_key("back", present_[a], present_[b])},
+                              Deadline::after(kTurnLimit)));
+        PairMeasure measure = TUTTI_TRY(pair_measure_from_json(texts[0]));
+        measure.from = present_[a], measure.to = present_[b];
+        measure.back_trouble = texts[1];
+        report_.measures.push_back(std::move(measure));
+      }
+    }
+    for (Finding& finding : check_pairs(report_.measures, names_)) report_.between.push_back(std::move(finding));
+    return {};
+  }
+
+  void add(Grade grade, const char* subject, std::string fact, std::string fix = {}) {
+    report_.between.push_back({grade, subject, std::move(fact), std::move(fix)});
+  }
+
+  const DoctorOptions& options_;
+  DoctorReport& report_;
+  std::unique_ptr<StoreServer> server_;  // node 0's; outlives the store
+  std::unique_ptr<TcpStore> store_;
+  std::optional<ProbePoint> point_;
+  std::vector<int> present_;          // the nodes that take part
+  int place_ = 0;                     // of this node among them
+  std::vector<ProbeTarget> targets_;  // of those
+  std::map<int, std::string> names_;
+};
+
+std::string fix_of(const Error& error) {
+  if (!error.hint.empty()) return error.hint;
+  if (error.code == Code::kTimeout || error.code == Code::kUnreachable)
+    return "is tutti doctor started on node 0, with the same --master-addr and --master-port, and does a firewall let "
+           "its port through?";
+  return {};
+}
+
+}  // namespace
+
+std::vector<Finding> DoctorReport::all() const {
+  std::vector<Finding> findings;
+  for (const HostReport& host : hosts) findings.insert(findings.end(), host.findings.begin(), host.findings.end());
+  findings.insert(findings.end(), between.begin(), between.end());
+  return findings;
+}
+
+Result<DoctorReport> examine(const DoctorOptions& options) {
+  JobWishes wishes = options.job;
+  const bool several = wishes.nodes > 1;
+  Address store{.host = several ? options.master_address : "127.0.0.1", .port = std::uint16_t(wishes.store_port)};
+  if (options.node == 0) {
+    const bool meant = !several || is_loopback(store);  // written out: several nodes on one machine
+    const auto found = TUTTI_TRY(
+        serving_addresses(store, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
+    store = found.front();
+    if (several || options.fixed_ports) wishes.addresses = {store.host};
+  }
+  const HostFacts facts = look_at_host(options.log_folder);
+  DoctorReport report;
+  HostReport mine{.node = options.node, .host = facts.name, .ranks = wishes.ranks};
+  mine.findings = check_host(facts, wishes);
+  for (Finding& finding : try_host(wishes)) mine.findings.push_back(std::move(finding));
+  report.hosts.push_back(mine);
+  if (!several) return report;
+  DoctorNote note;
+  note.host = facts.name;
+  note.version = TUTTI_VERSION;
+  note.ranks = wishes.ranks;
+  note.findings = mine.findings;
+  if (const Status visited = Visit(options, report).run(store, std::move(note)); !visited) {
+    Error error = visited.error();
+    const std::string fix = fix_of(error);
+    error.hint.clear();
+    report.between.push_back({Grade::kFail, "meeting", to_string(error), fix});
+  }
+  return report;
+}
+
+}  // namespace tutti
