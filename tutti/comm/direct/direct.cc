@@ -352,7 +352,7 @@ void DirectOperation::act_direct() {
   const std::size_t count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
   const double* const factors = c.room().factors.data();
-  const Slice mine = own_slice(count, element_, rank, size);
+  const ElementRange mine = own_slice(count, element_, rank, size);
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
   // Where the part for this rank begins in the buffer of `from`, which has told its splits.
   const auto split_before = [&](int from) {
@@ -374,7 +374,7 @@ void DirectOperation::act_direct() {
     case Kind::kReduce: {
       const bool shared = theirs[root].out != 0;  // else the root adds alone
       if (!shared && rank != root) break;
-      const auto [begin, end] = shared ? mine : Slice{0, count};
+      const auto [begin, end] = shared ? mine : ElementRange{0, count};
       for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
       outs[0] = (shared ? out_of(root) : out) + begin * element_;
       reduce_many(request_.dtype, request_.op, ins, one_out, end - begin, divisor, factors);

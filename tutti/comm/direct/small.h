@@ -36,10 +36,10 @@ struct AtOnce {
   bool done = false;           // the output is written. Else the peers have yet to post theirs
 };
 // The elements of a vector that this rank adds for all: whole cache lines.
-struct Slice {
+struct ElementRange {
   std::size_t begin, end;
 };
-inline Slice own_slice(std::size_t count, std::size_t element, int rank, int size) {
+inline ElementRange own_slice(std::size_t count, std::size_t element, int rank, int size) {
   const std::size_t line = 64 / element, n = std::size_t(size);
   const auto cut = [&](std::size_t r) { return r >= n ? count : count * r / n / line * line; };
   return {cut(std::size_t(rank)), cut(std::size_t(rank) + 1)};
