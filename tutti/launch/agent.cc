@@ -53,6 +53,7 @@ class Agent {
   void on_user_signal(int signal);
   void on_workers();
   void on_failure(Worker& culprit);
+  void on_hang(const Fault& fault);
   void on_nodes();
   void on_keeper_gone();
   void on_time();
@@ -175,6 +176,7 @@ void Agent::turn() {
   }
   listen(events);
   attempt_->stopping().listen(events);
+  attempt_->listen_to_watch(events);
   if (!nodes_.one_node() && !nodes_.news()) {
     events.watch(nodes_.descriptor(), POLLIN, [] {});  // on_nodes() follows every turn
     events.wake_after(kNodesTurn);
@@ -184,6 +186,7 @@ void Agent::turn() {
   on_nodes();
   on_consoles();
   on_time();
+  if (const auto hang = attempt_->look()) on_hang(*hang);
   if (attempt_->running() && !attempt_->workers().any_alive()) nodes_.done();
 }
 
@@ -221,7 +224,8 @@ void Agent::on_user_signal(int signal) {
 void Agent::on_workers() {
   for (Worker* worker : attempt_->workers().reap()) {
     const Exit& exit = worker->end().exit;
-    if (!exit.ok() && exit.shell_code() != kExitSaved && attempt_->running()) on_failure(*worker);
+    if (!exit.ok() && exit.shell_code() != kExitSaved && attempt_->running() && !attempt_->is_echo(*worker))
+      on_failure(*worker);
   }
 }
 
@@ -233,6 +237,12 @@ void Agent::on_failure(Worker& culprit) {
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
                                                 (others == 1 ? " rank" : " ranks") + " of this node"));
+  attempt_->stopping().begin(spec_.grace);
+}
+
+void Agent::on_hang(const Fault& fault) {
+  if (!nodes_.publish(fault).mine) return on_nodes();
+  consoles_.say("stopping all ranks of this node");
   attempt_->stopping().begin(spec_.grace);
 }
 

@@ -8,6 +8,7 @@
 
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/output.h"
+#include "tutti/launch/watch/options.h"
 #include "tutti/launch/places/shares.h"
 
 namespace tutti {
@@ -34,6 +35,8 @@ struct AgentSpec {
   Duration signal_grace = std::chrono::seconds(30);  // and after a signal that the user sent
   std::optional<Duration> time_limit;
   OutputOptions output;
+  WatchOptions watch;
+  std::string report_file;  // the report as JSON, besides the one in log_dir; empty: none
   std::function<void(const Round&)> met;  // called after the first meeting, before anything is started
   std::function<std::vector<std::string>(const Round&)> table;  // of ranks, for the announcement
 };

@@ -41,6 +41,22 @@ std::string hint_of(const Failure& failure) {
 
 }  // namespace
 
+std::vector<std::string> others_lines(const Failure& failure) {
+  constexpr int kMost = 8;
+  int told = 0;
+  std::vector<std::string> lines;
+  for (const auto& [rank, seen] : failure.others) {
+    if (seen.doing.empty()) continue;
+    if (++told > kMost) {
+      lines.push_back("... (of all ranks: the JSON report)");
+      break;
+    }
+    lines.push_back("rank " + std::to_string(rank) + " then: " + seen.doing);
+    for (const std::string& frame : seen.stack) lines.push_back("    " + frame);
+  }
+  return lines;
+}
+
 std::string fault_text(const WorkerEnd& worker, const std::string& host) {
   return "rank " + std::to_string(worker.rank) + " (pid " + std::to_string(worker.pid) + " on " + host + ") " +
          to_string(worker.exit);
@@ -48,9 +64,17 @@ std::string fault_text(const WorkerEnd& worker, const std::string& host) {
 
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   const WorkerEnd& culprit = failure.culprit;
-  std::string report = "[tutti] " + failure.what + " failed: " + fault_text(culprit, failure.host) + ", " +
-                       seconds_text(culprit.seconds) + " after its start";
+  std::string report =
+      "[tutti] " + failure.what + " failed: " + (failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
+                                                                   seconds_text(culprit.seconds) + " after its start"
+                                                             : failure.headline);
   if (!failure.message.empty()) add_line(report, "it said: " + failure.message);
+  if (!failure.seen.doing.empty()) add_line(report, "at its end: " + failure.seen.doing);
+  if (!failure.memory.empty()) add_line(report, "memory: " + failure.memory);
+  if (!failure.backtrace.empty()) {
+    add_line(report, "its stack, the innermost call first:");
+    for (const std::string& frame : failure.backtrace) add_line(report, "  " + frame);
+  }
   if (!failure.last_lines.empty()) {
     add_line(report, failure.last_lines.size() == 1
                          ? "its last line:"
@@ -86,6 +110,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
   }
   if (!finished.empty()) add_line(report, "innocent: " + ranks_words(finished) + " had ended well before");
   if (!also.empty()) add_line(report, "at the same moment: " + ranks_words(also) + " failed as well");
+  for (const std::string& line : others_lines(failure)) add_line(report, line);
   if (!failure.flight.empty()) add_line(report, failure.flight);
   if (const std::string hint = hint_of(failure); !hint.empty()) add_line(report, "hint: " + hint);
   return report;

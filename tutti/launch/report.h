@@ -1,7 +1,9 @@
 #pragma once
 // The words about how a job ended: pure functions of facts, so that tests can hold them.
 #include <chrono>
+#include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,11 +22,25 @@ struct WorkerEnd {
   bool needed_kill = false;  // it did not leave within the grace
 };
 
+// What a rank was doing when the job failed, as its progress page had it.
+struct LastSeen {
+  std::int64_t step = -1;  // that it had begun last; -1: it told none
+  std::string doing;       // "step 12, for 3.2 s in all_reduce #42 (f32[1024], sum) on group world"; empty: unknown
+  std::vector<std::string> stack;  // the innermost call first; of a hang
+};
+
 struct Failure {
   std::string what = "the job";  // failed; "attempt 2" where the job goes on
   WorkerEnd culprit;
   std::string host;
-  std::string message;  // what the rank itself wrote into its TORCHELASTIC_ERROR_FILE
+  std::string job;
+  int attempt = 0;
+  std::string headline;  // what happened, where no rank ended: "no rank has got on for 5 min: ..."; empty: its end
+  std::string message;   // what the rank itself said: of its uncaught exception, or in its TORCHELASTIC_ERROR_FILE
+  LastSeen seen;         // of the culprit
+  std::map<int, LastSeen> others;      // by rank
+  std::vector<std::string> backtrace;  // of the culprit, the innermost first
+  std::string memory;                  // what is known of its memory; empty: nothing
   std::deque<std::string> last_lines;
   std::string log_file;        // empty: none
   bool out_of_memory = false;  // the cgroup's OOM killer struck while the job ran
@@ -34,6 +50,8 @@ struct Failure {
 
 // "rank 2 (pid 8123 on host) was killed by SIGKILL": also the value of the store key `fault`.
 std::string fault_text(const WorkerEnd& worker, const std::string& host);
+// The same facts as JSON, for programs; ends with '\n'. docs/launching.md has its fields.
+std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& all);
 // The block that ends the output of a failed job, several lines without the last '\n'.
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all);
 // "flight records of ranks 0, 2: tutti flight DIR says who waited for whom"; empty if no rank has written one there

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -68,7 +69,18 @@ void copy_maps(ProgressStack& stack) {
   ::close(fd);
 }
 
-void take_stack(ProgressStack& stack, int signal, const void* address) {
+// Where the signal met the thread: what lies above are handlers. Null: this processor's is not known here.
+void* met_at(const void* context) {
+  const auto* const at = static_cast<const ucontext_t*>(context);
+#if defined(__x86_64__)
+  if (at) return reinterpret_cast<void*>(at->uc_mcontext.gregs[REG_RIP]);  // NOLINT: an integer there
+#elif defined(__aarch64__)
+  if (at) return reinterpret_cast<void*>(at->uc_mcontext.pc);  // NOLINT
+#endif
+  return nullptr;
+}
+
+void take_stack(ProgressStack& stack, int signal, const void* address, const void* context) {
   std::atomic_ref number(stack.number);
   const std::uint32_t before = number.load();
   number.store(0);
@@ -76,19 +88,23 @@ void take_stack(ProgressStack& stack, int signal, const void* address) {
   stack.thread = std::int32_t(::syscall(SYS_gettid));
   stack.address = reinterpret_cast<std::uintptr_t>(address);
   void* frames[ProgressStack::kFrames];
-  stack.count = std::uint32_t(::backtrace(frames, int(ProgressStack::kFrames)));
-  for (std::uint32_t i = 0; i < stack.count; ++i) stack.frames[i] = reinterpret_cast<std::uintptr_t>(frames[i]);
+  const std::uint32_t all = std::uint32_t(::backtrace(frames, int(ProgressStack::kFrames)));
+  std::uint32_t first = 0;
+  while (first < all && frames[first] != met_at(context)) ++first;
+  if (first == all) first = 0;
+  for (std::uint32_t i = first; i < all; ++i) stack.frames[i - first] = reinterpret_cast<std::uintptr_t>(frames[i]);
+  stack.count = all - first;
   stack.maps[0] = '\0';
   copy_maps(stack);
   number.store(before + 1);
 }
 
 // Another thread may crash as well; the first counts.
-void on_fatal_signal(int signal, siginfo_t* info, void*) {
+void on_fatal_signal(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> taken = false;
   ProgressPage* const ours = page.load();
   if (ours && ::getpid() == owner && !taken.exchange(true))
-    take_stack(ours->layout().crash, signal, signal == SIGABRT ? nullptr : info->si_addr);
+    take_stack(ours->layout().crash, signal, signal == SIGABRT ? nullptr : info->si_addr, context);
   // SA_RESETHAND: a fault strikes again when this returns; what was sent, or went by, has to be sent again.
   const bool strikes_again = info->si_code > 0 && (signal == SIGSEGV || signal == SIGFPE || signal == SIGILL);
   if (!strikes_again) ::raise(signal);
@@ -120,9 +136,9 @@ void keep_last_stacks(ProgressPage& of) {
   }
 }
 
-void look_at_this_stack(int signal) {
+void look_at_this_stack(int signal, const void* context) {
   ProgressPage* const ours = page.load();
-  if (ours && ::getpid() == owner) take_stack(ours->layout().look, signal, nullptr);
+  if (ours && ::getpid() == owner) take_stack(ours->layout().look, signal, nullptr, context);
 }
 
 void leave_last_words(const char* words) {

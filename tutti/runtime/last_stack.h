@@ -9,9 +9,9 @@ namespace tutti {
 // included). Once a process; the page is never destroyed.
 void keep_last_stacks(ProgressPage& page);
 
-// The stack of the calling thread, in page.layout().look of the page that was given above; nothing without one. May be
-// called from a signal handler.
-void look_at_this_stack(int signal);
+// The stack of the calling thread, in page.layout().look of the page that was given above; nothing without one. For a
+// signal handler, with what it got (null: unknown).
+void look_at_this_stack(int signal, const void* context);
 
 // What the process says of its failure, in the message of that page.
 void leave_last_words(const char* words);

@@ -1,5 +1,6 @@
 #include "tutti/launch/attempts/attempt.h"
 
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/out_of_memory.h"
 #include "tutti/launch/process.h"
@@ -14,6 +15,7 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
       flight_folder_(!spec.flight_folder.empty()
                          ? spec.flight_folder
                          : attempt_folder(spec.output.log_dir, spec.job, round_.number) + "/flight"),
+      watch_(spec.watch, flight_folder_, [&consoles](const std::string& text) { consoles.say(text); }),
       memory_kills_before_(out_of_memory_kills()) {}
 
 Status Attempt::start(const Environment& environment) {
@@ -27,6 +29,25 @@ Fault Attempt::fault_of(const Worker& worker) const {
           .rank = worker.rank(),
           .step = worker.progress().read_pulse().step,
           .seconds = worker.end().seconds};
+}
+
+void Attempt::blame(Worker& culprit) {
+  culprit_ = &culprit;
+  watch_.freeze(workers_);
+}
+
+std::optional<Fault> Attempt::look() {
+  const auto hang = watch_.look(workers_);
+  if (!hang || !running()) return {};
+  hang_ = hang->text;
+  for (Worker& worker : workers_)
+    if (worker.rank() == hang->rank) blame(worker);
+  return Fault{.text = hang->text,
+               .code = kExitTimeLimit,
+               .report = true,
+               .rank = hang->rank,
+               .step = hang->step,
+               .seconds = seconds()};
 }
 
 void Attempt::end_stragglers(Duration limit) {
@@ -47,20 +68,37 @@ void Attempt::end_stragglers(Duration limit) {
 void Attempt::report(const std::string& what, const std::optional<News>& news) {
   const std::string flight = flight_line(flight_folder_, wall_start_);
   if (culprit_) {
-    const Failure failure{.what = what,
-                          .culprit = culprit_->end(),
-                          .host = spec_.host,
-                          .message = error_file_message(culprit_->error_file()),
-                          .last_lines = culprit_->last_lines(),
-                          .log_file = culprit_->log_file(),
-                          .out_of_memory = out_of_memory_kills() > memory_kills_before_,
-                          .grace = to_seconds(stopping_.grace()),
-                          .flight = flight};
+    Failure failure;
+    failure.what = what;
+    failure.culprit = culprit_->end();
+    failure.host = spec_.host;
+    failure.job = spec_.job;
+    failure.attempt = round_.number;
+    failure.headline = hang_;
+    failure.message = error_file_message(culprit_->error_file());
+    failure.last_lines = culprit_->last_lines();
+    failure.log_file = culprit_->log_file();
+    failure.out_of_memory = out_of_memory_kills() > memory_kills_before_;
+    failure.grace = to_seconds(stopping_.grace());
+    failure.flight = flight;
+    watch_.complete(failure, workers_);
+    write_json(failure);
     return consoles_.errors().write_raw(failure_report(failure, workers_.ends()) + "\n");
   }
   if (!news || news->kind != News::Kind::kFault || news->mine) return;
   consoles_.say(what + " failed: " + news->fault.text + (news->fault.report ? " (the report is on that node)" : ""));
   if (!flight.empty()) consoles_.say(flight);
+}
+
+// For programs that look after jobs. One that cannot be written must not hide the failure.
+void Attempt::write_json(const Failure& failure) {
+  const std::string text = failure_json(failure, workers_.ends());
+  const auto write = [&](const std::string& path) {
+    if (const Status status = write_file(path, text); !status.ok()) consoles_.say(to_string(status.error()));
+  };
+  if (!spec_.output.log_dir.empty())
+    write(attempt_folder(spec_.output.log_dir, spec_.job, round_.number) + "/report.json");
+  if (!spec_.report_file.empty()) write(spec_.report_file);
 }
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 
 #include "tutti/launch/agent/stopping.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/watch/watch.h"
 
 namespace tutti {
 
@@ -28,7 +29,13 @@ class Attempt {
   // The fault that this worker's end is.
   Fault fault_of(const Worker& worker) const;
   // Whose end it was that ended the attempt; none: nobody's of this node.
-  void blame(Worker& culprit) { culprit_ = &culprit; }
+  void blame(Worker& culprit);
+  // It failed because another rank did, which is seen to be dying and will be reaped soon.
+  bool is_echo(const Worker& worker) { return watch_.dying(workers_, worker) != nullptr; }
+
+  // Looks after the workers: `events` wakes when it is time to. The fault that they hang, which blames one of them.
+  void listen_to_watch(PollSet& events) { watch_.listen(events, workers_); }
+  std::optional<Fault> look();
 
   // Once no worker is alive: ends what they have started and left, and takes their last words.
   void end_stragglers(Duration limit);
@@ -36,13 +43,17 @@ class Attempt {
   void report(const std::string& what, const std::optional<News>& news);
 
  private:
+  void write_json(const Failure& failure);
+
   const AgentSpec& spec_;
   const Round round_;
   Consoles& consoles_;
   std::string flight_folder_;
   Workers workers_;
   Stopping stopping_{workers_};
+  Watch watch_;
   Worker* culprit_ = nullptr;
+  std::string hang_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
   const std::int64_t memory_kills_before_;

@@ -1,0 +1,222 @@
+// Twice a second: one read of each rank's page and one of its /proc entry. All judgement is in hang.cc; here it is
+// brought together with the clock, and said.
+#include "tutti/launch/watch/watch.h"
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/watch/backtrace.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kPeriod = std::chrono::milliseconds(500);
+constexpr auto kStacksLimit = std::chrono::seconds(15);
+constexpr auto kNamesLimit = std::chrono::seconds(5);  // for addr2line
+constexpr int kLooksForSlow = 60;                      // half a minute
+constexpr double kSlowPart = 0.8;
+constexpr std::size_t kShort = 12;  // frames of a rank in the report of a hang
+
+std::string of_pid(const Worker& worker) {
+  return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
+}
+
+}  // namespace
+
+Watch::Watch(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say)
+    : options_(options), folder_(std::move(folder)), say_(std::move(say)), limit_(options.hang_timeout) {
+  kills_ = memory_facts().kills;
+}
+
+void Watch::listen(PollSet& events, Workers& workers) {
+  if (!workers.any_alive()) return;
+  events.wake_at(next_look_);
+  if (stacks_) stacks_->listen(events);
+}
+
+std::optional<Hang> Watch::look(Workers& workers) {
+  if (!workers.any_alive()) return {};
+  if (stacks_ && stacks_->over()) return finish_hang(workers);
+  if (now() < next_look_) return {};
+  next_look_ = now() + kPeriod;
+  ranks_.resize(std::size_t(workers.end() - workers.begin()));
+  bool moved = false;
+  std::uint64_t steps = 0;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    Worker& worker = workers.begin()[std::ptrdiff_t(i)];
+    const std::uint64_t pulse = ranks_[i].seen.progress.pulse;
+    look_at(worker, ranks_[i]);
+    moved |= ranks_[i].seen.progress.pulse != pulse;
+    steps = std::max(steps, ranks_[i].seen.progress.steps);
+  }
+  if (moved) {
+    limit_.learn(now() - last_moved_, steps);
+    last_moved_ = now();
+    if (warned_) say_("the ranks get on again");
+    warned_ = false;
+  }
+  look_at_memory();
+  look_for_slow_ranks();
+  if (!moved && !stacks_ && !hangs_) look_for_hang(workers);
+  return {};
+}
+
+void Watch::look_at(Worker& worker, RankWatch& watch) {
+  watch.seen.rank = worker.rank();
+  watch.seen.alive = worker.alive();
+  if (!worker.alive()) return;
+  const std::uint64_t pulse = watch.seen.progress.pulse;
+  watch.seen.progress = worker.progress().read_pulse();
+  if (watch.seen.progress.pulse != pulse) watch.moved = now();
+  const bool was_suspended = watch.seen.suspended;
+  watch.process = process_facts(worker.pid());
+  watch.seen.suspended = watch.process.is_suspended();
+  if (watch.seen.suspended == was_suspended) return;
+  say_(of_pid(worker) + (was_suspended
+                             ? " goes on again"
+                             : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
+                                   std::to_string(worker.pid()) + " lets it go on"));
+}
+
+void Watch::look_at_memory() {
+  const MemoryFacts memory = memory_facts();
+  memory_used_ = memory.used;
+  if (memory.kills <= kills_) return;
+  kills_ = memory.kills;
+  say_("the kernel's out-of-memory killer struck in the cgroup of this job" +
+       (memory.limit ? " (its limit is " + bytes_text(memory.limit) + ")" : ""));
+}
+
+// One rank that computes while all others wait for it, at nearly every look: it is the one that makes a step long.
+void Watch::look_for_slow_ranks() {
+  const std::vector<RankSeen> ranks = seen();
+  if (ranks.size() < 2) return;
+  if (const auto rank = awaited_rank(ranks)) ++awaited_[*rank];
+  if (++awaited_looks_ < kLooksForSlow) return;
+  for (const auto& [rank, looks] : awaited_) {
+    const auto told = std::find(told_slow_.begin(), told_slow_.end(), rank);
+    if (looks < int(kSlowPart * kLooksForSlow) || told != told_slow_.end()) continue;
+    if (now() - last_moved_ > kPeriod * kLooksForSlow / 2) continue;  // that is no slowness
+    told_slow_.push_back(rank);
+    say_("rank " + std::to_string(rank) + " is slow: in " + std::to_string(looks) + " of " +
+         std::to_string(kLooksForSlow) + " looks at it (" + seconds_text(to_seconds(kPeriod * kLooksForSlow)) +
+         ") all other ranks of this node waited for it");
+  }
+  awaited_looks_ = 0;
+  awaited_.clear();
+}
+
+std::vector<RankSeen> Watch::seen() const {
+  std::vector<RankSeen> seen;
+  for (const RankWatch& watch : ranks_)
+    if (watch.seen.alive && watch.seen.progress.pid != 0) seen.push_back(watch.seen);
+  return seen;
+}
+
+void Watch::look_for_hang(Workers& workers) {
+  const Duration still = now() - last_moved_;
+  const auto limit = limit_.limit(), warning = limit_.warning();
+  const std::vector<RankSeen> ranks = seen();
+  if (ranks.empty() || !limit) return;
+  const auto sentence = [&](const HangCause& cause) {
+    return "no rank of this node has got on for " + seconds_text(to_seconds(still)) + ": " + cause.words;
+  };
+  if (warning && still >= *warning && !warned_) {
+    warned_ = true;
+    say_(sentence(explain_hang(ranks, options_.describe)) + "; after " + seconds_text(to_seconds(*limit)) + " (" +
+         limit_.words() + ") the job ends");
+  }
+  if (still < *limit) return;
+  hangs_ = true;
+  freeze(workers);
+  say_(sentence(explain_hang(frozen_, options_.describe)) + "; gathering the stacks of all ranks");
+  std::vector<Stacks::Target> targets;
+  for (Worker& worker : workers)
+    if (worker.alive()) targets.push_back({worker.rank(), worker.pid(), worker.progress()});
+  stacks_ = std::make_unique<Stacks>(std::move(targets), kStacksLimit);
+}
+
+Hang Watch::finish_hang(Workers& workers) {
+  const std::unique_ptr<Stacks> stacks = std::move(stacks_);
+  const auto deadline = Deadline::after(kNamesLimit);
+  std::error_code ignored;
+  std::filesystem::create_directories(folder_, ignored);
+  Status written;
+  for (Worker& worker : workers) {
+    const std::string path = folder_ + "/stacks-rank" + std::to_string(worker.rank()) + ".txt";
+    if (const Status status = write_file(path, stacks->text_of(worker.rank())); !status.ok()) written = status;
+    short_stacks_[worker.rank()] = stacks->short_stack(worker.rank(), deadline);
+  }
+  say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
+                    : "could not write the stacks of the ranks: " + to_string(written.error()));
+  const HangCause cause = explain_hang(frozen_, options_.describe);
+  Hang hang{.text = "no rank of this node has got on for " + seconds_text(to_seconds(now() - last_moved_)) + " (" +
+                    limit_.words() + "): " + cause.words,
+            .blamed = !cause.blamed.empty()};
+  hang.rank = hang.blamed ? cause.blamed.front() : frozen_.empty() ? -1 : frozen_.front().rank;
+  for (const RankSeen& rank : frozen_)
+    if (rank.rank == hang.rank) hang.step = rank.progress.step;
+  return hang;
+}
+
+void Watch::freeze(Workers& workers) {
+  if (!frozen_.empty()) return;
+  for (Worker& worker : workers) {
+    RankSeen seen{.rank = worker.rank(), .progress = worker.progress().read(), .alive = worker.alive()};
+    if (seen.progress.pid == 0) continue;
+    seen.suspended = seen.alive && process_facts(worker.pid()).is_suspended();
+    frozen_.push_back(std::move(seen));
+  }
+}
+
+Worker* Watch::dying(Workers& workers, const Worker& worker) const {
+  for (Worker& other : workers)
+    if (&other != &worker && other.alive() && other.progress().read().crash.number != 0) return &other;
+  return nullptr;
+}
+
+std::string Watch::memory_words(const WorkerEnd& culprit, bool out_of_memory) const {
+  if (!out_of_memory && culprit.exit.signal != SIGKILL && culprit.exit.signal != SIGBUS) return {};
+  std::vector<std::string> words;
+  for (const RankWatch& rank : ranks_) {
+    if (rank.seen.rank != culprit.rank || rank.process.resident == 0) continue;
+    words.push_back("it had " + bytes_text(rank.process.resident) + " at the last look, at most " +
+                    bytes_text(rank.process.most_resident));
+  }
+  const MemoryFacts memory = memory_facts();
+  if (memory.limit) {
+    words.push_back("the cgroup's limit is " + bytes_text(memory.limit) + ", of which " + bytes_text(memory_used_) +
+                    " were used" + (memory.most_used ? ", at most " + bytes_text(memory.most_used) : ""));
+  }
+  if (out_of_memory) words.push_back("the out-of-memory killer struck while the job ran");
+  return join(words, "; ");
+}
+
+void Watch::complete(Failure& failure, Workers& workers) const {
+  const auto seen_as = [&](const RankProgress& progress) {
+    return LastSeen{.step = progress.step, .doing = doing_words(progress, options_.describe)};
+  };
+  for (const RankSeen& rank : frozen_)
+    if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);
+  for (Worker& worker : workers) {
+    if (worker.rank() != failure.culprit.rank) continue;
+    // A rank that is dead says no more; one that hangs is told of as it was found.
+    RankProgress last = worker.progress().read();
+    for (const RankSeen& rank : frozen_)
+      if (hangs_ && rank.rank == worker.rank()) last = rank.progress;
+    failure.seen = seen_as(last);
+    if (failure.message.empty()) failure.message = last.message;
+    if (last.crash.number != 0) failure.backtrace = backtrace_lines(last.crash, Deadline::after(kNamesLimit));
+  }
+  failure.memory = memory_words(failure.culprit, failure.out_of_memory);
+  if (!hangs_) return;
+  for (const auto& [rank, stack] : short_stacks_) {
+    std::vector<std::string>& into = rank == failure.culprit.rank ? failure.backtrace : failure.others[rank].stack;
+    into.assign(stack.begin(), stack.begin() + std::ptrdiff_t(std::min(stack.size(), kShort)));
+  }
+}
+
+}  // namespace tutti
