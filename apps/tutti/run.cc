@@ -4,6 +4,7 @@
 #include "apps/tutti/run_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
+#include "tutti/comm/group/flight.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
 #ifdef TUTTI_HWLOC
@@ -21,6 +22,7 @@ int run_command(std::vector<std::string> arguments) {
   CLI::App app("Starts a program as several ranks and ends the job as one.", "tutti run");
   RunTexts texts;
   JobOptions job;
+  job.watch.describe = describe_flight_call;
   declare(app, texts, job);
   if (const auto code = parse(app, arguments)) return *code;
   const auto allocation = allocation_of(current_environment(), host_names(),

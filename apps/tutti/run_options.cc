@@ -194,11 +194,21 @@ Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
   return {};
 }
 
-void declare_watching(const Group& add, WatchingTexts& texts) {
+void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
+  add.value(
+      "--hang-timeout", texts.hang_timeout, "TIME",
+      "end the job, with the stacks of all ranks, when none gets on for this long; 0: never (default: learned from "
+      "the steps that ranks tell, at least 5min)");
+  add.value("--report", job.report_file, "FILE", "write the report of a failure there as JSON, too");
   add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent this long is lost (10s)");
 }
 
 Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
+  if (texts.hang_timeout == "0") {
+    job.watch.hang_timeout = Duration(0);
+  } else if (!texts.hang_timeout.empty()) {
+    job.watch.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
+  }
   job.node_timeout = TUTTI_TRY(duration("--node-timeout", texts.node_timeout));
   return {};
 }
@@ -261,7 +271,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   declare_nodes(Group(app, "Several nodes"), texts.nodes, job);
   declare_output(Group(app, "Output"), texts.output, job);
   declare_speed(Group(app, "Speed"), texts.speed);
-  declare_watching(Group(app, "Watching"), texts.watching);
+  declare_watching(Group(app, "Watching"), texts.watching, job);
   declare_healing(Group(app, "Healing"), texts.healing);
   declare_ending(Group(app, "Ending"), texts.ending);
   for (const Elsewhere& option : kElsewhere) {

@@ -30,6 +30,7 @@ struct SpeedTexts {
   bool no_tune = false;
 };
 struct WatchingTexts {
+  std::string hang_timeout;
   std::string node_timeout = "10s";
 };
 struct HealingTexts {

@@ -176,7 +176,7 @@ void Agent::turn() {
   }
   listen(events);
   attempt_->stopping().listen(events);
-  attempt_->listen_to_watch(events);
+  attempt_->listen_to_lookout(events);
   if (!nodes_.one_node() && !nodes_.news()) {
     events.watch(nodes_.descriptor(), POLLIN, [] {});  // on_nodes() follows every turn
     events.wake_after(kNodesTurn);
@@ -186,6 +186,7 @@ void Agent::turn() {
   on_nodes();
   on_consoles();
   on_time();
+  if (Worker* const late = attempt_->overdue_echo()) on_failure(*late);
   if (const auto hang = attempt_->look()) on_hang(*hang);
   if (attempt_->running() && !attempt_->workers().any_alive()) nodes_.done();
 }

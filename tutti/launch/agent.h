@@ -8,8 +8,8 @@
 
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/output.h"
-#include "tutti/launch/watch/options.h"
 #include "tutti/launch/places/shares.h"
+#include "tutti/launch/watch/options.h"
 
 namespace tutti {
 
@@ -36,7 +36,7 @@ struct AgentSpec {
   std::optional<Duration> time_limit;
   OutputOptions output;
   WatchOptions watch;
-  std::string report_file;  // the report as JSON, besides the one in log_dir; empty: none
+  std::string report_file;                // the report as JSON, besides the one in log_dir; empty: none
   std::function<void(const Round&)> met;  // called after the first meeting, before anything is started
   std::function<std::vector<std::string>(const Round&)> table;  // of ranks, for the announcement
 };

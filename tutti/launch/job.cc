@@ -240,6 +240,8 @@ Result<Prepared> prepare(const JobOptions& options) {
   spec.signal_grace = options.signal_grace;
   spec.time_limit = options.time_limit;
   spec.output = options.output;
+  spec.watch = options.watch;
+  spec.report_file = options.report_file;
   spec.flight_folder = env("TUTTI_FLIGHT_DIR")
                            .value_or(options.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
   return job;

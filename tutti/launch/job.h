@@ -7,6 +7,7 @@
 #include "tutti/launch/attempts/restart_policy.h"
 #include "tutti/launch/output.h"
 #include "tutti/launch/places/shares.h"
+#include "tutti/launch/watch/options.h"
 
 namespace tutti {
 
@@ -37,6 +38,8 @@ struct JobOptions {
   Duration signal_grace = std::chrono::seconds(30);
   std::optional<Duration> time_limit;
   OutputOptions output;
+  WatchOptions watch;
+  std::string report_file;  // of a failure, as JSON; empty: only the one in log_dir
 };
 
 // Runs the job's part on this node. The exit code of the job, or the error that kept it from starting; what goes wrong

@@ -64,10 +64,10 @@ std::string fault_text(const WorkerEnd& worker, const std::string& host) {
 
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   const WorkerEnd& culprit = failure.culprit;
-  std::string report =
-      "[tutti] " + failure.what + " failed: " + (failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
-                                                                   seconds_text(culprit.seconds) + " after its start"
-                                                             : failure.headline);
+  std::string report = "[tutti] " + failure.what + " failed: " +
+                       (failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
+                                                       seconds_text(culprit.seconds) + " after its start"
+                                                 : failure.headline);
   if (!failure.message.empty()) add_line(report, "it said: " + failure.message);
   if (!failure.seen.doing.empty()) add_line(report, "at its end: " + failure.seen.doing);
   if (!failure.memory.empty()) add_line(report, "memory: " + failure.memory);

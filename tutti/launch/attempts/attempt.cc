@@ -7,6 +7,11 @@
 #include "tutti/launch/report.h"
 
 namespace tutti {
+namespace {
+
+constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to be dead
+
+}  // namespace
 
 Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
     : spec_(spec),
@@ -15,7 +20,7 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
       flight_folder_(!spec.flight_folder.empty()
                          ? spec.flight_folder
                          : attempt_folder(spec.output.log_dir, spec.job, round_.number) + "/flight"),
-      watch_(spec.watch, flight_folder_, [&consoles](const std::string& text) { consoles.say(text); }),
+      lookout_(spec.watch, flight_folder_, [&consoles](const std::string& text) { consoles.say(text); }),
       memory_kills_before_(out_of_memory_kills()) {}
 
 Status Attempt::start(const Environment& environment) {
@@ -33,11 +38,22 @@ Fault Attempt::fault_of(const Worker& worker) const {
 
 void Attempt::blame(Worker& culprit) {
   culprit_ = &culprit;
-  watch_.freeze(workers_);
+  lookout_.freeze(workers_);
+}
+
+bool Attempt::is_echo(Worker& worker) {
+  if (!lookout_.dying(workers_, worker)) return false;
+  if (!echo_) echo_ = &worker, echo_came_ = now();
+  return true;
+}
+
+Worker* Attempt::overdue_echo() {
+  const bool overdue = echo_ && running() && (now() - echo_came_ > kCoreDumpLimit || !workers_.any_alive());
+  return overdue ? std::exchange(echo_, nullptr) : nullptr;
 }
 
 std::optional<Fault> Attempt::look() {
-  const auto hang = watch_.look(workers_);
+  const auto hang = lookout_.look(workers_);
   if (!hang || !running()) return {};
   hang_ = hang->text;
   for (Worker& worker : workers_)
@@ -81,7 +97,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.out_of_memory = out_of_memory_kills() > memory_kills_before_;
     failure.grace = to_seconds(stopping_.grace());
     failure.flight = flight;
-    watch_.complete(failure, workers_);
+    lookout_.complete(failure, workers_);
     write_json(failure);
     return consoles_.errors().write_raw(failure_report(failure, workers_.ends()) + "\n");
   }

@@ -7,7 +7,7 @@
 
 #include "tutti/launch/agent/stopping.h"
 #include "tutti/launch/nodes.h"
-#include "tutti/launch/watch/watch.h"
+#include "tutti/launch/watch/lookout.h"
 
 namespace tutti {
 
@@ -31,10 +31,12 @@ class Attempt {
   // Whose end it was that ended the attempt; none: nobody's of this node.
   void blame(Worker& culprit);
   // It failed because another rank did, which is seen to be dying and will be reaped soon.
-  bool is_echo(const Worker& worker) { return watch_.dying(workers_, worker) != nullptr; }
+  bool is_echo(Worker& worker);
+  // One that was taken for an echo, though nothing else came for a while; null: none.
+  Worker* overdue_echo();
 
   // Looks after the workers: `events` wakes when it is time to. The fault that they hang, which blames one of them.
-  void listen_to_watch(PollSet& events) { watch_.listen(events, workers_); }
+  void listen_to_lookout(PollSet& events) { lookout_.listen(events, workers_); }
   std::optional<Fault> look();
 
   // Once no worker is alive: ends what they have started and left, and takes their last words.
@@ -51,8 +53,10 @@ class Attempt {
   std::string flight_folder_;
   Workers workers_;
   Stopping stopping_{workers_};
-  Watch watch_;
+  Lookout lookout_;
   Worker* culprit_ = nullptr;
+  Worker* echo_ = nullptr;
+  Clock::time_point echo_came_{};
   std::string hang_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();

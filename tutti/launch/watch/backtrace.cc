@@ -7,6 +7,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 
@@ -89,7 +90,8 @@ std::vector<std::vector<std::string>> parse_addr2line(const std::string& output)
     if (const auto note = line.find(" (discriminator"); note != std::string::npos) line.erase(note);
     if (function != "??") {
       const bool unknown = line.starts_with("??") || line.ends_with(":?") || line.ends_with(":0");
-      all.back().push_back(function + (unknown ? "" : " at " + line));
+      all.back().push_back(function +
+                           (unknown ? "" : " at " + std::filesystem::path(line).lexically_normal().string()));
     }
     function.clear();
   }

@@ -62,11 +62,11 @@ TEST(Words, OfARankThatHasNotComeSoFar) {
 
 TEST(Hang, BlamesTheRankThatHasNotComeAndIsInNoCall) {
   const HangCause cause =
-      explain_hang({rank(0, 42, kWaits), rank(1, 42, kWaits), rank(2, 41, kEnded, 65), rank(3, 42, kWaits)}, describe);
+      explain_hang({rank(0, 42, kWaits), rank(1, 42, kWaits), rank(2, 41, kEnded, 7), rank(3, 42, kWaits)}, describe);
   EXPECT_THAT(cause.blamed, ElementsAre(2));
   EXPECT_EQ(cause.words,
             "ranks 0, 1, 3 wait in all_reduce #42 (f32[4], sum) on group world for rank 2: step 12, in no call for "
-            "65 s; its last was all_reduce #41 (f32[4], sum) on group world");
+            "7 s; its last was all_reduce #41 (f32[4], sum) on group world");
 }
 
 TEST(Hang, BlamesARankThatIsStopped) {

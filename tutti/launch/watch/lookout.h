@@ -33,10 +33,10 @@ struct RankWatch {
   Clock::time_point moved;  // its pulse
 };
 
-class Watch {
+class Lookout {
  public:
   // `folder`: for stacks. `say`: lines to the user, without "[tutti] ".
-  Watch(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say);
+  Lookout(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say);
 
   void listen(PollSet& events, Workers& workers);
   // Once a turn: looks at the ranks when it is time to. A hang, once its stacks are gathered.

@@ -1,6 +1,6 @@
 // Twice a second: one read of each rank's page and one of its /proc entry. All judgement is in hang.cc; here it is
 // brought together with the clock, and said.
-#include "tutti/launch/watch/watch.h"
+#include "tutti/launch/watch/lookout.h"
 
 #include <algorithm>
 #include <csignal>
@@ -26,18 +26,18 @@ std::string of_pid(const Worker& worker) {
 
 }  // namespace
 
-Watch::Watch(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say)
+Lookout::Lookout(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say)
     : options_(options), folder_(std::move(folder)), say_(std::move(say)), limit_(options.hang_timeout) {
   kills_ = memory_facts().kills;
 }
 
-void Watch::listen(PollSet& events, Workers& workers) {
+void Lookout::listen(PollSet& events, Workers& workers) {
   if (!workers.any_alive()) return;
   events.wake_at(next_look_);
   if (stacks_) stacks_->listen(events);
 }
 
-std::optional<Hang> Watch::look(Workers& workers) {
+std::optional<Hang> Lookout::look(Workers& workers) {
   if (!workers.any_alive()) return {};
   if (stacks_ && stacks_->over()) return finish_hang(workers);
   if (now() < next_look_) return {};
@@ -64,7 +64,7 @@ std::optional<Hang> Watch::look(Workers& workers) {
   return {};
 }
 
-void Watch::look_at(Worker& worker, RankWatch& watch) {
+void Lookout::look_at(Worker& worker, RankWatch& watch) {
   watch.seen.rank = worker.rank();
   watch.seen.alive = worker.alive();
   if (!worker.alive()) return;
@@ -74,14 +74,14 @@ void Watch::look_at(Worker& worker, RankWatch& watch) {
   const bool was_suspended = watch.seen.suspended;
   watch.process = process_facts(worker.pid());
   watch.seen.suspended = watch.process.is_suspended();
-  if (watch.seen.suspended == was_suspended) return;
+  if (watch.seen.suspended == was_suspended || hangs_) return;  // else by our own debugger
   say_(of_pid(worker) + (was_suspended
                              ? " goes on again"
                              : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
                                    std::to_string(worker.pid()) + " lets it go on"));
 }
 
-void Watch::look_at_memory() {
+void Lookout::look_at_memory() {
   const MemoryFacts memory = memory_facts();
   memory_used_ = memory.used;
   if (memory.kills <= kills_) return;
@@ -91,7 +91,7 @@ void Watch::look_at_memory() {
 }
 
 // One rank that computes while all others wait for it, at nearly every look: it is the one that makes a step long.
-void Watch::look_for_slow_ranks() {
+void Lookout::look_for_slow_ranks() {
   const std::vector<RankSeen> ranks = seen();
   if (ranks.size() < 2) return;
   if (const auto rank = awaited_rank(ranks)) ++awaited_[*rank];
@@ -109,14 +109,14 @@ void Watch::look_for_slow_ranks() {
   awaited_.clear();
 }
 
-std::vector<RankSeen> Watch::seen() const {
+std::vector<RankSeen> Lookout::seen() const {
   std::vector<RankSeen> seen;
   for (const RankWatch& watch : ranks_)
     if (watch.seen.alive && watch.seen.progress.pid != 0) seen.push_back(watch.seen);
   return seen;
 }
 
-void Watch::look_for_hang(Workers& workers) {
+void Lookout::look_for_hang(Workers& workers) {
   const Duration still = now() - last_moved_;
   const auto limit = limit_.limit(), warning = limit_.warning();
   const std::vector<RankSeen> ranks = seen();
@@ -139,7 +139,7 @@ void Watch::look_for_hang(Workers& workers) {
   stacks_ = std::make_unique<Stacks>(std::move(targets), kStacksLimit);
 }
 
-Hang Watch::finish_hang(Workers& workers) {
+Hang Lookout::finish_hang(Workers& workers) {
   const std::unique_ptr<Stacks> stacks = std::move(stacks_);
   const auto deadline = Deadline::after(kNamesLimit);
   std::error_code ignored;
@@ -162,7 +162,7 @@ Hang Watch::finish_hang(Workers& workers) {
   return hang;
 }
 
-void Watch::freeze(Workers& workers) {
+void Lookout::freeze(Workers& workers) {
   if (!frozen_.empty()) return;
   for (Worker& worker : workers) {
     RankSeen seen{.rank = worker.rank(), .progress = worker.progress().read(), .alive = worker.alive()};
@@ -172,13 +172,13 @@ void Watch::freeze(Workers& workers) {
   }
 }
 
-Worker* Watch::dying(Workers& workers, const Worker& worker) const {
+Worker* Lookout::dying(Workers& workers, const Worker& worker) const {
   for (Worker& other : workers)
     if (&other != &worker && other.alive() && other.progress().read().crash.number != 0) return &other;
   return nullptr;
 }
 
-std::string Watch::memory_words(const WorkerEnd& culprit, bool out_of_memory) const {
+std::string Lookout::memory_words(const WorkerEnd& culprit, bool out_of_memory) const {
   if (!out_of_memory && culprit.exit.signal != SIGKILL && culprit.exit.signal != SIGBUS) return {};
   std::vector<std::string> words;
   for (const RankWatch& rank : ranks_) {
@@ -195,7 +195,7 @@ std::string Watch::memory_words(const WorkerEnd& culprit, bool out_of_memory) co
   return join(words, "; ");
 }
 
-void Watch::complete(Failure& failure, Workers& workers) const {
+void Lookout::complete(Failure& failure, Workers& workers) const {
   const auto seen_as = [&](const RankProgress& progress) {
     return LastSeen{.step = progress.step, .doing = doing_words(progress, options_.describe)};
   };

@@ -1,0 +1,119 @@
+// What the agent sees of its ranks: where they were when one failed, that one is stopped, that they hang.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
+
+#include "tests/launch/running.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<pid_t> children_of(pid_t parent) {
+  const std::string text =
+      read_file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+  std::vector<pid_t> pids;
+  std::istringstream words(text);
+  for (pid_t pid; words >> pid;) pids.push_back(pid);
+  return pids;
+}
+
+TEST(Watched, ACrashIsTracedToItsLine) {
+  const Folder folder;
+  const Ended ended =
+      run({"run", "-n", "3", "--report", folder.path() + "/report.json", TUTTI_TEST_WATCHED, "crash", "1"});
+  EXPECT_EQ(ended.code, 128 + SIGSEGV);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("SIGSEGV"),
+                    HasSubstr("at its end: step 104, in no call for "),
+                    HasSubstr("its last was all_reduce #5 (f32[1000], max) on group world"),
+                    HasSubstr("its stack, the innermost call first:"),
+                    ContainsRegex("  crash_in_a_function\\(int volatile\\*\\) at .*tests/launch/watched.cc:[0-9]+\n"),
+                    ContainsRegex("  main at .*watched.cc:"), HasSubstr("rank 0 then: step 104, "),
+                    HasSubstr("innocent: ranks 0, 2 were running")));
+  const auto json = nlohmann::json::parse(read_file(folder.path() + "/report.json"));
+  EXPECT_EQ(json["rank"], 1);
+  EXPECT_EQ(json["signal"], "SIGSEGV");
+  EXPECT_EQ(json["step"], 104);
+  EXPECT_THAT(json["backtrace"][0].get<std::string>(), HasSubstr("crash_in_a_function"));
+  EXPECT_EQ(json["ranks"][0]["role"], "innocent");
+  EXPECT_EQ(json["ranks"][1]["role"], "culprit");
+}
+
+TEST(Watched, AnExceptionIsToldInItsWords) {
+  const Folder folder;
+  const Ended ended =
+      run({"run", "-n", "2", "--log-dir", folder.path(), "--job-id", "j", TUTTI_TEST_WATCHED, "throw", "0"});
+  EXPECT_EQ(ended.code, 128 + SIGABRT);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 0 (pid "), HasSubstr("SIGABRT"), HasSubstr("it said: the loss is NaN"),
+                               ContainsRegex("  main at .*watched.cc:")));
+  EXPECT_EQ(nlohmann::json::parse(read_file(folder.path() + "/j/attempt_0/report.json"))["message"], "the loss is NaN");
+}
+
+TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
+  const Folder folder;
+  const Ended ended = run({"run", "-n", "3", "--hang-timeout", "2s", TUTTI_TEST_WATCHED, "loop", "2"},
+                          {{"TUTTI_FLIGHT_DIR", folder.path()}});
+  EXPECT_EQ(ended.code, 124);
+  EXPECT_THAT(
+      ended.err,
+      AllOf(
+          HasSubstr("no rank of this node has got on for "),
+          HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
+          HasSubstr(
+              "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
+          HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank of this node"),
+          ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"), HasSubstr("rank 0 then: step 104, for "),
+          HasSubstr("innocent: ranks 0, 1")));
+  const std::string& flight = folder.path();
+  EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
+  EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));
+  EXPECT_THAT(read_file(flight + "/flight-rank0.json"), HasSubstr("SIGUSR2"));
+}
+
+TEST(Watched, AStoppedRankIsToldAtOnceAndThatItGoesOn) {
+  Running running({"run", "-n", "2", TUTTI_TEST_WATCHED, "run"});
+  running.await_out("five steps", 2);
+  const std::vector<pid_t> workers = children_of(running.agent());
+  ASSERT_EQ(workers.size(), 2u);
+  const std::string pid = std::to_string(workers[1]);
+  ::kill(workers[1], SIGSTOP);
+  running.await_err("rank 1 (pid " + pid +
+                    ") is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " + pid);
+  ::kill(workers[1], SIGCONT);
+  running.await_err("rank 1 (pid " + pid + ") goes on again");
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 128 + SIGTERM);
+}
+
+TEST(Watched, HangsNotWhileItGetsOn) {
+  Running running({"run", "-n", "2", "--hang-timeout", "3s", TUTTI_TEST_WATCHED, "run"});
+  running.await_out("five steps", 2);
+  std::this_thread::sleep_for(std::chrono::seconds(4));  // longer than the limit: that nothing happens is no event
+  running.send(SIGTERM);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, Not(HasSubstr("has got on for")));
+}
+
+TEST(Watched, ProgramsThatAreNoRanksNeverHang) {
+  const Ended ended = run({"run", "-n", "1", "--hang-timeout", "200ms", "--timeout", "1500ms", worker(), "pause"});
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the time limit of 1.5 s has passed"), Not(HasSubstr("has got on for"))));
+}
+
+TEST(Watched, AWrongLimitIsRefused) {
+  const Ended ended = run({"run", "--hang-timeout", "soon", worker(), "pause"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--hang-timeout"));
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,48 @@
+// A rank that tells its steps, makes a call in each, and then does what argv[1] says: "end", "crash RANK", "throw
+// RANK", "loop RANK" (for ever, in no call), "slow RANK" (a while in each step), "run" (for ever, in good order).
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/runtime/init.h"
+
+namespace {
+
+volatile bool forever = true;
+
+}  // namespace
+
+// Not inlined, so that a stack tells them.
+__attribute__((noinline)) void crash_in_a_function(volatile int* nowhere) { *nowhere = 1; }
+__attribute__((noinline)) void loop_in_a_function() {
+  while (forever) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "end";
+  const tutti::Group world = tutti::init();
+  const bool chosen = argc > 2 && std::atoi(argv[2]) == world.rank();
+  std::vector<float> numbers(1000, 1.0f);
+  for (int step = 100; step < 105 || mode == "run" || mode == "slow"; ++step) {
+    world.step(step);
+    if (mode == "slow" && chosen) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    if (mode == "run") std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    tutti::all_reduce(world, std::span<float>(numbers), tutti::ReduceOp::kMax);
+    if (step == 104) {
+      std::printf("five steps\n");
+      std::fflush(stdout);
+    }
+  }
+  if (mode == "end") return 0;
+  if (chosen && mode == "crash") crash_in_a_function(nullptr);
+  if (chosen && mode == "throw") throw std::runtime_error("the loss is NaN");
+  if (chosen && mode == "loop") loop_in_a_function();
+  tutti::all_reduce(world, std::span<float>(numbers));
+  return 0;
+}
