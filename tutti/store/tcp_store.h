@@ -54,11 +54,19 @@ class TcpStore final : public TableStore {
 
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
   Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
-  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool spin);
+  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin);
   Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
   Error break_off(Error error);
 
+  struct Spin {  // whether looking for the answer without sleeping is worth a try
+    int skip = 0, next_skip = 1;
+    bool worth_it();
+    void paid_off();
+    void was_in_vain();
+  };
+
   std::mutex mutex_;  // one call at a time; guards what follows
+  Spin spin_;
   Fd fd_;
   wire::FrameReader reader_;
   std::uint32_t next_id_ = 1;

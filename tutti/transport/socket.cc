@@ -15,6 +15,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <random>
 
 #include "tutti/base/log.h"
@@ -179,7 +180,7 @@ Result<Listener> listen(const Address& address, int backlog) {
 }
 
 Result<Fd> connect(const Address& address, Deadline deadline, bool retry) {
-  std::minstd_rand random(std::random_device{}());
+  std::optional<std::minstd_rand> random;  // made when it is needed: asking for a seed costs more than connecting
   std::uniform_real_distribution<double> jitter(0.5, 1.0);
   Duration pause = kFirstPause;
   double next_report = kReportEvery;
@@ -187,7 +188,6 @@ Result<Fd> connect(const Address& address, Deadline deadline, bool retry) {
     auto fd = connect_any(address, deadline);
     if (fd.ok()) return fd;
     Error error = fd.error();
-    const Duration nap = std::min(Duration(std::int64_t(double(pause.count()) * jitter(random))), deadline.remaining());
     if (!retry || !may_heal(error) || deadline.expired()) {
       if (error.code != Code::kUnreachable) return error;
       if (error.hint.empty()) error.hint = connect_hint(error, address);
@@ -201,6 +201,9 @@ Result<Fd> connect(const Address& address, Deadline deadline, bool retry) {
                 " of " + seconds_text(deadline.limit()) +
                 (error.errno_value ? std::string(": ") + std::strerror(error.errno_value) : ": " + error.detail));
     }
+    if (!random) random.emplace(std::random_device{}());
+    const Duration nap =
+        std::min(Duration(std::int64_t(double(pause.count()) * jitter(*random))), deadline.remaining());
     // There is no event for "somebody listens there now", so this one wait is a pause.
     const timespec sleep{nap.count() / 1000000000, nap.count() % 1000000000};
     (void)::nanosleep(&sleep, nullptr);
