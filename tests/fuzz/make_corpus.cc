@@ -226,6 +226,9 @@ void add_files() {
   const std::string body = wire::body_of(set);
   seed("store_frame", "set",
        raw(std::uint32_t(5 + body.size())) + raw(std::uint32_t(1)) + bytes_of({int(set.op)}) + body);
+  seed("store_frame", "change", wire::frame_of_change({.client = 1, .number = 2}, set));
+  const Origin met[] = {{.client = 1, .number = 2}, {.client = 3, .number = 4}};
+  seed("store_frame", "answered", wire::frame_of_answered(met, Reply{.values = {"value"}}));
   seed("store_frame", "endless", bytes_of({255, 255, 255, 255, 1, 0, 0, 0, 1}));
   seed("handshake", "to_server", bytes_of({0}) + std::string(120, 'h'));
   seed("handshake", "to_client", bytes_of({1}) + std::string(120, 'h'));

@@ -1,15 +1,50 @@
 // One lock, one table. Answers are sorted by who waits: a thread here (its Caller is filled and notified) or a client
 // of the server (returned to the server if it submitted, else put in its outbox with a ring of its bell).
+//
+// What a follower gets is not the calls but their *effects*, in the order in which the table had them: a change when it
+// is carried out (a pop when it gets its value), and the answers of a meeting when it is over. Calls that wait have no
+// effect yet, so a follower knows nothing of them: when it takes over, the clients repeat them.
+//
+// An answer rests on all entries before it, also that of a call that only reads: what it has seen may be known to
+// nobody else yet. So answers are held in their order until the follower has acknowledged so many entries. While the
+// follower is still being given its copy nothing is held: until it has that, it cannot take over anyway.
 #include "tutti/store/shared_table.h"
 
 #include <algorithm>
 
 namespace tutti {
 
+void SharedTable::record(std::string entry) {
+  if (!recording_) return;
+  if (entries_.empty() && ring_) ring_();
+  entries_.push_back(std::move(entry));
+  ++recorded_;
+}
+
+// Remembers and records what an answer means, before it is given.
+void SharedTable::settle(const Table::Answer& answer) {
+  std::vector<Origin> met;
+  Sessions::SharedReply reply;
+  for (const Table::Ticket ticket : answer.tickets) {
+    auto node = waiting_.extract(ticket);
+    if (node.empty()) continue;
+    const Waiting& call = node.mapped();
+    if (!must_not_repeat(call.op) || answer.reply.error) continue;
+    if (call.origin.client != 0) {
+      if (!reply) reply = std::make_shared<const Reply>(answer.reply);
+      sessions_.remember(call.origin, reply);
+    }
+    if (call.op == Op::kPop)
+      record(wire::frame_of_change(call.origin, {.op = Op::kPop, .keys = {call.key}}));
+    else if (call.origin.client != 0)
+      met.push_back(call.origin);
+  }
+  if (!met.empty() && recording_) record(wire::frame_of_answered(met, answer.reply));
+}
+
 // Fills the callers of this process; what is left is the server's.
-SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreRequest request) {
-  Answers answers, remote;
-  table_.submit(ticket, std::move(request), answers);
+SharedTable::Answers SharedTable::give(Answers answers) {
+  Answers remote;
   for (auto& answer : answers) {
     std::vector<Table::Ticket> elsewhere;
     for (const Table::Ticket t : answer.tickets) {
@@ -26,6 +61,31 @@ SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreReque
   return remote;
 }
 
+SharedTable::Answers SharedTable::submit_locked(Table::Ticket ticket, StoreRequest request, Origin origin) {
+  Answers answers;
+  if (const auto known = origin.client != 0 ? sessions_.find(origin) : nullptr) {
+    answers.push_back({{ticket}, *known});
+  } else {
+    const Op op = request.op;
+    const bool waits = may_wait(op), changes = must_not_repeat(op) && !waits;
+    if (waits)
+      waiting_.emplace(ticket,
+                       Waiting{origin, op, op == Op::kPop && !request.keys.empty() ? request.keys[0] : std::string()});
+    std::string entry = recording_ && changes ? wire::frame_of_change(origin, request) : std::string();
+    table_.submit(ticket, std::move(request), answers);
+    // The change itself goes before what it sets free: a push before the pop that takes its value.
+    if (changes) {
+      const Reply& own = answers.at(0).reply;
+      if (origin.client != 0) sessions_.remember(origin, std::make_shared<const Reply>(own));
+      if (!entry.empty() && !own.error) record(std::move(entry));
+    }
+    for (const auto& answer : answers) settle(answer);
+  }
+  if (!holding_ || (!suspended_ && acknowledged_ >= recorded_)) return give(std::move(answers));
+  for (auto& answer : answers) held_.push_back({recorded_, std::move(answer)});
+  return {};
+}
+
 Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, const Store::Waiting& waiting,
                                 double report_every) {
   MutexLock lock(mutex_);
@@ -33,7 +93,7 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
   const Table::Ticket ticket = next_ticket_++;
   Caller caller;
   callers_.emplace(ticket, &caller);
-  Answers remote = submit_locked(ticket, request);
+  Answers remote = submit_locked(ticket, request, {});
   if (!remote.empty()) {
     std::move(remote.begin(), remote.end(), std::back_inserter(outbox_));
     if (ring_) ring_();
@@ -47,9 +107,12 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
       continue;
     const Missing missing = table_.missing(ticket);
     if (deadline.expired()) {
-      table_.withdraw(ticket);
+      const bool waited = table_.withdraw(ticket);
+      waiting_.erase(ticket);
       callers_.erase(ticket);
-      return timeout_error(request, missing, deadline);
+      if (waited) return timeout_error(request, missing, deadline);
+      return deadline.error("it was carried out here, but the store's follower has not confirmed it",
+                            "the follower's machine cannot be reached; the job goes on once it counts as lost");
     }
     if (now() >= report_at) {
       next_report += from_seconds(report_every);
@@ -61,6 +124,7 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
   callers_.erase(ticket);
   if (caller.reply) return *std::move(caller.reply);
   table_.withdraw(ticket);
+  waiting_.erase(ticket);
   return *closed_;
 }
 
@@ -74,9 +138,9 @@ Table::Ticket SharedTable::new_ticket() {
   return next_ticket_++;
 }
 
-SharedTable::Answers SharedTable::submit(Table::Ticket ticket, StoreRequest request) {
+SharedTable::Answers SharedTable::submit(Table::Ticket ticket, StoreRequest request, Origin origin) {
   const MutexLock lock(mutex_);
-  return submit_locked(ticket, std::move(request));
+  return submit_locked(ticket, std::move(request), origin);
 }
 
 SharedTable::Answers SharedTable::take_answers() {
@@ -84,8 +148,15 @@ SharedTable::Answers SharedTable::take_answers() {
   return std::exchange(outbox_, {});
 }
 
+void SharedTable::forget(std::uint64_t client) {
+  const MutexLock lock(mutex_);
+  sessions_.forget(client);
+  record(wire::frame(wire::Kind::kForget, wire::body_of_client(client)));
+}
+
 bool SharedTable::withdraw(Table::Ticket ticket) {
   const MutexLock lock(mutex_);
+  waiting_.erase(ticket);
   return table_.withdraw(ticket);
 }
 
@@ -98,6 +169,99 @@ void SharedTable::close(Error reason) {
   const MutexLock lock(mutex_);
   closed_ = std::move(reason);
   for (const auto& [ticket, caller] : callers_) caller->answered.notify_one();
+}
+
+void SharedTable::open() {
+  const MutexLock lock(mutex_);
+  closed_.reset();
+}
+
+// ---- a follower ----
+
+void SharedTable::begin_record() {
+  const MutexLock lock(mutex_);
+  recording_ = true;
+  suspended_ = false;
+  recorded_ = acknowledged_ = 0;
+  entries_.clear();
+  table_.each_content([&](const StoreRequest& request) { record(wire::frame_of_change({}, request)); });
+  sessions_.each([&](Origin origin, const Sessions::SharedReply& reply) {
+    record(wire::frame_of_answered(std::span(&origin, 1), *reply));
+  });
+  record(wire::frame(wire::Kind::kCopied));
+  copied_ = recorded_;
+  for (auto& held : held_) held.entries = copied_;  // what they rest on is part of the copy
+}
+
+std::vector<std::string> SharedTable::take_entries() {
+  const MutexLock lock(mutex_);
+  return std::exchange(entries_, {});
+}
+
+SharedTable::Answers SharedTable::give_held() {
+  Answers answers;
+  while (!held_.empty() && (!holding_ || held_.front().entries <= acknowledged_)) {
+    answers.push_back(std::move(held_.front().answer));
+    held_.pop_front();
+  }
+  return give(std::move(answers));
+}
+
+SharedTable::Answers SharedTable::acknowledge(std::uint64_t entries) {
+  const MutexLock lock(mutex_);
+  acknowledged_ = entries;
+  holding_ = holding_ || entries >= copied_;
+  return give_held();
+}
+
+bool SharedTable::holds() const {
+  const MutexLock lock(mutex_);
+  return holding_;
+}
+
+void SharedTable::suspend() {
+  const MutexLock lock(mutex_);
+  suspended_ = true;
+  recording_ = false;
+  entries_.clear();
+}
+
+SharedTable::Answers SharedTable::end_record() {
+  const MutexLock lock(mutex_);
+  recording_ = holding_ = suspended_ = false;
+  entries_.clear();
+  return give_held();
+}
+
+Status SharedTable::follow(const wire::Frame& entry) {
+  const MutexLock lock(mutex_);
+  switch (wire::Kind(entry.kind)) {
+    case wire::Kind::kChange: {
+      auto [origin, request] = TUTTI_TRY(wire::parse_change(entry));
+      Answers answers;
+      table_.submit(0, std::move(request), answers);
+      if (answers.empty()) return Error{.code = Code::kCorrupt, .detail = "a change that waits"};
+      if (answers[0].reply.error)
+        return Error{
+            .code = Code::kInternal,
+            .detail = "the follower's table differs from the primary's: " + to_string(*answers[0].reply.error)};
+      sessions_.remember(origin, std::make_shared<const Reply>(std::move(answers[0].reply)));
+      return {};
+    }
+    case wire::Kind::kAnswered: {
+      auto [origins, reply] = TUTTI_TRY(wire::parse_answered(entry));
+      const auto shared = std::make_shared<const Reply>(std::move(reply));
+      for (const Origin origin : origins) sessions_.remember(origin, shared);
+      return {};
+    }
+    case wire::Kind::kForget:
+      sessions_.forget(TUTTI_TRY(wire::parse_client(entry)));
+      return {};
+    case wire::Kind::kCopied:
+      return {};
+    default:
+      return Error{.code = Code::kCorrupt, .detail = "an entry of unknown kind"};
+  }
 }
 
 }  // namespace tutti

@@ -6,16 +6,15 @@
 #include <cerrno>
 
 namespace tutti {
-namespace {
-
-constexpr std::size_t kMaxOutputBytes = std::size_t(64) << 20;
-
-}  // namespace
-
 Status StoreConnection::queue(std::uint32_t id, std::uint8_t kind, Body body) {
-  if (output_bytes_ > kMaxOutputBytes)  // asked before this one: a single answer may be as large
+  return queue(Chunk{.header = wire::header(id, kind, body->size()), .body = std::move(body)});
+}
+
+Status StoreConnection::queue_frame(Body frame) { return queue(Chunk{.header = {}, .body = std::move(frame)}); }
+
+Status StoreConnection::queue(Chunk chunk) {
+  if (output_bytes_ > output_limit)  // asked before this one: a single answer may be as large
     return Error{.code = Code::kLimit, .detail = "the client does not read its answers"};
-  Chunk chunk{.header = wire::header(id, kind, body->size()), .body = std::move(body)};
   output_bytes_ += chunk.size();
   output_.push_back(std::move(chunk));
   return {};

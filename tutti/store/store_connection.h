@@ -13,6 +13,7 @@ namespace tutti {
 
 class StoreConnection {
  public:
+  static constexpr std::size_t kMaxOutputBytes = std::size_t(64) << 20;
   using Body = std::shared_ptr<const std::string>;  // shared by the ranks that a barrier sets free
 
   StoreConnection(Fd fd, std::string peer) : fd_(std::move(fd)), peer_(std::move(peer)) {}
@@ -23,11 +24,15 @@ class StoreConnection {
 
   // Queues a frame. kLimit: the client does not read, and too much waits for it already.
   Status queue(std::uint32_t id, std::uint8_t kind, Body body);
+  // One that has its header already.
+  Status queue_frame(Body frame);
   // Sends what the socket takes now.
   Status flush();
   bool has_output() const { return !output_.empty(); }
 
   std::unordered_map<std::uint32_t, Table::Ticket> open_calls;  // by the client's id
+  std::uint64_t client = 0;                                     // of the session; 0: none
+  std::size_t output_limit = kMaxOutputBytes;                   // beyond it the other end does not read
   bool wants_write = false;                                     // whether the loop watches for room in the socket
 
  private:
@@ -37,6 +42,8 @@ class StoreConnection {
     std::size_t sent = 0;
     std::size_t size() const { return header.size() + body->size(); }
   };
+
+  Status queue(Chunk chunk);
 
   Fd fd_;
   std::string peer_;

@@ -10,6 +10,21 @@
 
 namespace tutti {
 
+class StoreServerThread;
+
+// What a server is to its clients.
+enum class Standing {
+  kPrimary,    // it serves
+  kFollower,   // it keeps a copy, and sends clients to the primary
+  kUndecided,  // the other of the two is silent and may have gone on: nobody is answered until somebody decides
+  kDeposed,    // the other has gone on: this one never serves again
+};
+
+// Two servers may share the work of remembering: a primary and a follower, which gets every change before the primary's
+// client gets its answer. If the primary's process ends, which its closed connection tells, the follower serves, and
+// clients that know both addresses repeat there what was pending. Silence tells nothing: then both stop answering until
+// the majority of the nodes says which one goes on. docs/store.md has the rules and why two halves never both go on.
+//
 // Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 64 are kept, for 5 s
 // and 256 bytes each. Its end closes all connections (after answers already given have been sent, at most a second):
 // clients get a kPeerLost, and calls of local() a kAborted.
@@ -18,6 +33,9 @@ class StoreServer {
   // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as
   // listen().
   static Result<std::unique_ptr<StoreServer>> start(const Address& bind, Credentials credentials);
+  // Keeps a copy of the store at `primary`; returns once it is complete. kLimit: the primary has a follower already.
+  static Result<std::unique_ptr<StoreServer>> follow(const Address& bind, Credentials credentials,
+                                                     const Address& primary, Deadline deadline);
   ~StoreServer();
   StoreServer(const StoreServer&) = delete;
   StoreServer& operator=(const StoreServer&) = delete;
@@ -26,7 +44,14 @@ class StoreServer {
   Address address() const;
   // Listens at a second place too, say a Unix socket for the ranks of this host. Gives the address as bound.
   Result<Address> also_listen(const Address& bind);
-  // The same table without a connection. May outlive the server, but then only gives errors.
+  Standing standing() const;
+  // To be called with the majority of the nodes behind it, when the other server is lost: a follower serves from now
+  // on, a primary goes on without its follower. The other one, should it live, never serves again. kRefused while the
+  // other was heard less than 1.5 s ago, or when this one is deposed. Harmless if nothing is to be decided.
+  Status go_on();
+
+  // The same table without a connection. A follower's refuses calls until it serves. May outlive the server, but then
+  // only gives errors.
   std::unique_ptr<Store> local();
 
   struct Counts {
@@ -38,9 +63,8 @@ class StoreServer {
   Counts counts() const;
 
  private:
-  class Thread;
-  explicit StoreServer(std::unique_ptr<Thread> thread);
-  std::unique_ptr<Thread> thread_;
+  explicit StoreServer(std::unique_ptr<StoreServerThread> thread);
+  std::unique_ptr<StoreServerThread> thread_;
 };
 
 }  // namespace tutti

@@ -29,6 +29,13 @@ class Table {
   Missing missing(Ticket ticket) const;
   std::size_t waiting() const { return pending_.size(); }
   std::size_t bytes() const { return bytes_; }
+  // Requests that make an empty table hold what this one does; those that wait are not part of it.
+  template <class Visit>
+  void each_content(Visit visit) const {
+    for (const auto& [key, value] : values_) visit(StoreRequest{.op = Op::kSet, .keys = {key}, .values = {value}});
+    for (const auto& [key, queue] : queues_)
+      for (const auto& value : queue) visit(StoreRequest{.op = Op::kPush, .keys = {key}, .values = {value}});
+  }
 
  private:
   struct Meeting {  // a barrier or gather_all that some have entered

@@ -11,11 +11,14 @@
 // waits for (a gather_all of 2 takes 30 us, not 50).
 #include "tutti/store/tcp_store.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tutti/base/text.h"
+#include "tutti/transport/crypto.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -27,6 +30,11 @@ constexpr Duration kCancelGrace =
     std::chrono::seconds(2);  // beyond a call's deadline, for the server to answer the cancel
 constexpr Duration kHandshakeLimit = std::chrono::seconds(30);  // one attempt, within the caller's deadline
 constexpr int kHandshakeAttempts = 4;
+// Where there are several servers:
+constexpr Duration kOneServer = std::chrono::seconds(2);       // for one of them to let us in
+constexpr Duration kTakeOverLimit = std::chrono::seconds(10);  // for the other to serve when one is lost
+constexpr Duration kSuspicion = std::chrono::seconds(3);  // of silence, before the other is asked whether it serves
+constexpr int kPauseMs = 20;                              // between two rounds
 
 Error lost(const std::string& server) {
   return Error{.code = Code::kPeerLost,
@@ -36,9 +44,9 @@ Error lost(const std::string& server) {
 
 // A connection that the server let in. One that is closed in the middle of the handshake is tried again: a server under
 // attack may have dropped us with the crowd.
-Result<Fd> let_in(const Address& server, const Credentials& credentials, int rank, Deadline deadline) {
+Result<Fd> let_in(const Address& server, const Credentials& credentials, int rank, bool retry, Deadline deadline) {
   for (int attempt = 1;; ++attempt) {
-    Fd fd = TUTTI_TRY(connect(server, deadline, /*retry=*/true));
+    Fd fd = TUTTI_TRY(connect(server, deadline, retry));
     const Status status = handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .rank = rank},
                                               deadline.at_most(kHandshakeLimit));
     if (status.ok()) return fd;
@@ -46,60 +54,164 @@ Result<Fd> let_in(const Address& server, const Credentials& credentials, int ran
   }
 }
 
+std::uint64_t random_client() {
+  std::uint64_t client = 0;
+  while (client == 0) crypto::fill_random(std::as_writable_bytes(std::span(&client, 1)));
+  return client;
+}
+
 bool is(const wire::Frame& frame, wire::Kind kind) { return frame.kind == std::uint8_t(kind); }
+
+// Whether the server serves; from now on it knows this connection as the client's.
+Result<bool> open_session(int fd, std::uint64_t client, Deadline deadline) {
+  const std::string hello = wire::frame(wire::Kind::kSession, wire::body_of_client(client));
+  TUTTI_TRY(send_all(fd, std::as_bytes(std::span(hello)), deadline));
+  wire::FrameReader reader;
+  while (true) {
+    if (const auto frame = TUTTI_TRY(reader.next())) return is(*frame, wire::Kind::kSession);
+    if (!TUTTI_TRY(wait_readable(fd, deadline))) return deadline.error("the store does not answer");
+    TUTTI_TRY(reader.read(fd));
+  }
+}
 
 }  // namespace
 
 Result<std::unique_ptr<TcpStore>> TcpStore::connect(const Address& server, const Credentials& credentials, int rank,
                                                     Deadline deadline) {
-  Fd fd = TUTTI_TRY(let_in(server, credentials, rank, deadline));
-  return std::unique_ptr<TcpStore>(new TcpStore(std::move(fd), server, credentials, rank));
+  return connect(std::vector<Address>{server}, credentials, rank, deadline);
+}
+
+Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<Address> servers, const Credentials& credentials,
+                                                    int rank, Deadline deadline) {
+  if (servers.empty()) return invalid_argument("no server of a store was named");
+  std::unique_ptr<TcpStore> store(new TcpStore(std::move(servers), credentials, rank));
+  TUTTI_TRY(store->open(deadline));
+  return store;
+}
+
+TcpStore::TcpStore(std::vector<Address> servers, Credentials credentials, int rank)
+    : servers_(std::move(servers)),
+      credentials_(std::move(credentials)),
+      rank_(rank),
+      client_(servers_.size() > 1 ? random_client() : 0) {}
+
+TcpStore::~TcpStore() {
+  if (client_ == 0 || !fd_) return;
+  const std::string goodbye = wire::frame(wire::Kind::kGoodbye);  // if it does not fit now, the server forgets us later
+  (void)::send(fd_.get(), goodbye.data(), goodbye.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+Status TcpStore::open(Deadline deadline) {
+  Found found = TUTTI_TRY(find(current_, 0, client_, deadline));
+  fd_ = std::move(found.fd);
+  current_ = found.server;
+  reader_ = {};
+  return {};
+}
+
+// The server that serves, beginning with `first`. With several, none of them is waited for, but all are tried again
+// until the deadline, or `tries` times (0: no limit).
+Result<TcpStore::Found> TcpStore::find(std::size_t first, std::size_t tries, std::uint64_t client,
+                                       Deadline deadline) const {
+  if (servers_.size() == 1) return Found{TUTTI_TRY(let_in(servers_[0], credentials_, rank_, true, deadline)), 0};
+  Error last;
+  for (std::size_t tried = 0; tries == 0 || tried < tries; ++tried) {
+    const std::size_t server = (first + tried) % servers_.size();
+    const Deadline limit = deadline.at_most(kOneServer);
+    auto fd = let_in(servers_[server], credentials_, rank_, false, limit);
+    if (!fd.ok()) {
+      const Code code = fd.error().code;
+      if (code == Code::kRefused) return fd.status();
+      last = fd.error();
+    } else {
+      const auto serves = open_session(fd->get(), client, limit);
+      if (serves.ok() && *serves) return Found{*std::move(fd), server};
+      last = serves.ok() ? Error{.code = Code::kPeerLost, .detail = "it is a follower that does not serve"}
+                         : serves.error();
+    }
+    if (deadline.expired()) break;
+    if ((tried + 1) % servers_.size() != 0) continue;
+    // Nothing tells when a follower takes over, so this one wait is a pause.
+    ::poll(nullptr, 0, std::min(kPauseMs, deadline.poll_timeout_ms()));
+  }
+  return Error{.code = Code::kUnreachable,
+               .detail = "no store serves at " + to_string(servers_) + " (" + last.detail + ")",
+               .hint =
+                   "both processes that could serve it have ended, or their machines cannot be reached; their logs "
+                   "say why",
+               .waited = deadline.waited(),
+               .limit = deadline.limit()};
 }
 
 Result<std::unique_ptr<Store>> TcpStore::clone(Deadline deadline) {
-  auto twin = TUTTI_TRY(connect(server_, credentials_, rank_, deadline));
+  auto twin = TUTTI_TRY(connect(servers_, credentials_, rank_, deadline));
   twin->set_call_timeout(call_timeout());
   return std::unique_ptr<Store>(std::move(twin));
 }
 
-Address TcpStore::local_address() const { return tutti::local_address(fd_.get()); }
+Address TcpStore::server() const {
+  const std::lock_guard lock(mutex_);
+  return servers_[current_];
+}
+
+Address TcpStore::local_address() const {
+  const std::lock_guard lock(mutex_);
+  return tutti::local_address(fd_.get());
+}
 
 Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline) {
   const StoreRequest request{.op = Op::kGet, .keys = {key}};
   TUTTI_TRY(check_request(request));
-  Fd fd = TUTTI_TRY(let_in(server_, credentials_, rank_, deadline));
   const std::string body = wire::body_of(request);
   const std::string frame = wire::header(1, std::uint8_t(request.op), body.size()) + body;
-  TUTTI_TRY(send_all(fd.get(), std::as_bytes(std::span(frame)), deadline));
-  return Watch(std::move(fd), key, to_string(server_));
+  // A store of its own, so that the watch may live longer than this one.
+  const std::shared_ptr<TcpStore> seeker(new TcpStore(servers_, credentials_, rank_));
+  const auto open = [seeker, frame](Deadline limit) -> Result<Fd> {
+    Found found = TUTTI_TRY(seeker->find(seeker->current_, 0, random_client(), limit));
+    seeker->current_ = found.server;
+    TUTTI_TRY(send_all(found.fd.get(), std::as_bytes(std::span(frame)), limit));
+    return std::move(found.fd);
+  };
+  seeker->current_ = current_;
+  Fd fd = TUTTI_TRY(open(deadline));
+  return Watch(std::move(fd), key, to_string(servers_), servers_.size() > 1 ? Watch::Reopen(open) : Watch::Reopen());
+}
+
+// The value, none if it has not come yet, kPeerLost if this connection brings it no more.
+Result<std::optional<std::string>> Watch::read() {
+  while (true) {
+    const bool got = TUTTI_TRY(reader_.read(fd_.get()));
+    if (const auto frame = TUTTI_TRY(reader_.next())) {
+      if (is(*frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "the store serves no more"};
+      auto reply = TUTTI_TRY(wire::parse_reply(*frame));
+      if (reply.error) return *reply.error;
+      if (reply.values.size() != 1) return Error{.code = Code::kCorrupt, .detail = "the store answered no value"};
+      return std::optional(std::move(reply.values[0]));
+    }
+    if (!got) return std::optional<std::string>();
+  }
 }
 
 std::optional<Result<std::string>> Watch::try_read() {
-  const auto failed = [&](Error error) -> Result<std::string> {
-    if (error.code == Code::kPeerLost) error = lost(server_);
-    error.operation = "watch \"" + key_ + "\"";
-    return error;
-  };
-  while (true) {
-    const auto got = reader_.read(fd_.get());
-    if (!got.ok()) return failed(got.error());
-    const auto frame = reader_.next();
-    if (!frame.ok()) return failed(frame.error());
-    if (*frame) {
-      auto reply = wire::parse_reply(**frame);
-      if (!reply.ok()) return failed(reply.error());
-      if (reply->error) return failed(*reply->error);
-      if (reply->values.size() != 1)
-        return failed(Error{.code = Code::kCorrupt, .detail = "the store answered no value"});
-      return std::move(reply->values[0]);
-    }
-    if (!*got) return std::nullopt;
+  auto value = read();
+  while (!value.ok() && value.error().code == Code::kPeerLost && reopen_) {
+    auto fd = reopen_(Deadline::after(kTakeOverLimit));
+    if (!fd.ok()) break;
+    fd_ = *std::move(fd);
+    reader_ = {};
+    value = read();
   }
+  if (value.ok() && !*value) return std::nullopt;
+  if (value.ok()) return Result<std::string>(**std::move(value));
+  Error error = value.error();
+  if (error.code == Code::kPeerLost) error = lost(server_);
+  error.operation = "watch \"" + key_ + "\"";
+  return Result<std::string>(std::move(error));
 }
 
 // From now on the connection is of no use.
 Error TcpStore::break_off(Error error) {
-  if (error.code == Code::kPeerLost) error = lost(to_string(server_));
+  if (error.code == Code::kPeerLost) error = lost(to_string(servers_[current_]));
   broken_ = error;
   fd_.reset();
   return error;
@@ -141,31 +253,70 @@ void TcpStore::Spin::was_in_vain() {
   next_skip = std::min(next_skip * 2, kMostSkips);
 }
 
+// With several servers a lost connection is not the end: the call goes to the one that serves now, under its old id, by
+// which that one knows whether it was carried out already.
 Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
   const std::lock_guard lock(mutex_);
   if (broken_) return *broken_;
   const std::uint32_t id = next_id_++;
-  if (const Status sent = send(id, std::uint8_t(request.op), wire::body_of(request), deadline); !sent.ok())
-    return break_off(sent.error());
   while (true) {
-    const auto frame =
-        receive(waiting ? deadline.at_most(from_seconds(kReportEvery)) : deadline, !may_wait(request.op));
-    if (!frame.ok()) return break_off(frame.error());
+    auto reply = converse(id, request, deadline, waiting);
+    const bool is_lost = !reply.ok() && reply.error().code == Code::kPeerLost;
+    if (!is_lost || broken_) return reply;
+    if (servers_.size() == 1) return break_off(reply.error());
+    current_ = (current_ + 1) % servers_.size();
+    if (const Status found = open(deadline.at_most(kTakeOverLimit)); !found.ok()) return break_off(found.error());
+  }
+}
+
+// Whether another server than the current one serves; then it is the current one.
+bool TcpStore::other_serves() {
+  auto found = find(current_ + 1, servers_.size() - 1, client_, Deadline::after(kOneServer));
+  if (!found.ok()) return false;
+  fd_ = std::move(found->fd);
+  current_ = found->server;
+  reader_ = {};
+  return true;
+}
+
+// kPeerLost: this server cannot answer any more. After any other error but a timeout the connection is broken off.
+Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, Deadline deadline,
+                                 const Waiting& waiting) {
+  const bool has_successor = servers_.size() > 1;
+  const std::string body = wire::body_of(request);
+  const auto fatal = [this](Error error) {
+    return error.code == Code::kPeerLost ? error : break_off(std::move(error));
+  };
+  const auto ask = [&]() { return send(id, std::uint8_t(request.op), body, deadline); };
+  if (const Status sent = ask(); !sent.ok()) return fatal(sent.error());
+  Duration slice = deadline.remaining();
+  if (waiting) slice = std::min(slice, from_seconds(kReportEvery));
+  if (has_successor) slice = std::min(slice, kSuspicion);
+  auto next_report = now() + from_seconds(kReportEvery);
+  while (true) {
+    const auto frame = receive(deadline.at_most(slice), !may_wait(request.op));
+    if (!frame.ok()) return fatal(frame.error());
     if (!*frame) {
       if (deadline.expired()) return give_up(id, request, deadline);
-      if (const Status asked = send(id, std::uint8_t(wire::Kind::kProgress), {}, deadline); !asked.ok())
-        return break_off(asked.error());
+      Status sent;
+      if (has_successor && other_serves()) sent = ask();
+      if (sent.ok() && waiting && now() >= next_report) {
+        next_report = now() + from_seconds(kReportEvery);
+        sent = send(id, std::uint8_t(wire::Kind::kProgress), {}, deadline);
+      }
+      if (!sent.ok()) return fatal(sent.error());
       continue;
     }
+    if (is(**frame, wire::Kind::kStandby)) return Error{.code = Code::kPeerLost, .detail = "it serves no more"};
     if ((*frame)->id != id) continue;  // the answer to a progress question may trail the reply of an earlier call
     if (is(**frame, wire::Kind::kMissing)) {
       const auto missing = wire::parse_missing(**frame);
-      if (!missing.ok()) return break_off(missing.error());
+      if (!missing.ok()) return fatal(missing.error());
       if (waiting && !missing->ranks.empty()) waiting(missing->ranks, deadline.waited());
       continue;
     }
     auto reply = wire::parse_reply(**frame);
-    if (!reply.ok()) return break_off(reply.error());
+    if (!reply.ok()) return fatal(reply.error());
     return reply;
   }
 }
@@ -180,7 +331,7 @@ Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, D
     const auto frame = receive(grace, /*spin=*/false);
     if (!frame.ok()) return break_off(frame.error());
     if (!*frame) {
-      Error error = deadline.error("the store at " + to_string(server_) + " does not answer",
+      Error error = deadline.error("the store at " + to_string(servers_[current_]) + " does not answer",
                                    "the process that serves it is stopped, or its machine cannot be reached");
       return break_off(std::move(error));
     }
@@ -196,6 +347,18 @@ Result<Reply> TcpStore::give_up(std::uint32_t id, const StoreRequest& request, D
     if (!reply.ok()) return break_off(reply.error());
     crossed = *std::move(reply);
   }
+}
+
+Result<std::vector<Address>> parse_servers(std::string_view text) {
+  std::vector<Address> servers;
+  for (const std::string& one : split(text, ',')) servers.push_back(TUTTI_TRY(parse_address(trim(one))));
+  return servers;
+}
+
+std::string to_string(const std::vector<Address>& servers) {
+  std::vector<std::string> texts;
+  for (const Address& server : servers) texts.push_back(to_string(server));
+  return join(texts, ",");
 }
 
 }  // namespace tutti

@@ -1,5 +1,6 @@
 #pragma once
 // A Store served by a StoreServer in another process (or this one), over TCP or a Unix socket.
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,64 +18,92 @@ namespace tutti {
 // fd() for reading, then try_read(). Closing it ends the wait. Threads: one at a time.
 class Watch {
  public:
+  // May be another one after try_read(), where a follower of the store took over.
   int fd() const { return fd_.get(); }
   // The value once the key exists; none: not yet. An error (kPeerLost: the store has gone) is final, as is the value.
+  // Where the store has a follower, its taking over is waited for here, at most 10 s.
   std::optional<Result<std::string>> try_read();
 
  private:
   friend class TcpStore;
-  Watch(Fd fd, std::string key, std::string server)
-      : fd_(std::move(fd)), key_(std::move(key)), server_(std::move(server)) {}
+  using Reopen = std::function<Result<Fd>(Deadline)>;
+  Watch(Fd fd, std::string key, std::string server, Reopen reopen)
+      : fd_(std::move(fd)), key_(std::move(key)), server_(std::move(server)), reopen_(std::move(reopen)) {}
+  Result<std::optional<std::string>> read();
 
   Fd fd_;
   std::string key_, server_;
+  Reopen reopen_;  // empty: there is no other place to go
   wire::FrameReader reader_;
 };
 
 // Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
 // in the middle of a frame by a deadline, stays broken: every later call gives the same error.
+//
+// Given several servers (a primary and its follower, in any order) it finds the one that serves, and goes over to the
+// other when that one is lost: what was pending is repeated there, and every change is made once. A server that is only
+// silent is left as soon as the other one serves.
 class TcpStore final : public TableStore {
  public:
   // Waits for a server that is not up yet, until the deadline; one that refuses us, or speaks another protocol, is told
   // at once. `rank`: of this process in the world, -1 if it has none yet.
   static Result<std::unique_ptr<TcpStore>> connect(const Address& server, const Credentials& credentials, int rank,
                                                    Deadline deadline);
+  // One or more servers. kUnreachable names them all.
+  static Result<std::unique_ptr<TcpStore>> connect(std::vector<Address> servers, const Credentials& credentials,
+                                                   int rank, Deadline deadline);
+  ~TcpStore() override;
 
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
   // `key` as the server knows it (PrefixStore::full()).
   Result<Watch> watch(const std::string& key, Deadline deadline);
 
-  const Address& server() const { return server_; }
+  // The one that serves, as far as is known.
+  Address server() const;
+  const std::vector<Address>& servers() const { return servers_; }
   // The address of this machine that reached the server: the one to tell others.
   Address local_address() const;
 
  private:
-  TcpStore(Fd fd, Address server, Credentials credentials, int rank)
-      : fd_(std::move(fd)), server_(std::move(server)), credentials_(std::move(credentials)), rank_(rank) {}
-
-  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
-  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin);
-  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
-  Error break_off(Error error);
-
   struct Spin {  // whether looking for the answer without sleeping is worth a try
     int skip = 0, next_skip = 1;
     bool worth_it();
     void paid_off();
     void was_in_vain();
   };
+  struct Found {
+    Fd fd;
+    std::size_t server;  // in servers_
+  };
 
-  std::mutex mutex_;  // one call at a time; guards what follows
+  TcpStore(std::vector<Address> servers, Credentials credentials, int rank);
+  Status open(Deadline deadline);
+  Result<Found> find(std::size_t first, std::size_t tries, std::uint64_t client, Deadline deadline) const;
+
+  Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
+  Result<Reply> converse(std::uint32_t id, const StoreRequest& request, Deadline deadline, const Waiting& waiting);
+  Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
+  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin);
+  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
+  bool other_serves();
+  Error break_off(Error error);
+
+  mutable std::mutex mutex_;  // one call at a time; guards what follows
   Spin spin_;
   Fd fd_;
+  std::size_t current_ = 0;  // of servers_
   wire::FrameReader reader_;
   std::uint32_t next_id_ = 1;
   std::optional<Error> broken_;
 
-  const Address server_;
+  const std::vector<Address> servers_;
   const Credentials credentials_;
   const int rank_;
+  const std::uint64_t client_;  // 0 with one server: nothing is ever repeated
 };
+
+// "10.0.0.1:4000,10.0.0.2:4000": what TUTTI_STORE holds.
+Result<std::vector<Address>> parse_servers(std::string_view text);
+std::string to_string(const std::vector<Address>& servers);
 
 }  // namespace tutti

@@ -71,6 +71,9 @@ class Cursor {
     return result;
   }
 
+  // All that is left.
+  std::span<const std::byte> rest() { return std::exchange(rest_, {}); }
+  bool good() const { return good_; }
   bool complete() const { return good_ && rest_.empty(); }
 
  private:
@@ -166,6 +169,92 @@ Result<Missing> parse_missing(const Frame& frame) {
   return missing;
 }
 
+// ---- between a primary and its follower ----
+
+std::string frame(Kind kind, std::string_view body) {
+  std::string out = header(0, std::uint8_t(kind), body.size());
+  out += body;
+  return out;
+}
+
+std::string frame_of_change(Origin origin, const StoreRequest& request) {
+  std::string body;
+  put(body, origin.client);
+  put(body, origin.number);
+  put(body, std::uint8_t(request.op));
+  body += body_of(request);
+  return frame(Kind::kChange, body);
+}
+
+std::string frame_of_answered(std::span<const Origin> origins, const Reply& reply) {
+  std::string body;
+  put(body, kind_of(reply));
+  put(body, std::uint32_t(origins.size()));
+  for (const Origin& origin : origins) {
+    put(body, origin.client);
+    put(body, origin.number);
+  }
+  body += body_of(reply);
+  return frame(Kind::kAnswered, body);
+}
+
+std::string body_of_client(std::uint64_t client) {
+  std::string body;
+  put(body, client);
+  return body;
+}
+
+std::string body_of(const Beat& beat) {
+  std::string body;
+  put(body, beat.count);
+  put(body, beat.stamp);
+  put(body, beat.echo);
+  return body;
+}
+
+Result<Change> parse_change(const Frame& frame) {
+  Cursor cursor(frame.body);
+  Change change;
+  change.origin.client = cursor.number<std::uint64_t>();
+  change.origin.number = cursor.number<std::uint32_t>();
+  const auto op = cursor.number<std::uint8_t>();
+  if (!cursor.good()) return corrupt("change");
+  change.request = TUTTI_TRY(parse_request({.id = 0, .kind = op, .body = cursor.rest()}));
+  return change;
+}
+
+Result<Answered> parse_answered(const Frame& frame) {
+  constexpr std::size_t kOriginBytes = 12;
+  Cursor cursor(frame.body);
+  Answered answered;
+  const auto kind = cursor.number<std::uint8_t>();
+  answered.origins.resize(cursor.count(kOriginBytes));
+  for (Origin& origin : answered.origins) {
+    origin.client = cursor.number<std::uint64_t>();
+    origin.number = cursor.number<std::uint32_t>();
+  }
+  if (!cursor.good()) return corrupt("answer");
+  answered.reply = TUTTI_TRY(parse_reply({.id = 0, .kind = kind, .body = cursor.rest()}));
+  return answered;
+}
+
+Result<std::uint64_t> parse_client(const Frame& frame) {
+  Cursor cursor(frame.body);
+  const auto client = cursor.number<std::uint64_t>();
+  if (!cursor.complete() || client == 0) return corrupt("session");
+  return client;
+}
+
+Result<Beat> parse_beat(const Frame& frame) {
+  Cursor cursor(frame.body);
+  Beat beat;
+  beat.count = cursor.number<std::uint64_t>();
+  beat.stamp = cursor.number<std::int64_t>();
+  beat.echo = cursor.number<std::int64_t>();
+  if (!cursor.complete()) return corrupt("beat");
+  return beat;
+}
+
 Result<bool> FrameReader::read(int fd) {
   if (begin_ == end_) {
     begin_ = end_ = 0;
@@ -184,7 +273,9 @@ Result<bool> FrameReader::read(int fd) {
     }
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) return false;
-    return Error{.code = Code::kPeerLost, .detail = "the connection was closed"};
+    return Error{.code = Code::kPeerLost,
+                 .detail = "the connection was closed",
+                 .errno_value = got < 0 && errno != ECONNRESET ? errno : 0};  // not 0: given up, and not by the peer
   }
 }
 

@@ -1,0 +1,326 @@
+// A primary and its follower: one ends, is killed, falls silent, or only loses the connection.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/conformance/store_conformance.h"
+#include "tutti/store/store_server.h"
+#include "tutti/store/tcp_store.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const Address kAny{.host = "127.0.0.1"};
+Credentials credentials() { return {.secret = Secret::from_text("open sesame, said the store"), .job = "job"}; }
+Deadline soon() { return Deadline::after_seconds(60); }
+
+template <class T>
+std::string text_of(const T& result) {
+  return result.ok() ? "ok" : to_string(result.error());
+}
+
+std::unique_ptr<TcpStore> client(std::vector<Address> servers) {
+  return TcpStore::connect(std::move(servers), credentials(), 0, soon()).or_throw();
+}
+
+// Looks until it is so; the deadline is for a test that fails.
+template <class Condition>
+bool eventually(Condition condition) {
+  const Deadline deadline = soon();
+  while (!condition()) {
+    if (deadline.expired()) return false;
+    ::usleep(5000);
+  }
+  return true;
+}
+
+// A wire between two stores that can be silent, or torn.
+class Wire {
+ public:
+  explicit Wire(Address to) : to_(std::move(to)), listener_(listen(kAny).or_throw()), thread_([this] { serve(); }) {}
+  ~Wire() {
+    end_ = true;
+    thread_.join();
+  }
+  const Address& address() const { return listener_.address; }
+  void silence(bool on) { silent_ = on; }
+  void tear() { torn_ = true; }
+
+ private:
+  void serve() {
+    while (!end_) {
+      if (!wait_readable(listener_.fd.get(), Deadline::after_seconds(0.02)).or_throw()) continue;
+      Fd one = accept(listener_).or_throw();
+      if (!one) continue;
+      const auto other = connect(to_, soon());
+      if (other.ok()) pass(one.get(), other->get());
+    }
+  }
+  void pass(int one, int other) {
+    torn_ = false;
+    char bytes[4096];
+    while (!end_ && !torn_) {
+      for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+        if (silent_) continue;
+        const ssize_t got = ::recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
+        if (got == 0) return;
+        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon()).ok()) return;
+      }
+      ::usleep(500);
+    }
+  }
+
+  const Address to_;
+  Listener listener_;
+  std::atomic<bool> end_{false}, silent_{false}, torn_{false};
+  std::thread thread_;
+};
+
+// The suite of all stores over a primary with a follower: nothing else changes for a client.
+class FollowedWorld : public StoreWorld {
+ public:
+  std::unique_ptr<Store> open() override {
+    if (count_.fetch_add(1) % 3 == 2) return primary_->local();
+    return client({follower_->address(), primary_->address()});
+  }
+
+ private:
+  std::unique_ptr<StoreServer> primary_ = StoreServer::start(kAny, credentials()).or_throw();
+  std::unique_ptr<StoreServer> follower_ =
+      StoreServer::follow(kAny, credentials(), primary_->address(), soon()).or_throw();
+  std::atomic<int> count_ = 0;
+};
+const StoreMaker kFollowed{"Followed", [] { return std::make_unique<FollowedWorld>(); }};
+INSTANTIATE_TEST_SUITE_P(Followed, StoreConformance, testing::Values(kFollowed), name_of_store);
+
+class StoreFollower : public testing::Test {
+ protected:
+  void follow(const Address& through) {
+    follower_ = StoreServer::follow(kAny, credentials(), through, soon()).or_throw();
+  }
+  void SetUp() override { primary_ = StoreServer::start(kAny, credentials()).or_throw(); }
+  std::vector<Address> both() const { return {primary_->address(), follower_->address()}; }
+
+  std::unique_ptr<StoreServer> primary_, follower_;
+};
+
+TEST_F(StoreFollower, HasWhatWasThereAndWhatCameLater) {
+  const auto before = primary_->local();
+  before->set("old", "1").or_throw();
+  before->push("queue", "a").or_throw();
+  before->push("queue", "b").or_throw();
+  follow(primary_->address());
+  const auto store = client(both());
+  store->set("new", "2").or_throw();
+  EXPECT_EQ(store->add("n", 5).or_throw(), 5);
+  EXPECT_EQ(store->pop("queue", soon()).or_throw(), "a");
+  before->append("old", "+").or_throw();
+  EXPECT_TRUE(store->remove("new").or_throw());
+  primary_.reset();
+  EXPECT_EQ(store->get("old", soon()).or_throw(), "1+");
+  EXPECT_EQ(store->add("n", 1).or_throw(), 6);
+  EXPECT_EQ(store->pop("queue", soon()).or_throw(), "b");
+  EXPECT_FALSE(store->check({"new"}).or_throw());
+  EXPECT_EQ(follower_->standing(), Standing::kPrimary);
+  EXPECT_EQ(store->server(), follower_->address());
+  EXPECT_EQ(follower_->local()->get("old", soon()).or_throw(), "1+");
+}
+
+TEST_F(StoreFollower, DoesNotServeBeforeThat) {
+  follow(primary_->address());
+  EXPECT_EQ(follower_->standing(), Standing::kFollower);
+  const auto local = follower_->local()->set("k", "v");
+  EXPECT_THAT(text_of(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
+                                        " and does not serve (hint: ask that one)"));
+  const auto found = client({follower_->address(), primary_->address()});
+  found->set("k", "v").or_throw();
+  EXPECT_EQ(found->server(), primary_->address());
+}
+
+TEST_F(StoreFollower, OneIsEnough) {
+  follow(primary_->address());
+  const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon());
+  EXPECT_THAT(text_of(second), HasSubstr("has a follower already"));
+  const auto of_follower = StoreServer::follow(kAny, credentials(), follower_->address(), soon());
+  EXPECT_THAT(text_of(of_follower), HasSubstr("does not serve itself (hint: follow the one that does)"));
+  follower_.reset();  // a place is free again, and the primary serves on
+  primary_->local()->set("k", "v").or_throw();
+  EXPECT_TRUE(eventually([&] {
+    auto third = StoreServer::follow(kAny, credentials(), primary_->address(), soon());
+    if (third.ok()) follower_ = *std::move(third);
+    return follower_ != nullptr;
+  }));
+  primary_.reset();
+  EXPECT_EQ(client({follower_->address(), follower_->address()})->get("k", soon()).or_throw(), "v");
+}
+
+TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
+  follow(primary_->address());
+  std::vector<std::thread> ranks;
+  std::atomic<int> waiting = 0;
+  std::vector<std::string> got(4);
+  for (int rank = 0; rank < 4; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto store = client(both());
+      ++waiting;
+      if (rank == 0) got[0] = store->get("late", soon()).or_throw();
+      if (rank == 1) got[1] = store->pop("queue", soon()).or_throw();
+      if (rank >= 2) got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon()).or_throw()[2];
+    });
+  const auto store = client(both());
+  auto watch = store->watch("watched", soon()).or_throw();
+  EXPECT_TRUE(eventually([&] { return waiting == 4 && primary_->counts().calls >= 5; }));
+  primary_.reset();
+  store->set("late", "1").or_throw();
+  store->push("queue", "2").or_throw();
+  EXPECT_EQ(store->gather_all("g", 2, 3, "last", soon()).or_throw()[2], "last");
+  for (auto& rank : ranks) rank.join();
+  EXPECT_THAT(got, ElementsAre("1", "2", "last", "last"));
+  EXPECT_FALSE(watch.try_read().has_value());
+  store->set("watched", "3").or_throw();
+  std::optional<Result<std::string>> seen;
+  EXPECT_TRUE(eventually([&] { return (seen = watch.try_read()).has_value(); }));
+  EXPECT_EQ(std::move(*seen).or_throw(), "3");
+}
+
+// The primary as a process, killed in the middle of everything; then the clients count.
+TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
+  constexpr int kClients = 4, kRounds = 5;
+  for (int round = 0; round < kRounds; ++round) {
+    primary_.reset();
+    follower_.reset();
+    int pipe[2];
+    ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+    const pid_t parent = ::getpid(), pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const auto server = StoreServer::start(kAny, credentials()).or_throw();
+      const std::uint16_t port = server->address().port;
+      if (::getppid() != parent || ::write(pipe[1], &port, sizeof port) != sizeof port) ::_exit(1);
+      for (;;) ::pause();
+    }
+    Address primary = kAny;
+    ASSERT_EQ(::read(pipe[0], &primary.port, sizeof primary.port), ssize_t(sizeof primary.port));
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+    follow(primary);
+    std::atomic<bool> stop = false;
+    std::atomic<int> added = 0, popped = 0;
+    std::vector<std::thread> clients;
+    for (int i = 0; i < kClients; ++i)
+      clients.emplace_back([&, i] {
+        const auto store = client({primary, follower_->address()});
+        const std::string own = std::to_string(i);
+        for (int n = 1; !stop || n < 100; ++n) {
+          EXPECT_EQ(store->add("own" + own, 1).or_throw(), n);
+          store->add("all", 1).or_throw();
+          ++added;
+          store->push("queue", own).or_throw();
+          store->pop("queue", soon()).or_throw();
+          ++popped;
+          EXPECT_EQ(store
+                        ->compare_set("c" + own, n == 1 ? std::nullopt : std::optional(std::to_string(n - 1)),
+                                      std::to_string(n))
+                        .or_throw()
+                        .stored,
+                    true);
+        }
+      });
+    EXPECT_TRUE(eventually([&] { return added > 200 + round * 37; }));
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    const int at_death = added;
+    EXPECT_TRUE(eventually([&] { return added > at_death + 200; }));
+    stop = true;
+    for (auto& one : clients) one.join();
+    EXPECT_EQ(follower_->standing(), Standing::kPrimary);
+    EXPECT_EQ(follower_->local()->add("all", 0).or_throw(), added);
+    EXPECT_EQ(follower_->local()->queue_length("queue").or_throw(), 0);
+  }
+}
+
+TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
+  Wire wire(primary_->address());
+  follow(wire.address());
+  const auto store = client(both());
+  EXPECT_EQ(store->add("n", 1).or_throw(), 1);
+  EXPECT_THAT(text_of(follower_->go_on()), HasSubstr("Refused: the other store was heard "));
+  wire.silence(true);
+  const auto pending = primary_->local()->clone(soon()).or_throw();
+  pending->set_call_timeout(std::chrono::milliseconds(200));
+  EXPECT_THAT(text_of(pending->set("k", "v")),
+              HasSubstr("it was carried out here, but the store's follower has not confirmed it"));
+  EXPECT_TRUE(eventually([&] { return follower_->go_on().ok(); }));
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kPrimary; }));
+  EXPECT_EQ(store->add("n", 1).or_throw(), 2);  // asked the silent one first, then found the other
+  EXPECT_EQ(store->server(), follower_->address());
+  EXPECT_FALSE(store->check({"k"}).or_throw()) << "nobody was told that it had been stored";
+  wire.silence(false);
+  EXPECT_TRUE(eventually([&] { return primary_->standing() == Standing::kDeposed; }));
+  EXPECT_THAT(
+      text_of(primary_->local()->set("k", "v")),
+      HasSubstr("does not serve any more: its follower has taken over, because this store could not be reached"));
+  EXPECT_THAT(text_of(primary_->go_on()), HasSubstr("was replaced by the other"));
+}
+
+TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
+  Wire wire(primary_->address());
+  follow(wire.address());
+  const auto store = client({primary_->address()});
+  store->set("before", "1").or_throw();
+  wire.silence(true);
+  std::thread setter([&] { store->set("after", "2").or_throw(); });
+  EXPECT_TRUE(eventually([&] { return primary_->go_on().ok(); }));
+  setter.join();
+  EXPECT_EQ(primary_->local()->get("after", soon()).or_throw(), "2");
+  wire.silence(false);
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
+  EXPECT_THAT(text_of(follower_->go_on()), HasSubstr("was replaced by the other"));
+}
+
+TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
+  Wire wire(primary_->address());
+  follow(wire.address());
+  const auto store = client(both());
+  store->set("k", "v").or_throw();
+  // Let the two be in touch, so that the primary may go on by itself.
+  EXPECT_TRUE(eventually([&] { return store->add("n", 1).or_throw() > 50; }));
+  wire.tear();
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
+  EXPECT_THAT(text_of(follower_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
+  EXPECT_EQ(primary_->standing(), Standing::kPrimary);
+  store->set("k", "w").or_throw();
+  EXPECT_EQ(store->server(), primary_->address());
+}
+
+TEST_F(StoreFollower, NobodyServes) {
+  follow(primary_->address());
+  const auto servers = both();
+  const auto store = client(servers);
+  primary_.reset();
+  follower_.reset();
+  const Status lost = TcpStore::connect(servers, credentials(), 0, Deadline::after_seconds(0.3)).status();
+  EXPECT_THAT(text_of(lost), HasSubstr("no store serves at " + to_string(servers) + " (cannot connect to "));
+  EXPECT_EQ(lost.error().code, Code::kUnreachable);
+}
+
+TEST(Servers, AsText) {
+  const auto servers = parse_servers("10.0.0.1:4000, [::1]:5").or_throw();
+  EXPECT_EQ(to_string(servers), "10.0.0.1:4000,[::1]:5");
+  EXPECT_FALSE(parse_servers("").ok());
+}
+
+}  // namespace
+}  // namespace tutti
