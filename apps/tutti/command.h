@@ -9,7 +9,7 @@ namespace tutti::cli {
 
 struct Command {
   const char* name;
-  const char* summary;
+  const char* summary;                             // null: started by other commands, and not in the help
   int (*run)(std::vector<std::string> arguments);  // without "tutti" and the command's name; returns the exit code
 };
 
@@ -17,6 +17,7 @@ int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
+int node_command(std::vector<std::string> arguments);
 int flight_command(std::vector<std::string> arguments);
 int doctor_command(std::vector<std::string> arguments);
 int env_command(std::vector<std::string> arguments);

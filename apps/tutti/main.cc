@@ -16,11 +16,14 @@ constexpr tutti::cli::Command kCommands[] = {
     {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
     {"doctor", "look whether this host, or several together, can run a job well", tutti::cli::doctor_command},
     {"env", "print what a report of a bug needs", tutti::cli::env_command},
+    {"node", nullptr, tutti::cli::node_command},
 };
 
 void print_help() {
   std::puts("tutti: distributed training for C++\n\nUsage: tutti COMMAND [OPTIONS]\n\nCommands:");
-  for (const auto& command : kCommands) std::printf("  %-10s %s\n", command.name, command.summary);
+  for (const auto& command : kCommands) {
+    if (command.summary) std::printf("  %-10s %s\n", command.name, command.summary);
+  }
   std::puts(
       "\nOptions:\n  -h, --help   this text\n  --version    the version\n\n`tutti COMMAND --help` explains a command. "
       "For example:\n"

@@ -1,10 +1,12 @@
 // tutti run: from the command line to a job.
 #include "apps/tutti/command.h"
 #include "apps/tutti/run_in_scheduler.h"
+#include "apps/tutti/run_on_hosts.h"
 #include "apps/tutti/run_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/comm/group/flight.h"
+#include "tutti/base/machine.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
 #ifdef TUTTI_HWLOC
@@ -16,6 +18,32 @@ namespace {
 
 constexpr std::uint64_t kMostOfANodeFile = 16 << 20;
 
+int report(const Error& error) {
+  tell("tutti run", error);
+  return exit_code_of(error.code);
+}
+
+// Inside a scheduler's job most need not be typed. A name is resolved only where it is needed: that can take seconds.
+Result<std::optional<Allocation>> find_allocation(const RunTexts& texts) {
+  const bool named = !texts.ssh.hosts.empty() || !texts.ssh.hostfile.empty();
+  if (texts.nodes.standalone || named) return std::optional<Allocation>();
+  const HostNames names = env("JOB_COMPLETION_INDEX") ? host_names() : HostNames{.host = host_name(), .canonical = {}};
+  return allocation_of(current_environment(), names,
+                       [](const std::string& path) { return read_file(path, kMostOfANodeFile); });
+}
+
+// Fills in `job`, and runs it from here if this process only starts others that run it; then the code of the job.
+Result<std::optional<int>> start_elsewhere(const std::vector<std::string>& arguments,
+                                           const std::vector<std::string>& rest, RunTexts& texts, JobOptions& job) {
+  const std::optional<Allocation> allocation = TUTTI_TRY(find_allocation(texts));
+  const std::optional<HostList> hosts = TUTTI_TRY(hosts_of(texts, allocation));
+  if (allocation && !hosts) TUTTI_TRY(fill_from(*allocation, texts, job));
+  TUTTI_TRY(interpret(texts, rest, job));
+  if (hosts) return std::optional(TUTTI_TRY(run_on_hosts(*hosts, texts, job, arguments, rest)));
+  if (allocation && starts_others(*allocation, texts)) return become_srun(*allocation, arguments);
+  return std::optional<int>();
+}
+
 }  // namespace
 
 int run_command(std::vector<std::string> arguments) {
@@ -25,29 +53,14 @@ int run_command(std::vector<std::string> arguments) {
   job.watch.describe = describe_flight_call;
   declare(app, texts, job);
   if (const auto code = parse(app, arguments)) return *code;
-  const auto allocation = allocation_of(current_environment(), host_names(),
-                                        [](const std::string& path) { return read_file(path, kMostOfANodeFile); });
-  Status understood = allocation.status();
-  if (texts.nodes.standalone) {
-    understood = {};
-  } else if (allocation.ok() && *allocation) {
-    understood = fill_from(**allocation, texts, job);
-  }
-  if (understood) understood = interpret(texts, app.remaining(), job);
-  if (understood && allocation.ok() && *allocation && (*allocation)->others == Allocation::Others::kSrun &&
-      starts_others(**allocation, texts))
-    understood = become_srun(**allocation, arguments);
-  if (!understood) {
-    tell("tutti run", understood.error());
-    return kExitUsage;
-  }
+  const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);
+  if (!elsewhere.ok()) return report(elsewhere.error());
+  if (*elsewhere) return **elsewhere;
 #ifdef TUTTI_HWLOC
   job.topology = topology_from_hwloc;
 #endif
   const Result<int> code = run_job(job);
-  if (code.ok()) return *code;
-  tell("tutti run", code.error());
-  return exit_code_of(code.error().code);
+  return code.ok() ? *code : report(code.error());
 }
 
 }  // namespace tutti::cli

@@ -31,8 +31,10 @@ Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signa
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
 // there.
 constexpr const char* kTorchrunOptions[] = {
-    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port",      "standalone",
-    "role",   "module",         "no-python", "log-dir",     "shutdown-timeout", "virtual-local-rank"};
+    "nnodes",       "nproc-per-node", "node-rank",         "master-addr", "master-port",   "standalone",
+    "role",         "module",         "no-python",         "log-dir",     "local-addr",    "virtual-local-rank",
+    "max-restarts", "rdzv-backend",   "rdzv-id",           "rdzv-conf",   "rdzv-endpoint", "shutdown-timeout",
+    "tee",          "redirects",      "local-ranks-filter"};
 
 // torchrun's options that `tutti run` has no use for, and why.
 struct Elsewhere {
@@ -94,6 +96,14 @@ class Group {
 
   void value(const char* names, std::string& target, const char* type, const char* words) const {
     app_.add_option(both_spellings(names), target, words)->group(name_)->type_name(type);
+  }
+  // May be given several times.
+  void values(const char* names, std::vector<std::string>& targets, const char* type, const char* words) const {
+    app_.add_option(both_spellings(names), targets, words)
+        ->group(name_)
+        ->type_name(type)
+        ->allow_extra_args(false)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
   void flag(const char* names, bool& target, const char* words) const {
     app_.add_flag(both_spellings(names), target, words)->group(name_);
@@ -167,6 +177,14 @@ Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
   job.connect_timeout = TUTTI_TRY(duration("--connect-timeout", texts.connect_timeout));
   return {};
+}
+
+void declare_ssh(const Group& add, SshTexts& texts) {
+  add.value("-H,--hosts", texts.hosts, "a:8,b:2", "start on these hosts over ssh, with so many ranks each");
+  add.value("--hostfile", texts.hostfile, "FILE", "the same from a file of lines 'HOST slots=N'");
+  add.value("--ssh", texts.shell, "COMMAND", "start COMMAND HOST ... instead of ssh, for example 'ssh -p 2222'");
+  add.values("-x,--export", texts.variables, "NAME[=VALUE]",
+             "a variable for all hosts (TUTTI_... and PET_... go along by themselves)");
 }
 
 void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
@@ -269,6 +287,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   declare_ranks(Group(app, "Ranks"), texts.ranks, job);
   declare_places(Group(app, "Places"), texts.places, job);
   declare_nodes(Group(app, "Several nodes"), texts.nodes, job);
+  declare_ssh(Group(app, "Other hosts over ssh"), texts.ssh);
   declare_output(Group(app, "Output"), texts.output, job);
   declare_speed(Group(app, "Speed"), texts.speed);
   declare_watching(Group(app, "Watching"), texts.watching, job);

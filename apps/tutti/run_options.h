@@ -22,6 +22,10 @@ struct NodeTexts {
   bool standalone = false;
   std::string connect_timeout = "5min";
 };
+struct SshTexts {
+  std::string hosts, hostfile, shell;
+  std::vector<std::string> variables;
+};
 struct OutputTexts {
   std::string only_ranks, quiet_ranks;
   bool no_prefix = false, quiet = false;
@@ -44,6 +48,7 @@ struct RunTexts {
   RankTexts ranks;
   PlaceTexts places;
   NodeTexts nodes;
+  SshTexts ssh;
   OutputTexts output;
   SpeedTexts speed;
   WatchingTexts watching;

@@ -29,3 +29,36 @@ expect_ranks() {
     exit 1
   fi
 }
+
+# has TEXT PATTERN: a line of the text matches.
+has() {
+  grep -qE -- "$2" <<<"$1" || fail "expected a line with: $2
+got:
+$1"
+}
+
+fail() {
+  printf '%s\n' "$*"
+  exit 1
+}
+
+# What the ranks said, without their numbers.
+of_ranks() { sed -n 's/^\[[0-9]*\] //p' <<<"$1"; }
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# on_a_network_of_its_own SCRIPT ARGUMENTS...: starts the script again with its own /etc/hosts, in which the hosts tn0 and tn1 are two
+# addresses of this one.
+on_a_network_of_its_own() {
+  [[ -z ${TEST_NETWORK:-} ]] || return 0
+  need util-linux iproute2 -- unshare ip mount
+  TEST_NETWORK=1 exec unshare --mount --net --fork --pid --kill-child --mount-proc bash -c '
+    hosts=$(mktemp)
+    printf "127.0.0.1 localhost %s\n10.99.0.1 tn0\n10.99.0.2 tn1\n" "$(hostname -s)" >"$hosts"
+    mount --bind "$hosts" /etc/hosts
+    ip link set lo up && ip address add 10.99.0.1/32 dev lo && ip address add 10.99.0.2/32 dev lo
+    bash "$@"
+    code=$?
+    rm -f "$hosts"
+    exit $code' bash "$@"
+}

@@ -9,19 +9,10 @@ need_slurm
 on_a_network_of_its_own "${BASH_SOURCE[0]}" "$@"
 start_slurm tn0 tn1
 
-# has TEXT PATTERN
-has() {
-  grep -qE -- "$2" <<<"$1" || {
-    printf 'expected a line with: %s\ngot:\n%s\n' "$2" "$1"
-    exit 1
-  }
-}
-quiet_ranks() { sed -n 's/^\[[0-9]*\] //p' <<<"$1"; }
-
 # One task of each node; the counts differ by -n's list. The scheduler tells nodes, number, first host and the name of the job.
 said=$(TUTTI_SECRET=$(head -c 32 /dev/urandom | base64) timeout 100 srun --quiet --nodes 2 --ntasks-per-node 1 --overcommit \
-  "$tutti" run -n 2,1 "$hello" 2>&1) || { printf 'srun tutti run failed:\n%s\n' "$said"; exit 1; }
-expect_ranks 3 "$(quiet_ranks "$said")"
+  "$tutti" run -n 2,1 "$hello" 2>&1) || fail "srun tutti run failed: $said"
+expect_ranks 3 "$(of_ranks "$said")"
 has "$said" '3 ranks|rank 2 +on'
 has "$said" 'job slurm-[0-9]+\.[0-9]+'
 
@@ -30,14 +21,14 @@ said=$(timeout 100 srun --quiet --nodes 2 --ntasks-per-node 1 --overcommit "$tut
 has "$said" 'needs a secret that all of them know'
 
 # From the one shell of an allocation it starts itself on both nodes, with a secret that it makes and the counts that were asked for.
-said=$(timeout 100 salloc --quiet --nodes 2 --ntasks-per-node 2 --overcommit "$tutti" run "$hello" 2>&1) || { printf 'tutti run in salloc failed:\n%s\n' "$said"; exit 1; }
-expect_ranks 4 "$(quiet_ranks "$said")"
+said=$(timeout 100 salloc --quiet --nodes 2 --ntasks-per-node 2 --overcommit "$tutti" run "$hello" 2>&1) || fail "tutti run in salloc failed: $said"
+expect_ranks 4 "$(of_ranks "$said")"
 has "$said" 'starting on the 2 nodes of this allocation with srun'
 
 # A code other than 0 comes through, and --standalone stays on this node.
 timeout 100 salloc --quiet --nodes 2 --overcommit "$tutti" run -q -n 1 sh -c 'exit $((RANK == 1 ? 7 : 0))' >/dev/null 2>&1 && code=0 || code=$?
-[[ $code == 7 ]] || { echo "expected exit code 7, got $code"; exit 1; }
-expect_ranks 1 "$(quiet_ranks "$(timeout 100 salloc --quiet --nodes 2 --overcommit "$tutti" run --standalone "$hello" 2>/dev/null)")"
+[[ $code == 7 ]] || fail "expected exit code 7, got $code"
+expect_ranks 1 "$(of_ranks "$(timeout 100 salloc --quiet --nodes 2 --overcommit "$tutti" run --standalone "$hello" 2>/dev/null)")"
 
 # Several launchers on one node are a mistake that is told.
 said=$(timeout 100 srun --quiet --nodes 2 --ntasks-per-node 2 --overcommit "$tutti" run -n 2 "$hello" 2>&1) && exit 1

@@ -12,7 +12,7 @@ namespace tutti {
 std::vector<std::string> to_strings(const Environment& environment);
 
 // Removes what another launcher (mpirun, srun, torchrun, an outer tutti run) left and a worker would take for its own
-// rank or rendezvous; the names removed, ascending.
+// rank or rendezvous, and what this one was told of the secret; the names of the former, ascending.
 std::vector<std::string> remove_stale(Environment& environment);
 
 // The place of one worker in the job.

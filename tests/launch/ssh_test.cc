@@ -1,0 +1,113 @@
+// `tutti run --hosts` without a network: this host by a shell, others by programs that stand for ssh.
+// tests/schedulers/ssh_test.sh has a real sshd.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/launch/running.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A program in place of ssh, which gets HOST and a command for a shell there.
+std::string script(const Folder& folder, const std::string& text) {
+  const std::string path = folder.path() + "/rsh";
+  std::ofstream(path) << "#!/bin/sh\n" << text << "\n";
+  chmod(path.c_str(), 0755);
+  return path;
+}
+
+TEST(OnHosts, ThisHostNeedsNoSsh) {
+  const Ended ended =
+      run({"run", "-q", "--hosts", "localhost:2", "-x", "COLOUR=blue", worker(), "env", "RANK", "COLOUR"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] RANK=0\n[0] COLOUR=blue\n"), HasSubstr("[1] RANK=1\n")));
+}
+
+TEST(OnHosts, TwoNodesByAShellThatIsGiven) {
+  const Folder folder;
+  // Two hosts that are this one; what a login shell says first is nobody's line.
+  const std::string rsh = script(folder, "echo \"Welcome to $1!\"; exec sh -c \"$2\"");
+  const Ended ended = run({"run", "--ssh", rsh, "-H", "a:1,b:2", worker(), "env", "RANK", "GROUP_RANK", "WORLD_SIZE"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out,
+              AllOf(HasSubstr("[2] RANK=2\n[2] GROUP_RANK=1\n[2] WORLD_SIZE=3\n"), Not(HasSubstr("Welcome"))));
+  EXPECT_THAT(ended.err, HasSubstr("ranks 1-2  on "));
+}
+
+TEST(OnHosts, ARanksCodeIsTheJobs) {
+  EXPECT_EQ(run({"run", "-q", "--hosts", "localhost:2", "sh", "-c", "exit $((RANK * 7))"}).code, 7);
+}
+
+TEST(OnHosts, ASignalReachesTheRanks) {
+  Running job({"run", "-q", "--hosts", "localhost:2", worker(), "trap", "5"});
+  job.await_out("ready", 2);
+  job.send(SIGTERM);
+  const Ended ended = job.wait();
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] saved after 15"), HasSubstr("[1] saved after 15")));
+  EXPECT_EQ(ended.code, 5);
+  EXPECT_TRUE(job.nobody_left()) << job.census();
+}
+
+TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {
+  const Folder folder;
+  const Ended refused =
+      run({"run", "--ssh", script(folder, "echo 'no route' >&2; exit 255"), "-H", "a,b", worker(), "print"});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr(" did not start tutti (exit code 255): no route"),
+                                 HasSubstr("without a question: try ssh -o BatchMode=yes ")));
+  const Ended missing =
+      run({"run", "--ssh", script(folder, "echo 'sh: tutti: not found' >&2; exit 127"), "-H", "a", worker(), "print"});
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("a did not start tutti (exit code 127): sh: tutti: not found"),
+                                 HasSubstr("install tutti on a as ")));
+  const std::string old =
+      R"(echo 'TUTTI-NODE {"version":"0.0.1","host":"a","address":"","from":"","master_port":1,"store_port":2}'; sleep 60)";
+  const Ended version = run({"run", "--ssh", script(folder, old), "-H", "a", worker(), "print"});
+  EXPECT_EQ(version.code, 2);
+  EXPECT_THAT(version.err, HasSubstr("a has tutti 0.0.1, this host "));
+  const Ended silent = run(
+      {"run", "--connect-timeout", "200ms", "--ssh", script(folder, "exec sleep 60"), "-H", "a,b", worker(), "print"});
+  EXPECT_EQ(silent.code, 4);
+  EXPECT_THAT(silent.err, AllOf(HasSubstr("no answer from a, b"), HasSubstr("does ssh a true come back?")));
+}
+
+TEST(OnHosts, AFolderThatIsMissingOverThereIsNamed) {
+  const Ended ended = run({"node"}, {},
+                          R"({"arguments":["run","true"],"folder":"/no/such","variables":{}})"
+                          "\n");
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("has no folder /no/such: No such file or directory"));
+  EXPECT_THAT(run({"node"}, {}, "{}\n").err, HasSubstr("the instructions for this node cannot be understood"));
+  EXPECT_THAT(run({"node"}).err, HasSubstr("tutti node is started by tutti run --hosts, not by hand"));
+  EXPECT_THAT(run({"node", "x"}).err, HasSubstr("it takes no arguments"));
+}
+
+TEST(OnHosts, ContradictionsAreTold) {
+  const auto told = [](std::vector<std::string> options) {
+    options.insert(options.begin(), "run");
+    options.insert(options.end(), {worker(), "print"});
+    const Ended ended = run(options);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(told({"--hosts", "a:2", "-n", "4"}),
+              HasSubstr("--hosts gives the number of ranks of each host, and -n gives 4"));
+  EXPECT_THAT(told({"--hosts", "a", "--nnodes", "2"}),
+              HasSubstr("--hosts names the nodes, and --nnodes is given as well"));
+  EXPECT_THAT(told({"--hosts", "a", "--hostfile", "b"}), HasSubstr("--hosts and --hostfile are both given"));
+  EXPECT_THAT(told({"--hostfile", "/no/such"}), HasSubstr("/no/such"));
+  EXPECT_THAT(told({"--ssh", "rsh"}), HasSubstr("--ssh is for hosts that are started over ssh"));
+  EXPECT_THAT(told({"--hosts", "localhost", "-x", "NO_SUCH_VARIABLE"}),
+              HasSubstr("-x NO_SUCH_VARIABLE: there is no such variable here"));
+  EXPECT_THAT(told({"--hosts", "localhost", "-x", "=1"}), HasSubstr("-x needs NAME or NAME=VALUE, not '=1'"));
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,142 @@
+// A command that ssh starts gets no signal when its near end is interrupted or dies; its standard input just ends. So
+// this process stays between ssh and the launcher proper, and turns what comes on standard input into signals. The
+// launcher itself reads /dev/null: standard input belongs to the session.
+#include "tutti/launch/ssh/far_end.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "tutti/base/env.h"
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/lines.h"
+#include "tutti/launch/process.h"
+#include "tutti/launch/ssh/words.h"
+#include "tutti/transport/socket.h"
+#include "tutti/version.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kLongestInstructions = 16 << 20;
+constexpr auto kPatience = std::chrono::minutes(10);  // for the instructions: other hosts may still be greeting
+
+Greeting greeting() {
+  Greeting mine{.version = TUTTI_VERSION, .host = host_name(), .address = {}, .from = {}};
+  // "CLIENT PORT SERVER PORT", from sshd
+  const auto words = split(env("SSH_CONNECTION").value_or(""), ' ');
+  if (words.size() == 4) mine.from = words[0], mine.address = words[2];
+  const auto first = listen(Address{.host = "0.0.0.0"}), second = listen(Address{.host = "0.0.0.0"});
+  if (first.ok() && second.ok()) mine.master_port = first->address.port, mine.store_port = second->address.port;
+  return mine;
+}
+
+// Bytes of standard input up to the end of the first line, and what came behind it.
+Result<std::string> first_line(std::string& rest) {
+  const Deadline deadline = Deadline::after(kPatience);
+  std::string line;
+  for (;;) {
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, deadline.poll_timeout_ms()) <= 0) {
+      if (deadline.expired()) return deadline.error("no instructions came from the host that starts the job");
+      continue;
+    }
+    char bite[4096];
+    const ssize_t count = read(STDIN_FILENO, bite, sizeof bite);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0)
+      return Error{.code = Code::kUsage,
+                   .detail = "the host that starts the job went away before it said what to run",
+                   .hint = "tutti node is started by tutti run --hosts, not by hand"};
+    line.append(bite, std::size_t(count));
+    if (const auto end = line.find('\n'); end != std::string::npos) {
+      rest = line.substr(end + 1);
+      line.resize(end);
+      return line;
+    }
+    if (line.size() > kLongestInstructions)
+      return Error{.code = Code::kLimit, .detail = "the instructions for this node have no end"};
+  }
+}
+
+Result<pid_t> start(const Instructions& instructions) {
+  std::vector<std::string> words = instructions.arguments;
+  words.insert(words.begin(), "tutti");
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  const Fd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) return system_error(errno, "could not open /dev/null");
+  const pid_t parent = getpid(), pid = fork();
+  if (pid < 0) return system_error(errno, "could not start the launcher of this node");
+  if (pid == 0) {
+    ::signal(SIGPIPE, SIG_DFL);
+    if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent || dup2(nothing.get(), STDIN_FILENO) < 0) _exit(1);
+    execv("/proc/self/exe", pointers.data());
+    _exit(127);
+  }
+  return pid;
+}
+
+// Until the child ends.
+int attend(pid_t child, std::string_view came) {
+  const Fd ended(int(syscall(SYS_pidfd_open, child, 0)));
+  LineSplitter lines;
+  const auto obey = [&](std::string_view line) {
+    if (const auto signal = parse_signal(line)) kill(child, *signal);
+  };
+  lines.feed(came, obey);
+  bool open = true;
+  for (;;) {
+    pollfd events[] = {{ended.get(), POLLIN, 0}, {open ? STDIN_FILENO : -1, POLLIN, 0}};
+    // Without pidfd (an old kernel) the end is looked for.
+    if (poll(events, 2, ended ? -1 : 100) < 0 && errno != EINTR) break;
+    if (events[1].revents) {
+      char bite[4096];
+      const ssize_t count = read(STDIN_FILENO, bite, sizeof bite);
+      if (count > 0) {
+        lines.feed({bite, std::size_t(count)}, obey);
+      } else if (count == 0 || errno != EINTR) {
+        open = false;
+        kill(child, SIGTERM);
+      }
+    }
+    int status = 0;
+    if (waitpid(child, &status, WNOHANG) == child) return exit_of(status).shell_code();
+  }
+  return 1;
+}
+
+}  // namespace
+
+Result<int> run_far_end() {
+  make_sane();
+  ::signal(SIGPIPE, SIG_IGN);
+  const std::string hello = encode(greeting()) + "\n";
+  TUTTI_TRY(write_all(STDOUT_FILENO, std::as_bytes(std::span(hello)), "standard output"));
+  std::string rest;
+  const auto instructions = parse_instructions(TUTTI_TRY(first_line(rest)));
+  if (!instructions)
+    return Error{.code = Code::kMismatch, .detail = "the instructions for this node cannot be understood"};
+  if (chdir(instructions->folder.c_str()) != 0) {
+    return Error{.code = Code::kUsage,
+                 .detail = host_name() + " has no folder " + instructions->folder + ": " + std::strerror(errno),
+                 .hint = "the job starts on each host in the folder where it was started here; make it, or share it"};
+  }
+  for (const auto& [name, value] : instructions->variables) setenv(name.c_str(), value.c_str(), 1);
+  return attend(TUTTI_TRY(start(*instructions)), rest);
+}
+
+}  // namespace tutti

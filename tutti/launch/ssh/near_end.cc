@@ -1,0 +1,343 @@
+// Two phases. First every host greets: only then is the address of the first one known (sshd tells it where it was
+// reached, which is an address that works, whatever the name resolves to elsewhere), and no rank starts anywhere as
+// long as a host is missing. Then each gets its instructions, and from there on the launchers are nodes of an ordinary
+// job: they meet, fail and end as one, and this process only carries bytes.
+//
+// ssh has a code of its own, 255, for its own failures. Everything else is the code of the launcher over there, and all
+// launchers of a job end with the same one.
+#include "tutti/launch/ssh/near_end.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <optional>
+
+#include "tutti/base/env.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/agent/consoles.h"
+#include "tutti/launch/agent/poll_set.h"
+#include "tutti/launch/environment.h"
+#include "tutti/launch/exit_codes.h"
+#include "tutti/launch/lines.h"
+#include "tutti/launch/process.h"
+#include "tutti/launch/program.h"
+#include "tutti/launch/ssh/words.h"
+#include "tutti/version.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kSshFailed = 255;
+constexpr auto kSayEvery = std::chrono::seconds(5);
+constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
+
+// One host.
+struct Session {
+  std::string host;
+  ChildProcess process;
+  Fd orders;  // the writing end of its standard input
+  LineSplitter output, errors;
+  Tail last_words{5};  // on its standard error
+  std::optional<Greeting> greeting;
+  std::optional<int> code;
+};
+
+// A word as a shell reads it.
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+bool is_loopback_text(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
+
+class NearEnd {
+ public:
+  explicit NearEnd(const SshOptions& options) : options_(options) {}
+  Result<int> run();
+
+ private:
+  Status start_all();
+  Status start_one(const std::string& host);
+  Status await_greetings();
+  Status check_greetings();
+  std::string master_address() const;
+  Status instruct_all();
+  Instructions instructions_for(int node) const;
+  void carry();
+  void turn(Deadline at_most);
+  void read(Session& session, Fd& fd, LineSplitter& lines, bool is_output);
+  void on_line(Session& session, bool is_output, std::string_view line);
+  void on_signals();
+  void on_end(Session& session);
+  void pass_on(int signal);
+  void end_all();
+  bool any_alive() const {
+    return std::any_of(sessions_.begin(), sessions_.end(), [](const Session& session) { return !session.code; });
+  }
+  Error unanswered(const Session& session) const;
+
+  const SshOptions& options_;
+  Consoles consoles_{""};
+  Fd signals_;
+  std::vector<Session> sessions_;
+  bool instructed_ = false;
+  int user_signal_ = 0;
+  int code_ = 0;
+};
+
+Result<int> NearEnd::run() {
+  ::signal(SIGPIPE, SIG_IGN);
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) return system_error(errno, "could not make a signalfd");
+  Status ready = start_all();
+  if (ready) ready = await_greetings();
+  if (ready) ready = check_greetings();
+  if (ready) ready = instruct_all();
+  if (!ready) {
+    end_all();
+    return ready.error();
+  }
+  carry();
+  consoles_.output().drain(Deadline::after(kLastLines));
+  consoles_.errors().drain(Deadline::after(kLastLines));
+  return code_;
+}
+
+Status NearEnd::start_all() {
+  sessions_.reserve(options_.hosts.hosts.size());
+  want_descriptors(options_.hosts.hosts.size() * 4 + 64);
+  for (const std::string& host : options_.hosts.hosts) TUTTI_TRY(start_one(host));
+  return {};
+}
+
+Status NearEnd::start_one(const std::string& host) {
+  const std::vector<std::string> command = session_command(options_, host);
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "could not make a pipe for ssh");
+  const Fd input(ends[0]);
+  Session session{.host = host, .process = {}, .orders = Fd(ends[1])};
+  session.process = TUTTI_TRY(start_process({.path = TUTTI_TRY(find_program(command[0], env("PATH").value_or(""))),
+                                             .arguments = command,
+                                             .environment = to_strings(current_environment()),
+                                             .input = input.get()}));
+  sessions_.push_back(std::move(session));
+  return {};
+}
+
+Status NearEnd::await_greetings() {
+  const Deadline deadline = Deadline::after(options_.patience);
+  auto next_words = now() + kSayEvery;
+  for (;;) {
+    std::vector<std::string> missing;
+    for (const Session& session : sessions_) {
+      if (session.code && !session.greeting) return unanswered(session);
+      if (!session.greeting) missing.push_back(session.host);
+    }
+    if (missing.empty()) return {};
+    if (user_signal_ != 0)
+      return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
+    if (deadline.expired())
+      return deadline.error("no answer from " + join(missing, ", "),
+                            "does ssh " + missing.front() + " true come back?");
+    if (now() >= next_words) {
+      consoles_.say("waiting for " + join(missing, ", ") + " to answer, for " + seconds_text(deadline.waited()) +
+                    " of " + seconds_text(deadline.limit()));
+      next_words = now() + kSayEvery;
+    }
+    turn(deadline.at_most(kSayEvery));
+  }
+}
+
+Error NearEnd::unanswered(const Session& session) const {
+  const auto& words = session.last_words.lines();
+  std::vector<std::string> said(words.begin(), words.end());
+  Error error{.code = Code::kUnreachable,
+              .detail = session.host + " did not start tutti (exit code " + std::to_string(*session.code) +
+                        "): " + (said.empty() ? "it said nothing" : join(said, "; "))};
+  if (*session.code == kSshFailed) {
+    error.hint = "ssh must reach " + session.host + " without a question: try ssh -o BatchMode=yes " + session.host +
+                 " true (keys, ~/.ssh/known_hosts)";
+  } else if (*session.code == 127) {
+    error.hint = "install tutti on " + session.host + " as " + options_.self + ", or in the PATH that ssh gives there";
+  }
+  return error;
+}
+
+Status NearEnd::check_greetings() {
+  for (const Session& session : sessions_) {
+    if (session.greeting->version == TUTTI_VERSION) continue;
+    return Error{.code = Code::kMismatch,
+                 .detail = session.host + " has tutti " + session.greeting->version + ", this host " TUTTI_VERSION,
+                 .hint = "install the same version on all hosts"};
+  }
+  return {};
+}
+
+// Where ssh reached the first host. If that is this host's own loopback, the others know this host by another address:
+// the one from which ssh came to them.
+std::string NearEnd::master_address() const {
+  if (!options_.master_address.empty()) return options_.master_address;
+  const std::string& first = sessions_.front().greeting->address;
+  if (!first.empty() && !is_loopback_text(first)) return first;
+  for (const Session& session : sessions_) {
+    const std::string& seen = session.greeting->from;
+    if (!seen.empty() && !is_loopback_text(seen)) return seen;
+  }
+  return "127.0.0.1";
+}
+
+Instructions NearEnd::instructions_for(int node) const {
+  const Greeting& first = *sessions_.front().greeting;
+  Instructions orders{.arguments = {"run"}, .folder = options_.folder, .variables = options_.variables};
+  const auto add = [&](const std::vector<std::string>& words) {
+    orders.arguments.insert(orders.arguments.end(), words.begin(), words.end());
+  };
+  if (!options_.hosts.ranks.empty()) {
+    std::vector<std::string> counts;
+    for (const int count : options_.hosts.ranks) counts.push_back(std::to_string(count));
+    add({"-n", join(counts, ",")});
+  }
+  // First what the user's own options may change, then theirs, then what must be.
+  add({"--master-port", std::to_string(first.master_port), "--store-port", std::to_string(first.store_port)});
+  add(options_.options);
+  add({"--master-addr", master_address(), "--nnodes", std::to_string(sessions_.size()), "--node-rank",
+       std::to_string(node), "--"});
+  add(options_.program);
+  return orders;
+}
+
+Status NearEnd::instruct_all() {
+  for (std::size_t node = 0; node < sessions_.size(); ++node) {
+    const std::string line = encode(instructions_for(int(node))) + "\n";
+    Session& session = sessions_[node];
+    if (write(session.orders.get(), line.data(), line.size()) == ssize_t(line.size())) continue;
+    return Error{.code = Code::kUnreachable, .detail = session.host + " took no instructions: the session has ended"};
+  }
+  instructed_ = true;
+  return {};
+}
+
+void NearEnd::carry() {
+  while (any_alive()) turn(Deadline::after(kSayEvery));
+}
+
+void NearEnd::turn(Deadline at_most) {
+  PollSet events;
+  for (Session& session : sessions_) {
+    if (!consoles_.output().congested())
+      events.watch(session.process.output.get(), POLLIN,
+                   [&] { read(session, session.process.output, session.output, true); });
+    if (!consoles_.errors().congested())
+      events.watch(session.process.errors.get(), POLLIN,
+                   [&] { read(session, session.process.errors, session.errors, false); });
+  }
+  events.watch(signals_.get(), POLLIN, [&] { on_signals(); });
+  consoles_.listen(events);
+  events.wake_at(now() + std::chrono::milliseconds(at_most.poll_timeout_ms()));
+  events.wait();
+  consoles_.pump();
+  for (Session& session : sessions_)
+    if (!session.code) on_end(session);
+}
+
+void NearEnd::read(Session& session, Fd& fd, LineSplitter& lines, bool is_output) {
+  if (!fd) return;
+  char bite[16 * 1024];
+  const ssize_t count = ::read(fd.get(), bite, sizeof bite);
+  const auto sink = [&](std::string_view line) { on_line(session, is_output, line); };
+  if (count > 0) return lines.feed({bite, std::size_t(count)}, sink);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  lines.flush(sink);
+  fd.reset();
+}
+
+void NearEnd::on_line(Session& session, bool is_output, std::string_view line) {
+  if (is_output && !session.greeting) {
+    session.greeting = parse_greeting(line);  // what is none is what a shell says there to everybody
+    return;
+  }
+  if (!is_output) session.last_words.add(line);
+  if (!session.greeting) return;  // unanswered() has it
+  (is_output ? consoles_.output() : consoles_.errors()).write_line("", line);
+}
+
+void NearEnd::on_signals() {
+  signalfd_siginfo info{};
+  while (::read(signals_.get(), &info, sizeof info) == ssize_t(sizeof info)) {
+    if (info.ssi_signo == SIGCHLD) continue;  // on_end() follows every turn
+    const int signal = int(info.ssi_signo);
+    if (signal != SIGUSR1 && signal != SIGUSR2) user_signal_ = signal;
+    pass_on(signal);
+  }
+}
+
+void NearEnd::pass_on(int signal) {
+  if (!instructed_) return;
+  const std::string line = encode_signal(signal) + "\n";
+  for (const Session& session : sessions_) {
+    // A few bytes into a pipe that has taken all before: if it does not, the session is over.
+    if (!session.code) [[maybe_unused]]
+      const ssize_t written = write(session.orders.get(), line.data(), line.size());
+  }
+}
+
+// A session is over when its process is and both its streams have come to their end.
+void NearEnd::on_end(Session& session) {
+  if (session.process.output || session.process.errors) return;
+  int status = 0;
+  if (waitpid(session.process.pid, &status, WNOHANG) != session.process.pid) return;
+  session.code = exit_of(status).shell_code();
+  if (!session.greeting || *session.code == 0) return;
+  if (*session.code == kSshFailed && !is_this_host(session.host)) {
+    consoles_.say("the connection to " + session.host + " is lost; stopping the job on the other hosts");
+    pass_on(SIGTERM);
+    session.code = kExitRendezvous;
+  }
+  if (code_ == 0) code_ = *session.code;
+}
+
+void NearEnd::end_all() {
+  for (Session& session : sessions_) {
+    session.orders.reset();
+    if (session.code) continue;
+    kill(-session.process.pid, SIGKILL);
+    waitpid(session.process.pid, nullptr, 0);
+  }
+}
+
+}  // namespace
+
+bool is_this_host(const std::string& host) { return host == "localhost" || host == host_name(); }
+
+std::vector<std::string> session_command(const SshOptions& options, const std::string& host) {
+  const std::string self = quoted(options.self);
+  const std::string script = "if [ -x " + self + " ]; then exec " + self + " node; else exec tutti node; fi";
+  if (is_this_host(host) && options.shell.empty()) return {"sh", "-c", script};
+  std::vector<std::string> command = options.shell;
+  if (command.empty()) {
+    // No question to a person, and a host that falls silent is noticed.
+    command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15"};
+  }
+  // The login shell over there may be any; sh takes the script.
+  command.insert(command.end(), {host, "exec sh -c " + quoted(script)});
+  return command;
+}
+
+Result<int> run_over_ssh(const SshOptions& options) {
+  make_sane();
+  return NearEnd(options).run();
+}
+
+}  // namespace tutti

@@ -1,0 +1,35 @@
+#pragma once
+// `tutti run --hosts`: starts the launcher on each host through ssh, shows what they say, passes signals on, and ends
+// as the job does. Nothing of the job runs in this process.
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/error.h"
+#include "tutti/launch/ssh/hosts.h"
+
+namespace tutti {
+
+struct SshOptions {
+  HostList hosts;
+  std::vector<std::string> shell;                // "ssh" and its options; empty: ssh with ours
+  std::string self;                              // the path of tutti, tried on each host before PATH is
+  std::vector<std::string> options;              // of `tutti run`, the same on all hosts
+  std::vector<std::string> program;              // and its arguments
+  std::string folder;                            // where the job starts on each host
+  std::string master_address;                    // empty: where ssh reaches the first host
+  std::map<std::string, std::string> variables;  // for the launcher on each host, the secret among them
+  Duration patience = std::chrono::minutes(5);   // for all hosts to answer
+};
+
+// What is started for a host: ssh with the command for a shell there. For this host itself, that shell alone.
+std::vector<std::string> session_command(const SshOptions& options, const std::string& host);
+// Whether a host of the list is this one.
+bool is_this_host(const std::string& host);
+
+// The exit code of the job. kUnreachable: a host did not answer, with what ssh said; kMismatch: another version of
+// tutti there; kAborted: a signal before the job began. Call from the main thread, which should be the only one.
+Result<int> run_over_ssh(const SshOptions& options);
+
+}  // namespace tutti

@@ -1,0 +1,70 @@
+#include "tutti/launch/ssh/words.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::string_view kMark = "TUTTI-NODE ";
+constexpr std::string_view kSignal = "signal ";
+constexpr int kLastSignal = 64;
+
+// One line of JSON whatever bytes are in the words.
+std::string line_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string encode(const Greeting& greeting) {
+  return std::string(kMark) + line_of({{"version", greeting.version},
+                                       {"host", greeting.host},
+                                       {"address", greeting.address},
+                                       {"from", greeting.from},
+                                       {"master_port", greeting.master_port},
+                                       {"store_port", greeting.store_port}});
+}
+
+std::optional<Greeting> parse_greeting(std::string_view line) {
+  if (!line.starts_with(kMark)) return std::nullopt;
+  const auto json = Json::parse(line.substr(kMark.size()), nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    return Greeting{.version = json.at("version"),
+                    .host = json.at("host"),
+                    .address = json.at("address"),
+                    .from = json.at("from"),
+                    .master_port = json.at("master_port"),
+                    .store_port = json.at("store_port")};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string encode(const Instructions& instructions) {
+  return line_of(
+      {{"arguments", instructions.arguments}, {"folder", instructions.folder}, {"variables", instructions.variables}});
+}
+
+std::optional<Instructions> parse_instructions(std::string_view line) {
+  const auto json = Json::parse(line, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    return Instructions{
+        .arguments = json.at("arguments"), .folder = json.at("folder"), .variables = json.at("variables")};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string encode_signal(int signal) { return std::string(kSignal) + std::to_string(signal); }
+
+std::optional<int> parse_signal(std::string_view line) {
+  if (!line.starts_with(kSignal)) return std::nullopt;
+  const auto number = parse_int(line.substr(kSignal.size()));
+  return number && *number > 0 && *number <= kLastSignal ? std::optional(int(*number)) : std::nullopt;
+}
+
+}  // namespace tutti
