@@ -40,6 +40,8 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings(kZen5, 64, 4), "OMP_NUM_THREADS"), "16");
   EXPECT_EQ(value_of(recommended_settings(kZen5, 7, 2), "OPENBLAS_NUM_THREADS"), "3");
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 8), "OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 4, 2), "OMP_WAIT_POLICY"), "passive");
+  EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OMP_WAIT_POLICY"), "(unset)");  // nobody to wait for
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OPENBLAS_CORETYPE"), "SkylakeX");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_MMAP_THRESHOLD_"), "2147483648");
