@@ -17,11 +17,14 @@ void OnHosts::TearDown() {
   EXPECT_EQ(hosts_->census(), "") << "left on the hosts";
 }
 
-Running OnHosts::start(int host, Arguments arguments, std::map<std::string, std::string> changes) {
+Running OnHosts::start(int host, Arguments arguments, std::map<std::string, std::string> changes,
+                       const Arguments& around) {
   changes.emplace("TUTTI_SECRET", "a word of more than twenty characters that all nodes know");
   changes.emplace("XDG_RUNTIME_DIR", hosts_->folder(host));
   changes.emplace("TMPDIR", hosts_->folder(host));
-  return Running(std::move(arguments), std::move(changes), {}, hosts_->entering(host));
+  Arguments entering = hosts_->entering(host);
+  entering.insert(entering.end(), around.begin(), around.end());
+  return Running(std::move(arguments), std::move(changes), {}, entering);
 }
 
 Arguments OnHosts::node(int number, int nodes, const std::string& ranks, const Arguments& rest) {
@@ -45,5 +48,6 @@ std::string line_with(const std::string& text, const std::string& part) {
 }
 
 std::string world() { return TUTTI_TEST_WORLD; }
+std::string faulty() { return TUTTI_TEST_FAULTY; }
 
 }  // namespace tutti::testing

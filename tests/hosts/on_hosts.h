@@ -21,8 +21,9 @@ class OnHosts : public ::testing::Test {
   Hosts& hosts() { return *hosts_; }
   void TearDown() override;
 
-  // `tutti ARGUMENTS` on a host, with the secret of all these tests.
-  Running start(int host, Arguments arguments, std::map<std::string, std::string> changes = {});
+  // `tutti ARGUMENTS` on a host, with the secret of all these tests. `around`: words to be put before the command.
+  Running start(int host, Arguments arguments, std::map<std::string, std::string> changes = {},
+                const Arguments& around = {});
   // The arguments of `tutti run` for node `number` of `nodes`, node 0 being on host 0. `rest`: more options, and the
   // program.
   static Arguments node(int number, int nodes, const std::string& ranks, const Arguments& rest);
@@ -43,5 +44,7 @@ class OnHosts : public ::testing::Test {
 std::string line_with(const std::string& text, const std::string& part);
 // A rank of a world that adds numbers up (tests/launch/world.cc).
 std::string world();
+// A rank that gets into trouble (tests/hosts/faulty.cc).
+std::string faulty();
 
 }  // namespace tutti::testing

@@ -1,4 +1,6 @@
 // Jobs on several hosts begin, or say why not: unequal counts, names that resolve wrongly, a port that is taken.
+#include <csignal>
+
 #include "tests/hosts/on_hosts.h"
 
 namespace tutti::testing {
@@ -62,6 +64,20 @@ TEST_F(Starting, APortThatIsTakenNamesItsHolder) {
                                HasSubstr("--store-port")));
   holder.send(SIGTERM);
   EXPECT_EQ(holder.wait().code, 143);
+}
+
+// Another job at the same port, with a secret of its own: both sides of the mix-up are told.
+TEST_F(Starting, ASecondJobAtTheSamePortIsToldApart) {
+  Running other = start(0, node(0, 2, "1", {"--job-id", "mine", worker(), "print"}));
+  other.await_err("node 1");  // it waits for its second node
+  const Ended stray = start(1, node(1, 2, "1", {"--job-id", "yours", worker(), "print"})).wait();
+  EXPECT_EQ(stray.code, 2);
+  EXPECT_THAT(stray.err, AllOf(HasSubstr("Refused: "), HasSubstr("another job"), HasSubstr("\"yours\"")));
+  const Ended again = start(0, node(0, 2, "1", {"--job-id", "yours", worker(), "print"})).wait();
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, AllOf(HasSubstr("10.77.0.1:29501"), HasSubstr("tutti"), HasSubstr("--store-port")));
+  other.send(SIGTERM);
+  EXPECT_EQ(other.wait().code, 143);
 }
 
 }  // namespace

@@ -1,0 +1,79 @@
+// A rank of a world in which one rank gets into trouble: faulty KIND RANK [NUMBER]. All ranks add numbers up, step by
+// step, and say "ready" after the first; after its tenth step RANK does what KIND says. The others go on until they
+// fail, and print why.
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/runtime/init.h"
+
+namespace {
+
+constexpr int kGoodSteps = 10;
+
+[[noreturn]] void wait_forever() {
+  for (;;) ::pause();
+}
+
+[[gnu::noinline]] void get_into_trouble(const std::string& kind, int number) {
+  if (kind == "signal") {
+    std::signal(number, SIG_DFL);  // a sanitizer would turn it into an exit code
+    std::raise(number);
+  }
+  if (kind == "exit") std::_Exit(number);
+  if (kind == "throw") throw std::runtime_error("the loss is not a number");
+  if (kind == "stop") std::raise(SIGSTOP);
+  if (kind == "spin") {
+    static volatile bool done = false;
+    while (!done) {
+    }
+  }
+  if (kind == "lock") {
+    std::mutex mutex;
+    mutex.lock();
+    mutex.lock();
+  }
+  if (kind == "wait") wait_forever();
+  if (kind == "memory") {
+    for (std::vector<char*> blocks;;) {
+      blocks.push_back(new char[1 << 20]);
+      std::memset(blocks.back(), 1, 1 << 20);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = argc > 1 ? argv[1] : "none";
+  const int culprit = argc > 2 ? std::atoi(argv[2]) : -1, number = argc > 3 ? std::atoi(argv[3]) : 0;
+  const tutti::Group world = tutti::init();
+  std::vector<float> numbers(1000);
+  try {
+    for (int step = 0;; ++step) {
+      if (step == kGoodSteps && world.rank() == culprit) get_into_trouble(kind, number);
+      world.step(step);
+      tutti::all_reduce(world, std::span<float>(numbers));
+      if (step == 0) {
+        std::printf("ready %d\n", world.rank());
+        std::fflush(stdout);
+      }
+      if (kind == "finish" && step == number) return 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+  } catch (const tutti::Exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
