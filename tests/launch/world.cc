@@ -1,7 +1,9 @@
 // A rank of a real world: joins through tutti::init() and adds numbers up, for ever or once. argv[1]: "once", "die
 // RANK", "heal
-// RANK" (which dies in the first attempt only), "careless" (no try, as in the first program of the README) or "twice"
-// (init() again).
+// RANK" (which dies in the first attempt only), "deaf", "careless" (no try, as in the first program of the README) or
+// "twice" (init() again).
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -26,6 +28,12 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     if (mode == "once") return 0;
     if (mode == "heal" && std::getenv("TORCHELASTIC_RESTART_COUNT") != std::string("0")) return 0;
+    if (mode == "deaf") {  // it listens once, and never again
+      (void)world.should_stop();
+      std::printf("listening %d\n", world.rank());
+      std::fflush(stdout);
+      for (;;) pause();
+    }
     if (mode == "twice") (void)tutti::init();
     if (world.rank() == std::atoi(argv[2])) raise(SIGKILL);
     for (;;) tutti::all_reduce(world, std::span<float>(numbers), tutti::ReduceOp::kMax);

@@ -47,6 +47,12 @@ class Group {
   // from it how long a step takes, so that it can tell a hang. Of any group, the number is the rank's. Costs less than
   // 0.1 us; any number, in any order.
   void step(std::int64_t number) const;
+  // Whether the job was told to stop, by SIGTERM or SIGUSR1 to any of the ranks or by tutti run: the same answer on
+  // every rank at the same call. Save, then leave with code 75 ("saved, start it again later"). A collective: every
+  // rank of this group calls it once a step; a small all_reduce, 0.2 us on one host. From the first call on such a
+  // signal does not end the process any more, a second one more than a second later does. A signal that the program
+  // has a handler for stays its own (comm/stop_request.h).
+  bool should_stop(CallSite at = CallSite::here()) const;
 
   // `at`: the place of the call, for the flight recorder.
   // Starts an operation; errors of the call itself come out of the Work as well.

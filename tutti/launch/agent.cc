@@ -54,6 +54,8 @@ class Agent {
   void on_workers();
   void on_failure(Worker& culprit);
   void on_hang(const Fault& fault);
+  void on_last_end();
+  void tell_of_signal();
   void on_nodes();
   void on_keeper_gone();
   void on_time();
@@ -63,6 +65,7 @@ class Agent {
   int conclude();
   int verdict();
   int code_of_ends();
+  bool waits_for_others() const;
   std::string this_node() const { return "node " + std::to_string(attempt_->round().node) + " (" + spec_.host + ")"; }
 
   const AgentSpec& spec_;
@@ -74,6 +77,7 @@ class Agent {
   const Clock::time_point started_ = now();
   bool timed_out_ = false, keeper_lost_ = false;
   int user_signal_ = 0;
+  std::optional<Deadline> others_save_until_;  // told to stop, the ranks here have saved
 };
 
 Result<int> Agent::run() {
@@ -145,7 +149,7 @@ int Agent::fail_to_start(const Error& error) {
 
 // From the start of the workers until they, and whatever they have started, are gone.
 void Agent::live() {
-  while (attempt_->workers().any_alive() || (attempt_->running() && !nodes_.news())) turn();
+  while (attempt_->workers().any_alive() || waits_for_others()) turn();
   attempt_->end_stragglers(kKillLimit);
 }
 
@@ -177,6 +181,7 @@ void Agent::turn() {
   listen(events);
   attempt_->stopping().listen(events);
   attempt_->listen_to_lookout(events);
+  if (others_save_until_) events.wake_at(others_save_until_->at());
   if (!nodes_.one_node() && !nodes_.news()) {
     events.watch(nodes_.descriptor(), POLLIN, [] {});  // on_nodes() follows every turn
     events.wake_after(kNodesTurn);
@@ -188,8 +193,11 @@ void Agent::turn() {
   on_time();
   if (Worker* const late = attempt_->overdue_echo()) on_failure(*late);
   if (const auto hang = attempt_->look()) on_hang(*hang);
-  if (attempt_->running() && !attempt_->workers().any_alive()) nodes_.done();
+  if (!attempt_->workers().any_alive()) on_last_end();
 }
+
+// Its own ranks have ended well; those of other nodes may run on.
+bool Agent::waits_for_others() const { return !nodes_.news() && (attempt_->running() || others_save_until_); }
 
 void Agent::on_signals() {
   signalfd_siginfo info{};
@@ -205,6 +213,7 @@ void Agent::on_signals() {
 }
 
 void Agent::on_user_signal(int signal) {
+  if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
   if (signal == SIGUSR1 || signal == SIGUSR2)  // to the ranks alone: a helper without a handler would die of it
     return attempt_->workers().signal_alone(signal);
   if (user_signal_ != 0) {
@@ -213,10 +222,6 @@ void Agent::on_user_signal(int signal) {
   }
   user_signal_ = signal;
   if (!attempt_->running()) return;
-  if (!nodes_.one_node()) {
-    nodes_.publish(
-        {.text = this_node() + " was told to stop by " + signal_name(signal), .code = 128 + signal, .final = true});
-  }
   consoles_.say("passing " + signal_name(signal) + " on to all ranks; SIGKILL in " +
                 seconds_text(to_seconds(spec_.signal_grace)) + " or at a second " + signal_name(signal));
   attempt_->stopping().pass_on(signal, spec_.signal_grace);
@@ -225,8 +230,9 @@ void Agent::on_user_signal(int signal) {
 void Agent::on_workers() {
   for (Worker* worker : attempt_->workers().reap()) {
     const Exit& exit = worker->end().exit;
-    if (!exit.ok() && exit.shell_code() != kExitSaved && attempt_->running() && !attempt_->is_echo(*worker))
-      on_failure(*worker);
+    if (exit.ok() || exit.shell_code() == kExitSaved) continue;
+    if (attempt_->running() && !attempt_->is_echo(*worker)) on_failure(*worker);
+    if (user_signal_ != 0) tell_of_signal();
   }
 }
 
@@ -245,6 +251,27 @@ void Agent::on_hang(const Fault& fault) {
   if (!nodes_.publish(fault).mine) return on_nodes();
   consoles_.say("stopping all ranks of this node");
   attempt_->stopping().begin(spec_.grace);
+}
+
+// Ranks that agree on a step to save at need each other until they have: so the other nodes are not told of the signal
+// until it is clear that the ranks here do not do so.
+void Agent::tell_of_signal() {
+  nodes_.publish({.text = this_node() + " was told to stop by " + signal_name(user_signal_),
+                  .code = 128 + user_signal_,
+                  .final = true});
+}
+
+void Agent::on_last_end() {
+  if (nodes_.news()) return;
+  if (attempt_->running()) return nodes_.done();
+  if (user_signal_ == 0) return;
+  if (code_of_ends() != kExitSaved) return tell_of_signal();
+  if (!others_save_until_) {
+    others_save_until_ = Deadline::after(spec_.signal_grace);
+    nodes_.done();
+  } else if (others_save_until_->expired()) {
+    tell_of_signal();
+  }
 }
 
 void Agent::on_nodes() {

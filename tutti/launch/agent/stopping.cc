@@ -26,6 +26,7 @@ void Stopping::pass_on(int signal, Duration grace) {
     if (worker.alive()) worker.mark_asked();
   }
   grace_ = grace;
+  workers_.request_stop(signal);
   ask(signal);
 }
 
@@ -46,11 +47,11 @@ void Stopping::kill() {
 }
 
 void Stopping::listen(PollSet& events) const {
-  if (ends_) events.wake_at(ends_->at());
+  if (ends_ && workers_.any_alive()) events.wake_at(ends_->at());
 }
 
 void Stopping::on_time() {
-  if (!ends_ || !ends_->expired()) return;
+  if (!ends_ || !ends_->expired() || !workers_.any_alive()) return;
   switch (phase_) {
     case Phase::kRunning:
       break;

@@ -22,7 +22,7 @@ class Stopping {
 
   // Because of a failure: from running to told. Nothing in any other phase.
   void begin(Duration grace);
-  // At the user's wish: from running to asked.
+  // At the user's wish, so that ranks can save: from running to asked.
   void pass_on(int signal, Duration grace);
   // From any phase.
   void kill();

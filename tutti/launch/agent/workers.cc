@@ -104,6 +104,10 @@ void Workers::signal_alone(int signal) {
   for (const Worker& worker : workers_) worker.signal_alone(signal);
 }
 
+void Workers::request_stop(int signal) {
+  for (const Worker& worker : workers_) (void)worker.progress().request_stop(signal);  // the signal says it, too
+}
+
 void Workers::signal_groups(int signal) {
   for (const Worker& worker : workers_) worker.signal_group(signal);
 }

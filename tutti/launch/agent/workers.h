@@ -28,6 +28,8 @@ class Workers {
   std::vector<Worker*> reap();
 
   void signal_alone(int signal);
+  // Asks all to save and leave, in their progress pages: also those that do not hear a signal yet.
+  void request_stop(int signal);
   void signal_groups(int signal);
 
  private:

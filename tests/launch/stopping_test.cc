@@ -1,0 +1,139 @@
+// A job that is told to stop saves and leaves with code 75; one that is interrupted in any way goes on from its save.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/launch/running.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr const char* kSteps = "2000";
+constexpr const char* kEndless = "1000000000";
+
+// "sum after 2000 steps: N" of a run that nobody disturbs.
+std::string undisturbed(const std::string& folder) {
+  const Ended ended = run({"run", "-q", "-n", "1", "--no-prefix", TUTTI_TEST_RESUME, folder + "/undisturbed", kSteps});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  return ended.out.substr(ended.out.find("sum after"));
+}
+
+void await_save(const std::string& file) {
+  while (!std::filesystem::exists(file)) usleep(500);
+}
+
+std::vector<std::string> resume(const std::string& ranks, const std::string& file, const std::string& steps,
+                                std::vector<std::string> options = {}) {
+  std::vector<std::string> arguments = {"run", "-n", ranks};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  arguments.insert(arguments.end(), {TUTTI_TEST_RESUME, file, steps});
+  return arguments;
+}
+
+TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const Folder folder;
+    const std::string file = folder.path() + "/state";
+    Running first(resume("3", file, kEndless));
+    await_save(file);
+    first.send(signal);
+    const Ended saved = first.wait();
+    EXPECT_EQ(saved.code, 75) << saved.err;
+    EXPECT_THAT(saved.out, HasSubstr("saved at step "));
+    EXPECT_THAT(saved.err, Not(HasSubstr("failed")));
+    EXPECT_TRUE(first.nobody_left()) << first.census();
+    std::int64_t state[2] = {};
+    std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(state), sizeof state);
+    EXPECT_THAT(saved.out, HasSubstr("saved at step " + std::to_string(state[0]) + "\n"));
+    const Ended again = run(resume("2", file, std::to_string(state[0] + 7)));  // on another number of ranks
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.out, HasSubstr("from step " + std::to_string(state[0]) + " on 2 ranks"));
+  }
+}
+
+TEST(ToldToStop, OneRankIsEnough) {
+  const Folder folder;
+  const std::string file = folder.path() + "/state";
+  Running running(resume("2", file, kEndless));
+  await_save(file);
+  std::ifstream children("/proc/" + std::to_string(running.agent()) + "/task/" + std::to_string(running.agent()) +
+                         "/children");
+  pid_t rank0 = 0, rank1 = 0;
+  children >> rank0 >> rank1;
+  ASSERT_GT(rank1, 0);
+  kill(rank1, SIGTERM);  // as a scheduler may, which does not know of agents
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("[0] saved at step "));
+}
+
+TEST(ToldToStop, ASecondSignalLeavesAtOnce) {
+  Running running({"run", "-n", "2", "--signal-grace", "10min", TUTTI_TEST_WORLD, "deaf"});
+  running.await_out("listening", 2);
+  running.send(SIGTERM);
+  running.await_err("passing SIGTERM on to all ranks");
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+  EXPECT_TRUE(running.nobody_left()) << running.census();
+}
+
+TEST(ToldToStop, WithoutAnAgentTooButNotForTwoAtOnce) {
+  int out[2];
+  ASSERT_EQ(pipe(out), 0);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(out[1], 1);
+    for (const char* name : {"RANK", "WORLD_SIZE", "TUTTI_STORE", "TUTTI_PROGRESS_FD"}) unsetenv(name);
+    execl(TUTTI_TEST_WORLD, "world", "deaf", nullptr);
+    _exit(127);
+  }
+  close(out[1]);
+  std::string said;
+  for (char c = 0; said.find("listening") == std::string::npos && read(out[0], &c, 1) == 1;) said += c;
+  const auto begin = std::chrono::steady_clock::now();
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    kill(pid, SIGTERM);
+    usleep(20'000);
+  }
+  close(out[0]);
+  EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), 143);
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+}
+
+TEST(Resume, ARestartAfterACrashGoesOnFromTheLastSave) {
+  const Folder folder;
+  const std::string file = folder.path() + "/state", whole = undisturbed(folder.path());
+  std::string crash = folder.path() + "/crash";
+  std::ofstream(crash) << "#!/bin/sh\n[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && { exec 3<>/dev/null; "
+                       << "(while [ ! -e " << file << " ]; do :; done; kill -9 $$) & }\nexec \"$@\"\n";
+  std::filesystem::permissions(crash, std::filesystem::perms::owner_all);
+  const Ended ended =
+      run({"run", "-n", "2", "--max-restarts", "1", "--restart-pause", "1ms", crash, TUTTI_TEST_RESUME, file, kSteps});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("attempt 0 failed: rank 1"), HasSubstr("was killed by SIGKILL")));
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] from step 0 on 2 ranks"), HasSubstr(whole)));
+}
+
+TEST(Resume, AnyNumberOfInterruptionsGivesTheSameSum) {
+  const Folder folder;
+  const std::string file = folder.path() + "/state", whole = undisturbed(folder.path());
+  std::string last;
+  for (const std::string part : {"300", "1111", kSteps})
+    last = run(resume(part == "1111" ? "3" : "2", file, part, {"-q", "--no-prefix"})).out;
+  // A run that ends well keeps its last full save, so the next repeats the steps after it.
+  EXPECT_THAT(last, AllOf(HasSubstr("from step 1110 on 2 ranks"), HasSubstr(whole)));
+}
+
+}  // namespace
+}  // namespace tutti::testing
