@@ -18,6 +18,8 @@ int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
 int node_command(std::vector<std::string> arguments);
+int status_command(std::vector<std::string> arguments);
+int top_command(std::vector<std::string> arguments);
 int flight_command(std::vector<std::string> arguments);
 int doctor_command(std::vector<std::string> arguments);
 int env_command(std::vector<std::string> arguments);

@@ -9,6 +9,8 @@ namespace {
 
 constexpr tutti::cli::Command kCommands[] = {
     {"run", "start a program as several ranks, on this host or on several", tutti::cli::run_command},
+    {"status", "say how the ranks of a running job are doing", tutti::cli::status_command},
+    {"top", "the same, again and again", tutti::cli::top_command},
     {"bench", "measure collectives between ranks, from 8 bytes to 64 MB", tutti::cli::bench_command},
     {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right",
      tutti::cli::plan_command},

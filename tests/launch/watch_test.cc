@@ -1,13 +1,16 @@
 // What the agent sees of its ranks: where they were when one failed, that one is stopped, that they hang.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
 
 #include "tests/launch/running.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti::testing {
 namespace {
@@ -107,6 +110,65 @@ TEST(Watched, HangsNotWhileItGetsOn) {
 TEST(Watched, ProgramsThatAreNoRanksNeverHang) {
   const Ended ended = run({"run", "-n", "1", "--hang-timeout", "200ms", "--timeout", "1500ms", worker(), "pause"});
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the time limit of 1.5 s has passed"), Not(HasSubstr("has got on for"))));
+}
+
+// Sockets of the jobs lie in a folder of the test's own.
+std::map<std::string, std::string> in(const Folder& folder) {
+  return {{"XDG_RUNTIME_DIR", ""}, {"TMPDIR", folder.path()}};
+}
+
+std::string socket_folder(const Folder& folder) { return folder.path() + "/tutti-" + std::to_string(::geteuid()); }
+
+TEST(Status, OfARunningJob) {
+  const Folder folder;
+  if (std::filesystem::exists("/run/user/" + std::to_string(::geteuid())))
+    GTEST_SKIP() << "needs no /run/user of this user";
+  Running running({"run", "-n", "2", "--job-id", "watched-job", TUTTI_TEST_WATCHED, "run"}, in(folder));
+  running.await_out("five steps", 2);
+  EXPECT_EQ(std::filesystem::status(socket_folder(folder)).permissions(), std::filesystem::perms::owner_all);
+  for (const bool named : {true, false}) {
+    const Ended status = named ? run({"status", "watched-job"}, in(folder)) : run({"status"}, in(folder));
+    EXPECT_EQ(status.code, 0) << status.err;
+    EXPECT_THAT(status.out, AllOf(HasSubstr("job watched-job: 2 ranks on 1 node, up "), HasSubstr("0 restarts\n"),
+                                  HasSubstr("RANK  HOST"), ContainsRegex("\n   0 +[^ ]+ +[0-9]+ +runs +[0-9]+"),
+                                  ContainsRegex("\n   1 +[^ ]+ +[0-9]+ +runs")));
+  }
+  const auto json = nlohmann::json::parse(run({"status", "--json", "watched-job"}, in(folder)).out);
+  EXPECT_EQ(json["nodes"][0]["ranks"].size(), 2u);
+  EXPECT_GE(json["nodes"][0]["ranks"][1]["step"], 104);
+  const Ended top = run({"top", "-n", "2", "--interval", "100ms", "watched-job"}, in(folder));
+  EXPECT_EQ(top.code, 0) << top.err;
+  EXPECT_NE(top.out.find("job watched-job"), top.out.rfind("job watched-job"));
+  const Ended none = run({"status", "another"}, in(folder));
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr("no job of the name another runs on this host"));
+  running.send(SIGTERM);
+  running.wait();
+  EXPECT_TRUE(std::filesystem::is_empty(socket_folder(folder)));
+  EXPECT_THAT(run({"status"}, in(folder)).err, HasSubstr("no job of yours runs on this host"));
+}
+
+TEST(Status, OfAllNodes) {
+  const Folder folder;
+  if (std::filesystem::exists("/run/user/" + std::to_string(::geteuid())))
+    GTEST_SKIP() << "needs no /run/user of this user";
+  const auto port = std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const auto node = [&](const char* number) {
+    return std::vector<std::string>{
+        "run", "--nnodes",   "2",  "--node-rank", number,     "--master-addr", "127.0.0.1",        "--store-port",
+        port,  "--insecure", "-n", "1",           "--job-id", "two",           TUTTI_TEST_WATCHED, "run"};
+  };
+  Running first(node("0"), in(folder)), second(node("1"), in(folder));
+  first.await_out("five steps");
+  second.await_out("five steps");
+  std::string out;
+  for (int tries = 0; tries < 100 && out.find("\n   1 ") == std::string::npos; ++tries)
+    out = run({"status", "two"}, in(folder)).out;
+  EXPECT_THAT(out, AllOf(HasSubstr("job two: 2 ranks on 2 nodes"), ContainsRegex("\n   0 +[^ ]+ +[0-9]+ +runs"),
+                         ContainsRegex("\n   1 +[^ ]+ +[0-9]+ +runs")));
+  first.send(SIGTERM);
+  first.wait();
+  second.wait();
 }
 
 TEST(Watched, AWrongLimitIsRefused) {

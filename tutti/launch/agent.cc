@@ -25,6 +25,7 @@
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/tuning.h"
+#include "tutti/launch/watch/status_server.h"
 
 namespace tutti {
 namespace {
@@ -74,6 +75,7 @@ class Agent {
   Consoles consoles_{spec_.output.log_dir};
   Fd signals_;
   std::unique_ptr<Attempt> attempt_;
+  std::optional<StatusServer> status_;
   const Clock::time_point started_ = now();
   bool timed_out_ = false, keeper_lost_ = false;
   int user_signal_ = 0;
@@ -120,7 +122,12 @@ Status Agent::start(Round round) {
   const bool other_layout = first || attempt_->round().nodes != round.nodes;
   attempt_ = std::make_unique<Attempt>(spec_, std::move(round), consoles_);
   const Layout& layout = attempt_->round().layout;
-  if (first) spec_.met(attempt_->round());
+  if (first) {
+    spec_.met(attempt_->round());
+    status_.emplace(spec_.job, attempt_->round().node,
+                    [this](Clock::time_point asked) { return attempt_->statuses(asked); });
+    if (!status_->trouble().empty()) consoles_.say("tutti status cannot ask this job: " + status_->trouble());
+  }
   Environment environment = current_environment();
   const std::vector<std::string> removed = remove_stale(environment);
   std::vector<Setting> settings;
@@ -169,6 +176,7 @@ void Agent::listen(PollSet& events) {
   events.watch(signals_.get(), POLLIN, [this] { on_signals(); });
   if (!keeper_lost_) events.watch(keeper_gone_.get(), POLLIN, [this] { on_keeper_gone(); });
   consoles_.listen(events);
+  if (status_) status_->listen(events);
   if (spec_.time_limit && !timed_out_) events.wake_at(started_ + *spec_.time_limit);
 }
 

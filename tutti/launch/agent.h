@@ -10,6 +10,7 @@
 #include "tutti/launch/output.h"
 #include "tutti/launch/places/shares.h"
 #include "tutti/launch/watch/options.h"
+#include "tutti/transport/handshake.h"
 
 namespace tutti {
 
@@ -26,6 +27,7 @@ struct AgentSpec {
   std::string host;                    // its name, for words
   std::string job;
   int max_restarts = 0;                              // for the program to know; what restarts is Nodes' judge
+  Credentials credentials;                           // to the job's store
   int secret_fd = -1;                                // -1: none
   std::string flight_folder;                         // of flight records; empty: in log_dir, one of each attempt
   std::string scratch;                               // folder for error files without log_dir; the keeper removes it
@@ -34,6 +36,7 @@ struct AgentSpec {
   Duration grace = std::chrono::seconds(5);          // from SIGTERM to SIGKILL after a failure
   Duration signal_grace = std::chrono::seconds(30);  // and after a signal that the user sent
   std::optional<Duration> time_limit;
+  Clock::time_point began = now();  // the job, as far as this node knows
   OutputOptions output;
   WatchOptions watch;
   std::string report_file;                // the report as JSON, besides the one in log_dir; empty: none

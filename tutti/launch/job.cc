@@ -223,6 +223,7 @@ Result<Prepared> prepare(const JobOptions& options) {
              : one_node           ? new_job_id()
                                   : "tutti-" + std::to_string(nodes.master_port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
+  spec.credentials = nodes.credentials;
   if (const std::string warning = nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
   nodes.timeout = options.connect_timeout;

@@ -9,7 +9,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to be dead
+constexpr auto kNeighboursLimit = std::chrono::seconds(2);  // to say how they are doing
+constexpr double kSilence = 5;                              // seconds; they say it once in one
+constexpr auto kCoreDumpLimit = std::chrono::seconds(60);   // for a rank that dies of a signal to be dead
 
 }  // namespace
 
@@ -24,6 +26,9 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
       memory_kills_before_(out_of_memory_kills()) {}
 
 Status Attempt::start(const Environment& environment) {
+  if (round_.layout.nodes() > 1)
+    neighbours_ = std::make_unique<Neighbours>(round_.store, spec_.credentials, round_.number, round_.node,
+                                               round_.layout.nodes());
   return workers_.start(spec_, round_, flight_folder_, environment, consoles_);
 }
 
@@ -52,7 +57,44 @@ Worker* Attempt::overdue_echo() {
   return overdue ? std::exchange(echo_, nullptr) : nullptr;
 }
 
+NodeStatus Attempt::status() {
+  return {.job = spec_.job,
+          .node = round_.node,
+          .nodes = round_.layout.nodes(),
+          .world_size = round_.layout.world_size(),
+          .host = spec_.host,
+          .attempt = round_.number,
+          .restarts = round_.restarts_used,
+          .seconds = seconds_since(spec_.began),
+          .ranks = lookout_.status(workers_)};
+}
+
+std::optional<std::string> Attempt::statuses(Clock::time_point asked) {
+  std::vector<std::string> all = {encode(status())};
+  if (!neighbours_) return encode_answer(all);
+  neighbours_->want();
+  if (!neighbours_->read_since(asked) && now() - asked < kNeighboursLimit) return {};
+  for (const auto& [node, told] : neighbours_->told()) {
+    NodeStatus theirs{.job = spec_.job, .node = node, .nodes = round_.layout.nodes()};
+    theirs.trouble = "it has told nothing yet";
+    if (auto heard = parse_node_status(told.status); heard.ok()) {
+      theirs = *std::move(heard);
+      theirs.age = told.age;
+      if (told.age > kSilence) theirs.trouble = "it has told nothing new for " + seconds_text(told.age);
+    }
+    if (theirs.host.empty() && std::size_t(node) < round_.nodes.size())
+      theirs.host = round_.nodes[std::size_t(node)].host;
+    if (!theirs.trouble.empty() && !neighbours_->trouble().empty()) theirs.trouble += ": " + neighbours_->trouble();
+    all.push_back(encode(theirs));
+  }
+  return encode_answer(all);
+}
+
 std::optional<Fault> Attempt::look() {
+  if (neighbours_ && now() >= next_tale_) {
+    next_tale_ = now() + std::chrono::seconds(1);
+    neighbours_->tell(encode(status()));
+  }
   const auto hang = lookout_.look(workers_);
   if (!hang || !running()) return {};
   hang_ = hang->text;

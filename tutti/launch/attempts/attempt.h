@@ -8,6 +8,7 @@
 #include "tutti/launch/agent/stopping.h"
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/watch/lookout.h"
+#include "tutti/launch/watch/neighbours.h"
 
 namespace tutti {
 
@@ -39,6 +40,10 @@ class Attempt {
   void listen_to_lookout(PollSet& events) { lookout_.listen(events, workers_); }
   std::optional<Fault> look();
 
+  // How its ranks are doing, as JSON: of this node, and what the other nodes say; none: they are being asked.
+  NodeStatus status();
+  std::optional<std::string> statuses(Clock::time_point asked);
+
   // Once no worker is alive: ends what they have started and left, and takes their last words.
   void end_stragglers(Duration limit);
   // Says how it ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something did.
@@ -54,6 +59,8 @@ class Attempt {
   Workers workers_;
   Stopping stopping_{workers_};
   Lookout lookout_;
+  std::unique_ptr<Neighbours> neighbours_;  // null on one node
+  Clock::time_point next_tale_{};           // when they hear of us
   Worker* culprit_ = nullptr;
   Worker* echo_ = nullptr;
   Clock::time_point echo_came_{};

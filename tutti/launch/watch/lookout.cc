@@ -24,6 +24,16 @@ std::string of_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
 }
 
+// Steps a second, over some seconds.
+double smoothed_rate(double rate, const RankProgress& before, const RankProgress& after) {
+  constexpr double kOver = 5;  // seconds
+  const double seconds = double(after.read_at - before.read_at) * 1e-9;
+  if (before.pid != after.pid || seconds <= 0 || after.steps < before.steps) return 0;
+  const double fresh = double(after.steps - before.steps) / seconds;
+  if (rate == 0) return fresh;
+  return rate + (fresh - rate) * std::min(1.0, seconds / kOver);
+}
+
 }  // namespace
 
 Lookout::Lookout(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say)
@@ -68,9 +78,11 @@ void Lookout::look_at(Worker& worker, RankWatch& watch) {
   watch.seen.rank = worker.rank();
   watch.seen.alive = worker.alive();
   if (!worker.alive()) return;
-  const std::uint64_t pulse = watch.seen.progress.pulse;
+  const RankProgress before = std::move(watch.seen.progress);
   watch.seen.progress = worker.progress().read_pulse();
-  if (watch.seen.progress.pulse != pulse) watch.moved = now();
+  const RankProgress& progress = watch.seen.progress;
+  if (progress.pulse != before.pulse) watch.moved = now();
+  watch.steps_a_second = smoothed_rate(watch.steps_a_second, before, progress);
   const bool was_suspended = watch.seen.suspended;
   watch.process = process_facts(worker.pid());
   watch.seen.suspended = watch.process.is_suspended();
@@ -160,6 +172,29 @@ Hang Lookout::finish_hang(Workers& workers) {
   for (const RankSeen& rank : frozen_)
     if (rank.rank == hang.rank) hang.step = rank.progress.step;
   return hang;
+}
+
+std::vector<RankStatus> Lookout::status(Workers& workers) const {
+  std::vector<RankStatus> ranks;
+  std::size_t index = 0;
+  for (Worker& worker : workers) {
+    const RankWatch watch = index < ranks_.size() ? ranks_[index] : RankWatch{};
+    ++index;
+    const RankProgress progress = worker.progress().read_pulse();
+    RankStatus rank{.rank = worker.rank(), .pid = worker.pid()};
+    rank.state = !worker.alive()                              ? worker.end().exit.ok() ? "ended" : "failed"
+                 : process_facts(worker.pid()).is_suspended() ? "stopped"
+                                                              : "runs";
+    rank.step = progress.step;
+    rank.steps_a_second = worker.alive() ? watch.steps_a_second : 0;
+    rank.doing = state_words(progress, options_.describe);
+    if (progress.joined) rank.seconds = seconds_in_state(progress);
+    if (progress.pid != 0 && watch.moved != Clock::time_point{})
+      rank.pulse = progress.pulse == watch.seen.progress.pulse ? seconds_since(watch.moved) : 0;
+    if (worker.alive()) rank.resident = watch.process.resident;
+    ranks.push_back(std::move(rank));
+  }
+  return ranks;
 }
 
 void Lookout::freeze(Workers& workers) {

@@ -13,6 +13,7 @@
 #include "tutti/launch/agent/workers.h"
 #include "tutti/launch/report.h"
 #include "tutti/launch/watch/hang.h"
+#include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/options.h"
 #include "tutti/launch/watch/process_facts.h"
 #include "tutti/launch/watch/stacks.h"
@@ -31,6 +32,7 @@ struct RankWatch {
   RankSeen seen;  // as of the last look
   ProcessFacts process;
   Clock::time_point moved;  // its pulse
+  double steps_a_second = 0;
 };
 
 class Lookout {
@@ -50,8 +52,8 @@ class Lookout {
   // Fills in what is known of the culprit and the others. Blocks some seconds at most.
   void complete(Failure& failure, Workers& workers) const;
 
-  const std::vector<RankWatch>& ranks() const { return ranks_; }
-  DescribeCall describe() const { return options_.describe; }
+  // How they are doing, as of now.
+  std::vector<RankStatus> status(Workers& workers) const;
 
  private:
   void look_at(Worker& worker, RankWatch& watch);

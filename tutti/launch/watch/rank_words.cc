@@ -28,6 +28,14 @@ double seconds_in_state(const RankProgress& rank) {
   return since == 0 ? -1 : std::max(0.0, double(rank.read_at - since) * 1e-9);
 }
 
+std::string state_words(const RankProgress& rank, DescribeCall describe) {
+  if (rank.pid == 0) return {};
+  if (!rank.joined) return "in tutti::init()";
+  const ProgressGroup* group = nullptr;
+  const ProgressCall* const call = rank.current(&group);
+  return call && !call->is_over() ? call_words(*call, *group, describe) : "computes";
+}
+
 std::string doing_words(const RankProgress& rank, DescribeCall describe) {
   if (rank.pid == 0) return {};
   if (!rank.joined) return "in tutti::init()";

@@ -1,0 +1,135 @@
+// tutti status, tutti top: what the agents of a running job say of its ranks, once or again and again.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <thread>
+
+#include "apps/tutti/command.h"
+#include "tutti/launch/job.h"
+#include "tutti/launch/watch/node_status.h"
+#include "tutti/launch/watch/status_server.h"
+#include "tutti/rendezvous/job_names.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr auto kAnswerLimit = std::chrono::seconds(5);
+constexpr const char* kFooter = R"(
+Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
+cannot be asked. Without JOB: the only job that runs here, or the list of them.
+
+Columns: STATE runs, stopped (SIGSTOP or a debugger), ended, failed; STEP and STEP/S as the program tells them with
+  world.step(n); PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
+  resident; FOR and DOING what it is in, and since when.
+
+Exit codes: 0 the job answered; 1 it did not, or no such job runs on this host; 2 wrong usage.)";
+
+// The job that was asked for, as far as its agents answer.
+Result<std::string> answer_of(const std::string& job) {
+  const std::vector<StatusSocket> sockets = status_sockets();
+  Error last{.code = Code::kNotFound,
+             .detail = "no job of the name " + job + " runs on this host",
+             .hint = "its name stands in the first line of tutti run; tutti status alone lists the jobs of this host"};
+  for (const StatusSocket& socket : sockets) {
+    if (socket.job_file != file_name_of(job)) continue;
+    auto answer = ask_status(socket.path, Deadline::after(kAnswerLimit));
+    if (answer.ok()) return answer;
+    if (answer.error().code != Code::kUnreachable) last = answer.error();
+  }
+  return last;
+}
+
+// By what its first answering agent calls it.
+std::vector<NodeStatus> jobs_here() {
+  std::vector<NodeStatus> jobs;
+  for (const StatusSocket& socket : status_sockets()) {
+    const auto answer = ask_status(socket.path, Deadline::after(kAnswerLimit));
+    if (!answer.ok()) continue;
+    auto nodes = parse_answer(*answer);
+    if (!nodes.ok() || nodes->empty()) continue;
+    const bool known =
+        std::any_of(jobs.begin(), jobs.end(), [&](const auto& j) { return j.job == nodes->front().job; });
+    if (!known) jobs.push_back(std::move(nodes->front()));
+  }
+  return jobs;
+}
+
+Result<std::string> choose_job(const std::string& given) {
+  if (!given.empty()) return given;
+  const std::vector<NodeStatus> jobs = jobs_here();
+  if (jobs.size() == 1) return jobs.front().job;
+  if (jobs.empty()) return Error{.code = Code::kNotFound, .detail = "no job of yours runs on this host"};
+  std::string names;
+  for (const NodeStatus& job : jobs) names += (names.empty() ? "" : ", ") + job.job;
+  return Error{.code = Code::kUsage,
+               .detail = std::to_string(jobs.size()) + " jobs run on this host: " + names,
+               .hint = "name one of them"};
+}
+
+Result<std::string> table_of(const std::string& job, int lines, int width) {
+  const std::string answer = TUTTI_TRY(answer_of(job));
+  return status_table(TUTTI_TRY(parse_answer(answer)), lines, width);
+}
+
+int fail(const char* command, const Error& error) {
+  tell(command, error);
+  return error.code == Code::kUsage ? exit_code_of(error.code) : 1;
+}
+
+}  // namespace
+
+int status_command(std::vector<std::string> arguments) {
+  CLI::App app("Says how the ranks of a running job are doing.", "tutti status");
+  std::string job;
+  bool json = false;
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.add_option("JOB", job, "the name of the job")->type_name("");
+  app.add_flag("--json", json, "as JSON");
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const auto chosen = choose_job(job);
+  if (!chosen.ok()) return fail("tutti status", chosen.error());
+  const auto text = json ? answer_of(*chosen) : table_of(*chosen, 0, 0);
+  if (!text.ok()) return fail("tutti status", text.error());
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+int top_command(std::vector<std::string> arguments) {
+  CLI::App app("Shows how the ranks of a running job are doing, again and again, until it ends.", "tutti top");
+  std::string job, interval = "1s";
+  int count = 0;
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.add_option("JOB", job, "the name of the job")->type_name("");
+  app.add_option("-d,--interval", interval, "time between two looks (1s)")->type_name("TIME");
+  app.add_option("-n,--count", count, "so many looks, then end (default: until the job ends)")
+      ->type_name("N")
+      ->check(CLI::PositiveNumber);
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const auto pause = duration("--interval", interval);
+  if (!pause.ok()) return fail("tutti top", pause.error());
+  const auto chosen = choose_job(job);
+  if (!chosen.ok()) return fail("tutti top", chosen.error());
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  for (int looks = 0; count == 0 || looks < count; ++looks) {
+    if (looks > 0) std::this_thread::sleep_for(*pause);
+    winsize window{};
+    if (terminal) (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);
+    const auto text = table_of(*chosen, window.ws_row > 0 ? window.ws_row - 1 : 0, window.ws_col);
+    if (!text.ok() && looks > 0 && text.error().code == Code::kNotFound) {
+      std::printf("the job %s has ended\n", chosen->c_str());
+      return 0;
+    }
+    if (!text.ok()) return fail("tutti top", text.error());
+    if (terminal) std::fputs("\033[H\033[J", stdout);
+    if (std::fputs(text->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
+  }
+  return 0;
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,53 @@
+#pragma once
+// How the ranks of one node are doing, as a value, as JSON (docs/launching.md), and as a table for people.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+struct RankStatus {
+  int rank = 0;
+  int pid = 0;
+  std::string state;           // "runs", "stopped", "ended", "failed"
+  std::int64_t step = -1;      // -1: none was told
+  double steps_a_second = 0;   // lately; 0: not known
+  std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
+  double seconds = -1;         // in that; -1: not known
+  double pulse = -1;           // seconds since it got on; -1: never
+  std::uint64_t resident = 0;  // bytes of memory
+
+  bool operator==(const RankStatus&) const = default;
+};
+
+struct NodeStatus {
+  std::string job;
+  int node = 0, nodes = 1;
+  int world_size = 1;
+  std::string host;
+  int attempt = 0;      // the number of the round
+  int restarts = 0;     // so far
+  double seconds = 0;   // since this node's agent began
+  double age = 0;       // seconds since the node said so; of the asked one 0
+  std::string trouble;  // why nothing is known of the ranks: "has told nothing for 12 s"; empty: all is well
+  std::vector<RankStatus> ranks;
+
+  bool operator==(const NodeStatus&) const = default;
+};
+
+std::string encode(const NodeStatus& status);
+// kCorrupt: it is no such thing.
+Result<NodeStatus> parse_node_status(const std::string& text);
+
+// What an agent answers to whoever asks: all nodes of the job, the asked one first.
+std::string encode_answer(const std::vector<std::string>& nodes);
+Result<std::vector<NodeStatus>> parse_answer(const std::string& text);
+
+// A headline and a table, a line for each rank, at most `lines` in all (0: no limit), none wider than `width` (0: no
+// limit); ends with '\n'.
+std::string status_table(std::vector<NodeStatus> nodes, int lines, int width);
+
+}  // namespace tutti

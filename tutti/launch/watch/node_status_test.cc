@@ -1,0 +1,71 @@
+#include "tutti/launch/watch/node_status.h"
+
+#include <gmock/gmock.h>
+
+namespace tutti {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+NodeStatus node(int number, int ranks) {
+  NodeStatus status{.job = "j",
+                    .node = number,
+                    .nodes = 2,
+                    .world_size = 4,
+                    .host = number ? "bb" : "a",
+                    .restarts = 1,
+                    .seconds = 90};
+  for (int i = 0; i < ranks; ++i) {
+    status.ranks.push_back({.rank = number * 2 + i,
+                            .pid = 100 + i,
+                            .state = "runs",
+                            .step = 12,
+                            .steps_a_second = 9.5,
+                            .doing = "all_reduce #42 (f32[4], sum) on group world",
+                            .seconds = 0.002,
+                            .pulse = 0.25,
+                            .resident = 1 << 20});
+  }
+  return status;
+}
+
+TEST(NodeStatus, SurvivesItsJourney) {
+  const NodeStatus status = node(1, 2);
+  const auto back = parse_node_status(encode(status));
+  ASSERT_TRUE(back.ok()) << to_string(back.error());
+  EXPECT_EQ(*back, status);
+  const auto all = parse_answer(encode_answer({encode(node(0, 2)), encode(status)}));
+  ASSERT_TRUE(all.ok());
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[1], status);
+}
+
+TEST(NodeStatus, ThatIsNoneIsRefused) {
+  for (const char* text : {"", "{", "[]", "{\"job\":1}", "{\"nodes\":3}"}) {
+    EXPECT_FALSE(parse_node_status(text).ok()) << text;
+    EXPECT_FALSE(parse_answer(text).ok()) << text;
+  }
+  EXPECT_EQ(to_string(parse_answer("x").error()), "Corrupt: an agent's status cannot be understood");
+}
+
+TEST(Table, HasALineForEachRank) {
+  const std::string text = status_table({node(1, 2), node(0, 2)}, 0, 0);
+  EXPECT_THAT(text, AllOf(HasSubstr("job j: 4 ranks on 2 nodes, up 90 s, 1 restart\n"),
+                          HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S   PULSE"),
+                          HasSubstr("   0  a     100  runs     12    9.50  250 ms   1 MiB  2 ms  all_reduce #42"),
+                          HasSubstr("\n   3  bb    101")));
+}
+
+TEST(Table, FitsTheTerminalAndTellsOfNodesThatAreSilent) {
+  NodeStatus silent = node(1, 0);
+  silent.trouble = "has told nothing for 12 s";
+  const std::string text = status_table({node(0, 9), silent}, 8, 40);
+  EXPECT_THAT(text, AllOf(HasSubstr("node 1 (bb): has told nothing for 12 s\n"), HasSubstr("... and 5 ranks more\n"),
+                          Not(HasSubstr("all_reduce"))));
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,116 @@
+#include "tutti/launch/watch/status_server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "tutti/base/env.h"
+#include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/secret.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kPrefix = "agent-";
+constexpr const char* kSuffix = ".sock";
+constexpr std::size_t kMostClients = 64;
+constexpr auto kPatience = std::chrono::seconds(5);    // with who asks and does not read
+constexpr auto kTurn = std::chrono::milliseconds(20);  // while an answer is awaited
+constexpr std::size_t kMostAnswer = 64 << 20;
+
+}  // namespace
+
+StatusServer::StatusServer(const std::string& job, int node, Answer answer) : answer_(std::move(answer)) {
+  const auto folder = runtime_directory(current_environment());
+  if (!folder.ok()) {
+    trouble_ = to_string(folder.error());
+    return;
+  }
+  const std::string path = *folder + "/" + kPrefix + file_name_of(job) + "-" + std::to_string(node) + "." +
+                           std::to_string(::getpid()) + kSuffix;
+  auto listener = tutti::listen(Address{.path = path}, 16);
+  if (!listener.ok()) {
+    trouble_ = to_string(listener.error());
+    return;
+  }
+  listener_ = *std::move(listener);
+  path_ = path;
+}
+
+StatusServer::~StatusServer() {
+  if (!path_.empty()) (void)::unlink(path_.c_str());
+}
+
+void StatusServer::take_client() {
+  auto accepted = tutti::accept(*listener_);
+  if (accepted.ok() && *accepted && clients_.size() < kMostClients)
+    clients_.push_back({.fd = *std::move(accepted), .asked = now()});
+}
+
+void StatusServer::serve(Client& client) {
+  if (!client.answer) client.answer = answer_(client.asked);
+  client.over = now() - client.asked > kPatience;
+  while (client.answer && !client.over) {
+    const ssize_t count = ::send(client.fd.get(), client.answer->data() + client.sent,
+                                 client.answer->size() - client.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count > 0) client.sent += std::size_t(count);
+    client.over = count <= 0 || client.sent == client.answer->size();
+  }
+}
+
+void StatusServer::listen(PollSet& events) {
+  if (!listener_) return;
+  clients_.remove_if([](const Client& client) { return client.over; });
+  events.watch(listener_->fd.get(), POLLIN, [this] { take_client(); });
+  for (Client& client : clients_) {
+    serve(client);
+    if (client.over) continue;
+    if (client.answer) events.watch(client.fd.get(), POLLOUT, [this, &client] { serve(client); });
+    events.wake_after(client.answer ? Duration(kPatience) : Duration(kTurn));
+  }
+}
+
+std::vector<StatusSocket> status_sockets() {
+  std::vector<StatusSocket> sockets;
+  const auto folder = runtime_directory(current_environment());
+  if (!folder.ok()) return sockets;
+  std::vector<std::pair<std::filesystem::file_time_type, StatusSocket>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(*folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
+    // agent-JOB-NODE.PID.sock
+    const auto dash = name.rfind('-');
+    const std::size_t begin = std::string(kPrefix).size();
+    if (dash < begin) continue;
+    found.push_back({entry.last_write_time(error), {name.substr(begin, dash - begin), entry.path()}});
+  }
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  for (auto& [time, socket] : found) sockets.push_back(std::move(socket));
+  return sockets;
+}
+
+Result<std::string> ask_status(const std::string& path, Deadline deadline) {
+  const Fd socket = TUTTI_TRY(connect(Address{.path = path}, deadline));
+  std::string answer;
+  char bytes[16 * 1024];
+  while (answer.size() < kMostAnswer) {
+    if (!TUTTI_TRY(wait_readable(socket.get(), deadline)))
+      return deadline.error("the agent of the job does not answer");
+    const ssize_t count = ::read(socket.get(), bytes, sizeof bytes);
+    if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (count < 0) return system_error(errno, "could not read the agent's answer");
+    if (count == 0) break;
+    answer.append(bytes, std::size_t(count));
+  }
+  if (answer.empty()) return Error{.code = Code::kUnreachable, .detail = "the agent of the job hung up"};
+  return answer;
+}
+
+}  // namespace tutti

@@ -1,0 +1,57 @@
+#pragma once
+// Answers who asks a running job how it is doing (`tutti status`, `tutti top`): a Unix socket in the user's runtime
+// folder, which nobody else can enter; who connects, and is this user or root, is sent the answer, and hung up on.
+//
+// Threads: one, the agent's.
+#include <functional>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/launch/agent/poll_set.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+
+class StatusServer {
+ public:
+  // None: no answer yet; it is asked for again.
+  using Answer = std::function<std::optional<std::string>(Clock::time_point asked)>;
+
+  // A job is not worse off without it: what keeps it from being served is `trouble()`.
+  StatusServer(const std::string& job, int node, Answer answer);
+  StatusServer(const StatusServer&) = delete;
+  ~StatusServer();
+
+  const std::string& trouble() const { return trouble_; }
+  void listen(PollSet& events);
+
+ private:
+  struct Client {
+    Fd fd;
+    Clock::time_point asked;
+    std::optional<std::string> answer;
+    std::size_t sent = 0;
+    bool over = false;
+  };
+  void take_client();
+  void serve(Client& client);
+
+  Answer answer_;
+  std::string trouble_, path_;
+  std::optional<Listener> listener_;
+  std::list<Client> clients_;
+};
+
+// The sockets of the jobs of this user on this host: job and path, newest first. Those of dead agents are among them.
+struct StatusSocket {
+  std::string job_file;  // the name of the job as part of a file name (file_name_of)
+  std::string path;
+};
+std::vector<StatusSocket> status_sockets();
+// What the agent behind that socket answers. kUnreachable: nobody is there.
+Result<std::string> ask_status(const std::string& path, Deadline deadline);
+
+}  // namespace tutti
