@@ -191,6 +191,12 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
   add.value("--log-dir", job.output.log_dir, "DIR", "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log");
   add.value("--only-ranks", texts.only_ranks, "LIST", "show only these ranks here, for example 0,2,5-7");
   add.value("--quiet-ranks", texts.quiet_ranks, "LIST", "do not show these ranks here");
+  add.value("--show", texts.show, "STREAMS", "what of them to show here: all, stdout, stderr or none");
+  add.value(
+      "--level", texts.level, "LEVEL",
+      "show only lines of this level or a graver one: debug, info, warn, error; a line that tells none is info, on "
+      "stderr warn");
+  add.value("--log-format", texts.format, "FORMAT", "of lines here: text, or json with time, rank, stream and level");
   add.flag("--no-prefix", texts.no_prefix, "no [rank] before each line; bytes as they come");
   add.flag("-q,--quiet", texts.quiet, "no line about the job at its start");
 }
@@ -199,6 +205,15 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
   if (!texts.only_ranks.empty()) job.output.only_ranks = TUTTI_TRY(parse_ranks(texts.only_ranks, "--only-ranks"));
   if (!texts.quiet_ranks.empty()) job.output.quiet_ranks = TUTTI_TRY(parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
   job.output.prefix = !texts.no_prefix;
+  if (texts.show != "all" && texts.show != "stdout" && texts.show != "stderr" && texts.show != "none")
+    return usage("--show needs all, stdout, stderr or none, not '" + texts.show + "'", "");
+  job.output.show_output = texts.show == "all" || texts.show == "stdout";
+  job.output.show_errors = texts.show == "all" || texts.show == "stderr";
+  if (!texts.level.empty()) job.output.level = TUTTI_TRY(parse_line_level(texts.level, "--level"));
+  if (texts.format != "text" && texts.format != "json")
+    return usage("--log-format needs text or json, not '" + texts.format + "'", "");
+  job.output.json = texts.format == "json";
+  TUTTI_TRY(check_output(job.output));
   job.announce = !texts.quiet;
   return {};
 }

@@ -27,7 +27,7 @@ struct SshTexts {
   std::vector<std::string> variables;
 };
 struct OutputTexts {
-  std::string only_ranks, quiet_ranks;
+  std::string only_ranks, quiet_ranks, show = "all", level, format = "text";
   bool no_prefix = false, quiet = false;
 };
 struct SpeedTexts {

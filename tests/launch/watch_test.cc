@@ -162,7 +162,8 @@ TEST(Status, OfAllNodes) {
   first.await_out("five steps");
   second.await_out("five steps");
   std::string out;
-  for (int tries = 0; tries < 100 && out.find("\n   1 ") == std::string::npos; ++tries)
+  const auto told = [&](const char* rank) { return out.find(rank) != std::string::npos; };
+  for (int tries = 0; tries < 200 && !(told("\n   0 ") && told("\n   1 ")); ++tries)
     out = run({"status", "two"}, in(folder)).out;
   EXPECT_THAT(out, AllOf(HasSubstr("job two: 2 ranks on 2 nodes"), ContainsRegex("\n   0 +[^ ]+ +[0-9]+ +runs"),
                          ContainsRegex("\n   1 +[^ ]+ +[0-9]+ +runs")));

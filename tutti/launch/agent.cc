@@ -72,7 +72,7 @@ class Agent {
   const AgentSpec& spec_;
   Nodes& nodes_;
   const Fd& keeper_gone_;
-  Consoles consoles_{spec_.output.log_dir};
+  Consoles consoles_{spec_.output, spec_.host};
   Fd signals_;
   std::unique_ptr<Attempt> attempt_;
   std::optional<StatusServer> status_;

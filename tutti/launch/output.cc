@@ -41,6 +41,14 @@ Result<std::set<int>> parse_ranks(std::string_view text, const std::string& opti
   return ranks;
 }
 
+Status check_output(const OutputOptions& options) {
+  if (options.prefix || (!options.json && !options.level)) return {};
+  return Error{.code = Code::kUsage,
+               .detail = std::string(options.json ? "--log-format json" : "--level") +
+                         " is about lines, and --no-prefix passes bytes on as they come",
+               .hint = "leave out one of the two"};
+}
+
 bool wants_colour(int fd) {
   if (env("NO_COLOR")) return false;
   if (env("CLICOLOR_FORCE").value_or("0") != "0") return true;
@@ -62,13 +70,13 @@ Result<std::string> make_rank_folder(const std::string& attempt, int rank) {
 Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, const std::string& folder,
                                           Console& output, Console& errors) {
   WorkerOutput made(rank, options, folder);
-  made.shown_ = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
-  made.raw_ = !options.prefix;
+  const bool shown = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
   Console* const consoles[] = {&output, &errors};
   const char* const names[] = {"stdout.log", "stderr.log"};
   for (const Stream stream : {kOutput, kErrors}) {
     Channel& channel = made.streams_[stream];
     channel.console = consoles[stream];
+    channel.shown = shown && (stream == kOutput ? options.show_output : options.show_errors);
     const std::string prefix = "[" + std::to_string(rank) + "]";
     channel.prefix = (wants_colour(consoles[stream]->fd()) ? coloured(rank, prefix) : prefix) + " ";
     if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder + "/" + names[stream]));
@@ -79,18 +87,25 @@ Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options
 void WorkerOutput::take(Stream stream, std::string_view bytes) {
   Channel& channel = streams_[stream];
   write_file(channel, bytes);
-  if (raw_ && shown_) channel.console->write_raw(bytes);
-  channel.lines.feed(bytes, [&](std::string_view line) { show(channel, line); });
+  if (!options_.prefix && channel.shown) channel.console->write_raw(bytes);
+  channel.lines.feed(bytes, [&](std::string_view line) { show(stream, line); });
 }
 
 void WorkerOutput::close(Stream stream) {
   Channel& channel = streams_[stream];
-  channel.lines.flush([&](std::string_view line) { show(channel, line); });
+  channel.lines.flush([&](std::string_view line) { show(stream, line); });
 }
 
-void WorkerOutput::show(Channel& channel, std::string_view line) {
+void WorkerOutput::show(Stream stream, std::string_view line) {
   tail_.add(line);
-  if (shown_ && !raw_) channel.console->write_line(channel.prefix, line);
+  const Channel& channel = streams_[stream];
+  if (!channel.shown || !options_.prefix) return;
+  const auto level = options_.level || options_.json ? level_of_line(line) : std::nullopt;
+  if (options_.level && level.value_or(stream == kOutput ? LineLevel::kInfo : LineLevel::kWarn) < *options_.level)
+    return;
+  if (!options_.json) return channel.console->write_line(channel.prefix, line);
+  const LogLine of{.line = line, .rank = rank_, .stream = stream == kOutput ? "stdout" : "stderr", .level = level};
+  channel.console->write_line("", json_line(of, options_.host, options_.attempt, microseconds_of_day()));
 }
 
 // A full disk must not end a training that goes on well: it is told once, and the console still shows the lines.

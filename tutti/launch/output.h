@@ -6,12 +6,14 @@
 // wrote; error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
 #include <array>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 
 #include "tutti/base/fd.h"
 #include "tutti/launch/console.h"
 #include "tutti/launch/lines.h"
+#include "tutti/launch/log_lines.h"
 
 namespace tutti {
 
@@ -20,11 +22,20 @@ struct OutputOptions {
   bool prefix = true;        // "[rank] " before each line
   std::set<int> only_ranks;  // on the console; empty: all
   std::set<int> quiet_ranks;
+  bool show_output = true, show_errors = true;  // which of the streams the console shows
+  // The console shows lines of this level or a graver one. A line that tells none counts as kInfo on standard output
+  // and as kWarn on standard error, where the last words of a crash are. None: all.
+  std::optional<LineLevel> level;
+  bool json = false;  // each line on the console is an object (log_lines.h)
+  std::string host;   // for that
+  int attempt = 0;
   std::size_t tail_lines = 20;
 };
 
 // Ranks as a user lists them: "0,2,5-7".
 Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option);
+// What cannot go together: kUsage.
+Status check_output(const OutputOptions& options);
 // Whether escape sequences are welcome on a descriptor: a terminal that is not "dumb", no NO_COLOR, or CLICOLOR_FORCE.
 bool wants_colour(int fd);
 // DIR/<job>/attempt_<n>, of the round with this number.
@@ -42,7 +53,7 @@ class WorkerOutput {
 
   void take(Stream stream, std::string_view bytes);
   void close(Stream stream);  // the end of a stream: its partial last line goes out
-  bool congested(Stream stream) const { return shown_ && streams_[stream].console->congested(); }
+  bool congested(Stream stream) const { return streams_[stream].shown && streams_[stream].console->congested(); }
   const Tail& tail() const { return tail_; }
   std::string stderr_file() const { return folder_.empty() ? std::string() : folder_ + "/stderr.log"; }
 
@@ -53,16 +64,17 @@ class WorkerOutput {
     Fd file;
     std::string prefix;
     bool file_failed = false;
+    bool shown = true;
   };
 
   WorkerOutput(int rank, const OutputOptions& options, std::string folder)
-      : rank_(rank), folder_(std::move(folder)), tail_(options.tail_lines) {}
-  void show(Channel& channel, std::string_view line);
+      : rank_(rank), folder_(std::move(folder)), options_(options), tail_(options.tail_lines) {}
+  void show(Stream stream, std::string_view line);
   void write_file(Channel& channel, std::string_view bytes);
 
   int rank_;
   std::string folder_;
-  bool shown_ = true, raw_ = false;
+  OutputOptions options_;
   std::array<Channel, 2> streams_;
   Tail tail_;
 };

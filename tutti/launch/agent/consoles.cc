@@ -5,12 +5,27 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tutti/base/text.h"
+#include "tutti/launch/log_lines.h"
+
 namespace tutti {
 namespace {
 
 constexpr auto kStallLook = std::chrono::milliseconds(500);  // how often a console that takes nothing is looked at
 
+constexpr std::string_view kPrefix = "[tutti] ";
+
 }  // namespace
+
+void Consoles::say(const std::string& text) {
+  if (!json_) return errors_.write_line(kPrefix, text);
+  errors_.write_line("", json_line({.line = text}, host_, 0, microseconds_of_day()));
+}
+
+void Consoles::say_block(const std::string& text) {
+  if (!json_) return errors_.write_raw(text + "\n");
+  for (const std::string& line : split(text, '\n')) say(line.starts_with(kPrefix) ? line.substr(kPrefix.size()) : line);
+}
 
 void Consoles::listen(PollSet& events) {
   for (Console* console : {&output_, &errors_}) {

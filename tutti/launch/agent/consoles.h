@@ -4,17 +4,22 @@
 
 #include "tutti/launch/agent/poll_set.h"
 #include "tutti/launch/console.h"
+#include "tutti/launch/output.h"
 
 namespace tutti {
 
 class Consoles {
  public:
-  // `log_dir` empty: what a console loses is lost.
+  // Without a log_dir what a console loses is lost.
   explicit Consoles(std::string log_dir) : log_dir_(std::move(log_dir)) {}
+  Consoles(const OutputOptions& options, std::string host)
+      : log_dir_(options.log_dir), json_(options.json), host_(std::move(host)) {}
 
   Console& output() { return output_; }
   Console& errors() { return errors_; }
-  void say(const std::string& text) { errors_.write_line("[tutti] ", text); }
+  void say(const std::string& text);
+  // Lines as they are, each with its "[tutti] " already.
+  void say_block(const std::string& text);
 
   void listen(PollSet& events);
   void pump();
@@ -26,6 +31,8 @@ class Consoles {
 
  private:
   std::string log_dir_;
+  bool json_ = false;
+  std::string host_;
   Console output_{1}, errors_{2};
   bool reader_gone_ = false, output_lost_ = false;
 };

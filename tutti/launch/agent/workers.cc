@@ -55,8 +55,10 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
                                .progress_fd = page.get()});
   const Share& share = spec.shares[std::size_t(local_rank)];
   for (const auto& [name, value] : share.variables) environment[name] = value;
-  WorkerOutput output =
-      TUTTI_TRY(WorkerOutput::create(rank, spec.output, folder, consoles.output(), consoles.errors()));
+  OutputOptions shown = spec.output;
+  shown.host = spec.host;
+  shown.attempt = round.number;
+  WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, shown, folder, consoles.output(), consoles.errors()));
   ProcessSpec process{.path = spec.program,
                       .arguments = arguments_of_rank(spec.arguments, local_rank, spec.pass_local_rank),
                       .environment = to_strings(environment)};

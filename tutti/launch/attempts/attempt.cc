@@ -141,7 +141,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.flight = flight;
     lookout_.complete(failure, workers_);
     write_json(failure);
-    return consoles_.errors().write_raw(failure_report(failure, workers_.ends()) + "\n");
+    return consoles_.say_block(failure_report(failure, workers_.ends()));
   }
   if (!news || news->kind != News::Kind::kFault || news->mine) return;
   consoles_.say(what + " failed: " + news->fault.text + (news->fault.report ? " (the report is on that node)" : ""));

@@ -11,6 +11,7 @@
 #include "tutti/base/env.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/sweep.h"
 
 namespace tutti {
 namespace {
@@ -30,6 +31,7 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
     trouble_ = to_string(folder.error());
     return;
   }
+  sweep_runtime_directory(*folder);
   const std::string path = *folder + "/" + kPrefix + file_name_of(job) + "-" + std::to_string(node) + "." +
                            std::to_string(::getpid()) + kSuffix;
   auto listener = tutti::listen(Address{.path = path}, 16);

@@ -202,6 +202,7 @@ class Training {
     train_.seek(state_.batch, state_.epoch);
     while (state_.batch < train_.batches()) {
       const StepBatch& step = train_.next();
+      world_.step(state_.steps + 1);
       const auto begin = now();
       const auto losses = train_step(step);
       const double seconds = seconds_since(begin);

@@ -159,6 +159,7 @@ class Training {
         barrier(world_);
         timed_from = now();
       }
+      world_.step(epoch * steps_per_epoch_ + step + 1);
       line_->record(train_step());
     }
     barrier(world_);

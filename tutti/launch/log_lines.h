@@ -1,0 +1,31 @@
+#pragma once
+// A line of a rank's output, as a log has it: how grave it is, and as JSON. Pure functions.
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+enum class LineLevel { kDebug, kInfo, kWarn, kError };
+const char* name(LineLevel level);
+// "debug", "info", "warn", "error"; else kUsage that names `option`.
+Result<LineLevel> parse_line_level(std::string_view text, const std::string& option);
+
+// What a line says of itself, near its beginning: "WARNING:root:...", "[error] ...", "2026-11-21 ... WARN ...",
+// "E1121 12:00:00.000 file.cc:3] ..." (glog), "PeerLost: ..." of our own errors. None: nothing.
+std::optional<LineLevel> level_of_line(std::string_view line);
+
+struct LogLine {
+  std::string_view line;
+  int rank = -1;            // -1: tutti itself
+  std::string_view stream;  // "stdout", "stderr"
+  std::optional<LineLevel> level;
+};
+// {"time": "2026-11-21T12:00:00.123Z", "rank": 0, "stream": "stdout", "level": "warn", "line": "..."}, without '\n';
+// bytes that are not UTF-8 are replaced. `microseconds` since 1970.
+std::int64_t microseconds_of_day();  // since 1970, now
+std::string json_line(const LogLine& line, std::string_view host, int attempt, std::int64_t microseconds);
+
+}  // namespace tutti
