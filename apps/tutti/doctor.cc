@@ -1,6 +1,7 @@
 // tutti doctor: the options, and the report as text or JSON.
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "apps/tutti/command.h"
@@ -12,20 +13,22 @@
 #include "tutti/doctor/examination.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/layout.h"
+#include "tutti/launch/ssh/near_end.h"
 #include "tutti/rendezvous/secret.h"
 
 namespace tutti::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
-A line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (it does not), and what to do. On several hosts
-start it on each as you would start the job; then every pair of them is tried: connections both ways, UDP, latency, bandwidth,
-and how far the clocks are apart.
+A line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (it does not), and what to do. With
+several hosts, over ssh or started on each by hand as you would start the job, every pair of them is tried: connections both
+ways, UDP, latency, bandwidth, and how far the clocks are apart.
 
 Examples:
   tutti doctor -n 4
   tutti doctor -n 4 --devices 4 --heap 2G
-  two hosts (both commands):
+  tutti doctor --hosts a:8,b:2
+  two hosts by hand (both commands):
     host a:  tutti doctor --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file s -n 8
     host b:  tutti doctor --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --secret-file s -n 2
 
@@ -33,8 +36,8 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong usage.)";
 
 struct Texts {
   std::string ranks = "1", nodes, node_rank, master_port, store_port, devices, heap, timeout = "60s";
-  std::string master_address, secret_file, log_dir;
-  bool insecure = false, json = false;
+  std::string master_address, secret_file, log_dir, hosts, shell;
+  bool insecure = false, json = false, one_report = false;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -59,6 +62,10 @@ void declare(CLI::App& app, Texts& texts) {
       "FILE");
   app.add_flag("--insecure", texts.insecure, "let in whoever connects")->group("Several hosts");
   add("Several hosts", "--timeout", texts.timeout, "how long to wait for the other hosts (60s)", "TIME");
+  add("Other hosts over ssh", "-H,--hosts", texts.hosts, "do it on these hosts, with so many ranks each", "a:8,b:2");
+  add("Other hosts over ssh", "--ssh", texts.shell, "start COMMAND HOST ... instead of ssh", "COMMAND");
+  app.add_flag("--one-report", texts.one_report, "several hosts: only host 0 prints it (as with --hosts)")
+      ->group("Output");
   app.add_flag("--json", texts.json, "the report as JSON")->group("Output");
 }
 
@@ -133,6 +140,40 @@ void print_json(const DoctorReport& report) {
   std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
+// The same command on every host; the secret is made here, for this one examination.
+Result<int> examine_over_ssh(const Texts& texts) {
+  if (!texts.nodes.empty() || !texts.node_rank.empty())
+    return usage("--hosts tells the number of hosts and the number of each", "leave --nnodes and --node-rank out");
+  SshOptions ssh;
+  ssh.hosts = TUTTI_TRY(parse_hosts(texts.hosts));
+  for (const std::string& word : split(texts.shell, ' '))
+    if (!word.empty()) ssh.shell.push_back(word);
+  std::error_code failed;
+  ssh.self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");
+  ssh.command = "doctor";
+  ssh.options = {"--one-report"};
+  const auto add = [&](const char* option, const std::string& value) {
+    if (!value.empty()) ssh.options.insert(ssh.options.end(), {option, value});
+  };
+  if (ssh.hosts.ranks.empty()) add("-n", texts.ranks);
+  add("--devices", texts.devices), add("--heap", texts.heap);
+  if (!texts.log_dir.empty()) add("--log-dir", std::filesystem::absolute(texts.log_dir));
+  add("--master-port", texts.master_port), add("--store-port", texts.store_port), add("--timeout", texts.timeout);
+  if (texts.json) ssh.options.emplace_back("--json");
+  if (texts.insecure) ssh.options.emplace_back("--insecure");
+  ssh.folder = "/";
+  ssh.master_address = texts.master_address;
+  ssh.variables["TUTTI_SECRET"] = random_secret_text();
+  ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
+  return run_over_ssh(ssh);
+}
+
+int told(const Error& error) {
+  tell("tutti doctor", error);
+  return exit_code_of(error.code);
+}
+
 }  // namespace
 
 int doctor_command(std::vector<std::string> arguments) {
@@ -140,13 +181,15 @@ int doctor_command(std::vector<std::string> arguments) {
   Texts texts;
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;
-  const auto options = interpret(texts);
-  const auto report = options.ok() ? examine(*options) : Result<DoctorReport>(options.status());
-  if (!report.ok()) {
-    tell("tutti doctor", report.error());
-    return exit_code_of(report.error().code);
+  if (!texts.hosts.empty()) {
+    const auto code = examine_over_ssh(texts);
+    return code.ok() ? *code : told(code.error());
   }
-  texts.json ? print_json(*report) : print(*report);
+  const auto options = interpret(texts);
+  if (!options.ok()) return told(options.error());
+  const auto report = examine(*options);
+  if (!report.ok()) return told(report.error());
+  if (options->node == 0 || !texts.one_report) texts.json ? print_json(*report) : print(*report);
   return worst(report->all()) == Grade::kFail ? 1 : 0;
 }
 

@@ -1,5 +1,8 @@
 // tutti doctor on several hosts, as somebody types it on each of them.
+#include <sys/stat.h>
+
 #include "tests/hosts/on_hosts.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
 namespace tutti::testing {
@@ -118,6 +121,22 @@ TEST_F(Doctor, TheTrapOf127011) {
   EXPECT_THAT(ended.err, HasSubstr("change the line \"127.0.1.1 node-a (line 2 of /etc/hosts)\""));
 }
 
+// What stands for ssh enters the host's namespaces.
+TEST_F(Doctor, OverSsh) {
+  const std::string shell = shared().path() + "/ssh";
+  std::string text = "#!/bin/sh\ncase $1 in\n";
+  for (int host = 0; host < 3; ++host)
+    text += Hosts::name(host) + ") in='" + join(hosts().entering(host), " ") + "';;\n";
+  ASSERT_TRUE(write_file(shell, text + "esac\nexec $in sh -c \"$2\"\n").ok());
+  ASSERT_EQ(::chmod(shell.c_str(), 0700), 0);
+  const Ended ended =
+      run({"doctor", "--hosts", "node-a:4,node-b:2,node-c:1", "--ssh", shell, "--master-addr", Hosts::address(0)});
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("node-a, for 4 ranks\n"), HasSubstr("node-c, for 1 rank\n"),
+                               HasSubstr("3 of 3 nodes came to 10.77.0.1:"), HasSubstr("node-b - node-c")));
+  EXPECT_EQ(ended.out.find("between the hosts"), ended.out.rfind("between the hosts"));  // one report
+}
+
 TEST_F(Doctor, OneHost) {
   must(hosts().shell(0, "mount -t tmpfs -o size=1m tmpfs /dev/shm").status());
   const Ended ended = start(0, {"doctor", "-n", "1", "--devices", "3", "--heap", "900T"}).wait();
@@ -136,6 +155,7 @@ TEST(DoctorUsage, IsToldInASentence) {
   EXPECT_THAT(told({"doctor", "--node-rank", "1"}), HasSubstr("--node-rank 1 is not one of 1 host"));
   EXPECT_THAT(told({"doctor", "--nnodes", "2", "--master-addr", "127.0.0.1"}), HasSubstr("the hosts need a secret"));
   EXPECT_THAT(told({"doctor", "--heap", "much"}), HasSubstr("--heap needs a size such as 2G or 512M, not 'much'"));
+  EXPECT_THAT(told({"doctor", "--hosts", "a:1", "--nnodes", "2"}), HasSubstr("leave --nnodes and --node-rank out"));
   EXPECT_THAT(told({"doctor", "--nodes", "2"}), HasSubstr("did you mean"));
 }
 

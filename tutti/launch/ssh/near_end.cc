@@ -200,7 +200,7 @@ std::string NearEnd::master_address() const {
 
 Instructions NearEnd::instructions_for(int node) const {
   const Greeting& first = *sessions_.front().greeting;
-  Instructions orders{.arguments = {"run"}, .folder = options_.folder, .variables = options_.variables};
+  Instructions orders{.arguments = {options_.command}, .folder = options_.folder, .variables = options_.variables};
   const auto add = [&](const std::vector<std::string>& words) {
     orders.arguments.insert(orders.arguments.end(), words.begin(), words.end());
   };
@@ -213,7 +213,8 @@ Instructions NearEnd::instructions_for(int node) const {
   add({"--master-port", std::to_string(first.master_port), "--store-port", std::to_string(first.store_port)});
   add(options_.options);
   add({"--master-addr", master_address(), "--nnodes", std::to_string(sessions_.size()), "--node-rank",
-       std::to_string(node), "--"});
+       std::to_string(node)});
+  if (!options_.program.empty()) add({"--"});
   add(options_.program);
   return orders;
 }

@@ -15,8 +15,9 @@ struct SshOptions {
   HostList hosts;
   std::vector<std::string> shell;                // "ssh" and its options; empty: ssh with ours
   std::string self;                              // the path of tutti, tried on each host before PATH is
-  std::vector<std::string> options;              // of `tutti run`, the same on all hosts
-  std::vector<std::string> program;              // and its arguments
+  std::string command = "run";                   // of tutti, that each host is to carry out
+  std::vector<std::string> options;              // its options, the same on all hosts
+  std::vector<std::string> program;              // and its arguments; empty: the command takes none
   std::string folder;                            // where the job starts on each host
   std::string master_address;                    // empty: where ssh reaches the first host
   std::map<std::string, std::string> variables;  // for the launcher on each host, the secret among them
