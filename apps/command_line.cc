@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "apps/man_page.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 
@@ -64,6 +65,10 @@ void tell(const std::string& command, const Error& error) {
 }
 
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
+  if (arguments == std::vector<std::string>{"--man"}) {
+    std::fputs(man_page(app).c_str(), stdout);
+    return 0;
+  }
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
   try {
     app.parse(arguments);

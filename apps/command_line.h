@@ -15,7 +15,9 @@ class App;
 
 namespace tutti::cli {
 
-// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help, 2 after
+// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help and
+// after
+// --man alone (the manual page), 2 after
 // a mistake, which has then been told on standard error together with the nearest known option.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments);
 // Tells an error as "command: sentence", with its hint on a line of its own.

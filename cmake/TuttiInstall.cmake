@@ -26,6 +26,11 @@ foreach(program tutti train_image train_dlrm)
   endif()
 endforeach()
 
+install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES completions/tutti.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tutti)
+install(FILES completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+install(FILES completions/tutti.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+
 configure_package_config_file(cmake/tutti-config.cmake.in ${CMAKE_BINARY_DIR}/tutti-config.cmake
                               INSTALL_DESTINATION ${TUTTI_CMAKE_DIR} NO_SET_AND_CHECK_MACRO NO_CHECK_REQUIRED_COMPONENTS_MACRO)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/tutti-config-version.cmake COMPATIBILITY SameMinorVersion)

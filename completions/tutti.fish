@@ -1,0 +1,10 @@
+# fish completion for tutti. It reads the options from --help, so it knows those of the tutti that is installed.
+function __tutti_commands
+    tutti --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1\t\2/p'
+end
+function __tutti_options
+    set -l words (commandline -opc)
+    tutti $words[2] --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n'
+end
+complete -c tutti -n '__fish_is_nth_token 1' -f -a '(__tutti_commands)'
+complete -c tutti -n 'string match -q -- "-*" (commandline -ct); and not __fish_is_nth_token 1' -f -a '(__tutti_options)'

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# completion_test.sh COMPLETIONS FOLDER: what the shells propose behind `tutti`, which lies in FOLDER. zsh and fish where they are
+# installed.
+set -euo pipefail
+completions=$1
+PATH=$2:$PATH
+
+fail() {
+  printf '%s\n' "$*"
+  exit 1
+}
+
+# proposals WORD...: what bash proposes for the last one.
+proposals() {
+  # shellcheck disable=SC2016
+  bash -c 'source "$1/tutti.bash"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _tutti; printf "%s\n" "${COMPREPLY[@]}"' \
+    bash "$completions" "$@"
+}
+# proposes EXPECTED WORD...
+proposes() {
+  local all
+  all=$(proposals "${@:2}")
+  grep -qxF -- "$1" <<<"$all" || fail "expected the proposal $1 behind: ${*:2}; got: $all"
+}
+never() {
+  local all
+  all=$(proposals "${@:2}")
+  ! grep -qxF -- "$1" <<<"$all" || fail "$1 is proposed behind: ${*:2}"
+}
+
+proposes run tutti r
+never node tutti n
+proposes --nproc-per-node tutti run --np
+proposes --bind tutti run -n 4 --bi
+proposes numa tutti run --bind n
+proposes --peers tutti bench --pe
+# What stands behind the program is the program's.
+never --bind tutti run -n 4 ./train --bi
+never --bind tutti run --no-prefix -- ./train --bi
+never --nproc_per_node tutti run --nproc
+
+if command -v zsh >/dev/null; then zsh -n "$completions/_tutti" || fail "zsh does not understand its completion"; fi
+if command -v fish >/dev/null; then
+  said=$(HOME=$(mktemp -d) fish -c "source $completions/tutti.fish; complete -C 'tutti r'; complete -C 'tutti run --bi'")
+  [[ $said == *run* && $said == *--bind* ]] || fail "fish proposes: $said"
+fi
+
+# The manual page has every option that the help has.
+page=$(tutti run --man)
+for option in $(tutti run --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n'); do
+  grep -qF -- "${option//-/\\-}" <<<"$page" || fail "$option does not stand in the manual page"
+done
