@@ -4,4 +4,5 @@
 #include "tutti/comm/group.h"
 #include "tutti/comm/mesh_groups.h"
 #include "tutti/comm/objects.h"
+#include "tutti/launch/spawn.h"
 #include "tutti/runtime/init.h"

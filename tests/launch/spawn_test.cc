@@ -1,0 +1,115 @@
+// tutti::spawn(): ranks from inside a program. gtest's own process has one thread, so it may call it.
+#include "tutti/launch/spawn.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/launch/running.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/runtime/init.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string error_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Exception& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+class Spawn : public ::testing::Test {
+ protected:
+  Spawn() { setenv("TUTTI_FLIGHT_DIR", flight_.path().c_str(), 1); }
+
+ private:
+  const testing::Folder flight_;
+};
+
+// Numbers that the ranks and the test share.
+struct Shared {
+  std::atomic<int> sum[8];
+};
+Shared* shared() {
+  return static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+}
+
+TEST_F(Spawn, RanksMeetAndAddUp) {
+  for (const int ranks : {1, 2, 3}) {
+    Shared* const seen = shared();
+    spawn(ranks, [&](int rank) {
+      const Group world = init();
+      if (world.rank() != rank || world.size() != ranks) throw std::logic_error("not the rank that was said");
+      seen->sum[rank] = all_reduce(world, rank + 1);
+    });
+    for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(seen->sum[rank], ranks * (ranks + 1) / 2);
+    munmap(seen, sizeof *seen);
+  }
+}
+
+TEST_F(Spawn, TheFirstErrorStopsTheOthersAndIsThrown) {
+  EXPECT_THAT(error_of([] {
+                spawn(3, [](int rank) {
+                  const Group world = init();
+                  (void)all_reduce(world, 1);
+                  if (rank == 1) throw std::runtime_error("the loss is NaN");
+                  for (;;) (void)all_reduce(world, 1);  // loses rank 1, which is only an echo
+                });
+              }),
+              AllOf(HasSubstr("rank 1: the loss is NaN"), Not(HasSubstr("rank 0:"))));
+}
+
+TEST_F(Spawn, ARankThatIsKilledIsNamed) {
+  EXPECT_THAT(error_of([] {
+                spawn(2, [](int rank) {
+                  const Group world = init();
+                  (void)all_reduce(world, 1);
+                  if (rank == 1) raise(SIGKILL);
+                  for (;;) (void)all_reduce(world, 1);
+                });
+              }),
+              AllOf(HasSubstr("rank 1 (pid "), HasSubstr("was killed by SIGKILL")));
+  EXPECT_THAT(error_of([] { spawn(2, [](int rank) { rank == 0 ? _exit(7) : (void)pause(); }); }),
+              HasSubstr("rank 0 (pid "));
+}
+
+TEST_F(Spawn, WhoDoesNotListenToSigtermIsKilled) {
+  const auto error = error_of([] {
+    spawn(2,
+          [](int rank) {
+            signal(SIGTERM, SIG_IGN);
+            if (rank == 0) throw std::runtime_error("enough");
+            for (;;) pause();
+          },
+          {.grace = std::chrono::milliseconds(100)});
+  });
+  EXPECT_THAT(error, HasSubstr("rank 0: enough"));
+}
+
+TEST_F(Spawn, RefusesToForkAProcessWithThreads) {
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done) std::this_thread::yield();
+  });
+  EXPECT_THAT(error_of([] { spawn(2, [](int) {}); }),
+              AllOf(HasSubstr("this process has 2 threads already"), HasSubstr("or start the program with tutti run")));
+  done = true;
+  other.join();
+  EXPECT_THAT(error_of([] { spawn(0, [](int) {}); }), HasSubstr("spawn() was asked for 0 ranks"));
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,255 @@
+// The ranks are forked and not executed anew, which is what lets them run a function. They meet through a file in a
+// folder of their own: no port to find free, no thread in this process, which would forbid the fork.
+//
+// Who was first? All write their error into one pipe, in one piece each, so the order in the pipe is the order of the
+// errors. A rank that a signal killed writes nothing, and its peers, which lose it, do: so when the first word comes,
+// the others have a moment to say, or to show by their death, what is nearer to the cause.
+#include "tutti/launch/spawn.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/env.h"
+#include "tutti/base/fd.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/environment.h"
+#include "tutti/launch/process.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for what is nearer to the cause than the first word
+constexpr auto kKillLimit = std::chrono::seconds(5);
+
+int threads_of_this_process() {
+  int count = 0;
+  for ([[maybe_unused]] const auto& task : std::filesystem::directory_iterator("/proc/self/task")) ++count;
+  return count;
+}
+
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti_spawn_XXXXXX";
+    if (!mkdtemp(pattern.data()))
+      throw Exception(system_error(errno, "could not make a folder for the ranks to meet in", "is TMPDIR writable?"));
+    path_ = pattern;
+  }
+  Folder(const Folder&) = delete;
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// What a rank writes when rank_main has thrown; at most PIPE_BUF, so that it arrives in one piece.
+struct Word {
+  int rank;
+  Code code;
+  char text[2000];
+};
+static_assert(sizeof(Word) <= PIPE_BUF);
+
+bool is_echo(Code code) { return code == Code::kPeerLost || code == Code::kAborted; }
+
+void set_variables(int rank, int ranks, const std::string& folder) {
+  Environment environment = current_environment();
+  std::vector<std::string> before;
+  for (const auto& [name, value] : environment) before.push_back(name);
+  (void)remove_stale(environment);
+  set_place(environment, Place{.rank = rank,
+                               .world_size = ranks,
+                               .local_rank = rank,
+                               .local_world_size = ranks,
+                               .master_address = "127.0.0.1",
+                               .job = folder.substr(folder.find_last_of('/') + 1)});
+  for (const char* name : {"TUTTI_INSECURE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"})
+    environment.erase(name);
+  environment["TUTTI_INIT"] = "file://" + folder + "/meet";
+  for (const std::string& name : before) {
+    if (!environment.count(name)) unsetenv(name.c_str());
+  }
+  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+}
+
+[[noreturn]] void be_a_rank(int rank, int ranks, const std::string& folder, int words, pid_t parent,
+                            const std::function<void(int)>& rank_main) {
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(128 + SIGKILL);
+  Word word{.rank = rank, .code = Code::kInternal, .text = {}};
+  const auto tell = [&](const char* text) {
+    std::strncpy(word.text, text, sizeof word.text - 1);
+    std::fflush(nullptr);
+    (void)!write(words, &word, sizeof word);
+    _exit(1);
+  };
+  try {
+    set_variables(rank, ranks, folder);
+    rank_main(rank);
+  } catch (const Exception& error) {
+    word.code = error.error().code;
+    tell(error.what());
+  } catch (const std::exception& error) {
+    tell(error.what());
+  } catch (...) {
+    tell("threw something that is no std::exception");
+  }
+  std::fflush(nullptr);
+  _exit(0);
+}
+
+class Ranks {
+ public:
+  Ranks(int count, const std::function<void(int)>& rank_main);
+  ~Ranks() { kill_all(); }
+  // The first error, once one is there; none once all have ended well.
+  std::optional<Error> wait();
+  void stop(Duration grace);
+
+ private:
+  struct Child {
+    pid_t pid = -1;
+    bool alive = true;
+    Exit exit;
+  };
+  int alive() const {
+    return int(std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.alive; }));
+  }
+  // Waits for a word or an end, at most until `deadline`; reads and reaps what there is.
+  void look(const std::optional<Deadline>& deadline);
+  void signal_all(int signal);
+  void kill_all();
+  std::optional<Error> cause() const;
+
+  Folder folder_;
+  Fd words_;
+  std::vector<Child> children_;
+  std::vector<Word> said_;
+};
+
+Ranks::Ranks(int count, const std::function<void(int)>& rank_main) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw Exception(system_error(errno, "could not make a pipe for the ranks"));
+  words_ = Fd(ends[0]);
+  const Fd writing(ends[1]);
+  set_nonblocking(words_.get(), true).or_throw();
+  std::fflush(nullptr);  // else each rank would print it again
+  const pid_t parent = getpid();
+  for (int rank = 0; rank < count; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) be_a_rank(rank, count, folder_.path(), writing.get(), parent, rank_main);
+    if (pid < 0) {
+      const int cause = errno;
+      kill_all();
+      throw Exception(system_error(cause, "could not start rank " + std::to_string(rank),
+                                   "raise the limit of processes (ulimit -u), or ask for fewer ranks"));
+    }
+    children_.push_back({.pid = pid});
+  }
+}
+
+void Ranks::look(const std::optional<Deadline>& deadline) {
+  std::vector<Fd> ended;
+  std::vector<pollfd> fds = {{words_.get(), POLLIN, 0}};
+  for (const Child& child : children_) {
+    if (!child.alive) continue;
+    ended.emplace_back(int(syscall(SYS_pidfd_open, child.pid, 0)));
+    fds.push_back({ended.back().get(), POLLIN, 0});
+  }
+  poll(fds.data(), fds.size(), deadline ? deadline->poll_timeout_ms() : -1);
+  Word word{};
+  while (read(words_.get(), &word, sizeof word) == ssize_t(sizeof word)) said_.push_back(word);
+  for (Child& child : children_) {
+    int status = 0;
+    if (!child.alive || waitpid(child.pid, &status, WNOHANG) != child.pid) continue;
+    child.alive = false;
+    child.exit = exit_of(status);
+  }
+}
+
+std::optional<Error> Ranks::wait() {
+  while (alive() > 0 && !cause()) look({});
+  if (!cause()) return std::nullopt;
+  for (const Deadline moment = Deadline::after(kCauseLimit); alive() > 0 && !moment.expired();) look(moment);
+  return cause();
+}
+
+std::optional<Error> Ranks::cause() const {
+  for (std::size_t rank = 0; rank < children_.size(); ++rank) {
+    const Child& child = children_[rank];
+    if (!child.alive && child.exit.signal != 0)
+      return Error{.code = Code::kPeerLost,
+                   .detail = "rank " + std::to_string(rank) + " (pid " + std::to_string(child.pid) + ") " +
+                             to_string(child.exit)};
+  }
+  const Word* first = nullptr;
+  for (const Word& word : said_) {
+    if (!first || (is_echo(first->code) && !is_echo(word.code))) first = &word;
+  }
+  if (first) return Error{.code = first->code, .detail = "rank " + std::to_string(first->rank) + ": " + first->text};
+  for (std::size_t rank = 0; rank < children_.size(); ++rank) {
+    const Child& child = children_[rank];
+    if (!child.alive && !child.exit.ok())
+      return Error{.code = Code::kPeerLost,
+                   .detail = "rank " + std::to_string(rank) + " (pid " + std::to_string(child.pid) + ") " +
+                             to_string(child.exit)};
+  }
+  return std::nullopt;
+}
+
+void Ranks::signal_all(int signal) {
+  for (const Child& child : children_) {
+    if (child.alive) kill(child.pid, signal);
+  }
+}
+
+void Ranks::stop(Duration grace) {
+  signal_all(SIGTERM);
+  signal_all(SIGCONT);
+  for (const Deadline end = Deadline::after(grace); alive() > 0 && !end.expired();) look(end);
+  kill_all();
+}
+
+void Ranks::kill_all() {
+  signal_all(SIGKILL);
+  for (const Deadline end = Deadline::after(kKillLimit); alive() > 0 && !end.expired();) look(end);
+}
+
+}  // namespace
+
+void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options) {
+  TUTTI_REQUIRE(ranks >= 1, "spawn() was asked for ", ranks, " ranks, at least 1 is needed");
+  if (const int threads = threads_of_this_process(); threads != 1) {
+    throw Exception(Error{
+        .code = Code::kUnsupported,
+        .detail = "spawn() forks, and this process has " + std::to_string(threads) +
+                  " threads already: a copy of it would have one of them, and locks that the others hold",
+        .hint = "call spawn() first of all, before LibTorch, OpenMP and init(); or start the program with tutti run"});
+  }
+  Ranks running(ranks, rank_main);
+  if (const auto error = running.wait()) {
+    running.stop(options.grace);
+    throw Exception(*error);
+  }
+}
+
+}  // namespace tutti
