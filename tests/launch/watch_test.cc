@@ -69,17 +69,48 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
   EXPECT_THAT(
       ended.err,
       AllOf(
-          HasSubstr("no rank of this node has got on for "),
-          HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
+          HasSubstr("no rank has got on for "), HasSubstr("; after 2 s (as --hang-timeout has it) the job ends"),
           HasSubstr(
               "ranks 0, 1 wait in all_reduce #6 (f32[1000], sum) on group world for rank 2: step 104, in no call for "),
-          HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank of this node"),
+          HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank has got on"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"), HasSubstr("rank 0 then: step 104, for "),
           HasSubstr("innocent: ranks 0, 1")));
   const std::string& flight = folder.path();
   EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
   EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));
   EXPECT_THAT(read_file(flight + "/flight-rank0.json"), HasSubstr("SIGUSR2"));
+}
+
+TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
+  const Folder folder;
+  const auto port = std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const auto node = [&](const char* number) {
+    return std::vector<std::string>{"run",
+                                    "--nnodes",
+                                    "2",
+                                    "--node-rank",
+                                    number,
+                                    "--master-addr",
+                                    "127.0.0.1",
+                                    "--store-port",
+                                    port,
+                                    "--insecure",
+                                    "--hang-timeout",
+                                    "2s",
+                                    "-n",
+                                    "1",
+                                    TUTTI_TEST_WATCHED,
+                                    "loop",
+                                    "1"};
+  };
+  Running first(node("0")), second(node("1"));
+  const Ended waited = first.wait(), looped = second.wait();
+  EXPECT_EQ(waited.code, 124);
+  EXPECT_EQ(looped.code, 124);
+  EXPECT_THAT(looped.err, AllOf(HasSubstr("the job failed: no rank of node 1 ("), HasSubstr("loop_in_a_function")));
+  EXPECT_THAT(waited.err,
+              AllOf(HasSubstr("rank 0 waits in all_reduce #6"), HasSubstr("for ranks of other nodes"),
+                    HasSubstr("the job failed: no rank of node 1 ("), HasSubstr("(the report is on that node)")));
 }
 
 TEST(Watched, AStoppedRankIsToldAtOnceAndThatItGoesOn) {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,12 @@ Result<Mapping> map(int fd, std::uint64_t offset, std::size_t bytes) {
   return Mapping(memory, bytes);
 }
 
+// A file that grows beyond the limit of the process (ulimit -f) does not fail: it kills.
+bool may_grow_to(std::uint64_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
+}
+
 std::uint64_t rings_of(int index, std::uint64_t ring_bytes) {
   return ProgressLayout::kRingsBegin + std::uint64_t(index) * 2 * ring_bytes;
 }
@@ -53,6 +60,8 @@ std::uint64_t rings_of(int index, std::uint64_t ring_bytes) {
 Result<Fd> ProgressPage::create() {
   Fd fd(::memfd_create("tutti-progress", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const std::uint64_t magic = ProgressLayout::kMagic;
+  if (!may_grow_to(ProgressLayout::kRingsBegin))
+    return Error{.code = Code::kLimit, .detail = "files may not have 64 KiB", .hint = "raise ulimit -f"};
   if (!fd || ::ftruncate(fd.get(), ProgressLayout::kRingsBegin) != 0 ||
       ::pwrite(fd.get(), &magic, sizeof magic, 0) != sizeof magic || ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0)
     return system_error(errno, "could not make a progress page");
@@ -135,6 +144,7 @@ std::unique_ptr<ProgressPage::Place> ProgressPage::add(const FlightGroup& group,
   // The rings of a group that was here before are emptied; what a hole holds reads as zero.
   if (facts.st_size > off_t(begin))
     (void)::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, off_t(begin), off_t(end - begin));
+  if (facts.st_size < off_t(end) && !may_grow_to(end)) return nullptr;
   if (facts.st_size < off_t(end) && ::ftruncate(fd_.get(), off_t(end)) != 0) return nullptr;
   Mapping rings[2];
   for (int which = 0; which < 2; ++which) {

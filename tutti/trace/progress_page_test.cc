@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,6 +184,20 @@ TEST_F(Page, OutlivesARankThatIsKilled) {
   ASSERT_THAT(p.current(), NotNull());
   EXPECT_EQ(p.current()->sequence, 42u);
   EXPECT_FALSE(p.current()->is_over());
+}
+
+// A file that grows beyond the limit would kill the rank.
+TEST_F(Page, DoesNotGrowBeyondTheLimitOfFiles) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const rlimit limit{.rlim_cur = 100 * 1024, .rlim_max = 100 * 1024};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    page_->join(0, 3);
+    ::_exit(add(1, "small", 64) && !add(2, "large", 64 * 1024) && !add(3, "one too many", 2048) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST_F(Page, OfOneProcessHasNoRoomForRings) {

@@ -34,7 +34,10 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
     error_file = spec.scratch + "/rank_" + std::to_string(rank) + "_error.json";
   }
   if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said
-  Fd page = TUTTI_TRY(ProgressPage::create());
+  auto made_page = ProgressPage::create();
+  if (!made_page.ok() && local_rank == 0)
+    consoles.say("the ranks cannot be watched closely: " + to_string(made_page.error()));
+  Fd page = made_page.ok() ? *std::move(made_page) : Fd();
   set_place(environment, Place{.rank = rank,
                                .world_size = layout.world_size(),
                                .local_rank = local_rank,
@@ -64,7 +67,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
                       .environment = to_strings(environment)};
   process.cpus = share.cpus;
   if (rank == 0) process.input = STDIN_FILENO;
-  process.inherited = {page.get()};
+  if (page) process.inherited.push_back(page.get());
   if (spec.secret_fd >= 0) process.inherited.push_back(spec.secret_fd);
   workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file, std::move(page));
   return {};

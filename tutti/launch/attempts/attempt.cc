@@ -1,5 +1,7 @@
 #include "tutti/launch/attempts/attempt.h"
 
+#include <utility>
+
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/out_of_memory.h"
@@ -10,8 +12,9 @@ namespace tutti {
 namespace {
 
 constexpr auto kNeighboursLimit = std::chrono::seconds(2);  // to say how they are doing
-constexpr double kSilence = 5;                              // seconds; they say it once in one
-constexpr auto kCoreDumpLimit = std::chrono::seconds(60);   // for a rank that dies of a signal to be dead
+constexpr auto kPatienceWithOthers = std::chrono::seconds(3);
+constexpr double kSilence = 5;                             // seconds; they say it once in one
+constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to be dead
 
 }  // namespace
 
@@ -22,7 +25,10 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
       flight_folder_(!spec.flight_folder.empty()
                          ? spec.flight_folder
                          : attempt_folder(spec.output.log_dir, spec.job, round_.number) + "/flight"),
-      lookout_(spec.watch, flight_folder_, [&consoles](const std::string& text) { consoles.say(text); }),
+      lookout_(spec.watch,
+               round_.layout.nodes() == 1 ? "no rank"
+                                          : "no rank of node " + std::to_string(round_.node) + " (" + spec.host + ")",
+               flight_folder_, [&consoles](const std::string& text) { consoles.say(text); }),
       memory_kills_before_(out_of_memory_kills()) {}
 
 Status Attempt::start(const Environment& environment) {
@@ -95,8 +101,13 @@ std::optional<Fault> Attempt::look() {
     next_tale_ = now() + std::chrono::seconds(1);
     neighbours_->tell(encode(status()));
   }
-  const auto hang = lookout_.look(workers_);
-  if (!hang || !running()) return {};
+  if (const auto hang = lookout_.look(workers_)) {
+    // The node whose rank is to blame shall be heard first.
+    found_hang_ = hang;
+    tell_hang_at_ = now() + (hang->blamed || !neighbours_ ? Duration(0) : Duration(kPatienceWithOthers));
+  }
+  if (!found_hang_ || !running() || now() < tell_hang_at_) return {};
+  const auto hang = std::exchange(found_hang_, std::nullopt);
   hang_ = hang->text;
   for (Worker& worker : workers_)
     if (worker.rank() == hang->rank) blame(worker);

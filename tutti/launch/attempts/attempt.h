@@ -64,6 +64,8 @@ class Attempt {
   Worker* culprit_ = nullptr;
   Worker* echo_ = nullptr;
   Clock::time_point echo_came_{};
+  std::optional<Hang> found_hang_;  // and is not told yet
+  Clock::time_point tell_hang_at_{};
   std::string hang_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();

@@ -36,8 +36,13 @@ double smoothed_rate(double rate, const RankProgress& before, const RankProgress
 
 }  // namespace
 
-Lookout::Lookout(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say)
-    : options_(options), folder_(std::move(folder)), say_(std::move(say)), limit_(options.hang_timeout) {
+Lookout::Lookout(const WatchOptions& options, std::string nobody, std::string folder,
+                 std::function<void(const std::string&)> say)
+    : options_(options),
+      nobody_(std::move(nobody)),
+      folder_(std::move(folder)),
+      say_(std::move(say)),
+      limit_(options.hang_timeout) {
   kills_ = memory_facts().kills;
 }
 
@@ -134,7 +139,7 @@ void Lookout::look_for_hang(Workers& workers) {
   const std::vector<RankSeen> ranks = seen();
   if (ranks.empty() || !limit) return;
   const auto sentence = [&](const HangCause& cause) {
-    return "no rank of this node has got on for " + seconds_text(to_seconds(still)) + ": " + cause.words;
+    return nobody_ + " has got on for " + seconds_text(to_seconds(still)) + ": " + cause.words;
   };
   if (warning && still >= *warning && !warned_) {
     warned_ = true;
@@ -165,7 +170,7 @@ Hang Lookout::finish_hang(Workers& workers) {
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));
   const HangCause cause = explain_hang(frozen_, options_.describe);
-  Hang hang{.text = "no rank of this node has got on for " + seconds_text(to_seconds(now() - last_moved_)) + " (" +
+  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(now() - last_moved_)) + " (" +
                     limit_.words() + "): " + cause.words,
             .blamed = !cause.blamed.empty()};
   hang.rank = hang.blamed ? cause.blamed.front() : frozen_.empty() ? -1 : frozen_.front().rank;

@@ -37,8 +37,9 @@ struct RankWatch {
 
 class Lookout {
  public:
-  // `folder`: for stacks. `say`: lines to the user, without "[tutti] ".
-  Lookout(const WatchOptions& options, std::string folder, std::function<void(const std::string&)> say);
+  // `nobody`: "no rank", "no rank of node 1 (b)". `folder`: for stacks. `say`: lines to the user, without "[tutti] ".
+  Lookout(const WatchOptions& options, std::string nobody, std::string folder,
+          std::function<void(const std::string&)> say);
 
   void listen(PollSet& events, Workers& workers);
   // Once a turn: looks at the ranks when it is time to. A hang, once its stacks are gathered.
@@ -65,7 +66,7 @@ class Lookout {
   std::string memory_words(const WorkerEnd& culprit, bool out_of_memory) const;
 
   const WatchOptions options_;
-  const std::string folder_;
+  const std::string nobody_, folder_;
   const std::function<void(const std::string&)> say_;
   std::vector<RankWatch> ranks_;
   std::vector<RankSeen> frozen_;
