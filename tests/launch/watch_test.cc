@@ -51,6 +51,14 @@ TEST(Watched, ACrashIsTracedToItsLine) {
   EXPECT_EQ(json["ranks"][1]["role"], "culprit");
 }
 
+TEST(Watched, WhoIsStillWritingItsCoreIsTheCauseAndNotWhoEndedFirst) {
+  const Folder folder;
+  const Ended ended = run({"run", "-n", "2", TUTTI_TEST_WATCHED, "core", "1", folder.path() + "/dying"});
+  EXPECT_EQ(ended.code, 128 + SIGSEGV);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("crash_in_a_function"),
+                               HasSubstr("at the same moment: rank 0 failed as well")));
+}
+
 TEST(Watched, AnExceptionIsToldInItsWords) {
   const Folder folder;
   const Ended ended =

@@ -1,6 +1,11 @@
 // A rank that tells its steps, makes a call in each, and then does what argv[1] says: "end", "crash RANK", "throw
-// RANK", "loop RANK" (for ever, in no call), "slow RANK" (a while in each step), "run" (for ever, in good order).
+// RANK", "loop RANK" (for ever, in no call), "slow RANK" (a while in each step), "run" (for ever, in good order), "core
+// RANK FILE" (that rank crashes and takes a while to be dead; the others end with 3 as soon as it has begun to).
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -15,6 +20,16 @@
 namespace {
 
 volatile bool forever = true;
+struct sigaction before_slow_death;
+const char* death_mark = nullptr;
+// As a rank that writes a large core file: what tutti does at a fatal signal is done, and the end comes later.
+void die_slowly(int signal, siginfo_t* info, void* context) {
+  before_slow_death.sa_sigaction(signal, info, context);
+  ::close(::open(death_mark, O_WRONLY | O_CREAT, 0600));
+  ::sleep(1);
+  ::signal(SIGSEGV, SIG_DFL);
+  ::raise(SIGSEGV);
+}
 
 }  // namespace
 
@@ -43,6 +58,18 @@ int main(int argc, char** argv) {
   if (chosen && mode == "crash") crash_in_a_function(nullptr);
   if (chosen && mode == "throw") throw std::runtime_error("the loss is NaN");
   if (chosen && mode == "loop") loop_in_a_function();
+  if (mode == "core") {
+    death_mark = argv[3];
+    if (chosen) {
+      struct sigaction slow {};
+      slow.sa_sigaction = die_slowly;
+      slow.sa_flags = SA_SIGINFO | SA_NODEFER;
+      ::sigaction(SIGSEGV, &slow, &before_slow_death);
+      crash_in_a_function(nullptr);
+    }
+    while (::access(death_mark, F_OK) != 0) ::usleep(1000);
+    ::_exit(3);
+  }
   tutti::all_reduce(world, std::span<float>(numbers));
   return 0;
 }
