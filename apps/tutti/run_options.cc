@@ -25,7 +25,7 @@ Examples:
 
 Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 1 the system or tutti
   itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 75 told to stop, the ranks have saved:
-  start the job again; 93 it fails in the same place again and again: do not; 124 the --timeout passed; 130 Ctrl-C;
+  start the job again; 93 it fails in the same place again and again: do not; 124 the --timeout passed, or no rank got on; 130 Ctrl-C;
   141 nobody read the output any more.)";
 
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean

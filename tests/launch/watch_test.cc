@@ -118,7 +118,9 @@ TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
   EXPECT_THAT(looped.err, AllOf(HasSubstr("the job failed: no rank of node 1 ("), HasSubstr("loop_in_a_function")));
   EXPECT_THAT(waited.err,
               AllOf(HasSubstr("rank 0 waits in all_reduce #6"), HasSubstr("for ranks of other nodes"),
-                    HasSubstr("the job failed: no rank of node 1 ("), HasSubstr("(the report is on that node)")));
+                    HasSubstr("the job failed: no rank of node 1 ("), HasSubstr("(the report is on that node)"),
+                    HasSubstr("[tutti] the report of that node:\n[tutti] the job failed: no rank of node 1 ("),
+                    HasSubstr("loop_in_a_function")));
 }
 
 TEST(Watched, AStoppedRankIsToldAtOnceAndThatItGoesOn) {

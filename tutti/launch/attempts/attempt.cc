@@ -7,11 +7,13 @@
 #include "tutti/launch/out_of_memory.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/report.h"
+#include "tutti/launch/watch/shared_report.h"
 
 namespace tutti {
 namespace {
 
 constexpr auto kNeighboursLimit = std::chrono::seconds(2);  // to say how they are doing
+constexpr auto kReportLimit = std::chrono::seconds(5);      // beyond the grace, for another node to tell its report
 constexpr auto kPatienceWithOthers = std::chrono::seconds(3);
 constexpr double kSilence = 5;                             // seconds; they say it once in one
 constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to be dead
@@ -152,10 +154,18 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.flight = flight;
     lookout_.complete(failure, workers_);
     write_json(failure);
-    return consoles_.say_block(failure_report(failure, workers_.ends()));
+    const std::string text = failure_report(failure, workers_.ends());
+    consoles_.say_block(text);
+    if (neighbours_) (void)share_report(round_.store, spec_.credentials, round_.number, text);  // they know the fault
+    return;
   }
   if (!news || news->kind != News::Kind::kFault || news->mine) return;
   consoles_.say(what + " failed: " + news->fault.text + (news->fault.report ? " (the report is on that node)" : ""));
+  if (neighbours_ && news->fault.report) {
+    consoles_.pump();
+    const auto text = read_report(round_.store, spec_.credentials, round_.number, spec_.grace + kReportLimit);
+    if (text.ok()) consoles_.say_block("[tutti] the report of that node:\n" + *text);
+  }
   if (!flight.empty()) consoles_.say(flight);
 }
 

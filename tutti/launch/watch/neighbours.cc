@@ -2,7 +2,6 @@
 #include "tutti/launch/watch/neighbours.h"
 
 #include "tutti/base/text.h"
-#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {
@@ -73,9 +72,9 @@ void Neighbours::run() {
     lock.unlock();
     Status done;
     if (!store) {
-      const auto address = parse_address(store_);
-      auto connected = address.ok() ? TcpStore::connect(*address, credentials_, -1, Deadline::after(kStoreLimit))
-                                    : Result<std::unique_ptr<TcpStore>>(address.error());
+      const auto servers = parse_servers(store_);
+      auto connected = servers.ok() ? TcpStore::connect(*servers, credentials_, -1, Deadline::after(kStoreLimit))
+                                    : Result<std::unique_ptr<TcpStore>>(servers.error());
       done = connected.status();
       if (connected.ok()) store = *std::move(connected);
       if (store) store->set_call_timeout(kStoreLimit);

@@ -19,7 +19,7 @@ namespace tutti {
 
 class Neighbours {
  public:
-  // `store`: host:port. Make it with signals blocked, so that its thread takes none.
+  // `store`: as TUTTI_STORE has it. Make it with signals blocked, so that its thread takes none.
   Neighbours(std::string store, Credentials credentials, int round, int node, int nodes);
   Neighbours(const Neighbours&) = delete;
   ~Neighbours();  // waits for a call under way, some seconds at most
