@@ -158,6 +158,7 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.flag("--standalone", texts.standalone, "this node alone, on any port, whatever a scheduler says");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
+  add.value("--iface", job.iface, "NAME", "network of the job, on machines with several: eth1, or 10.0.0.0/8");
   add.value("--master-port", texts.master_port, "PORT",
             "MASTER_PORT of the program, left free for it (default 29500; one node: any)");
   add.value("--store-port", texts.store_port, "PORT", "where node 0 serves the store (default: master port + 1)");

@@ -214,6 +214,10 @@ TEST(NodesUsage, IsToldInASentence) {
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--secret-file",
                     "/no/such/file", "sh"}),
               HasSubstr("/no/such/file"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--iface", "nope0", "sh"}),
+              AllOf(HasSubstr("no interface \"nope0\" is up here"), HasSubstr("lo (127.0.0.1)")));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "--iface", "203.0.113.0/24", "sh"}),
+              HasSubstr("this machine has no address in 203.0.113.0/24"));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--master-addr", "192.0.2.1", "--insecure", "sh"}), HasSubstr("192.0.2.1"));
 }
 

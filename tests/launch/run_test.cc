@@ -333,6 +333,10 @@ TEST(Run, TheMasterMayHaveAName) {
             "[0] MASTER_ADDR=localhost\n");
 }
 
+TEST(Run, TheRanksGetTheNetworkOfTheJob) {
+  EXPECT_EQ(run({"run", "-q", "--iface", "lo", worker(), "env", "TUTTI_IFACE"}).out, "[0] TUTTI_IFACE=lo\n");
+}
+
 TEST(Run, TheStorePortIsTheOneGiven) {
   const std::string port = std::to_string(listen(Address{.host = "127.0.0.1"})->address.port);
   EXPECT_EQ(run({"run", "-q", "--store-port", port, worker(), "env", "TUTTI_STORE"}).out,

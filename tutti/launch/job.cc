@@ -30,6 +30,7 @@
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/trace/flight_dump.h"
+#include "tutti/transport/interface.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -186,12 +187,17 @@ Result<Prepared> prepare(const JobOptions& options) {
                            std::to_string(nodes.nodes) + (one_node ? " node" : " nodes"),
                  .hint = "nodes are numbered from 0; --nnodes says how many there are"};
   }
-  if (!one_node && options.master_address.empty()) {
+  nodes.master_address = options.master_address;
+  if (!options.iface.empty()) {
+    const std::string host = TUTTI_TRY(address_at(options.iface));
+    if (nodes.master_address.empty() && options.node == 0) nodes.master_address = host;
+  }
+  if (!one_node && nodes.master_address.empty()) {
     return Error{.code = Code::kUsage,
                  .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
                  .hint = "the address of node 0, as all nodes see it"};
   }
-  nodes.master_address = options.master_address.empty() ? "127.0.0.1" : options.master_address;
+  if (nodes.master_address.empty()) nodes.master_address = "127.0.0.1";
   const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
   nodes.master_port = wanted_port.value_or(0);
   if (options.store_port && wanted_port == options.store_port) {
@@ -272,6 +278,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
 Result<int> run_job(const JobOptions& options) {
   make_sane();
   Prepared job = TUTTI_TRY(prepare(options));
+  if (!options.iface.empty()) ::setenv("TUTTI_IFACE", options.iface.c_str(), 1);  // for the workers
   std::optional<ScratchFolder> scratch;
   if (job.agent.output.log_dir.empty()) job.agent.scratch = scratch.emplace().path();
   return run_with_keeper([&](const Fd& keeper_gone) {

@@ -22,6 +22,7 @@ struct JobOptions {
   std::optional<int> nodes;
   int node = 0;
   std::string master_address;  // empty: 127.0.0.1 on one node, required on several
+  std::string iface;           // the network of the job, "eth1" or "10.0.0.0/8"; empty: the way to node 0 decides
   std::optional<int> master_port;
   std::optional<int> store_port;  // several nodes; none: the port after master_port
   std::string job;                // empty: made up on one node; after the port on several

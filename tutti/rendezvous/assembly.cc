@@ -21,10 +21,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "tutti/base/build.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/handshake.h"
+#include "tutti/version.h"
 
 namespace tutti {
 namespace {
@@ -179,6 +181,9 @@ Arrival arrival_of(const Identity& identity, const std::string& local_host) {
                  .machine = machine_id(),
                  .pid = int(::getpid()),
                  .local_host = local_host,
+                 .release = TUTTI_VERSION,
+                 .program = program_name(),
+                 .build = program_build(),
                  .token = process_token + "." + Secret::random().fingerprint()};
 }
 
@@ -195,6 +200,9 @@ std::string encode(const Arrival& a) {
                                {"machine", a.machine},
                                {"pid", a.pid},
                                {"local_host", a.local_host},
+                               {"release", a.release},
+                               {"program", a.program},
+                               {"build", a.build},
                                {"token", a.token}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);  // a host name need not be UTF-8
 }
@@ -221,8 +229,10 @@ Result<Arrival> decode(const std::string& text) {
   if (read("rank", arrival.rank) && read("world_size", arrival.world_size) &&
       read("world_size_source", arrival.world_size_source) && read("rank_source", arrival.rank_source) &&
       read("host", arrival.host) && read("machine", arrival.machine) && read("pid", arrival.pid) &&
-      read("local_host", arrival.local_host) && read("token", arrival.token))
+      read("local_host", arrival.local_host) && read("token", arrival.token)) {
+    (void)(read("release", arrival.release) && read("program", arrival.program) && read("build", arrival.build));
     return arrival;
+  }
   return wrong;
 }
 
@@ -255,6 +265,24 @@ Error decode_trouble(const std::string& text) {
 
 Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline) {
   return RollCall(store, me, deadline).run();
+}
+
+Status check_builds(const std::vector<Arrival>& world, bool mixed) {
+  const auto named = [](const std::string& word) { return word.empty() ? std::string("an older one") : word; };
+  const Arrival& first = world.front();
+  for (const Arrival& other : world) {
+    if (other.release != first.release)
+      return Error{.code = Code::kMismatch,
+                   .detail = to_string(first) + " was built with tutti " + named(first.release) + ", but " +
+                             to_string(other) + " with " + named(other.release),
+                   .hint = "build the program with the same release on all machines"};
+    if (mixed || other.build == first.build || other.program != first.program) continue;
+    return Error{.code = Code::kMismatch,
+                 .detail = to_string(first) + " and " + to_string(other) + " run different builds of " + first.program +
+                           " (" + first.build.substr(0, 8) + " and " + other.build.substr(0, 8) + ")",
+                 .hint = "copy the same file to all machines; if they are meant to differ, set TUTTI_MIXED_BUILDS=1"};
+  }
+  return {};
 }
 
 Status check_addresses(const std::vector<Arrival>& world) {

@@ -20,8 +20,11 @@ struct Arrival {
   std::string host;     // host name, for people only
   std::string machine;  // machine_id()
   int pid = 0;
-  std::string local_host;  // the numeric address that reached the store; empty where no network was used
-  std::string token;       // "PROCESS.CALL", both random: two processes may have one pid in two containers
+  std::string local_host;    // the numeric address that reached the store; empty where no network was used
+  std::string release = {};  // of tutti
+  std::string program = {};  // its name, for people, and
+  std::string build = {};    // program_build()
+  std::string token;         // "PROCESS.CALL", both random: two processes may have one pid in two containers
 
   bool operator==(const Arrival&) const = default;
 };
@@ -40,6 +43,10 @@ Error decode_trouble(const std::string& text);
 // Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
 // this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
 Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline);
+
+// kMismatch, which names two of them, if ranks run different releases of tutti, or (unless `mixed` is meant) different
+// builds of one program. Programs of different names are meant to differ.
+Status check_builds(const std::vector<Arrival>& world, bool mixed);
 
 // kUsage if the ranks are on several machines and one can be reached by itself alone.
 Status check_addresses(const std::vector<Arrival>& world);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "tutti/store/memory_store.h"
+#include "tutti/version.h"
 
 namespace tutti {
 namespace {
@@ -86,6 +87,42 @@ TEST(Assembly, AHostNameNeedNotBeUtf8) {
   Arrival odd = someone(0, 1);
   odd.host = "n\xff";
   EXPECT_TRUE(decode(encode(odd)).ok());
+}
+
+TEST(Builds, AnotherReleaseOfTuttiIsRefusedByName) {
+  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  world[0].release = world[1].release = "0.1.0";
+  EXPECT_TRUE(check_builds(world, false).ok());
+  world[1].release = "0.2.0";
+  EXPECT_THAT(
+      to_string(check_builds(world, true).error()),
+      HasSubstr("rank 0 (pid 100 on node0) was built with tutti 0.1.0, but rank 1 (pid 101 on node1) with 0.2.0 "
+                "(hint: build the program with the same release on all machines)"));
+  world[1].release = "";
+  EXPECT_THAT(to_string(check_builds(world, true).error()), HasSubstr("on node1) with an older one"));
+}
+
+TEST(Builds, AnotherBuildOfTheProgramIsRefusedUnlessMeant) {
+  std::vector<Arrival> world = {someone(0, 2), someone(1, 2)};
+  world[0].program = world[1].program = "train";
+  world[0].build = "0123456789";
+  world[1].build = "abcdef0123";
+  EXPECT_THAT(
+      to_string(check_builds(world, false).error()),
+      HasSubstr("rank 0 (pid 100 on node0) and rank 1 (pid 101 on node1) run different builds of train (01234567 "
+                "and abcdef01) (hint: copy the same file to all machines; if they are meant to differ, set "
+                "TUTTI_MIXED_BUILDS=1)"));
+  EXPECT_TRUE(check_builds(world, true).ok());
+  world[1].program = "evaluate";
+  EXPECT_TRUE(check_builds(world, false).ok()) << "another program, on purpose";
+}
+
+TEST(Builds, EveryArrivalSaysItsOwn) {
+  const Arrival me = decode(encode(arrival_of(Identity{}, ""))).or_throw();
+  EXPECT_EQ(me.release, TUTTI_VERSION);
+  EXPECT_EQ(me.program, "rendezvous_test");
+  EXPECT_EQ(me.build.size(), 40u) << "the linker's build id, a SHA-1";
+  EXPECT_EQ(me.build, arrival_of(Identity{}, "").build);
 }
 
 TEST(Addresses, LoopbackAcrossMachinesIsRefusedByName) {

@@ -18,6 +18,7 @@
 #include "tutti/rendezvous/hostlist.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/scheduler_nodes.h"
+#include "tutti/store/tcp_store.h"
 
 namespace tutti {
 namespace {
@@ -188,11 +189,14 @@ void Identifier::find_meeting() {
   } else if (tutti_run_) {
     me.meeting = Meeting::kServed;
     me.meeting_source = "TUTTI_STORE";
-    auto address = parse_address(*value("TUTTI_STORE"));
-    if (address.ok() && (address->is_unix() || address->port != 0))
-      me.address = *address;
-    else
+    auto stores = parse_servers(*value("TUTTI_STORE"));
+    if (stores.ok() && std::all_of(stores->begin(), stores->end(),
+                                   [](const Address& one) { return one.is_unix() || one.port != 0; })) {
+      me.address = stores->front();
+      me.stores = *std::move(stores);
+    } else {
       problems_.push_back("TUTTI_STORE is \"" + *value("TUTTI_STORE") + "\", expected host:port or unix:path");
+    }
   } else if (torchrun_ && me.one_host == Identity::OneHost::kYes) {
     me.meeting = Meeting::kLocal;
     me.meeting_source = "TORCHELASTIC_RUN_ID";

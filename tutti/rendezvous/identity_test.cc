@@ -201,6 +201,10 @@ TEST(Identity, TuttiRun) {
   EXPECT_EQ(me.job, "j17");
   EXPECT_EQ(me.generation, 3u);
   EXPECT_EQ(good(with(kTuttiRun, {{"TUTTI_STORE", "unix:/run/x"}})).address.path, "/run/x");
+  const Identity two = good(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,[fd00::2]:2"}}));
+  EXPECT_THAT(two.stores, testing::ElementsAre(Address{.host = "10.0.0.7", .port = 1}, Address{.host = "fd00::2", .port = 2}));
+  EXPECT_EQ(two.address, two.stores[0]);
+  EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,x"}})), HasSubstr("expected host:port or unix:path"));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})),
               HasSubstr("TUTTI_STORE is \"10.0.0.7\", expected host:port"));
 }

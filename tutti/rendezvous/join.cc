@@ -17,6 +17,7 @@
 #include "tutti/rendezvous/secret.h"
 #include "tutti/store/prefix_store.h"
 #include "tutti/store/store_server.h"
+#include "tutti/transport/interface.h"
 
 namespace tutti {
 namespace {
@@ -122,11 +123,22 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   member.server = std::move(point.server);
   auto store =
       std::make_unique<PrefixStore>("generation-" + std::to_string(identity.generation), std::move(point.store));
+  if (const auto wanted = lookup(environment, "TUTTI_IFACE")) {
+    auto host = address_at(*wanted);
+    if (!host.ok()) {
+      Error error = host.error();
+      error.detail += " (from TUTTI_IFACE)";
+      return error;
+    }
+    point.local_host = *std::move(host);
+  }
   const auto world = TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline));
+  TUTTI_TRY(check_builds(world, lookup(environment, "TUTTI_MIXED_BUILDS").value_or("0") == "1"));
   TUTTI_TRY(check_addresses(world));
   if (identity.rank == 0 && secret && !secret->file.empty()) (void)::unlink(secret->file.c_str());  // all have read it
   member.store = std::move(store);
   member.store_address = point.address;
+  member.stores = identity.stores.empty() ? std::vector<Address>{point.address} : identity.stores;
   member.local_host = point.local_host;
   return member;
 }

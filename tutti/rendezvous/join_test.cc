@@ -138,7 +138,7 @@ TEST_P(JoinSizes, TheStoreOfTuttiRun) {
   const Secret key = Secret::random();
   ASSERT_EQ(::write(secret.get(), key.bytes().data(), 32), 32);
   const int agent = ranks.start_helper([&](int out) {
-    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{key, "j17", 5});
+    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{key, "j17", 0});
     const std::string line = server.ok() ? to_string((*server)->address()) + "\n" : "\n";
     if (::write(out, line.data(), line.size()) > 0) ::pause();
   });
@@ -450,6 +450,28 @@ TEST(JoinFails, ASecondRankZeroAtAFile) {
   while (!fs::exists(path)) ::usleep(1000);
   const auto second = ranks.run({{{}, {.url = url(0)}}}).front();
   EXPECT_THAT(second.error, AllOf(HasSubstr("AddressInUse: join, rank 0"), HasSubstr(path))) << second.error;
+}
+
+TEST(Join, TheNetworkOfTheJobIsChosen) {
+  Ranks ranks;
+  const std::string path = ranks.folder() + "/meet";  // a file says nothing of networks
+  std::vector<Start> starts;
+  for (int rank = 0; rank < 2; ++rank) {
+    const std::string url = "file://" + path + "?rank=" + std::to_string(rank) + "&world_size=2";
+    starts.push_back({{{"TUTTI_IFACE", rank == 0 ? "lo" : "127.0.0.0/8"}}, {.url = url}});
+  }
+  for (const Report& report : ranks.run(starts)) EXPECT_EQ(report.local_host, "127.0.0.1") << report.error;
+}
+
+TEST(JoinFails, ANetworkThatIsNotHere) {
+  Ranks ranks;
+  const ReservedPort port;
+  Environment environment = by_hand(0, 2, port.text());
+  environment["TUTTI_IFACE"] = "nope0";
+  EXPECT_THAT(
+      ranks.run({{environment}}).front().error,
+      AllOf(HasSubstr("Usage: join, rank 0: no interface \"nope0\" is up here with an address (from TUTTI_IFACE)"),
+            HasSubstr("lo (127.0.0.1)")));
 }
 
 TEST(JoinFails, AStaleStoreVariable) {

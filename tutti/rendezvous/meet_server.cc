@@ -82,7 +82,8 @@ Result<MeetingPoint> reached(std::unique_ptr<TcpStore> store) {
 }
 
 Result<MeetingPoint> dial(const Identity& identity, const Credentials& credentials, Deadline deadline) {
-  auto store = TcpStore::connect(identity.address, credentials, identity.rank, deadline);
+  auto store = TcpStore::connect(identity.stores.empty() ? std::vector<Address>{identity.address} : identity.stores,
+                                 credentials, identity.rank, deadline);
   if (!store.ok()) return explain(store.error(), identity);
   return reached(*std::move(store));
 }

@@ -253,7 +253,7 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
 Result<std::shared_ptr<Watch>> watch_launcher(Process& p, const Membership& m) {
   const auto deadline = Deadline::after(kLauncherPatience);
   const std::string prefix = "generation-" + std::to_string(m.generation);
-  auto connection = TUTTI_TRY(TcpStore::connect(m.store_address, m.store_credentials, m.rank, deadline));
+  auto connection = TUTTI_TRY(TcpStore::connect(m.stores, m.store_credentials, m.rank, deadline));
   auto watch = connection->watch(prefix + "/fault", deadline);
   p.launcher = std::make_unique<PrefixStore>(prefix, std::move(connection));
   p.launcher->set_call_timeout(kStorePatience);

@@ -170,7 +170,8 @@ void StoreServerThread::turn_away(HalfOpens::iterator half_open, const Error& wh
     refusal_window_ = now();
     refusals_in_window_ = 0;
   }
-  const std::string line = "the store turned away " + half_open->peer + ": " + why.detail;
+  const std::string line = "the store turned away " + half_open->peer + ": " + why.detail +
+                           (why.hint.empty() ? "" : " (hint: " + why.hint + ")");
   if (why.code == Code::kPeerLost) {
     log::debug(line);
   } else if (++refusals_in_window_ <= kRefusalsShown) {

@@ -11,8 +11,10 @@
 // waits for (a gather_all of 2 takes 30 us, not 50).
 #include "tutti/store/tcp_store.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <thread>
@@ -197,7 +199,7 @@ std::optional<Result<std::string>> Watch::try_read() {
   while (!value.ok() && value.error().code == Code::kPeerLost && reopen_) {
     auto fd = reopen_(Deadline::after(kTakeOverLimit));
     if (!fd.ok()) break;
-    fd_ = *std::move(fd);
+    if (::dup3(fd->get(), fd_.get(), O_CLOEXEC) < 0) break;  // who polls fd() need not know
     reader_ = {};
     value = read();
   }

@@ -18,7 +18,7 @@ namespace tutti {
 // fd() for reading, then try_read(). Closing it ends the wait. Threads: one at a time.
 class Watch {
  public:
-  // May be another one after try_read(), where a follower of the store took over.
+  // The same number for as long as the watch lives, also where a follower of the store takes over.
   int fd() const { return fd_.get(); }
   // The value once the key exists; none: not yet. An error (kPeerLost: the store has gone) is final, as is the value.
   // Where the store has a follower, its taking over is waited for here, at most 10 s.

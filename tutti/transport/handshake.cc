@@ -32,6 +32,7 @@ constexpr char kHelloMagic[] = "TUTTI1\r\n", kReplyMagic[] = "tutti1\r\n";
 constexpr std::size_t kMagicSize = 8;
 constexpr std::uint16_t kVersion = 1;
 constexpr std::uint8_t kInsecureFlag = 1;
+constexpr const char* kSecretHint = "give all processes of the job the same TUTTI_SECRET or --secret-file";
 
 enum class Verdict : std::uint8_t {
   kGoOn,
@@ -260,7 +261,7 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     if (got <= 0)
       return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended"
                                              : "the client left in the middle of its first message",
-                     "");
+                     stage_ == Stage::kProof ? kSecretHint : "");
     have_ += std::size_t(got);
     if (stage_ == Stage::kHello && std::memcmp(bytes_.data(), kHelloMagic, std::min(have_, kMagicSize)) != 0)
       return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)),
@@ -276,22 +277,25 @@ Status ServerHandshake::answer_hello(int fd) {
                      .version = kVersion,
                      .generation = credentials_.generation};
   std::memcpy(reply.magic, kReplyMagic, kMagicSize);
-  const auto refuse = [&](Verdict verdict, std::string why) -> Status {
+  const auto refuse = [&](Verdict verdict, std::string why, std::string hint = {}) -> Status {
     reply.verdict = verdict;
     TUTTI_TRY(send_now(fd, bytes_of(reply)));
-    return refused("a client was refused: " + std::move(why), "");
+    return refused("a client was refused: " + std::move(why), std::move(hint));
   };
   if (message.version != kVersion)
-    return refuse(Verdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol");
+    return refuse(Verdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol",
+                  "build all programs of the job with the same release of tutti");
   if (!crypto::equal(message.job, crypto::sha256(credentials_.job)))
-    return refuse(Verdict::kOtherJob, "it belongs to another job");
+    return refuse(Verdict::kOtherJob, "it belongs to another job, ours is \"" + credentials_.job + "\"",
+                  "give each job its own port; if it is one job, all its nodes need the same name");
   if (message.role != std::uint8_t(role_)) return refuse(Verdict::kOtherRole, "it wanted a connection of another kind");
   if (message.generation != credentials_.generation)
     return refuse(Verdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
                                                  " of the job, ours is " + std::to_string(credentials_.generation));
   if (((message.flags & kInsecureFlag) != 0) != credentials_.secret.is_none())
     return refuse(Verdict::kOneInsecure,
-                  credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret");
+                  credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret",
+                  "start all processes of the job in the same way");
 
   struct {
     ReplyMessage reply;
@@ -309,7 +313,7 @@ Status ServerHandshake::check_proof(int fd) {
   const bool proven = crypto::equal(std::span(bytes_).first(expected_proof_.size()), expected_proof_);
   const Verdict verdict = proven ? Verdict::kGoOn : Verdict::kOtherSecret;
   TUTTI_TRY(send_now(fd, bytes_of(verdict)));
-  if (!proven) return refused("a client was refused: it holds another secret", "");
+  if (!proven) return refused("a client was refused: it holds another secret", kSecretHint);
   return {};
 }
 

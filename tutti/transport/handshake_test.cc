@@ -99,13 +99,21 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
   auto outcome = meet(other, ours());
   EXPECT_THAT(why(outcome.client),
               HasSubstr("holds another secret (ours has fingerprint " + other.secret.fingerprint() + ")"));
-  EXPECT_THAT(why(outcome.server.status()), HasSubstr("the client left without a proof"));
+  EXPECT_THAT(
+      why(outcome.server.status()),
+      HasSubstr(
+          "the client left without a proof: it holds another secret, or was ended (hint: give all processes of the "
+          "job the same TUTTI_SECRET or --secret-file)"));
 
   other = ours();
   other.job = "another";
   outcome = meet(other, ours());
   EXPECT_THAT(why(outcome.client), HasSubstr("belongs to another job (ours is \"another\")"));
-  EXPECT_THAT(why(outcome.server.status()), HasSubstr("it belongs to another job"));
+  EXPECT_THAT(
+      why(outcome.server.status()),
+      HasSubstr(
+          "it belongs to another job, ours is \"job\" (hint: give each job its own port; if it is one job, all its "
+          "nodes need the same name)"));
 
   other = ours();
   other.generation = 1;
