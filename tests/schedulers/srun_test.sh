@@ -4,6 +4,7 @@ set -euo pipefail
 source "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 source "$(dirname -- "${BASH_SOURCE[0]}")/slurm.sh"
 need_slurm
+on_a_network_of_its_own "${BASH_SOURCE[0]}" "$@"
 start_slurm "$(hostname -s)"
 
 # An allocation shell first: its SLURM_ variables speak of no rank, so a program there is alone.
