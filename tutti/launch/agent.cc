@@ -294,7 +294,7 @@ void Agent::on_nodes() {
       return attempt_->stopping().begin(spec_.grace);
     case News::Kind::kMembership:
       consoles_.say("the nodes meet anew: " + news.text);
-      return attempt_->stopping().begin(spec_.grace);
+      return attempt_->stopping().pass_on(SIGTERM, spec_.grace);  // nobody has failed: they may save
   }
 }
 
