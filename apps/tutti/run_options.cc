@@ -7,6 +7,7 @@
 #include "apps/command_line.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/address.h"
 
 namespace tutti::cli {
 namespace {
@@ -154,7 +155,13 @@ Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
 }
 
 void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
-  add.value("--nnodes", texts.nodes, "K", "number of nodes (default 1)");
+  add.value("--nnodes", texts.nodes, "K", "number of nodes (default 1), or MIN:MAX: goes on with fewer, takes in more");
+  add.value("--rdzv-backend", texts.backend, "HOW",
+            "static: by --node-rank; elastic: as they come; etcd: the same, in an etcd server (static)");
+  add.value("--rdzv-endpoint", texts.endpoint, "HOST:PORT",
+            "where nodes meet; elastic: the node whose address it is serves there (port 29400)");
+  add.value("--rdzv-conf", texts.conf, "KEY=VALUE,...",
+            "join_timeout, last_call_timeout (30s, for more than MIN), keep_alive_interval, is_host ...");
   add.flag("--standalone", texts.standalone, "this node alone, on any port, whatever a scheduler says");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
@@ -162,21 +169,28 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.value("--master-port", texts.master_port, "PORT",
             "MASTER_PORT of the program, left free for it (default 29500; one node: any)");
   add.value("--store-port", texts.store_port, "PORT", "where node 0 serves the store (default: master port + 1)");
-  add.value("--job-id", job.job, "ID", "name of the job, the same on all nodes (default: from the port)");
+  add.value("--job-id,--rdzv-id", job.job, "ID", "name of the job, the same on all nodes (default: from the port)");
   add.value("--secret-file", job.secret_file, "FILE", "file of mode 0600 with the job's secret (or TUTTI_SECRET)");
   add.flag("--insecure", job.insecure, "let in whoever connects");
   add.value("--connect-timeout", texts.connect_timeout, "TIME", "how long the nodes wait for each other (5min)");
 }
 
 Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
-  job.nodes = TUTTI_TRY(number("--nnodes", texts.nodes, 1, 100000));
+  job.rendezvous = TUTTI_TRY(parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
+  job.nodes = job.rendezvous.max;
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
-  job.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 100000)).value_or(0);
+  const bool by_number = job.rendezvous.backend == Backend::kStatic;
+  job.node = TUTTI_TRY(number("--node-rank", texts.node_rank, 0, 100000)).value_or(by_number ? 0 : -1);
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
   job.connect_timeout = TUTTI_TRY(duration("--connect-timeout", texts.connect_timeout));
+  if (by_number && !job.rendezvous.endpoint.empty()) {  // it beats the master's address and port, as with torchrun
+    const Address place = TUTTI_TRY(parse_address(job.rendezvous.endpoint));
+    job.master_address = place.host;
+    if (place.port != 0) job.master_port = place.port;
+  }
   return {};
 }
 
@@ -234,7 +248,7 @@ void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
       "end the job, with the stacks of all ranks, when none gets on for this long; 0: never (default: learned from "
       "the steps that ranks tell, at least 5min)");
   add.value("--report", job.report_file, "FILE", "write the report of a failure there as JSON, too");
-  add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent this long is lost (10s)");
+  add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent this long is lost (2.5s)");
 }
 
 Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {

@@ -19,6 +19,7 @@ struct PlaceTexts {
 };
 struct NodeTexts {
   std::string nodes, node_rank, master_port, store_port;
+  std::string backend = "static", endpoint, conf;
   bool standalone = false;
   std::string connect_timeout = "5min";
 };
@@ -35,7 +36,7 @@ struct SpeedTexts {
 };
 struct WatchingTexts {
   std::string hang_timeout;
-  std::string node_timeout = "10s";
+  std::string node_timeout = "2.5s";
 };
 struct HealingTexts {
   std::string max_restarts = "0", restart_pause = "100ms", no_progress = "3";

@@ -15,8 +15,8 @@ class Lost : public OnHosts {
 };
 
 TEST_F(Lost, ANodeWithoutPowerIsNamed) {
-  Running first = start(0, node(0, 2, "2", {"--node-timeout", "4s", worker(), "pause"})),
-          second = start(1, node(1, 2, "1", {"--node-timeout", "4s", worker(), "pause"}));
+  Running first = start(0, node(0, 2, "2", {worker(), "pause"})),
+          second = start(1, node(1, 2, "1", {worker(), "pause"}));
   first.await_out("ready", 2);
   second.await_out("ready");
   must(hosts().power_off(1));
@@ -26,8 +26,8 @@ TEST_F(Lost, ANodeWithoutPowerIsNamed) {
 }
 
 TEST_F(Lost, AKilledAgentLeavesNobodyAndIsNamed) {
-  Running first = start(0, node(0, 2, "2", {"--node-timeout", "4s", worker(), "pause"})),
-          second = start(1, node(1, 2, "2", {"--node-timeout", "4s", worker(), "pause"}));
+  Running first = start(0, node(0, 2, "2", {worker(), "pause"})),
+          second = start(1, node(1, 2, "2", {worker(), "pause"}));
   first.await_out("ready", 2);
   second.await_out("ready", 2);
   kill(second.agent(), SIGKILL);

@@ -44,6 +44,7 @@ class Agent {
  private:
   Status take_signals();
   Result<Round> meet();
+  Result<int> sent_home(const Error& error);
   Status start(Round round);
   int fail_to_start(const Error& error);
   void live();
@@ -86,8 +87,9 @@ Result<int> Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
   TUTTI_TRY(take_signals());
   for (;;) {
-    Round round = TUTTI_TRY(meet());
-    if (const Status started = start(std::move(round)); !started) return fail_to_start(started.error());
+    Result<Round> round = meet();
+    if (!round.ok()) return nodes_.news() ? sent_home(round.error()) : round.status();
+    if (const Status started = start(*std::move(round)); !started) return fail_to_start(started.error());
     live();
     if (!starts_again()) return conclude();
     const News news = *nodes_.news();
@@ -115,6 +117,16 @@ Result<Round> Agent::meet() {
   }
   const EndAtOnce waiting(keeper_gone_);
   return nodes_.meet();
+}
+
+// A spare that was not needed ends as the job did.
+Result<int> Agent::sent_home(const Error& error) {
+  consoles_.say("this node is not needed any more: " + error.detail);
+  const News& news = *nodes_.news();
+  nodes_.leave(spec_.grace + kLeaveLimit);
+  consoles_.errors().drain(Deadline::after(kConsoleLimit));
+  if (news.kind != News::Kind::kFault) return 0;
+  return news.verdict.code ? news.verdict.code : news.fault.code;
 }
 
 Status Agent::start(Round round) {

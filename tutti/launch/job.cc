@@ -116,9 +116,11 @@ Result<Fd> secret_descriptor(const Secret& secret) {
   return fd;
 }
 
-// Where node 0 serves, and the others dial.
+// Where node 0 serves, or whoever has that address, and the others dial.
 Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                               int master_port) {
+  if (options.rendezvous.backend == Backend::kElastic) return parse_address(options.rendezvous.endpoint);
+  if (options.rendezvous.backend == Backend::kEtcd) return Address{};
   if (nodes == 1) return Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
@@ -180,7 +182,13 @@ Result<Prepared> prepare(const JobOptions& options) {
   TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, spec));
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
-  const bool one_node = nodes.nodes == 1;
+  nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
+  nodes.backend = options.rendezvous.backend;
+  nodes.hosts = options.rendezvous.is_host;
+  nodes.etcd = options.rendezvous.endpoint;
+  nodes.last_call = options.rendezvous.last_call;
+  const bool by_number = nodes.backend == Backend::kStatic;
+  const bool one_node = nodes.nodes == 1 && by_number;
   if (options.node >= nodes.nodes) {
     return Error{.code = Code::kUsage,
                  .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
@@ -192,13 +200,13 @@ Result<Prepared> prepare(const JobOptions& options) {
     const std::string host = TUTTI_TRY(address_at(options.iface));
     if (nodes.master_address.empty() && options.node == 0) nodes.master_address = host;
   }
-  if (!one_node && nodes.master_address.empty()) {
+  if (by_number && !one_node && nodes.master_address.empty()) {
     return Error{.code = Code::kUsage,
                  .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
                  .hint = "the address of node 0, as all nodes see it"};
   }
-  if (nodes.master_address.empty()) nodes.master_address = "127.0.0.1";
-  const std::optional<int> wanted_port = one_node || options.master_port ? options.master_port : 29500;
+  if (nodes.master_address.empty() && by_number) nodes.master_address = "127.0.0.1";
+  const std::optional<int> wanted_port = one_node || !by_number || options.master_port ? options.master_port : 29500;
   nodes.master_port = wanted_port.value_or(0);
   if (options.store_port && wanted_port == options.store_port) {
     return Error{
@@ -207,7 +215,7 @@ Result<Prepared> prepare(const JobOptions& options) {
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
   nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
-  if (options.node == 0) {
+  if (options.node == 0 && by_number) {
     std::string host = nodes.store.host;
     if (one_node) {
       const Address wanted{.host = nodes.master_address};
@@ -225,15 +233,20 @@ Result<Prepared> prepare(const JobOptions& options) {
                      "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a folder "
                      "of --log-dir"};
   }
+  if (options.job.empty() && nodes.backend == Backend::kEtcd) {
+    return Error{.code = Code::kUsage,
+                 .detail = "--rdzv-backend etcd needs --rdzv-id",
+                 .hint = "a name that no other job has there, the same on all nodes"};
+  }
   spec.job = !options.job.empty() ? options.job
              : one_node           ? new_job_id()
-                                  : "tutti-" + std::to_string(nodes.master_port);
+                                  : "tutti-" + std::to_string(by_number ? nodes.master_port : nodes.store.port);
   nodes.credentials = Credentials{.secret = TUTTI_TRY(secret_of(options, one_node)), .job = spec.job};
   spec.credentials = nodes.credentials;
   if (const std::string warning = nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
-  nodes.timeout = options.connect_timeout;
-  nodes.lost_after = options.node_timeout;
+  nodes.timeout = options.rendezvous.join_timeout.value_or(options.connect_timeout);
+  nodes.lost_after = options.rendezvous.lost_after.value_or(options.node_timeout);
   nodes.say = [](const std::string& text) { log::info(text); };
   nodes.host = spec.host = host_name();
   nodes.about = encode_shares(spec.shares);
@@ -259,7 +272,9 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   if (!opened.ok()) {
     Error error = opened.error();
     if (error.code == Code::kAddressInUse)
-      error.hint = "the nodes' store needs this port: choose another with --store-port, the same on all nodes";
+      error.hint = std::string("the nodes' store needs this port: choose another with ") +
+                   (job.nodes.backend == Backend::kStatic ? "--store-port" : "--rdzv-endpoint") +
+                   ", the same on all nodes";
     return error;
   }
   const Fd secret =

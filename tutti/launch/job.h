@@ -7,6 +7,7 @@
 #include "tutti/launch/attempts/restart_policy.h"
 #include "tutti/launch/output.h"
 #include "tutti/launch/places/shares.h"
+#include "tutti/launch/rounds/rendezvous_options.h"
 #include "tutti/launch/watch/options.h"
 
 namespace tutti {
@@ -19,8 +20,9 @@ struct JobOptions {
   ShareOptions shares;
   ReadTopology topology;  // none: /sys
 
-  std::optional<int> nodes;
-  int node = 0;
+  std::optional<int> nodes;  // at most
+  int node = 0;              // -1: as it comes (not Backend::kStatic)
+  RendezvousOptions rendezvous;
   std::string master_address;  // empty: 127.0.0.1 on one node, required on several
   std::string iface;           // the network of the job, "eth1" or "10.0.0.0/8"; empty: the way to node 0 decides
   std::optional<int> master_port;
@@ -29,7 +31,7 @@ struct JobOptions {
   std::string secret_file;
   bool insecure = false;
   Duration connect_timeout = std::chrono::minutes(5);
-  Duration node_timeout = std::chrono::seconds(10);  // a node without a sign of life for this long is lost
+  Duration node_timeout = std::chrono::milliseconds(2500);  // a node without a sign of life for this long is lost
 
   RestartPolicy restarts;
 

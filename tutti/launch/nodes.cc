@@ -1,253 +1,506 @@
-// Agents of different nodes never talk to each other, only to the store. Whatever ends the job is one key that exists
-// once: whoever stores it first has decided, and everybody watches it. So two failures at the same moment still have
-// one winner, and every node prints the same cause.
+// Agents talk to each other through the store, and by heartbeats. One of them is the *coordinator* (rounds/gathering.h
+// has its rules): the one that serves the store, or with etcd the first that claims the part. Meeting is:
 //
-// A node whose host dies stores nothing. Its agent's sign of life then stands still, which node 0 sees on its own
-// monotonic clock (no wall clocks are compared), and node 0 tells the fault in its place. If node 0 itself dies, the
-// others lose the connection.
+//   reach the store; learn who coordinates; say "I have come" into its inbox; wait for a seat
+//
+// and whatever breaks on the way (the store, the coordinator) begins it anew, as long as the time to meet lasts. While
+// it waits with a coordinator that answers, the coordinator alone decides when that is too long.
+//
+// What ends a round is one key that exists once: whoever stores it first has decided, and everybody watches it. So two
+// failures at the same moment still have one winner, and every node prints the same cause; and whether the job starts
+// again is decided there, once.
+//
+// Whoever does not hear the coordinator any more ends its workers by itself (*fencing*): it cannot know what the others
+// decide, and by the time they go on without it, it has stopped.
 #include "tutti/launch/nodes.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
+#include "tutti/launch/rounds/keys.h"
+#include "tutti/rendezvous/serving.h"
+#include "tutti/store/etcd/etcd_store.h"
+#include "tutti/transport/crypto.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
 
 constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short calls, while workers are running
-constexpr auto kBeat = std::chrono::seconds(1);
-constexpr auto kSlice = std::chrono::seconds(1);  // of the roll call
-constexpr double kSayEvery = 5;                   // seconds
-constexpr const char* kEnd = "agents/end";
-constexpr const char* kRefused = "agents/refused";
-constexpr const char* kRollHint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
-std::string told_key(int node) { return "agents/told/" + std::to_string(node); }
+constexpr auto kTry = std::chrono::seconds(5);        // to reach the store, before a line about it
+constexpr auto kPause = std::chrono::milliseconds(500);
+constexpr auto kTurn = std::chrono::seconds(1);
+constexpr double kSayEvery = 5;  // seconds
 
-// The store speaks of ranks; among agents these are nodes.
-Error of_nodes(Error error) {
-  for (std::string* text : {&error.detail, &error.hint}) {
-    for (std::size_t at = 0; (at = text->find("rank", at)) != std::string::npos; at += 4) text->replace(at, 4, "node");
-  }
-  if (error.code == Code::kMismatch) error.hint = kRollHint;
-  return error;
+std::string new_id() {
+  std::uint64_t number = 0;
+  crypto::fill_random(std::as_writable_bytes(std::span(&number, 1)));
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
 }
+
+std::uint64_t number_of(const std::string& id) { return std::strtoull(id.c_str(), nullptr, 16); }
+
+// A port that the program can bind on this node, should it become node 0. Closed again at once.
+int free_port(const std::string& host) {
+  const auto listener = listen(Address{.host = host});
+  return listener.ok() ? int(listener->address.port) : 0;
+}
+
+bool is_loopback_text(const Address& address) { return address.host == "localhost" || is_loopback(address); }
 
 }  // namespace
 
+Nodes::Nodes(NodesOptions options)
+    : options_(std::move(options)), id_(new_id()), store_address_(to_string(options_.store)) {
+  if (options_.min_nodes == 0) options_.min_nodes = options_.nodes;
+}
+
+Nodes::~Nodes() = default;
+
+Limits Nodes::limits() const {
+  return {.min = options_.min_nodes,
+          .max = options_.nodes,
+          .numbered = options_.backend == Backend::kStatic,
+          .join = options_.timeout,
+          .last_call = options_.last_call,
+          .lost_after = options_.lost_after};
+}
+
 Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
   std::unique_ptr<Nodes> nodes(new Nodes(std::move(options)));
-  if (nodes->options_.node == 0) {
-    nodes->server_ = TUTTI_TRY(StoreServer::start(nodes->options_.store, nodes->options_.credentials));
-    nodes->options_.store = nodes->server_->address();
+  TUTTI_TRY(nodes->serve());
+  if (!nodes->one_node()) {
+    nodes->events_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+    if (!nodes->events_) return system_error(errno, "could not make an epoll descriptor");
   }
-  nodes->store_address_ = to_string(nodes->options_.store);
   return nodes;
 }
 
-Result<Round> Nodes::meet() {
-  const Deadline deadline = Deadline::after(options_.timeout);
-  const bool restarted = news_ && news_->again && news_->kind == News::Kind::kFault;
-  if (restarted) past_.push_back(news_->fault);
-  round_ = Round{.number = news_ ? round_.number + 1 : 0, .restarts_used = int(past_.size())};
-  news_.reset();
-  done_ = false;
-  round_.node = options_.node;
+// Elastic: several agents of one host may each find that the meeting place is theirs. The first has the port, and the
+// others meet it there; if somebody else has it, the handshake will tell.
+Status Nodes::serve() {
+  if (server_ || options_.backend == Backend::kEtcd) return {};
+  Address place = options_.store;
+  if (options_.backend == Backend::kStatic) {
+    if (options_.node != 0) return {};
+  } else {
+    const auto known = resolve(options_.store);
+    const bool ours = known.ok() && std::any_of(known->begin(), known->end(),
+                                                [](const Address& a) { return is_local_address(a.host); });
+    if (!options_.hosts.value_or(ours)) return {};
+    const bool meant = options_.nodes == 1 || is_loopback_text(options_.store);
+    place = TUTTI_TRY(serving_addresses(options_.store, "--rdzv-endpoint",
+                                        meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo))
+                .front();
+    place.port = options_.store.port;
+  }
+  auto server = StoreServer::start(place, options_.credentials);
+  if (!server.ok()) {
+    const bool another_may = options_.backend == Backend::kElastic && !options_.hosts.value_or(false);
+    if (server.error().code == Code::kAddressInUse && another_may) return {};
+    return server.status();
+  }
+  server_ = *std::move(server);
+  options_.store = server_->address();
+  store_address_ = to_string(options_.store);
+  return {};
+}
+
+Result<Round> Nodes::meet_alone() {
+  store_ = server_->local();
   round_.store = store_address_;
   round_.master_address = options_.master_address;
   round_.master_port = options_.master_port;
-  if (one_node()) {
-    store_ = server_->local();
-    round_.layout = Layout{.counts = {options_.counts.here}};
-    round_.nodes = {NodeFacts{.host = options_.host, .ranks = options_.counts.here, .about = options_.about}};
-    return round_;
-  }
-  TUTTI_TRY(reach_store(deadline));
-  TUTTI_TRY(roll_call(deadline));
-  beats_.resize(std::size_t(options_.nodes));
+  round_.layout = Layout{.counts = {options_.counts.here}};
+  round_.nodes = {NodeFacts{.host = options_.host, .ranks = options_.counts.here, .about = options_.about}};
   return round_;
 }
 
-Status Nodes::reach_store(Deadline deadline) {
+Result<Round> Nodes::meet() {
+  const int last = news_ ? round_.number : -1;
+  if (news_ && news_->again && news_->kind == News::Kind::kFault) past_.push_back(news_->fault);
+  round_ = Round{.number = last + 1, .restarts_used = int(past_.size())};
+  news_.reset();
+  done_ = store_lost_ = false;
+  watch_.reset();
+  if (one_node()) return meet_alone();
+  round_server_.reset();
+  if (pulse_) pulse_->set_round(-1);
+  ++visit_;
+  round_.number = last;
+  for (Deadline deadline = Deadline::after(options_.timeout);;) {
+    TUTTI_TRY(reach(deadline));
+    const auto seat = TUTTI_TRY(wait_for_seat());
+    if (seat && seat->refused) return sent_home(*seat->refused);
+    if (seat) {
+      auto round = sit_down(*seat);
+      if (round.ok() || round.error().code == Code::kMismatch) return round;
+      options_.say("round " + std::to_string(seat->round) +
+                   " has gone before this node could take part: " + to_string(round.error()));
+      ++visit_;
+    }
+    deadline = Deadline::after(options_.timeout);  // all was well until now
+  }
+}
+
+Status Nodes::reach(Deadline deadline) {
   for (;;) {
-    auto connected =
-        TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(std::chrono::seconds(5)));
+    if (!store_) TUTTI_TRY(reach_store(deadline));
+    auto found = find_coordinator(deadline);
+    if (found.ok()) {
+      coordinator_ = *std::move(found);
+      break;
+    }
+    const Code code = found.error().code;
+    const bool again = code == Code::kPeerLost || code == Code::kTimeout || code == Code::kUnreachable;
+    if (!again || deadline.expired()) return found.status();
+    coordination_.reset();
+    store_.reset();
+  }
+  coordinator_words_ = coordinator_->host + " at " + coordinator_->address;
+  if (coordination_ || (pulse_ && pulse_->center() == coordinator_->address)) return {};
+  const PulseTimes times{.lost_after = options_.lost_after};
+  pulse_ = TUTTI_TRY(Pulse::open(coordinator_->address, number_of(id_), options_.credentials, times));
+  return {};
+}
+
+Status Nodes::reach_store(Deadline deadline) {
+  if (options_.backend == Backend::kEtcd) {
+    store_ =
+        TUTTI_TRY(connect_etcd({.endpoints = options_.etcd, .prefix = "/tutti/" + options_.credentials.job}, deadline));
+    store_->set_call_timeout(kCallLimit);
+    return {};
+  }
+  for (;;) {
+    TUTTI_TRY(serve());
+    auto connected = TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(kTry));
     if (connected.ok()) {
       (*connected)->set_call_timeout(kCallLimit);
-      watch_ = TUTTI_TRY((*connected)->watch(kEnd, deadline));
       local_address_ = (*connected)->local_address().host;
+      store_address_ = to_string((*connected)->server());
       store_ = std::move(*connected);
       return {};
     }
     Error error = connected.error();
-    const bool again = error.code == Code::kTimeout || error.code == Code::kUnreachable;
+    const bool again =
+        error.code == Code::kTimeout || error.code == Code::kUnreachable || error.code == Code::kPeerLost;
+    const std::string host = options_.backend == Backend::kStatic ? "node 0" : "the node that serves the store";
+    if (again && interrupted()) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for " + host};
     if (again && !deadline.expired()) {
-      options_.say("waiting for node 0 at " + store_address_ + " for " + seconds_text(deadline.waited()) + " of " +
-                   seconds_text(deadline.limit()));
-      if (error.code == Code::kUnreachable) poll(nullptr, 0, 500);  // told at once: do not ask in a tight loop
+      options_.say("waiting for " + host + " at " + store_address_ + " for " + seconds_text(deadline.waited()) +
+                   " of " + seconds_text(deadline.limit()));
+      if (error.code != Code::kTimeout) poll(nullptr, 0, int(kPause.count()));  // told at once: no tight loop
       continue;
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
-      error.hint = "is node 0 started, with the same --master-addr and --master-port, and does a firewall let " +
-                   store_address_ + " through?";
+      error.hint = "is " + host + " started, with the same " +
+                   (options_.backend == Backend::kStatic ? "--master-addr and --master-port" : "--rdzv-endpoint") +
+                   ", and does a firewall let " + store_address_ + " through?";
     }
     return error;
   }
 }
 
-// A gathering cannot be called off, so the wait is cut into slices: between two of them a node looks whether another
-// one was turned away, which waiting does not heal.
-Result<std::vector<std::string>> Nodes::gather_roll(const std::string& mine, Deadline deadline) {
+// Who serves the store claims the part before anybody else comes; with etcd whoever is first. Later whoever has missed
+// the coordinator and still reaches the store.
+Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
   double next_line = kSayEvery;
   for (;;) {
-    auto answers = store_->gather_all("agents/roll", options_.node, options_.nodes, mine, deadline.at_most(kSlice));
-    if (answers.ok()) return answers;
-    if (answers.error().code == Code::kMismatch) return tell_refusal(of_nodes(answers.error()));
-    if (answers.error().code != Code::kTimeout) return of_nodes(answers.error());
-    if (TUTTI_TRY(store_->check({kRefused}))) return read_refusal();
-    Error missing = of_nodes(answers.error());
-    if (deadline.expired()) return deadline.error(missing.detail, missing.hint);
+    std::optional<std::string> text;
+    if (TUTTI_TRY(store_->check({keys::kCoordinator})))
+      text = TUTTI_TRY(store_->get(keys::kCoordinator, Deadline::after(kCallLimit)));
+    const auto known = text ? parse_coordinator(*text) : std::nullopt;
+    if (known && coordination_ && known->id == id_) return *known;
+    if (known && known->id != id_ && known->id != suspect_) {
+      coordination_.reset();
+      return *known;
+    }
+    if (known && known->id != id_ && TUTTI_TRY(still_there(*known))) {
+      suspect_.clear();
+      continue;
+    }
+    if (known || server_ || options_.backend == Backend::kEtcd) {
+      coordination_.reset();
+      TUTTI_TRY(claim(text));
+      suspect_.clear();
+      continue;
+    }
+    const auto wait = store_->get(keys::kCoordinator, deadline.at_most(kTurn));
+    if (!wait.ok() && wait.error().code != Code::kTimeout) return wait.status();
+    if (interrupted()) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for the other nodes"};
+    if (deadline.expired())
+      return deadline.error("the store at " + store_address_ + " is there, but nobody coordinates the job",
+                            "is this another tutti's store? Give the job its own --rdzv-endpoint");
     if (deadline.waited() < next_line) continue;
-    options_.say(missing.detail + " after " + seconds_text(deadline.waited()) + " of " +
-                 seconds_text(deadline.limit()));
     next_line = deadline.waited() + kSayEvery;
+    options_.say("waiting for a coordinator of the job at " + store_address_);
   }
 }
 
-// Only while somebody waits in the roll call is the refusal read; a latecomer to a job that runs disturbs nobody.
-Status Nodes::tell_refusal(const Error& error) {
-  (void)store_->compare_set(
-      kRefused, std::nullopt,
-      "node " + std::to_string(options_.node) + " (" + options_.host + ") was turned away: " + error.detail);
-  let_others_read();
-  return error;
+// A cut that has healed, perhaps: the coordinator is asked once more before somebody takes its part.
+Result<bool> Nodes::still_there(const Coordinator& suspect) {
+  const PulseTimes times{.lost_after = options_.lost_after};
+  pulse_ = TUTTI_TRY(Pulse::open(suspect.address, number_of(id_), options_.credentials, times));
+  while (!pulse_->ever_heard() && pulse_->state() == Pulse::State::kWell) poll(nullptr, 0, 20);
+  if (pulse_->ever_heard()) return true;
+  pulse_.reset();
+  return false;
 }
 
-Status Nodes::read_refusal() {
-  const std::string text = TUTTI_TRY(store_->get(kRefused, Deadline::after(kCallLimit)));
-  let_others_read();
-  return Error{.code = Code::kMismatch, .detail = text, .hint = kRollHint};
-}
-
-// The store goes with node 0.
-void Nodes::let_others_read() {
-  (void)store_->set(told_key(options_.node), "");
-  if (options_.node != 0) return;
-  std::vector<std::string> told;
-  for (int node = 1; node < options_.nodes; ++node) told.push_back(told_key(node));
-  (void)store_->wait(told, Deadline::after(2 * kSlice));
-}
-
-Status Nodes::roll_call(Deadline deadline) {
-  const RollNote mine{.ranks = options_.counts.here,
-                      .listed = options_.counts.all,
-                      .host = options_.host,
-                      .address = local_address_,
-                      .about = options_.about};
-  const auto notes = TUTTI_TRY(read_roll(TUTTI_TRY(gather_roll(encode(mine), deadline))));
-  round_.layout = Layout{.counts = {}, .node = options_.node};
-  for (const RollNote& note : notes) {
-    round_.layout.counts.push_back(note.ranks);
-    round_.nodes.push_back({.host = note.host, .address = note.address, .ranks = note.ranks, .about = note.about});
-  }
+Status Nodes::claim(const std::optional<std::string>& before) {
+  const std::string address = local_address_.empty() ? options_.store.host : local_address_;
+  coordination_ = TUTTI_TRY(Coordination::claim(TUTTI_TRY(store_->clone(Deadline::after(kCallLimit))),
+                                                {.limits = limits(),
+                                                 .id = id_,
+                                                 .host = options_.host,
+                                                 .address = address,
+                                                 .port = server_ ? server_->address().port : std::uint16_t(0),
+                                                 .credentials = options_.credentials,
+                                                 .judge = options_.judge,
+                                                 .say = options_.say},
+                                                before));
+  if (coordination_) pulse_.reset();
   return {};
 }
 
-void Nodes::update() {
-  if (one_node() || news_) return;
-  if (const auto answer = watch_->try_read()) {
-    if (!answer->ok()) return lose_store(answer->error());
-    return end_with(**answer, false);
-  }
-  if (now() - last_beat_ < kBeat) return;
-  last_beat_ = now();
-  const Status told = store_->set("agents/beat/" + std::to_string(options_.node), std::to_string(++beat_));
-  if (!told) return lose_store(told.error());
-  if (options_.node == 0) look_for_lost_nodes();
+Comer Nodes::comer() const {
+  const bool ours = options_.node == 0 && options_.master_port > 0;
+  return {.id = id_,
+          .visit = visit_,
+          .wanted = options_.node,
+          .min = options_.min_nodes,
+          .max = options_.nodes,
+          .port = ours ? options_.master_port : free_port(local_address_),
+          .last_round = round_.number,
+          .note = {.ranks = options_.counts.here,
+                   .listed = options_.counts.all,
+                   .host = options_.host,
+                   .address = local_address_,
+                   .about = options_.about}};
 }
 
-void Nodes::end_with(const std::string& value, bool mine) {
-  news_ = News{.mine = mine};
-  if (auto fault = parse_end(value)) {
-    news_->kind = News::Kind::kFault;
-    news_->fault = *std::move(fault);
-  }
+bool Nodes::interrupted() const {
+  pollfd fd{options_.interrupt, POLLIN, 0};
+  return options_.interrupt >= 0 && poll(&fd, 1, 0) > 0;
 }
 
-void Nodes::lose_store(const Error& error) {
-  store_lost_ = true;
-  news_ = News{
-      .kind = News::Kind::kFault,
-      .fault = {.text = "node " + std::to_string(options_.node) + " (" + options_.host +
-                        ") lost the store of node 0 (" +
-                        (round_.nodes.empty() ? store_address_ : round_.nodes[0].host) + "): " + to_string(error)}};
-}
-
-void Nodes::look_for_lost_nodes() {
-  const auto table = server_->local();
-  for (int node = 1; node < options_.nodes; ++node) {
-    Beat& beat = beats_[std::size_t(node)];
-    const std::string key = "agents/beat/" + std::to_string(node);
-    const auto there = table->check({key});
-    const auto value =
-        there.ok() && *there ? table->get(key, Deadline::after(kCallLimit)) : Result<std::string>(std::string());
-    if (value.ok() && *value != beat.value) {
-      beat.value = *value;
-      beat.seen = now();
-    } else if (now() - beat.seen >= options_.lost_after) {
-      const Fault fault{.text = "node " + std::to_string(node) + " (" + round_.nodes[std::size_t(node)].host +
-                                ") is lost: nothing was heard of its agent for " +
-                                seconds_text(seconds_since(beat.seen))};
-      News news = publish(fault);
-      (void)store_->add("agents/left", 1);  // nobody else will say so for it
-      news.mine = false;                    // no rank of this node
-      news_ = std::move(news);
-      return;
+// None: the store or the coordinator does not answer any more.
+Result<std::optional<Seat>> Nodes::wait_for_seat() {
+  const auto lost_store = [&] {
+    coordination_.reset();
+    store_.reset();
+    return std::optional<Seat>();
+  };
+  const std::string key = keys::seat(id_, visit_);
+  if (!store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return lost_store();
+  auto watch = KeyWatch::open(*store_, key, Deadline::after(kCallLimit));
+  if (!watch.ok()) return lost_store();
+  const Clock::time_point begin = now();
+  for (double next_line = kSayEvery;;) {
+    pollfd fds[] = {
+        {(*watch)->fd(), POLLIN, 0}, {options_.interrupt, POLLIN, 0}, {pulse_ ? pulse_->descriptor() : -1, POLLIN, 0}};
+    (void)poll(fds, 3, int(std::chrono::milliseconds(kTurn).count()));
+    if (fds[1].revents) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for the other nodes"};
+    if (coordination_ && coordination_->is_over()) {
+      coordination_.reset();
+      return std::optional<Seat>();
     }
+    if (const auto answer = (*watch)->try_read()) {
+      if (!answer->ok()) return lost_store();
+      (void)store_->remove(key);
+      auto seat = parse_seat(**answer);
+      if (seat) return seat;
+      return Error{.code = Code::kMismatch,
+                   .detail = "the coordinator (" + coordinator_words_ + ") says what is not understood",
+                   .hint = "install the same version of tutti on all nodes"};
+    }
+    if (pulse_ && pulse_->state() != Pulse::State::kWell) {
+      if (const Status heard = no_heartbeat(); !heard) return heard;
+      options_.say("the coordinator (" + coordinator_words_ + ") does not answer any more");
+      suspect_ = coordinator_->id;
+      pulse_.reset();
+      return std::optional<Seat>();
+    }
+    if (seconds_since(begin) < next_line) continue;
+    next_line = seconds_since(begin) + kSayEvery;
+    const auto there = store_->check({keys::kWaiting});
+    const auto words = there.ok() && *there ? store_->get(keys::kWaiting, Deadline::after(kCallLimit))
+                                            : Result<std::string>(std::string("waiting for a place in the job"));
+    if (words.ok()) options_.say(*words + " (the nodes meet at " + store_address_ + ")");
   }
+}
+
+// The store answers and heartbeats never did: waiting does not heal it.
+Status Nodes::no_heartbeat() const {
+  if (pulse_->ever_heard()) return {};
+  const auto answered = store_->check({keys::kCoordinator});
+  if (!answered.ok()) return {};
+  return Error{.code = Code::kUnreachable,
+               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_words_ +
+                         ", though the store at " + store_address_ + " (TCP) is",
+               .hint = "a firewall lets TCP through and UDP not: open UDP port " +
+                       coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " +
+                       coordinator_->host};
+}
+
+// The job is over for this node. How it ended is with the newest round.
+Error Nodes::sent_home(Error error) {
+  if (error.code != Code::kAborted || !store_) return error;
+  const auto there = store_->check({keys::kRoster});
+  if (!there.ok() || !*there) return error;
+  const auto text = store_->get(keys::kRoster, Deadline::after(kCallLimit));
+  const auto roster = text.ok() ? parse_roster(*text) : std::nullopt;
+  if (!roster) return error;
+  const auto ended = store_->get(keys::end(roster->round), Deadline::after(kCallLimit));
+  if (!ended.ok()) return error;
+  news_ = parse_news(*ended);
+  if (news_->kind == News::Kind::kFault) error.detail += ": " + news_->fault.text;
+  return error;
+}
+
+Result<Round> Nodes::sit_down(const Seat& seat) {
+  const std::string text = TUTTI_TRY(store_->get(keys::roster(seat.round), Deadline::after(kCallLimit)));
+  const auto roster = parse_roster(text);
+  if (!roster || seat.node >= int(roster->nodes.size()) || roster->nodes[std::size_t(seat.node)].id != id_)
+    return Error{.code = Code::kMismatch,
+                 .detail = "the list of the nodes of round " + std::to_string(seat.round) + " is not understood",
+                 .hint = "install the same version of tutti on all nodes"};
+  const Comer& first = roster->nodes.front();
+  const bool given = first.wanted == 0 && !options_.master_address.empty();
+  round_ = Round{.number = roster->round, .node = seat.node, .restarts_used = int(roster->past.size())};
+  round_.master_address = given ? options_.master_address : first.note.address;
+  round_.master_port = first.port;
+  round_.layout = Layout{.counts = {}, .node = seat.node};
+  for (const Comer& comer : roster->nodes) {
+    const RollNote& note = comer.note;
+    if (comer.id == coordinator_->id) coordinator_words_ = words(comer, int(round_.nodes.size()));
+    round_.layout.counts.push_back(note.ranks);
+    round_.nodes.push_back({.host = note.host, .address = note.address, .ranks = note.ranks, .about = note.about});
+  }
+  past_ = roster->past;
+  if (pulse_) pulse_->set_round(round_.number);
+  round_.store = TUTTI_TRY(store_of_ranks(round_));
+  watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kCallLimit)));
+  watch_events();
+  return round_;
+}
+
+// Ranks speak our own protocol: where etcd is the nodes' store, node 0 serves another one for the ranks of each round.
+Result<std::string> Nodes::store_of_ranks(const Round& round) {
+  if (options_.backend != Backend::kEtcd) return store_address_;
+  const std::string key = keys::store(round.number);
+  if (round.node == 0) {
+    round_server_ = TUTTI_TRY(StoreServer::start({.host = local_address_}, options_.credentials));
+    TUTTI_TRY(store_->set(key, to_string(round_server_->address())));
+  }
+  return store_->get(key, Deadline::after(options_.timeout));
+}
+
+void Nodes::watch_events() {
+  events_ = Fd(epoll_create1(EPOLL_CLOEXEC));
+  for (const int fd : {watch_->fd(), pulse_ ? pulse_->descriptor() : -1}) {
+    epoll_event event{.events = EPOLLIN, .data = {.fd = fd}};
+    if (fd >= 0) (void)epoll_ctl(events_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+void Nodes::update() {
+  if (one_node() || news_ || !watch_) return;
+  if (const auto answer = watch_->try_read()) {
+    if (!answer->ok()) {
+      store_lost_ = true;
+      return lose_touch("lost the store of " + (coordination_ ? "the job" : coordinator_words_) + ": " +
+                        to_string(answer->error()));
+    }
+    return end_with(parse_news(**answer));
+  }
+  if (coordination_ && coordination_->is_over()) {
+    coordination_.reset();
+    return lose_touch("does not coordinate the job any more");
+  }
+  if (!pulse_) return;
+  switch (pulse_->state()) {
+    case Pulse::State::kWell:
+      return;
+    case Pulse::State::kOut:
+      return lose_touch("was taken for lost by the coordinator, " + coordinator_words_);
+    case Pulse::State::kSilent:
+      suspect_ = coordinator_->id;
+      return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": no heartbeat has come back for " +
+                        seconds_text(to_seconds(pulse_->silence())));
+    case Pulse::State::kGone:
+      suspect_ = coordinator_->id;
+      return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": its agent has ended");
+  }
+}
+
+// This node cannot know what the others do, so its workers end. A job that may change its size looks for the others
+// again; one of fixed size is over.
+void Nodes::lose_touch(const std::string& how) {
+  const std::string text = "node " + std::to_string(round_.node) + " (" + options_.host + ") " + how;
+  if (pulse_ && !store_lost_ && pulse_->state() != Pulse::State::kOut) pulse_.reset();
+  if (store_lost_) {
+    coordination_.reset();
+    store_.reset();
+  }
+  watch_.reset();
+  if (fixed()) return end_with({.kind = News::Kind::kFault, .fault = {.text = text, .code = kExitRendezvous}});
+  end_with({.kind = News::Kind::kMembership, .again = true, .text = text});
 }
 
 News Nodes::publish(const Fault& fault) {
   News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
   if (news_) return *news_;
-  if (one_node() && options_.judge) {
-    mine.verdict = options_.judge(past_, fault);
-    mine.again = mine.verdict.restart;
-  }
+  if (options_.judge) mine.verdict = options_.judge(past_, fault);
+  mine.again = mine.verdict.restart;
+  if (!store_ || store_lost_) mine.again = mine.verdict.restart = false;
   news_ = mine;
   if (!store_ || store_lost_) return mine;
   if (!one_node()) {
-    const auto ended = store_->compare_set(kEnd, std::nullopt, encode_end(fault));
-    if (!ended.ok()) return mine;  // the store is gone; what happened here is still the best that this node knows
+    const auto ended = store_->compare_set(keys::end(round_.number), std::nullopt, encode(mine));
+    if (!ended.ok()) {  // what happened here is still the best that this node knows
+      news_->again = news_->verdict.restart = false;
+      return *news_;
+    }
     if (!ended->stored) {
-      end_with(ended->value.value_or("1\nanother failure"), false);
+      end_with(parse_news(ended->value.value_or("another failure")));
       return *news_;
     }
   }
-  (void)store_->set("generation-" + std::to_string(round_.number) + "/fault", fault.text);
+  (void)store_->set(keys::fault(round_.number), fault.text);
   return mine;
 }
 
 void Nodes::done() {
   if (news_ || done_) return;
   done_ = true;
-  if (one_node()) {
-    news_ = News{};
-    return;
+  if (one_node()) return end_with({});
+  const auto count = store_->add(keys::done(round_.number), 1);
+  if (!count.ok()) {
+    store_lost_ = true;
+    return lose_touch("lost the store of " + coordinator_words_ + ": " + to_string(count.error()));
   }
-  const auto count = store_->add("agents/done", 1);
-  if (!count.ok()) return lose_store(count.error());
-  if (*count == options_.nodes) (void)store_->compare_set(kEnd, std::nullopt, encode_end({}));
+  if (*count == round_.layout.nodes())
+    (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(News()));
 }
 
 void Nodes::leave(Duration patience) {
-  if (one_node() || store_lost_ || !store_) return;
-  const auto count = store_->add("agents/left", 1);
-  if (count.ok() && *count >= options_.nodes) (void)store_->set("agents/left/all", "");
-  if (options_.node == 0) (void)store_->get("agents/left/all", Deadline::after(patience));
+  if (one_node() || !store_ || store_lost_ || !coordinator_) return;
+  if (!coordination_) {
+    (void)store_->push(keys::inbox(coordinator_->term), leave_note(id_));
+  } else {
+    coordination_->wait_for_others(Deadline::after(patience));
+    coordination_.reset();
+  }
+  pulse_.reset();
 }
 
 }  // namespace tutti

@@ -11,137 +11,115 @@
 //     if (!nodes.news()->again) break;
 //   }
 //   nodes.leave(patience);
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "tutti/launch/layout.h"
-#include "tutti/launch/roll_call.h"
+#include "tutti/base/fd.h"
+#include "tutti/launch/rounds/coordination.h"
+#include "tutti/launch/rounds/key_watch.h"
+#include "tutti/launch/rounds/pulse.h"
+#include "tutti/launch/rounds/rendezvous_options.h"
+#include "tutti/launch/rounds/round.h"
+#include "tutti/launch/rounds/words.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {
 
-// What every node knows of each that takes part.
-struct NodeFacts {
-  std::string host;     // its name, for words
-  std::string address;  // numeric, the one that reached the store; empty on one node
-  int ranks = 1;
-  std::string about;  // NodesOptions::about of that node, as it is
-
-  bool operator==(const NodeFacts&) const = default;
-};
-
-struct Round {
-  int number = 0;                // TUTTI_GENERATION
-  Layout layout;                 // of all ranks; layout.node is this node
-  std::vector<NodeFacts> nodes;  // by node
-  int node = 0;                  // this one
-  std::string store;             // TUTTI_STORE
-  std::string master_address;    // for the program; its port is free on node 0
-  int master_port = 0;
-  int restarts_used =
-      0;  // TORCHELASTIC_RESTART_COUNT: rounds that ended by a fault; changes of membership do not count
-};
-
-// What comes after a fault. Made once for all nodes, by the node whose fault was told first.
-struct Verdict {
-  bool restart = false;
-  Duration pause{};    // before the ranks start again
-  int code = 0;        // the exit code of the job where it does not restart; 0: the fault's own
-  std::string reason;  // for words: "restart 2 of 3 in 4 s", "all 3 restarts are used", "step 120 failed 3 times"
-};
-// `past`: what ended earlier rounds by a fault, the oldest first. A pure function; any thread.
-using Judge = std::function<Verdict(const std::vector<Fault>& past, const Fault& fault)>;
-
-// What ended the round.
-struct News {
-  enum class Kind {
-    kFault,       // `fault` says what happened, `verdict` what comes now
-    kMembership,  // a node came or was lost: a new round is due
-    kEnded,       // all ranks of all nodes ended well
-  };
-  Kind kind = Kind::kEnded;
-  bool mine = false;   // kFault: told by this node
-  bool again = false;  // meet() again once the workers are gone; else the job ends
-  std::string text;    // kMembership: "node 2 (c) is lost: ...", "node d came"
-  Fault fault;
-  Verdict verdict;
-};
-
 struct NodesOptions {
-  int nodes = 1;
-  int node = 0;
+  int nodes = 1;      // that take part, at most
+  int min_nodes = 0;  // at least; 0: as many
+  int node = 0;       // the number that is asked for; -1: any (not kStatic)
+  Backend backend = Backend::kStatic;
   RankCounts counts;
-  Address store;  // node 0 serves here, the others connect
+  Address store;              // the meeting place. kStatic: node 0 serves here; kElastic: the host may be a name
+  std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting place is its own address
+  std::string etcd;           // kEtcd: "10.0.0.5:2379", several with commas
   Credentials credentials;
   std::string host;            // of this node, for words
   std::string about;           // what its agent wants the others to know (Round::nodes); at most some KiB
   std::string master_address;  // for the program; node 0's counts
   int master_port = 0;
-  Duration timeout = std::chrono::minutes(5);      // for all nodes to come
-  Duration lost_after = std::chrono::seconds(10);  // without a sign of life
-  Judge judge;                                     // none: a fault ends the job
-  int interrupt = -1;                              // a descriptor; while it is readable meet() gives up with kAborted
-  std::function<void(const std::string&)> say;     // lines while waiting
+  Duration timeout = std::chrono::minutes(5);             // for enough nodes to come
+  Duration last_call = std::chrono::seconds(30);          // for more than enough
+  Duration lost_after = std::chrono::milliseconds(2500);  // without a heartbeat
+  Judge judge;                                            // none: a fault ends the job
+  int interrupt = -1;                           // a descriptor; while it is readable meet() gives up with kAborted
+  std::function<void(const std::string&)> say;  // lines while waiting; from any thread
 };
 
-// Threads: one, the agent's (node 0 has the server's besides).
+// Threads: one, the agent's (besides those of the server, the coordinator and the heartbeats, which it has inside).
 class Nodes {
  public:
-  // Node 0: serves the store. Call before anything that waits, so that a port in use is told at once. Others: nothing
-  // to do.
+  // Serves the store, if that is this node's part. Call before anything that waits, so that a port in use is told at
+  // once.
   static Result<std::unique_ptr<Nodes>> open(NodesOptions options);
+  ~Nodes();
 
   // Waits for the next round; a spare waits here until it is needed. No worker of this node may be alive. kTimeout
-  // names the nodes that are missing; kMismatch what they disagree on; kAborted: interrupted, or the job has ended.
+  // names the nodes that are missing; kMismatch what they disagree on; kAborted: interrupted, or the job has ended
+  // (then news() says how).
   Result<Round> meet();
 
   // For a poll loop: readable when news may have come; -1 on one node. Then, and once a second, call update().
-  int descriptor() const { return watch_ ? watch_->fd() : -1; }
+  int descriptor() const { return events_.get(); }
   void update();
   // What ended the round, once it has; stays until meet() is called again.
   const std::optional<News>& news() const { return news_; }
-  bool one_node() const { return options_.nodes == 1; }
+  bool one_node() const { return options_.nodes == 1 && options_.backend == Backend::kStatic; }
 
   // Tells every rank and agent, if nothing else ended the round before. Returns what did: with `mine` this fault.
   // Where the store cannot be reached this fault is still the best that is known, and the job does not restart.
   News publish(const Fault& fault);
   // The ranks of this node have ended well.
   void done();
-  // Nothing more will be asked of the store. Node 0 waits until the others have read what ended the job.
+  // Nothing more will be asked of the store. While the round goes on: this node leaves it, and the others meet anew.
+  // The coordinator waits until the others have left as well, or are lost.
   void leave(Duration patience);
 
  private:
-  explicit Nodes(NodesOptions options) : options_(std::move(options)) {}
+  explicit Nodes(NodesOptions options);
+  Limits limits() const;
+  bool fixed() const { return limits().fixed(); }
+  Status serve();
+  Result<Round> meet_alone();
+  Status reach(Deadline deadline);
   Status reach_store(Deadline deadline);
-  Status roll_call(Deadline deadline);
-  Result<std::vector<std::string>> gather_roll(const std::string& mine, Deadline deadline);
-  Status tell_refusal(const Error& error);
-  Status read_refusal();
-  void let_others_read();
-  void end_with(const std::string& value, bool mine);
-  void look_for_lost_nodes();
-  void lose_store(const Error& error);
+  Result<Coordinator> find_coordinator(Deadline deadline);
+  Result<bool> still_there(const Coordinator& suspect);
+  Status claim(const std::optional<std::string>& before);
+  Result<std::optional<Seat>> wait_for_seat();
+  Status no_heartbeat() const;
+  Result<Round> sit_down(const Seat& seat);
+  Result<std::string> store_of_ranks(const Round& round);
+  Comer comer() const;
+  Error sent_home(Error error);
+  bool interrupted() const;
+  void watch_events();
+  void end_with(News news) { news_ = std::move(news); }
+  void lose_touch(const std::string& how);
 
   NodesOptions options_;
-  std::unique_ptr<StoreServer> server_;  // node 0
+  const std::string id_;                       // of this process
+  std::unique_ptr<StoreServer> server_;        // where this node serves the job's store; goes last
+  std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round
   std::unique_ptr<Store> store_;
-  std::optional<Watch> watch_;
+  std::string store_address_, local_address_;
+  std::optional<Coordinator> coordinator_;
+  std::unique_ptr<Coordination> coordination_;  // where this agent coordinates
+  std::unique_ptr<Pulse> pulse_;                // else its heartbeat
+  std::unique_ptr<KeyWatch> watch_;             // of what ends the round
+  Fd events_;                                   // epoll of the two
+  int visit_ = 0;
+  std::string suspect_;  // a coordinator that does not answer
   Round round_;
   std::vector<Fault> past_;  // that ended earlier rounds
-  std::string store_address_, local_address_;
+  std::string coordinator_words_;
   std::optional<News> news_;
-
-  struct Beat {
-    std::string value;
-    Clock::time_point seen = now();
-  };
-  std::vector<Beat> beats_;  // node 0's view of the others
-  Clock::time_point last_beat_{};
-  std::int64_t beat_ = 0;
   bool done_ = false, store_lost_ = false;
 };
 

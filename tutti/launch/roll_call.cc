@@ -65,35 +65,30 @@ std::optional<RollNote> parse_roll_note(const std::string& text) {
   return note;
 }
 
-Result<std::vector<RollNote>> read_roll(const std::vector<std::string>& texts) {
-  std::vector<RollNote> notes;
+Status check_roll(const std::vector<RollNote>& notes) {
+  const auto told = [&](const RollNote& note) {
+    return "node " + std::to_string(&note - notes.data()) + " was given -n " + list_text(note.listed);
+  };
+  const auto mismatch = [](std::string detail) {
+    return Error{.code = Code::kMismatch, .detail = std::move(detail), .hint = "give the same -n list to all nodes"};
+  };
   const RollNote* lister = nullptr;
-  const auto node_text = [](std::size_t node) { return "node " + std::to_string(node); };
-  for (std::size_t node = 0; node < texts.size(); ++node) {
-    auto note = parse_roll_note(texts[node]);
-    if (!note || (!note->listed.empty() && note->listed.size() != texts.size()))
-      return Error{.code = Code::kMismatch,
-                   .detail = node_text(node) + " runs another version of tutti",
-                   .hint = "install the same version on all nodes"};
-    notes.push_back(*std::move(note));
-  }
   for (const RollNote& note : notes) {
     if (note.listed.empty()) continue;
     if (!lister) lister = &note;
-    if (note.listed == lister->listed) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = node_text(std::size_t(lister - notes.data())) + " was given -n " +
-                           list_text(lister->listed) + ", but " + node_text(std::size_t(&note - notes.data())) +
-                           " -n " + list_text(note.listed)};
+    if (note.listed != lister->listed)
+      return mismatch(told(*lister) + ", but node " + std::to_string(&note - notes.data()) + " -n " +
+                      list_text(note.listed));
   }
-  for (std::size_t node = 0; lister && node < notes.size(); ++node) {
-    if (lister->listed[node] == notes[node].ranks) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = node_text(std::size_t(lister - notes.data())) + " was given -n " +
-                           list_text(lister->listed) + ", but " + node_text(node) + " runs " +
-                           std::to_string(notes[node].ranks) + " ranks"};
+  if (!lister) return {};
+  if (lister->listed.size() != notes.size())
+    return mismatch(told(*lister) + ", but " + std::to_string(notes.size()) + " nodes take part");
+  for (std::size_t node = 0; node < notes.size(); ++node) {
+    if (lister->listed[node] != notes[node].ranks)
+      return mismatch(told(*lister) + ", but node " + std::to_string(node) + " runs " +
+                      std::to_string(notes[node].ranks) + " ranks");
   }
-  return notes;
+  return {};
 }
 
 std::string encode_end(const std::optional<Fault>& fault) {

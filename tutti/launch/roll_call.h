@@ -23,9 +23,8 @@ struct RollNote {
 std::string encode(const RollNote& note);
 // None: it is of another version of tutti.
 std::optional<RollNote> parse_roll_note(const std::string& text);
-// The notes of all nodes, by node. kMismatch names a node that cannot be understood, and two that contradict each
-// other.
-Result<std::vector<RollNote>> read_roll(const std::vector<std::string>& texts);
+// The notes of all nodes, by node: kMismatch names two that contradict each other.
+Status check_roll(const std::vector<RollNote>& notes);
 
 // Why a round ends: the first one told wins on every node.
 struct Fault {

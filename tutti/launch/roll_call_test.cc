@@ -7,38 +7,33 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string refusal(const std::vector<std::string>& texts) {
-  const auto notes = read_roll(texts);
-  return notes.ok() ? "" : to_string(notes.error());
+std::string refusal(const std::vector<RollNote>& notes) {
+  const Status status = check_roll(notes);
+  return status.ok() ? "" : to_string(status.error());
 }
 
 TEST(RollCall, NodesTellTheirRanks) {
-  const auto notes =
-      read_roll({encode({.ranks = 2, .listed = {2, 1}, .host = "a"}), encode({.ranks = 1, .host = "b"})});
-  ASSERT_TRUE(notes.ok());
-  EXPECT_EQ((*notes)[0], (RollNote{.ranks = 2, .listed = {2, 1}, .host = "a"}));
-  EXPECT_EQ((*notes)[1], (RollNote{.ranks = 1, .listed = {}, .host = "b"}));
+  const RollNote first{.ranks = 2, .listed = {2, 1}, .host = "a", .address = "10.0.0.1", .about = "x"};
+  EXPECT_EQ(parse_roll_note(encode(first)), first);
+  EXPECT_EQ(refusal({first, {.ranks = 1, .host = "b"}}), "");
 }
 
 TEST(RollCall, NodesThatContradictEachOtherAreNamed) {
-  EXPECT_THAT(refusal({encode({.ranks = 2, .listed = {2, 1}}), encode({.ranks = 1, .listed = {2, 3}})}),
+  EXPECT_THAT(refusal({{.ranks = 2, .listed = {2, 1}}, {.ranks = 1, .listed = {2, 3}}}),
               HasSubstr("node 0 was given -n 2,1, but node 1 -n 2,3"));
-  EXPECT_THAT(refusal({encode({.ranks = 2}), encode({.ranks = 1, .listed = {3, 1}})}),
+  EXPECT_THAT(refusal({{.ranks = 2}, {.ranks = 1, .listed = {3, 1}}}),
               HasSubstr("node 1 was given -n 3,1, but node 0 runs 2 ranks"));
+  EXPECT_THAT(refusal({{.ranks = 2, .listed = {2}}, {.ranks = 1}}),
+              HasSubstr("node 0 was given -n 2, but 2 nodes take part"));
 }
 
-TEST(RollCall, AListThatIsTooShortForTheNodesIsRefused) {
-  EXPECT_THAT(refusal({encode({.ranks = 2, .listed = {2}}), encode({.ranks = 1})}),
-              HasSubstr("node 0 runs another version of tutti"));
-}
-
-TEST(RollCall, NumbersThatNoNodeHasAreRefused) {
+TEST(RollCall, WhatIsNoNoteIsNone) {
   const std::string words = R"("host": "a", "address": "", "about": ""})";
   for (const std::string& text :
        {std::string(), std::string("[]"), R"({"ranks": 0, "listed": [], )" + words,
         R"({"ranks": 99999999999999999999, "listed": [], )" + words, R"({"ranks": 2, "listed": [1, "x"], )" + words,
         R"({"ranks": 2, )" + words, std::string(R"({"ranks": 2, "listed": []})")})
-    EXPECT_THAT(refusal({text}), HasSubstr("node 0 runs another version of tutti")) << text;
+    EXPECT_EQ(parse_roll_note(text), std::nullopt) << text;
 }
 
 TEST(RollCall, WhatEndedTheJobIsReadAsItWasWritten) {

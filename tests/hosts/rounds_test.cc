@@ -1,0 +1,143 @@
+// Jobs that change their size, on hosts whose cables are cut, slow and lossy.
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/hosts/on_hosts.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class Rounds : public OnHosts {
+ protected:
+  Rounds() : OnHosts(3) {}
+
+  // An elastic node, which meets the others on host 0.
+  static Arguments elastic(const std::string& nnodes, const Arguments& rest) {
+    Arguments arguments = {"run",
+                           "--nnodes",
+                           nnodes,
+                           "--rdzv-backend",
+                           "elastic",
+                           "--rdzv-endpoint",
+                           "node-a:29400",
+                           "--rdzv-conf",
+                           "last_call_timeout=1,join_timeout=60",
+                           "--no-tune",
+                           "--grace",
+                           "1s"};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  }
+  static Arguments rank() { return {"sh", "-c", "echo \"world $WORLD_SIZE in $TUTTI_GENERATION\"; exec sleep 600"}; }
+  static void end(Running& running) {
+    running.send(SIGINT);
+    EXPECT_EQ(running.wait().code, 130);
+  }
+};
+
+TEST_F(Rounds, ANodeWithoutPowerIsDoneWithout) {
+  Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank())),
+          c = start(2, elastic("1:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ");
+  must(hosts().power_off(2));
+  a.await_err("(node-c) is lost: nothing was heard of its agent for 2.");
+  a.await_out("world 2 in ");
+  b.await_out("world 2 in ");
+  end(a);
+  b.wait();
+}
+
+TEST_F(Rounds, ACutNodeEndsItsRanksAndComesBack) {
+  Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank())),
+          c = start(2, elastic("1:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  const Deadline bound = Deadline::after_seconds(20);
+  must(hosts().partition({2}));
+  c.await_err(
+      "(node-c) lost touch with the coordinator, node 0 (node-a at 10.77.0.1): no heartbeat has come back for 2.");
+  a.await_err("(node-c) is lost");
+  EXPECT_FALSE(bound.expired());
+  a.await_out("world 2 in 1");
+  must(hosts().heal());
+  c.await_out("world 3 in 2");
+  end(a);
+  b.wait(), c.wait();
+}
+
+TEST_F(Rounds, OneDirectionIsEnoughToBeCutOff) {
+  Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank()));
+  a.await_out("world 2 in 0");
+  b.await_out("world 2 in 0");
+  must(hosts().cut(0, 1));  // node-b is heard, and hears nothing
+  b.await_err("no heartbeat has come back");
+  a.await_err("(node-b) is lost: nothing was heard");
+  a.await_out("world 1 in 1");
+  end(a);
+  b.send(SIGTERM);
+  b.wait();
+}
+
+TEST_F(Rounds, LostPacketsAndAPauseDoNoHarm) {
+  Running a = start(0, elastic("2", rank())), b = start(1, elastic("2", rank()));
+  a.await_out("world 2 in 0");
+  b.await_out("world 2 in 0");
+  must(hosts().lose(0, 0.2));
+  must(hosts().lose(1, 0.2));
+  usleep(10'000'000);  // the time that must do no harm
+  must(hosts().heal());
+  kill(b.agent(), SIGSTOP);
+  usleep(1'000'000);
+  kill(b.agent(), SIGCONT);
+  usleep(500'000);
+  a.send(SIGINT);
+  const Ended ended = a.wait();
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.err, AllOf(Not(HasSubstr("lost")), Not(HasSubstr("anew"))));
+  b.wait();
+}
+
+TEST_F(Rounds, TwoNodesThatLoseEachOtherSayItOnBothSides) {
+  Running a = start(0, node(0, 2, "1", {worker(), "pause"})), b = start(1, node(1, 2, "1", {worker(), "pause"}));
+  a.await_out("ready");
+  b.await_out("ready");
+  must(hosts().partition({1}));
+  const Ended here = a.wait(), there = b.wait();
+  EXPECT_EQ(here.code, 4);
+  EXPECT_EQ(there.code, 4);
+  EXPECT_THAT(here.err, HasSubstr("node 1 (node-b) is lost: nothing was heard of its agent for 2."));
+  EXPECT_THAT(there.err, HasSubstr("node 1 (node-b) lost touch with the coordinator, node 0 (node-a at 10.77.0.1): no "
+                                   "heartbeat has come back for 2."));
+}
+
+TEST_F(Rounds, AMinorityNeverGoesOn) {
+  Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank())),
+          c = start(2, elastic("1:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  must(hosts().partition({0}));
+  for (Running* node : {&b, &c}) node->await_err("lost touch with the coordinator");
+  a.await_err("fewer than half of the last round, and a minority never goes on");
+  must(hosts().heal());
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ", 2);
+  end(a);
+  b.wait(), c.wait();
+}
+
+TEST_F(Rounds, AFirewallThatLetsNoDatagramsInIsNamed) {
+  must(hosts().block_datagrams(0));
+  Running a = start(0, elastic("2", rank()));
+  const Ended ended = start(1, elastic("2", rank())).wait();
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("heartbeats (UDP) are not answered by the coordinator, node-a at 10.77.0.1:29400"),
+                    HasSubstr("open UDP port 29400 on node-a")));
+  a.send(SIGTERM);
+  a.wait();
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,150 @@
+// Agents that meet as they come, on loopback: a node that is lost, taken back, spare, or too few.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+
+#include "tests/launch/running.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using Arguments = std::vector<std::string>;
+
+class Elastic : public ::testing::Test {
+ protected:
+  Elastic() : port_(std::to_string(listen(Address{.host = "127.0.0.1"})->address.port)) {}
+
+  Arguments node(const std::string& nnodes, const Arguments& rest,
+                 const std::string& conf = "last_call_timeout=1") const {
+    Arguments arguments = {
+        "run",         "--nnodes", nnodes,      "--rdzv-backend", "elastic", "--rdzv-endpoint", "127.0.0.1:" + port_,
+        "--rdzv-conf", conf,       "--no-tune", "--grace",        "1s"};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    return arguments;
+  }
+  // A rank that says where it is, and stays until the file is there.
+  Arguments rank() const {
+    return {"sh", "-c",
+            "echo \"world $WORLD_SIZE in $TUTTI_GENERATION, restart $TORCHELASTIC_RESTART_COUNT\"; while [ ! -e " +
+                end_file() + " ]; do sleep 0.05; done"};
+  }
+  std::string end_file() const { return folder_.path() + "/end"; }
+  void end_all() const { std::ofstream(end_file()) << "end"; }
+
+  const std::string port_;
+  const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};
+  const Folder folder_;
+};
+
+TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
+  Running first(node("1:2", rank()), secret_);
+  first.await_out("world 1 in 0");  // after the last call
+  Running second(node("1:2", rank()), secret_);
+  first.await_out("world 2 in 1, restart 0");
+  second.await_out("world 2 in 1");
+  kill(second.agent(), SIGKILL);
+  second.wait();
+  first.await_out("world 1 in 2");
+  first.await_err("the nodes meet anew: node 1 (");
+  Running third(node("1:2", rank()), secret_);
+  third.await_out("world 2 in 3");
+  end_all();
+  EXPECT_EQ(third.wait().code, 0);
+  const Ended ended = first.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("is lost: its agent has ended without a word"),
+                               HasSubstr("has come: a new round begins with it in 1 s")));
+  EXPECT_TRUE(first.nobody_left()) << first.census();
+}
+
+TEST_F(Elastic, AHotSpareStepsIn) {
+  Running first(node("2", rank()), secret_);
+  first.await_err("1 of 2 nodes have come after ");  // it serves
+  Running second(node("2", rank()), secret_);
+  second.await_out("world 2 in 0");
+  Running spare(node("2", rank()), secret_);
+  first.await_err("has come and waits as a spare: 2 nodes take part, --nnodes allows 2");
+  kill(second.agent(), SIGKILL);
+  second.wait();
+  spare.await_out("world 2 in 1");
+  first.await_out("world 2 in 1");
+  end_all();
+  EXPECT_EQ(first.wait().code, 0);
+  EXPECT_EQ(spare.wait().code, 0);
+}
+
+TEST_F(Elastic, ASpareThatIsNotNeededEndsAsTheJobDoes) {
+  Running first(node("1", rank()), secret_);
+  first.await_out("world 1 in 0");
+  Running spare(node("1", rank()), secret_);
+  first.await_err("waits as a spare");
+  end_all();
+  EXPECT_EQ(first.wait().code, 0);
+  const Ended ended = spare.wait();
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("this node is not needed any more: the job has ended"));
+  EXPECT_EQ(ended.out, "");
+}
+
+TEST_F(Elastic, TooFewAreNamed) {
+  const Ended ended = run(node("2:3", rank(), "join_timeout=1.5"), secret_);
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("Timeout: 1 of at least 2 nodes have come after 1.5"), HasSubstr(" at 127.0.0.1"),
+                    HasSubstr("are the missing nodes started, with the same --nnodes and --rdzv-endpoint")));
+}
+
+TEST_F(Elastic, AFaultOnOneNodeRestartsAll) {
+  const Arguments program = {"--max-restarts",
+                             "1",
+                             "--restart-pause",
+                             "1ms",
+                             "sh",
+                             "-c",
+                             "echo \"restart $TORCHELASTIC_RESTART_COUNT\"; [ $RANK = 1 ] && "
+                             "[ $TUTTI_GENERATION = 0 ] && exit 7; [ $TUTTI_GENERATION = 1 ] || sleep 60"};
+  Running first(node("2", program), secret_), second(node("2", program), secret_);
+  const Ended one = first.wait(), two = second.wait();
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(two.code, 0) << two.err;
+  for (const Ended* ended : {&one, &two}) {
+    EXPECT_THAT(ended->out, AllOf(HasSubstr("restart 0\n"), HasSubstr("restart 1\n")));
+    EXPECT_THAT(ended->err, AllOf(HasSubstr("attempt 0 failed: rank 1 (pid "), HasSubstr("exited with code 7")));
+  }
+}
+
+TEST_F(Elastic, OtherNumbersOfNodesAreTold) {
+  Running first(node("1:2", rank()), secret_);
+  first.await_out("world 1 in 0");
+  const Ended ended = run(node("1:3", rank()), secret_);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("counts 1:3 nodes (--nnodes), but where the nodes meet 1:2 are expected"));
+  end_all();
+  EXPECT_EQ(first.wait().code, 0) << "a latecomer that does not fit disturbs nobody";
+}
+
+TEST_F(Elastic, WrongUseIsTold) {
+  const auto told = [&](const Arguments& rest) {
+    Arguments arguments = {"run"};
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    const Ended ended = run(arguments, secret_);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_THAT(told({"--nnodes", "2:1", "sh"}), HasSubstr("or MIN:MAX, not '2:1'"));
+  EXPECT_THAT(told({"--rdzv-backend", "elastic", "sh"}), HasSubstr("needs --rdzv-endpoint"));
+  EXPECT_THAT(told({"--rdzv-backend", "etcd", "--rdzv-endpoint", "127.0.0.1", "sh"}), HasSubstr("needs --rdzv-id"));
+  EXPECT_THAT(told({"--rdzv-backend", "zookeeper", "sh"}), HasSubstr("'zookeeper' is not known"));
+  EXPECT_THAT(told({"--rdzv-conf", "close_timeout=3", "sh"}), HasSubstr("close_timeout has no meaning for tutti run"));
+}
+
+}  // namespace
+}  // namespace tutti::testing

@@ -1,0 +1,229 @@
+// One thread and one book, so that nothing here needs a lock: it waits for notes a tenth of a second at a time, and
+// looks in between at the heartbeats and at what ended the round. Ten thousand agents are ten thousand short notes and
+// as many short answers; they do not contend for one key.
+//
+// Everything that decides lies in the store: the term, the rosters, the ends. A coordinator that is cut off can decide
+// nothing any more, and one that takes over reads there how far the last one came.
+#include "tutti/launch/rounds/coordination.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/quiet_thread.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
+#include "tutti/launch/rounds/keys.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kTurn = std::chrono::milliseconds(100);
+constexpr auto kCallLimit = std::chrono::seconds(5);
+constexpr auto kTellEvery = std::chrono::seconds(2);  // the words for those that wait
+constexpr auto kAskEvery = std::chrono::seconds(1);   // whether we still coordinate
+constexpr int kNotesATurn = 20000;
+constexpr std::size_t kSeatsACall = 500;
+
+std::uint64_t number_of(const std::string& id) { return std::strtoull(id.c_str(), nullptr, 16); }
+
+}  // namespace
+
+std::string come_note(const Comer& comer) { return "come " + encode(comer); }
+std::string leave_note(const std::string& id) { return "leave " + id; }
+
+Result<std::unique_ptr<Coordination>> Coordination::claim(std::unique_ptr<Store> store, CoordinationOptions options,
+                                                          const std::optional<std::string>& before) {
+  const auto last = before ? parse_coordinator(*before) : std::nullopt;
+  const PulseTimes times{.lost_after = options.limits.lost_after};
+  auto center = TUTTI_TRY(PulseCenter::open(options.address, options.port, options.credentials, times));
+  const Coordinator me{
+      .term = last ? last->term + 1 : 0, .id = options.id, .host = options.host, .address = center->address()};
+  const auto claimed = TUTTI_TRY(store->compare_set(keys::kCoordinator, before, encode(me)));
+  if (!claimed.stored) return std::unique_ptr<Coordination>();
+  std::unique_ptr<Coordination> coordination(
+      new Coordination(std::move(store), std::move(options), me, std::move(center)));
+  TUTTI_TRY(coordination->resume());
+  coordination->thread_ = quiet_thread([c = coordination.get()] { c->run(); });
+  return coordination;
+}
+
+Coordination::Coordination(std::unique_ptr<Store> store, CoordinationOptions options, Coordinator me,
+                           std::unique_ptr<PulseCenter> center)
+    : store_(std::move(store)),
+      options_(std::move(options)),
+      me_(std::move(me)),
+      center_(std::move(center)),
+      book_(options_.limits, options_.id, now()) {
+  store_->set_call_timeout(kCallLimit);
+}
+
+Coordination::~Coordination() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+// How far the last coordinator came.
+Status Coordination::resume() {
+  if (!TUTTI_TRY(store_->check({keys::kRoster}))) return {};
+  auto last = parse_roster(TUTTI_TRY(store_->get(keys::kRoster, Deadline::after(kCallLimit))));
+  if (!last) return {};
+  const int round = last->round;
+  const bool ended = TUTTI_TRY(store_->check({keys::end(round)}));
+  if (ended) {
+    const News news = parse_news(TUTTI_TRY(store_->get(keys::end(round), Deadline::after(kCallLimit))));
+    if (news.kind == News::Kind::kFault && news.again) last->past.push_back(news.fault);
+  }
+  for (const Comer& comer : last->nodes)
+    if (comer.id != options_.id) center_->expect(number_of(comer.id));
+  center_->set_round(round);
+  book_.resume(*std::move(last), ended, now());
+  return {};
+}
+
+void Coordination::run() {
+  while (!stop_) {
+    if (is_deposed() || !take_notes()) {
+      over_ = true;
+      MutexLock lock(mutex_);
+      return changed_.notify_all();
+    }
+    look_for_end();
+    look_for_silent();
+    book_.tick(now());
+    for (GatheringStep& step : book_.take()) carry_out(std::move(step));
+    tell_waiting();
+    MutexLock lock(mutex_);
+    others_ = book_.others();
+    changed_.notify_all();
+  }
+}
+
+// Somebody who heard nothing of us for long enough has taken the part: two books would be one too many.
+bool Coordination::is_deposed() {
+  if (now() - asked_ < kAskEvery) return false;
+  asked_ = now();
+  const auto text = store_->get(keys::kCoordinator, Deadline::after(kCallLimit));
+  const auto known = text.ok() ? parse_coordinator(*text) : std::nullopt;
+  if (!known || known->term == me_.term) return false;
+  options_.say(known->host + " coordinates the job now");
+  return true;
+}
+
+// What ended a round was in the store before anybody came again because of it: so it is looked at first.
+bool Coordination::take_notes() {
+  auto note = store_->pop(keys::inbox(me_.term), Deadline::after(kTurn));
+  look_for_end();
+  for (int count = 0; note.ok() && count < kNotesATurn; ++count) {
+    read_note(*note);
+    const auto more = store_->queue_length(keys::inbox(me_.term));
+    if (!more.ok() || *more == 0) return true;
+    note = store_->pop(keys::inbox(me_.term), Deadline::after(kCallLimit));
+  }
+  if (note.ok() || note.error().code == Code::kTimeout || stop_) return true;
+  options_.say("the coordinator has lost the store: " + to_string(note.error()));
+  return false;
+}
+
+void Coordination::read_note(const std::string& text) {
+  if (text.starts_with("leave ")) {
+    const std::string id = text.substr(6);
+    center_->forget(number_of(id));
+    return book_.leave(id, now());
+  }
+  auto comer = text.starts_with("come ") ? parse_comer(text.substr(5)) : std::nullopt;
+  if (!comer) return options_.say("a node has come whose words are not understood: is it another version of tutti?");
+  if (comer->id != options_.id) center_->expect(number_of(comer->id));
+  book_.come(*std::move(comer), now());
+}
+
+void Coordination::look_for_end() {
+  if (!book_.running()) return;
+  const int round = book_.roster().round;
+  const auto there = store_->check({keys::end(round)});
+  if (!there.ok() || !*there) return;
+  const auto value = store_->get(keys::end(round), Deadline::after(kCallLimit));
+  if (!value.ok()) return;
+  const News news = parse_news(*value);
+  const bool fault = news.kind == News::Kind::kFault;
+  book_.end(round, fault ? std::optional(news.fault) : std::nullopt, news.again, now());
+}
+
+void Coordination::look_for_silent() {
+  for (const auto& [number, silence, certain] : center_->silent()) {
+    char id[17];
+    std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(number));
+    center_->forget(number);
+    book_.lose(id,
+               certain ? "is lost: its agent has ended without a word"
+                       : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
+               certain, now());
+  }
+}
+
+void Coordination::carry_out(GatheringStep step) {
+  switch (step.kind) {
+    case GatheringStep::Kind::kSay:
+      return options_.say(step.text);
+    case GatheringStep::Kind::kComplete:
+      return seat_all(step.roster);
+    case GatheringStep::Kind::kRefuse:
+      for (const Comer& comer : step.who)
+        (void)store_->set(keys::seat(comer.id, comer.visit), encode(Seat{.refused = step.error}));
+      return;
+    case GatheringStep::Kind::kEndRound:
+    case GatheringStep::Kind::kFail:
+      return end_round(step);
+  }
+}
+
+void Coordination::seat_all(const Roster& roster) {
+  center_->set_round(roster.round);
+  const std::string text = encode(roster);
+  Status told = store_->multi_set({keys::roster(roster.round), keys::kRoster}, {text, text});
+  if (roster.round > 0) (void)store_->remove(keys::roster(roster.round - 1));
+  std::vector<std::string> names, seats;
+  for (std::size_t node = 0; told && node < roster.nodes.size(); ++node) {
+    const Comer& comer = roster.nodes[node];
+    names.push_back(keys::seat(comer.id, comer.visit));
+    seats.push_back(encode(Seat{.round = roster.round, .node = int(node)}));
+    if (names.size() < kSeatsACall && node + 1 < roster.nodes.size()) continue;
+    told = store_->multi_set(names, seats);
+    names.clear(), seats.clear();
+  }
+  if (!told)
+    options_.say("the nodes could not be told of round " + std::to_string(roster.round) + ": " +
+                 to_string(told.error()));
+}
+
+// First wins: a fault that another node told in this moment is what ended the round.
+void Coordination::end_round(const GatheringStep& step) {
+  News news{.kind = News::Kind::kMembership, .again = true, .text = step.text};
+  if (step.kind == GatheringStep::Kind::kFail) {
+    news = {.kind = News::Kind::kFault, .fault = {.text = step.text, .code = kExitRendezvous}};
+    if (options_.judge) news.verdict = options_.judge(book_.roster().past, news.fault);
+    news.again = news.verdict.restart;
+  }
+  const auto ended = store_->compare_set(keys::end(step.round), std::nullopt, encode(news));
+  if (!ended.ok()) return;
+  if (ended->stored) {
+    (void)store_->set(keys::fault(step.round), step.text);
+  } else {
+    news = parse_news(ended->value.value_or(""));
+  }
+  const bool fault = news.kind == News::Kind::kFault;
+  if (fault && news.again && !book_.running()) book_.remember(news.fault);
+  book_.end(step.round, fault ? std::optional(news.fault) : std::nullopt, news.again, now());
+  for (GatheringStep& next : book_.take()) carry_out(std::move(next));
+}
+
+void Coordination::tell_waiting() {
+  if (now() - told_ < kTellEvery) return;
+  told_ = now();
+  if (const std::string text = book_.waiting_words(now()); !text.empty()) (void)store_->set(keys::kWaiting, text);
+}
+
+void Coordination::wait_for_others(Deadline deadline) {
+  MutexLock lock(mutex_);
+  while (others_ > 0 && !over_ && !deadline.expired()) changed_.wait_until(lock, deadline.at());
+}
+
+}  // namespace tutti

@@ -1,0 +1,78 @@
+#pragma once
+// The coordinator at work: a thread that takes the notes of all agents out of the store, hears their heartbeats, keeps
+// the book (gathering.h), and tells everybody where to sit.
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tutti/base/mutex.h"
+#include "tutti/launch/rounds/gathering.h"
+#include "tutti/launch/rounds/pulse.h"
+#include "tutti/launch/rounds/round.h"
+#include "tutti/store/store.h"
+
+namespace tutti {
+
+struct CoordinationOptions {
+  Limits limits;
+  std::string id;          // of the coordinator's own agent
+  std::string host;        // its name
+  std::string address;     // numeric, at which the others reach it
+  std::uint16_t port = 0;  // for heartbeats, if it is free
+  Credentials credentials;
+  Judge judge;
+  std::function<void(const std::string&)> say;  // from the thread
+};
+
+// What a node says in the inbox.
+std::string come_note(const Comer& comer);
+std::string leave_note(const std::string& id);
+
+class Coordination {
+ public:
+  // Claims the part by a compare_set on keys::kCoordinator, following `before` (none: nobody had it). Null: another
+  // agent was faster. `store` is its own handle.
+  static Result<std::unique_ptr<Coordination>> claim(std::unique_ptr<Store> store, CoordinationOptions options,
+                                                     const std::optional<std::string>& before);
+  ~Coordination();
+
+  const Coordinator& who() const { return me_; }
+  // Another agent coordinates now, or the store is lost.
+  bool is_over() const { return over_; }
+  // Until all others have said goodbye, or are lost.
+  void wait_for_others(Deadline deadline);
+
+ private:
+  Coordination(std::unique_ptr<Store> store, CoordinationOptions options, Coordinator me,
+               std::unique_ptr<PulseCenter> center);
+  Status resume();
+  void run();
+  bool take_notes();  // false: the store is lost
+  bool is_deposed();
+  void read_note(const std::string& text);
+  void look_for_end();
+  void look_for_silent();
+  void carry_out(GatheringStep step);
+  void seat_all(const Roster& roster);
+  void end_round(const GatheringStep& step);
+  void tell_waiting();
+
+  const std::unique_ptr<Store> store_;
+  const CoordinationOptions options_;
+  const Coordinator me_;
+  const std::unique_ptr<PulseCenter> center_;
+  Gathering book_;
+  Clock::time_point told_{};
+  Clock::time_point asked_{};
+  std::atomic<bool> stop_{false}, over_{false};
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::size_t others_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace tutti

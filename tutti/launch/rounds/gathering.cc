@@ -1,0 +1,374 @@
+// Three states. *Gathering*: nodes come, until a round is complete or `join` has passed. *Running*: a roster stands;
+// nodes that come now are newcomers (there is room: the round will end for them) or spares (there is none). *Over*:
+// whoever comes is sent home.
+//
+// What is told of a node may be late. A node that comes although it takes part has left its round by itself (it was cut
+// off, or its round has ended and the news has not come through here yet): so the round ends. A node that asks for a
+// number that another one has may be its successor, started before anybody missed the first: it waits as long as that
+// can take, and is a mistake only then.
+#include "tutti/launch/rounds/gathering.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kMissedBy = std::chrono::seconds(1);  // beyond `lost_after`, until a death has been noticed
+constexpr std::size_t kMostNamed = 8;
+
+std::string nodes_text(std::size_t count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
+double seconds_between(Gathering::Time begin, Gathering::Time end) { return to_seconds(end - begin); }
+
+}  // namespace
+
+Gathering::Gathering(Limits limits, std::string self, Time now)
+    : limits_(limits), self_(std::move(self)), began_(now) {}
+
+void Gathering::resume(Roster last, bool ended, Time now) {
+  roster_ = std::move(last);
+  members_.clear();
+  for (std::size_t node = 0; node < roster_.nodes.size(); ++node)
+    members_[roster_.nodes[node].id] = Member{.node = int(node)};
+  running_ = !ended;
+  began_ = now;
+}
+
+void Gathering::say(std::string text) {
+  steps_.push_back({.kind = GatheringStep::Kind::kSay, .text = std::move(text)});
+}
+
+void Gathering::remember(Fault fault) { roster_.past.push_back(std::move(fault)); }
+
+std::vector<GatheringStep> Gathering::take() { return std::exchange(steps_, {}); }
+
+void Gathering::come(Comer comer, Time now) {
+  if (over_) {
+    refuse(comer, {.code = Code::kAborted, .detail = "the job has ended"}, now);
+    return;
+  }
+  if (running_) {
+    const auto member = members_.find(comer.id);
+    if (member != members_.end()) {
+      // Said twice, because it did not know of its seat yet; or else it has news that we do not, or was cut off.
+      if (comer.visit <= roster_.nodes[std::size_t(member->second.node)].visit) return;
+      const std::string who = words(comer, member->second.node);
+      add(std::move(comer), now);
+      end_running(who + " has left the round", now);
+      return check(now);
+    }
+  }
+  if (spoiled_ && roster_.round < 0) {
+    steps_.push_back({.kind = GatheringStep::Kind::kRefuse, .who = {std::move(comer)}, .error = *spoiled_});
+    return;
+  }
+  if (contradicts(comer)) return;
+  if (limits_.numbered) {
+    std::string holder;
+    if (const auto at = numbers_.find(comer.wanted); at != numbers_.end() && at->second != comer.id)
+      holder = at->second;
+    if (running_) {
+      for (const Comer& member : roster_.nodes)
+        if (member.wanted == comer.wanted && member.id != comer.id && !members_[member.id].gone) holder = member.id;
+    }
+    if (!holder.empty()) {
+      std::erase_if(twins_, [&](const auto& twin) { return twin.first.id == comer.id; });
+      twins_.emplace_back(std::move(comer), now);
+      return;
+    }
+  }
+  const bool newcomer = running_ && !here_.contains(comer.id);
+  const std::string who = words(comer);
+  add(std::move(comer), now);
+  if (newcomer) {
+    const std::size_t free = std::size_t(limits_.max) - std::min<std::size_t>(roster_.nodes.size(), limits_.max);
+    if (here_.size() > free) {
+      say(who + " has come and waits as a spare: " + nodes_text(roster_.nodes.size()) + " take part, --nnodes allows " +
+          std::to_string(limits_.max));
+    } else if (!grow_) {
+      grow_ = now + limits_.last_call;
+      say(who + " has come: a new round begins with it in " + seconds_text(to_seconds(limits_.last_call)));
+    }
+  }
+  check(now);
+}
+
+void Gathering::add(Comer comer, Time now) {
+  if (limits_.numbered) numbers_[comer.wanted] = comer.id;
+  if (here_.empty() && !running_ && roster_.round < 0) began_ = now;
+  const std::string id = comer.id;
+  const auto at = here_.find(id);
+  if (at != here_.end()) {
+    if (comer.visit >= at->second.comer.visit) at->second.comer = std::move(comer);
+    return;
+  }
+  here_.emplace(id, Here{.comer = std::move(comer), .order = arrivals_++, .since = now});
+  if (!running_ && !last_call_ && int(here_.size()) >= limits_.min) last_call_ = now + limits_.last_call;
+}
+
+// Whether its --nnodes or its number cannot be true of the same job.
+bool Gathering::contradicts(const Comer& comer) {
+  std::string detail;
+  const auto nnodes = [](int min, int max) {
+    return std::to_string(min) + (min == max ? "" : ":" + std::to_string(max));
+  };
+  if (comer.min != limits_.min || comer.max != limits_.max) {
+    detail = words(comer) + " counts " + nnodes(comer.min, comer.max) + " nodes (--nnodes), but where the nodes meet " +
+             nnodes(limits_.min, limits_.max) + " are expected";
+  } else if (limits_.numbered && (comer.wanted < 0 || comer.wanted >= limits_.max)) {
+    detail = words(comer) + " is not one of " + nodes_text(std::size_t(limits_.max));
+  } else {
+    return false;
+  }
+  refuse(comer,
+         {.code = Code::kMismatch,
+          .detail = std::move(detail),
+          .hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes"},
+         {});
+  return true;
+}
+
+// Before the first round a node that cannot take part keeps the others waiting for what will never come: all are told.
+void Gathering::refuse(const Comer& comer, Error error, Time) {
+  steps_.push_back({.kind = GatheringStep::Kind::kRefuse, .who = {comer}, .error = error});
+  if (error.code != Code::kMismatch || roster_.round >= 0) return;
+  error.detail = words(comer) + " was turned away: " + error.detail;
+  spoiled_ = error;
+  refuse_all(std::move(error));
+}
+
+void Gathering::refuse_all(Error error) {
+  GatheringStep step{.kind = GatheringStep::Kind::kRefuse, .error = std::move(error)};
+  for (auto& [id, here] : here_) step.who.push_back(std::move(here.comer));
+  for (auto& [twin, since] : twins_) step.who.push_back(std::move(twin));
+  here_.clear();
+  numbers_.clear();
+  twins_.clear();
+  last_call_.reset();
+  if (!step.who.empty()) steps_.push_back(std::move(step));
+}
+
+void Gathering::lose(const std::string& id, const std::string& how, bool certain, Time now) {
+  if (const auto at = here_.find(id); at != here_.end()) {
+    say(words(at->second.comer) + " " + how + ", while it waited");
+    if (limits_.numbered) numbers_.erase(at->second.comer.wanted);
+    here_.erase(at);
+    if (int(here_.size()) < limits_.min) last_call_.reset();
+  }
+  const auto member = members_.find(id);
+  if (member != members_.end()) {
+    const bool missed_before = std::exchange(member->second.gone, true);
+    member->second.certain = member->second.certain || certain;
+    if (running_ && !missed_before) {
+      const Comer& comer = roster_.nodes[std::size_t(member->second.node)];
+      end_running("node " + std::to_string(member->second.node) + " (" + comer.note.host + ") " + how, now);
+    }
+  }
+  check(now);
+}
+
+void Gathering::leave(const std::string& id, Time now) { lose(id, "has left", true, now); }
+
+// The round that runs ends by our decision. Of a job of fixed size it ends by a fault, whose judge is not here.
+void Gathering::end_running(std::string text, Time now) {
+  const auto kind = limits_.fixed() ? GatheringStep::Kind::kFail : GatheringStep::Kind::kEndRound;
+  steps_.push_back({.kind = kind, .round = roster_.round, .text = std::move(text)});
+  if (kind == GatheringStep::Kind::kEndRound) end(roster_.round, {}, true, now);
+}
+
+void Gathering::end(int round, const std::optional<Fault>& fault, bool goes_on, Time now) {
+  if (over_) return;
+  if (!running_ || round != roster_.round) {
+    if (!goes_on) over_ = round >= roster_.round;  // what was decided elsewhere is stronger than what we had in mind
+    if (over_) refuse_all({.code = Code::kAborted, .detail = "the job has ended"});
+    return;
+  }
+  running_ = false;
+  grow_.reset();
+  if (fault && goes_on) roster_.past.push_back(*fault);
+  if (!goes_on) {
+    over_ = true;
+    return refuse_all({.code = Code::kAborted, .detail = "the job has ended"});
+  }
+  began_ = now;
+  last_call_.reset();
+  if (int(here_.size()) >= limits_.min) last_call_ = now + limits_.last_call;
+  check(now);
+}
+
+void Gathering::tick(Time now) {
+  // Whoever still holds the number by now is alive.
+  std::vector<std::pair<Comer, Time>> twins = std::exchange(twins_, {});
+  for (auto& [twin, since] : twins) {
+    const bool patient = now - since < limits_.lost_after + kMissedBy;
+    const bool held = [&] {
+      const auto at = numbers_.find(twin.wanted);
+      if (at != numbers_.end() && at->second != twin.id) return true;
+      return running_ && std::any_of(roster_.nodes.begin(), roster_.nodes.end(), [&](const Comer& member) {
+               return member.wanted == twin.wanted && !members_[member.id].gone;
+             });
+    }();
+    if (!held) {
+      come(std::move(twin), now);
+    } else if (patient) {
+      twins_.emplace_back(std::move(twin), since);
+    } else {
+      refuse(twin,
+             {.code = Code::kMismatch,
+              .detail = "node " + std::to_string(twin.wanted) + " has entered already",
+              .hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes"},
+             now);
+    }
+  }
+  if (running_ && grow_ && now >= *grow_) {
+    std::vector<std::string> names;
+    for (const Here* here : in_order()) names.push_back(words(here->comer));
+    if (names.empty()) {  // gone again
+      grow_.reset();
+    } else {
+      end_running(join(names, ", ") + (names.size() == 1 ? " has come" : " have come"), now);
+    }
+  }
+  check(now);
+}
+
+bool Gathering::all_expected() const {
+  return roster_.round >= 0 && std::all_of(members_.begin(), members_.end(), [&](const auto& member) {
+           return member.second.gone || here_.contains(member.first);
+         });
+}
+
+// Half of those who may still live, and the coordinator, are enough: the other half has no coordinator.
+bool Gathering::minority() const {
+  std::size_t could = 0, are = 0;
+  for (const auto& [id, member] : members_) {
+    could += !member.certain;
+    are += here_.contains(id);
+  }
+  return 2 * are < could;
+}
+
+bool Gathering::enough(Time now) const {
+  const int count = int(here_.size());
+  if (count < limits_.min || minority()) return false;
+  if (last_call_ && now >= *last_call_) return true;
+  return roster_.round < 0 ? count >= limits_.max : all_expected();  // a spare does not step in for who is on the way
+}
+
+void Gathering::check(Time now) {
+  if (running_ || over_) return;
+  if (enough(now)) return complete(now);
+  if (now - began_ < limits_.join || (here_.empty() && roster_.round < 0)) return;
+  Error error = too_late(now);
+  if (roster_.round >= 0) {
+    over_ = true;
+    say(error.detail);
+  }
+  refuse_all(std::move(error));
+  began_ = now;
+}
+
+std::vector<const Gathering::Here*> Gathering::in_order() const {
+  std::vector<std::pair<std::tuple<int, int, std::size_t>, const Here*>> keyed;
+  keyed.reserve(here_.size());
+  for (const auto& [id, here] : here_) {
+    const auto member = members_.find(id);
+    const int before = member == members_.end() || limits_.numbered ? INT32_MAX : member->second.node;
+    const int wanted = here.comer.wanted < 0 ? INT32_MAX : here.comer.wanted;
+    keyed.push_back({{before, wanted, here.order}, &here});
+  }
+  std::sort(keyed.begin(), keyed.end());
+  std::vector<const Here*> order;
+  order.reserve(keyed.size());
+  for (const auto& [key, here] : keyed) order.push_back(here);
+  return order;
+}
+
+void Gathering::complete(Time now) {
+  auto order = in_order();
+  Roster next{.round = roster_.round + 1, .nodes = {}, .past = std::move(roster_.past)};
+  for (const Here* here : order) next.round = std::max(next.round, here->comer.last_round + 1);
+  const std::size_t count = std::min(order.size(), std::size_t(limits_.max));
+  std::vector<RollNote> notes;
+  for (std::size_t i = 0; i < count; ++i) notes.push_back(order[i]->comer.note);
+  if (const Status agreed = check_roll(notes); !agreed) {
+    roster_.past = std::move(next.past);
+    return refuse_all(agreed.error());
+  }
+  next.nodes.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) next.nodes.push_back(order[i]->comer);
+  members_.clear();
+  for (std::size_t node = 0; node < count; ++node) {
+    const Comer& comer = next.nodes[node];
+    members_[comer.id] = Member{.node = int(node)};
+    if (limits_.numbered) numbers_.erase(comer.wanted);
+    here_.erase(comer.id);
+  }
+  roster_ = std::move(next);
+  running_ = true;
+  last_call_.reset();
+  grow_.reset();
+  began_ = now;
+  for (const auto& [id, here] : here_) say(words(here.comer) + " waits as a spare");
+  steps_.push_back({.kind = GatheringStep::Kind::kComplete, .roster = roster_});
+}
+
+std::string Gathering::waiting_words(Time now) const {
+  if (running_ || over_) return {};
+  const auto order = in_order();
+  std::vector<std::string> came;
+  for (const Here* here : order) {
+    if (came.size() == kMostNamed) {
+      came.push_back("and " + std::to_string(order.size() - kMostNamed) + " more");
+      break;
+    }
+    came.push_back(words(here->comer));
+  }
+  const std::size_t wanted = std::size_t(limits_.min);
+  std::string text = std::to_string(order.size()) + " of " + (limits_.min == limits_.max ? "" : "at least ") +
+                     nodes_text(wanted) + " have come after " + seconds_text(seconds_between(began_, now)) + " of " +
+                     seconds_text(to_seconds(limits_.join));
+  if (!came.empty()) text += ": " + join(came, ", ");
+  std::vector<std::string> missing;
+  if (roster_.round >= 0) {
+    for (const auto& [id, member] : members_) {
+      if (here_.contains(id) || member.certain) continue;
+      missing.push_back(words(roster_.nodes[std::size_t(member.node)], member.node) + (member.gone ? ", lost" : ""));
+    }
+    std::sort(missing.begin(), missing.end());
+    if (missing.size() > kMostNamed) missing.resize(kMostNamed);
+    if (minority()) text += "; fewer than half of the last round, and a minority never goes on";
+  } else if (limits_.numbered) {
+    std::vector<int> numbers;
+    for (int number = 0; number < limits_.max; ++number)
+      if (!numbers_.contains(number)) numbers.push_back(number);
+    if (!numbers.empty()) missing.push_back((numbers.size() == 1 ? "node " : "nodes ") + ranks_text(numbers));
+  }
+  if (!missing.empty()) text += "; missing: " + join(missing, ", ");
+  if (last_call_ && *last_call_ > now)
+    text += "; the last call for more lasts " + seconds_text(seconds_between(now, *last_call_));
+  return text;
+}
+
+Error Gathering::too_late(Time now) const {
+  return Error{.code = Code::kTimeout,
+               .detail = waiting_words(now),
+               .hint =
+                   "are the missing nodes started, with the same --nnodes and --rdzv-endpoint (or --master-addr)? "
+                   "Wait longer with --rdzv-conf join_timeout=SECONDS"};
+}
+
+std::size_t Gathering::others() const {
+  std::size_t count = here_.size() - here_.count(self_) + twins_.size();
+  for (const auto& [id, member] : members_) count += !member.gone && id != self_ && !here_.contains(id);
+  return count;
+}
+
+bool Gathering::knows(const std::string& id) const {
+  const auto member = members_.find(id);
+  return here_.contains(id) || (member != members_.end() && !member->second.gone);
+}
+
+}  // namespace tutti

@@ -1,0 +1,157 @@
+#pragma once
+// Heartbeats between an agent and the coordinator, as UDP echoes. A datagram carries the sender's clock and gives back
+// the newest clock value that it has from the other side; what comes back proves, to each side by its own clock, that
+// at that moment the way there *and* back was open and the other side alive. A send-only heartbeat would not notice a
+// cut in one direction.
+//
+//   datagram, 56 bytes, little-endian:  "tuttiP1\0" | u8 kind | u8 out | u16 0 | i32 round | u64 id of the agent |
+//                                       u64 own clock | u64 the other's | 16 bytes of HMAC-SHA256 over what precedes
+//
+// The key follows from the job's secret, so nobody else can keep a dead node alive. A datagram that is sent again
+// gives back an old clock value and proves nothing new.
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/fd.h"
+#include "tutti/base/mutex.h"
+#include "tutti/transport/crypto.h"
+#include "tutti/transport/handshake.h"
+
+namespace tutti {
+
+struct PulseTimes {
+  Duration period = std::chrono::milliseconds(200);
+  Duration lost_after = std::chrono::milliseconds(2500);
+};
+
+namespace pulse {
+
+inline constexpr std::size_t kBytes = 56;
+struct Datagram {
+  enum class Kind : std::uint8_t { kPing = 1, kEcho = 2 } kind = Kind::kPing;
+  bool out = false;  // echo: the coordinator does not count on this agent in `round`, which is the ping's
+  std::int32_t round = -1;
+  std::uint64_t id = 0;
+  std::uint64_t own = 0, other = 0;
+
+  bool operator==(const Datagram&) const = default;
+};
+crypto::Digest key_of(const Credentials& credentials);
+std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Digest& key);
+std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::Digest& key);
+
+// One side's view of the other, by its own clock.
+class Life {
+ public:
+  explicit Life(Clock::time_point now) : proven_(now) {}
+  // An own clock value has come back. One that cannot be is no proof.
+  void prove(std::uint64_t own_clock, Clock::time_point now);
+  // We have slept: the other had no chance to be heard.
+  void slept(Duration time) { proven_ += time; }
+  Duration silence(Clock::time_point now) const { return now - proven_; }
+
+ private:
+  Clock::time_point proven_;
+};
+
+}  // namespace pulse
+
+// The coordinator's side: answers all agents, and knows who is silent. Threads: any; it runs one of its own.
+class PulseCenter {
+ public:
+  // At `host`; the port is `port` if that is free, else any.
+  static Result<std::unique_ptr<PulseCenter>> open(const std::string& host, std::uint16_t port,
+                                                   const Credentials& credentials, PulseTimes times);
+  ~PulseCenter();
+
+  std::string address() const { return address_; }
+  void expect(std::uint64_t id);                          // from now on; silence counts from here
+  void forget(std::uint64_t id);                          // it is told that it is out
+  void set_round(std::int32_t round) { round_ = round; }  // who is in an earlier one is out
+
+  struct Silent {
+    std::uint64_t id;
+    Duration silence;
+    bool certain;  // its host says that nobody listens there any more
+  };
+  std::vector<Silent> silent() const;
+
+ private:
+  struct Peer {
+    pulse::Life life;
+    std::uint64_t clock = 0;         // its newest
+    std::vector<std::byte> address;  // where its newest datagram came from
+    Clock::time_point asked{};
+    bool refused = false;
+  };
+  PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times);
+  void run();
+  void receive();
+  void read_refusals();
+  void ask_silent(Clock::time_point now);
+  void send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round, bool out);
+
+  const Fd socket_;
+  const std::string address_;
+  const crypto::Digest key_;
+  const PulseTimes times_;
+  Fd stop_;
+  std::atomic<std::int32_t> round_{-1};
+  mutable Mutex mutex_;
+  std::unordered_map<std::uint64_t, Peer> peers_ TUTTI_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+// An agent's side. Threads: any; it runs one of its own.
+class Pulse {
+ public:
+  static Result<std::unique_ptr<Pulse>> open(const std::string& center, std::uint64_t id,
+                                             const Credentials& credentials, PulseTimes times);
+  ~Pulse();
+
+  void set_round(std::int32_t round);  // -1: waits
+  enum class State {
+    kWell,
+    kSilent,  // nothing came back for `lost_after`
+    kGone,    // its host says that nobody listens there any more
+    kOut,     // the coordinator does not count on us any more
+  };
+  State state() const { return state_; }
+  bool ever_heard() const { return ever_heard_; }
+  Duration silence() const;
+  int descriptor() const { return news_.get(); }  // readable when state() is not kWell
+  const std::string& center() const { return center_; }
+
+ private:
+  Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times);
+  void run();
+  void receive();
+  void become(State state);
+
+  const Fd socket_;
+  const std::string center_;
+  const std::uint64_t id_;
+  const crypto::Digest key_;
+  const PulseTimes times_;
+  Fd stop_, news_;
+  std::atomic<std::int32_t> round_{-1};
+  std::atomic<State> state_{State::kWell};
+  std::atomic<bool> ever_heard_{false};
+  mutable Mutex mutex_;
+  pulse::Life life_ TUTTI_GUARDED_BY(mutex_);
+  std::uint64_t clock_ = 0;  // the coordinator's newest; of the thread
+  std::optional<Clock::time_point> refused_;
+  std::thread thread_;
+};
+
+}  // namespace tutti

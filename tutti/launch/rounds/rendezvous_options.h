@@ -1,0 +1,31 @@
+#pragma once
+// What the command line says about how the nodes meet, by torchrun's names where they mean the same.
+#include <optional>
+#include <string>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+// How the nodes find each other (--rdzv-backend).
+enum class Backend {
+  kStatic,   // node 0 serves the store, and every node says which one it is
+  kElastic,  // the first node whose own address the endpoint is serves it; nodes are numbered as they come
+  kEtcd,     // an etcd server that is there already
+};
+
+struct RendezvousOptions {
+  Backend backend = Backend::kStatic;
+  std::optional<int> min, max;  // --nnodes
+  std::string endpoint;         // "host:port", with the port; etcd: several with commas; empty: none given
+  Duration last_call = std::chrono::seconds(30);
+  std::optional<Duration> join_timeout, lost_after;
+  std::optional<bool> is_host;
+};
+
+// As they were typed: "2:4", "elastic", "10.0.0.1:29400", "join_timeout=60,is_host=1". kUsage names what is wrong.
+Result<RendezvousOptions> parse_rendezvous(const std::string& nnodes, const std::string& backend,
+                                           const std::string& endpoint, const std::string& conf);
+
+}  // namespace tutti

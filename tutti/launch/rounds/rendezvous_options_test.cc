@@ -1,0 +1,68 @@
+#include "tutti/launch/rounds/rendezvous_options.h"
+
+#include <gmock/gmock.h>
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+RendezvousOptions read(const std::string& nnodes, const std::string& backend = "static",
+                       const std::string& endpoint = "", const std::string& conf = "") {
+  return parse_rendezvous(nnodes, backend, endpoint, conf).or_throw();
+}
+std::string refusal(const std::string& nnodes, const std::string& backend = "static", const std::string& endpoint = "",
+                    const std::string& conf = "") {
+  const auto options = parse_rendezvous(nnodes, backend, endpoint, conf);
+  return options.ok() ? "" : to_string(options.error());
+}
+
+TEST(RendezvousOptions, NodesAreANumberOrARange) {
+  EXPECT_EQ(read("").max, std::nullopt);
+  EXPECT_EQ(read("3").min, 3);
+  EXPECT_EQ(read("3").max, 3);
+  EXPECT_EQ(read("1:4").min, 1);
+  EXPECT_EQ(read("1:4").max, 4);
+  for (const char* text : {"0", "2:1", "1:2:3", "x", ":", "1:", "100001"})
+    EXPECT_THAT(refusal(text), HasSubstr(std::string("or MIN:MAX, not '") + text + "'")) << text;
+}
+
+TEST(RendezvousOptions, APlaceHasThePortOfItsBackend) {
+  EXPECT_EQ(read("2", "elastic", "10.0.0.1").endpoint, "10.0.0.1:29400");
+  EXPECT_EQ(read("2", "c10d", "host:1234").endpoint, "host:1234");
+  EXPECT_EQ(read("2", "etcd", "a,b:4001").endpoint, "a:2379,b:4001");
+  EXPECT_EQ(read("2", "elastic", "[fd00::1]:7").endpoint, "[fd00::1]:7");
+  EXPECT_THAT(refusal("2", "elastic"), HasSubstr("--rdzv-backend elastic needs --rdzv-endpoint"));
+  EXPECT_THAT(refusal("2", "etcd"), HasSubstr("--rdzv-backend etcd needs --rdzv-endpoint"));
+  EXPECT_THAT(refusal("2", "elastic", "a,b"), HasSubstr("names several places"));
+  EXPECT_THAT(refusal("2", "elastic", "a:99999999"), HasSubstr("'a:99999999' is no place to meet"));
+}
+
+TEST(RendezvousOptions, ABackendIsOneOfThree) {
+  EXPECT_EQ(read("2", "etcd", "a").backend, Backend::kEtcd);
+  EXPECT_THAT(refusal("2", "elastik"), HasSubstr("'elastik' is not known (hint: did you mean elastic?)"));
+  EXPECT_THAT(refusal("2", "etcd-v2"), HasSubstr("--rdzv-backend etcd speaks the present one, v3"));
+}
+
+TEST(RendezvousOptions, AKeyCountsOrIsRefused) {
+  const auto options = read("1:2", "elastic", "a",
+                            "join_timeout=60, last_call_timeout=500ms,is_host=true,"
+                            "keep_alive_interval=2,keep_alive_max_attempt=4");
+  EXPECT_EQ(options.join_timeout, std::chrono::seconds(60));
+  EXPECT_EQ(options.last_call, std::chrono::milliseconds(500));
+  EXPECT_EQ(options.is_host, true);
+  EXPECT_EQ(options.lost_after, std::chrono::seconds(8));
+  EXPECT_EQ(read("2", "static", "", "timeout=7").join_timeout, std::chrono::seconds(7));
+  const auto refused = [](const std::string& conf) { return refusal("2", "elastic", "a", conf); };
+  EXPECT_THAT(refused("join_timeot=3"), HasSubstr("--rdzv-conf join_timeot has no meaning for tutti run (hint: did you "
+                                                  "mean join_timeout?)"));
+  EXPECT_THAT(refused("read_timeout=3"), HasSubstr("has no meaning for tutti run"));
+  EXPECT_THAT(refused("join_timeout"), HasSubstr("needs KEY=VALUE"));
+  EXPECT_THAT(refused("join_timeout=soon"), HasSubstr("join_timeout needs a time, not 'soon'"));
+  EXPECT_THAT(refused("keep_alive_max_attempt=0"), HasSubstr("keep_alive_max_attempt needs a number, not '0'"));
+  EXPECT_THAT(refused("is_host=perhaps"), HasSubstr("is_host is true or false, not 'perhaps'"));
+  EXPECT_THAT(refusal("2", "static", "", "is_host=1"), HasSubstr("belongs to --rdzv-backend elastic"));
+}
+
+}  // namespace
+}  // namespace tutti

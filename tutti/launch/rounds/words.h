@@ -1,0 +1,63 @@
+#pragma once
+// What agents write into the store for each other, as values and as JSON. Everything here was written by another
+// process: what cannot be understood is none, never a crash.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/launch/roll_call.h"
+
+namespace tutti {
+
+// A node as it comes to a gathering.
+struct Comer {
+  std::string id;        // of its agent's process; another process of the same node is another comer
+  int visit = 0;         // which of this agent's gatherings
+  int wanted = -1;       // the number that --node-rank gives it; -1: any
+  int min = 1, max = 1;  // what its --nnodes said
+  int port = 0;          // free for the program, should this become node 0
+  int last_round = -1;   // that it took part in
+  RollNote note;
+
+  bool operator==(const Comer&) const = default;
+};
+std::string encode(const Comer& comer);
+std::optional<Comer> parse_comer(const std::string& text);
+// "node 2 (c at 10.0.0.3)", or without a number "c at 10.0.0.3".
+std::string words(const Comer& comer);
+std::string words(const Comer& comer, int node);
+
+// Who takes part in a round, by node; and the faults that ended earlier ones.
+struct Roster {
+  int round = 0;
+  std::vector<Comer> nodes;
+  std::vector<Fault> past;
+
+  bool operator==(const Roster&) const = default;
+};
+std::string encode(const Roster& roster);
+std::optional<Roster> parse_roster(const std::string& text);
+
+// What a comer is told: its place in a round, or why there is none.
+struct Seat {
+  int round = 0;
+  int node = 0;
+  std::optional<Error> refused;
+};
+std::string encode(const Seat& seat);
+std::optional<Seat> parse_seat(const std::string& text);
+
+// Who coordinates: the agent that keeps the book of who has come.
+struct Coordinator {
+  int term = 0;
+  std::string id;
+  std::string host;     // for words
+  std::string address;  // where it answers heartbeats: "10.0.0.1:29501"
+
+  bool operator==(const Coordinator&) const = default;
+};
+std::string encode(const Coordinator& coordinator);
+std::optional<Coordinator> parse_coordinator(const std::string& text);
+
+}  // namespace tutti
