@@ -65,11 +65,12 @@ int main(int argc, char** argv) {
       if (step == kGoodSteps && world.rank() == culprit) get_into_trouble(kind, number);
       world.step(step);
       tutti::all_reduce(world, std::span<float>(numbers));
+      const bool stop = kind == "save" && world.should_stop();  // asked once, a signal is a request from here on
       if (step == 0) {
         std::printf("ready %d of %d\n", world.rank(), world.size());
         std::fflush(stdout);
       }
-      if (kind == "save" && world.should_stop()) {
+      if (stop) {
         std::printf("saved at step %d\n", step);
         return 75;
       }
