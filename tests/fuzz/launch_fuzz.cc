@@ -4,24 +4,43 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/report.h"
 #include "tutti/launch/roll_call.h"
+#include "tutti/launch/rounds/words.h"
 
 namespace tutti::fuzz {
+namespace {
+
+template <class T, class Parse>
+void survives(const std::optional<T>& value, Parse parse) {
+  if (!value) return;
+  const std::string written = encode(*value);
+  const auto again = parse(written);
+  promise(again.has_value() && encode(*again) == written, "what agents write of each other survives being written");
+}
+
+}  // namespace
 
 void launch(Input input) {
-  const auto what = take(input) % 3;
+  const auto what = take(input) % 4;
   const std::string text = text_of(input);
   if (what == 0) {
-    const auto notes = read_roll(split(text, '\0'));
-    if (!notes.ok()) return promise_sentence(notes.error());
-    std::vector<std::string> written;
-    for (const RollNote& note : *notes) written.push_back(encode(note));
-    const auto again = read_roll(written);
-    promise(again.ok() && *again == *notes, "a roll survives being written");
-    for (const RollNote& note : *notes) promise(note.ranks >= 1, "a node has ranks");
+    std::vector<RollNote> notes;
+    for (const std::string& part : split(text, '\0')) {
+      const auto note = parse_roll_note(part);
+      if (!note) return;
+      promise(note->ranks >= 1, "a node has ranks");
+      promise(parse_roll_note(encode(*note)) == note, "a note survives being written");
+      notes.push_back(*note);
+    }
+    if (const Status checked = check_roll(notes); !checked) promise_sentence(checked.error());
   } else if (what == 1) {
     const auto fault = parse_end(text);
     promise(parse_end(encode_end(fault)) == fault, "an end survives being written");
     promise(!fault || (fault->code > 0 && fault->code < 256), "a fault has an exit code");
+  } else if (what == 3) {
+    survives(parse_comer(text), parse_comer);
+    survives(parse_roster(text), parse_roster);
+    survives(parse_seat(text), parse_seat);
+    survives(parse_coordinator(text), parse_coordinator);
   } else {
     const BytesFile file(input);
     promise(error_file_message(file.path()).size() <= text.size() * 6 + 2, "a message is no longer than its file");

@@ -119,8 +119,8 @@ Result<Fd> secret_descriptor(const Secret& secret) {
 // Where node 0 serves, or whoever has that address, and the others dial.
 Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
                               int master_port) {
-  if (options.rendezvous.backend == Backend::kElastic) return parse_address(options.rendezvous.endpoint);
-  if (options.rendezvous.backend == Backend::kEtcd) return Address{};
+  if (options.rendezvous.backend == RendezvousBackend::kElastic) return parse_address(options.rendezvous.endpoint);
+  if (options.rendezvous.backend == RendezvousBackend::kEtcd) return Address{};
   if (nodes == 1) return Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
   const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
   const Address wanted{.host = master_address, .port = std::uint16_t(port)};
@@ -187,7 +187,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   nodes.hosts = options.rendezvous.is_host;
   nodes.etcd = options.rendezvous.endpoint;
   nodes.last_call = options.rendezvous.last_call;
-  const bool by_number = nodes.backend == Backend::kStatic;
+  const bool by_number = nodes.backend == RendezvousBackend::kStatic;
   const bool one_node = nodes.nodes == 1 && by_number;
   if (options.node >= nodes.nodes) {
     return Error{.code = Code::kUsage,
@@ -233,7 +233,7 @@ Result<Prepared> prepare(const JobOptions& options) {
                      "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a folder "
                      "of --log-dir"};
   }
-  if (options.job.empty() && nodes.backend == Backend::kEtcd) {
+  if (options.job.empty() && nodes.backend == RendezvousBackend::kEtcd) {
     return Error{.code = Code::kUsage,
                  .detail = "--rdzv-backend etcd needs --rdzv-id",
                  .hint = "a name that no other job has there, the same on all nodes"};
@@ -273,7 +273,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
     Error error = opened.error();
     if (error.code == Code::kAddressInUse)
       error.hint = std::string("the nodes' store needs this port: choose another with ") +
-                   (job.nodes.backend == Backend::kStatic ? "--store-port" : "--rdzv-endpoint") +
+                   (job.nodes.backend == RendezvousBackend::kStatic ? "--store-port" : "--rdzv-endpoint") +
                    ", the same on all nodes";
     return error;
   }

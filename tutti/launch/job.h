@@ -21,7 +21,7 @@ struct JobOptions {
   ReadTopology topology;  // none: /sys
 
   std::optional<int> nodes;  // at most
-  int node = 0;              // -1: as it comes (not Backend::kStatic)
+  int node = 0;              // -1: as it comes (not RendezvousBackend::kStatic)
   RendezvousOptions rendezvous;
   std::string master_address;  // empty: 127.0.0.1 on one node, required on several
   std::string iface;           // the network of the job, "eth1" or "10.0.0.0/8"; empty: the way to node 0 decides

@@ -67,7 +67,7 @@ Nodes::~Nodes() = default;
 Limits Nodes::limits() const {
   return {.min = options_.min_nodes,
           .max = options_.nodes,
-          .numbered = options_.backend == Backend::kStatic,
+          .numbered = options_.backend == RendezvousBackend::kStatic,
           .join = options_.timeout,
           .last_call = options_.last_call,
           .lost_after = options_.lost_after};
@@ -86,9 +86,9 @@ Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
 // Elastic: several agents of one host may each find that the meeting place is theirs. The first has the port, and the
 // others meet it there; if somebody else has it, the handshake will tell.
 Status Nodes::serve() {
-  if (server_ || options_.backend == Backend::kEtcd) return {};
+  if (server_ || options_.backend == RendezvousBackend::kEtcd) return {};
   Address place = options_.store;
-  if (options_.backend == Backend::kStatic) {
+  if (options_.backend == RendezvousBackend::kStatic) {
     if (options_.node != 0) return {};
   } else {
     const auto known = resolve(options_.store);
@@ -103,7 +103,7 @@ Status Nodes::serve() {
   }
   auto server = StoreServer::start(place, options_.credentials);
   if (!server.ok()) {
-    const bool another_may = options_.backend == Backend::kElastic && !options_.hosts.value_or(false);
+    const bool another_may = options_.backend == RendezvousBackend::kElastic && !options_.hosts.value_or(false);
     if (server.error().code == Code::kAddressInUse && another_may) return {};
     return server.status();
   }
@@ -172,7 +172,7 @@ Status Nodes::reach(Deadline deadline) {
 }
 
 Status Nodes::reach_store(Deadline deadline) {
-  if (options_.backend == Backend::kEtcd) {
+  if (options_.backend == RendezvousBackend::kEtcd) {
     store_ =
         TUTTI_TRY(connect_etcd({.endpoints = options_.etcd, .prefix = "/tutti/" + options_.credentials.job}, deadline));
     store_->set_call_timeout(kCallLimit);
@@ -191,7 +191,8 @@ Status Nodes::reach_store(Deadline deadline) {
     Error error = connected.error();
     const bool again =
         error.code == Code::kTimeout || error.code == Code::kUnreachable || error.code == Code::kPeerLost;
-    const std::string host = options_.backend == Backend::kStatic ? "node 0" : "the node that serves the store";
+    const std::string host =
+        options_.backend == RendezvousBackend::kStatic ? "node 0" : "the node that serves the store";
     if (again && interrupted()) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for " + host};
     if (again && !deadline.expired()) {
       options_.say("waiting for " + host + " at " + store_address_ + " for " + seconds_text(deadline.waited()) +
@@ -201,9 +202,10 @@ Status Nodes::reach_store(Deadline deadline) {
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
-      error.hint = "is " + host + " started, with the same " +
-                   (options_.backend == Backend::kStatic ? "--master-addr and --master-port" : "--rdzv-endpoint") +
-                   ", and does a firewall let " + store_address_ + " through?";
+      error.hint =
+          "is " + host + " started, with the same " +
+          (options_.backend == RendezvousBackend::kStatic ? "--master-addr and --master-port" : "--rdzv-endpoint") +
+          ", and does a firewall let " + store_address_ + " through?";
     }
     return error;
   }
@@ -227,7 +229,7 @@ Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
       suspect_.clear();
       continue;
     }
-    if (known || server_ || options_.backend == Backend::kEtcd) {
+    if (known || server_ || options_.backend == RendezvousBackend::kEtcd) {
       coordination_.reset();
       TUTTI_TRY(claim(text));
       suspect_.clear();
@@ -395,7 +397,7 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
 
 // Ranks speak our own protocol: where etcd is the nodes' store, node 0 serves another one for the ranks of each round.
 Result<std::string> Nodes::store_of_ranks(const Round& round) {
-  if (options_.backend != Backend::kEtcd) return store_address_;
+  if (options_.backend != RendezvousBackend::kEtcd) return store_address_;
   const std::string key = keys::store(round.number);
   if (round.node == 0) {
     round_server_ = TUTTI_TRY(StoreServer::start({.host = local_address_}, options_.credentials));

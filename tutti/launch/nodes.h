@@ -34,7 +34,7 @@ struct NodesOptions {
   int nodes = 1;      // that take part, at most
   int min_nodes = 0;  // at least; 0: as many
   int node = 0;       // the number that is asked for; -1: any (not kStatic)
-  Backend backend = Backend::kStatic;
+  RendezvousBackend backend = RendezvousBackend::kStatic;
   RankCounts counts;
   Address store;              // the meeting place. kStatic: node 0 serves here; kElastic: the host may be a name
   std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting place is its own address
@@ -70,7 +70,7 @@ class Nodes {
   void update();
   // What ended the round, once it has; stays until meet() is called again.
   const std::optional<News>& news() const { return news_; }
-  bool one_node() const { return options_.nodes == 1 && options_.backend == Backend::kStatic; }
+  bool one_node() const { return options_.nodes == 1 && options_.backend == RendezvousBackend::kStatic; }
 
   // Tells every rank and agent, if nothing else ended the round before. Returns what did: with `mine` this fault.
   // Where the store cannot be reached this fault is still the best that is known, and the job does not restart.

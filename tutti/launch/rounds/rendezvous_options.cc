@@ -29,10 +29,10 @@ Status parse_nnodes(const std::string& text, RendezvousOptions& options) {
   return {};
 }
 
-Result<Backend> parse_backend(const std::string& text) {
-  if (text == "static") return Backend::kStatic;
-  if (text == "elastic" || text == "c10d") return Backend::kElastic;
-  if (text == "etcd") return Backend::kEtcd;
+Result<RendezvousBackend> parse_backend(const std::string& text) {
+  if (text == "static") return RendezvousBackend::kStatic;
+  if (text == "elastic" || text == "c10d") return RendezvousBackend::kElastic;
+  if (text == "etcd") return RendezvousBackend::kEtcd;
   if (text == "etcd-v2")
     return usage("--rdzv-backend etcd-v2 speaks an interface that etcd has given up",
                  "--rdzv-backend etcd speaks the present one, v3");
@@ -42,9 +42,9 @@ Result<Backend> parse_backend(const std::string& text) {
 }
 
 Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
-  const bool etcd = options.backend == Backend::kEtcd;
+  const bool etcd = options.backend == RendezvousBackend::kEtcd;
   if (text.empty()) {
-    if (options.backend == Backend::kStatic) return {};
+    if (options.backend == RendezvousBackend::kStatic) return {};
     return usage(etcd ? "--rdzv-backend etcd needs --rdzv-endpoint" : "--rdzv-backend elastic needs --rdzv-endpoint",
                  etcd ? "HOST:PORT of the etcd server, several with commas"
                       : "HOST or HOST:PORT, the same on all nodes: the node whose address it is serves there");
@@ -55,9 +55,9 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
       all.push_back(part);
       continue;
     }
-    auto address = parse_address(part, std::uint16_t(etcd                                   ? kEtcdPort
-                                                     : options.backend == Backend::kElastic ? kElasticPort
-                                                                                            : 0));
+    auto address = parse_address(part, std::uint16_t(etcd                                             ? kEtcdPort
+                                                     : options.backend == RendezvousBackend::kElastic ? kElasticPort
+                                                                                                      : 0));
     if (!address.ok() || address->is_unix() || address->host.empty())
       return usage("--rdzv-endpoint '" + text + "' is no place to meet",
                    "HOST or HOST:PORT, for example 10.0.0.1:29400");
@@ -109,7 +109,7 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
                    did_you_mean(nearest(key, known), "there are " + join(known, ", ")));
     }
   }
-  if (options.is_host && options.backend != Backend::kElastic)
+  if (options.is_host && options.backend != RendezvousBackend::kElastic)
     return usage("--rdzv-conf is_host belongs to --rdzv-backend elastic", "leave it out");
   if (interval) options.lost_after = from_seconds(to_seconds(*interval) * attempts);
   return {};

@@ -9,14 +9,14 @@
 namespace tutti {
 
 // How the nodes find each other (--rdzv-backend).
-enum class Backend {
+enum class RendezvousBackend {
   kStatic,   // node 0 serves the store, and every node says which one it is
   kElastic,  // the first node whose own address the endpoint is serves it; nodes are numbered as they come
   kEtcd,     // an etcd server that is there already
 };
 
 struct RendezvousOptions {
-  Backend backend = Backend::kStatic;
+  RendezvousBackend backend = RendezvousBackend::kStatic;
   std::optional<int> min, max;  // --nnodes
   std::string endpoint;         // "host:port", with the port; etcd: several with commas; empty: none given
   Duration last_call = std::chrono::seconds(30);

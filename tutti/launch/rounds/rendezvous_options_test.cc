@@ -39,7 +39,7 @@ TEST(RendezvousOptions, APlaceHasThePortOfItsBackend) {
 }
 
 TEST(RendezvousOptions, ABackendIsOneOfThree) {
-  EXPECT_EQ(read("2", "etcd", "a").backend, Backend::kEtcd);
+  EXPECT_EQ(read("2", "etcd", "a").backend, RendezvousBackend::kEtcd);
   EXPECT_THAT(refusal("2", "elastik"), HasSubstr("'elastik' is not known (hint: did you mean elastic?)"));
   EXPECT_THAT(refusal("2", "etcd-v2"), HasSubstr("--rdzv-backend etcd speaks the present one, v3"));
 }
