@@ -9,10 +9,12 @@
 #include <thread>
 
 #include "apps/tutti/command.h"
+#include "tutti/base/env.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/status_server.h"
 #include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/secret.h"
 
 namespace tutti::cli {
 namespace {
@@ -28,17 +30,28 @@ Columns: STATE runs, stopped (SIGSTOP or a debugger), ended, failed; STEP and ST
 
 Exit codes: 0 the job answered; 1 it did not, or no such job runs on this host; 2 wrong usage.)";
 
+// Why a job that does run may not be found.
+std::string where_looked() {
+  const auto folder = runtime_directory(current_environment());
+  if (!folder.ok()) return to_string(folder.error());
+  return "looked in " + *folder + ": jobs of other users are not there, nor those that were started with another " +
+         "XDG_RUNTIME_DIR or TMPDIR";
+}
+
 // The job that was asked for, as far as its agents answer.
 Result<std::string> answer_of(const std::string& job) {
   const std::vector<StatusSocket> sockets = status_sockets();
-  Error last{.code = Code::kNotFound,
-             .detail = "no job of the name " + job + " runs on this host",
-             .hint = "its name stands in the first line of tutti run; tutti status alone lists the jobs of this host"};
+  Error last{
+      .code = Code::kNotFound,
+      .detail = "no job of the name " + job + " runs on this host",
+      .hint = "its name stands in the first line of tutti run; tutti status alone lists your jobs; " + where_looked()};
   for (const StatusSocket& socket : sockets) {
     if (socket.job_file != file_name_of(job)) continue;
     auto answer = ask_status(socket.path, Deadline::after(kAnswerLimit));
     if (answer.ok()) return answer;
     if (answer.error().code != Code::kUnreachable) last = answer.error();
+    if (last.code == Code::kTimeout)
+      last.hint = "is it stopped? ps -C tutti -o pid,stat,args shows T; kill -CONT PID lets it go on";
   }
   return last;
 }
@@ -62,7 +75,8 @@ Result<std::string> choose_job(const std::string& given) {
   if (!given.empty()) return given;
   const std::vector<NodeStatus> jobs = jobs_here();
   if (jobs.size() == 1) return jobs.front().job;
-  if (jobs.empty()) return Error{.code = Code::kNotFound, .detail = "no job of yours runs on this host"};
+  if (jobs.empty())
+    return Error{.code = Code::kNotFound, .detail = "no job of yours runs on this host", .hint = where_looked()};
   std::string names;
   for (const NodeStatus& job : jobs) names += (names.empty() ? "" : ", ") + job.job;
   return Error{.code = Code::kUsage,
@@ -101,22 +115,21 @@ int status_command(std::vector<std::string> arguments) {
 
 int top_command(std::vector<std::string> arguments) {
   CLI::App app("Shows how the ranks of a running job are doing, again and again, until it ends.", "tutti top");
-  std::string job, interval = "1s";
-  int count = 0;
+  std::string job, interval = "1s", count_text;
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
   app.add_option("JOB", job, "the name of the job")->type_name("");
   app.add_option("-d,--interval", interval, "time between two looks (1s)")->type_name("TIME");
-  app.add_option("-n,--count", count, "so many looks, then end (default: until the job ends)")
-      ->type_name("N")
-      ->check(CLI::PositiveNumber);
+  app.add_option("-n,--count", count_text, "so many looks, then end (default: until the job ends)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto pause = duration("--interval", interval);
   if (!pause.ok()) return fail("tutti top", pause.error());
+  const auto count = count_text.empty() ? Result<std::int64_t>(0) : whole_number("--count", count_text, 1, 1000000000);
+  if (!count.ok()) return fail("tutti top", count.error());
   const auto chosen = choose_job(job);
   if (!chosen.ok()) return fail("tutti top", chosen.error());
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  for (int looks = 0; count == 0 || looks < count; ++looks) {
+  for (std::int64_t looks = 0; *count == 0 || looks < *count; ++looks) {
     if (looks > 0) std::this_thread::sleep_for(*pause);
     winsize window{};
     if (terminal) (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);

@@ -199,13 +199,24 @@ TEST_F(Nodes, AKilledKeeperLeavesNobodyWaiting) {
   EXPECT_TRUE(first.nobody_left()) << first.census();
 }
 
+// No rank's fault and no wrong usage: 1, and the same on every node.
+TEST_F(Nodes, ANodeThatCannotStartItsRanksEndsAllWithItsCode) {
+  Running first(node(0, 2, "1", {worker(), "pause"}), secret_);
+  const Ended second = run(node(1, 2, "1", {"--log-dir", "/dev/null/logs", worker(), "pause"}), secret_);
+  EXPECT_EQ(second.code, 1) << second.err;
+  const Ended ended = first.wait();
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("could not start its ranks: cannot make the log folder /dev/null/logs/"));
+}
+
 TEST(NodesUsage, IsToldInASentence) {
   const auto told = [](const Arguments& arguments) {
     const Ended ended = run(arguments, {{"TUTTI_SECRET", ""}});
     EXPECT_EQ(ended.code, 2) << ended.err;
     return ended.err;
   };
-  EXPECT_THAT(told({"run", "--nnodes", "2", "sh"}), HasSubstr("2 nodes need --master-addr"));
+  EXPECT_THAT(told({"run", "--nnodes", "2", "sh"}),
+              AllOf(HasSubstr("2 nodes need --master-addr"), HasSubstr("--rdzv-backend elastic --rdzv-endpoint HOST")));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}),
               HasSubstr("--node-rank 2 is not one of 2 nodes"));
   EXPECT_THAT(told({"run", "--node-rank", "1", "sh"}), HasSubstr("--node-rank 1 is not one of 1 node"));

@@ -136,6 +136,8 @@ TEST(Run, RemovesWhatOtherLaunchersLeft) {
             "PMIX_RANK=(unset)\n"
             "[0] SLURM_PROCID=(unset)\n[0] TUTTI_INIT=(unset)\n");
   EXPECT_THAT(ended.err, HasSubstr("variables of another launcher"));
+  EXPECT_THAT(run({"run", "true"}, {{"OMPI_COMM_WORLD_RANK", "4"}}).err,
+              HasSubstr("removed 1 variable of another launcher (OMPI_COMM_WORLD_RANK)"));
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
@@ -214,6 +216,16 @@ TEST(Run, AFullDiskIsToldAndTheJobGoesOn) {
   const std::string words = "cannot write to standard output: No space left on device; the job goes on";
   EXPECT_NE(ended.err.find(words), std::string::npos) << ended.err;
   EXPECT_EQ(ended.err.find(words), ended.err.rfind(words)) << "once";
+}
+
+// ulimit -f: the kernel's signal for it would end the agent, and with it the job.
+TEST(Run, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
+  const Folder folder;
+  const Ended ended = run({"run", "-q", "--no-prefix", "sh", "-c",
+                           "ulimit -f 8; " + std::string(TUTTI_TEST_COMMAND) + " run --log-dir " + folder.path() +
+                               " --show none sh -c 'head -c 100000 /dev/zero; exit 3'; echo code $?"});
+  EXPECT_EQ(ended.out, "code 3\n") << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("a log file in " + folder.path()), HasSubstr("ends here: File too large")));
 }
 
 std::string python(const std::string& before) {
@@ -304,6 +316,8 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "-n", "2", "--"}, "which program?", "tutti run -n N"},
            {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is no name for a job", "letters"},
            {{"run", "--grace", "soon", "sh"}, "--grace needs a duration such as 30s or 5min, not 'soon'", ""},
+           {{"run", "--report", here, "sh"}, "--report " + here + " is a folder", "a file's name"},
+           {{"run", "--report", here + "/no/r.json", "sh"}, "there is no folder " + here + "/no here", "make it"},
            {{"run", "--only-ranks", "a", "sh"}, "--only-ranks needs ranks", ""},
            {{"run", "--master-port", "70000", "sh"}, "--master-port needs a number from 1 to 65535, not '70000'", ""},
            {{"run", "no-such-program-anywhere"}, "no program 'no-such-program-anywhere' in PATH", "give its path"},

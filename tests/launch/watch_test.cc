@@ -83,6 +83,11 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
           HasSubstr("gathering the stacks of all ranks"), HasSubstr("[tutti] the job failed: no rank has got on"),
           ContainsRegex("loop_in_a_function\\(\\) at .*watched.cc:"), HasSubstr("rank 0 then: step 104, for "),
           HasSubstr("innocent: ranks 0, 1")));
+  const auto time_before = [&](const std::string& end) {  // in the sentence that goes on with `end`
+    const auto from = ended.err.rfind("has got on for ", ended.err.find(end));
+    return ended.err.substr(from, ended.err.find(" s", from) - from);
+  };
+  EXPECT_EQ(time_before("(as --hang-timeout has it): "), time_before("gathering the stacks"));
   const std::string& flight = folder.path();
   EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
   EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));
@@ -182,7 +187,15 @@ TEST(Status, OfARunningJob) {
   EXPECT_NE(top.out.find("job watched-job"), top.out.rfind("job watched-job"));
   const Ended none = run({"status", "another"}, in(folder));
   EXPECT_EQ(none.code, 1);
-  EXPECT_THAT(none.err, HasSubstr("no job of the name another runs on this host"));
+  EXPECT_THAT(none.err, AllOf(HasSubstr("no job of the name another runs on this host"),
+                              HasSubstr("looked in " + socket_folder(folder) + ": jobs of other users are not there")));
+  EXPECT_THAT(run({"top", "-n", "0"}, in(folder)).err,
+              HasSubstr("--count needs a number from 1 to 1000000000, not '0'"));
+  kill(running.agent(), SIGSTOP);
+  const Ended silent = run({"status", "watched-job"}, in(folder));
+  kill(running.agent(), SIGCONT);
+  EXPECT_EQ(silent.code, 1);
+  EXPECT_THAT(silent.err, AllOf(HasSubstr("does not answer after 5"), HasSubstr("is it stopped?")));
   running.send(SIGTERM);
   running.wait();
   EXPECT_TRUE(std::filesystem::is_empty(socket_folder(folder)));

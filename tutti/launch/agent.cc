@@ -85,6 +85,7 @@ class Agent {
 
 Result<int> Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit of ulimit -f is told as a full disk is; workers have the default
   TUTTI_TRY(take_signals());
   for (;;) {
     Result<Round> round = meet();
@@ -156,14 +157,14 @@ Status Agent::start(Round round) {
 }
 
 int Agent::fail_to_start(const Error& error) {
+  const int code = error.code == Code::kUsage ? kExitUsage : 1;
   consoles_.say(to_string(error));
-  nodes_.publish(
-      {.text = this_node() + " could not start its ranks: " + error.detail, .code = kExitUsage, .final = true});
+  nodes_.publish({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
   attempt_->stopping().kill();
   (void)end_descendants(Deadline::after(kKillLimit));
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
-  return error.code == Code::kUsage ? kExitUsage : 1;
+  return code;
 }
 
 // From the start of the workers until they, and whatever they have started, are gone.

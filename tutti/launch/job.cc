@@ -146,6 +146,19 @@ Status check_shown(const OutputOptions& output, int world_size) {
   return {};
 }
 
+// After days of training is no time to learn that the report has no place.
+Status check_report_file(const std::string& file) {
+  if (file.empty()) return {};
+  std::error_code ignored;
+  const std::filesystem::path path = file;
+  if (std::filesystem::is_directory(path, ignored))
+    return Error{.code = Code::kUsage, .detail = "--report " + file + " is a folder", .hint = "it needs a file's name"};
+  if (!path.has_parent_path() || std::filesystem::is_directory(path.parent_path(), ignored)) return {};
+  return Error{.code = Code::kUsage,
+               .detail = "--report " + file + ": there is no folder " + path.parent_path().string() + " here",
+               .hint = "make it, on every node, or choose another place"};
+}
+
 // What each rank of this node gets of the machine.
 Status share_machine(const JobOptions& options, const std::vector<std::string>& gpus, MachineCounts machine, int ranks,
                      AgentSpec& spec) {
@@ -173,6 +186,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   AgentSpec& spec = job.agent;
   NodesOptions& nodes = job.nodes;
   spec.program = TUTTI_TRY(find_program(options.program, env("PATH").value_or("")));
+  TUTTI_TRY(check_report_file(options.report_file));
   spec.arguments = options.arguments;
   spec.arguments.insert(spec.arguments.begin(), options.program);
   const std::vector<std::string> gpus = visible_gpus(current_environment());
@@ -203,7 +217,9 @@ Result<Prepared> prepare(const JobOptions& options) {
   if (by_number && !one_node && nodes.master_address.empty()) {
     return Error{.code = Code::kUsage,
                  .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
-                 .hint = "the address of node 0, as all nodes see it"};
+                 .hint =
+                     "the address of node 0, as all nodes see it; or nodes without numbers: --rdzv-backend elastic "
+                     "--rdzv-endpoint HOST"};
   }
   if (nodes.master_address.empty() && by_number) nodes.master_address = "127.0.0.1";
   const std::optional<int> wanted_port = one_node || !by_number || options.master_port ? options.master_port : 29500;

@@ -14,8 +14,8 @@ std::string announcement(const Layout& layout, const std::string& job, const std
   for (std::size_t i = 0; i < settings.size(); ++i)
     line += (i ? " " : "; set (yours win, --no-tune: none): ") + settings[i].name + "=" + settings[i].value;
   if (!removed.empty())
-    line += "; removed " + std::to_string(removed.size()) + " variables of another launcher (" + removed.front() +
-            (removed.size() > 1 ? ", ...)" : ")");
+    line += "; removed " + std::to_string(removed.size()) + (removed.size() == 1 ? " variable" : " variables") +
+            " of another launcher (" + removed.front() + (removed.size() > 1 ? ", ...)" : ")");
   return line;
 }
 

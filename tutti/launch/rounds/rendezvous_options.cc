@@ -55,10 +55,10 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
       all.push_back(part);
       continue;
     }
-    auto address = parse_address(part, std::uint16_t(etcd                                             ? kEtcdPort
-                                                     : options.backend == RendezvousBackend::kElastic ? kElasticPort
-                                                                                                      : 0));
-    if (!address.ok() || address->is_unix() || address->host.empty())
+    const int default_port = etcd ? kEtcdPort : options.backend == RendezvousBackend::kElastic ? kElasticPort : 0;
+    auto address = parse_address(part, std::uint16_t(default_port));
+    const bool port_zero = address.ok() && address->port == 0 && default_port != 0;  // nobody can dial it
+    if (!address.ok() || address->is_unix() || address->host.empty() || port_zero)
       return usage("--rdzv-endpoint '" + text + "' is no place to meet",
                    "HOST or HOST:PORT, for example 10.0.0.1:29400");
     all.push_back(to_string(*address));

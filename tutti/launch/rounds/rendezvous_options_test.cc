@@ -36,6 +36,7 @@ TEST(RendezvousOptions, APlaceHasThePortOfItsBackend) {
   EXPECT_THAT(refusal("2", "etcd"), HasSubstr("--rdzv-backend etcd needs --rdzv-endpoint"));
   EXPECT_THAT(refusal("2", "elastic", "a,b"), HasSubstr("names several places"));
   EXPECT_THAT(refusal("2", "elastic", "a:99999999"), HasSubstr("'a:99999999' is no place to meet"));
+  EXPECT_THAT(refusal("1:2", "elastic", "10.0.0.1:0"), HasSubstr("'10.0.0.1:0' is no place to meet"));
 }
 
 TEST(RendezvousOptions, ABackendIsOneOfThree) {

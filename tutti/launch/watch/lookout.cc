@@ -148,6 +148,7 @@ void Lookout::look_for_hang(Workers& workers) {
   }
   if (still < *limit) return;
   hangs_ = true;
+  hung_for_ = still;
   freeze(workers);
   say_(sentence(explain_hang(frozen_, options_.describe)) + "; gathering the stacks of all ranks");
   std::vector<Stacks::Target> targets;
@@ -170,8 +171,8 @@ Hang Lookout::finish_hang(Workers& workers) {
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));
   const HangCause cause = explain_hang(frozen_, options_.describe);
-  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(now() - last_moved_)) + " (" +
-                    limit_.words() + "): " + cause.words,
+  Hang hang{.text = nobody_ + " has got on for " + seconds_text(to_seconds(hung_for_)) + " (" + limit_.words() +
+                    "): " + cause.words,
             .blamed = !cause.blamed.empty()};
   hang.rank = hang.blamed ? cause.blamed.front() : frozen_.empty() ? -1 : frozen_.front().rank;
   for (const RankSeen& rank : frozen_)

@@ -72,6 +72,7 @@ class Lookout {
   std::vector<RankSeen> frozen_;
   Clock::time_point next_look_{};
   Clock::time_point last_moved_ = now();
+  Duration hung_for_{};  // when the hang was seen; gathering the stacks takes a while
   HangLimit limit_;
   bool warned_ = false, hangs_ = false;
   std::unique_ptr<Stacks> stacks_;
