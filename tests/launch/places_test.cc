@@ -76,7 +76,7 @@ TEST(Torchrun, ItsSpellingsAndVariablesAreUnderstood) {
   EXPECT_THAT(run_with({"-q", "-n", "1"}, program, {{"PET_NPROC_PER_NODE", "3"}}).out, HasSubstr("WORLD_SIZE=1\n"));
   const Ended wrong = run_with({}, program, {{"PET_NNODES", "many"}});
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, AllOf(HasSubstr("--nnodes needs a number from 1 to 100000, not 'many'"),
+  EXPECT_THAT(wrong.err, AllOf(HasSubstr("--nnodes needs a number of nodes from 1 to 100000, or MIN:MAX, not 'many'"),
                                HasSubstr("PET_NNODES is 'many' in the environment")));
 }
 
