@@ -75,6 +75,15 @@ TEST(Run, WritesAFilePerRankAndStream) {
   }
 }
 
+TEST(Run, KeepsTheLogsOfAnEarlierJobOfTheName) {
+  const Folder folder;
+  for (const char* word : {"first", "second"})
+    run({"run", "--job-id", "j", "--log-dir", folder.path(), "sh", "-c", "echo $0", word});
+  const std::string rank = folder.path() + "/j/attempt_0/rank_0/";
+  EXPECT_EQ(read_file(rank + "stdout.log"), "second\n");
+  EXPECT_EQ(read_file(rank + "stdout.previous.log"), "first\n");
+}
+
 TEST(Run, GivesWorkersTorchrunsVariables) {
   const Ended ended = run({"run",
                            "-n",

@@ -17,7 +17,13 @@ std::string coloured(int rank, const std::string& text) {
   return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m";
 }
 
-Result<Fd> open_log(const std::string& path) {
+// What a job of the same name left there is kept, once: without --job-id the jobs of several nodes are named after
+// their port, so a second start must not wipe out why the first one ended.
+Result<Fd> open_log(const std::string& folder, const std::string& stream) {
+  const std::string path = folder + "/" + stream + ".log";
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored)))
+    std::filesystem::rename(path, folder + "/" + stream + ".previous.log", ignored);
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file) return system_error(errno, "cannot write the log file " + path, "choose another --log-dir");
   return file;
@@ -72,14 +78,14 @@ Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options
   WorkerOutput made(rank, options, folder);
   const bool shown = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
   Console* const consoles[] = {&output, &errors};
-  const char* const names[] = {"stdout.log", "stderr.log"};
+  const char* const names[] = {"stdout", "stderr"};
   for (const Stream stream : {kOutput, kErrors}) {
     Channel& channel = made.streams_[stream];
     channel.console = consoles[stream];
     channel.shown = shown && (stream == kOutput ? options.show_output : options.show_errors);
     const std::string prefix = "[" + std::to_string(rank) + "]";
     channel.prefix = (wants_colour(consoles[stream]->fd()) ? coloured(rank, prefix) : prefix) + " ";
-    if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder + "/" + names[stream]));
+    if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder, names[stream]));
   }
   return made;
 }
