@@ -126,34 +126,6 @@ TEST_F(Rounds, AMinorityNeverGoesOn) {
   b.wait(), c.wait();
 }
 
-TEST_F(Rounds, TheNodeThatServesTheStoreIsDoneWithout) {
-  Running a = start(0, elastic("2:3", rank())), b = start(1, elastic("2:3", rank())),
-          c = start(2, elastic("2:3", rank()));
-  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
-  kill(a.agent(), SIGKILL);
-  EXPECT_EQ(a.wait().code, 137);
-  for (Running* node : {&b, &c}) {
-    node->await_err("lost touch with the coordinator, node 0 (node-a at 10.77.0.1): its agent has ended");
-    node->await_out("world 2 in 1");
-  }
-  b.send(SIGINT);
-  const Ended here = b.wait(), there = c.wait();
-  EXPECT_EQ(here.code, 130);
-  EXPECT_THAT(here.err + there.err, HasSubstr("the store of the job is served here now, at 10.77.0."));
-}
-
-TEST_F(Rounds, OfTwoNodesTheOtherGoesOnAlone) {
-  Running a = start(0, elastic("1:2", rank()));
-  Running b = start(1, elastic("1:2", rank()));
-  a.await_out("world 2 in ");
-  b.await_out("world 2 in ");
-  kill(a.agent(), SIGKILL);
-  EXPECT_EQ(a.wait().code, 137);
-  b.await_err("the store of the job is served here now, at 10.77.0.2:29400");
-  b.await_out("world 1 in ");
-  end(b);
-}
-
 TEST_F(Rounds, AFirewallThatLetsNoDatagramsInIsNamed) {
   must(hosts().block_datagrams(0));
   Running a = start(0, elastic("2", rank()));

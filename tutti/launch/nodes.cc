@@ -10,10 +10,6 @@
 // failures at the same moment still have one winner, and every node prints the same cause; and whether the job starts
 // again is decided there, once.
 //
-// The store of a job that may change its size has a *successor*: the first node that does not coordinate keeps a copy
-// (docs/store.md). When the process that serves the store ends, that copy serves, and its agent coordinates. If the
-// successor's host is silent, the coordinator decides, by the heartbeats of the others, that the store goes on.
-//
 // Whoever does not hear the coordinator any more ends its workers by itself (*fencing*): it cannot know what the others
 // decide, and by the time they go on without it, it has stopped.
 #include "tutti/launch/nodes.h"
@@ -39,9 +35,7 @@ constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short c
 constexpr auto kTry = std::chrono::seconds(5);        // to reach the store, before a line about it
 constexpr auto kPause = std::chrono::milliseconds(500);
 constexpr auto kTurn = std::chrono::seconds(1);
-constexpr double kSayEvery = 5;                        // seconds
-constexpr auto kFirstTurn = std::chrono::seconds(6);   // for the node that serves the store to coordinate
-constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
+constexpr double kSayEvery = 5;  // seconds
 
 std::string new_id() {
   std::uint64_t number = 0;
@@ -64,10 +58,7 @@ bool is_loopback_text(const Address& address) { return address.host == "localhos
 }  // namespace
 
 Nodes::Nodes(NodesOptions options)
-    : options_(std::move(options)),
-      id_(new_id()),
-      servers_({options_.store}),
-      store_address_(to_string(options_.store)) {
+    : options_(std::move(options)), id_(new_id()), store_address_(to_string(options_.store)) {
   if (options_.min_nodes == 0) options_.min_nodes = options_.nodes;
 }
 
@@ -118,7 +109,6 @@ Status Nodes::serve() {
   }
   server_ = *std::move(server);
   options_.store = server_->address();
-  servers_ = {options_.store};
   store_address_ = to_string(options_.store);
   return {};
 }
@@ -145,7 +135,6 @@ Result<Round> Nodes::meet() {
   if (pulse_) pulse_->set_round(-1);
   ++visit_;
   round_.number = last;
-  if (coordination_) TUTTI_TRY(wait_for_own_store(Deadline::after(options_.timeout)));
   for (Deadline deadline = Deadline::after(options_.timeout);;) {
     TUTTI_TRY(reach(deadline));
     const auto seat = TUTTI_TRY(wait_for_seat());
@@ -191,11 +180,11 @@ Status Nodes::reach_store(Deadline deadline) {
   }
   for (;;) {
     TUTTI_TRY(serve());
-    auto connected = TcpStore::connect(servers_, options_.credentials, -1, deadline.at_most(kTry));
+    auto connected = TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(kTry));
     if (connected.ok()) {
       (*connected)->set_call_timeout(kCallLimit);
       local_address_ = (*connected)->local_address().host;
-      store_address_ = to_string(servers_.size() > 1 ? servers_ : std::vector{(*connected)->server()});
+      store_address_ = to_string((*connected)->server());
       store_ = std::move(*connected);
       return {};
     }
@@ -226,8 +215,6 @@ Status Nodes::reach_store(Deadline deadline) {
 // the coordinator and still reaches the store.
 Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
   double next_line = kSayEvery;
-  const double began = deadline.waited();
-  std::string sought;  // in vain
   for (;;) {
     std::optional<std::string> text;
     if (TUTTI_TRY(store_->check({keys::kCoordinator})))
@@ -238,15 +225,8 @@ Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
       coordination_.reset();
       return *known;
     }
-    if (known && known->id != id_ && known->id != sought && TUTTI_TRY(still_there(*known))) {
+    if (known && known->id != id_ && TUTTI_TRY(still_there(*known))) {
       suspect_.clear();
-      continue;
-    }
-    if (known) sought = known->id;
-    // Who serves the store in a lost node's place coordinates too.
-    const bool serves = server_ && server_->standing() == Standing::kPrimary;
-    if (known && !serves && servers_.size() > 1 && deadline.waited() - began < to_seconds(kFirstTurn)) {
-      poll(nullptr, 0, 50);
       continue;
     }
     if (known || server_ || options_.backend == RendezvousBackend::kEtcd) {
@@ -290,10 +270,6 @@ Status Nodes::claim(const std::optional<std::string>& before) {
                                                  .say = options_.say},
                                                 before));
   if (coordination_) pulse_.reset();
-  if (coordination_ && before && server_ && server_->standing() == Standing::kPrimary &&
-      !(parse_coordinator(*before).value_or(Coordinator{}).id == id_))
-    options_.say("the store of the job is served here now, at " + to_string(server_->address()) +
-                 ": nodes that come later meet there");
   return {};
 }
 
@@ -360,8 +336,6 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
     const auto there = store_->check({keys::kWaiting});
     const auto words = there.ok() && *there ? store_->get(keys::kWaiting, Deadline::after(kCallLimit))
                                             : Result<std::string>(std::string("waiting for a place in the job"));
-    // Said again: while the store changed hands the first may have been taken out and lost.
-    if (!store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return lost_store();
     if (words.ok()) options_.say(*words + " (the nodes meet at " + store_address_ + ")");
   }
 }
@@ -372,8 +346,8 @@ Status Nodes::no_heartbeat() const {
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
   return Error{.code = Code::kUnreachable,
-               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_->host + " at " +
-                         coordinator_->address + ", though the store at " + store_address_ + " (TCP) is",
+               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_words_ +
+                         ", though the store at " + store_address_ + " (TCP) is",
                .hint = "a firewall lets TCP through and UDP not: open UDP port " +
                        coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " +
                        coordinator_->host};
@@ -415,8 +389,7 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
   }
   past_ = roster->past;
   if (pulse_) pulse_->set_round(round_.number);
-  round_.store =
-      TUTTI_TRY(options_.backend == RendezvousBackend::kEtcd ? store_of_ranks(round_) : share_store(*roster));
+  round_.store = TUTTI_TRY(store_of_ranks(round_));
   watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kCallLimit)));
   watch_events();
   return round_;
@@ -424,86 +397,13 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
 
 // Ranks speak our own protocol: where etcd is the nodes' store, node 0 serves another one for the ranks of each round.
 Result<std::string> Nodes::store_of_ranks(const Round& round) {
+  if (options_.backend != RendezvousBackend::kEtcd) return store_address_;
   const std::string key = keys::store(round.number);
   if (round.node == 0) {
     round_server_ = TUTTI_TRY(StoreServer::start({.host = local_address_}, options_.credentials));
     TUTTI_TRY(store_->set(key, to_string(round_server_->address())));
   }
   return store_->get(key, Deadline::after(options_.timeout));
-}
-
-// Every node learns from the successor who serves the store and who follows.
-Result<std::string> Nodes::share_store(const Roster& roster) {
-  if (fixed()) return store_address_;
-  std::vector<std::string> others;
-  for (const Comer& comer : roster.nodes)
-    if (comer.id != coordinator_->id) others.push_back(comer.id);
-  const std::string successor = others.empty() ? "" : others.front();
-  const std::string key = keys::store(roster.round);
-  if (successor != id_ && server_ && server_->standing() != Standing::kPrimary) server_.reset();
-  if (successor == id_ || (successor.empty() && coordination_)) TUTTI_TRY(store_->set(key, TUTTI_TRY(follow_store())));
-  const std::string text = TUTTI_TRY(store_->get(key, Deadline::after(2 * kCopyLimit)));
-  auto servers = TUTTI_TRY(parse_servers(text));
-  const bool followed = servers.size() > 1;
-  TUTTI_TRY(go_to(std::move(servers)));
-  if (coordination_ && server_) {
-    const bool ours = followed && server_->standing() == Standing::kPrimary;
-    coordination_->stand_by(ours ? successor : "", std::move(others),
-                            [server = server_.get()] { return server->go_on(); });
-  }
-  return text;
-}
-
-// This node is the successor, or alone. Where no copy can be had the job goes on without.
-Result<std::string> Nodes::follow_store() {
-  const auto& store = dynamic_cast<const TcpStore&>(*store_);
-  const Address primary = store.server();
-  if (server_ && (server_->standing() == Standing::kPrimary)) return to_string(server_->address());
-  if (server_ && server_->standing() == Standing::kFollower) return to_string({primary, server_->address()});
-  if (!server_ && coordination_) return to_string(primary);
-  server_.reset();
-  for (const Deadline deadline = Deadline::after(kCopyLimit);;) {
-    auto server =
-        StoreServer::follow({.host = local_address_, .port = primary.port}, options_.credentials, primary, deadline);
-    if (!server.ok() && server.error().code == Code::kAddressInUse)
-      server = StoreServer::follow({.host = local_address_}, options_.credentials, primary, deadline);
-    if (server.ok()) {
-      server_ = *std::move(server);
-      return to_string({primary, server_->address()});
-    }
-    if (server.error().code == Code::kLimit && !deadline.expired()) {  // an earlier successor is about to leave
-      poll(nullptr, 0, 50);
-      continue;
-    }
-    options_.say("the store has no successor in this round: " + to_string(server.error()));
-    return to_string(primary);
-  }
-}
-
-Status Nodes::go_to(std::vector<Address> servers) {
-  store_address_ = to_string(servers);
-  if (servers == servers_) return {};
-  auto store = TUTTI_TRY(TcpStore::connect(servers, options_.credentials, -1, Deadline::after(kCallLimit)));
-  store->set_call_timeout(kCallLimit);
-  local_address_ = store->local_address().host;
-  store_ = std::move(store);
-  servers_ = std::move(servers);
-  return {};
-}
-
-// A coordinator that is cut off from its successor and too many others serves a store that answers nobody.
-Status Nodes::wait_for_own_store(Deadline deadline) {
-  double next_line = 0;
-  while (coordination_->is_cut_off()) {
-    if (interrupted()) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for the other nodes"};
-    const std::string text = "this node hears fewer than half of the last round, and a minority never goes on";
-    if (deadline.expired()) return deadline.error(text, "is the network between the nodes whole?");
-    if (deadline.waited() >= next_line) options_.say(text);
-    if (deadline.waited() >= next_line) next_line = deadline.waited() + kSayEvery;
-    const auto answer = server_->local()->get(keys::kCoordinator, deadline.at_most(kTurn));
-    if (answer.ok()) break;
-  }
-  return {};
 }
 
 void Nodes::watch_events() {
@@ -528,8 +428,6 @@ void Nodes::update() {
     coordination_.reset();
     return lose_touch("does not coordinate the job any more");
   }
-  if (coordination_ && coordination_->is_cut_off())
-    return lose_touch("hears fewer than half of the nodes, and a minority never goes on");
   if (!pulse_) return;
   switch (pulse_->state()) {
     case Pulse::State::kWell:
@@ -537,12 +435,6 @@ void Nodes::update() {
     case Pulse::State::kOut:
       return lose_touch("was taken for lost by the coordinator, " + coordinator_words_);
     case Pulse::State::kSilent:
-      if (const Status heard = no_heartbeat(); !heard && !fixed()) {
-        const std::string text = "node " + std::to_string(round_.node) + " (" + options_.host + "): ";
-        watch_.reset();
-        return end_with(
-            {.kind = News::Kind::kFault, .fault = {.text = text + to_string(heard.error()), .code = kExitRendezvous}});
-      }
       suspect_ = coordinator_->id;
       return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": no heartbeat has come back for " +
                         seconds_text(to_seconds(pulse_->silence())));

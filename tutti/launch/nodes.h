@@ -96,10 +96,6 @@ class Nodes {
   Status no_heartbeat() const;
   Result<Round> sit_down(const Seat& seat);
   Result<std::string> store_of_ranks(const Round& round);
-  Result<std::string> share_store(const Roster& roster);
-  Result<std::string> follow_store();
-  Status go_to(std::vector<Address> servers);
-  Status wait_for_own_store(Deadline deadline);
   Comer comer() const;
   Error sent_home(Error error);
   bool interrupted() const;
@@ -109,10 +105,9 @@ class Nodes {
 
   NodesOptions options_;
   const std::string id_;                       // of this process
-  std::unique_ptr<StoreServer> server_;        // where this node serves the job's store, or follows it; goes last
+  std::unique_ptr<StoreServer> server_;        // where this node serves the job's store; goes last
   std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round
   std::unique_ptr<Store> store_;
-  std::vector<Address> servers_;  // that may serve the store
   std::string store_address_, local_address_;
   std::optional<Coordinator> coordinator_;
   std::unique_ptr<Coordination> coordination_;  // where this agent coordinates

@@ -6,9 +6,6 @@
 // nothing any more, and one that takes over reads there how far the last one came.
 #include "tutti/launch/rounds/coordination.h"
 
-#include <poll.h>
-
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/quiet_thread.h"
@@ -46,9 +43,6 @@ Result<std::unique_ptr<Coordination>> Coordination::claim(std::unique_ptr<Store>
       new Coordination(std::move(store), std::move(options), me, std::move(center)));
   TUTTI_TRY(coordination->resume());
   coordination->thread_ = quiet_thread([c = coordination.get()] { c->run(); });
-  coordination->decider_ = quiet_thread([c = coordination.get()] {
-    for (; !c->stop_; ::poll(nullptr, 0, int(std::chrono::milliseconds(kTurn).count()))) c->decide();
-  });
   return coordination;
 }
 
@@ -64,7 +58,6 @@ Coordination::Coordination(std::unique_ptr<Store> store, CoordinationOptions opt
 
 Coordination::~Coordination() {
   stop_ = true;
-  if (decider_.joinable()) decider_.join();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -117,8 +110,7 @@ bool Coordination::is_deposed() {
 
 // What ended a round was in the store before anybody came again because of it: so it is looked at first.
 bool Coordination::take_notes() {
-  const Deadline turn = Deadline::after(kTurn);
-  auto note = store_->pop(keys::inbox(me_.term), turn);
+  auto note = store_->pop(keys::inbox(me_.term), Deadline::after(kTurn));
   look_for_end();
   for (int count = 0; note.ok() && count < kNotesATurn; ++count) {
     read_note(*note);
@@ -126,15 +118,7 @@ bool Coordination::take_notes() {
     if (!more.ok() || *more == 0) return true;
     note = store_->pop(keys::inbox(me_.term), Deadline::after(kCallLimit));
   }
-  if (note.ok() || stop_) return true;
-  if (note.error().code == Code::kTimeout) {
-    if (turn.expired()) return true;
-    // A connection that was given up while the store answered nobody.
-    if (auto again = store_->clone(Deadline::after(kCallLimit)); again.ok()) {
-      store_ = *std::move(again);
-      return true;
-    }
-  }
+  if (note.ok() || note.error().code == Code::kTimeout || stop_) return true;
   options_.say("the coordinator has lost the store: " + to_string(note.error()));
   return false;
 }
@@ -143,7 +127,6 @@ void Coordination::read_note(const std::string& text) {
   if (text.starts_with("leave ")) {
     const std::string id = text.substr(6);
     center_->forget(number_of(id));
-    count_out(id);
     return book_.leave(id, now());
   }
   auto comer = text.starts_with("come ") ? parse_comer(text.substr(5)) : std::nullopt;
@@ -169,7 +152,6 @@ void Coordination::look_for_silent() {
     char id[17];
     std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(number));
     center_->forget(number);
-    if (certain) count_out(id);
     book_.lose(id,
                certain ? "is lost: its agent has ended without a word"
                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
@@ -237,38 +219,6 @@ void Coordination::tell_waiting() {
   if (now() - told_ < kTellEvery) return;
   told_ = now();
   if (const std::string text = book_.waiting_words(now()); !text.empty()) (void)store_->set(keys::kWaiting, text);
-}
-
-void Coordination::stand_by(const std::string& successor, std::vector<std::string> members,
-                            std::function<Status()> go_on) {
-  MutexLock lock(mutex_);
-  successor_ = successor;
-  members_ = std::move(members);
-  go_on_ = std::move(go_on);
-}
-
-// It has ended for sure: the store sees that by itself, and its voice does not count any more.
-void Coordination::count_out(const std::string& id) {
-  MutexLock lock(mutex_);
-  std::erase(members_, id);
-  if (successor_ == id) successor_.clear();
-}
-
-// Only this side ever decides about a silent store, so the two halves of it never both go on. Half of the nodes are
-// enough here, as for a round.
-void Coordination::decide() {
-  MutexLock lock(mutex_);
-  const auto heard = [&](const std::string& id) {
-    const auto silence = center_->silence(number_of(id));
-    return silence && *silence < options_.limits.lost_after;
-  };
-  if (successor_.empty() || heard(successor_)) {
-    cut_off_ = false;
-    return;
-  }
-  const std::size_t here = 1 + std::size_t(std::count_if(members_.begin(), members_.end(), heard));
-  cut_off_ = 2 * here < 1 + members_.size();
-  if (!cut_off_ && go_on_().ok()) successor_.clear();
 }
 
 void Coordination::wait_for_others(Deadline deadline) {

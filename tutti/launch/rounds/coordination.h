@@ -43,12 +43,6 @@ class Coordination {
   const Coordinator& who() const { return me_; }
   // Another agent coordinates now, or the store is lost.
   bool is_over() const { return over_; }
-  // Where this agent serves the store too, and the agent `successor` its follower, `members` (the other nodes of the
-  // round, with it) being heard or not decides whether the store goes on without a follower that is silent: `go_on` is
-  // called once at least half of the nodes are here. Empty: there is no follower.
-  void stand_by(const std::string& successor, std::vector<std::string> members, std::function<Status()> go_on);
-  // The follower is silent, and so are too many others: the store answers nobody.
-  bool is_cut_off() const { return cut_off_; }
   // Until all others have said goodbye, or are lost.
   void wait_for_others(Deadline deadline);
 
@@ -66,25 +60,19 @@ class Coordination {
   void seat_all(const Roster& roster);
   void end_round(const GatheringStep& step);
   void tell_waiting();
-  void decide();
-  void count_out(const std::string& id);
 
-  std::unique_ptr<Store> store_;
+  const std::unique_ptr<Store> store_;
   const CoordinationOptions options_;
   const Coordinator me_;
   const std::unique_ptr<PulseCenter> center_;
   Gathering book_;
   Clock::time_point told_{};
   Clock::time_point asked_{};
-  std::atomic<bool> stop_{false}, over_{false}, cut_off_{false};
+  std::atomic<bool> stop_{false}, over_{false};
   Mutex mutex_;
   std::condition_variable_any changed_;
   std::size_t others_ TUTTI_GUARDED_BY(mutex_) = 0;
-  std::string successor_ TUTTI_GUARDED_BY(mutex_);
-  std::vector<std::string> members_ TUTTI_GUARDED_BY(mutex_);
-  std::function<Status()> go_on_ TUTTI_GUARDED_BY(mutex_);
   std::thread thread_;
-  std::thread decider_;  // of its own, because calls of the store may wait for what it decides
 };
 
 }  // namespace tutti

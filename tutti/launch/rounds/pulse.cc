@@ -196,12 +196,6 @@ std::vector<PulseCenter::Silent> PulseCenter::silent() const {
   return all;
 }
 
-std::optional<Duration> PulseCenter::silence(std::uint64_t id) const {
-  MutexLock lock(mutex_);
-  const auto at = peers_.find(id);
-  return at == peers_.end() ? std::nullopt : std::optional(at->second.life.silence(now()));
-}
-
 void PulseCenter::run() {
   for (bool stopped = false;;) {
     const Duration slept = wait_for_turn(socket_.get(), stop_.get(), times_.period, stopped);

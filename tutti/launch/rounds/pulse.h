@@ -85,8 +85,6 @@ class PulseCenter {
     bool certain;  // its host says that nobody listens there any more
   };
   std::vector<Silent> silent() const;
-  // Of one that is expected, else none.
-  std::optional<Duration> silence(std::uint64_t id) const;
 
  private:
   struct Peer {
