@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostream>
@@ -466,6 +467,8 @@ TEST_P(AutogradParity, ALossThatAllShareIsRightUnderDataParallel) {
   const auto body = [](Group& group) {
     const int n = group.size(), me = group.rank();
     const auto net = [] {
+      static std::mutex one_at_a_time;  // ranks that are threads share the generator
+      const std::lock_guard lock(one_at_a_time);
       at::manual_seed(3);
       auto linear = std::make_shared<torch::nn::LinearImpl>(5, 4);
       linear->to(at::kDouble);
