@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/launch/running.h"
@@ -119,6 +120,46 @@ TEST_F(Elastic, AFaultOnOneNodeRestartsAll) {
     EXPECT_THAT(ended->out, AllOf(HasSubstr("restart 0\n"), HasSubstr("restart 1\n")));
     EXPECT_THAT(ended->err, AllOf(HasSubstr("attempt 0 failed: rank 1 (pid "), HasSubstr("exited with code 7")));
   }
+}
+
+// Its ranks save with all others at one step, as they must; then the others go on from there without it.
+TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
+  const std::string file = folder_.path() + "/state";
+  const Arguments program = {"-n", "2", TUTTI_TEST_RESUME, file, "1000000000"};
+  Running first(node("1:2", program), secret_);
+  first.await_out("on 2 ranks");
+  Running second(node("1:2", program), secret_);
+  first.await_out("on 4 ranks");
+  std::filesystem::remove(file);  // the next save says that the ranks ask whether they should stop
+  while (!std::filesystem::exists(file)) usleep(1000);
+  second.send(SIGTERM);
+  const Ended left = second.wait();
+  EXPECT_EQ(left.code, 75) << left.err;
+  EXPECT_THAT(left.err,
+              AllOf(HasSubstr("passing SIGTERM on to all ranks"),
+                    HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes go on"),
+                    Not(HasSubstr("failed"))));
+  first.await_err(") has left");
+  first.await_out("on 2 ranks", 2);
+  std::filesystem::remove(file);
+  while (!std::filesystem::exists(file)) usleep(1000);
+  first.send(SIGTERM);  // one node is as few as may be: this ends the job
+  const Ended ended = first.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("saved at step "));
+  EXPECT_TRUE(first.nobody_left()) << first.census();
+}
+
+TEST_F(Elastic, TooFewToGoOnSaveAndEndTogether) {
+  const std::string file = folder_.path() + "/state";
+  const Arguments program = {TUTTI_TEST_RESUME, file, "1000000000"};
+  Running first(node("2:3", program), secret_), second(node("2:3", program), secret_);
+  while (!std::filesystem::exists(file)) usleep(1000);
+  second.send(SIGTERM);
+  EXPECT_EQ(second.wait().code, 75);
+  const Ended ended = first.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.err, Not(HasSubstr("has left")));
 }
 
 TEST_F(Elastic, OtherNumbersOfNodesAreTold) {

@@ -58,6 +58,7 @@ class Agent {
   void on_hang(const Fault& fault);
   void on_last_end();
   void tell_of_signal();
+  void leave_the_others();
   void on_nodes();
   void on_keeper_gone();
   void on_time();
@@ -287,12 +288,22 @@ void Agent::on_last_end() {
   if (attempt_->running()) return nodes_.done();
   if (user_signal_ == 0) return;
   if (code_of_ends() != kExitSaved) return tell_of_signal();
+  if (user_signal_ == SIGTERM && nodes_.dispensable()) return leave_the_others();
   if (!others_save_until_) {
     others_save_until_ = Deadline::after(spec_.signal_grace);
     nodes_.done();
   } else if (others_save_until_->expired()) {
     tell_of_signal();
   }
+}
+
+// This node is taken away, as far as anybody knows; the others go on from what all have saved.
+void Agent::leave_the_others() {
+  if (!others_save_until_) {
+    others_save_until_ = Deadline::after(spec_.signal_grace);
+    consoles_.say("all ranks of this node have saved: it leaves the job, and the other nodes go on");
+  }
+  if (nodes_.all_have_saved() || others_save_until_->expired()) others_save_until_.reset();
 }
 
 void Agent::on_nodes() {

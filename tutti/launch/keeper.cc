@@ -96,7 +96,8 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
     _exit(code);
   }
   const Exit exit = exit_of(keep(child));
-  const auto ended = end_descendants(Deadline::after_seconds(5));
+  const bool left_by_itself = exit.signal == 0;  // then it has waited for its descendants
+  const auto ended = end_descendants(Deadline::after_seconds(left_by_itself ? 0.5 : 5));
   sigprocmask(SIG_SETMASK, &before, nullptr);
   const bool by_user =
       exit.signal == SIGINT || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGQUIT;

@@ -23,6 +23,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/rounds/keys.h"
+#include "tutti/launch/rounds/own_address.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/store/etcd/etcd_store.h"
 #include "tutti/transport/crypto.h"
@@ -70,7 +71,12 @@ Limits Nodes::limits() const {
           .numbered = options_.backend == RendezvousBackend::kStatic,
           .join = options_.timeout,
           .last_call = options_.last_call,
-          .lost_after = options_.lost_after};
+          .lost_after = options_.lost_after,
+          .witness = options_.backend == RendezvousBackend::kEtcd};
+}
+
+EtcdOptions Nodes::etcd_options() const {
+  return {.endpoints = options_.etcd, .prefix = "/tutti/" + options_.credentials.job};
 }
 
 Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
@@ -128,10 +134,9 @@ Result<Round> Nodes::meet() {
   if (news_ && news_->again && news_->kind == News::Kind::kFault) past_.push_back(news_->fault);
   round_ = Round{.number = last + 1, .restarts_used = int(past_.size())};
   news_.reset();
-  done_ = store_lost_ = false;
+  done_ = leaving_ = store_lost_ = false;
   watch_.reset();
   if (one_node()) return meet_alone();
-  round_server_.reset();
   if (pulse_) pulse_->set_round(-1);
   ++visit_;
   round_.number = last;
@@ -171,28 +176,33 @@ Status Nodes::reach(Deadline deadline) {
   return {};
 }
 
-Status Nodes::reach_store(Deadline deadline) {
+Status Nodes::connect_store(Deadline deadline) {
   if (options_.backend == RendezvousBackend::kEtcd) {
-    store_ =
-        TUTTI_TRY(connect_etcd({.endpoints = options_.etcd, .prefix = "/tutti/" + options_.credentials.job}, deadline));
-    store_->set_call_timeout(kCallLimit);
-    return {};
-  }
-  for (;;) {
+    store_address_ = options_.etcd;
+    store_ = TUTTI_TRY(connect_etcd(etcd_options(), deadline));
+    local_address_ = TUTTI_TRY(own_address_toward(options_.etcd));
+  } else {
     TUTTI_TRY(serve());
-    auto connected = TcpStore::connect(options_.store, options_.credentials, -1, deadline.at_most(kTry));
-    if (connected.ok()) {
-      (*connected)->set_call_timeout(kCallLimit);
-      local_address_ = (*connected)->local_address().host;
-      store_address_ = to_string((*connected)->server());
-      store_ = std::move(*connected);
-      return {};
-    }
+    auto connected = TUTTI_TRY(TcpStore::connect(options_.store, options_.credentials, -1, deadline));
+    local_address_ = connected->local_address().host;
+    store_address_ = to_string(connected->server());
+    store_ = std::move(connected);
+  }
+  store_->set_call_timeout(kCallLimit);
+  return {};
+}
+
+Status Nodes::reach_store(Deadline deadline) {
+  const bool etcd = options_.backend == RendezvousBackend::kEtcd;
+  const std::string host = etcd                                             ? "etcd"
+                           : options_.backend == RendezvousBackend::kStatic ? "node 0"
+                                                                            : "the node that serves the store";
+  for (;;) {
+    const Status connected = connect_store(deadline.at_most(kTry));
+    if (connected.ok()) return {};
     Error error = connected.error();
     const bool again =
         error.code == Code::kTimeout || error.code == Code::kUnreachable || error.code == Code::kPeerLost;
-    const std::string host =
-        options_.backend == RendezvousBackend::kStatic ? "node 0" : "the node that serves the store";
     if (again && interrupted()) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for " + host};
     if (again && !deadline.expired()) {
       options_.say("waiting for " + host + " at " + store_address_ + " for " + seconds_text(deadline.waited()) +
@@ -202,10 +212,12 @@ Status Nodes::reach_store(Deadline deadline) {
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
-      error.hint =
-          "is " + host + " started, with the same " +
-          (options_.backend == RendezvousBackend::kStatic ? "--master-addr and --master-port" : "--rdzv-endpoint") +
-          ", and does a firewall let " + store_address_ + " through?";
+      error.hint = "is " + host + " started, " +
+                   (etcd ? "is that its address (--rdzv-endpoint)"
+                         : std::string("with the same ") + (options_.backend == RendezvousBackend::kStatic
+                                                                ? "--master-addr and --master-port"
+                                                                : "--rdzv-endpoint")) +
+                   ", and does a firewall let " + store_address_ + " through?";
     }
     return error;
   }
@@ -343,6 +355,8 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
 // The store answers and heartbeats never did: waiting does not heal it.
 Status Nodes::no_heartbeat() const {
   if (pulse_->ever_heard()) return {};
+  const bool etcd = options_.backend == RendezvousBackend::kEtcd;
+  if (etcd && pulse_->state() == Pulse::State::kGone) return {};  // etcd still knows a coordinator that has died
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
   return Error{.code = Code::kUnreachable,
@@ -350,7 +364,8 @@ Status Nodes::no_heartbeat() const {
                          ", though the store at " + store_address_ + " (TCP) is",
                .hint = "a firewall lets TCP through and UDP not: open UDP port " +
                        coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " +
-                       coordinator_->host};
+                       coordinator_->host +
+                       (etcd ? "; if that agent died without a word, etcd forgets it within a minute" : "")};
 }
 
 // The job is over for this node. How it ended is with the newest round.
@@ -399,6 +414,7 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
 Result<std::string> Nodes::store_of_ranks(const Round& round) {
   if (options_.backend != RendezvousBackend::kEtcd) return store_address_;
   const std::string key = keys::store(round.number);
+  round_server_.reset();  // until now others may have read there what ended the last round
   if (round.node == 0) {
     round_server_ = TUTTI_TRY(StoreServer::start({.host = local_address_}, options_.credentials));
     TUTTI_TRY(store_->set(key, to_string(round_server_->address())));
@@ -494,13 +510,32 @@ void Nodes::done() {
     (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(News()));
 }
 
+bool Nodes::dispensable() const {
+  return !server_ && options_.min_nodes < options_.nodes && round_.layout.nodes() > options_.min_nodes;
+}
+
+bool Nodes::all_have_saved() {
+  if (!leaving_) leaving_ = store_->add(keys::leaving(round_.number), 1).ok();
+  const auto done = store_->add(keys::done(round_.number), 0), leaving = store_->add(keys::leaving(round_.number), 0);
+  return done.ok() && leaving.ok() && *done + *leaving >= round_.layout.nodes();
+}
+
 void Nodes::leave(Duration patience) {
   if (one_node() || !store_ || store_lost_ || !coordinator_) return;
+  const bool others_go_on = !server_ && (!news_ || news_->again);
   if (!coordination_) {
     (void)store_->push(keys::inbox(coordinator_->term), leave_note(id_));
-  } else {
-    coordination_->wait_for_others(Deadline::after(patience));
+  } else if (others_go_on) {  // and one of them coordinates
+    const News news{.kind = News::Kind::kMembership,
+                    .again = true,
+                    .text = "node " + std::to_string(round_.node) + " (" + options_.host + ") has left"};
+    if (!news_) (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(news));
     coordination_.reset();
+  } else {
+    const bool alone = coordination_->wait_for_others(Deadline::after(patience));
+    coordination_.reset();
+    if (alone && options_.backend == RendezvousBackend::kEtcd)
+      (void)forget_etcd_job(etcd_options(), Deadline::after(kCallLimit));  // the next job of this name begins anew
   }
   pulse_.reset();
 }

@@ -25,6 +25,7 @@
 #include "tutti/launch/rounds/rendezvous_options.h"
 #include "tutti/launch/rounds/round.h"
 #include "tutti/launch/rounds/words.h"
+#include "tutti/store/etcd/etcd_store.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 
@@ -77,8 +78,13 @@ class Nodes {
   News publish(const Fault& fault);
   // The ranks of this node have ended well.
   void done();
+  // Whether leave() in the middle of this round would let the others go on: enough of them stay, and their store does.
+  bool dispensable() const;
+  // The ranks of this node have saved, and it is about to leave. Ask again until it is true: then those of all other
+  // nodes have ended as well, and none of them is interrupted while it saves.
+  bool all_have_saved();
   // Nothing more will be asked of the store. While the round goes on: this node leaves it, and the others meet anew.
-  // The coordinator waits until the others have left as well, or are lost.
+  // A coordinator whose job is over waits until the others have left as well, or are lost.
   void leave(Duration patience);
 
  private:
@@ -89,6 +95,8 @@ class Nodes {
   Result<Round> meet_alone();
   Status reach(Deadline deadline);
   Status reach_store(Deadline deadline);
+  Status connect_store(Deadline deadline);
+  EtcdOptions etcd_options() const;
   Result<Coordinator> find_coordinator(Deadline deadline);
   Result<bool> still_there(const Coordinator& suspect);
   Status claim(const std::optional<std::string>& before);
@@ -106,7 +114,7 @@ class Nodes {
   NodesOptions options_;
   const std::string id_;                       // of this process
   std::unique_ptr<StoreServer> server_;        // where this node serves the job's store; goes last
-  std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round
+  std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round, until the next
   std::unique_ptr<Store> store_;
   std::string store_address_, local_address_;
   std::optional<Coordinator> coordinator_;
@@ -120,7 +128,7 @@ class Nodes {
   std::vector<Fault> past_;  // that ended earlier rounds
   std::string coordinator_words_;
   std::optional<News> news_;
-  bool done_ = false, store_lost_ = false;
+  bool done_ = false, leaving_ = false, store_lost_ = false;
 };
 
 }  // namespace tutti

@@ -35,7 +35,8 @@ class Worker {
   // It ended, seen by waitpid(): takes what it had written, too.
   void ended(Exit exit);
   // The kernel does not let it go: nothing is waited for any more.
-  void give_up() { alive_ = false; }
+  void give_up() { alive_ = false, given_up_ = true; }
+  bool given_up() const { return given_up_; }
 
   // To the process alone, or to it and its helpers, the process group. Nothing if it has ended.
   void signal_alone(int signal) const;
@@ -61,7 +62,7 @@ class Worker {
   std::string error_file_;
   Fd page_;
   Clock::time_point started_ = now();
-  bool alive_ = true;
+  bool alive_ = true, given_up_ = false;
 };
 
 }  // namespace tutti

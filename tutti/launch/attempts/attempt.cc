@@ -1,5 +1,6 @@
 #include "tutti/launch/attempts/attempt.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "tutti/base/file.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr auto kNeighboursLimit = std::chrono::seconds(2);  // to say how they are doing
 constexpr auto kReportLimit = std::chrono::seconds(5);      // beyond the grace, for another node to tell its report
 constexpr auto kPatienceWithOthers = std::chrono::seconds(3);
+constexpr auto kLastLook = std::chrono::milliseconds(300);
 constexpr double kSilence = 5;                             // seconds; they say it once in one
 constexpr auto kCoreDumpLimit = std::chrono::seconds(60);  // for a rank that dies of a signal to be dead
 
@@ -122,7 +124,10 @@ std::optional<Fault> Attempt::look() {
 }
 
 void Attempt::end_stragglers(Duration limit) {
-  for (Worker& worker : workers_) worker.drain();
+  for (Worker& worker : workers_) {
+    worker.drain();
+    if (worker.given_up()) limit = std::min<Duration>(limit, kLastLook);  // SIGKILL has had its time
+  }
   const auto survivors = end_descendants(Deadline::after(limit));
   for (Worker& worker : workers_) {
     worker.drain();

@@ -221,9 +221,10 @@ void Coordination::tell_waiting() {
   if (const std::string text = book_.waiting_words(now()); !text.empty()) (void)store_->set(keys::kWaiting, text);
 }
 
-void Coordination::wait_for_others(Deadline deadline) {
+bool Coordination::wait_for_others(Deadline deadline) {
   MutexLock lock(mutex_);
   while (others_ > 0 && !over_ && !deadline.expired()) changed_.wait_until(lock, deadline.at());
+  return others_ == 0 && !over_;
 }
 
 }  // namespace tutti

@@ -43,8 +43,8 @@ class Coordination {
   const Coordinator& who() const { return me_; }
   // Another agent coordinates now, or the store is lost.
   bool is_over() const { return over_; }
-  // Until all others have said goodbye, or are lost.
-  void wait_for_others(Deadline deadline);
+  // Until all others have said goodbye, or are lost; false: at the deadline some had not.
+  bool wait_for_others(Deadline deadline);
 
  private:
   Coordination(std::unique_ptr<Store> store, CoordinationOptions options, Coordinator me,

@@ -31,6 +31,7 @@ struct Limits {
   Duration join = std::chrono::minutes(5);        // from the first that comes to a round that is complete
   Duration last_call = std::chrono::seconds(30);  // for more than MIN
   Duration lost_after = std::chrono::milliseconds(2500);
+  bool witness = false;  // the store outlives all nodes: whoever reaches it is no lonely half, however few they are
 
   bool fixed() const { return numbered && min == max; }  // the job ends with the first node that is lost
 };

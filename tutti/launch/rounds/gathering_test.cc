@@ -165,6 +165,15 @@ TEST(Gathering, ASpareStepsInAndNotBefore) {
   EXPECT_EQ(book.round(), "bc");
 }
 
+TEST(Gathering, WithAWitnessAFewGoOn) {  // etcd, which the other half would have to reach
+  Book book({.min = 1, .max = 5, .witness = true});
+  for (const char* id : {"a", "b", "c", "d", "e"}) book.come(id);
+  ASSERT_EQ(book.round(), "abcde");
+  book.lose("b"), book.lose("c"), book.lose("d"), book.lose("e");
+  book.come("a");
+  EXPECT_EQ(book.round(), "a");
+}
+
 TEST(Gathering, AMinorityNeverGoesOn) {
   Book book({.min = 1, .max = 5, .join = seconds(60)});
   for (const char* id : {"a", "b", "c", "d", "e"}) book.come(id);

@@ -12,9 +12,10 @@ inline std::string seat(const std::string& id, int visit) {                     
   return "agents/seat/" + id + "/" + std::to_string(visit);
 }
 inline std::string roster(int round) { return "agents/roster/" + std::to_string(round); }
-inline std::string end(int round) { return "agents/end/" + std::to_string(round); }      // what ended it: first wins
-inline std::string done(int round) { return "agents/done/" + std::to_string(round); }    // nodes whose ranks ended well
-inline std::string store(int round) { return "agents/store/" + std::to_string(round); }  // for its ranks, with etcd
+inline std::string end(int round) { return "agents/end/" + std::to_string(round); }    // what ended it: first wins
+inline std::string done(int round) { return "agents/done/" + std::to_string(round); }  // nodes whose ranks ended well
+inline std::string leaving(int round) { return "agents/leaving/" + std::to_string(round); }  // that saved and go
+inline std::string store(int round) { return "agents/store/" + std::to_string(round); }      // for its ranks, with etcd
 inline std::string fault(int round) { return "generation-" + std::to_string(round) + "/fault"; }  // for its ranks
 
 }  // namespace tutti::keys

@@ -256,9 +256,7 @@ Result<Reply> EtcdStore::pop(const StoreRequest& request, Deadline deadline) {
   }
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Store>> connect_etcd(EtcdOptions options, Deadline deadline) {
+Status complete(EtcdOptions& options) {
   if (options.prefix.empty())
     return invalid_argument("the keys of a job in etcd need a prefix of their own", "such as /tutti/JOB");
   if (options.lease < kShortestLease)
@@ -266,7 +264,19 @@ Result<std::unique_ptr<Store>> connect_etcd(EtcdOptions options, Deadline deadli
                  .detail = "a lease of " + seconds_text(to_seconds(options.lease)) + " was asked for in etcd",
                  .hint = "at least " + seconds_text(to_seconds(kShortestLease)) + ": a busy machine may renew it late"};
   if (!options.prefix.ends_with('/')) options.prefix += '/';
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> connect_etcd(EtcdOptions options, Deadline deadline) {
+  TUTTI_TRY(complete(options));
   return std::unique_ptr<Store>(new EtcdStore(TUTTI_TRY(Session::open(options, deadline))));
+}
+
+Status forget_etcd_job(EtcdOptions options, Deadline deadline) {
+  TUTTI_TRY(complete(options));
+  return etcd::Lease::end(options, deadline);
 }
 
 }  // namespace tutti

@@ -28,4 +28,8 @@ struct EtcdOptions {
 // with another endpoint when one fails, and no change is made twice by that.
 Result<std::unique_ptr<Store>> connect_etcd(EtcdOptions options, Deadline deadline);
 
+// Ends the job's lease, and with it all its keys, so that the next job of this name begins with none. For the last
+// process of a job: handles that others still have fail from now on.
+Status forget_etcd_job(EtcdOptions options, Deadline deadline);
+
 }  // namespace tutti

@@ -310,4 +310,9 @@ Result<std::int64_t> Gateway::keep_alive(std::int64_t lease, Deadline deadline) 
   return number(member(json, "result"), "TTL");
 }
 
+Status Gateway::revoke(std::int64_t lease, Deadline deadline) {
+  const std::string body = Json{{"ID", std::to_string(lease)}}.dump();
+  return call("/v3/lease/revoke", body, /*once=*/false, deadline).status();
+}
+
 }  // namespace tutti::etcd

@@ -78,6 +78,8 @@ class Gateway {
   Result<std::int64_t> grant(Duration lease, Deadline deadline);
   // The seconds that it now has; 0: there is no such lease any more.
   Result<std::int64_t> keep_alive(std::int64_t lease, Deadline deadline);
+  // Ends the lease and deletes its keys.
+  Status revoke(std::int64_t lease, Deadline deadline);
 
   std::string endpoints_text() const;
 

@@ -37,6 +37,14 @@ Result<std::shared_ptr<Lease>> Lease::hold(const EtcdOptions& options, Deadline 
   }
 }
 
+Status Lease::end(const EtcdOptions& options, Deadline deadline) {
+  const auto gateway = TUTTI_TRY(Gateway::create(options));
+  std::int64_t revision = 0;
+  const auto held = TUTTI_TRY(gateway->range({.key = options.prefix + "lease"}, revision, deadline));
+  if (held.items.empty()) return {};
+  return gateway->revoke(parse_int(held.items[0].value).value_or(0), deadline);
+}
+
 Lease::Lease(std::int64_t id, std::unique_ptr<Gateway> gateway, Duration length)
     : id_(id), gateway_(std::move(gateway)), length_(length) {
   sigset_t all, before;  // signals are for the program's own threads

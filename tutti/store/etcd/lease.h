@@ -17,6 +17,8 @@ class Lease {
  public:
   // The job's, or a new one where this is the first process of the job.
   static Result<std::shared_ptr<Lease>> hold(const EtcdOptions& options, Deadline deadline);
+  // The job's, if there is one, and all that hangs on it.
+  static Status end(const EtcdOptions& options, Deadline deadline);
   ~Lease();
   Lease(const Lease&) = delete;
 
