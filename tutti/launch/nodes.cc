@@ -360,8 +360,8 @@ Status Nodes::no_heartbeat() const {
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
   return Error{.code = Code::kUnreachable,
-               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_words_ +
-                         ", though the store at " + store_address_ + " (TCP) is",
+               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_->host + " at " +
+                         coordinator_->address + ", though the store at " + store_address_ + " (TCP) is",
                .hint = "a firewall lets TCP through and UDP not: open UDP port " +
                        coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " +
                        coordinator_->host +
@@ -451,6 +451,12 @@ void Nodes::update() {
     case Pulse::State::kOut:
       return lose_touch("was taken for lost by the coordinator, " + coordinator_words_);
     case Pulse::State::kSilent:
+      if (const Status heard = no_heartbeat(); !heard && !fixed()) {
+        const std::string text = "node " + std::to_string(round_.node) + " (" + options_.host + "): ";
+        watch_.reset();
+        return end_with(
+            {.kind = News::Kind::kFault, .fault = {.text = text + to_string(heard.error()), .code = kExitRendezvous}});
+      }
       suspect_ = coordinator_->id;
       return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": no heartbeat has come back for " +
                         seconds_text(to_seconds(pulse_->silence())));
