@@ -36,6 +36,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/ddp/replicas.h"
 #include "tutti/planning/buckets.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -58,6 +59,7 @@ struct Parameter {
   at::Tensor window;     // its place in the bucket's flat range; undefined: reduced where it lies
   at::Tensor reduced;    // while in flight: what is reduced where it lies
   bool ready = false;    // its gradient of this step is complete
+  bool packed = false;   // and in its window
   bool touched = false;  // it got a gradient since the last finish(), be it inside no_sync()
 };
 
@@ -100,7 +102,10 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void pack_bucket(Bucket& bucket);
   at::Tensor shared_tensor(std::size_t count, const at::TensorOptions& like) const;
   void on_ready(std::size_t index);
+  void pack(Parameter& parameter);
+  static void require_dense(const Parameter& parameter);
   void launch(Bucket& bucket);
+  void give_away(const Bucket& bucket);
   void start(Bucket& bucket, const TensorBytes& bytes);
   void require_all_ready();
   void write_back(const Bucket& bucket, const std::vector<std::uint8_t>& used);
@@ -121,8 +126,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   std::vector<std::size_t> observed;  // parameters in the order of this step's gradients
   bool order_is_final = false;
   bool sync = true;
-  bool has_optimizer = false;
-  LargeGradients large;  // left to it
+  GradientTaker* taker = nullptr;
   DataParallelStats totals;
 };
 
@@ -202,7 +206,7 @@ at::Tensor Reducer::State::shared_tensor(std::size_t count, const at::TensorOpti
 
 void Reducer::State::begin_step() {
   for (auto& parameter : parameters) {
-    parameter.ready = parameter.touched = false;
+    parameter.ready = parameter.packed = parameter.touched = false;
     parameter.reduced = at::Tensor();
   }
   for (auto& bucket : buckets) {
@@ -224,27 +228,45 @@ void Reducer::State::on_ready(std::size_t index) {
   parameter.ready = true;
   observed.push_back(index);
   --buckets[parameter.bucket].waiting;
-  if (!overlap) return;
+  if (taker && parameter.window.defined()) pack(parameter);
+  if (taker ? !taker->takes_in_backward() : !overlap) return;
   while (next_bucket < buckets.size() && buckets[next_bucket].waiting == 0) launch(buckets[next_bucket++]);
+}
+
+// Into its window. An optimizer that takes gradients has no use for a second copy.
+void Reducer::State::pack(Parameter& parameter) {
+  if (std::exchange(parameter.packed, true)) return;
+  auto& gradient = parameter.tensor.mutable_grad();
+  require_dense(parameter);
+  if (!gradient.defined()) {
+    parameter.window.zero_();
+  } else if (gradient.data_ptr() != parameter.window.data_ptr()) {
+    parameter.window.copy_(gradient);
+    if (options.gradients_as_views) {
+      gradient = parameter.window;
+    } else if (taker) {
+      gradient = at::Tensor();
+    }
+  }
+}
+
+void Reducer::State::require_dense(const Parameter& parameter) {
+  const auto& gradient = parameter.tensor.grad();
+  TUTTI_REQUIRE(!gradient.defined() || gradient.layout() == at::kStrided, "DataParallel: the gradient of ",
+                parameter.name, " is sparse; expected a dense one");
 }
 
 // A parameter without a gradient takes part with zeros: other ranks may have used it.
 void Reducer::State::launch(Bucket& bucket) {
   for (auto index : bucket.parameters) {
     auto& parameter = parameters[index];
-    auto& gradient = parameter.tensor.mutable_grad();
-    TUTTI_REQUIRE(!gradient.defined() || gradient.layout() == at::kStrided, "DataParallel: the gradient of ",
-                  parameter.name, " is sparse; expected a dense one");
     if (parameter.window.defined()) {
-      if (!gradient.defined()) {
-        parameter.window.zero_();
-      } else if (gradient.data_ptr() != parameter.window.data_ptr()) {
-        parameter.window.copy_(gradient);
-        if (options.gradients_as_views) gradient = parameter.window;
-      }
+      pack(parameter);
       continue;
     }
+    require_dense(parameter);
     // The layout must not depend on what a rank did: it is always the parameter's.
+    const auto& gradient = parameter.tensor.grad();
     if (!gradient.defined()) {
       parameter.reduced = at::zeros_like(parameter.tensor);
     } else if (gradient.strides() == parameter.tensor.strides()) {
@@ -252,9 +274,27 @@ void Reducer::State::launch(Bucket& bucket) {
     } else {
       parameter.reduced = at::empty_like(parameter.tensor).copy_(gradient);
     }
-    if (!has_optimizer) start(bucket, dense_bytes(parameter.reduced.detach(), "the gradient of " + parameter.name));
+    if (!taker) start(bucket, dense_bytes(parameter.reduced.detach(), "the gradient of " + parameter.name));
   }
-  if (bucket.flat.defined()) start(bucket, checked_bytes(bucket.flat, "a bucket of gradients"));
+  if (taker) {
+    give_away(bucket);
+  } else if (bucket.flat.defined()) {
+    start(bucket, checked_bytes(bucket.flat, "a bucket of gradients"));
+  }
+}
+
+void Reducer::State::give_away(const Bucket& bucket) {
+  std::vector<TakenGradient> gradients;
+  for (auto index : bucket.parameters) {
+    auto& parameter = parameters[index];
+    if (parameter.window.defined()) {
+      gradients.push_back({index, parameter.window});
+    } else {
+      gradients.push_back({index, std::exchange(parameter.reduced, {})});
+      if (taker->takes_in_backward()) parameter.tensor.mutable_grad() = at::Tensor();
+    }
+  }
+  taker->take(gradients);
 }
 
 void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
@@ -306,10 +346,6 @@ void Reducer::State::write_back(const Bucket& bucket, const std::vector<std::uin
     if (!used[index]) continue;
     auto& gradient = parameter.tensor.mutable_grad();
     const auto& average = parameter.window.defined() ? parameter.window : parameter.reduced;
-    if (has_optimizer && !parameter.window.defined()) {
-      large.emplace_back(index, average);
-      continue;
-    }
     if (gradient.defined()) {
       if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
     } else {
@@ -390,8 +426,11 @@ void Reducer::finish() {
   }
   status.or_throw();
   const auto used = state.used_anywhere();
-  state.large.clear();
-  for (const auto& bucket : state.buckets) state.write_back(bucket, used);
+  if (state.taker) {
+    state.taker->taken(used);
+  } else {
+    for (const auto& bucket : state.buckets) state.write_back(bucket, used);
+  }
 
   auto& totals = state.totals;
   ++totals.steps;
@@ -413,26 +452,27 @@ std::vector<at::Tensor> Reducer::parameters() const {
   return tensors;
 }
 
+std::vector<std::string> Reducer::names() const {
+  std::lock_guard lock(state_->mutex);
+  std::vector<std::string> names;
+  for (const auto& parameter : state_->parameters) names.push_back(parameter.name);
+  return names;
+}
+
 bool Reducer::is_large(std::size_t parameter) const {
   std::lock_guard lock(state_->mutex);
   return !state_->parameters[parameter].window.defined();
 }
 
-void Reducer::attach_optimizer() {
+void Reducer::attach_optimizer(GradientTaker& taker) {
   std::lock_guard lock(state_->mutex);
-  TUTTI_REQUIRE(!state_->has_optimizer, "this DataParallel has a sharded optimizer already");
-  state_->has_optimizer = true;
+  TUTTI_REQUIRE(!state_->taker, "this DataParallel has a sharded optimizer already");
+  state_->taker = &taker;
 }
 
 void Reducer::detach_optimizer() {
   std::lock_guard lock(state_->mutex);
-  state_->has_optimizer = false;
-  state_->large.clear();
-}
-
-Reducer::LargeGradients Reducer::take_large() {
-  std::lock_guard lock(state_->mutex);
-  return std::exchange(state_->large, {});
+  state_->taker = nullptr;
 }
 
 void Reducer::count_exposed(double seconds) {
@@ -443,7 +483,6 @@ void Reducer::count_exposed(double seconds) {
 
 void Reducer::zero_grad() {
   std::lock_guard lock(state_->mutex);
-  state_->large.clear();
   for (auto& parameter : state_->parameters) {
     parameter.tensor.mutable_grad() = at::Tensor();
     parameter.touched = parameter.ready;  // what is in flight is written back

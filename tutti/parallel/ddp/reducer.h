@@ -3,11 +3,9 @@
 #include <cstddef>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tutti/comm/group.h"
-
 namespace at {
 class Tensor;
 }
@@ -16,6 +14,8 @@ class Module;
 }
 
 namespace tutti {
+
+class GradientTaker;
 
 enum class Overlap {
   kAuto,  // kOn where this rank's share of the cores is more than its compute threads, else kOff
@@ -60,16 +60,14 @@ class Reducer {
   void set_sync(bool on);
   DataParallelStats stats() const;
 
-  // For an optimizer that averages and steps large gradients itself, part by part: while one is attached, finish()
-  // leaves those of at least `in_place_bytes` as backward() made them.
-  using LargeGradients =
-      std::vector<std::pair<std::size_t, at::Tensor>>;  // index in parameters(), and laid out like it
+  // For an optimizer that averages the gradients itself: while one is attached nothing is reduced here, and nothing
+  // written to `.grad`. One that is packed is let go as soon as it is packed.
   const Group& group() const;
-  std::vector<at::Tensor> parameters() const;  // that are trained, each once, in the order of registration
-  bool is_large(std::size_t parameter) const;  // its gradient is reduced where it lies
-  void attach_optimizer();                     // throws if one is attached
+  std::vector<at::Tensor> parameters() const;   // that are trained, each once, in the order of registration
+  std::vector<std::string> names() const;       // of those
+  bool is_large(std::size_t parameter) const;   // its gradient stays where backward() made it, others are packed
+  void attach_optimizer(GradientTaker& taker);  // throws if one is attached
   void detach_optimizer();
-  LargeGradients take_large();         // of the step that finish() has finished; alike on every rank
   void count_exposed(double seconds);  // communication outside of finish()
 
  private:

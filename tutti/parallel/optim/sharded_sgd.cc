@@ -24,6 +24,7 @@
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/peer_memory.h"
+#include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/optim/sgd_rule.h"
 #include "tutti/tensor/collectives.h"
 
@@ -94,14 +95,19 @@ void average_and_step(const Stretch<T>& s, const SgdOptions& options) {
 
 }  // namespace
 
-struct ShardedSgd::State {
+struct ShardedSgd::State final : GradientTaker {
   Reducer& reducer;
   SgdOptions options;
+  std::vector<at::Tensor> parameters;
   std::vector<Large> large;  // by parameter; those that are small have no weight
   std::unique_ptr<Sgd> small;
+  std::vector<TakenGradient> gradients;  // of large parameters, in this step
 
-  State(Reducer& with, SgdOptions given) : reducer(with), options(given) {}
-  void step_large(const Reducer::LargeGradients& gradients);
+  State(Reducer& with, SgdOptions given) : reducer(with), options(given), parameters(with.parameters()) {}
+  bool takes_in_backward() const override { return false; }
+  void take(std::span<const TakenGradient> bucket) override;
+  void taken(std::span<const std::uint8_t> used) override;
+  void step_large();
   template <class T>
   void step_in_place(Large& one, std::byte* const* weights, std::byte* const* gradients);
   template <class T>
@@ -152,7 +158,26 @@ void ShardedSgd::State::step_by_collectives(Large& one, const at::Tensor& gradie
   reducer.count_exposed(seconds_since(stepped));
 }
 
-void ShardedSgd::State::step_large(const Reducer::LargeGradients& gradients) {
+void ShardedSgd::State::take(std::span<const TakenGradient> bucket) {
+  std::vector<at::Tensor> packed;
+  for (const auto& gradient : bucket) {
+    if (large[gradient.parameter].weight.defined()) {
+      gradients.push_back(gradient);
+    } else {
+      packed.push_back(gradient.value.as_strided({gradient.value.numel()}, {1}));
+      parameters[gradient.parameter].mutable_grad() = gradient.value;
+    }
+  }
+  if (!packed.empty()) all_reduce_coalesced(reducer.group(), packed, ReduceOp::kAvg);
+}
+
+void ShardedSgd::State::taken(std::span<const std::uint8_t> used) {
+  for (std::size_t i = 0; i < used.size(); ++i)
+    if (!used[i] && !large[i].weight.defined()) parameters[i].mutable_grad() = at::Tensor();
+  std::erase_if(gradients, [&](const TakenGradient& gradient) { return !used[gradient.parameter]; });
+}
+
+void ShardedSgd::State::step_large() {
   if (gradients.empty()) return;
   const Group& group = reducer.group();
   std::vector<std::span<std::byte>> buffers;  // weight and gradient of each
@@ -170,8 +195,8 @@ void ShardedSgd::State::step_large(const Reducer::LargeGradients& gradients) {
   bool in_place = false;
   // What backward() made last is still in the caches.
   for (std::size_t k = gradients.size(); k-- > 0;) {
-    Large& one = large[gradients[k].first];
-    const at::Tensor& gradient = gradients[k].second;
+    Large& one = large[gradients[k].parameter];
+    const at::Tensor& gradient = gradients[k].value;
     const bool is_float = one.weight.scalar_type() == at::kFloat;
     if (!one.momentum.defined())
       one.momentum = at::zeros({one.shape.part + one.shape.tail}, one.weight.options().requires_grad(false));
@@ -187,12 +212,13 @@ void ShardedSgd::State::step_large(const Reducer::LargeGradients& gradients) {
   }
   const auto stepped = now();
   if (in_place && ranks > 1) barrier(group);
+  gradients.clear();
   reducer.count_exposed(seconds_since(stepped));
 }
 
 ShardedSgd::ShardedSgd(Reducer& reducer, SgdOptions options) : state_(std::make_unique<State>(reducer, options)) {
   const at::NoGradGuard no_grad;
-  const auto parameters = reducer.parameters();
+  const auto& parameters = state_->parameters;
   std::vector<at::Tensor> small;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const auto& parameter = parameters[i];
@@ -208,16 +234,17 @@ ShardedSgd::ShardedSgd(Reducer& reducer, SgdOptions options) : state_(std::make_
     large.shape = cut(parameter.numel(), std::int64_t(parameter.element_size()), reducer.group().size());
   }
   state_->small = std::make_unique<Sgd>(std::move(small), options);
-  reducer.attach_optimizer();
+  reducer.attach_optimizer(*state_);
 }
 
 ShardedSgd::~ShardedSgd() { state_->reducer.detach_optimizer(); }
 
 void ShardedSgd::step() {
   const at::NoGradGuard no_grad;
+  state_->gradients.clear();
   state_->reducer.finish();
   state_->small->step();
-  state_->step_large(state_->reducer.take_large());
+  state_->step_large();
 }
 
 void ShardedSgd::zero_grad() { state_->reducer.zero_grad(); }
