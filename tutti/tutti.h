@@ -3,6 +3,9 @@
 #include <torch/torch.h>
 
 #include "tutti/core.h"
+#include "tutti/data/batch_sampler.h"
+#include "tutti/data/epoch_batches.h"
+#include "tutti/data/loader.h"
 #include "tutti/data/sampler.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/embedding/sharded_embeddings.h"

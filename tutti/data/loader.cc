@@ -1,0 +1,165 @@
+// Samples are drawn by the thread that calls, in order; a batch has its place in a queue from then on. Threads take the
+// first place that nobody works at, and the caller waits for the first of all. So neither the number of threads nor
+// their speed changes what comes out.
+#include "tutti/data/loader.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/error.h"
+#include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
+
+namespace tutti {
+namespace {
+
+constexpr Duration kLongWait = std::chrono::seconds(5);  // before forget() says what it waits for
+
+enum class Progress { kWaiting, kBeingMade, kReady };
+
+struct Place {
+  std::uint64_t number;  // of the batch, from 0
+  Prefetcher::Samples samples;
+  Progress progress = Progress::kWaiting;
+  Clock::time_point begun;
+  Prefetcher::Made made;
+};
+
+std::string text(const Place& place) {
+  const std::size_t shown = std::min<std::size_t>(place.samples.size(), 3);
+  std::string samples = fmt::format("{}", fmt::join(std::span(place.samples).first(shown), ", "));
+  if (shown < place.samples.size()) samples += fmt::format(" and {} more", place.samples.size() - shown);
+  return fmt::format("batch {} of a loader (samples {})", place.number, samples);
+}
+
+void make_it(Place& place, const Prefetcher::Make& make) {
+  try {
+    place.made.batch = make(place.samples);
+  } catch (...) {
+    place.made.failure = std::current_exception();
+  }
+}
+
+}  // namespace
+
+struct Prefetcher::State {
+  Draw draw;
+  Make make;
+  LoaderOptions options;
+  std::uint64_t next_number = 0;
+  std::mutex mutex;
+  std::condition_variable work, done;
+  std::deque<std::shared_ptr<Place>> places;  // in order
+  bool ending = false;
+  std::vector<std::thread> threads;
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      const auto first = std::find_if(places.begin(), places.end(),
+                                      [](const auto& place) { return place->progress == Progress::kWaiting; });
+      if (ending) return;
+      if (first == places.end()) {
+        work.wait(lock);
+        continue;
+      }
+      const auto place = *first;
+      place->progress = Progress::kBeingMade;
+      place->begun = now();
+      lock.unlock();
+      make_it(*place, make);
+      lock.lock();
+      place->progress = Progress::kReady;
+      done.notify_all();
+    }
+  }
+
+  void draw_ahead(std::size_t count) {
+    while (places.size() < count) {
+      auto samples = draw();
+      if (samples.empty()) return;
+      const std::lock_guard lock(mutex);
+      places.push_back(std::make_shared<Place>(Place{.number = next_number++, .samples = std::move(samples)}));
+      work.notify_one();
+    }
+  }
+
+  std::shared_ptr<Place> wait_for_first() {
+    std::unique_lock lock(mutex);
+    const auto place = places.front();
+    const auto deadline = Deadline::after(options.patience);
+    while (place->progress != Progress::kReady) {
+      if (done.wait_until(lock, deadline.at()) == std::cv_status::timeout && place->progress != Progress::kReady) {
+        throw Exception(deadline.error(
+            text(*place) + (place->progress == Progress::kWaiting
+                                ? " is not begun"
+                                : fmt::format(" was begun {:.1f} s ago and is not made", seconds_since(place->begun))),
+            "look at what makes the batch: a file system that hangs, a lock; or give LoaderOptions::patience more"));
+      }
+    }
+    places.pop_front();
+    return place;
+  }
+};
+
+Prefetcher::Prefetcher(Draw draw, Make make, const LoaderOptions& options) : state_(std::make_unique<State>()) {
+  TUTTI_REQUIRE(options.threads >= 0, "Loader: ", options.threads, " threads; expected 0 or more");
+  TUTTI_REQUIRE(options.threads == 0 || options.ahead > 0, "Loader: ", options.ahead,
+                " batches ahead; expected 1 or more");
+  state_->draw = std::move(draw);
+  state_->make = std::move(make);
+  state_->options = options;
+  for (int i = 0; i < options.threads; ++i)
+    state_->threads.push_back(quiet_thread([state = state_.get()] { state->run(); }));
+}
+
+Prefetcher::~Prefetcher() {
+  forget();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->ending = true;
+    state_->work.notify_all();
+  }
+  for (auto& thread : state_->threads) thread.join();
+}
+
+std::optional<Prefetcher::Made> Prefetcher::next() {
+  State& state = *state_;
+  const bool here = state.options.threads == 0;
+  const std::size_t ahead = here ? 1 : std::size_t(state.options.ahead);
+  state.draw_ahead(ahead);
+  if (state.places.empty()) return std::nullopt;
+  if (here) {
+    make_it(*state.places.front(), state.make);
+    state.places.front()->progress = Progress::kReady;
+  }
+  const auto place = state.wait_for_first();
+  if (!here) state.draw_ahead(ahead);  // for the threads, while the program works on this one
+  return std::move(place->made);
+}
+
+void Prefetcher::forget() {
+  State& state = *state_;
+  std::unique_lock lock(state.mutex);
+  std::erase_if(state.places, [](const auto& place) { return place->progress != Progress::kBeingMade; });
+  const auto made = [&] {
+    return std::all_of(state.places.begin(), state.places.end(),
+                       [](const auto& place) { return place->progress == Progress::kReady; });
+  };
+  while (!state.done.wait_for(lock, kLongWait, made)) {
+    const auto late = *std::find_if(state.places.begin(), state.places.end(),
+                                    [](const auto& place) { return place->progress != Progress::kReady; });
+    log::warn(fmt::format("waiting for {}, which is being made since {:.1f} s and is not wanted any more", text(*late),
+                          seconds_since(late->begun)));
+  }
+  state.places.clear();
+}
+
+}  // namespace tutti
