@@ -115,6 +115,9 @@ std::vector<std::string> options_for_hosts(const std::vector<std::string>& argum
 
 Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const JobOptions& job,
                          const std::vector<std::string>& arguments, const std::vector<std::string>& rest) {
+  if (!texts.ranks.input.empty() && texts.ranks.input != "none")
+    return usage("--stdin " + texts.ranks.input + ": over ssh all ranks read /dev/null",
+                 "ranks that need what you have in a pipe can read it from a file");
   SshOptions options{.hosts = hosts};
   for (const std::string& word : split(texts.ssh.shell, ' '))
     if (!word.empty()) options.shell.push_back(word);

@@ -13,6 +13,7 @@ namespace tutti::cli {
 namespace {
 
 constexpr const char* kUsageLine = "tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]";
+constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr const char* kFooter = R"(
 What follows PROGRAM belongs to the program, --help and all. Each worker gets torchrun's variables (RANK, WORLD_SIZE,
 LOCAL_RANK, MASTER_ADDR, ...), so any program can be started, Python included. The first rank that fails ends the job.
@@ -123,6 +124,8 @@ Result<std::optional<int>> number(const std::string& option, const std::string& 
 void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
   add.value("-n,--nproc,--nproc-per-node", texts.ranks, "N",
             "ranks of this node; gpu or cpu: one for each; auto: gpu if there are any, else cpu; 8,2: of each node");
+  add.value("--stdin", texts.input, "RANK",
+            "the rank that reads the standard input of this command; none: all read /dev/null (0)");
   add.value("--role", job.role, "NAME", "ROLE_NAME of the ranks (default)");
   add.flag("--pass-local-rank", job.shares.pass_local_rank,
            "add --local-rank=N to the program's arguments; ${local_rank} in them is replaced in any case");
@@ -132,6 +135,15 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
 
 Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
   if (!texts.ranks.empty()) job.ranks = texts.ranks;
+  if (texts.input == "none") {
+    job.input_rank = std::nullopt;
+  } else if (!texts.input.empty()) {
+    const auto rank = parse_int(texts.input);
+    if (!rank || *rank < 0 || *rank > kMostRanks)
+      return usage("--stdin needs the number of a rank, or none, not '" + texts.input + "'",
+                   texts.input == "all" ? "one rank reads it, and can broadcast it to the others" : "");
+    job.input_rank = int(*rank);
+  }
   if (!texts.module) return {};
   if (texts.no_python) return usage("-m starts Python, --no-python does not: give one of them");
   job.arguments.insert(job.arguments.begin(), {"-u", "-m", job.program});
@@ -206,6 +218,11 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
   add.value("--log-dir", job.output.log_dir, "DIR", "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log");
   add.value("--only-ranks", texts.only_ranks, "LIST", "show only these ranks here, for example 0,2,5-7");
   add.value("--quiet-ranks", texts.quiet_ranks, "LIST", "do not show these ranks here");
+  add.value("-r,--redirects", texts.redirects, "WHICH",
+            "streams for the log files alone: 0 none, 1 stdout, 2 stderr, 3 both; of all ranks, or 0:3,2:1 by local "
+            "rank (0)");
+  add.value("-t,--tee", texts.tee, "WHICH", "streams for here and the log files, whatever --redirects says (0)");
+  add.value("--local-ranks-filter", texts.only_local_ranks, "LIST", "show only these local ranks here, of each node");
   add.value("--show", texts.show, "STREAMS", "what of them to show here: all, stdout, stderr or none");
   add.value(
       "--level", texts.level, "LEVEL",
@@ -219,6 +236,10 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
 Status interpret_output(const OutputTexts& texts, JobOptions& job) {
   if (!texts.only_ranks.empty()) job.output.only_ranks = TUTTI_TRY(parse_ranks(texts.only_ranks, "--only-ranks"));
   if (!texts.quiet_ranks.empty()) job.output.quiet_ranks = TUTTI_TRY(parse_ranks(texts.quiet_ranks, "--quiet-ranks"));
+  if (!texts.only_local_ranks.empty())
+    job.output.only_local_ranks = TUTTI_TRY(parse_ranks(texts.only_local_ranks, "--local-ranks-filter"));
+  if (!texts.redirects.empty()) job.output.redirects = TUTTI_TRY(parse_streams(texts.redirects, "--redirects"));
+  if (!texts.tee.empty()) job.output.tee = TUTTI_TRY(parse_streams(texts.tee, "--tee"));
   job.output.prefix = !texts.no_prefix;
   if (texts.show != "all" && texts.show != "stdout" && texts.show != "stderr" && texts.show != "none")
     return usage("--show needs all, stdout, stderr or none, not '" + texts.show + "'", "");

@@ -12,6 +12,7 @@ namespace tutti::cli {
 
 struct RankTexts {
   std::string ranks;  // empty: 1
+  std::string input;  // empty: 0
   bool module = false, no_python = false;
 };
 struct PlaceTexts {
@@ -28,7 +29,7 @@ struct SshTexts {
   std::vector<std::string> variables;
 };
 struct OutputTexts {
-  std::string only_ranks, quiet_ranks, show = "all", level, format = "text";
+  std::string only_ranks, quiet_ranks, redirects, tee, only_local_ranks, show = "all", level, format = "text";
   bool no_prefix = false, quiet = false;
 };
 struct SpeedTexts {

@@ -61,6 +61,42 @@ TEST(Logs, AreJsonOnRequest) {
   EXPECT_THAT(ended.err, HasSubstr("the job failed: rank 1 (pid "));
 }
 
+// As torchrun means them: --redirects takes a stream from the console, --tee keeps it there all the same.
+TEST(Logs, RedirectsAndTeeByLocalRank) {
+  const Folder folder;
+  const std::string logs = folder.path() + "/j/attempt_0/rank_";
+  const Ended ended = run({"run", "-n", "3", "-q", "--log-dir", folder.path(), "--job-id", "j", "--redirects",
+                           "0:3,1:3", "-t", "0:2,2:3", worker(), "print"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.out, AllOf(Not(HasSubstr("[0] ")), Not(HasSubstr("[1] ")), HasSubstr("[2] out 2\n")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("[0] err 0\n"), Not(HasSubstr("[1] ")), HasSubstr("[2] err 2\n")));
+  for (const char* rank : {"0", "1", "2"}) {
+    EXPECT_THAT(read_file(logs + rank + "/stdout.log"), HasSubstr("out " + std::string(rank))) << "files have it all";
+    EXPECT_EQ(read_file(logs + rank + "/stderr.log"), "err " + std::string(rank) + "\n");
+  }
+}
+
+TEST(Logs, RedirectsWithoutALogFolderMakeOne) {
+  const Folder temporary;
+  const Ended ended =
+      run({"run", "-q", "--job-id", "j", worker(), "print"}, {{"TMPDIR", temporary.path()}, {"PET_REDIRECTS", "1"}});
+  EXPECT_EQ(ended.out, "");
+  const std::string says = "the logs of --tee and --redirects are in ";
+  ASSERT_THAT(ended.err, AllOf(HasSubstr("[0] err 0\n"), HasSubstr(says)));
+  const std::string rest = ended.err.substr(ended.err.find(says) + says.size());
+  const std::string logs = rest.substr(0, rest.find(' '));
+  EXPECT_THAT(logs, HasSubstr(temporary.path() + "/tutti-logs_"));
+  EXPECT_THAT(read_file(logs + "/j/attempt_0/rank_0/stdout.log"), HasSubstr("out 0\n"));
+}
+
+TEST(Logs, ShowTheseLocalRanksAlone) {
+  const Ended ended =
+      run({"run", "-n", "3", "-q", "--local-ranks-filter", "0,2", "--quiet-ranks", "0", worker(), "print"});
+  EXPECT_THAT(ended.out, AllOf(Not(HasSubstr("[0] ")), Not(HasSubstr("[1] ")), HasSubstr("[2] out 2\n")));
+  const Ended by_variable = run({"run", "-n", "2", "-q", worker(), "print"}, {{"PET_LOCAL_RANKS_FILTER", "1"}});
+  EXPECT_THAT(by_variable.out, AllOf(Not(HasSubstr("[0] ")), HasSubstr("[1] out 1\n")));
+}
+
 TEST(Logs, RefuseWhatTheyCannotDo) {
   const auto refused = [](std::vector<std::string> options) {
     options.insert(options.begin(), "run");
@@ -74,6 +110,17 @@ TEST(Logs, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(refused({"--log-format", "xml"}), HasSubstr("--log-format needs text or json, not 'xml'"));
   EXPECT_THAT(refused({"--log-format", "json", "--no-prefix"}),
               HasSubstr("--log-format json is about lines, and --no-prefix passes bytes on as they come"));
+  const std::string needs =
+      " needs 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or by local rank such as "
+      "0:3,2:1, not ";
+  EXPECT_THAT(refused({"--tee", "4"}), HasSubstr("--tee" + needs + "'4'"));
+  EXPECT_THAT(refused({"-r", "0:1,x:2"}), HasSubstr("--redirects" + needs + "'0:1,x:2'"));
+  EXPECT_THAT(refused({"--local-ranks-filter", "0;1"}),
+              HasSubstr("--local-ranks-filter needs ranks such as 0,2,5-7, not '0;1'"));
+  EXPECT_THAT(refused({"--local-ranks-filter", "1"}),
+              HasSubstr("--local-ranks-filter names rank 1, but the job has 1 rank"));
+  EXPECT_THAT(run({"run", worker(), "print"}, {{"PET_TEE", "all"}}).err,
+              HasSubstr("PET_TEE is 'all' in the environment"));
   EXPECT_THAT(refused({"--level", "warn", "--no-prefix"}), HasSubstr("--level is about lines"));
 }
 

@@ -1,7 +1,9 @@
 // `tutti run` as a user meets it: what workers see, what the console shows, what files hold, what wrong usage is told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -175,6 +177,44 @@ TEST(Run, FindsProgramsThroughPath) {
 TEST(Run, RankZeroReadsStandardInput) {
   const Ended ended = run({"run", "-n", "2", "-q", worker(), "stdin"}, {}, "hello\n");
   EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] read hello\n"), HasSubstr("[1] read end of file\n")));
+}
+
+TEST(Run, TheRankThatReadsStandardInputIsChosen) {
+  const Ended second = run({"run", "-n", "2", "-q", "--stdin", "1", worker(), "stdin"}, {}, "hello\n");
+  EXPECT_THAT(second.out, AllOf(HasSubstr("[0] read end of file\n"), HasSubstr("[1] read hello\n")));
+  const Ended none = run({"run", "-n", "2", "-q", "--stdin", "none", worker(), "stdin"}, {}, "hello\n");
+  EXPECT_THAT(none.out, AllOf(HasSubstr("[0] read end of file\n"), HasSubstr("[1] read end of file\n")));
+  const Ended all = run({"run", "--stdin", "all", worker(), "stdin"});
+  EXPECT_EQ(all.code, 2);
+  EXPECT_THAT(all.err, AllOf(HasSubstr("--stdin needs the number of a rank, or none, not 'all'"),
+                             HasSubstr("one rank reads it, and can broadcast it to the others")));
+  const Ended missing = run({"run", "-n", "2", "--stdin", "2", worker(), "stdin"});
+  EXPECT_THAT(missing.err, HasSubstr("--stdin names rank 2, but the job has 2 ranks"));
+  const Ended remote = run({"run", "--hosts", "localhost", "--stdin", "0", worker(), "stdin"});
+  EXPECT_EQ(remote.code, 2);
+  EXPECT_THAT(remote.err, HasSubstr("--stdin 0: over ssh all ranks read /dev/null"));
+}
+
+// `tutti run ... &`: what is typed belongs to the shell. In the foreground a rank reads the terminal.
+TEST(Run, ARankDoesNotReadTheTerminalOfAnother) {
+  for (const bool background : {true, false}) {
+    const std::string command = std::string(TUTTI_TEST_COMMAND) + " run -q " + worker() + " stdin";
+    const std::string script = background ? "set -m; " + command + " & wait" : command;
+    int terminal = -1;
+    const pid_t shell = forkpty(&terminal, nullptr, nullptr, nullptr);
+    ASSERT_GE(shell, 0);
+    if (shell == 0) {
+      execl("/bin/bash", "bash", "-c", script.c_str(), nullptr);
+      _exit(126);
+    }
+    ASSERT_EQ(write(terminal, "typed\n", 6), 6);
+    std::string seen;
+    char bite[4096];
+    for (ssize_t count; (count = read(terminal, bite, sizeof bite)) > 0;) seen.append(bite, std::size_t(count));
+    waitpid(shell, nullptr, 0);
+    close(terminal);
+    EXPECT_THAT(seen, HasSubstr(background ? "read end of file" : "read typed"));
+  }
 }
 
 TEST(Run, RanksMayEndAtDifferentTimes) {

@@ -42,6 +42,11 @@ TEST(OnHosts, TwoNodesByAShellThatIsGiven) {
   EXPECT_THAT(ended.err, HasSubstr("ranks 1-2  on "));
 }
 
+TEST(OnHosts, RanksReadNothing) {
+  const Ended ended = run({"run", "-q", "--hosts", "localhost:2", worker(), "stdin"}, {}, "hello\n");
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] read end of file\n"), HasSubstr("[1] read end of file\n")));
+}
+
 TEST(OnHosts, ARanksCodeIsTheJobs) {
   EXPECT_EQ(run({"run", "-q", "--hosts", "localhost:2", "sh", "-c", "exit $((RANK * 7))"}).code, 7);
 }

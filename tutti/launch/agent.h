@@ -23,6 +23,7 @@ struct AgentSpec {
   std::vector<Share> shares;           // by local rank
   int cores_of_a_rank = 1;             // what a rank has for its threads
   bool pass_local_rank = false;        // --local-rank=N behind the arguments
+  int input_rank = 0;                  // reads this process's standard input; -1: none does
   std::string role = "default";        // ROLE_NAME
   std::string host;                    // its name, for words
   std::string job;

@@ -17,6 +17,7 @@ struct JobOptions {
   std::string program;                 // as the user named it
   std::vector<std::string> arguments;  // without the program's name
   std::string role = "default";        // ROLE_NAME of the workers
+  std::optional<int> input_rank = 0;   // which rank reads this command's standard input; the others read /dev/null
   ShareOptions shares;
   ReadTopology topology;  // none: /sys
 

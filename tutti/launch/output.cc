@@ -73,16 +73,24 @@ Result<std::string> make_rank_folder(const std::string& attempt, int rank) {
   return folder;
 }
 
-Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, const std::string& folder,
-                                          Console& output, Console& errors) {
+Streams shown_streams(const OutputOptions& options, int rank, int local_rank) {
+  const auto among = [](const std::set<int>& ranks, int which) { return ranks.empty() || ranks.count(which); };
+  if (!among(options.only_ranks, rank) || options.quiet_ranks.count(rank)) return {};
+  if (!among(options.only_local_ranks, local_rank)) return {};
+  const Streams redirected = options.redirects.of(local_rank), stays = options.tee.of(local_rank);
+  return {.output = options.show_output && (stays.output || !redirected.output),
+          .errors = options.show_errors && (stays.errors || !redirected.errors)};
+}
+
+Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options, Streams shown,
+                                          const std::string& folder, Console& output, Console& errors) {
   WorkerOutput made(rank, options, folder);
-  const bool shown = (options.only_ranks.empty() || options.only_ranks.count(rank)) && !options.quiet_ranks.count(rank);
   Console* const consoles[] = {&output, &errors};
   const char* const names[] = {"stdout", "stderr"};
   for (const Stream stream : {kOutput, kErrors}) {
     Channel& channel = made.streams_[stream];
     channel.console = consoles[stream];
-    channel.shown = shown && (stream == kOutput ? options.show_output : options.show_errors);
+    channel.shown = stream == kOutput ? shown.output : shown.errors;
     const std::string prefix = "[" + std::to_string(rank) + "]";
     channel.prefix = (wants_colour(consoles[stream]->fd()) ? coloured(rank, prefix) : prefix) + " ";
     if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder, names[stream]));

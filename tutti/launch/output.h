@@ -14,6 +14,7 @@
 #include "tutti/launch/console.h"
 #include "tutti/launch/lines.h"
 #include "tutti/launch/log_lines.h"
+#include "tutti/launch/output/streams.h"
 
 namespace tutti {
 
@@ -22,6 +23,9 @@ struct OutputOptions {
   bool prefix = true;        // "[rank] " before each line
   std::set<int> only_ranks;  // on the console; empty: all
   std::set<int> quiet_ranks;
+  std::set<int> only_local_ranks;  // of each node; empty: all
+  // Which streams leave the console for the files alone, and which of these stay there all the same.
+  StreamsByRank redirects, tee;
   bool show_output = true, show_errors = true;  // which of the streams the console shows
   // The console shows lines of this level or a graver one. A line that tells none counts as kInfo on standard output
   // and as kWarn on standard error, where the last words of a crash are. None: all.
@@ -36,6 +40,8 @@ struct OutputOptions {
 Result<std::set<int>> parse_ranks(std::string_view text, const std::string& option);
 // What cannot go together: kUsage.
 Status check_output(const OutputOptions& options);
+// Whether the console shows a rank's stream: an option can only hide one, so what none of them hides is shown.
+Streams shown_streams(const OutputOptions& options, int rank, int local_rank);
 // Whether escape sequences are welcome on a descriptor: a terminal that is not "dumb", no NO_COLOR, or CLICOLOR_FORCE.
 bool wants_colour(int fd);
 // DIR/<job>/attempt_<n>, of the round with this number.
@@ -47,9 +53,9 @@ class WorkerOutput {
  public:
   enum Stream { kOutput = 0, kErrors = 1 };
 
-  // `folder` empty: no files. The consoles outlive this.
-  static Result<WorkerOutput> create(int rank, const OutputOptions& options, const std::string& folder, Console& output,
-                                     Console& errors);
+  // `folder` empty: no files. `shown`: on the consoles, which outlive this.
+  static Result<WorkerOutput> create(int rank, const OutputOptions& options, Streams shown, const std::string& folder,
+                                     Console& output, Console& errors);
 
   void take(Stream stream, std::string_view bytes);
   void close(Stream stream);  // the end of a stream: its partial last line goes out

@@ -150,7 +150,8 @@ TEST(WorkerOutput, ALogThatEndsIsToldOnStandardError) {
   ASSERT_EQ(pipe(out) | pipe(err), 0);
   {
     Console output(out[1]), errors(err[1]);
-    auto worker = WorkerOutput::create(0, {.log_dir = folder}, folder, output, errors);
+    auto worker =
+        WorkerOutput::create(0, {.log_dir = folder}, {.output = true, .errors = true}, folder, output, errors);
     ASSERT_TRUE(worker.ok());
     worker->take(WorkerOutput::kOutput, "one\n");
     worker->take(WorkerOutput::kOutput, "two\n");

@@ -61,12 +61,13 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   OutputOptions shown = spec.output;
   shown.host = spec.host;
   shown.attempt = round.number;
-  WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, shown, folder, consoles.output(), consoles.errors()));
+  WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, shown, shown_streams(shown, rank, local_rank), folder,
+                                                       consoles.output(), consoles.errors()));
   ProcessSpec process{.path = spec.program,
                       .arguments = arguments_of_rank(spec.arguments, local_rank, spec.pass_local_rank),
                       .environment = to_strings(environment)};
   process.cpus = share.cpus;
-  if (rank == 0) process.input = STDIN_FILENO;
+  if (rank == spec.input_rank) process.input = STDIN_FILENO;
   if (page) process.inherited.push_back(page.get());
   if (spec.secret_fd >= 0) process.inherited.push_back(spec.secret_fd);
   workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file, std::move(page));

@@ -1,0 +1,301 @@
+// One function for each part of a job; what they hand on stands in Prepared. Their order is that in which people make
+// mistakes: the program first, then how many ranks, then where the nodes meet.
+#include "tutti/launch/prepare.h"
+
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <numeric>
+
+#include "tutti/base/cores.h"
+#include "tutti/base/env.h"
+#include "tutti/base/gpus.h"
+#include "tutti/base/log.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/launch/places/rank_table.h"
+#include "tutti/launch/program.h"
+#include "tutti/rendezvous/serving.h"
+#include "tutti/trace/flight_dump.h"
+#include "tutti/transport/interface.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+constexpr std::size_t kLongestJob = 200;
+constexpr int kMasterPort = 29500;  // torchrun's
+
+bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
+
+// "20261120-210405-3fa9c1": sorts by time in a log folder, and no two are alike.
+std::string new_job_id() {
+  unsigned int noise = 0;
+  if (getrandom(&noise, sizeof noise, 0) != sizeof noise) noise = unsigned(now().time_since_epoch().count());
+  const std::time_t time = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&time, &local);
+  char text[64];
+  const std::size_t length = std::strftime(text, sizeof text, "%Y%m%d-%H%M%S-", &local);
+  std::snprintf(text + length, sizeof text - length, "%06x", noise & 0xffffff);
+  return text;
+}
+
+// A port that the program can bind: the one given, if it is free, or any. It is closed again at once.
+Result<int> free_port(const std::string& host, std::optional<int> wanted) {
+  const auto listener = listen(Address{.host = host, .port = std::uint16_t(wanted.value_or(0))});
+  if (listener.ok()) return int(listener->address.port);
+  Error error = listener.error();
+  if (wanted && error.code == Code::kAddressInUse)
+    error.hint = "choose another --master-port, or leave it out on one node";
+  return error;
+}
+
+Result<Secret> secret_from(const std::string& path) {
+  auto secret = Secret::from_file(path);
+  if (secret.ok()) return secret;
+  Error error = secret.error();
+  error.code = Code::kUsage;
+  return error;
+}
+
+// The secret that the user gave, or one that nobody knows; on several nodes it has to be given.
+Result<Secret> secret_of(const JobOptions& options, bool one_node) {
+  if (options.insecure) return Secret::none();
+  if (!options.secret_file.empty()) return secret_from(options.secret_file);
+  if (const auto file = env("TUTTI_SECRET_FILE")) return secret_from(*file);
+  if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
+  if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
+  if (one_node) return Secret::random();
+  return Error{
+      .code = Code::kUsage,
+      .detail =
+          "a job on several nodes needs a secret that all of them know, or whoever reaches its port could join it",
+      .hint =
+          "make one (umask 077; openssl rand -hex 32 > secret), copy it to all nodes, and give --secret-file secret; "
+          "or accept strangers with --insecure"};
+}
+
+// Where node 0 serves, or whoever has that address, and the others dial.
+Result<Address> store_address(const JobOptions& options, const std::string& master_address, int nodes,
+                              int master_port) {
+  if (options.rendezvous.backend == RendezvousBackend::kElastic) return parse_address(options.rendezvous.endpoint);
+  if (options.rendezvous.backend == RendezvousBackend::kEtcd) return Address{};
+  if (nodes == 1) return Address{.host = "127.0.0.1", .port = std::uint16_t(options.store_port.value_or(0))};
+  const int port = options.store_port.value_or(master_port < 65535 ? master_port + 1 : master_port - 1);
+  const Address wanted{.host = master_address, .port = std::uint16_t(port)};
+  if (options.node != 0) return wanted;
+  // A loopback address that was written out is meant: several agents on one machine. A name that turns out to be one is
+  // a mistake.
+  const bool meant = master_address == "localhost" || is_loopback(wanted);
+  const auto found = TUTTI_TRY(
+      serving_addresses(wanted, "--master-addr", meant ? Identity::OneHost::kUnknown : Identity::OneHost::kNo));
+  return found.front();
+}
+
+// After days of training is no time to learn that the report has no place.
+Status check_report_file(const std::string& file) {
+  if (file.empty()) return {};
+  std::error_code ignored;
+  const std::filesystem::path path = file;
+  if (std::filesystem::is_directory(path, ignored))
+    return Error{.code = Code::kUsage, .detail = "--report " + file + " is a folder", .hint = "it needs a file's name"};
+  if (!path.has_parent_path() || std::filesystem::is_directory(path.parent_path(), ignored)) return {};
+  return Error{.code = Code::kUsage,
+               .detail = "--report " + file + ": there is no folder " + path.parent_path().string() + " here",
+               .hint = "make it, on every node, or choose another place"};
+}
+
+// What each rank of this node gets of the machine.
+Status share_machine(const JobOptions& options, const std::vector<std::string>& gpus, MachineCounts machine, int ranks,
+                     AgentSpec& spec) {
+  const Bind bind = options.shares.bind;
+  Topology topology;
+  if (bind != Bind::kNone) {
+    topology = TUTTI_TRY(options.topology ? options.topology(allowed_cores()) : topology_from_sys(allowed_cores()));
+  }
+  spec.shares = TUTTI_TRY(share_out(options.shares, topology, gpus, ranks));
+  spec.cores_of_a_rank =
+      bind == Bind::kNone ? std::max(1, machine.cores / ranks) : cores_of_a_rank(topology, bind, ranks);
+  spec.pass_local_rank = options.shares.pass_local_rank;
+  return {};
+}
+
+Status prepare_program(const JobOptions& options, AgentSpec& spec) {
+  spec.program = TUTTI_TRY(find_program(options.program, env("PATH").value_or("")));
+  spec.arguments = options.arguments;
+  spec.arguments.insert(spec.arguments.begin(), options.program);
+  spec.role = options.role;
+  spec.input_rank = options.input_rank.value_or(-1);
+  return {};
+}
+
+Status prepare_ranks(const JobOptions& options, Prepared& job) {
+  const std::vector<std::string> gpus = visible_gpus(current_environment());
+  const MachineCounts machine{.cores = usable_cores(),
+                              .gpus = int(TUTTI_TRY(chosen_devices(options.shares.devices, gpus)).size())};
+  NodesOptions& nodes = job.nodes;
+  nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, machine));
+  TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, job.agent));
+  nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
+  nodes.node = options.node;
+  nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
+  if (options.node < nodes.nodes) return {};
+  return Error{.code = Code::kUsage,
+               .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
+                         std::to_string(nodes.nodes) + (nodes.nodes == 1 ? " node" : " nodes"),
+               .hint = "nodes are numbered from 0; --nnodes says how many there are"};
+}
+
+// The address of node 0 for the program; where nodes have no numbers it may stay open.
+Result<std::string> master_address(const JobOptions& options, const NodesOptions& nodes) {
+  std::string address = options.master_address;
+  if (!options.iface.empty()) {
+    const std::string host = TUTTI_TRY(address_at(options.iface));
+    if (address.empty() && options.node == 0) address = host;
+  }
+  if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
+  if (nodes.nodes == 1) return std::string("127.0.0.1");
+  return Error{.code = Code::kUsage,
+               .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
+               .hint =
+                   "the address of node 0, as all nodes see it; or nodes without numbers: --rdzv-backend elastic "
+                   "--rdzv-endpoint HOST"};
+}
+
+// Where the nodes meet, and where their program does.
+Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
+  nodes.backend = options.rendezvous.backend;
+  nodes.hosts = options.rendezvous.is_host;
+  nodes.etcd = options.rendezvous.endpoint;
+  nodes.last_call = options.rendezvous.last_call;
+  nodes.timeout = options.rendezvous.join_timeout.value_or(options.connect_timeout);
+  nodes.lost_after = options.rendezvous.lost_after.value_or(options.node_timeout);
+  nodes.master_address = TUTTI_TRY(master_address(options, nodes));
+  const bool by_number = nodes.backend == RendezvousBackend::kStatic;
+  const bool any_port = is_one_node(nodes) || !by_number;
+  const std::optional<int> wanted_port = any_port || options.master_port ? options.master_port : kMasterPort;
+  nodes.master_port = wanted_port.value_or(0);
+  if (options.store_port && wanted_port == options.store_port) {
+    return Error{
+        .code = Code::kUsage,
+        .detail = "--store-port and the master port are both " + std::to_string(*wanted_port),
+        .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
+  }
+  nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
+  if (options.node != 0 || !by_number) return {};
+  std::string host = nodes.store.host;
+  if (is_one_node(nodes)) {
+    const Address wanted{.host = nodes.master_address};
+    host = TUTTI_TRY(serving_addresses(wanted, "--master-addr", Identity::OneHost::kYes)).front().host;
+  }
+  nodes.master_port = TUTTI_TRY(free_port(host, wanted_port));
+  return {};
+}
+
+Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& nodes) {
+  if (options.job.find_first_not_of(kJobLetters) != std::string::npos || options.job.starts_with('.') ||
+      options.job.size() > kLongestJob) {
+    return Error{.code = Code::kUsage,
+                 .detail = "--job-id '" + options.job + "' is no name for a job",
+                 .hint =
+                     "letters, digits, '.', '_' and '-', at most 200, not beginning with '.': it also names a "
+                     "folder of --log-dir"};
+  }
+  if (!options.job.empty()) return options.job;
+  switch (nodes.backend) {
+    case RendezvousBackend::kStatic:
+      return is_one_node(nodes) ? new_job_id() : "tutti-" + std::to_string(nodes.master_port);
+    case RendezvousBackend::kElastic:
+      return "tutti-" + std::to_string(nodes.store.port);
+    case RendezvousBackend::kEtcd:
+      break;
+  }
+  return Error{.code = Code::kUsage,
+               .detail = "--rdzv-backend etcd needs --rdzv-id",
+               .hint = "a name that no other job has there, the same on all nodes"};
+}
+
+Status prepare_credentials(const JobOptions& options, Prepared& job) {
+  job.nodes.credentials =
+      Credentials{.secret = TUTTI_TRY(secret_of(options, is_one_node(job.nodes))), .job = job.agent.job};
+  job.agent.credentials = job.nodes.credentials;
+  if (const std::string warning = job.nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
+    log::warn(warning);
+  return {};
+}
+
+// Torchrun's --tee and --redirects write files even where nobody has said where.
+Result<std::string> made_log_folder() {
+  std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti-logs_XXXXXX";
+  if (!mkdtemp(pattern.data()))
+    return system_error(errno, "could not make a folder for the logs, " + pattern, "--log-dir names another one");
+  log::info("the logs of --tee and --redirects are in " + pattern + " (--log-dir chooses a folder)");
+  return pattern;
+}
+
+Status prepare_output(const JobOptions& options, AgentSpec& spec) {
+  TUTTI_TRY(check_report_file(options.report_file));
+  spec.report_file = options.report_file;
+  if (spec.output.log_dir.empty() && (spec.output.redirects.any() || spec.output.tee.any()))
+    spec.output.log_dir = TUTTI_TRY(made_log_folder());
+  spec.flight_folder =
+      env("TUTTI_FLIGHT_DIR").value_or(spec.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
+  return {};
+}
+
+}  // namespace
+
+Result<Prepared> prepare(const JobOptions& options) {
+  Prepared job;
+  AgentSpec& spec = job.agent;
+  NodesOptions& nodes = job.nodes;
+  TUTTI_TRY(prepare_program(options, spec));
+  TUTTI_TRY(prepare_ranks(options, job));
+  TUTTI_TRY(prepare_meeting(options, nodes));
+  spec.job = TUTTI_TRY(name_of_job(options, nodes));
+  TUTTI_TRY(prepare_credentials(options, job));
+  spec.output = options.output;
+  if (int(nodes.counts.all.size()) == nodes.nodes)
+    TUTTI_TRY(check_ranks(spec, std::accumulate(nodes.counts.all.begin(), nodes.counts.all.end(), 0)));
+  TUTTI_TRY(prepare_output(options, spec));
+  nodes.say = [](const std::string& text) { log::info(text); };
+  nodes.host = spec.host = host_name();
+  nodes.about = encode_shares(spec.shares);
+  nodes.judge = [policy = options.restarts](const std::vector<Fault>& past, const Fault& fault) {
+    return judge(policy, past, fault);
+  };
+  spec.max_restarts = options.restarts.most;
+  spec.tune = options.tune;
+  spec.announce = options.announce;
+  spec.grace = options.grace;
+  spec.signal_grace = options.signal_grace;
+  spec.time_limit = options.time_limit;
+  spec.watch = options.watch;
+  return job;
+}
+
+Status check_ranks(const AgentSpec& agent, int world_size) {
+  const auto missing = [&](const char* option, int rank) {
+    return Error{.code = Code::kUsage,
+                 .detail = std::string(option) + " names rank " + std::to_string(rank) + ", but the job has " +
+                           std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks"),
+                 .hint = "ranks are numbered from 0"};
+  };
+  const OutputOptions& output = agent.output;
+  // A local rank that this node does not have may be another node's, unless no node can have so many.
+  const std::pair<const char*, const std::set<int>*> lists[] = {{"--only-ranks", &output.only_ranks},
+                                                                {"--quiet-ranks", &output.quiet_ranks},
+                                                                {"--local-ranks-filter", &output.only_local_ranks}};
+  for (const auto& [option, ranks] : lists)
+    if (!ranks->empty() && *ranks->rbegin() >= world_size) return missing(option, *ranks->rbegin());
+  if (agent.input_rank >= world_size) return missing("--stdin", agent.input_rank);
+  return {};
+}
+
+}  // namespace tutti
