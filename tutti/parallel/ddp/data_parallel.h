@@ -7,8 +7,11 @@
 //   ddp.finish();                                   // averaged on every rank, or throws the root cause
 //   optimizer.step();
 #include <memory>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
+#include "tutti/parallel/ddp/mixed_precision.h"
 #include "tutti/parallel/ddp/reducer.h"
 
 namespace tutti {
@@ -18,9 +21,9 @@ namespace tutti {
 // the same order.
 //
 // While it lives, the model's parameters must stay the tensors that they are now, of the same type and with the same
-// requires_grad: assign values in place (copy_), and do to() and register_parameter() before. Gradients must be dense:
-// a sparse one throws an Exception that names the parameter, from backward() where that launches buckets (overlap),
-// else from finish().
+// requires_grad: assign values in place (copy_), and do to() and register_parameter() before. A gradient that is sparse
+// where a dense one was promised (DataParallelOptions::sparse), or the reverse, ends the group with an Exception that
+// names rank and parameter, from backward() where that launches buckets (overlap), else from finish().
 //
 // It changes the process that constructs it:
 //  - All large CPU tensors (64 KiB) made while it lives, the program's own included, lie in memory that fork() does not
@@ -35,10 +38,13 @@ class DataParallel {
   DataParallel(std::shared_ptr<M> module, const Group& group, DataParallelOptions options = {})
       : module_(std::move(module)), reducer_(std::make_unique<Reducer>(module_, group, options)) {}
 
-  // The module's forward(), after its buffers were taken from rank 0 (when training).
+  // The module's forward(), after its buffers were taken from rank 0 (when training); under Autocast, if that was asked
+  // for. Throws on every rank if a tensor that is an argument has no samples on one (allow_empty_batches).
   template <class... Arguments>
   decltype(auto) forward(Arguments&&... arguments) {
+    (check_batch(arguments), ...);
     reducer_->before_forward();
+    const Autocast precision(reducer_->options().autocast);
     return module_->forward(std::forward<Arguments>(arguments)...);
   }
 
@@ -46,6 +52,13 @@ class DataParallel {
   // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
   // unless `find_unused` is set.
   void finish() { reducer_->finish(); }
+
+  // For parameters in DataParallelOptions::delayed: averages what their gradients have added up to since the last call.
+  // Every rank calls. zero_grad() leaves them alone until then.
+  void average_delayed() { reducer_->average_delayed(); }
+
+  // With DataParallelOptions::finite_check: what finish() found, the same on every rank.
+  std::optional<NonFiniteGradient> non_finite() const { return reducer_->non_finite(); }
 
   // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this
   // lets the next backward() make them afresh, which is faster.
@@ -71,6 +84,11 @@ class DataParallel {
   DataParallelStats stats() const { return reducer_->stats(); }
 
  private:
+  template <class T>
+  void check_batch(const T& argument) const {
+    if constexpr (std::is_same_v<T, at::Tensor>) reducer_->check_batch(argument);
+  }
+
   std::shared_ptr<M> module_;
   std::unique_ptr<Reducer> reducer_;
 };

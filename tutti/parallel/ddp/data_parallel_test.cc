@@ -3,33 +3,22 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
-#include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
+using test::Branches;
 using test::check;
+using test::check_says;
+using test::error_of;
+using test::kPlain;
+using test::make_models;
 using testing::HasSubstr;
-
-// Two branches, of which a step may use one.
-class Branches : public torch::nn::Module {
- public:
-  explicit Branches(std::int64_t width = 3)
-      : left(register_module("left", torch::nn::Linear(width, 2))),
-        right(register_module("right", torch::nn::Linear(width, 2))) {}
-  at::Tensor forward(const at::Tensor& x, bool use_left = true, bool use_right = true) {
-    auto y = at::zeros({x.size(0), 2});
-    if (use_left) y = y + left->forward(x);
-    if (use_right) y = y + right->forward(x);
-    return y;
-  }
-  torch::nn::Linear left, right;
-};
 
 class Normed : public torch::nn::Module {
  public:
@@ -45,28 +34,6 @@ class Tied : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out->forward(at::tanh(in->forward(x))); }
   torch::nn::Linear in, out;
 };
-
-// LibTorch's seed belongs to the process, so models are made before the ranks' threads start.
-template <class M, class... Arguments>
-std::vector<std::shared_ptr<M>> make_models(int count, Arguments... arguments) {
-  std::vector<std::shared_ptr<M>> models;
-  for (int i = 0; i < count; ++i) models.push_back(std::make_shared<M>(arguments...));
-  return models;
-}
-
-const DataParallelOptions kPlain = {.heap_tensors = false};
-
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
-void check_says(const std::string& text, const std::string& part) {
-  check(text.find(part) != std::string::npos, "\"", text, "\" does not say \"", part, "\"");
-}
 
 TEST(DataParallel, TakesTheWeightsAndBuffersOfRankZero) {
   auto models = make_models<Branches>(3);
@@ -206,23 +173,6 @@ TEST(DataParallel, FindUnusedWithViewsLeavesZeros) {
     check(at::equal(ddp.module().right->bias.grad(), at::zeros({2})), "right");
   });
   EXPECT_EQ(test::describe(outcomes), "");
-}
-
-TEST(DataParallel, NamesASparseGradient) {
-  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
-    auto model =
-        std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(/*num_embeddings=*/5, 2).sparse(true));
-    const auto outcomes = test::run_threads(1, [&](Group& world) {
-      auto options = kPlain;
-      options.overlap = overlap;
-      DataParallel ddp(model, world, options);
-      auto loss = ddp.forward(at::zeros({1}, at::kLong)).sum();
-      const auto backward = error_of([&] { loss.backward(); });
-      const auto error = overlap == Overlap::kOn ? backward : error_of([&] { ddp.finish(); });
-      check_says(error, "the gradient of weight is sparse; expected a dense one");
-    });
-    EXPECT_EQ(test::describe(outcomes), "");
-  }
 }
 
 // What one rank gathered inside no_sync() belongs to the next synchronised step of all.

@@ -52,7 +52,11 @@ std::vector<std::string> texts_of_all(const Group& group, const std::string& tex
   return texts;
 }
 
-Error difference(const Group& group, const std::vector<std::string>& texts) {
+// The first line in which a rank differs from rank 0, in words.
+using Describe = std::string (*)(std::size_t line, const std::string& first, const std::string& other, int rank,
+                                 std::size_t first_count, std::size_t other_count);
+
+Error difference(const Group& group, const std::vector<std::string>& texts, Describe describe, const char* hint) {
   for (int rank = 1; rank < group.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     const auto first = split(texts[0], '\n'), other = split(texts[rank], '\n');
@@ -61,16 +65,20 @@ Error difference(const Group& group, const std::vector<std::string>& texts) {
     auto side = [&](const std::vector<std::string>& lines) {
       return at < lines.size() && !lines[at].empty() ? lines[at] : std::string("nothing");
     };
-    return Error{
-        .code = Code::kMismatch,
-        .detail = fmt::format(
-            "the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)",
-            at + 1, first.size() - 1, side(first), side(other), rank, other.size() - 1),
-        .hint = "build the same model on every rank, from the same options",
-        .group = group.name(),
-        .rank = group.rank()};
+    return Error{.code = Code::kMismatch,
+                 .detail = describe(at, side(first), side(other), rank, first.size() - 1, other.size() - 1),
+                 .hint = hint,
+                 .group = group.name(),
+                 .rank = group.rank()};
   }
-  return Error{.code = Code::kInternal, .detail = "models compare equal, but their hashes differ"};
+  return Error{.code = Code::kInternal, .detail = "texts compare equal, but their hashes differ"};
+}
+
+void require_same_text(const Group& group, const std::string& text, Describe describe, const char* hint) {
+  const std::int64_t hash = hash_of(text);
+  const auto least = all_reduce(group, hash, ReduceOp::kMin);
+  const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
+  if (least != greatest) throw Exception(difference(group, texts_of_all(group, text), describe, hint));
 }
 
 std::size_t bytes_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
@@ -111,10 +119,25 @@ void require_same_structure(const Group& group, std::span<const NamedTensor> ten
     require_cpu_memory(named.tensor, "DataParallel: the model's tensor " + named.name);
     text += line_of(named) + "\n";
   }
-  const std::int64_t hash = hash_of(text);
-  const auto least = all_reduce(group, hash, ReduceOp::kMin);
-  const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
-  if (least != greatest) throw Exception(difference(group, texts_of_all(group, text)));
+  require_same_text(
+      group, text,
+      [](std::size_t line, const std::string& first, const std::string& other, int rank, std::size_t first_count,
+         std::size_t other_count) {
+        return fmt::format(
+            "the ranks have different models: tensor {} of {} is {} on rank 0, but {} on rank {} ({} tensors there)",
+            line + 1, first_count, first, other, rank, other_count);
+      },
+      "build the same model on every rank, from the same options");
+}
+
+void require_same_options(const Group& group, const std::vector<std::string>& lines) {
+  require_same_text(
+      group, join(lines, "\n") + "\n",
+      [](std::size_t, const std::string& first, const std::string& other, int rank, std::size_t, std::size_t) {
+        return fmt::format("the ranks gave DataParallel different options: {} on rank 0, but {} on rank {}", first,
+                           other, rank);
+      },
+      "give the same DataParallelOptions on every rank");
 }
 
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root) {

@@ -1,6 +1,8 @@
 #pragma once
 // One model on several ranks: the same structure, and the same values.
 #include <span>
+#include <string>
+#include <vector>
 
 #include "tutti/comm/group.h"
 
@@ -12,6 +14,9 @@ struct NamedTensor;
 // same Exception (kMismatch) on every rank if names, shapes, element types, strides or whether they train differ
 // somewhere: it shows the first difference, and both sides.
 void require_same_structure(const Group& group, std::span<const NamedTensor> tensors);
+
+// The same for "name = value" lines, in an order that all ranks share.
+void require_same_options(const Group& group, const std::vector<std::string>& lines);
 
 // Rank `root`'s values for all, into the tensors, which have the same structure on every rank; any strides will do.
 // Small tensors travel together. Without autograd (at::NoGradGuard).

@@ -243,6 +243,7 @@ void ShardedSgd::step() {
   const at::NoGradGuard no_grad;
   state_->gradients.clear();
   state_->reducer.finish();
+  if (state_->reducer.skips_step()) return;
   state_->small->step();
   state_->step_large();
 }

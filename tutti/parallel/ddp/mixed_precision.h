@@ -1,0 +1,32 @@
+#pragma once
+// Computing in 16 bits while the parameters stay in 32.
+//
+//   {
+//     const tutti::Autocast in_bf16(tutti::DType::kBF16);
+//     loss = torch::nll_loss(ddp.forward(x), y);
+//   }
+//   loss.backward();                        // gradients of the f32 parameters are f32
+#include <optional>
+
+#include "tutti/base/dtype.h"
+
+namespace tutti {
+
+// While it lives, operators of this thread that gain from it (matrix products, convolutions) compute in `type`, with
+// casts of their inputs that autograd takes back, and those that need the range (losses, norms) in f32: LibTorch's
+// autocast on the CPU, as torch.autocast("cpu", dtype=...) does it. Nested ones: the innermost counts. kF32 turns it
+// off, nothing leaves it as it is. Throws Exception: another type; kF16 where LibTorch is older than 2.4 and cannot
+// multiply such numbers on a CPU.
+class Autocast {
+ public:
+  explicit Autocast(std::optional<DType> type);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  bool active_ = false, was_enabled_ = false;
+  int previous_type_ = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,80 @@
+#pragma once
+// What DataParallel can be told, and what it tells of itself.
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/base/dtype.h"
+
+namespace tutti {
+
+class CommHook;
+
+enum class Overlap {
+  kAuto,  // kOn where this rank's share of the cores is more than its compute threads, else kOff
+  kOn,    // start a bucket's all_reduce as soon as its gradients are there; the engine thread drives it
+  kOff,   // in finish(), on the calling thread
+};
+
+// What becomes of a NaN or an infinity in a gradient of any rank. All ranks decide alike.
+enum class FiniteCheck {
+  kOff,
+  kReport,  // finish() returns, and non_finite() tells; optimizers of this library leave the weights alone
+  kThrow,   // finish() throws an Exception that names parameter and rank; the group lives, so zero_grad() and go on
+};
+
+// Every rank gives the same, or the constructor throws on all of them.
+struct DataParallelOptions {
+  std::size_t first_bucket_bytes = std::size_t(1) << 20;  // small, so that the first all_reduce starts early
+  std::size_t bucket_bytes = std::size_t(25) << 20;
+  // Gradients from this size on are reduced where they lie, smaller ones packed.
+  std::size_t in_place_bytes = std::size_t(256) << 10;
+  Overlap overlap = Overlap::kAuto;
+  bool broadcast_buffers = true;  // before each forward() of a module that trains
+  // A parameter without a gradient counts as zero. One that no rank used keeps what it has: none after zero_grad(), but
+  // zeros with `gradients_as_views`, which an optimizer takes for a gradient (momentum and weight decay go on).
+  bool find_unused = false;
+  bool gradients_as_views = false;  // .grad is a view into a bucket, for who keeps it; costs a zero and an addition
+  // While this lives, large tensors are made in the group's memory, which fork() does not inherit: see HeapTensors.
+  bool heap_tensors = true;
+
+  // Every step uses the same parameters, equally often, on every rank. The first one is watched: what it does not use
+  // is never waited for again (and left without a gradient), and a parameter that several nested backward() calls use
+  // (activation checkpointing) is ready after the last of them.
+  bool static_graph = false;
+  // Names of parameters and buffers that are nobody's business but this rank's: not compared, broadcast or averaged.
+  std::vector<std::string> ignore{};
+  // Names of parameters that finish() leaves alone: their gradients add up here until average_delayed().
+  std::vector<std::string> delayed{};
+  // Names of parameters whose gradients are sparse. Those of torch::nn::Embedding and EmbeddingBag made with
+  // sparse(true) need not be listed.
+  std::vector<std::string> sparse{};
+  // Takes the place of the all_reduce. An object of its own for each DataParallel of each rank.
+  std::shared_ptr<CommHook> hook{};
+  FiniteCheck finite_check = FiniteCheck::kOff;
+  // kBF16, kF16: forward() runs under Autocast (mixed_precision.h); parameters and gradients stay what they are.
+  std::optional<DType> autocast{};
+  // Let forward() take a batch of no samples. A mean over none is NaN, which the average would spread to every rank.
+  bool allow_empty_batches = false;
+};
+
+// The first gradient that was not finite: of the lowest parameter, then of the lowest rank.
+struct NonFiniteGradient {
+  std::string parameter;
+  int rank = 0;
+};
+
+struct DataParallelStats {
+  std::size_t steps = 0;       // finished, with communication
+  double exposed_seconds = 0;  // in finish(), of all steps: communication that computing did not hide
+  double last_exposed_seconds = 0;
+  std::size_t bytes_per_step = 0;
+  bool overlapped = false;
+  bool rebuilt = false;                              // the buckets are in the order in which gradients came
+  std::vector<std::vector<std::string>> buckets;     // names of parameters, in the order of launch
+  std::vector<std::string> sparse, delayed, unused;  // apart from them; unused: of a static graph
+};
+
+}  // namespace tutti

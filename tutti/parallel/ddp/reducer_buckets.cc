@@ -1,0 +1,147 @@
+// What of the model travels, and where it lies meanwhile.
+//
+// A bucket is a list of ranges. A gradient of at least `in_place_bytes` is a range of its own: it is all-reduced where
+// it lies, and since HeapTensors has LibTorch make it in memory that the peers can read, and AccumulateGrad takes a
+// fresh gradient over without a copy, nobody copies anything. Smaller ones are packed into one flat range per bucket
+// and copied back afterwards. With `gradients_as_views` everything is packed and `.grad` is a window into the flat
+// range: no copies, but autograd adds into it. For a hook, too, everything is packed: it gets one tensor.
+//
+// LibTorch holds AccumulateGrad nodes weakly, so we hold them; hooks hold our state weakly, so a model outlives its
+// reducer.
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tutti/base/text.h"
+#include "tutti/parallel/ddp/group_tensor.h"
+#include "tutti/parallel/ddp/reducer_state.h"
+#include "tutti/parallel/ddp/sparse_gradients.h"
+
+namespace tutti {
+namespace {
+
+class Hook final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit Hook(std::function<void()> act) : act_(std::move(act)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    act_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> act_;
+};
+
+using Names = std::unordered_set<std::string>;
+Names names_in(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
+
+}  // namespace
+
+std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> tensors) const {
+  if (options.ignore.empty()) return tensors;
+  const auto ignored = names_in(options.ignore);
+  std::erase_if(tensors, [&](const NamedTensor& named) { return ignored.contains(named.name); });
+  return tensors;
+}
+
+void Reducer::State::collect_parameters() {
+  auto sparse = names_in(options.sparse);
+  for (auto& name : sparse_parameters_of(module)) sparse.insert(std::move(name));
+  const auto delayed = names_in(options.delayed);
+  for (const auto& [name, tensor] : not_ignored(without_repeats(parameters_of(*module)))) {
+    if (!tensor.requires_grad()) continue;
+    require_cpu_memory(tensor, "parameter " + name);
+    const bool dense_in_memory = tensor.is_non_overlapping_and_dense();
+    (void)checked_bytes(dense_in_memory ? tensor.detach().as_strided({tensor.numel()}, {1}) : tensor.detach(),
+                        "parameter " + name);
+    parameters.push_back({.name = name,
+                          .tensor = tensor,
+                          .travel = sparse.contains(name)    ? Travel::kSparse
+                                    : delayed.contains(name) ? Travel::kDelayed
+                                                             : Travel::kBucket,
+                          .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
+  }
+  TUTTI_REQUIRE(!parameters.empty(), "DataParallel: the model has no parameter that requires a gradient");
+  arrivals.emplace(parameters.size());
+  for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
+  if (options.static_graph) arrivals->start_learning();
+}
+
+std::vector<std::size_t> Reducer::State::numbers_of(Travel travel) const {
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (parameters[i].travel == travel) numbers.push_back(i);
+  return numbers;
+}
+
+void Reducer::State::install_hooks() {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    auto& accumulator = parameters[i].accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);
+    accumulator->add_post_hook(std::make_unique<Hook>([weak = weak_from_this(), i] {
+      if (const auto state = weak.lock()) state->on_ready(i);
+    }));
+  }
+}
+
+void Reducer::State::make_buckets(const std::vector<std::size_t>& order) {
+  buckets = buckets_of(order);
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    buckets[i].contents.index = i;
+    buckets[i].contents.is_last = i + 1 == buckets.size();
+    for (const auto index : buckets[i].parameters) parameters[index].bucket = i;
+  }
+  begin_step();
+}
+
+std::vector<Bucket> Reducer::State::buckets_of(const std::vector<std::size_t>& order) {
+  std::vector<GradientShape> shapes;
+  for (const auto& parameter : parameters)
+    shapes.push_back({.count = std::size_t(parameter.tensor.numel()),
+                      .element_bytes = std::size_t(parameter.tensor.element_size()),
+                      .kind = int(parameter.tensor.scalar_type())});
+  const bool pack_all = options.gradients_as_views || options.hook;
+  const BucketLimits limits{.first_bytes = options.first_bucket_bytes,
+                            .bytes = options.bucket_bytes,
+                            .in_place_bytes = pack_all ? std::size_t(-1) : options.in_place_bytes};
+  std::vector<Bucket> made;
+  for (const auto& plan : plan_buckets(shapes, order, limits)) {
+    Bucket& bucket = made.emplace_back();
+    bucket.bytes = plan.bytes;
+    for (const auto& slot : plan.slots) bucket.parameters.push_back(slot.gradient);
+    pack(bucket, plan);
+  }
+  return made;
+}
+
+// Gives every packed gradient of the bucket its window.
+void Reducer::State::pack(Bucket& bucket, const PlannedBucket& plan) {
+  for (const auto index : bucket.parameters) parameters[index].window = at::Tensor();
+  const bool packs = std::any_of(plan.slots.begin(), plan.slots.end(), [](const auto& s) { return !s.in_place(); });
+  if (!packs) return;
+  const auto like = parameters[bucket.parameters.front()].tensor.options().requires_grad(false);
+  const auto element = std::size_t(like.dtype().itemsize());
+  auto& contents = bucket.contents;
+  contents.buffer = group_tensor(group, std::int64_t(plan.packed_count), like);
+  for (const auto& slot : plan.slots) {
+    if (slot.in_place()) continue;
+    auto& parameter = parameters[slot.gradient];
+    // from_blob and not narrow(): LibTorch 1.13's zero_grad() detaches gradients in place, which views forbid.
+    auto* const begin = static_cast<std::byte*>(contents.buffer.data_ptr()) + slot.offset * element;
+    parameter.window = at::from_blob(
+        begin, parameter.tensor.sizes(), parameter.tensor.strides(), [keep = contents.buffer](void*) {}, like);
+    if (options.gradients_as_views && parameter.tensor.grad().defined()) {
+      parameter.window.copy_(parameter.tensor.grad());
+      parameter.tensor.mutable_grad() = parameter.window;
+    }
+    contents.names.push_back(parameter.name);
+    contents.parameters.push_back(parameter.tensor);
+    contents.gradients.push_back(parameter.window);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,171 @@
+// Every sentence of Reducer about what cannot be right: it names this rank and the parameter, and says what to do.
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "tutti/base/text.h"
+#include "tutti/parallel/ddp/reducer_state.h"
+#include "tutti/parallel/ddp/replicas.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kNamesShown = 8;
+
+std::string shown(std::vector<std::string> names) {
+  const bool more = names.size() > kNamesShown;
+  if (more) names.resize(kNamesShown);
+  return join(names, ", ") + (more ? ", ..." : "");
+}
+
+std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
+}  // namespace
+
+Error Reducer::State::mistake(std::string detail, std::string hint) const {
+  return Error{.code = Code::kInvalidArgument,
+               .detail = "DataParallel: " + std::move(detail),
+               .hint = std::move(hint),
+               .group = group.name(),
+               .rank = group.rank()};
+}
+
+void Reducer::State::end_group(std::string detail, std::string hint) const {
+  const Error error = mistake(std::move(detail), std::move(hint));
+  group.abort(error);
+  throw Exception(error);
+}
+
+void Reducer::State::require_sensible_options() const {
+  const auto refuse = [&](std::string detail, std::string hint) {
+    throw Exception(mistake(std::move(detail), std::move(hint)));
+  };
+  if (options.hook && options.gradients_as_views)
+    refuse("a hook and gradients_as_views were both given",
+           "drop gradients_as_views: a hook may return averages that lie elsewhere than in the bucket");
+  if (options.find_unused && options.static_graph)
+    refuse("find_unused and static_graph were both given",
+           "drop find_unused: static_graph finds out in the first step what is not used");
+  const auto tensors = tensors_of(*module);
+  std::unordered_set<std::string> known;
+  for (const auto& named : tensors) known.insert(named.name);
+  const auto require_known = [&](const char* option, const std::vector<std::string>& names) {
+    for (const auto& name : names) {
+      if (!known.contains(name))
+        refuse(fmt::format("DataParallelOptions::{} has \"{}\", which the model does not have", option, name),
+               "take a name of named_parameters() or named_buffers(), for example " + tensors.front().name);
+    }
+  };
+  if (tensors.empty()) return;
+  require_known("ignore", options.ignore);
+  require_known("delayed", options.delayed);
+  require_known("sparse", options.sparse);
+}
+
+void Reducer::State::require_what_a_taker_can_have() const {
+  const auto refuse = [&](const std::string& what) {
+    throw Exception(mistake("a sharded optimizer averages gradients itself, so " + what,
+                            "use an optimizer that is not sharded, or leave this out"));
+  };
+  if (options.hook) refuse("the hook " + options.hook->name() + " would never be called");
+  for (const auto& parameter : parameters) {
+    if (parameter.travel == Travel::kDelayed) refuse(parameter.name + " cannot be delayed");
+    if (parameter.travel == Travel::kSparse) refuse("the gradient of " + parameter.name + " cannot be sparse");
+  }
+}
+
+std::vector<std::string> Reducer::State::option_lines() const {
+  const auto line = [](const char* name, const auto& value) { return fmt::format("{} = {}", name, value); };
+  const auto names = [](std::vector<std::string> list) {
+    std::sort(list.begin(), list.end());
+    return "[" + join(list, ", ") + "]";
+  };
+  return {line("first_bucket_bytes", options.first_bucket_bytes),
+          line("bucket_bytes", options.bucket_bytes),
+          line("in_place_bytes", options.in_place_bytes),
+          line("broadcast_buffers", options.broadcast_buffers),
+          line("find_unused", options.find_unused),
+          line("gradients_as_views", options.gradients_as_views),
+          line("static_graph", options.static_graph),
+          line("delayed", names(options.delayed)),
+          line("sparse", names(options.sparse)),
+          line("hook", options.hook ? options.hook->name() : "none"),
+          line("finite_check", int(options.finite_check))};
+}
+
+void Reducer::State::require_all_ready() const {
+  if (arrivals->learning()) {
+    if (!arrivals->none_came()) return;
+  } else if (arrivals->all_came()) {
+    return;
+  }
+  if (arrivals->none_came())
+    end_group("finish() found no gradient of this step",
+              "call it once after each backward(), of an output of forward()");
+  if (options.find_unused) return;
+  std::vector<std::string> missing, rarer;
+  for (const auto index : arrivals->missing()) {
+    missing.push_back(parameters[index].name);
+    if (arrivals->expected(index) > 1)
+      rarer.push_back(fmt::format("{} came {} instead of {}", parameters[index].name, times(arrivals->arrived(index)),
+                                  times(arrivals->expected(index))));
+  }
+  const auto detail = fmt::format("{} of {} parameters got no gradient in this step: {}", missing.size(),
+                                  parameters.size(), shown(missing));
+  if (!options.static_graph)
+    end_group(detail, "let every parameter take part in the loss, or set DataParallelOptions::find_unused");
+  end_group(rarer.empty() ? detail : "in this step the gradient of " + shown(rarer),
+            "static_graph promises that every step uses what the first one did; without it, set find_unused");
+}
+
+void Reducer::State::tell_too_often(std::size_t index) const {
+  const auto& name = parameters[index].name;
+  if (options.static_graph)
+    throw Exception(mistake(fmt::format("the gradient of {} came {} in this step, but {} in the first one", name,
+                                        times(arrivals->arrived(index)), times(arrivals->expected(index))),
+                            "static_graph promises the same in every step; call finish() after each backward()"));
+  throw Exception(mistake(
+      "the gradient of " + name + " was made twice before finish()",
+      "call finish() after each backward(), accumulate inside no_sync(), or, if nested backward() calls (activation "
+      "checkpointing) use it several times, set DataParallelOptions::static_graph"));
+}
+
+void Reducer::State::tell_differing_graphs(std::size_t index, std::int64_t least, std::int64_t most) const {
+  Error error = mistake(fmt::format("the gradient of {} came {} on one rank, but {} on another (here {})",
+                                    parameters[index].name, times(least), times(most), times(arrivals->arrived(index))),
+                        "static_graph promises the same on every rank; without it, set find_unused");
+  error.code = Code::kMismatch;
+  throw Exception(error);
+}
+
+void Reducer::State::tell_non_finite() const {
+  const auto where = non_finite->rank == NonFiniteWatch::Found::kOnTheWay
+                         ? std::string("overflowed while it was averaged")
+                         : fmt::format("holds NaN or infinity on rank {}", non_finite->rank);
+  throw Exception(mistake("the gradient of " + non_finite->parameter + " " + where,
+                          "leave this step out with zero_grad(), lower the learning rate or clip, or scale the loss "
+                          "(LossScaler); look at that rank's batch"));
+}
+
+void Reducer::require_finite_check() {
+  std::lock_guard lock(state_->mutex);
+  if (state_->options.finite_check != FiniteCheck::kReport)
+    throw Exception(state_->mistake("a LossScaler needs to know whether gradients are finite",
+                                    "set DataParallelOptions::finite_check to FiniteCheck::kReport"));
+}
+
+void Reducer::State::require_layout(const Parameter& parameter, const at::Tensor& gradient) const {
+  if (!gradient.defined()) return;
+  const bool sparse = gradient.layout() != at::kStrided;
+  if (sparse == (parameter.travel == Travel::kSparse)) return;
+  if (sparse)
+    end_group("the gradient of " + parameter.name + " is sparse; expected a dense one",
+              "add the name to DataParallelOptions::sparse, or make the module without sparse(true)");
+  end_group("the gradient of " + parameter.name + " is dense; expected a sparse one",
+            "use the parameter through sparse lookups only, or do not promise that it is sparse "
+            "(DataParallelOptions::sparse, the sparse(true) of its module)");
+}
+
+}  // namespace tutti

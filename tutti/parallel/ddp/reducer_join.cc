@@ -1,0 +1,76 @@
+// A rank that has run out of data goes on with the others in shadow: it makes the calls that they make, with zeros.
+//
+// Before each step all ranks say whether they have data, and whether they broadcast buffers: one byte each. So every
+// rank knows who leads (the lowest with data, which takes rank 0's place where that has gone) and by how many the sums
+// are to be shared, and those who have gone know what to take part in.
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include "tutti/base/text.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/reducer_state.h"
+#include "tutti/parallel/ddp/replicas.h"
+
+namespace tutti {
+
+void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
+  std::lock_guard lock(state_->mutex);
+  auto& state = *state_;
+  if (state.taker)
+    throw Exception(state.mistake("Join with a sharded optimizer",
+                                  "use one that is not sharded, or give every rank "
+                                  "the same number of batches"));
+  if (state.joining) throw Exception(state.mistake("a second Join began", "let the first one go before"));
+  state.joining.emplace(
+      State::Joining{.divide_by_active = divide_by_active, .throw_on_early_end = throw_on_early_end, .now = {}});
+}
+
+void Reducer::end_join() {
+  std::lock_guard lock(state_->mutex);
+  state_->joining.reset();
+}
+
+Reducer::JoinTurn Reducer::turn(bool has_data) {
+  constexpr std::uint8_t kHasData = 1, kBroadcasts = 2;
+  const auto& state = *state_;
+  std::vector<std::uint8_t> said(std::size_t(state.group.size()), 0);
+  if (has_data) said[std::size_t(state.group.rank())] = kHasData | (state.options.broadcast_buffers ? kBroadcasts : 0);
+  all_reduce(state.group, std::span(said), ReduceOp::kMax);
+  JoinTurn turn{.root = -1};
+  std::vector<std::string> gone;
+  for (int rank = 0; rank < state.group.size(); ++rank) {
+    const auto word = said[std::size_t(rank)];
+    turn.buffers |= (word & kBroadcasts) != 0;
+    if (word & kHasData) {
+      ++turn.active;
+      if (turn.root < 0) turn.root = rank;
+    } else {
+      turn.gone.push_back(rank);
+      gone.push_back(std::to_string(rank));
+    }
+  }
+  if (state.joining && state.joining->throw_on_early_end && turn.active > 0 && !gone.empty())
+    throw Exception(
+        state.mistake(fmt::format("{} {} ran out of data while others have some", gone.size() == 1 ? "rank" : "ranks",
+                                  join(gone, ", ")),
+                      "give every rank the same number of batches, or let JoinOptions::throw_on_early_end be false"));
+  return turn;
+}
+
+void Reducer::shadow_step(const JoinTurn& turn) {
+  std::lock_guard lock(state_->mutex);
+  auto& state = *state_;
+  state.joining->now = turn;
+  const at::NoGradGuard no_grad;
+  if (turn.buffers && state.group.size() > 1)
+    broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)), turn.root);
+  state.finish_step(State::Give::kZeros);
+}
+
+void Reducer::broadcast_model(int root) {
+  std::lock_guard lock(state_->mutex);
+  const at::NoGradGuard no_grad;
+  broadcast_values(state_->group, state_->not_ignored(without_repeats(tensors_of(*state_->module))), root);
+}
+
+}  // namespace tutti

@@ -1,0 +1,182 @@
+// From gradients to averages: a bucket is launched, waited for, and written back.
+//
+// What a rank gives depends on nothing but the plan: a parameter without a gradient takes part with zeros, since other
+// ranks may have used it, and a gradient with other strides than its parameter is laid out like that first.
+#include <ATen/Functions.h>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/reducer_state.h"
+#include "tutti/parallel/ddp/sparse_gradients.h"
+
+namespace tutti {
+namespace {
+
+// All elements of a tensor without holes, in the order of memory.
+at::Tensor flat(const at::Tensor& dense) {
+  return dense.is_contiguous() ? dense.detach() : dense.detach().as_strided({dense.numel()}, {1});
+}
+
+}  // namespace
+
+void Reducer::State::look_for_non_finite(std::size_t parameter, const at::Tensor& dense) {
+  if (options.finite_check == FiniteCheck::kOff) return;
+  const auto bytes = checked_bytes(flat(dense), "a gradient");
+  if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch.note(group, parameter);
+}
+
+// An optimizer that takes gradients has no use for a second copy.
+void Reducer::State::fill_window(std::size_t index, Give give) {
+  auto& parameter = parameters[index];
+  if (std::exchange(parameter.packed, true)) return;
+  auto& gradient = parameter.tensor.mutable_grad();
+  if (give == Give::kGradients) require_layout(parameter, gradient);
+  if (give == Give::kZeros || !gradient.defined()) {
+    parameter.window.zero_();
+    return;
+  }
+  if (gradient.data_ptr() != parameter.window.data_ptr()) {
+    parameter.window.copy_(gradient);
+    if (options.gradients_as_views) {
+      gradient = parameter.window;
+    } else if (taker) {
+      gradient = at::Tensor();
+    }
+  }
+  look_for_non_finite(index, parameter.window);
+}
+
+at::Tensor Reducer::State::laid_out_like_the_parameter(const Parameter& parameter, Give give) const {
+  const auto& gradient = parameter.tensor.grad();
+  if (give == Give::kZeros || !gradient.defined()) return at::zeros_like(parameter.tensor);
+  if (gradient.strides() == parameter.tensor.strides()) return gradient;
+  return at::empty_like(parameter.tensor).copy_(gradient);
+}
+
+void Reducer::State::launch(Bucket& bucket, Give give) {
+  const at::NoGradGuard no_grad;
+  for (const auto index : bucket.parameters) {
+    auto& parameter = parameters[index];
+    if (parameter.window.defined()) {
+      fill_window(index, give);
+    } else {
+      if (give == Give::kGradients) require_layout(parameter, parameter.tensor.grad());
+      parameter.reduced = laid_out_like_the_parameter(parameter, give);
+      look_for_non_finite(index, parameter.reduced);
+      if (!taker) start(bucket, checked_bytes(flat(parameter.reduced), "the gradient of a parameter"));
+    }
+  }
+  if (taker) return give_away(bucket);
+  if (!bucket.contents.buffer.defined()) return;
+  if (options.hook && parameters[bucket.parameters.front()].travel == Travel::kBucket) {
+    bucket.finish_hook = options.hook->start(group, bucket.contents);
+  } else {
+    start(bucket, checked_bytes(bucket.contents.buffer, "a bucket of gradients"));
+  }
+}
+
+void Reducer::State::give_away(const Bucket& bucket) {
+  std::vector<TakenGradient> gradients;
+  for (const auto index : bucket.parameters) {
+    auto& parameter = parameters[index];
+    if (parameter.window.defined()) {
+      gradients.push_back({index, parameter.window});
+    } else {
+      gradients.push_back({index, std::exchange(parameter.reduced, {})});
+      if (taker->takes_in_backward()) parameter.tensor.mutable_grad() = at::Tensor();
+    }
+    if (gradient_scale != 1) gradients.back().value.mul_(1 / gradient_scale);
+  }
+  taker->take(gradients);
+}
+
+void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
+  if (group.size() == 1) return;
+  const Request request{.kind = Kind::kAllReduce,
+                        .dtype = bytes.dtype,
+                        .op = ReduceOp::kAvg,
+                        .in = bytes.data,
+                        .out = bytes.data,
+                        .count = bytes.count};
+  if (overlap) {
+    bucket.works.push_back(group.submit(request));
+  } else {
+    group.run(request).or_throw();
+  }
+}
+
+void Reducer::State::wait_for(std::vector<Bucket>& list) {
+  Status status;
+  for (const auto& bucket : list) {
+    for (const auto& work : bucket.works) {
+      if (auto ended = work.wait(); status.ok()) status = std::move(ended);
+    }
+  }
+  status.or_throw();
+  for (auto& bucket : list) {
+    bucket.works.clear();
+    if (bucket.finish_hook) finish_hook(bucket);
+  }
+}
+
+void Reducer::State::finish_hook(Bucket& bucket) {
+  const auto finish = std::exchange(bucket.finish_hook, nullptr);
+  const auto& buffer = bucket.contents.buffer;
+  const at::Tensor result = finish();
+  if (!result.defined() || result.numel() != buffer.numel() || result.scalar_type() != buffer.scalar_type() ||
+      result.layout() != at::kStrided || !result.device().is_cpu())
+    end_group("the hook " + options.hook->name() + " returned " + describe(result) + " for bucket " +
+                  std::to_string(bucket.contents.index) + ", which is " + describe(buffer) + " (the gradients of " +
+                  bucket.contents.names.front() +
+                  (bucket.contents.names.size() > 1 ? " to " + bucket.contents.names.back() : std::string()) + ")",
+              "return a tensor of the size and type of bucket.buffer, or that itself");
+  if (result.data_ptr() != buffer.data_ptr()) buffer.copy_(result.view({buffer.numel()}));
+  if (options.finite_check == FiniteCheck::kOff) return;
+  for (const auto index : bucket.parameters) {
+    const auto bytes = checked_bytes(flat(parameters[index].window), "a gradient");
+    if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch.note_on_the_way(group, index);
+  }
+}
+
+void Reducer::State::average_sparse_ones(Give give) {
+  for (const auto index : numbers_of(Travel::kSparse)) {
+    if (!arrivals->takes_part(index)) continue;
+    auto& parameter = parameters[index];
+    const auto mine = give == Give::kZeros ? at::Tensor() : parameter.tensor.grad();
+    if (mine.defined()) {
+      require_layout(parameter, mine);
+      look_for_non_finite(index, mine._values());
+    }
+    parameter.reduced = average_sparse(group, mine, parameter.tensor, group.size());
+  }
+}
+
+std::vector<std::uint8_t> Reducer::State::used_anywhere(bool exchange) const {
+  std::vector<std::uint8_t> used;
+  for (const auto& parameter : parameters) used.push_back(parameter.touched);
+  if (exchange) all_reduce(group, std::span(used), ReduceOp::kMax);
+  return used;
+}
+
+void Reducer::State::write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used) {
+  for (const auto index : numbers) {
+    if (used[index]) write_back(index);
+  }
+}
+
+void Reducer::State::write_back(std::size_t index) {
+  auto& parameter = parameters[index];
+  auto& gradient = parameter.tensor.mutable_grad();
+  const bool shares_unevenly = joining && joining->divide_by_active && joining->now.active < group.size();
+  const double factor = (shares_unevenly ? double(group.size()) / joining->now.active : 1) / gradient_scale;
+  const at::Tensor average = parameter.window.defined() ? parameter.window : parameter.reduced;
+  if (factor != 1) parameter.travel == Travel::kSparse ? average._values().mul_(factor) : average.mul_(factor);
+  if (parameter.travel == Travel::kSparse) {
+    gradient = average;
+  } else if (gradient.defined()) {
+    if (gradient.data_ptr() != average.data_ptr()) gradient.copy_(average);
+  } else {
+    gradient = parameter.window.defined() && !options.gradients_as_views ? average.clone() : average;
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,123 @@
+#pragma once
+// What the parts of Reducer share. For reducer*.cc alone.
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+#include <optional>
+
+#include "tutti/comm/work.h"
+#include "tutti/parallel/ddp/comm_hook.h"
+#include "tutti/parallel/ddp/finite.h"
+#include "tutti/parallel/ddp/gradient_taker.h"
+#include "tutti/parallel/ddp/reducer.h"
+#include "tutti/planning/bucket_plan.h"
+#include "tutti/planning/gradient_arrivals.h"
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/compat.h"
+#include "tutti/tensor/named_tensor.h"
+#include "tutti/tensor/tensor_bytes.h"
+
+namespace tutti {
+
+enum class Travel {
+  kBucket,   // with others, in a bucket
+  kDelayed,  // the same, but only in average_delayed()
+  kSparse,   // alone, by rows
+};
+
+struct Parameter {
+  std::string name;
+  at::Tensor tensor;
+  Travel travel = Travel::kBucket;
+  compat::AccumulatorPtr accumulator{};
+  std::size_t bytes = 0;
+  std::size_t bucket = 0;
+  at::Tensor window{};   // its place in the bucket's flat range; undefined: reduced where it lies
+  at::Tensor reduced{};  // while in flight: what is reduced where it lies, or the average of a sparse one
+  bool packed = false;   // its gradient of this step is in its window
+  bool touched = false;  // it got a gradient since it was last averaged, be it inside no_sync()
+};
+
+struct Bucket {
+  std::vector<std::size_t> parameters;
+  GradientBucket contents;  // buffer: the packed ones; undefined if there are none
+  std::size_t bytes = 0;
+  std::size_t waiting = 0;  // parameters that are not ready
+  std::vector<Work> works;
+  CommHook::Finish finish_hook{};
+};
+
+struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
+  State(std::shared_ptr<torch::nn::Module> model, const Group& world, const DataParallelOptions& given);
+
+  // reducer_buckets.cc: what the model has, and where its gradients lie.
+  void collect_parameters();
+  void install_hooks();
+  void make_buckets(const std::vector<std::size_t>& order);
+  std::vector<Bucket> buckets_of(const std::vector<std::size_t>& order);
+  void pack(Bucket& bucket, const PlannedBucket& plan);
+  std::vector<std::size_t> numbers_of(Travel travel) const;
+
+  // reducer_reduction.cc: from gradients to averages.
+  enum class Give { kGradients, kZeros };  // kZeros: this rank has run out of data
+  void launch(Bucket& bucket, Give give);
+  at::Tensor laid_out_like_the_parameter(const Parameter& parameter, Give give) const;
+  void fill_window(std::size_t parameter, Give give);
+  void give_away(const Bucket& bucket);
+  void start(Bucket& bucket, const TensorBytes& bytes);
+  void wait_for(std::vector<Bucket>& buckets);
+  void finish_hook(Bucket& bucket);
+  void average_sparse_ones(Give give);
+  void write_back(std::size_t parameter);
+  void write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used);
+  std::vector<std::uint8_t> used_anywhere(bool exchange) const;
+  void look_for_non_finite(std::size_t parameter, const at::Tensor& dense);
+
+  // reducer_checks.cc: what cannot be right, in words.
+  Error mistake(std::string detail, std::string hint) const;
+  [[noreturn]] void end_group(std::string detail, std::string hint) const;  // on every rank, with these words
+  void require_sensible_options() const;
+  std::vector<std::string> option_lines() const;
+  void require_all_ready() const;
+  void require_what_a_taker_can_have() const;
+  [[noreturn]] void tell_too_often(std::size_t parameter) const;
+  [[noreturn]] void tell_differing_graphs(std::size_t parameter, std::int64_t least, std::int64_t most) const;
+  [[noreturn]] void tell_non_finite() const;
+  void require_layout(const Parameter& parameter, const at::Tensor& gradient) const;
+
+  // reducer.cc
+  void on_ready(std::size_t index);
+  void finish_step(Give give);
+  void learn_static_graph(Give give);
+  void adopt_observed_order();
+  void begin_step();
+  std::vector<NamedTensor> not_ignored(std::vector<NamedTensor> tensors) const;
+
+  std::shared_ptr<torch::nn::Module> module;
+  Group group;
+  DataParallelOptions options;
+  std::optional<HeapTensors> heap;
+  bool overlap = false;
+
+  mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
+  std::vector<Parameter> parameters;
+  std::vector<Bucket> buckets, delayed_buckets;
+  std::optional<GradientArrivals> arrivals;
+  std::size_t next_bucket = 0;  // the first that was not launched
+  bool order_is_final = false;
+  bool sync = true;
+  bool delayed_were_averaged = false;  // and nothing came since
+  GradientTaker* taker = nullptr;
+  double gradient_scale = 1;
+  NonFiniteWatch watch;
+  std::optional<NonFiniteGradient> non_finite;
+  DataParallelStats totals;
+
+  struct Joining {
+    bool divide_by_active = false, throw_on_early_end = false;
+    JoinTurn now;
+  };
+  std::optional<Joining> joining;
+};
+
+}  // namespace tutti

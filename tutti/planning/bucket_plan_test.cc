@@ -1,0 +1,82 @@
+#include "tutti/planning/bucket_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <set>
+
+namespace tutti {
+namespace {
+
+constexpr auto kInPlace = PlannedBucket::kInPlace;
+
+std::vector<std::vector<std::size_t>> gradients_of(const std::vector<PlannedBucket>& buckets) {
+  std::vector<std::vector<std::size_t>> all;
+  for (const auto& bucket : buckets) {
+    auto& one = all.emplace_back();
+    for (const auto& slot : bucket.slots) one.push_back(slot.gradient);
+  }
+  return all;
+}
+
+TEST(BucketPlan, FollowsTheOrderGivenAndTheLimits) {
+  const std::vector<GradientShape> shapes(5, {.count = 100});
+  const std::vector<std::size_t> order = {4, 2, 3, 0, 1};
+  const auto buckets = plan_buckets(shapes, order, {.first_bytes = 400, .bytes = 800});
+  EXPECT_EQ(gradients_of(buckets), (std::vector<std::vector<std::size_t>>{{4}, {2, 3}, {0, 1}}));
+  EXPECT_EQ(buckets[1].bytes, 800u);
+}
+
+TEST(BucketPlan, LeavesOutWhatIsNotInTheOrder) {
+  const std::vector<GradientShape> shapes(4, {.count = 8});
+  EXPECT_EQ(gradients_of(plan_buckets(shapes, std::vector<std::size_t>{3, 1}, {})),
+            (std::vector<std::vector<std::size_t>>{{3, 1}}));
+  EXPECT_TRUE(plan_buckets(shapes, std::vector<std::size_t>{}, {}).empty());
+}
+
+TEST(BucketPlan, PacksSmallOnesOnCacheLinesAndLeavesLargeOnesInPlace) {
+  const std::vector<GradientShape> shapes = {{.count = 3}, {.count = 1000}, {.count = 17}, {.count = 0}, {.count = 1}};
+  const auto buckets = plan_buckets(shapes, std::vector<std::size_t>{0, 1, 2, 3, 4}, {.in_place_bytes = 4000});
+  ASSERT_EQ(buckets.size(), 1u);
+  const auto& slots = buckets[0].slots;
+  EXPECT_EQ(slots[0].offset, 0u);
+  EXPECT_TRUE(slots[1].in_place());
+  EXPECT_EQ(slots[2].offset, 16u);
+  EXPECT_EQ(slots[3].offset, 48u);
+  EXPECT_EQ(slots[4].offset, 48u);
+  EXPECT_EQ(buckets[0].packed_count, 64u);
+  EXPECT_EQ(buckets[0].bytes, 4u * (3 + 1000 + 17 + 1));
+}
+
+TEST(BucketPlan, NeverMixesKinds) {
+  const std::vector<GradientShape> shapes = {
+      {.count = 4, .element_bytes = 4, .kind = 0}, {.count = 4, .element_bytes = 8, .kind = 1}, {.count = 4}};
+  const auto buckets = plan_buckets(shapes, std::vector<std::size_t>{0, 1, 2}, {});
+  EXPECT_EQ(gradients_of(buckets), (std::vector<std::vector<std::size_t>>{{0, 2}, {1}}));
+  EXPECT_EQ(buckets[1].packed_count, 8u);
+}
+
+TEST(BucketPlan, EverythingOnceAndNoTwoOverlap) {
+  std::vector<GradientShape> shapes;
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < 200; ++i) {
+    shapes.push_back({.count = (i * 7919) % 5000, .element_bytes = i % 3 == 0 ? 2u : 4u, .kind = int(i % 3 == 0)});
+    order.push_back((i * 37) % 200);
+  }
+  std::set<std::size_t> seen;
+  for (const auto& bucket :
+       plan_buckets(shapes, order, {.first_bytes = 1000, .bytes = 30000, .in_place_bytes = 8000})) {
+    std::size_t end = 0;
+    for (const auto& slot : bucket.slots) {
+      EXPECT_TRUE(seen.insert(slot.gradient).second);
+      if (slot.offset == kInPlace) continue;
+      EXPECT_GE(slot.offset, end);
+      EXPECT_EQ(slot.offset * shapes[slot.gradient].element_bytes % 64, 0u);
+      end = slot.offset + shapes[slot.gradient].count;
+    }
+    EXPECT_LE(end, bucket.packed_count);
+  }
+  EXPECT_EQ(seen.size(), 200u);
+}
+
+}  // namespace
+}  // namespace tutti
