@@ -24,8 +24,8 @@ constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
 cannot be asked. Without JOB: the only job that runs here, or the list of them.
 
-Columns: STATE runs, stopped (SIGSTOP or a debugger), ended, failed; STEP and STEP/S as the program tells them with
-  world.step(n); PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
+Columns: STATE runs, slow (all others wait for it most of the time), stopped (SIGSTOP or a debugger), ended, failed;
+  STEP and STEP/S as the program tells them with world.step(n); WAITS the share of its time in calls, lately; PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
   resident; FOR and DOING what it is in, and since when.
 
 Exit codes: 0 the job answered; 1 it did not, or no such job runs on this host; 2 wrong usage.)";

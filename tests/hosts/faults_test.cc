@@ -3,12 +3,15 @@
 
 #include "tests/hosts/cgroup.h"
 #include "tests/hosts/on_hosts.h"
+#include "tutti/base/text.h"
 
 namespace tutti::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Ranks 0 and 1 on node-a, 2 and 3 on node-b; rank 2 is the culprit.
 class Faults : public OnHosts {
@@ -75,15 +78,20 @@ TEST_F(Faults, TheRanksOfTheOtherNodeNameTheOneThatDied) {
 TEST_F(Faults, ARankWithoutMemoryIsToldFromOneThatWasKilled) {
   const auto group = Cgroup::make("memory");
   if (!group.ok()) GTEST_SKIP() << group.error().detail;
-  must((*group)->set("memory.limit_in_bytes", "200M"));
+  must((*group)->limit_memory(200 << 20));
   const Arguments program = {faulty(), "memory", "1"};
   Running second = start(1, node(1, 2, "1", program), {}, (*group)->entering()),
           first = start(0, node(0, 2, "1", program));
   const Ended there = second.wait(), here = first.wait();
   EXPECT_EQ(there.code, 137);
   EXPECT_EQ(here.code, 137);
-  EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("was killed by SIGKILL"),
-                               HasSubstr("out-of-memory killer")));
+  EXPECT_THAT(here.err, HasSubstr("rank 1 (pid "));
+  EXPECT_THAT(there.err,
+              AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr(" on node-b) was killed by SIGKILL"),
+                    HasSubstr("the cgroup's limit is 200 MiB, of which "),
+                    HasSubstr("; the out-of-memory killer struck while the job ran"),
+                    HasSubstr("hint: the kernel's out-of-memory killer struck in this cgroup: fewer ranks, smaller "
+                              "batches, or a higher memory limit")));
 }
 
 TEST_F(Faults, ARankThatIsStoppedIsToldAtOnce) {
@@ -111,6 +119,49 @@ TEST_P(Hangs, AreToldAndTheStackOfTheOneThatTheOthersWaitForIsKept) {
 }
 INSTANTIATE_TEST_SUITE_P(Each, Hangs, ::testing::Values("spin", "lock", "wait"),
                          [](const auto& info) { return std::string(info.param); });
+
+// The others of its node wait for it, and so does the other node, which sees only that all its ranks wait. Half a
+// minute: who is slow for less is not told.
+TEST_F(Faults, ARankThatIsSlowIsToldWithWhatItUsesAndStandsInTheStatusOfBothNodes) {
+  const Arguments program = {"--job-id", "slow", faulty(), "slow", "2", "60"};
+  Running first = start(0, node(0, 2, "2", program)), second = start(1, node(1, 2, "2", program));
+  second.await_err("rank 2 (pid ");
+  second.await_err(") all other ranks of this node waited for it; it used ");
+  for (const int host : {0, 1}) {
+    std::string status;
+    for (const Deadline patience = Deadline::after_seconds(60); !patience.expired();) {
+      status = start(host, {"status", "slow"}).wait().out;
+      if (status.find("is slow") != std::string::npos) break;
+    }
+    EXPECT_THAT(status, AllOf(HasSubstr("\nrank 2 is slow: all others wait for it most of the time\n"),
+                              ContainsRegex("\n   2  node-b +[0-9]+  slow ")));
+  }
+  first.send(SIGTERM);
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 143);
+  EXPECT_EQ(there.code, 143);
+  EXPECT_THAT(line_with(there.err, "is slow"),
+              AllOf(HasSubstr(" of 60 looks at it ("), HasSubstr(" % of a core meanwhile")));
+  EXPECT_THAT(here.err, Not(HasSubstr("is slow")));
+}
+
+// As the scheduler of a site does it, or another program on the same cores.
+TEST_F(Faults, ARankThatGetsTooLittleOfACoreIsToldFromOneThatHasMuchToDo) {
+  const auto group = Cgroup::make("cpu");
+  if (!group.ok()) GTEST_SKIP() << group.error().detail;
+  must((*group)->limit_processor(0.03));
+  Running running = start(0, {"run", "-n", "2", faulty(), "slow", "1", "10"});
+  running.await_out("ready", 2);
+  const auto children = hosts().shell(0, "cat /proc/" + std::to_string(running.agent()) + "/task/*/children");
+  ASSERT_TRUE(children.ok());
+  const std::vector<std::string> pids = split(std::string(trim(*children)), ' ');
+  ASSERT_EQ(pids.size(), 2u);
+  must((*group)->add(pid_t(*parse_int(pids[1]))));
+  running.await_err("rank 1 (pid " + pids[1] + ") is slow: in ");
+  running.await_err(" % of a core meanwhile, so it waits too: for its data, or for a core that a quota (cpu.max) or");
+  running.send(SIGTERM);
+  EXPECT_EQ(running.wait().code, 143);
+}
 
 // A rank that SIGKILL cannot end, as one in a driver's call: it must not keep the agent from ending.
 TEST_F(Faults, AnUnkillableRankDoesNotHoldTheAgent) {

@@ -1,6 +1,7 @@
 // A rank of a world in which one rank gets into trouble: faulty KIND RANK [NUMBER]. All ranks add numbers up, step by
 // step, and say "ready" after the first; after its tenth step RANK does what KIND says. The others go on until they
-// fail, and print why. "save": no trouble, and all leave with code 75 when they are told to stop.
+// fail, and print why. "save": no trouble, and all leave with code 75 when they are told to stop. "slow": each rank
+// computes for a millisecond in each step, and RANK for NUMBER.
 #include <unistd.h>
 
 #include <chrono>
@@ -8,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 #include <span>
 #include <stdexcept>
@@ -53,6 +55,13 @@ constexpr int kGoodSteps = 10;
   }
 }
 
+// So much processor time, however long that takes.
+void compute(std::chrono::milliseconds time) {
+  const std::clock_t end = std::clock() + std::clock_t(time.count() * CLOCKS_PER_SEC / 1000);
+  while (std::clock() < end) {
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -64,6 +73,7 @@ int main(int argc, char** argv) {
     for (int step = 0;; ++step) {
       if (step == kGoodSteps && world.rank() == culprit) get_into_trouble(kind, number);
       world.step(step);
+      if (kind == "slow") compute(std::chrono::milliseconds(world.rank() == culprit ? number : 1));
       tutti::all_reduce(world, std::span<float>(numbers));
       const bool stop = kind == "save" && world.should_stop();  // asked once, a signal is a request from here on
       if (step == 0) {

@@ -10,9 +10,11 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -131,6 +133,7 @@ Hosts::~Hosts() {
   for (int host = 0; host < count(); ++host) {
     for (const pid_t pid : processes(host)) ::kill(pid, SIGKILL);
   }
+  holders_.insert(holders_.end(), carriers_.begin(), carriers_.end());
   for (const pid_t pid : holders_) {
     ::kill(pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
@@ -166,16 +169,19 @@ Status Hosts::lay_cables() {
   std::vector<std::string> command = entering(-1);
   command.insert(command.end(), {"sh", "-c", script});
   if (const auto laid = run(command); !laid.ok()) return cannot(laid.error().detail);
-  for (int host = 0; host < count(); ++host) {
-    char ether[32];
-    std::snprintf(ether, sizeof ether, "02:00:00:00:00:%02x", mark(host));
-    // The kernel's own answers to routers and duplicate addresses would only cost time.
-    const auto up =
-        shell(host, "ip link set lo up && ip link set eth0 address " + std::string(ether) + " && ip address add " +
-                        address(host) + "/24 dev eth0 && ip -6 address add " + address6(host) +
-                        "/64 dev eth0 nodad && ip link set eth0 up && tc qdisc add dev eth0 clsact");
-    if (!up.ok()) return cannot(up.error().detail);
-  }
+  for (int host = 0; host < count(); ++host) TUTTI_TRY(set_addresses(host));
+  return {};
+}
+
+Status Hosts::set_addresses(int host) const {
+  char ether[32];
+  std::snprintf(ether, sizeof ether, "02:00:00:00:00:%02x", mark(host));
+  // The kernel's own answers to routers and duplicate addresses would only cost time.
+  const auto up =
+      shell(host, "ip link set lo up && ip link set eth0 address " + std::string(ether) + " && ip address add " +
+                      address(host) + "/24 dev eth0 && ip -6 address add " + address6(host) +
+                      "/64 dev eth0 nodad && ip link set eth0 up && tc qdisc add dev eth0 clsact");
+  if (!up.ok()) return cannot(up.error().detail);
   return {};
 }
 
@@ -281,6 +287,54 @@ Status Hosts::slow(int host, std::uint64_t bits_per_second) {
   return shell(host, "tc qdisc replace dev eth0 root tbf rate " + std::to_string(bits_per_second) +
                          "bit burst 64k latency 400ms")
       .status();
+}
+
+Status Hosts::roughen(int host, const Roughness& roughness) {
+  const std::string port = "port" + std::to_string(host);
+  const Fd network(::open(("/proc/" + std::to_string(holders_[0]) + "/ns/net").c_str(), O_RDONLY | O_CLOEXEC));
+  TUTTI_TRY(shell(host, "ip link delete eth0"));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "pipe");
+  const Fd reading(ends[0]);
+  Fd writing(ends[1]);
+  const pid_t carrier = ::fork();
+  if (carrier < 0) return system_error(errno, "fork");
+  if (carrier == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::string trouble = enter(host) ? "" : "cannot enter " + name(host);
+    auto one = open_tap("eth0");
+    if (trouble.empty() && !one.ok()) trouble = to_string(one.error());
+    if (trouble.empty() && ::setns(network.get(), CLONE_NEWNET) != 0) trouble = "cannot enter the switch";
+    auto other = open_tap(port);
+    if (trouble.empty() && !other.ok()) trouble = to_string(other.error());
+    const std::string answer = trouble.empty() ? "in" : trouble;
+    if (::write(writing.get(), answer.data(), answer.size()) < 0) ::_exit(1);
+    writing.reset();
+    if (trouble.empty()) carry_frames(one->get(), other->get(), roughness, std::uint64_t(host));
+    ::_exit(1);
+  }
+  carriers_.push_back(carrier);
+  writing.reset();
+  std::string answer(1000, 0);
+  answer.resize(std::size_t(std::max<ssize_t>(0, ::read(reading.get(), answer.data(), answer.size()))));
+  if (answer != "in") return cannot(answer);
+  TUTTI_TRY(shell(-1, "ip link set " + port + " master switch up"));
+  TUTTI_TRY(set_addresses(host));
+  return set_filter(host);
+}
+
+std::string Hosts::second_address(int host) { return "10.78.0." + std::to_string(host + 1); }
+
+Status Hosts::add_network() {
+  TUTTI_TRY(shell(-1, "ip link add second type bridge mcast_snooping 0 && ip link set second up"));
+  for (int host = 0; host < count(); ++host) {
+    const std::string port = "second" + std::to_string(host);
+    TUTTI_TRY(shell(-1, "ip link add " + port + " type veth peer name eth1 netns " +
+                            std::to_string(holders_[std::size_t(host + 1)]) + " && ip link set " + port +
+                            " master second up"));
+    TUTTI_TRY(shell(host, "ip address add " + second_address(host) + "/24 dev eth1 && ip link set eth1 up"));
+  }
+  return {};
 }
 
 Status Hosts::unplug(int host) const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/hosts/rough_cable.h"
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
 
@@ -50,7 +51,14 @@ class Hosts {
   Status block_datagrams(int host);
   // What the host sends goes no faster than this.
   Status slow(int host, std::uint64_t bits_per_second);
-  // All cables are whole again: no cut, no loss. (slow() stays.)
+  // From now on the host's cable is such a one, in both directions. Before anything runs on the host: its interface is
+  // another one afterwards.
+  Status roughen(int host, const Roughness& roughness);
+  // A second network, with a switch and an interface eth1 for each host, at 10.78.0.1 and so on. What it may carry is
+  // not for the functions above.
+  Status add_network();
+  static std::string second_address(int host);
+  // All cables are whole again: no cut, no loss. (slow() and roughen() stay.)
   Status heal();
   // The plug is pulled: the interface has no carrier, and both ends may notice. plug_in() undoes it.
   Status unplug(int host) const;
@@ -67,6 +75,7 @@ class Hosts {
   Result<pid_t> hold(std::vector<std::string> command);
   Status prepare();
   Status lay_cables();
+  Status set_addresses(int host) const;
   Status set_filter(int host) const;
   Result<std::string> run(std::vector<std::string> command) const;
 
@@ -76,10 +85,11 @@ class Hosts {
     bool no_datagrams = false;
   };
   std::string folder_, nsenter_;
-  bool own_user_ = false;       // in a user namespace of our own
-  std::vector<pid_t> holders_;  // 0: the switch; then the hosts
-  std::vector<Fd> holds_;       // the holders' standard inputs, which end them
-  std::vector<Cable> cables_;   // by receiver
+  bool own_user_ = false;        // in a user namespace of our own
+  std::vector<pid_t> holders_;   // 0: the switch; then the hosts
+  std::vector<Fd> holds_;        // the holders' standard inputs, which end them
+  std::vector<Cable> cables_;    // by receiver
+  std::vector<pid_t> carriers_;  // that carry frames over rough cables
 };
 
 }  // namespace tutti::testing

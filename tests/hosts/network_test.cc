@@ -64,6 +64,27 @@ TEST_F(Cables, AWorldIsRightOverALossyCable) {
   EXPECT_THAT(here.out + there.out, AllOf(HasSubstr("rank 0 of 4: sum 10"), HasSubstr("rank 3 of 4: sum 10")));
 }
 
+// As over a wide area whose routes change: up to 75 ms each way, every fifth packet overtaken, every
+// tenth twice.
+constexpr Roughness kFarAway = {.delay = 25ms, .jitter = 50ms, .overtaken = 0.2, .doubled = 0.1};
+
+TEST_F(Cables, AWorldIsRightOverACableThatDelaysReordersAndDoubles) {
+  must(hosts().roughen(1, kFarAway));
+  must(hosts().lose(0, 0.01));
+  Running first = start(0, node(0, 2, "2", {world(), "once"})), second = start(1, node(1, 2, "2", {world(), "once"}));
+  const Ended here = first.wait(), there = second.wait();
+  EXPECT_EQ(here.code, 0) << here.err;
+  EXPECT_EQ(there.code, 0) << there.err;
+  EXPECT_THAT(here.out + there.out, AllOf(HasSubstr("rank 0 of 4: sum 10"), HasSubstr("rank 3 of 4: sum 10")));
+}
+
+TEST_F(Cables, ACableThatDelaysReordersAndDoublesDoesNoHarm) {
+  must(hosts().roughen(1, kFarAway));
+  Job job(*this);
+  ::usleep(10000000);
+  ends_well(job);
+}
+
 TEST_F(Cables, APartitionEndsBothSides) {
   Job job(*this);
   must(hosts().partition({1}));

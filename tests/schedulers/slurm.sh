@@ -66,8 +66,23 @@ start_daemon() {
   daemons+=($!)
 }
 
+# A slurmd that is told to end while it still clears up after a job tries for minutes to reach the controller, which has gone: so the
+# cluster may come to rest first, the daemons end one after another, each before what it needs, and none is waited for for ever.
 stop_slurm() {
-  ((${#daemons[@]} == 0)) || kill "${daemons[@]}" 2>/dev/null || true
-  wait
+  local try daemon index
+  for ((try = 0; try < 60; ++try)); do
+    [[ -n $(timeout 5 squeue --noheader 2>/dev/null || true) || $(timeout 5 sinfo --noheader --format '%t' 2>/dev/null) == *comp* ]] || break
+    sleep 0.25
+  done
+  for ((index = ${#daemons[@]} - 1; index >= 0; --index)); do
+    daemon=${daemons[index]}
+    kill "$daemon" 2>/dev/null || true
+    for ((try = 0; try < 100; ++try)); do
+      kill -0 "$daemon" 2>/dev/null || break
+      sleep 0.05
+    done
+    kill -KILL "$daemon" 2>/dev/null || true
+  done
+  wait "${daemons[@]}" 2>/dev/null || true
   rm -rf "$folder"
 }

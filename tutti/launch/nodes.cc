@@ -212,6 +212,7 @@ Status Nodes::reach_store(Deadline deadline) {
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
+      if (!etcd && error.errno_value == 0 && !error.hint.empty()) return error;  // of a name, or of both servers
       error.hint = "is " + host + " started, " +
                    (etcd ? "is that its address (--rdzv-endpoint)"
                          : std::string("with the same ") + (options_.backend == RendezvousBackend::kStatic
@@ -370,6 +371,7 @@ Status Nodes::no_heartbeat() const {
 
 // The job is over for this node. How it ended is with the newest round.
 Error Nodes::sent_home(Error error) {
+  if (error.code == Code::kTimeout) error.detail += " (the nodes meet at " + store_address_ + ")";
   if (error.code != Code::kAborted || !store_) return error;
   const auto there = store_->check({keys::kRoster});
   if (!there.ok() || !*there) return error;

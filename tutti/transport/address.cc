@@ -18,12 +18,16 @@
 #include <cstring>
 #include <memory>
 
+#include "tutti/base/clock.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {
+
+constexpr double kWorthTelling = 2;  // seconds that the system took for a name
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const { ::freeaddrinfo(list); }
@@ -145,17 +149,28 @@ Address from_socket_address(const SocketAddress& from) {
 Result<std::vector<Address>> resolve(const Address& address) {
   if (address.is_unix() || to_socket_address(address).ok()) return std::vector<Address>{address};
   AddressList list;
-  if (const int code = look_up(address, 0, list); code != 0) {
+  const auto begin = now();
+  const int code = look_up(address, 0, list);
+  const double took = seconds_since(begin);
+  const std::string after = took >= kWorthTelling ? " after " + seconds_text(took) : "";
+  if (code != 0) {
     // A bare container or chroot has no /etc/hosts; this one name means the same everywhere (RFC 6761).
     if (address.host == "localhost")
       return std::vector<Address>{{.host = "127.0.0.1", .port = address.port, .path = {}}};
     const int errno_value = code == EAI_SYSTEM ? errno : 0;
     return Error{.code = Code::kUnreachable,
                  .detail = "cannot find the address of host \"" + address.host + "\"" +
-                           (errno_value ? "" : std::string(" (") + ::gai_strerror(code) + ")"),
-                 .hint = "check its spelling, DNS and /etc/hosts on this machine, or give a numeric address",
+                           (errno_value ? after : std::string(" (") + ::gai_strerror(code) + after + ")"),
+                 .hint = code == EAI_AGAIN
+                             ? "no name server answers (/etc/resolv.conf on this machine): write the host "
+                               "into /etc/hosts, or give a numeric address"
+                             : "check its spelling, DNS and /etc/hosts on this machine, or give a "
+                               "numeric address",
                  .errno_value = errno_value};
   }
+  if (took >= kWorthTelling)
+    log::warn("the address of host \"" + address.host + "\" came" + after +
+              ": the name servers of /etc/resolv.conf on this machine are slow; a line in /etc/hosts spares the wait");
   std::vector<Address> found;
   for (const addrinfo* entry = list.get(); entry != nullptr; entry = entry->ai_next) {
     SocketAddress socket_address;

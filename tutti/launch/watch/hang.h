@@ -40,6 +40,7 @@ struct RankSeen {
   RankProgress progress;
   bool suspended = false;
   bool alive = true;
+  double processor = 0;  // seconds of processor time, so far
 };
 
 struct HangCause {

@@ -16,9 +16,7 @@ namespace {
 constexpr auto kPeriod = std::chrono::milliseconds(500);
 constexpr auto kStacksLimit = std::chrono::seconds(15);
 constexpr auto kNamesLimit = std::chrono::seconds(5);  // for addr2line
-constexpr int kLooksForSlow = 60;                      // half a minute
-constexpr double kSlowPart = 0.8;
-constexpr std::size_t kShort = 12;  // frames of a rank in the report of a hang
+constexpr std::size_t kShort = 12;                     // frames of a rank in the report of a hang
 
 std::string of_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
@@ -107,23 +105,11 @@ void Lookout::look_at_memory() {
        (memory.limit ? " (its limit is " + bytes_text(memory.limit) + ")" : ""));
 }
 
-// One rank that computes while all others wait for it, at nearly every look: it is the one that makes a step long.
 void Lookout::look_for_slow_ranks() {
-  const std::vector<RankSeen> ranks = seen();
-  if (ranks.size() < 2) return;
-  if (const auto rank = awaited_rank(ranks)) ++awaited_[*rank];
-  if (++awaited_looks_ < kLooksForSlow) return;
-  for (const auto& [rank, looks] : awaited_) {
-    const auto told = std::find(told_slow_.begin(), told_slow_.end(), rank);
-    if (looks < int(kSlowPart * kLooksForSlow) || told != told_slow_.end()) continue;
-    if (now() - last_moved_ > kPeriod * kLooksForSlow / 2) continue;  // that is no slowness
-    told_slow_.push_back(rank);
-    say_("rank " + std::to_string(rank) + " is slow: in " + std::to_string(looks) + " of " +
-         std::to_string(kLooksForSlow) + " looks at it (" + seconds_text(to_seconds(kPeriod * kLooksForSlow)) +
-         ") all other ranks of this node waited for it");
-  }
-  awaited_looks_ = 0;
-  awaited_.clear();
+  std::vector<RankSeen> ranks = seen();
+  for (RankSeen& rank : ranks) rank.processor = processor_seconds(rank.progress.pid);
+  const bool standing = now() - last_moved_ > kPeriod * SlowRanks::kLooks / 2;
+  if (const auto slow = slow_.look(ranks, standing)) say_(slow_words(*slow));
 }
 
 std::vector<RankSeen> Lookout::seen() const {
@@ -193,6 +179,7 @@ std::vector<RankStatus> Lookout::status(Workers& workers) const {
                                                               : "runs";
     rank.step = progress.step;
     rank.steps_a_second = worker.alive() ? watch.steps_a_second : 0;
+    rank.waits = worker.alive() ? slow_.waits(worker.rank()) : -1;
     rank.doing = state_words(progress, options_.describe);
     if (progress.joined) rank.seconds = seconds_in_state(progress);
     if (progress.pid != 0 && watch.moved != Clock::time_point{})

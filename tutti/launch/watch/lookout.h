@@ -16,6 +16,7 @@
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/options.h"
 #include "tutti/launch/watch/process_facts.h"
+#include "tutti/launch/watch/slow.h"
 #include "tutti/launch/watch/stacks.h"
 
 namespace tutti {
@@ -79,9 +80,7 @@ class Lookout {
   std::map<int, std::vector<std::string>> short_stacks_;
   std::int64_t kills_ = 0;
   std::uint64_t memory_used_ = 0;  // of the cgroup, at the last look
-  int awaited_looks_ = 0;
-  std::map<int, int> awaited_;
-  std::vector<int> told_slow_;
+  SlowRanks slow_;
 };
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 #include "tutti/launch/watch/node_status.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -20,6 +21,7 @@ RankStatus rank_of(const Json& json) {
   rank.state = json.at("state");
   rank.step = json.value("step", std::int64_t(-1));
   rank.steps_a_second = json.value("steps_a_second", 0.0);
+  rank.waits = json.value("waits", -1.0);
   rank.doing = json.value("doing", "");
   rank.seconds = json.value("seconds", -1.0);
   rank.pulse = json.value("pulse", -1.0);
@@ -109,6 +111,7 @@ std::string encode(const NodeStatus& status) {
                              {"state", rank.state},
                              {"step", rank.step},
                              {"steps_a_second", rank.steps_a_second},
+                             {"waits", rank.waits},
                              {"doing", rank.doing},
                              {"seconds", rank.seconds},
                              {"pulse", rank.pulse},
@@ -131,6 +134,25 @@ Result<std::vector<NodeStatus>> parse_answer(const std::string& text) {
   });
 }
 
+std::optional<int> slow_rank(const std::vector<NodeStatus>& nodes) {
+  constexpr double kMost = 0.2, kLeastOfOthers = 0.8;
+  std::optional<int> found;
+  int others = 0;
+  for (const NodeStatus& node : nodes) {
+    for (const RankStatus& rank : node.ranks) {
+      if (rank.waits < 0 || rank.state != "runs") return {};
+      if (rank.waits >= kLeastOfOthers) {
+        ++others;
+      } else if (rank.waits > kMost || found) {
+        return {};
+      } else {
+        found = rank.rank;
+      }
+    }
+  }
+  return others > 0 ? found : std::nullopt;
+}
+
 std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
   if (nodes.empty()) return {};
   const NodeStatus first = nodes.front();
@@ -140,14 +162,19 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
                      (first.nodes == 1 ? " node" : " nodes") + ", up " + seconds_text(first.seconds) + ", " +
                      std::to_string(first.restarts) + (first.restarts == 1 ? " restart" : " restarts") + "\n";
   int used = 2;
+  const auto slow = slow_rank(nodes);
+  if (slow) {
+    text += "rank " + std::to_string(*slow) + " is slow: all others wait for it most of the time\n";
+    ++used;
+  }
   for (const NodeStatus& node : nodes) {
     if (node.trouble.empty()) continue;
     text += "node " + std::to_string(node.node) + " (" + node.host + "): " + node.trouble + "\n";
     ++used;
   }
-  std::vector<Column> columns = {{"RANK", true}, {"HOST", false},  {"PID", true},   {"STATE", false},
-                                 {"STEP", true}, {"STEP/S", true}, {"PULSE", true}, {"MEMORY", true},
-                                 {"FOR", true},  {"DOING", false}};
+  std::vector<Column> columns = {{"RANK", true},   {"HOST", false},  {"PID", true},   {"STATE", false},
+                                 {"STEP", true},   {"STEP/S", true}, {"WAITS", true}, {"PULSE", true},
+                                 {"MEMORY", true}, {"FOR", true},    {"DOING", false}};
   std::size_t rows = 0, all = 0;
   for (const NodeStatus& node : nodes) {
     for (const RankStatus& rank : node.ranks) {
@@ -157,9 +184,10 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
       const std::string cells[] = {std::to_string(rank.rank),
                                    node.host,
                                    std::to_string(rank.pid),
-                                   rank.state,
+                                   slow == rank.rank ? "slow" : rank.state,
                                    rank.step < 0 ? "" : std::to_string(rank.step),
                                    rate_text(rank.steps_a_second),
+                                   rank.waits < 0 ? "" : std::to_string(std::lround(100 * rank.waits)) + " %",
                                    rank.pulse < 0 ? "" : seconds_text(rank.pulse + node.age),
                                    rank.resident ? bytes_text(rank.resident) : "",
                                    rank.seconds < 0 ? "" : seconds_text(rank.seconds),

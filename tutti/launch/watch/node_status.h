@@ -15,6 +15,7 @@ struct RankStatus {
   std::string state;           // "runs", "stopped", "ended", "failed"
   std::int64_t step = -1;      // -1: none was told
   double steps_a_second = 0;   // lately; 0: not known
+  double waits = -1;           // the share of its time that it is in calls, lately; -1: not known
   std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
   double seconds = -1;         // in that; -1: not known
   double pulse = -1;           // seconds since it got on; -1: never
@@ -45,6 +46,9 @@ Result<NodeStatus> parse_node_status(const std::string& text);
 // What an agent answers to whoever asks: all nodes of the job, the asked one first.
 std::string encode_answer(const std::vector<std::string>& nodes);
 Result<std::vector<NodeStatus>> parse_answer(const std::string& text);
+
+// The one rank that computes nearly always while all others of the job wait nearly always; none: there is no such rank.
+std::optional<int> slow_rank(const std::vector<NodeStatus>& nodes);
 
 // A headline and a table, a line for each rank, at most `lines` in all (0: no limit), none wider than `width` (0: no
 // limit); ends with '\n'.

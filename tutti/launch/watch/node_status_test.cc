@@ -23,6 +23,7 @@ NodeStatus node(int number, int ranks) {
                             .state = "runs",
                             .step = 12,
                             .steps_a_second = 9.5,
+                            .waits = 0.93,
                             .doing = "all_reduce #42 (f32[4], sum) on group world",
                             .seconds = 0.002,
                             .pulse = 0.25,
@@ -52,10 +53,25 @@ TEST(NodeStatus, ThatIsNoneIsRefused) {
 
 TEST(Table, HasALineForEachRank) {
   const std::string text = status_table({node(1, 2), node(0, 2)}, 0, 0);
-  EXPECT_THAT(text, AllOf(HasSubstr("job j: 4 ranks on 2 nodes, up 90 s, 1 restart\n"),
-                          HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S   PULSE"),
-                          HasSubstr("   0  a     100  runs     12    9.50  250 ms   1 MiB  2 ms  all_reduce #42"),
-                          HasSubstr("\n   3  bb    101")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("job j: 4 ranks on 2 nodes, up 90 s, 1 restart\n"),
+                    HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S  WAITS   PULSE"),
+                    HasSubstr("   0  a     100  runs     12    9.50   93 %  250 ms   1 MiB  2 ms  all_reduce #42"),
+                    HasSubstr("\n   3  bb    101")));
+}
+
+TEST(Table, NamesARankThatIsSlow) {
+  NodeStatus other = node(1, 2);
+  other.ranks[0].waits = 0.05;
+  EXPECT_THAT(status_table({node(0, 2), other}, 0, 0),
+              AllOf(HasSubstr("\nrank 2 is slow: all others wait for it most of the time\nRANK"),
+                    HasSubstr("\n   2  bb    100  slow "), HasSubstr("\n   3  bb    101  runs ")));
+  other.ranks[1].waits = 0.05;
+  EXPECT_THAT(status_table({node(0, 2), other}, 0, 0), Not(HasSubstr("slow"))) << "two";
+  other.ranks[1].waits = 0.5;
+  EXPECT_THAT(status_table({node(0, 2), other}, 0, 0), Not(HasSubstr("slow"))) << "a third that computes as well";
+  other.ranks[1].waits = -1;
+  EXPECT_THAT(status_table({node(0, 2), other}, 0, 0), Not(HasSubstr("slow"))) << "too early to tell";
 }
 
 TEST(Table, FitsTheTerminalAndTellsOfNodesThatAreSilent) {

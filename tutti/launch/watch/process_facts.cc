@@ -1,5 +1,7 @@
 #include "tutti/launch/watch/process_facts.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -54,6 +56,22 @@ ProcessFacts parse_process_status(const std::string& text) {
 
 ProcessFacts process_facts(pid_t pid) {
   return parse_process_status(text_of("/proc/" + std::to_string(pid) + "/status"));
+}
+
+// Fields 14 and 15; field 2 is the program's name in parentheses, with whatever characters it has.
+double parse_processor_seconds(const std::string& text, long ticks_a_second) {
+  constexpr int kBefore = 11;  // fields between the name and these
+  const auto end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return 0;
+  std::istringstream words(text.substr(end_of_name + 1));
+  std::string skipped;
+  for (int i = 0; i < kBefore; ++i) words >> skipped;
+  double user = 0, system = 0;
+  return words >> user >> system ? (user + system) / double(ticks_a_second) : 0;
+}
+
+double processor_seconds(pid_t pid) {
+  return parse_processor_seconds(text_of("/proc/" + std::to_string(pid) + "/stat"), ::sysconf(_SC_CLK_TCK));
 }
 
 MemoryFacts memory_facts(const std::string& self_cgroup, const std::string& mount) {

@@ -16,6 +16,10 @@ struct ProcessFacts {
   bool is_suspended() const { return state == 'T' || state == 't'; }
 };
 ProcessFacts process_facts(pid_t pid);
+// Seconds of processor time that all its threads have used; 0: there is no such process.
+double processor_seconds(pid_t pid);
+// From the text of /proc/PID/stat.
+double parse_processor_seconds(const std::string& text, long ticks_a_second);
 // From the text of /proc/PID/status.
 ProcessFacts parse_process_status(const std::string& text);
 

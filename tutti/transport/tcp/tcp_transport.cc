@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <set>
 #include <thread>
@@ -33,6 +34,22 @@ constexpr auto kLook =
 Error about(Error error, int rank) {
   error.operation = "connecting to rank " + std::to_string(rank);
   return error;
+}
+
+// A rank tells an address of its own machine, which from here may lead nowhere, or to this machine itself.
+std::string contact_hint(const Error& error, const Address& address) {
+  const std::string choose = "--iface or TUTTI_IFACE names a network that all machines share";
+  if (is_loopback(address)) return error.hint;
+  if (error.errno_value != ECONNREFUSED)
+    return "no way from here to where that rank listens: look at firewalls; if the machines have several networks, " +
+           choose + "; `tutti doctor` tries the pairs";
+  if (is_local_address(address.host))
+    return "this machine has that address itself: if the rank runs on another one, both have it, as those of container "
+           "bridges (docker0); " +
+           choose;
+  return "the machine answers, but that rank does not listen there any more: look at its log; if another machine has "
+         "that address, " +
+         choose;
 }
 
 }  // namespace
@@ -176,7 +193,10 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
       // A contact is published by a process that listens: if nobody does, that process has ended. A silent network may
       // heal.
       const bool may_heal = error.code == Code::kUnreachable && error.errno_value != ECONNREFUSED;
-      if (!may_heal || meeting.deadline.expired() || meeting.failed()) return error;
+      if (!may_heal || meeting.deadline.expired() || meeting.failed()) {
+        error.hint = contact_hint(error, address);
+        return error;
+      }
       --tries;
       continue;
     }
@@ -210,7 +230,8 @@ Status TcpTransport::receive(Meeting& meeting) {
     if (meeting.deadline.expired()) {
       if (!missing.empty()) {
         Error error = meeting.deadline.error(ranks_words(missing) + " did not connect to " + contact(),
-                                             "look at the logs of those ranks; can they reach this address?");
+                                             "look at the logs of those ranks; can they reach this address? --iface or "
+                                             "TUTTI_IFACE chooses another network");
         error.operation = "connecting";
         return error;
       }
