@@ -21,6 +21,7 @@ int node_command(std::vector<std::string> arguments);
 int status_command(std::vector<std::string> arguments);
 int top_command(std::vector<std::string> arguments);
 int flight_command(std::vector<std::string> arguments);
+int trace_command(std::vector<std::string> arguments);
 int doctor_command(std::vector<std::string> arguments);
 int env_command(std::vector<std::string> arguments);
 

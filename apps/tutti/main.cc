@@ -16,6 +16,7 @@ constexpr tutti::cli::Command kCommands[] = {
      tutti::cli::plan_command},
     {"data", "make datasets: Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
     {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
+    {"trace", "put the traces of many ranks on one time line", tutti::cli::trace_command},
     {"doctor", "look whether this host, or several together, can run a job well", tutti::cli::doctor_command},
     {"env", "print what a report of a bug needs", tutti::cli::env_command},
     {"node", nullptr, tutti::cli::node_command},

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <cerrno>
+#include <filesystem>
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
@@ -61,13 +62,42 @@ TraceRank compare_clocks(const Group& group) {
   return mine;
 }
 
-Status write_chrome_trace(const Group& group, const Trace& mine, const std::string& path) {
-  TraceRank me = compare_clocks(group);
+namespace {
+
+// Where a rank's events lie on the time line that begins with rank 0's trace.
+struct Placed {
+  TraceRank rank;
+  Clock::time_point origin;
+  double wall_clock = 0;  // of the origin
+};
+
+Placed place(const Group& group, const Trace& mine) {
+  Placed placed{.rank = compare_clocks(group)};
   std::int64_t origin = mine.begin.time_since_epoch().count();
   broadcast(group, std::span(&origin, 1));
-  const std::string events = chrome_events(mine, me, Clock::time_point(Duration(origin)));
+  placed.origin = Clock::time_point(Duration(origin));
+  placed.wall_clock = mine.wall_clock;
+  broadcast(group, std::span(&placed.wall_clock, 1));
+  return placed;
+}
 
-  const std::int64_t clock[] = {me.clock_offset.count(), me.clock_error.count()};
+}  // namespace
+
+Status write_rank_trace(const Group& group, const Trace& mine, const std::string& folder) {
+  const Placed placed = place(group, mine);
+  const std::string path = fmt::format("{}/trace-rank{:04}.json", folder, group.rank());
+  std::error_code failure;
+  std::filesystem::create_directories(folder, failure);
+  if (failure) return agree(group, system_error(failure.value(), "cannot make the folder " + folder));
+  return agree(group, write_file(path, chrome_trace_head(std::span(&placed.rank, 1), placed.wall_clock) +
+                                           chrome_events(mine, placed.rank, placed.origin) + kChromeTraceTail));
+}
+
+Status write_chrome_trace(const Group& group, const Trace& mine, const std::string& path) {
+  const Placed placed = place(group, mine);
+  const std::string events = chrome_events(mine, placed.rank, placed.origin);
+
+  const std::int64_t clock[] = {placed.rank.clock_offset.count(), placed.rank.clock_error.count()};
   std::vector<std::int64_t> clocks(2 * std::size_t(group.size()));
   all_gather(group, std::span<const std::int64_t>(clock), std::span(clocks));
   std::vector<TraceRank> ranks;
@@ -85,7 +115,7 @@ Status write_chrome_trace(const Group& group, const Trace& mine, const std::stri
   const auto write = [&](const std::string& text) {
     if (written.ok()) written = write_all(fd.get(), std::as_bytes(std::span(text)), path);
   };
-  write(chrome_trace_head(ranks) + events);
+  write(chrome_trace_head(ranks, placed.wall_clock) + events);
   for (int rank = 1; rank < group.size(); ++rank)  // taken off the links also where they cannot be written
     write(kChromeTraceComma + recv_bytes(group, rank, 0, nullptr, kEvents));
   write(kChromeTraceTail);

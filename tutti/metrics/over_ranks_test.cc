@@ -2,14 +2,18 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/file.h"
+#include "tutti/comm/collectives.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/metrics/timers_over_ranks.h"
+#include "tutti/trace/trace_merge.h"
 
 namespace tutti {
 namespace {
@@ -84,6 +88,57 @@ TEST_F(GatherTrace, AFileThatCannotBeWrittenIsToldToAll) {
     const std::string text = to_string(written.error());
     TUTTI_REQUIRE(text == "System: rank 0: cannot write /nonexistent/trace.json: No such file or directory", text);
   });
+}
+
+TEST(RankTraces, LieOnOneTimeLineAndAreMerged) {
+  const test::TemporaryFolder folder;
+  const std::string traces = folder.path() + "/traces", merged = folder.path() + "/all.json";
+  on_ranks(3, [&](Group& world) {
+    Trace mine = trace_of(world.rank());
+    mine.wall_clock = 1700000000.5 + world.rank();  // rank 0's counts
+    write_rank_trace(world, mine, traces).or_throw();
+  });
+  const auto files = *traces_in(traces);
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_THAT(files[2], testing::EndsWith("/trace-rank0002.json"));
+  const auto done = merge_traces(files, merged);
+  ASSERT_TRUE(done.ok());
+  EXPECT_THAT(done->notes, testing::IsEmpty());
+  EXPECT_EQ(done->files, 3u);
+  const auto file = nlohmann::json::parse(*read_file(merged, 1 << 20));
+  std::map<int, double> begins;
+  for (const auto& event : file.at("traceEvents"))
+    if (event.at("ph") == "X") begins[event.at("pid")] = event.at("ts");
+  EXPECT_EQ(begins, (std::map<int, double>{{0, 0}, {1, 100}, {2, 200}}));
+  EXPECT_EQ(file.at("otherData").at("wall clock of 0"), 1700000000.5);
+  EXPECT_TRUE(file.at("otherData").contains("clock of rank 2"));
+}
+
+TEST(RankTraces, AFolderThatCannotBeMadeIsToldToAll) {
+  on_ranks(2, [&](Group& world) {
+    const Status written = write_rank_trace(world, trace_of(world.rank()), "/proc/traces");
+    TUTTI_REQUIRE(!written.ok(), "no error");
+    const std::string text = to_string(written.error());
+    TUTTI_REQUIRE(text.find("rank 0: cannot make the folder /proc/traces") != std::string::npos, text);
+  });
+}
+
+// Asynchronous calls are seen under way, whatever the thread that submitted them does meanwhile.
+TEST(GroupSpans, AnAsynchronousCallLiesOnTheLaneOfItsGroup) {
+  start_trace();
+  on_ranks(2, [](Group& world) {
+    std::vector<float> data(1 << 16, 1.0f);
+    all_reduce_async(world, std::span(data)).get();
+  });
+  const Trace trace = stop_trace();
+  const auto lane = std::find_if(trace.threads.begin(), trace.threads.end(),
+                                 [](const ThreadEvents& thread) { return thread.name == "group world"; });
+  ASSERT_NE(lane, trace.threads.end());
+  ASSERT_EQ(lane->events.size(), 2u) << "one of each rank";
+  const auto& what = trace.totals[lane->events[0].which];
+  EXPECT_EQ(what.name, "all_reduce");
+  EXPECT_EQ(what.detail, "all_reduce (f32[65536], sum)");
+  EXPECT_GT(lane->events[0].took.count(), 0);
 }
 
 }  // namespace

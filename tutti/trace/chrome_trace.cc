@@ -45,17 +45,19 @@ std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time
   return out;
 }
 
-std::string chrome_trace_head(std::span<const TraceRank> ranks) {
+std::string chrome_trace_head(std::span<const TraceRank> ranks, double wall_clock_of_0) {
   std::string out = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"program\":\"tutti\"";
   for (const TraceRank& rank : ranks)
     out += fmt::format(R"(,"clock of rank {}":"moved by {:.3f} us, at most {:.3f} us wrong")", rank.rank,
                        microseconds(rank.clock_offset), microseconds(rank.clock_error));
+  if (wall_clock_of_0 > 0) out += fmt::format(R"(,"{}":{:.6f})", kWallClockOf0, wall_clock_of_0);
   return out + "},\"traceEvents\":[\n";
 }
 
 std::string chrome_trace(const Trace& trace, int rank) {
   const TraceRank alone{.rank = rank};
-  return chrome_trace_head(std::span(&alone, 1)) + chrome_events(trace, alone, trace.begin) + kChromeTraceTail;
+  return chrome_trace_head(std::span(&alone, 1), trace.wall_clock) + chrome_events(trace, alone, trace.begin) +
+         kChromeTraceTail;
 }
 
 }  // namespace tutti

@@ -22,7 +22,8 @@ struct TraceRank {
 std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time_point origin);
 // A file is the head, what chrome_events() returned for each rank, with commas between them, and the tail. The clocks'
 // offsets stand in "otherData".
-std::string chrome_trace_head(std::span<const TraceRank> ranks);
+std::string chrome_trace_head(std::span<const TraceRank> ranks, double wall_clock_of_0 = 0);
+inline constexpr const char* kWallClockOf0 = "wall clock of 0";  // in "otherData": seconds since 1970
 inline constexpr const char* kChromeTraceComma = ",\n";
 inline constexpr const char* kChromeTraceTail = "\n]}\n";
 // Of one rank alone, whose file begins at 0.

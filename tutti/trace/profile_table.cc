@@ -29,6 +29,7 @@ std::string shortened(const std::string& text) {
 std::vector<RegionTotals> rows_of(const Trace& trace, const ProfileTableOptions& options) {
   std::map<std::pair<std::string, std::string>, RegionTotals> rows;
   for (const RegionTotals& totals : trace.totals) {
+    if (totals.is_span) continue;
     const std::string detail = options.by_detail ? totals.detail : "";
     auto& row = rows[{totals.name, detail}];
     row.name = totals.name;

@@ -1,7 +1,7 @@
 #pragma once
 // A trace as the table that PyTorch's profiler prints (torch.autograd.profiler, key_averages().table()): a line for
 // each name, the columns Name, Self CPU %, Self CPU, CPU total %, CPU total, CPU time avg, # of Calls. "CPU" is the
-// time on the thread, waiting included, as it is there.
+// time on the thread, waiting included, as it is there. Spans, which no thread does, are not in it.
 #include <string>
 
 #include "tutti/trace/region.h"

@@ -71,5 +71,12 @@ TEST(ProfileTable, LongNamesAreCut) {
 
 TEST(ProfileTable, AnEmptyTrace) { EXPECT_THAT(profile_table({}), HasSubstr("Self CPU time total: 0.000us")); }
 
+TEST(ProfileTable, SpansAreNotInIt) {
+  Trace trace = kTrace;
+  trace.totals.push_back(totals("all_reduce", "", 3, 9'000'000, 9'000'000));
+  trace.totals.back().is_span = true;
+  EXPECT_EQ(profile_table(trace), profile_table(kTrace));
+}
+
 }  // namespace
 }  // namespace tutti

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "tutti/base/mutex.h"
@@ -68,12 +69,18 @@ class ThreadLog {
   // The number of the trace that the region is in; 0: none is under way any more.
   std::uint64_t open(const char* name, std::string detail);
   void close(std::uint64_t trace);
+  void span(std::uint64_t trace, const ThreadEvents& lane, const char* name, std::string detail,
+            Clock::time_point begin, Duration took);
   Record take() {
     const MutexLock lock(mutex_);
     return std::exchange(record_, {});
   }
 
  private:
+  void begin_record(std::uint64_t trace, const ThreadEvents& of) TUTTI_REQUIRES(mutex_);
+  std::uint32_t which(const char* name, std::string detail, bool is_span) TUTTI_REQUIRES(mutex_);
+  void keep(const RegionEvent& event) TUTTI_REQUIRES(mutex_);
+
   Mutex mutex_;
   Record record_ TUTTI_GUARDED_BY(mutex_);
 };
@@ -89,6 +96,11 @@ struct Logs {
   std::atomic<std::size_t> most_events{0};
   Mutex mutex;
   std::vector<std::shared_ptr<ThreadLog>> all TUTTI_GUARDED_BY(mutex);
+  struct Lane {
+    int id;
+    std::shared_ptr<ThreadLog> log;  // in `all` as well
+  };
+  std::map<std::string, Lane> lanes TUTTI_GUARDED_BY(mutex);
   Clock::time_point begin TUTTI_GUARDED_BY(mutex);
   double wall_clock TUTTI_GUARDED_BY(mutex) = 0;
 };
@@ -145,16 +157,30 @@ std::uint64_t detail::ThreadLog::open(const char* name, std::string detail) {
   const std::uint64_t trace = logs().trace;
   if (trace % 2 == 0) return 0;
   const MutexLock lock(mutex_);
-  if (record_.trace != trace) {
-    record_ = {};
-    record_.trace = trace;
-    record_.thread = {.id = int(::gettid()), .name = name_of_this_thread()};
-  }
+  if (record_.trace != trace) begin_record(trace, {.id = int(::gettid()), .name = name_of_this_thread()});
+  record_.open.push_back({.which = which(name, std::move(detail), false), .begin = now()});
+  return trace;
+}
+
+void detail::ThreadLog::begin_record(std::uint64_t trace, const ThreadEvents& of) {
+  record_ = {};
+  record_.trace = trace;
+  record_.thread = of;
+}
+
+std::uint32_t detail::ThreadLog::which(const char* name, std::string detail, bool is_span) {
   const auto [found, fresh] =
       record_.known.try_emplace(Key{name, std::move(detail)}, std::uint32_t(record_.totals.size()));
-  if (fresh) record_.totals.push_back({.name = name, .detail = found->first.detail});
-  record_.open.push_back({.which = found->second, .begin = now()});
-  return trace;
+  if (fresh) record_.totals.push_back({.name = name, .detail = found->first.detail, .is_span = is_span});
+  return found->second;
+}
+
+void detail::ThreadLog::keep(const RegionEvent& event) {
+  if (record_.thread.events.size() < logs().most_events) {
+    record_.thread.events.push_back(event);
+  } else {
+    ++record_.thread.left_out;
+  }
 }
 
 void detail::ThreadLog::close(std::uint64_t trace) {
@@ -166,11 +192,37 @@ void detail::ThreadLog::close(std::uint64_t trace) {
   const Duration took = end - region.begin;
   add(record_.totals[region.which], took, took - region.within);
   if (!record_.open.empty()) record_.open.back().within += took;
-  if (record_.thread.events.size() < logs().most_events) {
-    record_.thread.events.push_back({region.which, region.begin.time_since_epoch(), took});
-  } else {
-    ++record_.thread.left_out;
+  keep({region.which, region.begin.time_since_epoch(), took});
+}
+
+void detail::ThreadLog::span(std::uint64_t trace, const ThreadEvents& lane, const char* name, std::string detail,
+                             Clock::time_point begin, Duration took) {
+  const MutexLock lock(mutex_);
+  if (record_.trace != trace) begin_record(trace, lane);
+  const auto place = which(name, std::move(detail), true);
+  add(record_.totals[place], took, took);
+  keep({place, begin.time_since_epoch(), took});
+}
+
+void record_span(const std::string& lane, const char* name, std::string detail, Clock::time_point begin,
+                 Clock::time_point end) {
+  Logs& logs = tutti::logs();
+  std::shared_ptr<ThreadLog> log;
+  ThreadEvents of{.name = lane};
+  std::uint64_t trace = 0;
+  {
+    const MutexLock lock(logs.mutex);
+    trace = logs.trace;
+    if (trace % 2 == 0 || begin < logs.begin) return;
+    const auto [found, fresh] = logs.lanes.try_emplace(lane);
+    if (fresh) {
+      found->second = {kFirstLane + int(logs.lanes.size()) - 1, std::make_shared<ThreadLog>()};
+      logs.all.push_back(found->second.log);
+    }
+    of.id = found->second.id;
+    log = found->second.log;
   }
+  log->span(trace, of, name, std::move(detail), begin, end - begin);
 }
 
 void Region::open(const char* name, std::string detail) {
@@ -197,12 +249,13 @@ Trace stop_trace() {
   const MutexLock lock(logs.mutex);
   if (logs.trace % 2 == 0) return {};
   Trace trace{.begin = logs.begin, .wall_clock = logs.wall_clock, .took = now() - logs.begin};
-  std::map<std::pair<std::string, std::string>, std::uint32_t> known;
+  std::map<std::tuple<std::string, std::string, bool>, std::uint32_t> known;
   for (Record& record : collect(logs)) {
     std::vector<std::uint32_t> place;  // in trace.totals, of each of the record's
     for (const RegionTotals& totals : record.totals) {
-      const auto [found, fresh] = known.try_emplace({totals.name, totals.detail}, std::uint32_t(trace.totals.size()));
-      if (fresh) trace.totals.push_back({.name = totals.name, .detail = totals.detail});
+      const auto [found, fresh] =
+          known.try_emplace({totals.name, totals.detail, totals.is_span}, std::uint32_t(trace.totals.size()));
+      if (fresh) trace.totals.push_back({.name = totals.name, .detail = totals.detail, .is_span = totals.is_span});
       add(trace.totals[found->second], totals);
       place.push_back(found->second);
     }

@@ -30,8 +30,9 @@ struct TraceOptions {
 struct RegionTotals {
   std::string name, detail;
   std::int64_t calls = 0;
-  Duration total{0};  // from begin to end
-  Duration self{0};   // of it: not in regions within
+  Duration total{0};     // from begin to end
+  Duration self{0};      // of it: not in regions within
+  bool is_span = false;  // of record_span(): no thread's time
   Duration shortest{0}, longest{0};
 };
 
@@ -41,8 +42,10 @@ struct RegionEvent {
   Duration begin{0}, took{0};  // since Trace::begin
 };
 
+inline constexpr int kFirstLane = 1 << 30;  // beyond any thread's id
+
 struct ThreadEvents {
-  int id = 0;  // of the system
+  int id = 0;  // of the system; of a lane of spans, which is no thread: kFirstLane or more
   std::string name;
   std::vector<RegionEvent> events;  // in the order of their ends
   std::uint64_t left_out = 0;       // beyond TraceOptions::most_events
@@ -96,5 +99,11 @@ class Region {
   detail::ThreadLog* log_ = nullptr;  // null: not traced
   std::uint64_t trace_ = 0;           // which trace it is in
 };
+
+// What no thread does but was under way from `begin` to `end`, as an operation that another thread started and a third
+// one carried on. Spans of one lane lie on a line of their own below the threads, and should not overlap. Any thread;
+// call it when it has ended, and only where is_tracing(). What began before the trace did is left out.
+void record_span(const std::string& lane, const char* name, std::string detail, Clock::time_point begin,
+                 Clock::time_point end);
 
 }  // namespace tutti

@@ -177,5 +177,36 @@ TEST(Region, TracesMayEndWhileOthersWork) {
   EXPECT_GT(calls, 0);
 }
 
+TEST(Region, SpansLieOnLanesOfTheirOwn) {
+  using std::chrono::milliseconds;
+  record_span("before", "lost", "", now(), now());
+  start_trace();
+  const auto begin = now();
+  { Region region("computing"); }
+  record_span("group world", "all_reduce", "f32[8]", begin, begin + milliseconds(5));
+  std::thread([&] {
+    record_span("group world", "all_reduce", "f32[8]", begin + milliseconds(5), begin + milliseconds(6));
+    record_span("group dp", "broadcast", "", begin, begin + milliseconds(1));
+    record_span("group dp", "began before the trace", "", begin - std::chrono::hours(1), begin);
+  }).join();
+  const Trace trace = stop_trace();
+  ASSERT_THAT(trace.threads, SizeIs(3));
+  EXPECT_EQ(trace.threads[0].name, "main");
+  const auto& world = trace.threads[1];
+  EXPECT_EQ(world.name, "group world");
+  EXPECT_GE(world.id, kFirstLane);
+  ASSERT_THAT(world.events, SizeIs(2));
+  EXPECT_EQ(world.events[0].took, milliseconds(5));
+  EXPECT_EQ(world.events[0].begin, begin - trace.begin);
+  EXPECT_NE(trace.threads[2].id, world.id);
+  const auto* reduced = find(trace, "all_reduce", "f32[8]");
+  ASSERT_TRUE(reduced);
+  EXPECT_TRUE(reduced->is_span);
+  EXPECT_EQ(reduced->calls, 2);
+  EXPECT_EQ(reduced->total, milliseconds(6));
+  EXPECT_FALSE(find(trace, "began before the trace"));
+  EXPECT_FALSE(find(trace, "computing")->is_span);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -18,6 +18,7 @@
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
 #include "tutti/comm/validate.h"
+#include "tutti/trace/region.h"
 
 namespace tutti {
 namespace {
@@ -57,6 +58,7 @@ Result<GroupState::Started> GroupState::start(const Request& request, std::uint6
 
 // Whether it could be started; if not, it has ended.
 bool GroupState::start(Submission& submission) {
+  if (is_tracing()) submission.traced_since = now();
   auto operation = submission.request.device == kHost
                        ? start(submission.request, submission.sequence)
                        : guarded([&]() -> Result<Started> {
@@ -421,6 +423,9 @@ void GroupState::finish(Submission& submission, Status result) {
   submission.result = std::move(result);
   if (FlightRing* const flight = flight_ring(submission.request.kind))
     flight->ended(submission.sequence, submission.result.ok());
+  if (is_tracing() && submission.traced_since != Clock::time_point{} && !is_point_to_point(submission.request.kind))
+    record_span("group " + spec_.name, name(submission.request.kind), to_string(submission.request),
+                submission.traced_since, now());
   submission.owned.reset();
   submission.operation = nullptr;
   // Counted out first: who sees it done and leaves the group at once must not find it pending.

@@ -40,6 +40,7 @@ class Submission {
   std::unique_ptr<Operation> owned;
   cuda::Event ready;                 // of a call on a GPU: where the caller's stream stood
   std::optional<Deadline> deadline;  // from submission
+  Clock::time_point traced_since{};  // its turn, if a trace was under way
   bool warned = false;
   Duration compare_after = kCompareAfter;  // of waiting: then the peers' calls are looked up in the store
   std::vector<std::size_t> splits[2];      // own copies: the caller's spans need not outlive submit()

@@ -1,0 +1,76 @@
+// tutti trace merge: Chrome traces of many ranks as one.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+
+#include "apps/tutti/command.h"
+#include "tutti/base/text.h"
+#include "tutti/trace/trace_merge.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Files that Tutti wrote lie on one time line, also those of several hosts and jobs; those of other programs, as PyTorch's profiler,
+keep their own times. Open the result in https://ui.perfetto.dev or chrome://tracing.
+
+Examples:
+  tutti trace merge traces                 all traces/*.json, into trace.json
+  tutti trace merge a.json b.json -o ab.json
+
+Exit codes: 0 merged; 1 so it was, but a file was left out; 2 wrong usage, or no trace in what was given.)";
+
+bool same_file(const std::string& a, const std::string& b) {
+  std::error_code ignored;  // one that is not there is no other
+  return std::filesystem::equivalent(a, b, ignored);
+}
+
+Result<int> merge(const std::vector<std::string>& given, const std::string& output) {
+  if (given.empty())
+    return usage("which traces?", "tutti trace merge DIR, where the ranks' trace-rank0000.json, ... are");
+  std::vector<std::string> files;
+  for (const std::string& path : given) {
+    if (!std::filesystem::is_directory(path)) {
+      files.push_back(path);
+      continue;
+    }
+    const auto inside = TUTTI_TRY(traces_in(path));
+    files.insert(files.end(), inside.begin(), inside.end());
+  }
+  std::erase_if(files, [&](const std::string& path) { return same_file(path, output); });
+  const MergedTrace merged = TUTTI_TRY(merge_traces(files, output));
+  for (const std::string& note : merged.notes) std::fprintf(stderr, "tutti trace: %s\n", note.c_str());
+  std::fprintf(stderr, "%zu events of %zu files in %s: open it in https://ui.perfetto.dev\n", merged.events,
+               merged.files, output.c_str());
+  return merged.files < files.size() ? 1 : 0;
+}
+
+}  // namespace
+
+int trace_command(std::vector<std::string> arguments) {
+  if (arguments.empty()) arguments = {"--help"};
+  const std::string first = arguments[0];
+  if (first == "merge") {
+    arguments.erase(arguments.begin());
+  } else if (first != "-h" && first != "--help") {
+    const std::vector<std::string> known = {"merge", "--help"};
+    tell("tutti trace", usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
+                              did_you_mean(nearest(first, known), "tutti trace merge DIR")));
+    return 2;
+  }
+  CLI::App app("Puts the time lines of many ranks, Chrome traces, into one file.", "tutti trace merge");
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  std::vector<std::string> given;
+  std::string output = "trace.json";
+  app.add_option("DIR|FILE", given, "folders of traces, or traces")->type_name("");
+  app.add_option("-o,--output", output, "what is written (trace.json)")->type_name("FILE");
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const Result<int> code = merge(given, output);
+  if (code.ok()) return *code;
+  tell("tutti trace", code.error());
+  return 2;
+}
+
+}  // namespace tutti::cli

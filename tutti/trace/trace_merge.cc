@@ -1,0 +1,149 @@
+#include "tutti/trace/trace_merge.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/trace/chrome_trace.h"
+
+namespace tutti {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostBytes = std::size_t(4) << 30;  // of a file
+
+// One file's JSON with a list of events; an error says what it is instead.
+Result<Json> read_trace(const std::string& path) {
+  const std::string text = TUTTI_TRY(read_file(path, kMostBytes));
+  Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (file.is_array()) file = Json{{"traceEvents", std::move(file)}};  // the format's other form
+  if (file.is_discarded() || !file.is_object() || !file.contains("traceEvents") || !file["traceEvents"].is_array())
+    return Error{.code = Code::kCorrupt, .detail = path + " is no Chrome trace: it has no list traceEvents"};
+  return file;
+}
+
+std::optional<double> wall_clock_of(const Json& file) {
+  const auto other = file.find("otherData");
+  if (other == file.end() || !other->is_object()) return std::nullopt;
+  const auto clock = other->find(kWallClockOf0);
+  if (clock == other->end() || !clock->is_number()) return std::nullopt;
+  return clock->get<double>();
+}
+
+// The process numbers of one file, so that none is one of another file's.
+class Processes {
+ public:
+  void next_file() {
+    for (const auto& [given, written] : of_this_file_) taken_.insert(written);
+    of_this_file_.clear();
+  }
+  Json written(const Json& pid) {
+    const auto [found, fresh] = of_this_file_.try_emplace(pid, pid);
+    if (fresh && taken_.count(pid) > 0) {
+      while (taken_.count(Json(free_)) > 0) ++free_;
+      found->second = free_++;
+    }
+    return found->second;
+  }
+
+ private:
+  std::set<Json> taken_;
+  std::map<Json, Json> of_this_file_;
+  std::int64_t free_ = 1'000'000;
+};
+
+class Output {
+ public:
+  static Result<Output> create(const std::string& path) {
+    Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    if (!fd) return system_error(errno, "cannot write " + path);
+    return Output(std::move(fd), path);
+  }
+  Status add(const std::string& text) {
+    pending_ += text;
+    return pending_.size() < kPiece ? Status() : flush();
+  }
+  Status flush() {
+    const Status written = write_all(fd_.get(), std::as_bytes(std::span(pending_)), path_);
+    pending_.clear();
+    return written;
+  }
+
+ private:
+  static constexpr std::size_t kPiece = std::size_t(1) << 20;
+  Output(Fd fd, std::string path) : fd_(std::move(fd)), path_(std::move(path)) {}
+  Fd fd_;
+  std::string path_, pending_;
+};
+
+}  // namespace
+
+Result<std::vector<std::string>> traces_in(const std::string& folder) {
+  std::error_code failure;
+  std::vector<std::string> files;
+  for (std::filesystem::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure))
+    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
+  if (failure) return system_error(failure.value(), "cannot read the folder " + folder);
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const std::string& output) {
+  MergedTrace merged;
+  Output out = TUTTI_TRY(Output::create(output));
+  Processes processes;
+  std::optional<double> origin;  // seconds since 1970, of time 0
+  Json others = Json::object();
+  TUTTI_TRY(out.add("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));
+  for (const std::string& path : files) {
+    auto read = read_trace(path);
+    if (!read.ok()) {
+      merged.notes.push_back("left out: " + to_string(read.error()));
+      continue;
+    }
+    Json& file = *read;
+    const auto clock = wall_clock_of(file);
+    double shift = 0;  // microseconds
+    if (!clock) {
+      merged.notes.push_back(path + " does not say when its time 0 is: its times are as they stand there");
+    } else if (origin) {
+      shift = (*clock - *origin) * 1e6;
+    } else {
+      origin = clock;
+    }
+    for (Json& event : file["traceEvents"]) {
+      if (!event.is_object()) continue;
+      if (const auto pid = event.find("pid"); pid != event.end()) *pid = processes.written(*pid);
+      if (const auto ts = event.find("ts"); shift != 0 && ts != event.end() && ts->is_number())
+        *ts = ts->get<double>() + shift;
+      TUTTI_TRY(out.add((merged.events++ == 0 ? "" : kChromeTraceComma) +
+                        event.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    }
+    if (const auto other = file.find("otherData"); other != file.end() && other->is_object())
+      for (auto& [name, value] : other->items())
+        if (!others.contains(name)) others[name] = value;
+    processes.next_file();
+    ++merged.files;
+  }
+  if (merged.files == 0) {
+    return Error{.code = Code::kNotFound,
+                 .detail = fmt::format("none of {} files is a Chrome trace{}", files.size(),
+                                       merged.notes.empty() ? "" : "; the first: " + merged.notes.front())};
+  }
+  TUTTI_TRY(out.add("\n],\"otherData\":" + others.dump(-1, ' ', false, Json::error_handler_t::replace) + "}\n"));
+  TUTTI_TRY(out.flush());
+  return merged;
+}
+
+}  // namespace tutti

@@ -1,0 +1,25 @@
+#pragma once
+// Chrome traces of several ranks, or of several programs, put together on one time line.
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+
+struct MergedTrace {
+  std::size_t files = 0, events = 0;
+  std::vector<std::string> notes;  // what somebody should know: files left out and why, times that could not be aligned
+};
+
+// Reads the files and writes all their events into one. Files that say which moment their time 0 is ("wall clock of 0"
+// in otherData, as those of write_rank_trace() do) are moved onto the time line of the first such; those that do not
+// (PyTorch's own) keep their times, with a note. Where two files have the same process number, the later one's is given
+// a new one. Holds one file in memory at a time. Errors: no file can be used (kNotFound), the output cannot be written.
+Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const std::string& output);
+
+// The files of a folder whose name ends in .json, by name.
+Result<std::vector<std::string>> traces_in(const std::string& folder);
+
+}  // namespace tutti
