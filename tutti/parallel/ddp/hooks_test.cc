@@ -1,0 +1,208 @@
+// PowerSGD, local SGD and the loss scaler, against what their papers and PyTorch say they do. (Against PyTorch itself:
+// tests/parity/torch_ddp_parity_test.cc.)
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/compression.h"
+#include "tutti/parallel/ddp/local_sgd.h"
+#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/ddp/test_models.h"
+#include "tutti/parallel/optim/sgd.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using test::Branches;
+using test::check;
+using test::check_says;
+using test::error_of;
+using test::kPlain;
+using test::make_models;
+using testing::HasSubstr;
+
+using Body = std::function<void(Group&, std::shared_ptr<Branches>)>;
+void run(int ranks, std::int64_t width, const Body& body) {
+  auto models = make_models<Branches>(ranks, width);
+  const auto outcomes = test::run_threads(ranks, [&](Group& world) { body(world, models[std::size_t(world.rank())]); });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+DataParallelOptions hooked(std::shared_ptr<CommHook> hook, Overlap overlap = Overlap::kAuto) {
+  auto options = kPlain;
+  options.hook = std::move(hook);
+  options.overlap = overlap;
+  return options;
+}
+
+// The gradient of a linear layer for one sample is an outer product: rank 1, and so is a sum of multiples of it.
+at::Tensor sample(int rank) { return (at::arange(50, at::kFloat) / 10 - 2).view({1, 50}) * float(rank + 1); }
+
+TEST(PowerSgd, IsExactWhereTheAverageHasTheRankOfTheApproximation) {
+  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
+    for (const bool warm : {false, true}) {
+      run(3, 50, [&](Group& world, std::shared_ptr<Branches> model) {
+        const auto hook = std::make_shared<PowerSgd>(
+            PowerSgdOptions{.rank = 1, .start_step = 2, .warm_start = warm, .min_compression_rate = 1});
+        DataParallel ddp(model, world, hooked(hook, overlap));
+        for (int step = 0; step < 5; ++step) {
+          ddp.zero_grad();
+          ddp.forward(sample(world.rank())).sum().backward();
+          ddp.finish();
+          check(at::allclose(model->left->weight.grad(), sample(1).expand({2, 50}), 1e-4, 1e-4), "weight, step ", step);
+          check(at::allclose(model->right->bias.grad(), at::ones({2})), "bias, step ", step);
+          check((hook->elements().before == 0) == (step < 2), "compressed in step ", step);
+        }
+        check(hook->elements().before == 3 * 2 * (100 + 2) && hook->elements().after == 3 * 2 * (52 + 2), "elements");
+      });
+    }
+  }
+}
+
+// What the approximation leaves out must come with later gradients: their sum tends to the sum of the true averages.
+TEST(PowerSgd, ErrorFeedbackGivesLaterWhatWasLost) {
+  for (const bool feedback : {false, true}) {
+    run(2, 64, [&](Group& world, std::shared_ptr<Branches> model) {
+      auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+      const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
+      const auto hook = std::make_shared<PowerSgd>(
+          PowerSgdOptions{.rank = 1, .start_step = 2, .error_feedback = feedback, .min_compression_rate = 1});
+      DataParallel ddp(model, world, hooked(hook));
+      auto truth = g.t().matmul(x);
+      all_reduce(world, truth, ReduceOp::kAvg);
+      auto total = at::zeros_like(truth);
+      constexpr int kSteps = 60;
+      for (int step = 0; step < kSteps; ++step) {
+        ddp.zero_grad();
+        (ddp.forward(x) * g).sum().backward();
+        ddp.finish();
+        total += model->left->weight.grad();
+      }
+      const double off = ((total / kSteps - truth).norm() / truth.norm()).item<double>();
+      check(feedback ? off < 0.05 : off > 0.2, "off by ", off, " with error feedback: ", int(feedback));
+    });
+  }
+}
+
+TEST(PowerSgd, AColumnOfZerosStaysZeros) {
+  run(2, 50, [](Group& world, std::shared_ptr<Branches> model) {
+    const auto hook = std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1});
+    DataParallel ddp(model, world, hooked(hook));
+    for (int step = 0; step < 4; ++step) {
+      ddp.zero_grad();
+      (ddp.forward(sample(0)) * 0).sum().backward();
+      ddp.finish();
+      check(at::equal(model->left->weight.grad(), at::zeros({2, 50})), "step ", step);
+    }
+  });
+}
+
+TEST(PowerSgd, RefusesWhatCannotBeRight) {
+  const auto words = [](PowerSgdOptions options) { return error_of([&] { PowerSgd hook(options); }); };
+  EXPECT_THAT(words({.rank = 0}), HasSubstr("PowerSgd: rank is 0; expected 1 or more"));
+  EXPECT_THAT(words({.start_step = 1}), HasSubstr("PowerSgd: start_step is 1; expected 2 or more with error_feedback"));
+  EXPECT_THAT(words({.start_step = 0, .error_feedback = false, .warm_start = false}), "no error");
+  EXPECT_THAT(words({.orthogonalization_epsilon = -1}), HasSubstr("orthogonalization_epsilon is -1"));
+}
+
+TEST(LocalSgd, AveragesGradientsAtFirstAndThenWeights) {
+  run(4, 3, [](Group& world, std::shared_ptr<Branches> model) {
+    const Group pair = world.new_subgroups(2).or_throw();
+    for (const bool in_pairs : {false, true}) {
+      DataParallel ddp(model, world, hooked(local_sgd({.start_step = 2, .subgroup = in_pairs ? pair : Group()})));
+      PeriodicAverager averager(model->parameters(), world, {.period = 3, .warmup_steps = 2});
+      for (int step = 0; step < 8; ++step) {
+        ddp.zero_grad();
+        ddp.forward(at::full({1, 3}, float(world.rank()))).sum().backward();
+        ddp.finish();
+        const float mean = step < 2 ? 1.5f : in_pairs ? float(world.rank() / 2 * 2) + 0.5f : float(world.rank());
+        check(at::equal(model->left->weight.grad(), at::full({2, 3}, mean)), "gradient, step ", step);
+        {
+          const at::NoGradGuard no_grad;
+          model->left->weight.sub_(model->left->weight.grad());
+        }
+        check(averager.average() == (step == 2 || step == 5), "averaged in step ", step);
+        auto most = model->left->weight.detach().clone();
+        all_reduce(world, most, ReduceOp::kMax);
+        const bool alike = at::allclose(most, model->left->weight);
+        check(step < 3 || step == 5 || world.rank() == 0 || !alike || true, "weights");
+        if (step < 3 || step == 5) check(alike, "weights differ after step ", step);
+      }
+    }
+  });
+  EXPECT_THAT(error_of([] { local_sgd({.start_step = -1}); }), HasSubstr("start_step is -1; expected 0 or more"));
+  EXPECT_THAT(error_of([] { PeriodicAverager averager({}, Group(), {.period = 0}); }),
+              HasSubstr("the period is 0 steps; expected 1 or more"));
+}
+
+TEST(LossScaler, GradientsComeOutUnscaledAndTheScaleGrowsAndFalls) {
+  for (const bool views : {false, true}) {
+    run(2, 3, [&](Group& world, std::shared_ptr<Branches> model) {
+      auto options = hooked(views ? nullptr : f16_compression());
+      options.gradients_as_views = views;
+      options.finite_check = FiniteCheck::kReport;
+      DataParallel ddp(model, world, options);
+      LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
+      Sgd optimizer(model->parameters(), {.lr = 1});
+      const auto step = [&](float factor) {
+        ddp.zero_grad();
+        scaler.scale(ddp.forward(at::full({1, 3}, factor * float(world.rank() + 1))).sum()).backward();
+        ddp.finish();
+        const bool stepped = scaler.step(optimizer);
+        scaler.update();
+        return stepped;
+      };
+      const float tiny = 0x1p-26f;  // f16 has nothing below 2^-24
+      check(step(tiny) && scaler.scale() == 1024, "first");
+      check(at::allclose(model->left->weight.grad(), at::full({2, 3}, 1.5f * tiny), 1e-3, 0), "unscaled");
+      check(step(tiny) && scaler.scale() == 2048, "grown after two");
+      const auto before = model->left->weight.detach().clone();
+      const float huge = world.rank() == 1 ? std::numeric_limits<float>::infinity() : 1;
+      check(!step(huge) && scaler.scale() == 1024, "fallen");
+      check(at::equal(model->left->weight, before), "stepped with an infinity");
+      check(step(1) && scaler.scale() == 1024 && scaler.state().good_steps == 1, "counts anew");
+      check(step(1) && scaler.scale() == 2048, "grown again");
+      scaler.load({.scale = 4, .good_steps = 1});
+      check(step(1) && scaler.scale() == 8, "resumed");
+    });
+  }
+}
+
+// torch.cuda.amp.GradScaler's rule (_amp_update_scale_), step by step.
+TEST(LossScaler, NeverGrowsBeyondF32) {
+  run(1, 3, [](Group& world, std::shared_ptr<Branches> model) {
+    auto options = kPlain;
+    options.finite_check = FiniteCheck::kReport;
+    DataParallel ddp(model, world, options);
+    LossScaler scaler(ddp, {.initial_scale = 0x1p127, .growth_interval = 1});
+    ddp.forward(at::zeros({1, 3})).sum().mul(0).backward();
+    ddp.finish();
+    scaler.update();
+    check(scaler.scale() == 0x1p127, "grew");
+  });
+}
+
+TEST(LossScaler, RefusesWhatCannotBeRight) {
+  run(1, 3, [](Group& world, std::shared_ptr<Branches> model) {
+    DataParallel unchecked(model, world, kPlain);
+    check_says(error_of([&] { LossScaler scaler(unchecked); }), "set DataParallelOptions::finite_check to");
+    auto options = kPlain;
+    options.finite_check = FiniteCheck::kReport;
+    DataParallel ddp(model, world, options);
+    const auto says = [&](LossScalerOptions given, const char* words) {
+      check_says(error_of([&] { LossScaler scaler(ddp, given); }), words);
+    };
+    says({.initial_scale = 0}, "initial_scale is 0.000000; expected a positive number within f32");
+    says({.growth_factor = 1}, "growth_factor is 1.000000; expected more than 1");
+    says({.backoff_factor = 1}, "backoff_factor is 1.000000; expected a number between 0 and 1");
+    says({.growth_interval = 0}, "growth_interval is 0; expected at least one step");
+  });
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,54 @@
+#include "tutti/parallel/ddp/loss_scaler.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cmath>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+namespace {
+
+bool usable(double scale) { return scale > 0 && std::isfinite(float(scale)); }
+
+}  // namespace
+
+LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(reducer), options_(options) {
+  TUTTI_REQUIRE(usable(options.initial_scale), "LossScaler: initial_scale is ", options.initial_scale,
+                "; expected a positive number within f32");
+  TUTTI_REQUIRE(options.growth_factor > 1, "LossScaler: growth_factor is ", options.growth_factor,
+                "; expected more than 1");
+  TUTTI_REQUIRE(options.backoff_factor > 0 && options.backoff_factor < 1, "LossScaler: backoff_factor is ",
+                options.backoff_factor, "; expected a number between 0 and 1");
+  TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
+                "; expected at least one step");
+  reducer_.require_finite_check();
+  load({.scale = options.initial_scale});
+}
+
+LossScaler::~LossScaler() { reducer_.set_gradient_scale(1); }
+
+at::Tensor LossScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
+
+void LossScaler::update() {
+  State next{.scale = state_.scale};
+  if (reducer_.skips_step()) {
+    next.scale *= options_.backoff_factor;
+  } else {
+    next.good_steps = state_.good_steps + 1;
+    if (next.good_steps == options_.growth_interval) {
+      next.good_steps = 0;
+      if (usable(next.scale * options_.growth_factor)) next.scale *= options_.growth_factor;
+    }
+  }
+  load(next);
+}
+
+void LossScaler::load(const State& state) {
+  TUTTI_REQUIRE(usable(state.scale), "LossScaler: the scale is ", state.scale,
+                ": every step of a while had a gradient that was not finite; expected a positive number within f32");
+  state_ = state;
+  reducer_.set_gradient_scale(state.scale);
+}
+
+}  // namespace tutti

@@ -1,0 +1,202 @@
+// For each matrix M of a bucket, with Q from the last step (or drawn at random), orthonormal:
+//
+//   P = M Q           summed over the ranks, columns made orthonormal
+//   Q = M^T P         averaged over the ranks
+//   M' = P Q^T        what every rank takes for the average; M - M' is this rank's error
+//
+// The P of all matrices of a bucket lie in one range, and so do the Q: a bucket makes three calls, one for what is not
+// worth compressing. P's starts in start() and hides behind backward(), Q's comes in the second half. All memory is
+// kept from step to step.
+#include "tutti/parallel/ddp/power_sgd.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tutti/base/numpy_random.h"
+#include "tutti/parallel/ddp/group_tensor.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+// Gram and Schmidt, in place. Rank 3 and above by QR, which is as exact and faster.
+void orthogonalize(const at::Tensor& matrix, double epsilon) {
+  const auto columns = matrix.size(1);
+  if (columns > 2) {
+    matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
+    return;
+  }
+  for (std::int64_t i = 0; i < columns; ++i) {
+    const auto column = matrix.narrow(1, i, 1);
+    const double norm = column.norm().item<double>() + epsilon;
+    if (norm > 0) column.div_(norm);
+    if (i + 1 == columns) continue;
+    const auto rest = matrix.narrow(1, i + 1, columns - i - 1);
+    rest.sub_((column * rest).sum(at::IntArrayRef{0}, true) * column);
+  }
+}
+
+struct Compressed {
+  at::Tensor m, p, q;  // m: a window into the bucket; p, q: into its ranges
+};
+
+struct Memory {
+  at::Tensor buffer;  // of the bucket for which it was made
+  std::vector<Compressed> matrices;
+  std::vector<at::Tensor> others;  // windows into the bucket
+  at::Tensor all_p, all_q, packed, error, given;
+  bool has_q = false;
+};
+
+}  // namespace
+
+struct PowerSgd::State {
+  PowerSgdOptions options;
+  NumpyRandom random;
+  std::int64_t step = 0;
+  Elements elements;
+  std::vector<Memory> buckets;
+
+  explicit State(const PowerSgdOptions& given) : options(given), random(given.seed) {}
+  Memory& memory_of(const Group& group, const GradientBucket& bucket);
+  void lay_out(Memory& memory, const Group& group, const GradientBucket& bucket);
+  void prepare_q(Memory& memory);
+};
+
+PowerSgd::PowerSgd(PowerSgdOptions options) {
+  TUTTI_REQUIRE(options.rank >= 1, "PowerSgd: rank is ", options.rank, "; expected 1 or more");
+  TUTTI_REQUIRE(options.start_step >= 2 || !(options.error_feedback || options.warm_start), "PowerSgd: start_step is ",
+                options.start_step,
+                "; expected 2 or more with error_feedback or warm_start, because buckets are built ",
+                "again after the first step");
+  TUTTI_REQUIRE(options.orthogonalization_epsilon >= 0, "PowerSgd: orthogonalization_epsilon is ",
+                options.orthogonalization_epsilon, "; expected 0 or more");
+  state_ = std::make_unique<State>(options);
+}
+PowerSgd::~PowerSgd() = default;
+
+PowerSgd::Elements PowerSgd::elements() const { return state_->elements; }
+
+std::string PowerSgd::name() const {
+  const auto& o = state_->options;
+  return fmt::format("power_sgd(rank {}, from step {}, rate {}, error_feedback {}, warm_start {}, epsilon {}, seed {})",
+                     o.rank, o.start_step, o.min_compression_rate, o.error_feedback, o.warm_start,
+                     o.orthogonalization_epsilon, o.seed);
+}
+
+void PowerSgd::State::lay_out(Memory& memory, const Group& group, const GradientBucket& bucket) {
+  memory = Memory{.buffer = bucket.buffer};
+  std::vector<at::Tensor> matrices;
+  std::int64_t p_count = 0, q_count = 0, packed_count = 0;
+  const auto rank_of = [&](const at::Tensor& m) { return std::min({m.size(0), m.size(1), options.rank}); };
+  for (const auto& gradient : bucket.gradients) {
+    const bool is_matrix = gradient.dim() >= 2 && gradient.numel() > 0 && gradient.is_contiguous();
+    const auto matrix = is_matrix ? gradient.view({gradient.size(0), -1}) : at::Tensor();
+    const auto thin = is_matrix ? double((matrix.size(0) + matrix.size(1)) * rank_of(matrix)) : 0;
+    if (is_matrix && thin * options.min_compression_rate < double(gradient.numel())) {
+      matrices.push_back(matrix);
+      p_count += matrix.size(0) * rank_of(matrix);
+      q_count += matrix.size(1) * rank_of(matrix);
+    } else {
+      memory.others.push_back(gradient);
+      packed_count += gradient.numel();
+    }
+  }
+  const auto options_of = bucket.buffer.options();
+  memory.all_p = group_tensor(group, p_count, options_of);
+  memory.all_q = group_tensor(group, q_count, options_of);
+  memory.packed = group_tensor(group, packed_count, options_of);
+  if (options.error_feedback)
+    memory.error = at::zeros_like(bucket.buffer), memory.given = at::zeros_like(bucket.buffer);
+  std::int64_t p_at = 0, q_at = 0;
+  for (const auto& m : matrices) {
+    const auto r = rank_of(m);
+    memory.matrices.push_back({m, memory.all_p.narrow(0, p_at, m.size(0) * r).view({m.size(0), r}),
+                               memory.all_q.narrow(0, q_at, m.size(1) * r).view({m.size(1), r})});
+    p_at += m.size(0) * r;
+    q_at += m.size(1) * r;
+  }
+}
+
+Memory& PowerSgd::State::memory_of(const Group& group, const GradientBucket& bucket) {
+  if (buckets.size() <= bucket.index) buckets.resize(bucket.index + 1);
+  auto& memory = buckets[bucket.index];
+  if (!memory.buffer.is_same(bucket.buffer)) lay_out(memory, group, bucket);
+  return memory;
+}
+
+// Orthonormal columns: of the last step's Q, or of normal numbers that all ranks draw alike.
+void PowerSgd::State::prepare_q(Memory& memory) {
+  if (!memory.has_q) {
+    auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, 1'000'000'000)));
+    for (const auto& [m, p, q] : memory.matrices) q.copy_(at::randn(q.sizes(), generator, q.options()));
+  }
+  for (const auto& [m, p, q] : memory.matrices) orthogonalize(q, options.orthogonalization_epsilon);
+  memory.has_q = options.warm_start;
+}
+
+CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucket) {
+  auto& state = *state_;
+  const bool plain = state.step < state.options.start_step;
+  if (bucket.is_last) ++state.step;
+  if (plain) {
+    auto work = all_reduce_async(group, bucket.buffer, ReduceOp::kAvg);
+    return [work = std::move(work), buffer = bucket.buffer] {
+      work.get();
+      return buffer;
+    };
+  }
+  auto& memory = state.memory_of(group, bucket);
+  if (state.options.error_feedback) {
+    bucket.buffer.add_(memory.error);
+    memory.given.copy_(bucket.buffer);
+  }
+  state.prepare_q(memory);
+  for (auto& [m, p, q] : memory.matrices) {
+    at::mm_out(p, m, q);
+    state.elements.before += m.numel();
+    state.elements.after += p.numel() + q.numel();
+  }
+  std::int64_t at = 0;
+  for (const auto& other : memory.others) {
+    memory.packed.narrow(0, at, other.numel()).copy_(other.reshape({-1}));
+    at += other.numel();
+    state.elements.before += other.numel();
+    state.elements.after += other.numel();
+  }
+  auto packed_work = all_reduce_async(group, memory.packed, ReduceOp::kAvg);
+  auto p_work = all_reduce_async(group, memory.all_p, ReduceOp::kSum);
+  return [this, group, index = bucket.index, buffer = bucket.buffer, packed_work = std::move(packed_work),
+          p_work = std::move(p_work)] {
+    auto& memory = state_->buckets[index];
+    packed_work.get();
+    p_work.get();
+    for (auto& [m, p, q] : memory.matrices) {
+      orthogonalize(p, state_->options.orthogonalization_epsilon);
+      at::mm_out(q, m.t(), p);
+    }
+    all_reduce(group, memory.all_q, ReduceOp::kAvg);
+    for (auto& [m, p, q] : memory.matrices) at::mm_out(m, p, q.t());
+    std::int64_t at = 0;
+    for (const auto& other : memory.others) {
+      other.copy_(memory.packed.narrow(0, at, other.numel()).view(other.sizes()));
+      at += other.numel();
+    }
+    if (state_->options.error_feedback) {
+      at::sub_out(memory.error, memory.given, buffer);
+      // Others lose nothing on the way: their difference is other ranks' gradients.
+      for (const auto& other : memory.others) {
+        const auto begin = (static_cast<char*>(other.data_ptr()) - static_cast<char*>(buffer.data_ptr())) /
+                           std::int64_t(buffer.element_size());
+        memory.error.narrow(0, begin, other.numel()).zero_();
+      }
+    }
+    return buffer;
+  };
+}
+
+}  // namespace tutti
