@@ -12,6 +12,7 @@
 #include "apps/man_page.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/runtime/last_stack.h"
 
 namespace tutti::cli {
 namespace {
@@ -48,9 +49,11 @@ int run_training(const std::function<int()>& body) {
     return body();
   } catch (const Exception& failure) {
     log::error(failure.what());
+    leave_last_words(failure.what());
     return exit_code(failure.error());
   } catch (const std::exception& failure) {
     log::error(failure.what());
+    leave_last_words(failure.what());
     return 1;
   }
 }

@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "apps/tutti/command.h"
@@ -22,7 +24,8 @@ namespace {
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
 constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
-cannot be asked. Without JOB: the only job that runs here, or the list of them.
+cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of an agent,
+where two jobs have one name.
 
 Columns: STATE runs, slow (all others wait for it most of the time), stopped (SIGSTOP or a debugger), ended, failed;
   STEP and STEP/S as the program tells them with world.step(n); WAITS the share of its time in calls, lately; PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
@@ -32,27 +35,40 @@ Exit codes: 0 the job answered; 1 it did not, or no such job runs on this host; 
 
 // Why a job that does run may not be found.
 std::string where_looked() {
-  const auto folder = runtime_directory(current_environment());
-  if (!folder.ok()) return to_string(folder.error());
-  return "looked in " + *folder + ": jobs of other users are not there, nor those that were started with another " +
-         "XDG_RUNTIME_DIR or TMPDIR";
+  const auto folder = find_runtime_directory(current_environment());
+  if (!folder.ok() && folder.error().errno_value != ENOENT) return to_string(folder.error());
+  return (folder.ok() ? "looked in " + *folder : "your jobs have no folder here yet") +
+         ": jobs of other users are not there, nor those that were started with another " + "XDG_RUNTIME_DIR or TMPDIR";
 }
 
-// The job that was asked for, as far as its agents answer.
+bool is_meant(const StatusSocket& socket, const std::string& job) {
+  return socket.job_file == file_name_of(job) || std::to_string(socket.agent) == job;
+}
+
+// What the job that was asked for answers: by one of its agents, which knows of the others. Two agents that began as
+// the same node are of two jobs.
 Result<std::string> answer_of(const std::string& job) {
-  const std::vector<StatusSocket> sockets = status_sockets();
   Error last{
       .code = Code::kNotFound,
       .detail = "no job of the name " + job + " runs on this host",
       .hint = "its name stands in the first line of tutti run; tutti status alone lists your jobs; " + where_looked()};
-  for (const StatusSocket& socket : sockets) {
-    if (socket.job_file != file_name_of(job)) continue;
-    auto answer = ask_status(socket.path, Deadline::after(kAnswerLimit));
-    if (answer.ok()) return answer;
-    if (answer.error().code != Code::kUnreachable) last = answer.error();
+  std::string answer;
+  std::optional<StatusSocket> answers;
+  for (const StatusSocket& socket : status_sockets()) {
+    if (!is_meant(socket, job) || (answers && answers->node != socket.node)) continue;
+    auto told = ask_status(socket.path, Deadline::after(kAnswerLimit));
+    if (told.ok() && answers)
+      return Error{.code = Code::kUsage,
+                   .detail = "two jobs of the name " + job + " run on this host, with the agents " +
+                             std::to_string(socket.agent) + " and " + std::to_string(answers->agent),
+                   .hint = "name one by its agent: tutti status " + std::to_string(socket.agent)};
+    if (told.ok()) answer = *std::move(told), answers = socket;
+    if (told.ok() || told.error().code == Code::kUnreachable) continue;
+    last = told.error();
     if (last.code == Code::kTimeout)
       last.hint = "is it stopped? ps -C tutti -o pid,stat,args shows T; kill -CONT PID lets it go on";
   }
+  if (answers) return answer;
   return last;
 }
 
@@ -102,7 +118,7 @@ int status_command(std::vector<std::string> arguments) {
   bool json = false;
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
-  app.add_option("JOB", job, "the name of the job")->type_name("");
+  app.add_option("JOB", job, "the name of the job, or the pid of its agent")->type_name("");
   app.add_flag("--json", json, "as JSON");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto chosen = choose_job(job);
@@ -118,7 +134,7 @@ int top_command(std::vector<std::string> arguments) {
   std::string job, interval = "1s", count_text;
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
-  app.add_option("JOB", job, "the name of the job")->type_name("");
+  app.add_option("JOB", job, "the name of the job, or the pid of its agent")->type_name("");
   app.add_option("-d,--interval", interval, "time between two looks (1s)")->type_name("TIME");
   app.add_option("-n,--count", count_text, "so many looks, then end (default: until the job ends)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;

@@ -41,6 +41,19 @@ TEST(Failure, NamesTheSignal) {
               AllOf(HasSubstr("rank 0 (pid "), HasSubstr("was killed by SIGKILL"), HasSubstr("innocent: rank 1")));
 }
 
+TEST(Failure, TellsWhoFailedAsWellFromWhoWasStopped) {
+  const Folder folder;
+  const std::string script =
+      "case $RANK in 0) exit 3 ;; "
+      "1) trap '' TERM; while [ ! -e $0/over ]; do sleep 0.02; done; kill -SEGV $$ ;; "
+      "2) trap ': > $0/over; exit 9' TERM; while :; do sleep 0.02; done ;; esac";
+  const Ended ended = run({"run", "-n", "3", "--grace", "60s", "--", "sh", "-c", script, folder.path()});
+  EXPECT_EQ(ended.code, 3);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 0 (pid "),
+                               HasSubstr("failed as well, because of it or by itself: rank 1 was killed by SIGSEGV"),
+                               HasSubstr("innocent: rank 2 was running and ended because of it")));
+}
+
 TEST(Failure, KillsARankThatIgnoresSigterm) {
   const Folder folder;
   const Ended ended = run({"run", "-n", "2", "--grace", "200ms", worker(), "stubborn", folder.path()});

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "tests/launch/running.h"
 #include "tutti/transport/socket.h"
@@ -80,6 +81,36 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
   EXPECT_THAT(here.err, AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "),
                               HasSubstr("the report is on that node")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
+  EXPECT_TRUE(second.nobody_left()) << second.census();
+}
+
+// The store that is asked whose failure was the first answers nothing: its agent is stopped.
+TEST_F(Nodes, ARankBesideAFailedOneDoesNotWaitForTheStore) {
+  const std::string folder = folder_.path() + "/";
+  const Arguments program = {"--node-timeout",
+                             "10min",
+                             "--",
+                             "sh",
+                             "-c",
+                             "trap 'date +%s%N > " + folder +
+                                 "asked; exit 0' TERM; echo ready; "
+                                 "while [ ! -e " +
+                                 folder +
+                                 "go ] || [ $RANK != 1 ]; do sleep 0.02; done; "
+                                 "date +%s%N > " +
+                                 folder + "failed; exit 3"};
+  Running first(node(0, 2, "1,2", program), secret_), second(node(1, 2, "1,2", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready", 2);
+  const pid_t with_store = first.agent();
+  kill(with_store, SIGSTOP);
+  std::ofstream(folder + "go") << "";
+  for (int look = 0; look < 6000 && read_file(folder + "asked").empty(); ++look) usleep(10'000);
+  kill(with_store, SIGCONT);
+  const double seconds = (std::stod(read_file(folder + "asked")) - std::stod(read_file(folder + "failed"))) * 1e-9;
+  EXPECT_LT(seconds, 2.9) << "the store's calls have a limit of 3 s";
+  EXPECT_EQ(second.wait().code, 3);
+  first.wait();
   EXPECT_TRUE(second.nobody_left()) << second.census();
 }
 

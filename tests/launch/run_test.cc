@@ -79,11 +79,47 @@ TEST(Run, WritesAFilePerRankAndStream) {
 
 TEST(Run, KeepsTheLogsOfAnEarlierJobOfTheName) {
   const Folder folder;
-  for (const char* word : {"first", "second"})
-    run({"run", "--job-id", "j", "--log-dir", folder.path(), "sh", "-c", "echo $0", word});
-  const std::string rank = folder.path() + "/j/attempt_0/rank_0/";
-  EXPECT_EQ(read_file(rank + "stdout.log"), "second\n");
-  EXPECT_EQ(read_file(rank + "stdout.previous.log"), "first\n");
+  const auto job = [&](std::vector<std::string> script) {
+    script.insert(script.begin(),
+                  {"run", "--job-id", "j", "--log-dir", folder.path(), "--max-restarts", "1", "sh", "-c"});
+    return run(script);
+  };
+  EXPECT_EQ(job({"echo first; exit 3"}).code, 3);
+  const Ended second = job({"echo second"});
+  const std::string says = "the logs of an earlier job of this name are now in ";
+  ASSERT_THAT(second.err, HasSubstr(says + folder.path() + "/j."));
+  const std::string rest = second.err.substr(second.err.find(says) + says.size());
+  const std::string earlier = rest.substr(0, rest.find('\n'));
+  EXPECT_EQ(read_file(earlier + "/attempt_0/rank_0/stdout.log"), "first\n");
+  EXPECT_THAT(read_file(earlier + "/attempt_1/report.json"), HasSubstr("exited with code 3"));
+  EXPECT_EQ(read_file(folder.path() + "/j/attempt_0/rank_0/stdout.log"), "second\n");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/j/attempt_1")) << "of the earlier job";
+}
+
+TEST(Run, TwoJobsOfOneNameDoNotShareTheirLogs) {
+  const Folder folder;
+  const auto start = [&](const std::string& logs) {
+    return std::vector<std::string>{"run", "--job-id", "j", "--log-dir", folder.path() + logs, worker(), "pause"};
+  };
+  Running first(start("/logs"));
+  first.await_out("ready");
+  const Ended second = run(start("/logs"));
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, AllOf(HasSubstr("another job of the name j is running and has its logs in " + folder.path() +
+                                          "/logs/j (pid " + std::to_string(first.agent()) + " on "),
+                                HasSubstr("give this one another --job-id, or another --log-dir")));
+  Running third(start("/others"));
+  third.await_out("ready");
+  const Ended status = run({"status", "j"});
+  EXPECT_EQ(status.code, 2);
+  const std::string agents[] = {std::to_string(first.agent()), std::to_string(third.agent())};
+  EXPECT_THAT(status.err,
+              HasSubstr("two jobs of the name j run on this host, with the agents " + agents[0] + " and " + agents[1]));
+  EXPECT_THAT(run({"status", agents[1]}).out, HasSubstr("job j"));
+  for (Running* job : {&first, &third}) {
+    job->send(SIGTERM);
+    EXPECT_EQ(job->wait().code, 128 + SIGTERM);
+  }
 }
 
 TEST(Run, GivesWorkersTorchrunsVariables) {

@@ -56,7 +56,7 @@ TEST(Watched, WhoIsStillWritingItsCoreIsTheCauseAndNotWhoEndedFirst) {
   const Ended ended = run({"run", "-n", "2", TUTTI_TEST_WATCHED, "core", "1", folder.path() + "/dying"});
   EXPECT_EQ(ended.code, 128 + SIGSEGV);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("the job failed: rank 1 (pid "), HasSubstr("crash_in_a_function"),
-                               HasSubstr("at the same moment: rank 0 failed as well")));
+                               HasSubstr("failed as well, because of it or by itself: rank 0 exited with code 3")));
 }
 
 TEST(Watched, AnExceptionIsToldInItsWords) {

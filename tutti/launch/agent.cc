@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <future>
 #include <memory>
 
 #include "tutti/base/text.h"
@@ -24,16 +25,19 @@
 #include "tutti/launch/job.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/output/run_folder.h"
+#include "tutti/launch/places/node_about.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/launch/watch/status_server.h"
 
 namespace tutti {
 namespace {
 
-constexpr auto kKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
-constexpr auto kLeaveLimit = std::chrono::seconds(10);   // what other nodes may take beyond the grace
-constexpr auto kConsoleLimit = std::chrono::seconds(5);  // what the last lines may wait for the console
-constexpr auto kNodesTurn = std::chrono::seconds(1);     // signs of life between nodes
+constexpr auto kKillLimit = std::chrono::seconds(5);          // what SIGKILL may take
+constexpr auto kLeaveLimit = std::chrono::seconds(10);        // what other nodes may take beyond the grace
+constexpr auto kConsoleLimit = std::chrono::seconds(5);       // what the last lines may wait for the console
+constexpr auto kTellingTurn = std::chrono::milliseconds(20);  // of the ranks' end, while the store is told why
+constexpr auto kNodesTurn = std::chrono::seconds(1);          // signs of life between nodes
 
 class Agent {
  public:
@@ -46,6 +50,7 @@ class Agent {
   Result<Round> meet();
   Result<int> sent_home(const Error& error);
   Status start(Round round);
+  Status claim_logs();
   int fail_to_start(const Error& error);
   void live();
   void pause(Duration length);
@@ -59,7 +64,9 @@ class Agent {
   void on_last_end();
   void tell_of_signal();
   void leave_the_others();
+  News tell(const Fault& fault);
   void on_nodes();
+  void heed(const News& news);
   void on_keeper_gone();
   void on_time();
   void on_consoles();
@@ -77,6 +84,7 @@ class Agent {
   Consoles consoles_{spec_.output, spec_.host};
   Fd signals_;
   std::unique_ptr<Attempt> attempt_;
+  std::optional<RunFolder> run_folder_;
   std::optional<StatusServer> status_;
   const Clock::time_point started_ = now();
   bool timed_out_ = false, keeper_lost_ = false;
@@ -138,6 +146,7 @@ Status Agent::start(Round round) {
   const Layout& layout = attempt_->round().layout;
   if (first) {
     spec_.met(attempt_->round());
+    if (!spec_.output.log_dir.empty()) TUTTI_TRY(claim_logs());
     status_.emplace(spec_.job, attempt_->round().node,
                     [this](Clock::time_point asked) { return attempt_->statuses(asked); });
     if (!status_->trouble().empty()) consoles_.say("tutti status cannot ask this job: " + status_->trouble());
@@ -155,6 +164,17 @@ Status Agent::start(Round round) {
     for (const std::string& row : spec_.table(attempt_->round())) consoles_.say(row);
   }
   return attempt_->start(environment);
+}
+
+// A node that joins a job which is running cannot know its word: node 0 may not be the first one any more.
+Status Agent::claim_logs() {
+  const Round& round = attempt_->round();
+  const NodeFacts& first = round.nodes.front();
+  const std::string run = round.number == 0 ? parse_node_about(first.about, first.ranks).run : "";
+  run_folder_ = TUTTI_TRY(RunFolder::claim(spec_.output.log_dir, spec_.job, run));
+  if (!run_folder_->moved_to().empty())
+    consoles_.say("the logs of an earlier job of this name are now in " + run_folder_->moved_to());
+  return {};
 }
 
 int Agent::fail_to_start(const Error& error) {
@@ -260,19 +280,28 @@ void Agent::on_workers() {
 
 void Agent::on_failure(Worker& culprit) {
   const Fault fault = attempt_->fault_of(culprit);
-  if (!nodes_.publish(fault).mine) return on_nodes();  // an echo of what ended the round elsewhere
-  attempt_->blame(culprit);
   const int others = attempt_->workers().alive();
+  attempt_->freeze();
+  if (const News news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
+  attempt_->blame(culprit);
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
                                                 (others == 1 ? " rank" : " ranks") + " of this node"));
-  attempt_->stopping().begin(spec_.grace);
 }
 
 void Agent::on_hang(const Fault& fault) {
-  if (!nodes_.publish(fault).mine) return on_nodes();
+  if (const News news = tell(fault); !news.mine) return heed(news);
   consoles_.say("stopping all ranks of this node");
+}
+
+// Ends the round here, and tells the others why. The store may take seconds to answer, or never do, and a rank that is
+// stuck beside the failed one must not wait for that.
+News Agent::tell(const Fault& fault) {
   attempt_->stopping().begin(spec_.grace);
+  if (nodes_.one_node()) return nodes_.publish(fault);
+  auto told = std::async(std::launch::async, [&] { return nodes_.publish(fault); });
+  while (told.wait_for(kTellingTurn) != std::future_status::ready) attempt_->stopping().on_time();
+  return told.get();
 }
 
 // Ranks that agree on a step to save at need each other until they have: so the other nodes are not told of the signal
@@ -308,8 +337,11 @@ void Agent::leave_the_others() {
 
 void Agent::on_nodes() {
   nodes_.update();
-  if (!nodes_.news() || !attempt_->running()) return;
-  const News& news = *nodes_.news();
+  if (nodes_.news() && attempt_->running()) heed(*nodes_.news());
+}
+
+// What ended the round elsewhere ends it here.
+void Agent::heed(const News& news) {
   switch (news.kind) {
     case News::Kind::kEnded:
       return;
@@ -343,10 +375,7 @@ void Agent::on_time() {
 }
 
 // For good, and not because of a rank.
-void Agent::end_job(const std::string& text, int code) {
-  nodes_.publish({.text = text, .code = code, .final = true});
-  attempt_->stopping().begin(spec_.grace);
-}
+void Agent::end_job(const std::string& text, int code) { tell({.text = text, .code = code, .final = true}); }
 
 bool Agent::starts_again() const {
   return nodes_.news() && nodes_.news()->again && user_signal_ == 0 && !timed_out_ && !keeper_lost_ &&

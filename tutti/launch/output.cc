@@ -17,13 +17,8 @@ std::string coloured(int rank, const std::string& text) {
   return "\033[3" + std::to_string(1 + rank % 6) + "m" + text + "\033[0m";
 }
 
-// What a job of the same name left there is kept, once: without --job-id the jobs of several nodes are named after
-// their port, so a second start must not wipe out why the first one ended.
 Result<Fd> open_log(const std::string& folder, const std::string& stream) {
   const std::string path = folder + "/" + stream + ".log";
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(path, ignored)))
-    std::filesystem::rename(path, folder + "/" + stream + ".previous.log", ignored);
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   if (!file) return system_error(errno, "cannot write the log file " + path, "choose another --log-dir");
   return file;

@@ -2,8 +2,8 @@
 // Where the output of the workers goes: the console with a prefix, one file per rank and stream, and the tail for the
 // report.
 //
-// Layout of --log-dir DIR:  DIR/<job>/attempt_<n>/rank_<r>/stdout.log and stderr.log, byte for byte what the rank
-// wrote; error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
+// Layout of --log-dir DIR (output/run_folder.h has what is above):  DIR/<job>/attempt_<n>/rank_<r>/stdout.log and
+// stderr.log, byte for byte what the rank wrote; error.json beside them is the rank's TORCHELASTIC_ERROR_FILE.
 #include <array>
 #include <memory>
 #include <optional>

@@ -116,12 +116,13 @@ TEST(ParseRanks, ListsAndRanges) {
 
 TEST(Report, OneCulpritAndTheInnocent) {
   const WorkerEnd culprit{.rank = 2, .pid = 8123, .exit = {.signal = SIGKILL}, .seconds = 12.4};
-  const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.signal = SIGTERM}, .stopped = true},
-                                      {.rank = 1, .exit = {.signal = SIGKILL}, .stopped = true, .needed_kill = true},
-                                      culprit,
-                                      {.rank = 3},
-                                      {.rank = 4, .exit = {.code = 1}},
-                                      {.rank = 5, .exit = {.signal = SIGTERM}, .stopped = true, .suspended = true}};
+  const std::vector<WorkerEnd> all = {
+      {.rank = 0, .exit = {.signal = SIGTERM}, .stopped = true, .sent = SIGTERM},
+      {.rank = 1, .exit = {.signal = SIGKILL}, .stopped = true, .sent = SIGKILL, .needed_kill = true},
+      culprit,
+      {.rank = 3},
+      {.rank = 4, .exit = {.code = 1}},
+      {.rank = 5, .exit = {.signal = SIGTERM}, .stopped = true, .suspended = true, .sent = SIGTERM}};
   const Failure failure{
       .culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_file = "/l/stderr.log", .grace = 5};
   EXPECT_EQ(failure_report(failure, all),
@@ -131,14 +132,51 @@ TEST(Report, OneCulpritAndTheInnocent) {
             "[2] step 2\n"
             "[tutti]   all of its output: /l/stderr.log\n"
             "[tutti]   suspended: rank 5 was stopped (SIGSTOP or a debugger): the others may have waited for it\n"
+            "[tutti]   failed as well, because of it or by itself: rank 4 exited with code 1\n"
             "[tutti]   innocent: rank 0 was running and ended because of it\n"
             "[tutti]   innocent: rank 1 ran on for 5 s after SIGTERM and needed SIGKILL\n"
             "[tutti]   innocent: rank 3 had ended well before\n"
-            "[tutti]   at the same moment: rank 4 failed as well\n"
             "[tutti]   hint: nothing of tutti sent it: somebody's kill -9, or the out-of-memory killer (dmesg tells)");
   Failure hungry = failure;
   hungry.out_of_memory = true;
   EXPECT_THAT(failure_report(hungry, all), HasSubstr("out-of-memory killer struck"));
+}
+
+TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
+  const WorkerEnd culprit{.rank = 0, .exit = {.code = 3}};
+  Failure failure{.culprit = culprit};
+  failure.others[2].message = "ValueError: the loss is NaN";
+  failure.others[3].message = "PeerLost: all_reduce #4 on group world, rank 3: rank 0 has died";
+  failure.others[4].message = "Aborted: rank 0 (pid 7 on a) exited with code 3";
+  const auto part = [&](WorkerEnd end) {
+    end.stopped = true;
+    return part_of(end, failure);
+  };
+  EXPECT_EQ(part(culprit), Part::kCulprit);
+  // A signal that tutti did not send; and the one that it did.
+  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGSEGV}}), Part::kFailedAsWell);
+  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGSEGV}, .sent = SIGTERM}), Part::kFailedAsWell);
+  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGTERM}), Part::kFailedAsWell);
+  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGTERM}, .sent = SIGTERM}), Part::kStopped);
+  EXPECT_EQ(part({.rank = 1, .exit = {.signal = SIGKILL}, .sent = SIGKILL, .needed_kill = true}), Part::kKilled);
+  // A code before it was told to stop; as its answer to that; and with words that explain it.
+  EXPECT_EQ(part({.rank = 1, .exit = {.code = 1}}), Part::kFailedAsWell);
+  EXPECT_EQ(part({.rank = 2, .exit = {.code = 1}}), Part::kFailedAsWell);
+  EXPECT_EQ(part({.rank = 1, .exit = {.code = 1}, .sent = SIGTERM}), Part::kStopped);
+  EXPECT_EQ(part({.rank = 3, .exit = {.code = 1}}), Part::kStopped);
+  EXPECT_EQ(part({.rank = 4, .exit = {.code = 1}}), Part::kStopped);
+  EXPECT_EQ(part({.rank = 1, .exit = {.code = 75}}), Part::kStopped);
+  EXPECT_EQ(part({.rank = 1}), Part::kStopped);
+  EXPECT_EQ(part_of({.rank = 1}, failure), Part::kEnded);
+  EXPECT_THAT(
+      failure_report(failure, {culprit,
+                               {.rank = 1, .exit = {.signal = SIGSEGV}, .stopped = true},
+                               {.rank = 2, .exit = {.code = 1}, .stopped = true}}),
+      HasSubstr("failed as well, because of it or by itself: rank 1 was killed by SIGSEGV (segmentation fault); "
+                "rank 2 exited with code 1: ValueError: the loss is NaN"));
+  std::vector<WorkerEnd> many = {culprit};
+  for (int rank = 5; rank < 20; ++rank) many.push_back({.rank = rank, .exit = {.code = 1}, .stopped = true});
+  EXPECT_THAT(failure_report(failure, many), HasSubstr("rank 12 exited with code 1; and ranks 13-19"));
 }
 
 // A log file on a full disk.

@@ -17,8 +17,9 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/places/rank_table.h"
+#include "tutti/launch/places/node_about.h"
 #include "tutti/launch/program.h"
+#include "tutti/rendezvous/secret.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/trace/flight_dump.h"
 #include "tutti/transport/interface.h"
@@ -29,6 +30,7 @@ namespace {
 
 constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::size_t kLongestJob = 200;
+constexpr std::size_t kLettersOfARun = 16;
 constexpr int kMasterPort = 29500;  // torchrun's
 
 bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
@@ -266,7 +268,9 @@ Result<Prepared> prepare(const JobOptions& options) {
   TUTTI_TRY(prepare_output(options, spec));
   nodes.say = [](const std::string& text) { log::info(text); };
   nodes.host = spec.host = host_name();
-  nodes.about = encode_shares(spec.shares);
+  NodeAbout about{.shares = {}, .run = random_secret_text().substr(0, kLettersOfARun)};
+  for (const Share& share : spec.shares) about.shares.push_back(share.text());
+  nodes.about = encode(about);
   nodes.judge = [policy = options.restarts](const std::vector<Fault>& past, const Fault& fault) {
     return judge(policy, past, fault);
   };

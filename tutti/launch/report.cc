@@ -1,5 +1,7 @@
 // A good report names one culprit. The other ranks fail too, because their peer is gone or because the agent stops
-// them, and a list of every exit code buries the one that matters; so they are named as innocent, in one line.
+// them, and a list of every exit code buries the one that matters; so they are named as innocent, in one line. But one
+// that ended by a signal that nobody here sent, or with a code before it was told to stop and without a word about a
+// peer, may have had a reason of its own, and is told as such.
 #include "tutti/launch/report.h"
 
 #include <csignal>
@@ -8,10 +10,13 @@
 #include <sstream>
 
 #include "tutti/base/text.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/trace/flight_dump.h"
 
 namespace tutti {
 namespace {
+
+constexpr std::size_t kMostTold = 8;  // ranks that have a line or a sentence of their own
 
 void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + line; }
 
@@ -39,15 +44,77 @@ std::string hint_of(const Failure& failure) {
   return {};
 }
 
+// The words of an Error (base/error.h) that only says that another rank is gone.
+bool tells_of_another(const std::string& message) {
+  return message.starts_with("PeerLost: ") || message.starts_with("Aborted: ");
+}
+
+// "rank 4 exited with code 1: ValueError: ..."
+std::string end_words(const WorkerEnd& worker, const Failure& failure) {
+  const auto seen = failure.others.find(worker.rank);
+  const std::string message = seen == failure.others.end() ? "" : seen->second.message;
+  return "rank " + std::to_string(worker.rank) + " " + to_string(worker.exit) + (message.empty() ? "" : ": " + message);
+}
+
+std::string failed_as_well_words(const std::vector<const WorkerEnd*>& ends, const Failure& failure) {
+  std::vector<std::string> words;
+  std::vector<int> more;
+  for (const WorkerEnd* worker : ends) {
+    if (words.size() < kMostTold) {
+      words.push_back(end_words(*worker, failure));
+    } else {
+      more.push_back(worker->rank);
+    }
+  }
+  return "failed as well, because of it or by itself: " + join(words, "; ") +
+         (more.empty() ? "" : "; and " + ranks_words(more));
+}
+
+// A line for each part that somebody had.
+std::vector<std::string> parts_lines(const Failure& failure, const std::vector<WorkerEnd>& all) {
+  std::map<Part, std::vector<int>> ranks;
+  std::vector<const WorkerEnd*> failed;
+  for (const WorkerEnd& worker : all) {
+    const Part part = part_of(worker, failure);
+    ranks[part].push_back(worker.rank);
+    if (part == Part::kFailedAsWell) failed.push_back(&worker);
+  }
+  std::vector<std::string> lines;
+  const auto say = [&](Part part, const std::string& before, const char* one, const char* many) {
+    const std::vector<int>& who = ranks[part];
+    if (!who.empty()) lines.push_back(before + ranks_words(who) + (who.size() == 1 ? one : many));
+  };
+  say(Part::kSuspended, "suspended: ", " was stopped (SIGSTOP or a debugger): the others may have waited for it",
+      " were stopped (SIGSTOP or a debugger): the others may have waited for them");
+  if (!failed.empty()) lines.push_back(failed_as_well_words(failed, failure));
+  say(Part::kStopped, "innocent: ", " was running and ended because of it", " were running and ended because of it");
+  const std::string killed = " ran on for " + seconds_text(failure.grace) + " after SIGTERM and needed SIGKILL";
+  say(Part::kKilled, "innocent: ", killed.c_str(), killed.c_str());
+  say(Part::kEnded, "innocent: ", " had ended well before", " had ended well before");
+  return lines;
+}
+
 }  // namespace
 
+Part part_of(const WorkerEnd& worker, const Failure& failure) {
+  if (worker.rank == failure.culprit.rank) return Part::kCulprit;
+  if (worker.suspended) return Part::kSuspended;
+  const Exit& exit = worker.exit;
+  if (worker.needed_kill && exit.signal == SIGKILL) return Part::kKilled;
+  if (exit.ok() || exit.shell_code() == kExitSaved) return worker.stopped ? Part::kStopped : Part::kEnded;
+  if (exit.signal == 0 && worker.sent != 0) return Part::kStopped;  // its answer to the signal
+  if (exit.signal != 0 && exit.signal == worker.sent) return Part::kStopped;
+  const auto seen = failure.others.find(worker.rank);
+  const bool explained = seen != failure.others.end() && tells_of_another(seen->second.message);
+  return explained ? Part::kStopped : Part::kFailedAsWell;
+}
+
 std::vector<std::string> others_lines(const Failure& failure) {
-  constexpr int kMost = 8;
-  int told = 0;
+  std::size_t told = 0;
   std::vector<std::string> lines;
   for (const auto& [rank, seen] : failure.others) {
     if (seen.doing.empty()) continue;
-    if (++told > kMost) {
+    if (++told > kMostTold) {
       lines.push_back("... (of all ranks: the JSON report)");
       break;
     }
@@ -84,32 +151,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
     add_line(report, "it wrote nothing");
   }
   if (!failure.log_file.empty()) add_line(report, "all of its output: " + failure.log_file);
-  std::vector<int> suspended, stopped, killed, finished, also;
-  for (const WorkerEnd& worker : all) {
-    if (worker.rank == culprit.rank) continue;
-    if (worker.suspended) {
-      suspended.push_back(worker.rank);
-    } else if (worker.needed_kill) {
-      killed.push_back(worker.rank);
-    } else if (worker.stopped) {
-      stopped.push_back(worker.rank);
-    } else {
-      (worker.exit.ok() ? finished : also).push_back(worker.rank);
-    }
-  }
-  if (!suspended.empty())
-    add_line(report, "suspended: " + ranks_words(suspended) + (suspended.size() == 1 ? " was" : " were") +
-                         " stopped (SIGSTOP or a debugger): the others may have waited for " +
-                         (suspended.size() == 1 ? "it" : "them"));
-  if (!stopped.empty())
-    add_line(report, "innocent: " + ranks_words(stopped) + (stopped.size() == 1 ? " was" : " were") +
-                         " running and ended because of it");
-  if (!killed.empty()) {
-    add_line(report, "innocent: " + ranks_words(killed) + " ran on for " + seconds_text(failure.grace) +
-                         " after SIGTERM and needed SIGKILL");
-  }
-  if (!finished.empty()) add_line(report, "innocent: " + ranks_words(finished) + " had ended well before");
-  if (!also.empty()) add_line(report, "at the same moment: " + ranks_words(also) + " failed as well");
+  for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
   if (!failure.flight.empty()) add_line(report, failure.flight);
   if (const std::string hint = hint_of(failure); !hint.empty()) add_line(report, "hint: " + hint);

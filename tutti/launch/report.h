@@ -19,6 +19,7 @@ struct WorkerEnd {
   double seconds = 0;        // it ran
   bool stopped = false;      // it was running when the agent told it to stop
   bool suspended = false;    // then it was stopped by a signal (SIGSTOP) or a debugger, and did nothing
+  int sent = 0;              // the last signal that the agent sent it to stop it; 0: none
   bool needed_kill = false;  // it did not leave within the grace
 };
 
@@ -27,6 +28,7 @@ struct LastSeen {
   std::int64_t step = -1;  // that it had begun last; -1: it told none
   std::string doing;       // "step 12, for 3.2 s in all_reduce #42 (f32[1024], sum) on group world"; empty: unknown
   std::vector<std::string> stack;  // the innermost call first; of a hang
+  std::string message;             // what the rank said of its own end
 };
 
 struct Failure {
@@ -47,6 +49,17 @@ struct Failure {
   double grace = 0;
   std::string flight;  // flight_line(); empty: none
 };
+
+// What a rank of the node where it happened has to do with a failure.
+enum class Part {
+  kCulprit,
+  kSuspended,    // it was stopped (SIGSTOP), and the others may have waited for it
+  kKilled,       // it ran on after SIGTERM, and needed SIGKILL
+  kStopped,      // it was running, and ended because of the failure
+  kEnded,        // it had ended well before, or had saved
+  kFailedAsWell  // it ended in a way that neither tutti nor its message explains: because of the culprit, or by itself
+};
+Part part_of(const WorkerEnd& worker, const Failure& failure);
 
 // "rank 2 (pid 8123 on host) was killed by SIGKILL": also the value of the store key `fault`.
 std::string fault_text(const WorkerEnd& worker, const std::string& host);

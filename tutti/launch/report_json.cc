@@ -7,17 +7,27 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const char* role_of(const WorkerEnd& worker, const WorkerEnd& culprit) {
-  if (worker.rank == culprit.rank) return "culprit";
-  if (worker.suspended) return "suspended";
-  if (worker.stopped || worker.needed_kill || worker.exit.ok()) return "innocent";
-  return "failed as well";
+const char* word_of(Part part) {
+  switch (part) {
+    case Part::kCulprit:
+      return "culprit";
+    case Part::kSuspended:
+      return "suspended";
+    case Part::kKilled:
+    case Part::kStopped:
+    case Part::kEnded:
+      return "innocent";
+    case Part::kFailedAsWell:
+      return "failed as well";
+  }
+  return "";
 }
 
 void put_seen(Json& json, const LastSeen& seen) {
   if (seen.step >= 0) json["step"] = seen.step;
   if (!seen.doing.empty()) json["doing"] = seen.doing;
   if (!seen.stack.empty()) json["stack"] = seen.stack;
+  if (!seen.message.empty()) json["message"] = seen.message;
 }
 
 void put_exit(Json& json, const Exit& exit) {
@@ -57,7 +67,7 @@ std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& a
     Json rank;
     rank["rank"] = worker.rank;
     rank["pid"] = worker.pid;
-    rank["role"] = role_of(worker, culprit);
+    rank["role"] = word_of(part_of(worker, failure));
     put_exit(rank, worker.exit);
     if (const auto seen = failure.others.find(worker.rank); seen != failure.others.end()) put_seen(rank, seen->second);
     json["ranks"].push_back(std::move(rank));

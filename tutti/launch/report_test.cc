@@ -21,9 +21,10 @@ Failure failure() {
           .backtrace = {"step(int) at train.cc:212", "main at train.cc:300"},
           .last_lines = {"loss 3"}};
 }
-const std::vector<WorkerEnd> kAll = {{.rank = 0, .pid = 810, .exit = {.signal = SIGTERM}, .stopped = true},
-                                     {.rank = 1, .pid = 811, .exit = {}},
-                                     {.rank = 2, .pid = 812, .exit = {.signal = SIGSEGV}}};
+const std::vector<WorkerEnd> kAll = {
+    {.rank = 0, .pid = 810, .exit = {.signal = SIGTERM}, .stopped = true, .sent = SIGTERM},
+    {.rank = 1, .pid = 811, .exit = {}},
+    {.rank = 2, .pid = 812, .exit = {.signal = SIGSEGV}}};
 
 TEST(Report, SaysWhereItWas) {
   const std::string text = failure_report(failure(), kAll);

@@ -42,7 +42,8 @@ std::string encode(const RollNote& note) {
                   {"listed", note.listed},
                   {"host", note.host},
                   {"address", note.address},
-                  {"about", note.about}});
+                  {"about", note.about},
+                  {"release", note.release}});
 }
 
 std::optional<RollNote> parse_roll_note(const std::string& text) {
@@ -56,7 +57,8 @@ std::optional<RollNote> parse_roll_note(const std::string& text) {
                 .listed = {},
                 .host = *std::move(host),
                 .address = *std::move(address),
-                .about = *std::move(about)};
+                .about = *std::move(about),
+                .release = word(json, "release").value_or("")};
   for (const auto& item : *listed) {
     const auto count = number({{"count", item}}, "count", 1, kMostRanksPerNode);
     if (!count) return {};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/version.h"
 
 namespace tutti {
 
@@ -17,6 +18,10 @@ struct RollNote {
   std::string host;         // for words
   std::string address;      // the one that reached the store
   std::string about;        // what its agent wants the others to know
+  // Of tutti; empty: it is too old to tell. Builds of one release may differ: agents share no memory, and what they say
+  // to each other is JSON, in which a field that is missing has its default. (Ranks do, and compare their builds:
+  // rendezvous/assembly.h.)
+  std::string release = TUTTI_VERSION;
 
   bool operator==(const RollNote&) const = default;
 };

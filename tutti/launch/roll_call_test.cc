@@ -15,6 +15,9 @@ std::string refusal(const std::vector<RollNote>& notes) {
 TEST(RollCall, NodesTellTheirRanks) {
   const RollNote first{.ranks = 2, .listed = {2, 1}, .host = "a", .address = "10.0.0.1", .about = "x"};
   EXPECT_EQ(parse_roll_note(encode(first)), first);
+  EXPECT_EQ(first.release, TUTTI_VERSION);
+  EXPECT_EQ(parse_roll_note(R"({"ranks": 1, "listed": [], "host": "", "address": "", "about": ""})")->release, "")
+      << "of one that is too old to tell";
   EXPECT_EQ(refusal({first, {.ranks = 1, .host = "b"}}), "");
 }
 

@@ -115,16 +115,29 @@ void JobSecret::give_up() {
   held.reset();
 }
 
-Result<std::string> runtime_directory(const Environment& environment) {
+namespace {
+
+// The first that `usable` takes; the error is that of the last.
+Result<std::string> choose_runtime_directory(const Environment& environment, Status (*usable)(const std::string&)) {
   const std::string user_folder = "/run/user/" + std::to_string(::geteuid());
   for (const std::string& parent : {lookup(environment, "XDG_RUNTIME_DIR").value_or(""), user_folder}) {
     if (parent.empty() || !check_private(parent).ok()) continue;
     const std::string path = parent + "/tutti";
-    if (make_private(path).ok()) return path;
+    if (usable(path).ok()) return path;
   }
   const std::string path = lookup(environment, "TMPDIR").value_or("/tmp") + "/tutti-" + std::to_string(::geteuid());
-  TUTTI_TRY(make_private(path));
+  TUTTI_TRY(usable(path));
   return path;
+}
+
+}  // namespace
+
+Result<std::string> runtime_directory(const Environment& environment) {
+  return choose_runtime_directory(environment, make_private);
+}
+
+Result<std::string> find_runtime_directory(const Environment& environment) {
+  return choose_runtime_directory(environment, check_private);
 }
 
 Result<std::optional<Secret>> given_secret(const Environment& environment) {

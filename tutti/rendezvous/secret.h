@@ -36,6 +36,9 @@ Result<std::optional<Secret>> given_secret(const Environment& environment);
 // others.
 Result<std::string> runtime_directory(const Environment& environment);
 
+// The same, but none is made: ENOENT where there is none yet.
+Result<std::string> find_runtime_directory(const Environment& environment);
+
 // 64 hexadecimal digits to make a secret of.
 std::string random_secret_text();
 

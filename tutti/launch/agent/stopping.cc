@@ -31,8 +31,8 @@ void Stopping::pass_on(int signal, Duration grace) {
 }
 
 void Stopping::ask(int signal) {
-  workers_.signal_groups(signal);
-  workers_.signal_groups(SIGCONT);  // a stopped process takes no other signal
+  workers_.stop_groups(signal);
+  workers_.continue_groups();
   phase_ = Phase::kAsked;
   ends_ = Deadline::after(grace_);
 }
@@ -41,7 +41,7 @@ void Stopping::kill() {
   for (Worker& worker : workers_) {
     if (worker.alive()) worker.mark_killed();
   }
-  workers_.signal_groups(SIGKILL);
+  workers_.stop_groups(SIGKILL);
   phase_ = Phase::kKilled;
   ends_ = Deadline::after(kKillLimit);
 }

@@ -41,6 +41,11 @@ void Worker::signal_group(int signal) const {
   if (alive_) kill(-end_.pid, signal);
 }
 
+void Worker::stop_group(int signal) {
+  if (alive_) end_.sent = signal;
+  signal_group(signal);
+}
+
 void Worker::mark_stopped() {
   end_.stopped = true;
   end_.suspended = is_suspended(end_.pid);

@@ -41,6 +41,8 @@ class Worker {
   // To the process alone, or to it and its helpers, the process group. Nothing if it has ended.
   void signal_alone(int signal) const;
   void signal_group(int signal) const;
+  // The same, to stop it: what the report says of its end.
+  void stop_group(int signal);
   // What the report says of a rank that has to go because of another.
   void mark_stopped();
   void mark_asked() { end_.stopped = true; }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "tutti/launch/environment.h"
 #include "tutti/trace/progress_page.h"
@@ -114,8 +115,12 @@ void Workers::request_stop(int signal) {
   for (const Worker& worker : workers_) (void)worker.progress().request_stop(signal);  // the signal says it, too
 }
 
-void Workers::signal_groups(int signal) {
-  for (const Worker& worker : workers_) worker.signal_group(signal);
+void Workers::stop_groups(int signal) {
+  for (Worker& worker : workers_) worker.stop_group(signal);
+}
+
+void Workers::continue_groups() {
+  for (const Worker& worker : workers_) worker.signal_group(SIGCONT);
 }
 
 }  // namespace tutti

@@ -30,7 +30,8 @@ class Workers {
   void signal_alone(int signal);
   // Asks all to save and leave, in their progress pages: also those that do not hear a signal yet.
   void request_stop(int signal);
-  void signal_groups(int signal);
+  void stop_groups(int signal);
+  void continue_groups();  // a stopped process takes no signal but SIGKILL
 
  private:
   Status start_one(const AgentSpec& spec, const Round& round, int local_rank, const std::string& flight_folder,

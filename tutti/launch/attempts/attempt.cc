@@ -53,7 +53,7 @@ Fault Attempt::fault_of(const Worker& worker) const {
 
 void Attempt::blame(Worker& culprit) {
   culprit_ = &culprit;
-  lookout_.freeze(workers_);
+  freeze();
 }
 
 bool Attempt::is_echo(Worker& worker) {

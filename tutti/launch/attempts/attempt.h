@@ -29,6 +29,8 @@ class Attempt {
 
   // The fault that this worker's end is.
   Fault fault_of(const Worker& worker) const;
+  // What all ranks do now is what the report will tell; nothing the second time.
+  void freeze() { lookout_.freeze(workers_); }
   // Whose end it was that ended the attempt; none: nobody's of this node.
   void blame(Worker& culprit);
   // It failed because another rank did, which is seen to be dying and will be reaped soon.

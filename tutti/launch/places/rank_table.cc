@@ -1,12 +1,11 @@
 #include "tutti/launch/places/rank_table.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "tutti/launch/places/node_about.h"
 
 namespace tutti {
 namespace {
-
-constexpr std::size_t kMostRuns = 256;  // of equal shares that a node tells of: some KiB
 
 struct Line {
   std::string ranks, host, local_ranks, share;
@@ -45,35 +44,7 @@ Line short_line_of(const NodeRows& node) {
   return line_of(node, 0, node.ranks, first == last ? first : first + " ... " + last);
 }
 
-// What another node wrote; what cannot be understood is nothing.
-std::vector<std::string> parse_shares(const std::string& about, int ranks) {
-  std::vector<std::string> shares;
-  const auto note = nlohmann::json::parse(about, nullptr, false);
-  if (!note.is_object() || !note.contains("shares") || !note["shares"].is_array()) return {};
-  for (const auto& run : note["shares"]) {
-    if (!run.is_array() || run.size() != 2 || !run[0].is_string() || !run[1].is_number_integer()) return {};
-    const auto count = run[1].get<std::int64_t>();
-    if (count < 1 || count > ranks - int(shares.size())) return {};
-    shares.insert(shares.end(), std::size_t(count), run[0].get<std::string>());
-  }
-  return shares;
-}
-
 }  // namespace
-
-std::string encode_shares(const std::vector<Share>& shares) {
-  auto runs = nlohmann::json::array();
-  for (const Share& share : shares) {
-    const std::string text = share.text();
-    if (!runs.empty() && runs.back()[0] == text) {
-      runs.back()[1] = runs.back()[1].get<int>() + 1;
-    } else {
-      runs.push_back({text, 1});
-    }
-  }
-  if (runs.size() > kMostRuns) runs.clear();
-  return nlohmann::json{{"shares", runs}}.dump();
-}
 
 std::vector<NodeRows> rows_of(const Round& round) {
   std::vector<NodeRows> rows;
@@ -81,7 +52,7 @@ std::vector<NodeRows> rows_of(const Round& round) {
   for (std::size_t node = 0; node < round.nodes.size(); ++node) {
     const NodeFacts& facts = round.nodes[node];
     if (round.node == 0 || round.node == int(node))
-      rows.push_back({facts.host, first_rank, facts.ranks, parse_shares(facts.about, facts.ranks)});
+      rows.push_back({facts.host, first_rank, facts.ranks, parse_node_about(facts.about, facts.ranks).shares});
     first_rank += facts.ranks;
   }
   return rows;

@@ -4,12 +4,8 @@
 #include <vector>
 
 #include "tutti/launch/nodes.h"
-#include "tutti/launch/places/shares.h"
 
 namespace tutti {
-
-// What a node lets the others know of its shares (NodesOptions::about), as JSON.
-std::string encode_shares(const std::vector<Share>& shares);
 
 struct NodeRows {
   std::string host;

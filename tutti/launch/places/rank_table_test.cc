@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tutti/launch/places/node_about.h"
+
 namespace tutti {
 namespace {
 
@@ -26,24 +28,36 @@ TEST(RankTable, ALongOneHasALineForEachNode) {
 
 Round round_of(const std::string& about, int node) {
   Round round;
-  round.nodes = {{.host = "a", .address = "", .ranks = 1, .about = encode_shares({{}})},
+  round.nodes = {{.host = "a", .address = "", .ranks = 1, .about = encode(NodeAbout{.shares = {"any CPU"}})},
                  {.host = "b", .address = "", .ranks = 3, .about = about}};
   round.node = node;
   return round;
 }
 
 TEST(RankTable, NodeZeroKnowsAllOthersThemselves) {
-  const std::vector<Share> shares = {{.cpus = {0}}, {.cpus = {0}}, {.cpus = {1}}};
-  EXPECT_THAT(rank_table(rows_of(round_of(encode_shares(shares), 0))),
+  const std::string about = encode(NodeAbout{.shares = {"CPU 0", "CPU 0", "CPU 1"}});
+  EXPECT_THAT(rank_table(rows_of(round_of(about, 0))),
               ElementsAre("  rank 0     on a  local rank 0     any CPU", "  ranks 1-2  on b  local ranks 0-1  CPU 0",
                           "  rank 3     on b  local rank 2     CPU 1"));
-  EXPECT_THAT(rank_table(rows_of(round_of(encode_shares(shares), 1))), SizeIs(2));
+  EXPECT_THAT(rank_table(rows_of(round_of(about, 1))), SizeIs(2));
 }
 
 TEST(RankTable, WhatAnotherNodeWroteIsNotTrusted) {
   for (const char* about : {"", "{", "[]", R"({"shares": 1})", R"({"shares": [["x", 4]]})",
                             R"({"shares": [["x", -1]]})", R"({"shares": [[1, 1]]})", R"({"shares": [["x"]]})"})
     EXPECT_EQ(rank_table(rows_of(round_of(about, 1))).front(), "  ranks 1-3  on b  local ranks 0-2") << about;
+}
+
+TEST(NodeAbout, ComesBackAsItWas) {
+  const NodeAbout about{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"};
+  EXPECT_EQ(parse_node_about(encode(about), 3), about);
+  EXPECT_EQ(parse_node_about(encode(about), 2), (NodeAbout{.shares = {}, .run = "0123abcd"})) << "too many shares";
+}
+
+TEST(NodeAbout, AWordThatIsNoneIsNothing) {
+  for (const char* run : {R"("../x")", "7", R"("0123 4567")", R"("ABC")"})
+    EXPECT_EQ(parse_node_about(R"({"shares": [], "run": )" + std::string(run) + "}", 1), NodeAbout()) << run;
+  EXPECT_EQ(parse_node_about(encode(NodeAbout{.run = std::string(65, 'a')}), 1), NodeAbout());
 }
 
 }  // namespace

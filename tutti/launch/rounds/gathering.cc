@@ -108,13 +108,18 @@ void Gathering::add(Comer comer, Time now) {
   if (!running_ && !last_call_ && int(here_.size()) >= limits_.min) last_call_ = now + limits_.last_call;
 }
 
-// Whether its --nnodes or its number cannot be true of the same job.
+// Whether its release, its --nnodes or its number cannot be true of the same job.
 bool Gathering::contradicts(const Comer& comer) {
-  std::string detail;
+  std::string detail, hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
   const auto nnodes = [](int min, int max) {
     return std::to_string(min) + (min == max ? "" : ":" + std::to_string(max));
   };
-  if (comer.min != limits_.min || comer.max != limits_.max) {
+  if (comer.note.release != TUTTI_VERSION) {
+    const std::string& release = comer.note.release;
+    detail = words(comer) + " runs " + (release.empty() ? "an older tutti" : "tutti " + release) +
+             ", but where the nodes meet it is tutti " TUTTI_VERSION;
+    hint = "install the same release on all nodes";
+  } else if (comer.min != limits_.min || comer.max != limits_.max) {
     detail = words(comer) + " counts " + nnodes(comer.min, comer.max) + " nodes (--nnodes), but where the nodes meet " +
              nnodes(limits_.min, limits_.max) + " are expected";
   } else if (limits_.numbered && (comer.wanted < 0 || comer.wanted >= limits_.max)) {
@@ -122,11 +127,7 @@ bool Gathering::contradicts(const Comer& comer) {
   } else {
     return false;
   }
-  refuse(comer,
-         {.code = Code::kMismatch,
-          .detail = std::move(detail),
-          .hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes"},
-         {});
+  refuse(comer, {.code = Code::kMismatch, .detail = std::move(detail), .hint = std::move(hint)}, {});
   return true;
 }
 

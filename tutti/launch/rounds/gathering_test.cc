@@ -12,6 +12,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // A gathering with a clock of its own, and what came out of it.
 class Book {
@@ -278,6 +279,26 @@ TEST(Gathering, WhoComesAfterAContradictionIsToldAsWell) {
   book.come(other);
   book.come("a", 0);
   EXPECT_THAT(book.told(kRefuse), HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was turned away"));
+}
+
+TEST(Gathering, NodesOfDifferentReleasesAreToldToAll) {
+  Book book({.min = 2, .max = 2});
+  book.come("a");
+  Comer other = book.comer("b");
+  other.note.release = "0.0.9";
+  book.come(other);
+  EXPECT_THAT(book.told(kRefuse),
+              AllOf(HasSubstr("b: Mismatch: host-b at 10.0.0.2 runs tutti 0.0.9, but where the nodes "
+                              "meet it is tutti " TUTTI_VERSION),
+                    HasSubstr("install the same release on all nodes"), HasSubstr("a: Mismatch: ")));
+  Book running({.min = 1, .max = 2});
+  running.come("a");
+  running.pass(seconds(60));
+  EXPECT_EQ(running.round(), "a");
+  other.note.release.clear();
+  running.come(other);
+  EXPECT_THAT(running.told(kRefuse),
+              AllOf(HasSubstr("b: Mismatch: host-b at 10.0.0.2 runs an older tutti, but "), Not(HasSubstr("a: "))));
 }
 
 TEST(Gathering, ALatecomerThatDoesNotFitDisturbsNobody) {

@@ -22,6 +22,12 @@ std::string of_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
 }
 
+// What it said of its own end, in its page or its TORCHELASTIC_ERROR_FILE.
+std::string words_of(const Worker& worker) {
+  const std::string message = error_file_message(worker.error_file());
+  return message.empty() ? worker.progress().read().message : message;
+}
+
 // Steps a second, over some seconds.
 double smoothed_rate(double rate, const RankProgress& before, const RankProgress& after) {
   constexpr double kOver = 5;  // seconds
@@ -230,7 +236,10 @@ void Lookout::complete(Failure& failure, Workers& workers) const {
   for (const RankSeen& rank : frozen_)
     if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);
   for (Worker& worker : workers) {
-    if (worker.rank() != failure.culprit.rank) continue;
+    if (worker.rank() != failure.culprit.rank) {
+      if (!worker.end().exit.ok()) failure.others[worker.rank()].message = words_of(worker);
+      continue;
+    }
     // A rank that is dead says no more; one that hangs is told of as it was found.
     RankProgress last = worker.progress().read();
     for (const RankSeen& rank : frozen_)

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 
 #include "tutti/base/env.h"
+#include "tutti/base/text.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/secret.h"
 #include "tutti/rendezvous/sweep.h"
@@ -22,6 +24,18 @@ constexpr std::size_t kMostClients = 64;
 constexpr auto kPatience = std::chrono::seconds(5);    // with who asks and does not read
 constexpr auto kTurn = std::chrono::milliseconds(20);  // while an answer is awaited
 constexpr std::size_t kMostAnswer = 64 << 20;
+
+// "agent-JOB-NODE.PID.sock", as this file makes them; the name of a job may have '-' and '.' itself.
+std::optional<StatusSocket> socket_of(const std::string& name) {
+  const std::string_view prefix = kPrefix, suffix = kSuffix;
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() < prefix.size() + suffix.size()) return {};
+  const std::string middle = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
+  const auto dash = middle.rfind('-'), dot = middle.rfind('.');
+  if (dash == std::string::npos || dot == std::string::npos || dot < dash) return {};
+  const auto node = parse_int(middle.substr(dash + 1, dot - dash - 1)), agent = parse_int(middle.substr(dot + 1));
+  if (!node || !agent || *node < 0 || *agent <= 0 || *node > INT32_MAX || *agent > INT32_MAX) return {};
+  return StatusSocket{.job_file = middle.substr(0, dash), .node = int(*node), .agent = int(*agent), .path = {}};
+}
 
 }  // namespace
 
@@ -80,18 +94,15 @@ void StatusServer::listen(PollSet& events) {
 
 std::vector<StatusSocket> status_sockets() {
   std::vector<StatusSocket> sockets;
-  const auto folder = runtime_directory(current_environment());
+  const auto folder = find_runtime_directory(current_environment());
   if (!folder.ok()) return sockets;
   std::vector<std::pair<std::filesystem::file_time_type, StatusSocket>> found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(*folder, error)) {
-    const std::string name = entry.path().filename();
-    if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
-    // agent-JOB-NODE.PID.sock
-    const auto dash = name.rfind('-');
-    const std::size_t begin = std::string(kPrefix).size();
-    if (dash < begin) continue;
-    found.push_back({entry.last_write_time(error), {name.substr(begin, dash - begin), entry.path()}});
+    auto socket = socket_of(entry.path().filename());
+    if (!socket) continue;
+    socket->path = entry.path();
+    found.push_back({entry.last_write_time(error), *std::move(socket)});
   }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
   for (auto& [time, socket] : found) sockets.push_back(std::move(socket));

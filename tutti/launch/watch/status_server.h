@@ -45,9 +45,11 @@ class StatusServer {
   std::list<Client> clients_;
 };
 
-// The sockets of the jobs of this user on this host: job and path, newest first. Those of dead agents are among them.
+// The sockets of the jobs of this user on this host, newest first. Those of dead agents are among them.
 struct StatusSocket {
   std::string job_file;  // the name of the job as part of a file name (file_name_of)
+  int node = 0;          // of the job, when the agent began
+  int agent = 0;         // its pid
   std::string path;
 };
 std::vector<StatusSocket> status_sockets();
