@@ -7,7 +7,7 @@ namespace {
 
 class Joined {
  public:
-  Joined(Reducer& reducer, const JoinOptions& options) : reducer_(reducer) {
+  Joined(Reducer& reducer, const JoinUnevenOptions& options) : reducer_(reducer) {
     reducer_.begin_join(!options.divide_by_initial_world_size, options.throw_on_early_end);
   }
   ~Joined() { reducer_.end_join(); }
@@ -20,7 +20,7 @@ class Joined {
 
 }  // namespace
 
-void join(Reducer& reducer, const std::function<void()>& train, JoinOptions options) {
+void join_uneven(Reducer& reducer, const std::function<void()>& train, JoinUnevenOptions options) {
   const Joined joined(reducer, options);
   train();
   bool was_last = true;

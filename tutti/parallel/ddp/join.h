@@ -2,7 +2,7 @@
 // Ranks with different numbers of batches. One that has none left would keep the others waiting in their next
 // all_reduce; instead it takes part with zeros until all have finished.
 //
-//   tutti::join(ddp, [&] {
+//   tutti::join_uneven(ddp, [&] {
 //     for (const auto& batch : mine) {                      // as many as this rank has
 //       ddp.zero_grad();
 //       loss(ddp.forward(batch.x), batch.y).backward();
@@ -16,7 +16,7 @@
 
 namespace tutti {
 
-struct JoinOptions {
+struct JoinUnevenOptions {
   // Gradients of a step are divided by the number of ranks, so those that have run out count as zeros: each sample
   // weighs the same. false: by the number of ranks that still have data, so the steps at the end are as long as those
   // before.
@@ -29,12 +29,12 @@ struct JoinOptions {
 // and no other calls on its group; then takes part in the steps of those who have more. Costs one small all_reduce a
 // step. In the end parameters and buffers are broadcast from the highest of the ranks that had most steps. A rank may
 // have no batch at all. Gradients gathered in no_sync() after the last synchronised step of a rank are lost. Throws
-// Exception: what `train` throws, what a collective reports, a second join inside, a sharded optimizer.
-void join(Reducer& reducer, const std::function<void()>& train, JoinOptions options = {});
+// Exception: what `train` throws, what a collective reports, a second join_uneven() inside, a sharded optimizer.
+void join_uneven(Reducer& reducer, const std::function<void()>& train, JoinUnevenOptions options = {});
 
 template <class M>
-void join(DataParallel<M>& ddp, const std::function<void()>& train, JoinOptions options = {}) {
-  join(ddp.reducer(), train, options);
+void join_uneven(DataParallel<M>& ddp, const std::function<void()>& train, JoinUnevenOptions options = {}) {
+  join_uneven(ddp.reducer(), train, options);
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ void one_step(DataParallel<Branches>& ddp, Sgd& optimizer, const at::Tensor& x) 
 
 struct Run {
   DataParallelOptions options = kPlain;
-  JoinOptions join = {};
+  JoinUnevenOptions join = {};
 };
 
 // What one process gets that has the batches of all ranks: each step the mean over `divisor(active)` ranks.
@@ -64,7 +64,7 @@ void expect_the_same_as_alone(const std::vector<int>& batches, const Run& run) {
     const auto model = models[std::size_t(world.rank())];
     DataParallel ddp(model, world, run.options);
     Sgd optimizer(model->parameters(), {.lr = 0.01, .momentum = 0.9});
-    join(
+    join_uneven(
         ddp,
         [&] {
           for (int k = 0; k < batches[std::size_t(world.rank())]; ++k) one_step(ddp, optimizer, batch(world.rank(), k));
@@ -82,15 +82,15 @@ DataParallelOptions with(const std::function<void(DataParallelOptions&)>& change
   return options;
 }
 
-TEST(Join, UnevenBatchesEqualOneProcess) {
+TEST(JoinUneven, UnevenBatchesEqualOneProcess) {
   for (const bool by_initial : {true, false}) {
-    const JoinOptions options{.divide_by_initial_world_size = by_initial};
+    const JoinUnevenOptions options{.divide_by_initial_world_size = by_initial};
     for (const std::vector<int>& batches : {std::vector{3, 1}, {1, 4}, {2, 5, 3}, {0, 2}, {3, 3}, {2}})
       expect_the_same_as_alone(batches, {kPlain, options});
   }
 }
 
-TEST(Join, GoesWithTheOtherOptions) {
+TEST(JoinUneven, GoesWithTheOtherOptions) {
   const std::vector<int> batches = {1, 4, 2};
   const auto views = with([](auto& o) { o.gradients_as_views = true; });
   const auto overlapped = with([](auto& o) { o.overlap = Overlap::kOn, o.first_bucket_bytes = o.bucket_bytes = 1; });
@@ -110,12 +110,12 @@ class Normed : public torch::nn::Module {
   torch::nn::BatchNorm1d norm;
 };
 
-TEST(Join, BuffersComeFromTheLowestRankThatHasData) {
+TEST(JoinUneven, BuffersComeFromTheLowestRankThatHasData) {
   auto models = make_models<Normed>(3);
   const auto outcomes = test::run_threads(3, [&](Group& world) {
     const auto model = models[std::size_t(world.rank())];
     DataParallel ddp(model, world, kPlain);
-    join(ddp, [&] {
+    join_uneven(ddp, [&] {
       for (int k = 0; k < 1 + world.rank(); ++k) {
         ddp.zero_grad();
         ddp.forward(at::arange(12, at::kFloat).view({4, 3}) + float(world.rank())).sum().backward();
@@ -133,7 +133,7 @@ TEST(Join, BuffersComeFromTheLowestRankThatHasData) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(Join, CanEndAllWithTheFirst) {
+TEST(JoinUneven, CanEndAllWithTheFirst) {
   auto models = make_models<Branches>(3);
   const auto outcomes = test::run_threads(3, [&](Group& world) {
     const auto model = models[std::size_t(world.rank())];
@@ -141,12 +141,12 @@ TEST(Join, CanEndAllWithTheFirst) {
     Sgd optimizer(model->parameters(), {.lr = 0.01});
     int steps = 0;
     const auto words = error_of([&] {
-      join(ddp,
-           [&] {
-             for (int k = 0; k < (world.rank() == 1 ? 2 : 5); ++k, ++steps)
-               one_step(ddp, optimizer, batch(world.rank(), k));
-           },
-           {.throw_on_early_end = true});
+      join_uneven(ddp,
+                  [&] {
+                    for (int k = 0; k < (world.rank() == 1 ? 2 : 5); ++k, ++steps)
+                      one_step(ddp, optimizer, batch(world.rank(), k));
+                  },
+                  {.throw_on_early_end = true});
     });
     check_says(words, "rank 1 ran out of data while others have some (hint: give every rank the same number");
     check(steps == 2, "steps ", steps);
@@ -155,23 +155,23 @@ TEST(Join, CanEndAllWithTheFirst) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(Join, InsideAnotherGetsASentence) {
+TEST(JoinUneven, InsideAnotherGetsASentence) {
   auto models = make_models<Branches>(1);
   const auto outcomes = test::run_threads(1, [&](Group& world) {
     DataParallel ddp(models[0], world, kPlain);
-    check_says(error_of([&] { join(ddp, [&] { join(ddp, [] {}); }); }), "a second Join began");
-    join(ddp, [] {});
+    check_says(error_of([&] { join_uneven(ddp, [&] { join_uneven(ddp, [] {}); }); }), "a second join_uneven() began");
+    join_uneven(ddp, [] {});
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
-TEST(Join, AnErrorOfTheLoopComesOutAndEndsIt) {
+TEST(JoinUneven, AnErrorOfTheLoopComesOutAndEndsIt) {
   auto models = make_models<Branches>(1);
   const auto outcomes = test::run_threads(1, [&](Group& world) {
     DataParallel ddp(models[0], world, kPlain);
-    check_says(error_of([&] { join(ddp, [] { throw std::runtime_error("the file ended early"); }); }),
+    check_says(error_of([&] { join_uneven(ddp, [] { throw std::runtime_error("the file ended early"); }); }),
                "the file ended early");
-    join(ddp, [] {});
+    join_uneven(ddp, [] {});
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -288,7 +288,7 @@ TEST(DataParallelOptions, ABatchOfNoSamplesNamesTheRank) {
     });
     check_says(words, "rank 1: DataParallel: forward() was given a batch of no samples, f32[0, 3]");
     check_says(words, "the gradient of left.weight on every rank");
-    check_says(words, "use Join");
+    check_says(words, "use join_uneven()");
   });
   run_branches(2, [](Group& world, Model model) {
     DataParallel ddp(model, world, with([](auto& o) { o.allow_empty_batches = true; }));

@@ -134,7 +134,7 @@ void Reducer::check_batch(const at::Tensor& batch) const {
   state.end_group("forward() was given a batch of no samples, " + describe(batch) +
                       ": the mean of its loss is NaN, and so would be the gradient of " +
                       state.parameters.front().name + " on every rank",
-                  "give every rank samples; where ranks have different numbers of batches use Join; or set "
+                  "give every rank samples; where ranks have different numbers of batches use join_uneven(); or set "
                   "allow_empty_batches if the loss is a sum");
 }
 

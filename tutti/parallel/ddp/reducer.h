@@ -57,8 +57,8 @@ class Reducer {
   void detach_optimizer();
   void count_exposed(double seconds);  // communication outside of finish()
 
-  // For Join: who still has data. Between begin_join() and end_join() every rank calls turn() once a step: those who go
-  // on in before_forward(), the others before each shadow_step().
+  // For join_uneven(): who still has data. Between begin_join() and end_join() every rank calls turn() once a step:
+  // those who go on in before_forward(), the others before each shadow_step().
   struct JoinTurn {
     std::vector<int> gone;  // ranks without data, ascending
     int active = 0;         // how many have some

@@ -17,10 +17,10 @@ void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
   std::lock_guard lock(state_->mutex);
   auto& state = *state_;
   if (state.taker)
-    throw Exception(state.mistake("Join with a sharded optimizer",
+    throw Exception(state.mistake("join_uneven() with a sharded optimizer",
                                   "use one that is not sharded, or give every rank "
                                   "the same number of batches"));
-  if (state.joining) throw Exception(state.mistake("a second Join began", "let the first one go before"));
+  if (state.joining) throw Exception(state.mistake("a second join_uneven() began", "let the first one go before"));
   state.joining.emplace(
       State::Joining{.divide_by_active = divide_by_active, .throw_on_early_end = throw_on_early_end, .now = {}});
 }
@@ -50,10 +50,10 @@ Reducer::JoinTurn Reducer::turn(bool has_data) {
     }
   }
   if (state.joining && state.joining->throw_on_early_end && turn.active > 0 && !gone.empty())
-    throw Exception(
-        state.mistake(fmt::format("{} {} ran out of data while others have some", gone.size() == 1 ? "rank" : "ranks",
-                                  join(gone, ", ")),
-                      "give every rank the same number of batches, or let JoinOptions::throw_on_early_end be false"));
+    throw Exception(state.mistake(
+        fmt::format("{} {} ran out of data while others have some", gone.size() == 1 ? "rank" : "ranks",
+                    join(gone, ", ")),
+        "give every rank the same number of batches, or let JoinUnevenOptions::throw_on_early_end be false"));
   return turn;
 }
 
