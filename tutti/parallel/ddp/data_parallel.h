@@ -10,6 +10,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "tutti/parallel/ddp/mixed_precision.h"
 #include "tutti/parallel/ddp/reducer.h"
@@ -52,6 +53,11 @@ class DataParallel {
   // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
   // unless `find_unused` is set.
   void finish() { reducer_->finish(); }
+
+  // With DataParallelOptions::logical_ranks: those of this process, ascending; else none.
+  std::vector<int> logical_ranks() const { return reducer_->logical_ranks(); }
+  // The turn of the next of them begins; its forward() and backward() follow.
+  void begin_logical_rank(int number) { reducer_->begin_logical_rank(number); }
 
   // For parameters in DataParallelOptions::delayed: averages what their gradients have added up to since the last call.
   // Every rank calls. zero_grad() leaves them alone until then.

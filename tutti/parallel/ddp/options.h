@@ -56,6 +56,11 @@ struct DataParallelOptions {
   FiniteCheck finite_check = FiniteCheck::kOff;
   // kBF16, kF16: forward() runs under Autocast (mixed_precision.h); parameters and gradients stay what they are.
   std::optional<DType> autocast{};
+  // Compute as so many ranks would, however many processes carry them: 1, 2, 4, ... processes that divide the number
+  // give the same bits. Each step, for each of DataParallel::logical_ranks() in turn: begin_logical_rank(), forward(),
+  // backward(); then finish() once. 0: a process is a rank. What each computes must not depend on the process: the same
+  // number of threads everywhere (use_deterministic()), seeds by logical rank (seed_all()).
+  int logical_ranks = 0;
   // Let forward() take a batch of no samples. A mean over none is NaN, which the average would spread to every rank.
   bool allow_empty_batches = false;
 };

@@ -15,7 +15,7 @@
 //
 // The parts: which gradients are there, planning/gradient_arrivals; what shares a bucket, planning/bucket_plan; where
 // gradients lie, reducer_buckets.cc; what is done to them, reducer_reduction.cc; what is wrong, reducer_checks.cc; who
-// has run out of data, reducer_join.cc.
+// has run out of data, reducer_join.cc; several ranks of one process, reducer_logical.cc.
 #include "tutti/parallel/ddp/reducer.h"
 
 #include <ATen/Functions.h>
@@ -45,12 +45,14 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   const int cores = prepare_compute(group);
   state.require_sensible_options();
   state.collect_parameters();
+  state.refuse_with_logical_ranks(!state.numbers_of(Travel::kSparse).empty(), "sparse gradients");
   if (group.size() > 1) {
     require_same_options(group, state.option_lines());
     const auto tensors = state.not_ignored(without_repeats(tensors_of(*state.module)));
     require_same_structure(group, tensors);
     broadcast_values(group, tensors);
   }
+  if (options.logical_ranks != 0) state.logical.emplace(group, options.logical_ranks, state.parameters.size());
   if (options.heap_tensors) state.heap.emplace(group);
   state.overlap =
       options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && cores > at::get_num_threads());
@@ -93,11 +95,12 @@ void Reducer::State::on_ready(std::size_t index) {
     delayed_were_averaged = false;
     return;
   }
-  if (!sync) return;
+  if (!reduces_in_backward()) return;
   const auto arrival = arrivals->note(index);
   if (arrival == GradientArrivals::Arrival::kTooOften) tell_too_often(index);
   if (arrival == GradientArrivals::Arrival::kNotYet || parameter.travel != Travel::kBucket) return;
   --buckets[parameter.bucket].waiting;
+  add_logical_ranks(index);
   if (taker && parameter.window.defined()) fill_window(index, Give::kGradients);
   if (taker ? !taker->takes_in_backward() : !overlap) return;
   while (next_bucket < buckets.size() && buckets[next_bucket].waiting == 0)
@@ -115,6 +118,7 @@ void Reducer::before_forward() {
                                       " and others were not averaged",
                                   "call finish() after each backward(), or accumulate inside no_sync()"));
   const at::NoGradGuard no_grad;
+  if (state.logical) return state.require_logical_turn("forward()", false);  // begin_logical_rank() saw to the buffers
   if (state.joining) state.joining->now = turn(true);
   if (state.options.broadcast_buffers && state.group.size() > 1)
     broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)),
@@ -147,6 +151,7 @@ void Reducer::State::finish_step(Give give) {
   const auto begin = now();
   const at::NoGradGuard no_grad;
   group.status().or_throw();
+  if (logical) require_logical_turn("finish()", true);
   if (give == Give::kGradients) require_all_ready();
   while (next_bucket < buckets.size()) launch(buckets[next_bucket++], give);
   wait_for(buckets);
@@ -164,6 +169,10 @@ void Reducer::State::finish_step(Give give) {
   } else if (give == Give::kGradients) {
     for (const auto& bucket : buckets) write_back_all(bucket.parameters, used);
     write_back_all(numbers_of(Travel::kSparse), used);
+  }
+  if (logical) {
+    logical->end_step_of(shared_buffers());
+    logical->end_step();
   }
   ++totals.steps;
   totals.last_exposed_seconds = seconds_since(begin);
@@ -276,6 +285,7 @@ void Reducer::set_gradient_scale(double scale) {
 
 void Reducer::zero_grad() {
   std::lock_guard lock(state_->mutex);
+  if (state_->logical) state_->logical->end_step();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     auto& parameter = state_->parameters[i];
     if (parameter.travel == Travel::kDelayed && !state_->delayed_were_averaged) continue;
@@ -286,6 +296,7 @@ void Reducer::zero_grad() {
 
 void Reducer::set_sync(bool on) {
   std::lock_guard lock(state_->mutex);
+  state_->refuse_with_logical_ranks(!on, "no_sync()");
   state_->sync = on;
 }
 

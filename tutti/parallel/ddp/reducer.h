@@ -32,6 +32,8 @@ class Reducer {
   void check_batch(const at::Tensor& batch) const;  // throws if it has no samples and forward() is to train
   void finish();
   void average_delayed();
+  std::vector<int> logical_ranks() const;
+  void begin_logical_rank(int number);
   void zero_grad();
   void set_sync(bool on);
   const DataParallelOptions& options() const;

@@ -48,6 +48,11 @@ void Reducer::State::require_sensible_options() const {
   if (options.find_unused && options.static_graph)
     refuse("find_unused and static_graph were both given",
            "drop find_unused: static_graph finds out in the first step what is not used");
+  refuse_with_logical_ranks(options.hook != nullptr, "a hook");
+  refuse_with_logical_ranks(options.gradients_as_views, "gradients_as_views");
+  refuse_with_logical_ranks(options.static_graph, "static_graph");
+  refuse_with_logical_ranks(!options.delayed.empty(), "delayed parameters");
+  refuse_with_logical_ranks(!options.broadcast_buffers, "broadcast_buffers = false");
   const auto tensors = tensors_of(*module);
   std::unordered_set<std::string> known;
   for (const auto& named : tensors) known.insert(named.name);
@@ -64,12 +69,21 @@ void Reducer::State::require_sensible_options() const {
   require_known("sparse", options.sparse);
 }
 
+void Reducer::State::refuse_with_logical_ranks(bool given, const char* what) const {
+  if (options.logical_ranks == 0 || !given) return;
+  throw Exception(mistake(fmt::format("logical_ranks and {} were both given", what),
+                          "leave one of them out: gradients of logical ranks are added in an order of their own"));
+}
+
 void Reducer::State::require_what_a_taker_can_have() const {
   const auto refuse = [&](const std::string& what) {
     throw Exception(mistake("a sharded optimizer averages gradients itself, so " + what,
                             "use an optimizer that is not sharded, or leave this out"));
   };
   if (options.hook) refuse("the hook " + options.hook->name() + " would never be called");
+  if (logical && group.size() > 2)
+    refuse(fmt::format("the {} logical ranks on {} processes would be added in another order", options.logical_ranks,
+                       group.size()));
   for (const auto& parameter : parameters) {
     if (parameter.travel == Travel::kDelayed) refuse(parameter.name + " cannot be delayed");
     if (parameter.travel == Travel::kSparse) refuse("the gradient of " + parameter.name + " cannot be sparse");
@@ -91,6 +105,7 @@ std::vector<std::string> Reducer::State::option_lines() const {
           line("static_graph", options.static_graph),
           line("delayed", names(options.delayed)),
           line("sparse", names(options.sparse)),
+          line("logical_ranks", options.logical_ranks),
           line("hook", options.hook ? options.hook->name() : "none"),
           line("finite_check", int(options.finite_check))};
 }

@@ -16,6 +16,7 @@ namespace tutti {
 void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
   std::lock_guard lock(state_->mutex);
   auto& state = *state_;
+  state.refuse_with_logical_ranks(true, "Join");
   if (state.taker)
     throw Exception(state.mistake("join_uneven() with a sharded optimizer",
                                   "use one that is not sharded, or give every rank "

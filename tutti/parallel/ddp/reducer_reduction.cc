@@ -56,6 +56,7 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
   const at::NoGradGuard no_grad;
   for (const auto index : bucket.parameters) {
     auto& parameter = parameters[index];
+    add_logical_ranks(index);
     if (parameter.window.defined()) {
       fill_window(index, give);
     } else {
@@ -84,13 +85,16 @@ void Reducer::State::give_away(const Bucket& bucket) {
       gradients.push_back({index, std::exchange(parameter.reduced, {})});
       if (taker->takes_in_backward()) parameter.tensor.mutable_grad() = at::Tensor();
     }
-    if (gradient_scale != 1) gradients.back().value.mul_(1 / gradient_scale);
+    // With logical ranks an optimizer divides by the processes, of which there are two or one.
+    const double factor = (logical ? logical->factor() : 1) / gradient_scale;
+    if (factor != 1) gradients.back().value.mul_(factor);
   }
   taker->take(gradients);
 }
 
 void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
   if (group.size() == 1) return;
+  if (logical) return climb_from(bucket, bytes);
   const Request request{.kind = Kind::kAllReduce,
                         .dtype = bytes.dtype,
                         .op = ReduceOp::kAvg,
@@ -114,6 +118,7 @@ void Reducer::State::wait_for(std::vector<Bucket>& list) {
   status.or_throw();
   for (auto& bucket : list) {
     bucket.works.clear();
+    for (const auto& bytes : std::exchange(bucket.climbing, {})) climb(bytes, 1);
     if (bucket.finish_hook) finish_hook(bucket);
   }
 }
@@ -167,7 +172,8 @@ void Reducer::State::write_back(std::size_t index) {
   auto& parameter = parameters[index];
   auto& gradient = parameter.tensor.mutable_grad();
   const bool shares_unevenly = joining && joining->divide_by_active && joining->now.active < group.size();
-  const double factor = (shares_unevenly ? double(group.size()) / joining->now.active : 1) / gradient_scale;
+  const double factor = (shares_unevenly ? double(group.size()) / joining->now.active : 1) *
+                        (logical ? logical->factor() : 1) / gradient_scale;
   const at::Tensor average = parameter.window.defined() ? parameter.window : parameter.reduced;
   if (factor != 1) parameter.travel == Travel::kSparse ? average._values().mul_(factor) : average.mul_(factor);
   if (parameter.travel == Travel::kSparse) {

@@ -9,6 +9,7 @@
 #include "tutti/parallel/ddp/comm_hook.h"
 #include "tutti/parallel/ddp/finite.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
+#include "tutti/parallel/ddp/logical_ranks.h"
 #include "tutti/parallel/ddp/reducer.h"
 #include "tutti/planning/bucket_plan.h"
 #include "tutti/planning/gradient_arrivals.h"
@@ -44,6 +45,7 @@ struct Bucket {
   std::size_t bytes = 0;
   std::size_t waiting = 0;  // parameters that are not ready
   std::vector<Work> works;
+  std::vector<TensorBytes> climbing{};  // of logical ranks: sums that wait for the next level
   CommHook::Finish finish_hook{};
 };
 
@@ -73,10 +75,19 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   std::vector<std::uint8_t> used_anywhere(bool exchange) const;
   void look_for_non_finite(std::size_t parameter, const at::Tensor& dense);
 
+  // reducer_logical.cc: several ranks of one process.
+  bool reduces_in_backward() const { return sync && (!logical || logical->is_last_turn()); }
+  void add_logical_ranks(std::size_t parameter);
+  void climb_from(Bucket& bucket, const TensorBytes& bytes);
+  void climb(const TensorBytes& bytes, std::size_t level);
+  std::vector<NamedTensor> shared_buffers() const;
+  void require_logical_turn(const char* call, bool last) const;
+
   // reducer_checks.cc: what cannot be right, in words.
   Error mistake(std::string detail, std::string hint) const;
   [[noreturn]] void end_group(std::string detail, std::string hint) const;  // on every rank, with these words
   void require_sensible_options() const;
+  void refuse_with_logical_ranks(bool given, const char* what) const;
   std::vector<std::string> option_lines() const;
   void require_all_ready() const;
   void require_what_a_taker_can_have() const;
@@ -109,6 +120,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   bool delayed_were_averaged = false;  // and nothing came since
   GradientTaker* taker = nullptr;
   double gradient_scale = 1;
+  std::optional<LogicalRanks> logical;
   NonFiniteWatch watch;
   std::optional<NonFiniteGradient> non_finite;
   DataParallelStats totals;

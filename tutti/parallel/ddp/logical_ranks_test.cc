@@ -1,0 +1,232 @@
+// The same bits on any number of processes.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <map>
+#include <mutex>
+
+#include "tutti/base/random_place.h"
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/test_models.h"
+#include "tutti/tensor/named_tensor.h"
+#include "tutti/tensor/seed.h"
+
+namespace tutti {
+namespace {
+
+using test::check;
+using test::check_says;
+using test::error_of;
+using test::kPlain;
+
+class Normalised : public torch::nn::Module {
+ public:
+  Normalised()
+      : first(register_module("first", torch::nn::Linear(8, 33))),
+        norm(register_module("norm", torch::nn::BatchNorm1d(33))),
+        last(register_module("last", torch::nn::Linear(33, 5))) {
+    const at::NoGradGuard no_grad;
+    auto generator = generator_at(1, {});
+    for (auto& parameter : parameters()) parameter.copy_(at::randn(parameter.sizes(), generator));
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
+    return last->forward(at::tanh(norm->forward(first->forward(x))) * mask);
+  }
+  torch::nn::Linear first;
+  torch::nn::BatchNorm1d norm;
+  torch::nn::Linear last;
+};
+
+// One logical rank's part of a step: its samples and what drops out hang on the logical rank.
+template <class Forward>
+void forward_and_backward(std::int64_t step, int replica, const Forward& forward) {
+  auto generator = generator_at(7, {.step = step, .replica = replica});
+  const auto x = at::randn({6, 8}, generator), mask = at::rand({6, 33}, generator).gt(0.2).to(at::kFloat) / 0.8;
+  forward(x, mask).pow(2).mean().backward();
+}
+
+using Weights = std::vector<at::Tensor>;
+
+Weights tensors_of_model(const Normalised& model) {
+  Weights tensors;
+  for (const auto& named : tensors_of(model)) tensors.push_back(named.tensor.detach().clone());
+  return tensors;
+}
+
+constexpr int kSteps = 4;
+
+void step_weights(Normalised& model, float rate) {
+  const at::NoGradGuard no_grad;
+  for (auto& parameter : model.parameters()) parameter.sub_(parameter.grad() * rate);
+}
+
+Weights trained(int processes, int logical, DataParallelOptions options) {
+  options.logical_ranks = logical;
+  options.heap_tensors = false;
+  Weights result;
+  const auto models = test::make_models<Normalised>(processes);
+  const auto outcomes = test::run_threads(processes, [&](Group& world) {
+    auto model = models[std::size_t(world.rank())];
+    DataParallel ddp(model, world, options);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      ddp.zero_grad();
+      for (const int replica : ddp.logical_ranks()) {
+        ddp.begin_logical_rank(replica);
+        forward_and_backward(step, replica, [&](const auto& x, const auto& mask) { return ddp.forward(x, mask); });
+      }
+      ddp.finish();
+      step_weights(*model, 0.1f);
+    }
+    if (world.rank() == 0) result = tensors_of_model(*model);
+  });
+  EXPECT_EQ(test::describe(outcomes), "") << processes << " processes";
+  return result;
+}
+
+bool same_bits(const Weights& a, const Weights& b) {
+  if (a.size() != b.size() || a.empty()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    if (!at::equal(a[i], b[i])) return false;
+  return true;
+}
+
+class LogicalRanksTest : public testing::Test {
+ protected:
+  LogicalRanksTest() { at::set_num_threads(1); }
+};
+
+TEST_F(LogicalRanksTest, AnyNumberOfProcessesGivesTheSameBits) {
+  const DataParallelOptions packed, in_place{.in_place_bytes = 128},
+      overlapped{.first_bucket_bytes = 256, .bucket_bytes = 512, .in_place_bytes = 1024, .overlap = Overlap::kOn};
+  const auto alone = trained(1, 8, packed);
+  for (const int processes : {1, 2, 4, 8})
+    for (const auto& options : {packed, in_place, overlapped})
+      EXPECT_TRUE(same_bits(trained(processes, 8, options), alone))
+          << processes << " processes, in place from " << options.in_place_bytes;
+  const auto six = trained(1, 6, packed);
+  EXPECT_TRUE(same_bits(trained(2, 6, in_place), six));
+  EXPECT_FALSE(same_bits(six, alone));
+}
+
+TEST_F(LogicalRanksTest, TheyAreWhatAsManyProcessesWouldBe) {
+  Weights expected;
+  const auto models = test::make_models<Normalised>(4);
+  test::run_threads(4, [&](Group& world) {
+    auto model = models[std::size_t(world.rank())];
+    DataParallel ddp(model, world, kPlain);
+    for (std::int64_t step = 0; step < kSteps; ++step) {
+      ddp.zero_grad();
+      forward_and_backward(step, world.rank(), [&](const auto& x, const auto& mask) { return ddp.forward(x, mask); });
+      ddp.finish();
+      step_weights(*model, 0.1f);
+    }
+    if (world.rank() == 0) expected = tensors_of_model(*model);
+  });
+  const auto found = trained(2, 4, {});
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i)
+    EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-5, 1e-6)) << "tensor " << i;
+}
+
+TEST_F(LogicalRanksTest, UnusedParametersMayDifferBetweenTurns) {
+  const auto trained_branches = [](int processes) {
+    Weights result;
+    const auto models = test::make_models<test::Branches>(processes);
+    for (const auto& model : models) {
+      const at::NoGradGuard no_grad;
+      for (auto& parameter : model->parameters()) parameter.fill_(0.3);
+    }
+    const auto outcomes = test::run_threads(processes, [&](Group& world) {
+      auto options = kPlain;
+      options.logical_ranks = 4;
+      options.find_unused = true;
+      DataParallel ddp(models[std::size_t(world.rank())], world, options);
+      for (int step = 0; step < 2; ++step) {
+        ddp.zero_grad();
+        for (const int replica : ddp.logical_ranks()) {
+          ddp.begin_logical_rank(replica);
+          ddp.forward(at::full({1, 3}, 0.1f * float(replica + 1)), replica != 3, replica % 2 == 1).sum().backward();
+        }
+        ddp.finish();
+      }
+      if (world.rank() == 0)
+        for (const auto& parameter : ddp.module().parameters()) result.push_back(parameter.grad().clone());
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+    return result;
+  };
+  const auto alone = trained_branches(1);
+  EXPECT_TRUE(same_bits(trained_branches(2), alone));
+  EXPECT_TRUE(same_bits(trained_branches(4), alone));
+  EXPECT_TRUE(at::allclose(alone[0], at::full({2, 3}, 0.6f / 4)));
+  EXPECT_TRUE(at::allclose(alone[2], at::full({2, 3}, 0.6f / 4)));
+}
+
+TEST_F(LogicalRanksTest, AStepThatIsGivenUpLeavesNothingBehind) {
+  const auto outcomes = test::run_threads(1, [](Group& world) {
+    auto options = kPlain;
+    options.logical_ranks = 2;
+    DataParallel ddp(std::make_shared<test::Branches>(), world, options);
+    const auto turn = [&](int replica) {
+      ddp.begin_logical_rank(replica);
+      ddp.forward(at::full({1, 3}, float(replica + 1))).sum().backward();
+    };
+    turn(0);
+    ddp.zero_grad();
+    turn(0), turn(1);
+    ddp.finish();
+    check(at::equal(ddp.module().left->weight.grad(), at::full({2, 3}, 1.5f)), "the mean of 1 and 2");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST_F(LogicalRanksTest, WhatCannotBeIsRefusedInASentence) {
+  const auto outcomes = test::run_threads(2, [](Group& world) {
+    auto model = std::make_shared<test::Branches>();
+    const auto makes = [&](const std::function<void(DataParallelOptions&)>& change) {
+      return error_of([&] {
+        auto options = kPlain;
+        options.logical_ranks = 4;
+        change(options);
+        DataParallel ddp(model, world, options);
+      });
+    };
+    check_says(
+        makes([](auto& o) { o.logical_ranks = 3; }),
+        "DataParallel: 3 logical ranks on 2 processes; expected a power of two of processes whose number divides "
+        "the logical ranks'");
+    check_says(makes([](auto& o) { o.logical_ranks = -2; }), "-2 logical ranks on 2 processes");
+    check_says(makes([](auto& o) { o.static_graph = true; }), "logical_ranks and static_graph were both given");
+    check_says(makes([](auto& o) { o.delayed = {"left.bias"}; }), "logical_ranks and delayed parameters were both");
+    check_says(makes([](auto& o) { o.sparse = {"left.weight"}; }), "logical_ranks and sparse gradients were both");
+
+    auto options = kPlain;
+    options.logical_ranks = 4;
+    DataParallel ddp(model, world, options), plain(model, world, kPlain);
+    const int first = 2 * world.rank();
+    check(ddp.logical_ranks() == std::vector{first, first + 1} && plain.logical_ranks().empty(), "numbers");
+    check_says(error_of([&] { plain.begin_logical_rank(0); }), "set DataParallelOptions::logical_ranks");
+    check_says(error_of([&] { ddp.forward(at::ones({1, 3})); }), "forward() before begin_logical_rank()");
+    check_says(error_of([&] { ddp.begin_logical_rank(first + 1); }),
+               "begin_logical_rank(" + std::to_string(first + 1) + "), but " + std::to_string(first) + " is next");
+    check_says(error_of([&] { auto accumulating = ddp.no_sync(); }), "logical_ranks and no_sync()");
+    ddp.begin_logical_rank(first);
+    ddp.forward(at::ones({1, 3})).sum().backward();
+    check_says(error_of([&] { ddp.finish(); }), "finish() after the turn of logical rank " + std::to_string(first));
+    ddp.begin_logical_rank(first + 1);
+    check_says(error_of([&] { ddp.begin_logical_rank(first + 2); }), "all have had their turn");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+  const auto three = test::run_threads(3, [](Group& world) {
+    auto options = kPlain;
+    options.logical_ranks = 6;
+    check_says(error_of([&] { DataParallel ddp(std::make_shared<test::Branches>(), world, options); }),
+               "6 logical ranks on 3 processes; expected a power of two");
+  });
+  EXPECT_EQ(test::describe(three), "");
+}
+
+}  // namespace
+}  // namespace tutti
