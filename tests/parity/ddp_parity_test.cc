@@ -12,7 +12,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/optim/sgd.h"
+#include "tutti/parallel/optim/optimizer.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {

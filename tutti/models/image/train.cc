@@ -17,8 +17,8 @@
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/same_options.h"
 #include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/optim/sgd.h"
-#include "tutti/parallel/optim/sharded_sgd.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
 #include "tutti/trace/step_line.h"
@@ -194,7 +194,7 @@ class Training {
   DistributedSampler sampler_;
   std::shared_ptr<ImageModel> model_;
   DataParallel<ImageModel> ddp_;
-  std::optional<ShardedSgd> sharded_optimizer_;  // one of the two
+  std::optional<ShardedOptimizer> sharded_optimizer_;  // one of the two
   std::optional<Sgd> optimizer_;
   std::int64_t steps_per_epoch_;
   std::optional<StepLine> line_;

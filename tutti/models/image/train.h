@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-// Whether ranks split the optimizer's work: ShardedSgd or Sgd. The weights are the same to the bit.
+// Whether ranks split the optimizer's work: a ShardedOptimizer or an Optimizer. The weights are the same to the bit.
 enum class Sharding {
   kAuto,  // kOn where all ranks are on one host
   kOn,

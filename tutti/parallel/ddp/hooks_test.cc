@@ -12,7 +12,7 @@
 #include "tutti/parallel/ddp/loss_scaler.h"
 #include "tutti/parallel/ddp/power_sgd.h"
 #include "tutti/parallel/ddp/test_models.h"
-#include "tutti/parallel/optim/sgd.h"
+#include "tutti/parallel/optim/optimizer.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {

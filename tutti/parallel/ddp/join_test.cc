@@ -6,7 +6,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/test_models.h"
-#include "tutti/parallel/optim/sgd.h"
+#include "tutti/parallel/optim/optimizer.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {

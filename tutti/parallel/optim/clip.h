@@ -1,0 +1,44 @@
+#pragma once
+// Gradient clipping. These act on `.grad`, which has to be the average already: after DataParallel::finish(), with an
+// unsharded optimizer. Of an Optimizer or a ShardedOptimizer use its own functions, which clip within the pass of the
+// step.
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace tutti {
+
+struct NamedTensor;
+
+// The norm of all gradients together, as one vector.
+struct GradientNorm {
+  double norm = 0;         // before clipping
+  std::string non_finite;  // a sentence that names the parameter, and the rank where it is known; empty: all are finite
+  bool finite() const { return non_finite.empty(); }
+};
+
+GradientNorm gradient_norm(std::span<const NamedTensor> parameters);
+
+// Scales all gradients by max_norm / (norm + 1e-6) if that is less than one (torch.nn.utils.clip_grad_norm_). Where the
+// norm is not finite they are left alone. Throws for a max_norm that is negative or not a number. One pass reads, a
+// second writes where there is something to clip. f32 and f64; parameters without a gradient count for nothing.
+GradientNorm clip_grad_norm(std::span<const NamedTensor> parameters, double max_norm);
+GradientNorm clip_grad_norm(const torch::nn::Module& module, double max_norm);
+// Clamps every element to +-limit. Throws for a limit that is negative or not a number.
+void clip_grad_value(std::span<const NamedTensor> parameters, double limit);
+void clip_grad_value(const torch::nn::Module& module, double limit);
+
+// What gradients of this norm are multiplied by.
+double clip_factor(double norm, double max_norm);
+// Throws: "clip_grad_norm: max_norm is -1; expected ..."
+void require_clip_limit(const char* function, const char* name, double value);
+// Of a dense tensor, on as many threads as LibTorch uses; the same bits with any number.
+double sum_of_squares_of(const void* values, std::size_t count, bool is_double);
+std::string non_finite_gradient(const std::string& parameter);
+std::string non_finite_gradient(const std::string& parameter, int rank);
+
+}  // namespace tutti

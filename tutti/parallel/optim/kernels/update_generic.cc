@@ -1,0 +1,2 @@
+#define TUTTI_ISA generic
+#include "tutti/parallel/optim/kernels/update_impl.h"

@@ -1,0 +1,92 @@
+#pragma once
+// Optimizers in one pass over weight, gradient and what the rule keeps, where torch::optim makes several. The same
+// formulas and defaults (update_rule.h).
+//
+//   tutti::Adam optimizer(*model, {.lr = 1e-3});
+//   loss.backward();
+//   optimizer.clip_grad_norm(1.0);   // if wanted: scales the gradients within step()
+//   optimizer.step();
+//   optimizer.zero_grad();
+//
+// (Split over the ranks of a DataParallel: sharded_optimizer.h.)
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/optim/state_part.h"
+#include "tutti/parallel/optim/update_rule.h"
+#include "tutti/tensor/named_tensor.h"
+
+namespace tutti {
+
+struct RuleState;
+
+// Takes f32 and f64 parameters on the CPU; one that is listed twice (a tied weight) is one. Not thread-safe.
+class Optimizer {
+ public:
+  // The parameters of the module that require a gradient, under their names.
+  Optimizer(const torch::nn::Module& module, UpdateRule rule);
+  Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule);
+  Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule);  // their names are "0", "1", ...
+  ~Optimizer();
+  Optimizer(Optimizer&&) noexcept;
+  Optimizer& operator=(Optimizer&&) noexcept;
+
+  // Parameters without a gradient are left alone.
+  void step();
+  // Lets gradients go (sets them to none): the next backward() then makes fresh ones, which costs less than zeros and
+  // an addition.
+  void zero_grad();
+  double lr() const { return learning_rate(rule_); }
+  void set_lr(double lr) { set_learning_rate(rule_, lr); }
+
+  // As tutti::clip_grad_norm() and clip_grad_value() (clip.h), but the gradients are clipped within the next step(),
+  // and only there: `.grad` stays. By norm before by value.
+  GradientNorm clip_grad_norm(double max_norm);
+  void clip_grad_value(double limit);
+
+  // Bytes of state that are kept.
+  std::size_t state_bytes() const;
+  // All of the state, in the optimizer's own memory: of every parameter what the rule keeps, and "step". What a
+  // parameter has not had yet is made, as it is before its first step. Parameters have to be contiguous.
+  std::vector<StatePart> own_state();
+  // Takes over what another optimizer of this rule gave, whatever parts it is in.
+  void load_state(std::span<const StatePart> state) { copy_state(state, own_state()); }
+
+ private:
+  UpdateRule rule_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<RuleState> states_;
+  double scale_, limit_;  // of the next step()
+};
+
+class Sgd : public Optimizer {
+ public:
+  explicit Sgd(const torch::nn::Module& module, SgdOptions options = {}) : Optimizer(module, options) {}
+  explicit Sgd(std::vector<at::Tensor> parameters, SgdOptions options = {})
+      : Optimizer(std::move(parameters), options) {}
+};
+
+class Adam : public Optimizer {
+ public:
+  explicit Adam(const torch::nn::Module& module, AdamOptions options = {}) : Optimizer(module, options) {}
+  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions options = {})
+      : Optimizer(std::move(parameters), options) {}
+};
+
+class AdamW : public Optimizer {
+ public:
+  explicit AdamW(const torch::nn::Module& module, AdamWOptions options = {}) : Optimizer(module, options) {}
+  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions options = {})
+      : Optimizer(std::move(parameters), options) {}
+};
+
+class Adagrad : public Optimizer {
+ public:
+  explicit Adagrad(const torch::nn::Module& module, AdagradOptions options = {}) : Optimizer(module, options) {}
+  explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions options = {})
+      : Optimizer(std::move(parameters), options) {}
+};
+
+}  // namespace tutti

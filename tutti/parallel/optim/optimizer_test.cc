@@ -1,0 +1,284 @@
+#include "tutti/parallel/optim/optimizer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include <limits>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kSteps = 25;
+
+template <class Act>
+std::string error_of(const Act& act) {
+  try {
+    act();
+    return "no error";
+  } catch (const Exception& e) {
+    return e.what();
+  }
+}
+
+// Weights stay within `tolerance`, relative to the largest of them, over many steps.
+template <class Reference, class ReferenceOptions>
+void compare(const UpdateRule& rule, const ReferenceOptions& options, at::ScalarType type) {
+  const double tolerance = type == at::kDouble ? 1e-13 : 1e-6;
+  at::manual_seed(3);
+  const auto start = at::randn({70, 33}, type);
+  const auto ours = start.clone().set_requires_grad(true), theirs = start.clone().set_requires_grad(true);
+  Optimizer optimizer(std::vector{ours}, rule);
+  Reference reference({theirs}, options);
+  for (int step = 0; step < kSteps; ++step) {
+    const auto gradient = at::randn({70, 33}, type);
+    ours.mutable_grad() = gradient.clone();
+    theirs.mutable_grad() = gradient.clone();
+    optimizer.step();
+    reference.step();
+    const double apart = ((ours - theirs).abs().max() / theirs.abs().max()).template item<double>();
+    ASSERT_LE(apart, tolerance) << name(rule) << ", step " << step;
+  }
+}
+
+class OptimizerParity : public testing::TestWithParam<at::ScalarType> {};
+INSTANTIATE_TEST_SUITE_P(, OptimizerParity, testing::Values(at::kFloat, at::kDouble),
+                         [](const auto& info) { return std::string(info.param == at::kFloat ? "f32" : "f64"); });
+
+TEST_P(OptimizerParity, Sgd) {
+  for (double momentum : {0.0, 0.9}) {
+    for (double decay : {0.0, 0.01}) {
+      for (double dampening : {0.0, 0.3})
+        compare<torch::optim::SGD>(
+            SgdOptions{.lr = 0.05, .momentum = momentum, .weight_decay = decay, .dampening = dampening},
+            torch::optim::SGDOptions(0.05).momentum(momentum).weight_decay(decay).dampening(dampening), GetParam());
+    }
+  }
+  compare<torch::optim::SGD>(SgdOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true},
+                             torch::optim::SGDOptions(0.05).momentum(0.9).weight_decay(0.01).nesterov(true),
+                             GetParam());
+}
+
+TEST_P(OptimizerParity, Adam) {
+  compare<torch::optim::Adam>(AdamOptions{}, torch::optim::AdamOptions(), GetParam());
+  for (bool amsgrad : {false, true})
+    compare<torch::optim::Adam>(
+        AdamOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1, .amsgrad = amsgrad},
+        torch::optim::AdamOptions(0.02).betas({0.8, 0.95}).eps(1e-6).weight_decay(0.1).amsgrad(amsgrad), GetParam());
+}
+
+TEST_P(OptimizerParity, AdamW) {
+  compare<torch::optim::AdamW>(AdamWOptions{}, torch::optim::AdamWOptions(), GetParam());
+  for (bool amsgrad : {false, true})
+    compare<torch::optim::AdamW>(
+        AdamWOptions{.lr = 0.02, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-6, .weight_decay = 0.1, .amsgrad = amsgrad},
+        torch::optim::AdamWOptions(0.02).betas({0.8, 0.95}).eps(1e-6).weight_decay(0.1).amsgrad(amsgrad), GetParam());
+}
+
+TEST_P(OptimizerParity, Adagrad) {
+  compare<torch::optim::Adagrad>(AdagradOptions{}, torch::optim::AdagradOptions(), GetParam());
+  compare<torch::optim::Adagrad>(
+      AdagradOptions{.lr = 0.05, .lr_decay = 0.1, .weight_decay = 0.01, .initial_accumulator_value = 0.5, .eps = 1e-6},
+      torch::optim::AdagradOptions(0.05).lr_decay(0.1).weight_decay(0.01).initial_accumulator_value(0.5).eps(1e-6),
+      GetParam());
+}
+
+TEST(Optimizer, LeavesParametersWithoutAGradientAlone) {
+  auto used = at::ones({2}).set_requires_grad(true), unused = at::ones({2}).set_requires_grad(true);
+  Sgd sgd({used, unused}, {.lr = 0.5});
+  used.mutable_grad() = at::ones({2});
+  sgd.step();
+  EXPECT_EQ(used[0].item<float>(), 0.5f);
+  EXPECT_EQ(unused[0].item<float>(), 1.0f);
+  sgd.zero_grad();
+  EXPECT_FALSE(used.grad().defined());
+}
+
+TEST(Optimizer, CountsTheStepsOfEachParameter) {
+  auto always = at::ones({1}, at::kDouble).set_requires_grad(true),
+       late = always.detach().clone().set_requires_grad(true);
+  Adam adam({always, late}, {.lr = 0.25});
+  for (int step = 0; step < 2; ++step) {
+    always.mutable_grad() = at::ones({1}, at::kDouble);
+    if (step == 1) late.mutable_grad() = at::full({1}, 8, at::kDouble);
+    adam.step();
+  }
+  EXPECT_NEAR(late.item<double>(), 0.75, 1e-8) << "a first step has the length of the learning rate";
+}
+
+TEST(Optimizer, AParameterThatIsListedTwiceTakesOneStep) {
+  auto tied = at::ones({2}).set_requires_grad(true), other = at::ones({2}).set_requires_grad(true);
+  Sgd sgd({tied, other, tied}, {.lr = 0.5, .momentum = 0.9});
+  for (auto* parameter : {&tied, &other}) parameter->mutable_grad() = at::ones({2});
+  sgd.step();
+  EXPECT_EQ(tied[0].item<float>(), 0.5f);
+  EXPECT_EQ(other[0].item<float>(), 0.5f);
+}
+
+TEST(Optimizer, AutogradSeesThatWeightsHaveChanged) {
+  auto w = at::ones({2}).set_requires_grad(true);
+  Sgd sgd({w}, {.lr = 0.5});
+  const auto loss = (w * w).sum();
+  w.mutable_grad() = at::ones({2});
+  sgd.step();
+  EXPECT_THROW(loss.backward(), std::exception);
+}
+
+TEST(Optimizer, StepsWeightsAndGradientsInAnyOrderOfMemory) {
+  auto w = at::arange(6, at::kFloat).view({2, 3}).t().set_requires_grad(true);
+  Sgd sgd({w}, {.lr = 1});
+  w.mutable_grad() = at::arange(6, at::kFloat).view({3, 2});
+  const auto expected = w.detach().clone() - w.grad();
+  sgd.step();
+  EXPECT_TRUE(at::equal(w, expected));
+  EXPECT_THAT(error_of([&] { sgd.own_state(); }), HasSubstr("the parameter is not contiguous"));
+}
+
+TEST(Optimizer, RefusesWhatItCannotStep) {
+  EXPECT_THAT(error_of([] { Sgd({at::ones({2}, at::kHalf)}, {}); }),
+              HasSubstr("Sgd: parameter 0 is f16[2]; expected f32 or f64"));
+  EXPECT_THAT(error_of([] { Adam({at::ones({4, 4}).narrow(1, 0, 2)}, {}); }), HasSubstr("has holes or overlaps"));
+  auto w = at::ones({2, 2}).set_requires_grad(true);
+  Adagrad adagrad({w});
+  w.mutable_grad() = at::ones({2, 2}).to_sparse();
+  EXPECT_THAT(error_of([&] { adagrad.step(); }), HasSubstr("the gradient of parameter 0 is sparse"));
+}
+
+TEST(Optimizer, RefusesOptionsOutOfRange) {
+  const auto refusal = [](const UpdateRule& rule) { return to_string(check(rule).error()); };
+  EXPECT_THAT(refusal(SgdOptions{.lr = -1}), HasSubstr("Sgd: lr is -1; expected a number that is not negative"));
+  EXPECT_THAT(refusal(SgdOptions{.nesterov = true}), HasSubstr("nesterov with momentum 0 and dampening 0"));
+  EXPECT_THAT(refusal(AdamOptions{.beta1 = 1}), HasSubstr("Adam: beta1 is 1; expected a number from 0 to below 1"));
+  EXPECT_THAT(refusal(AdamWOptions{.eps = -1e-8}), HasSubstr("AdamW: eps is -1e-08"));
+  EXPECT_THAT(refusal(AdagradOptions{.lr_decay = -2}), HasSubstr("Adagrad: lr_decay is -2"));
+  EXPECT_THAT(error_of([] { Adam({at::ones({1})}, {.beta2 = 2}); }), HasSubstr("beta2 is 2"));
+}
+
+struct Gradients {
+  std::vector<at::Tensor> parameters = {at::ones({300, 200}).set_requires_grad(true),
+                                        at::ones({7}, at::kDouble).set_requires_grad(true),
+                                        at::ones({3}).set_requires_grad(true)};
+  std::vector<NamedTensor> named;
+  explicit Gradients(double scale) {
+    at::manual_seed(5);
+    for (std::size_t i = 0; i < 2; ++i) {
+      parameters[i].mutable_grad() = at::randn_like(parameters[i].detach()) * scale;
+      named.push_back({std::string(1, char('a' + i)), parameters[i]});
+    }
+    named.push_back({"unused", parameters[2]});
+  }
+};
+
+TEST(Clipping, EqualsLibTorchs) {
+  for (double scale : {1.0, 1e-4}) {
+    Gradients ours(scale), theirs(scale);
+    const auto norm = clip_grad_norm(ours.named, 2.0);
+    const double expected =
+        torch::nn::utils::clip_grad_norm_(std::vector<at::Tensor>{theirs.parameters[0], theirs.parameters[1]}, 2.0);
+    EXPECT_NEAR(norm.norm / expected, 1, 1e-6);
+    EXPECT_TRUE(norm.finite());
+    for (int i = 0; i < 2; ++i)
+      EXPECT_TRUE(at::allclose(ours.parameters[i].grad(), theirs.parameters[i].grad(), 1e-6, 0)) << scale;
+  }
+  for (double scale : {1e-20, 1e18})  // squares that f32 does not hold
+    EXPECT_NEAR(gradient_norm(Gradients(scale).named).norm / scale / gradient_norm(Gradients(1).named).norm, 1, 1e-6);
+  Gradients ours(1), theirs(1);
+  clip_grad_value(ours.named, 0.3);
+  torch::nn::utils::clip_grad_value_(std::vector<at::Tensor>{theirs.parameters[0], theirs.parameters[1]}, 0.3);
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(ours.parameters[i].grad(), theirs.parameters[i].grad()));
+}
+
+TEST(Clipping, IsTheSameWithinTheStep) {
+  Gradients apart(1), fused(1);
+  Sgd before(apart.parameters, {.lr = 0.1}), within(fused.parameters, {.lr = 0.1});
+  const auto norm = clip_grad_norm(apart.named, 1.5);
+  clip_grad_value(apart.named, 0.01);
+  before.step();
+  EXPECT_EQ(within.clip_grad_norm(1.5).norm, norm.norm);
+  within.clip_grad_value(0.01);
+  within.step();
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(at::equal(apart.parameters[i], fused.parameters[i]));
+  within.step();
+  EXPECT_FALSE(at::equal(apart.parameters[0] * 2 - 1, fused.parameters[0])) << "the next step is not clipped";
+}
+
+TEST(Clipping, NamesTheParameterWithANaNAndLeavesGradientsAlone) {
+  Gradients g(1);
+  g.parameters[1].mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();
+  const auto before = g.parameters[0].grad().clone();
+  const auto norm = clip_grad_norm(g.named, 0.1);
+  EXPECT_EQ(norm.non_finite, "the gradient of b has a NaN or an infinity");
+  EXPECT_TRUE(at::equal(g.parameters[0].grad(), before));
+  clip_grad_value(g.named, 0.1);
+  EXPECT_TRUE(std::isnan(g.parameters[1].grad()[3].item<double>()));
+}
+
+TEST(Clipping, RefusesANegativeLimit) {
+  Gradients g(1);
+  EXPECT_THAT(error_of([&] { clip_grad_norm(g.named, -1); }),
+              HasSubstr("clip_grad_norm: max_norm is -1; expected a number that is not negative"));
+  EXPECT_THAT(error_of([&] { clip_grad_value(g.named, -0.5); }), HasSubstr("clip_grad_value: limit is -0.5"));
+  Sgd sgd(g.parameters, {});
+  EXPECT_THAT(error_of([&] { sgd.clip_grad_norm(std::numeric_limits<double>::quiet_NaN()); }),
+              HasSubstr("max_norm is nan"));
+}
+
+TEST(OptimizerState, GoesFromOneOptimizerToAnother) {
+  at::manual_seed(8);
+  const auto step = [](torch::nn::Linear& layer, Adam& adam) {
+    for (auto& parameter : layer->parameters()) parameter.mutable_grad() = at::ones_like(parameter.detach()) * 0.3;
+    adam.step();
+  };
+  torch::nn::Linear first(5, 3), second(5, 3);
+  Adam one(*first, {.lr = 0.1, .amsgrad = true}), other(*second, {.lr = 0.1, .amsgrad = true});
+  for (int i = 0; i < 3; ++i) step(first, one);
+  {
+    const at::NoGradGuard no_grad;
+    second->weight.copy_(first->weight);
+    second->bias.copy_(first->bias);
+  }
+  other.load_state(one.own_state());
+  step(first, one);
+  step(second, other);
+  EXPECT_TRUE(at::equal(first->weight, second->weight));
+
+  const auto state = one.own_state();
+  ASSERT_EQ(state.size(), 8u);
+  EXPECT_EQ(state[0].parameter + "/" + state[0].state, "weight/exp_avg");
+  EXPECT_EQ(state[2].state, "max_exp_avg_sq");
+  EXPECT_EQ(state[3].values.item<std::int64_t>(), 4);
+  Adam plain(*first);
+  EXPECT_THAT(error_of([&] { other.load_state(plain.own_state()); }),
+              HasSubstr("the state given has not all of max_exp_avg_sq of weight: 15 of 15 elements are missing"));
+}
+
+TEST(OptimizerState, ARunOfElementsIsAListOfBoxes) {
+  const TensorShape shape = {3, 4, 5};
+  for (std::uint64_t begin = 0; begin < 60; ++begin) {
+    for (std::uint64_t count = 0; begin + count <= 60; ++count) {
+      std::uint64_t next = begin;
+      const auto boxes = boxes_of_run(shape, begin, count);
+      EXPECT_LE(boxes.size(), 5u);
+      for (const auto& box : boxes) {
+        ASSERT_TRUE(box.inside(shape)) << box_text(box);
+        for (std::uint64_t i = 0; i < box.extent[0]; ++i)
+          for (std::uint64_t j = 0; j < box.extent[1]; ++j)
+            for (std::uint64_t k = 0; k < box.extent[2]; ++k)
+              ASSERT_EQ(next++, ((box.begin[0] + i) * 4 + box.begin[1] + j) * 5 + box.begin[2] + k) << box_text(box);
+      }
+      ASSERT_EQ(next, begin + count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,81 @@
+#pragma once
+// An optimizer whose work and state are split over the ranks of a DataParallel (ZeRO: Rajbhandari et al., 2020): each
+// rank averages the gradients of its part of every parameter, steps that part, with state for that part only, and gives
+// the new weights to all. The rules are those of optimizer.h.
+//
+//   tutti::DataParallel ddp(model, world);
+//   tutti::ShardedOptimizer optimizer(ddp, tutti::AdamOptions{.lr = 1e-3}, {.stage = 2});
+//   loss(ddp.forward(x), y).backward();
+//   optimizer.clip_grad_norm(1.0);                  // if wanted
+//   optimizer.step();                               // ddp.finish() is part of it
+//   optimizer.zero_grad();
+//
+// Stage 1 splits the state: with Adam on p ranks a rank keeps 8 + 8/p bytes of f32 a parameter. Stage 2 averages
+// gradients while backward() runs and keeps this rank's part of them: 4 + 12/p. (Stage 3, which splits the weights as
+// well: zero/fully_sharded.h.)
+//
+// Where all ranks share a host the weights have the same bits as with ddp.finish() and an Optimizer, and stage 1 moves
+// half the bytes. Over links averages are summed in the order of a reduce_scatter, which may differ from that of an
+// all_reduce by a rounding for more than two ranks.
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/optim/state_part.h"
+#include "tutti/parallel/optim/update_rule.h"
+
+namespace tutti {
+
+struct ShardedOptimizerOptions {
+  int stage = 1;  // 1 or 2
+};
+
+// Takes f32 and f64. Not thread-safe. Every rank makes one and calls its functions alike.
+//
+// While it lives the memory of parameters is the group's (the tensors stay the same), and peers write to it inside
+// step(). `.grad` is not the average: of a large parameter (DataParallelOptions::in_place_bytes) it is what this rank's
+// own backward() made, of a small one nothing, in stage 2 of all nothing.
+class ShardedOptimizer {
+ public:
+  template <class M>
+  ShardedOptimizer(DataParallel<M>& ddp, UpdateRule rule, ShardedOptimizerOptions options = {})
+      : ShardedOptimizer(ddp.reducer(), std::move(rule), options) {}
+  ShardedOptimizer(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options = {});
+  ~ShardedOptimizer();
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+
+  // Finishes the step of DataParallel and makes the optimizer's, unless Reducer::skips_step(). Throws Exception with
+  // the root cause; then weights are undefined and the group is lost.
+  void step();
+  // Lets gradients go, as DataParallel::zero_grad() does.
+  void zero_grad();
+  double lr() const;
+  void set_lr(double lr);
+
+  // Between backward() and step(), once: finishes the step of DataParallel and averages. The norm of all averages
+  // together, the same on every rank; step() then scales them as tutti::clip_grad_norm() does. Where the norm is not
+  // finite nothing is scaled, and every rank is told the same parameter and rank: call zero_grad() instead of step()
+  // to leave the step out.
+  GradientNorm clip_grad_norm(double max_norm);
+  // The averages are clamped to +-limit in the next step(), after they were scaled.
+  void clip_grad_value(double limit);
+
+  // Bytes of state that this rank keeps.
+  std::size_t state_bytes() const;
+  // This rank's part of the state, in the optimizer's own memory, under the parameters' names; what has not been needed
+  // yet is made. The parts of all ranks together are the whole. Parameters have to be contiguous.
+  std::vector<StatePart> own_state();
+  // The whole state of every parameter, on every rank, as copies. Every rank calls.
+  std::vector<StatePart> full_state();
+  // Takes this rank's part out of a whole state, or of any parts that hold it: of any optimizer of the same rule.
+  void load_state(std::span<const StatePart> state) { copy_state(state, own_state()); }
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tutti
