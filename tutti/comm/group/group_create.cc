@@ -1,6 +1,7 @@
 // Opening the ways to the peers of a new group: a control block in shared memory for the members on one host, links
 // over shared memory and TCP. One exchange: everybody learns where the block of its host lies.
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string_view>
 
@@ -100,7 +101,9 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
         if (!g.is_here(r)) links[r] = p.modelled_link(g.spec_.global_ranks[r], channel);
     } else if (remote) {
       if (!p.tcp) return Error{.code = Code::kInternal, .detail = "a group over several hosts without a TCP transport"};
-      links = TUTTI_TRY(p.tcp->connect(contacts, g.spec_.global_ranks, me, channel, deadline));
+      auto connected = p.tcp->connect(contacts, g.spec_.global_ranks, me, channel, deadline);
+      if (!connected.ok()) return g.with_cause(connected.error());
+      links = *std::move(connected);
     }
     links.resize(n);
     for (std::size_t i = 0; i < here.size(); ++i) {
@@ -173,7 +176,7 @@ Status GroupState::learn_network(Deadline deadline) {
     error.group = spec_.name;
     error.rank = rank();
     error.peer = peer;
-    return error;
+    return with_cause(std::move(error));
   };
   if (rank() == 0 || rank() == other) {
     const int peer = rank() == 0 ? other : 0;
@@ -200,6 +203,15 @@ Error GroupState::opening_failed(const std::string& engine, Error error) const {
   error.operation = "opening the engine " + engine;
   error.group = spec_.name;
   error.rank = rank();
+  return with_cause(std::move(error));
+}
+
+// A rank may die before the others have done opening: they tell one cause, as those do that find it in their first
+// call. Who cannot be reached has no other cause, and its own hint is the better one.
+Error GroupState::with_cause(Error error) const {
+  const bool gone = error.code == Code::kUnreachable && error.errno_value == ECONNREFUSED;
+  if (gone || error.code == Code::kPeerLost)
+    error.cause = process_->root_cause(error, spec_.id, Process::Evidence::kLoss);
   return error;
 }
 

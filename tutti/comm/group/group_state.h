@@ -108,6 +108,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Status learn_network(Deadline deadline);
   Status open_nccl(Deadline deadline);
   Error opening_failed(const std::string& engine, Error error) const;
+  Error with_cause(Error error) const;
   Result<int> nccl_device() const;
   Result<std::string> nccl_probe(const BackendSetup& setup, int device) const;
   BackendSetup backend_setup(const std::string& engine, Deadline deadline);
