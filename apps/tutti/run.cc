@@ -5,8 +5,8 @@
 #include "apps/tutti/run_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
-#include "tutti/comm/group/flight.h"
 #include "tutti/base/machine.h"
+#include "tutti/comm/group/flight.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
 #ifdef TUTTI_HWLOC
@@ -52,6 +52,7 @@ int run_command(std::vector<std::string> arguments) {
   JobOptions job;
   job.watch.describe = describe_flight_call;
   declare(app, texts, job);
+  if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
   if (const auto code = parse(app, arguments)) return *code;
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);
   if (!elsewhere.ok()) return report(elsewhere.error());

@@ -38,6 +38,8 @@ constexpr const char* kTorchrunOptions[] = {
     "max-restarts", "rdzv-backend",   "rdzv-id",           "rdzv-conf",   "rdzv-endpoint", "shutdown-timeout",
     "tee",          "redirects",      "local-ranks-filter"};
 
+constexpr const char* kTorchrunFlags[] = {"standalone", "module", "no-python", "virtual-local-rank"};
+
 // torchrun's options that `tutti run` has no use for, and why.
 struct Elsewhere {
   const char* name;
@@ -91,13 +93,20 @@ class Formatter : public CLI::Formatter {
   }
 };
 
+// --job-id "$NAME", and NAME is not set: that is no wish for the default.
+const CLI::Validator kNotEmpty(
+    [](const std::string& value) {
+      return value.empty() ? std::string("an empty value (is a variable that it comes from not set?)") : std::string();
+    },
+    "");
+
 // The options of one group of the help.
 class Group {
  public:
   Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
 
   void value(const char* names, std::string& target, const char* type, const char* words) const {
-    app_.add_option(both_spellings(names), target, words)->group(name_)->type_name(type);
+    app_.add_option(both_spellings(names), target, words)->group(name_)->type_name(type)->check(kNotEmpty);
   }
   // May be given several times.
   void values(const char* names, std::vector<std::string>& targets, const char* type, const char* words) const {
@@ -301,13 +310,14 @@ void declare_ending(const Group& add, EndingTexts& texts) {
   add.value("--grace,--shutdown-timeout", texts.grace, "TIME", "from SIGTERM to SIGKILL after a rank failed (5s)");
   add.value("--signal-grace", texts.signal_grace, "TIME",
             "the same after Ctrl-C or SIGTERM, for ranks that save (30s)");
-  add.value("--timeout", texts.time_limit, "TIME", "end the job after this long");
+  add.value("--timeout", texts.time_limit, "TIME", "end the job after this long; 0: never (default)");
 }
 
 Status interpret_ending(const EndingTexts& texts, JobOptions& job) {
   job.grace = TUTTI_TRY(duration("--grace", texts.grace));
   job.signal_grace = TUTTI_TRY(duration("--signal-grace", texts.signal_grace));
-  if (!texts.time_limit.empty()) job.time_limit = TUTTI_TRY(duration("--timeout", texts.time_limit));
+  if (!texts.time_limit.empty() && texts.time_limit != "0")
+    job.time_limit = TUTTI_TRY(duration("--timeout", texts.time_limit));
   return {};
 }
 
@@ -381,6 +391,11 @@ Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, Jo
 }
 
 }  // namespace
+
+Status check_flag_variables() {
+  for (const char* option : kTorchrunFlags) TUTTI_TRY(env_flag(variable_of(option), false));
+  return {};
+}
 
 Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
   Status understood = interpret_groups(texts, std::move(rest), job);

@@ -59,6 +59,8 @@ struct RunTexts {
   std::string elsewhere;  // an option of torchrun that has no meaning here, if one was given
 };
 
+// Torchrun's variables for options without a value, PET_STANDALONE and its like, are 1 or 0. kUsage: one is not.
+Status check_flag_variables();
 void declare(CLI::App& app, RunTexts& texts, JobOptions& job);
 // `rest` is what CLI11 left: the program and its arguments, perhaps after "--".
 Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job);

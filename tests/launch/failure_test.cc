@@ -25,7 +25,8 @@ TEST(Failure, NamesTheRankItsCodeAndItsLastLines) {
                                HasSubstr("[tutti] the job failed: rank 2 (pid "), HasSubstr("its last 3 lines:\n"),
                                HasSubstr("[2] step 42\n"), HasSubstr("[2] about to fail\n"),
                                HasSubstr("innocent: ranks 0, 1, 3 were running and ended because of it"),
-                               HasSubstr(folder.path() + "/logs/j/attempt_0/rank_2/stderr.log")));
+                               HasSubstr("all of its output: stdout.log and stderr.log in " + folder.path() +
+                                         "/logs/j/attempt_0/rank_2\n")));
 }
 
 TEST(Failure, NamesTheSignal) {
@@ -67,17 +68,20 @@ TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("it said: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
 }
 
-// What jobs left in a folder for temporary files; the user's runtime folder there stays, for all jobs.
+// What jobs left in a folder for temporary files; the user's runtime folder there stays, for all jobs, and the socket
+// of a killed agent goes at the next start.
 int left_in(const std::string& folder) {
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder))
-    count += entry.path().filename() != "tutti-" + std::to_string(::geteuid());
+  const std::string runtime = "tutti-" + std::to_string(::geteuid());
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
+    count += entry.path().filename() != runtime && entry.path().extension() != ".sock";
   return count;
 }
 
-TEST(Failure, ScratchFilesAreRemoved) {
+TEST(Failure, ErrorFilesAreRemoved) {
   const Folder folder;
-  run({"run", worker(), "error-file"}, {{"TMPDIR", folder.path()}});
+  const Ended ended = run({"run", worker(), "error-file"}, {{"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", ""}});
+  EXPECT_THAT(ended.err, HasSubstr("ValueError"));
   EXPECT_EQ(left_in(folder.path()), 0);
 }
 
@@ -86,6 +90,10 @@ TEST(Failure, EndsWhatACleanJobLeftRunning) {
   const Ended ended = run({"run", "-n", "2", worker(), "daemon", folder.path(), "exit"});
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.err, HasSubstr("ended what the ranks had left running: "));
+}
+
+TEST(Failure, NoTimeLimitIsZeroAsNoHangTimeoutIs) {
+  EXPECT_EQ(run({"run", "-q", "--timeout", "0", "--hang-timeout", "0", "sh", "-c", "sleep 0.2"}).code, 0);
 }
 
 TEST(Failure, TimeLimit) {
@@ -184,17 +192,36 @@ TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
   EXPECT_TRUE(running.nobody_left()) << running.census();
 }
 
-TEST(Failure, NoFolderStaysBehindAKilledAgentOrKeeper) {
-  for (const bool agent : {true, false}) {
+TEST(Failure, NoFileStaysBehindAKilledAgentOrKeeper) {
+  for (const std::string killed : {"agent", "keeper", "both"}) {
     const Folder folder;
-    Running running({"run", "-n", "2", worker(), "pause"}, {{"TMPDIR", folder.path()}});
+    const bool writes = killed != "both";  // then nobody is left to remove it
+    const std::string script =
+        writes ? "echo bad > $TORCHELASTIC_ERROR_FILE; echo ready; sleep 1000" : "echo ready; sleep 1000";
+    Running running({"run", "-n", "2", "sh", "-c", script}, {{"TMPDIR", folder.path()}, {"XDG_RUNTIME_DIR", ""}});
     running.await_out("ready", 2);
-    EXPECT_EQ(left_in(folder.path()), 1);
-    kill(agent ? running.agent() : running.pid(), SIGKILL);
+    EXPECT_EQ(left_in(folder.path()), writes ? 2 : 0);
+    const pid_t agent = running.agent();
+    if (killed != "agent") kill(running.pid(), SIGKILL);
+    if (killed != "keeper") kill(agent, SIGKILL);
     running.wait();
-    EXPECT_TRUE(running.nobody_left()) << running.census();
-    EXPECT_EQ(left_in(folder.path()), 0) << agent;
+    EXPECT_TRUE(killed == "both" || running.nobody_left()) << running.census();
+    EXPECT_EQ(left_in(folder.path()), 0) << killed;
   }
+}
+
+TEST(Failure, RanksThatSavedUnaskedAreTold) {
+  const Ended unasked = run({"run", "-n", "2", "-q", "sh", "-c", "exit $((RANK * 75))"});
+  EXPECT_EQ(unasked.code, 75);
+  EXPECT_THAT(unasked.err,
+              HasSubstr("rank 1 left with code 75: what they had is saved, and the job can be started again "
+                        "(nobody told it to stop here)"));
+  Running asked({"run", "-q", worker(), "trap", "75"});
+  asked.await_out("ready");
+  asked.send(SIGTERM);
+  const Ended ended = asked.wait();
+  EXPECT_EQ(ended.code, 75);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 0 left with code 75"), Not(HasSubstr("nobody told it"))));
 }
 
 TEST(Signals, AStoppedRankIsEndedToo) {

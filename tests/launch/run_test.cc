@@ -215,6 +215,18 @@ TEST(Run, RankZeroReadsStandardInput) {
   EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] read hello\n"), HasSubstr("[1] read end of file\n")));
 }
 
+TEST(Run, AnEmptyValueIsNoDefault) {
+  for (const char* option : {"-n", "--job-id", "--log-dir", "--master-addr"}) {
+    const Ended ended = run({"run", option, "", worker(), "print"});
+    EXPECT_EQ(ended.code, 2) << option;
+    EXPECT_THAT(ended.err, HasSubstr("an empty value (is a variable that it comes from not set?)")) << option;
+  }
+  const Ended flag = run({"run", worker(), "print"}, {{"PET_STANDALONE", "maybe"}});
+  EXPECT_EQ(flag.code, 2);
+  EXPECT_THAT(flag.err, HasSubstr("the environment variable PET_STANDALONE is \"maybe\", expected 1 or 0"));
+  EXPECT_EQ(run({"run", "-q", worker(), "print"}, {{"PET_STANDALONE", "1"}}).code, 0);
+}
+
 TEST(Run, TheRankThatReadsStandardInputIsChosen) {
   const Ended second = run({"run", "-n", "2", "-q", "--stdin", "1", worker(), "stdin"}, {}, "hello\n");
   EXPECT_THAT(second.out, AllOf(HasSubstr("[0] read end of file\n"), HasSubstr("[1] read hello\n")));

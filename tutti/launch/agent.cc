@@ -14,7 +14,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 #include <future>
 #include <memory>
 
@@ -25,6 +24,7 @@
 #include "tutti/launch/job.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/tuning.h"
@@ -75,6 +75,7 @@ class Agent {
   int conclude();
   int verdict();
   int code_of_ends();
+  void tell_who_saved();
   bool waits_for_others() const;
   std::string this_node() const { return "node " + std::to_string(attempt_->round().node) + " (" + spec_.host + ")"; }
 
@@ -88,7 +89,8 @@ class Agent {
   std::optional<StatusServer> status_;
   const Clock::time_point started_ = now();
   bool timed_out_ = false, keeper_lost_ = false;
-  int user_signal_ = 0;
+  int user_signal_ = 0;                        // that ends the job
+  bool told_to_stop_ = false;                  // by that, or asked to save and leave
   std::optional<Deadline> others_save_until_;  // told to stop, the ranks here have saved
 };
 
@@ -255,6 +257,7 @@ void Agent::on_signals() {
 }
 
 void Agent::on_user_signal(int signal) {
+  if (signal != SIGUSR2) told_to_stop_ = true;
   if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
   if (signal == SIGUSR1 || signal == SIGUSR2)  // to the ranks alone: a helper without a handler would die of it
     return attempt_->workers().signal_alone(signal);
@@ -390,8 +393,7 @@ int Agent::conclude() {
   if (code == 0 && consoles_.output_lost()) code = 1;
   if (keeper_lost_) {
     code = kExitKilled;
-    std::error_code ignored;  // else the keeper's part
-    if (!spec_.scratch.empty()) std::filesystem::remove_all(spec_.scratch, ignored);
+    remove_error_files(spec_.error_files);  // else the keeper's part
   }
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
@@ -408,7 +410,17 @@ int Agent::verdict() {
   if (consoles_.reader_gone()) return kExitReaderGone;
   if (fault && (user_signal_ == 0 || news->fault.rank >= 0))
     return news->verdict.code ? news->verdict.code : news->fault.code;
-  return code_of_ends();
+  const int code = code_of_ends();
+  if (code == kExitSaved) tell_who_saved();
+  return code;
+}
+
+void Agent::tell_who_saved() {
+  std::vector<int> saved;
+  for (const WorkerEnd& end : attempt_->workers().ends())
+    if (end.exit.shell_code() == kExitSaved) saved.push_back(end.rank);
+  consoles_.say(ranks_words(saved) + " left with code 75: what they had is saved, and the job can be started again" +
+                (told_to_stop_ ? "" : " (nobody told it to stop here)"));
 }
 
 // After a signal of the user a rank may save and end with a code of its own; one that the signal ended counts as that

@@ -31,7 +31,7 @@ struct AgentSpec {
   Credentials credentials;                           // to the job's store
   int secret_fd = -1;                                // -1: none
   std::string flight_folder;                         // of flight records; empty: in log_dir, one of each attempt
-  std::string scratch;                               // folder for error files without log_dir; the keeper removes it
+  std::string error_files;                           // without log_dir: error_files_prefix(); the keeper removes them
   bool tune = true;                                  // set recommended_settings() where the user has not
   bool announce = true;                              // the one line at the start
   Duration grace = std::chrono::seconds(5);          // from SIGTERM to SIGKILL after a failure

@@ -9,13 +9,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"
+#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/places/rank_table.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
@@ -23,22 +23,16 @@
 namespace tutti {
 namespace {
 
-// A folder for the error files of a job without --log-dir. It is the keeper's, which outlives an agent that is killed.
-class ScratchFolder {
+// They are the keeper's, which outlives an agent that is killed.
+class ErrorFiles {
  public:
-  ScratchFolder() {
-    std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti_XXXXXX";
-    if (mkdtemp(pattern.data())) path_ = pattern;
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }  // empty: none could be made
+  ErrorFiles() : prefix_(error_files_prefix()) {}
+  ErrorFiles(const ErrorFiles&) = delete;
+  ~ErrorFiles() { remove_error_files(prefix_); }
+  const std::string& prefix() const { return prefix_; }
 
  private:
-  std::string path_;
+  std::string prefix_;
 };
 
 // The secret as a descriptor for the workers: memory that nobody can change, in no file and on no command line.
@@ -86,8 +80,8 @@ Result<int> run_job(const JobOptions& options) {
   Prepared job = TUTTI_TRY(prepare(options));
   if (in_background_of_terminal()) job.agent.input_rank = -1;
   if (!options.iface.empty()) ::setenv("TUTTI_IFACE", options.iface.c_str(), 1);  // for the workers
-  std::optional<ScratchFolder> scratch;
-  if (job.agent.output.log_dir.empty()) job.agent.scratch = scratch.emplace().path();
+  std::optional<ErrorFiles> error_files;
+  if (job.agent.output.log_dir.empty()) job.agent.error_files = error_files.emplace().prefix();
   return run_with_keeper([&](const Fd& keeper_gone) {
     const Result<int> code = run_prepared(job, keeper_gone);
     if (code.ok()) return *code;

@@ -27,6 +27,7 @@
 #include "tutti/rendezvous/serving.h"
 #include "tutti/store/etcd/etcd_store.h"
 #include "tutti/transport/crypto.h"
+#include "tutti/transport/port_holder.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -55,6 +56,11 @@ int free_port(const std::string& host) {
 }
 
 bool is_loopback_text(const Address& address) { return address.host == "localhost" || is_loopback(address); }
+
+// Who has a port of an address of this machine; empty: nobody, or it is no such address.
+std::string port_holder_here(const Address& address) {
+  return is_loopback_text(address) || is_local_address(address.host) ? port_holder(address) : "";
+}
 
 }  // namespace
 
@@ -212,6 +218,8 @@ Status Nodes::reach_store(Deadline deadline) {
     }
     if (again) {
       error.waited = deadline.waited(), error.limit = deadline.limit();
+      if (const std::string holder = etcd ? "" : port_holder_here(options_.store); !holder.empty())
+        error.detail += "; that port of this machine is held by " + holder;
       if (!etcd && error.errno_value == 0 && !error.hint.empty()) return error;  // of a name, or of both servers
       error.hint = "is " + host + " started, " +
                    (etcd ? "is that its address (--rdzv-endpoint)"

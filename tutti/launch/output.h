@@ -61,7 +61,7 @@ class WorkerOutput {
   void close(Stream stream);  // the end of a stream: its partial last line goes out
   bool congested(Stream stream) const { return streams_[stream].shown && streams_[stream].console->congested(); }
   const Tail& tail() const { return tail_; }
-  std::string stderr_file() const { return folder_.empty() ? std::string() : folder_ + "/stderr.log"; }
+  const std::string& folder() const { return folder_; }  // of its files; empty: none
 
  private:
   struct Channel {

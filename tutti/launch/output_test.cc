@@ -124,13 +124,13 @@ TEST(Report, OneCulpritAndTheInnocent) {
       {.rank = 4, .exit = {.code = 1}},
       {.rank = 5, .exit = {.signal = SIGTERM}, .stopped = true, .suspended = true, .sent = SIGTERM}};
   const Failure failure{
-      .culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_file = "/l/stderr.log", .grace = 5};
+      .culprit = culprit, .host = "alpha", .last_lines = {"step 1", "step 2"}, .log_folder = "/l", .grace = 5};
   EXPECT_EQ(failure_report(failure, all),
             "[tutti] the job failed: rank 2 (pid 8123 on alpha) was killed by SIGKILL, 12.4 s after its start\n"
             "[tutti]   its last 2 lines:\n"
             "[2] step 1\n"
             "[2] step 2\n"
-            "[tutti]   all of its output: /l/stderr.log\n"
+            "[tutti]   all of its output: stdout.log and stderr.log in /l\n"
             "[tutti]   suspended: rank 5 was stopped (SIGSTOP or a debugger): the others may have waited for it\n"
             "[tutti]   failed as well, because of it or by itself: rank 4 exited with code 1\n"
             "[tutti]   innocent: rank 0 was running and ended because of it\n"

@@ -150,7 +150,8 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
   } else {
     add_line(report, "it wrote nothing");
   }
-  if (!failure.log_file.empty()) add_line(report, "all of its output: " + failure.log_file);
+  if (!failure.log_folder.empty())
+    add_line(report, "all of its output: stdout.log and stderr.log in " + failure.log_folder);
   for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
   if (!failure.flight.empty()) add_line(report, failure.flight);

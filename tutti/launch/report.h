@@ -44,7 +44,7 @@ struct Failure {
   std::vector<std::string> backtrace;  // of the culprit, the innermost first
   std::string memory;                  // what is known of its memory; empty: nothing
   std::deque<std::string> last_lines;
-  std::string log_file;        // empty: none
+  std::string log_folder;      // empty: none
   bool out_of_memory = false;  // the cgroup's OOM killer struck while the job ran
   double grace = 0;
   std::string flight;  // flight_line(); empty: none

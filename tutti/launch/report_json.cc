@@ -60,7 +60,7 @@ std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& a
   json["out_of_memory"] = failure.out_of_memory;
   json["last_lines"] = Json::array();
   for (const std::string& line : failure.last_lines) json["last_lines"].push_back(line);
-  if (!failure.log_file.empty()) json["log_file"] = failure.log_file;
+  if (!failure.log_folder.empty()) json["log_folder"] = failure.log_folder;
   if (!failure.flight.empty()) json["flight"] = failure.flight;
   json["ranks"] = Json::array();
   for (const WorkerEnd& worker : all) {

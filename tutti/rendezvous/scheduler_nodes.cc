@@ -20,12 +20,19 @@ namespace {
 
 using MaybeAllocation = Result<std::optional<Allocation>>;
 
-std::optional<int> number_of(const Environment& environment, std::initializer_list<const char*> variables) {
+// The first of them that is set.
+Result<std::optional<int>> number_of(const Environment& environment, std::initializer_list<const char*> variables) {
   for (const char* variable : variables) {
-    const auto number = parse_int(lookup(environment, variable).value_or(""));
-    if (number && *number >= 0 && *number <= int(kMaxHosts)) return int(*number);
+    const auto text = lookup(environment, variable);
+    if (!text) continue;
+    const auto number = parse_int(*text);
+    if (number && *number >= 0 && *number <= int(kMaxHosts)) return std::optional<int>(int(*number));
+    return Error{
+        .code = Code::kUsage,
+        .detail = std::string(variable) + " is '" + *text + "', which is no number that a scheduler would tell",
+        .hint = "unset it, or leave the scheduler out of it: --standalone"};
   }
-  return std::nullopt;
+  return std::optional<int>();
 }
 
 Error several_on_one_node(const std::string& starter, int tasks, const std::string& hint) {
@@ -53,9 +60,9 @@ Result<std::vector<std::string>> slurm_hosts(const Environment& environment,
 }
 
 MaybeAllocation slurm_step(const Environment& environment, const std::string& job, const std::string& step) {
-  const int tasks = number_of(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"}).value_or(1);
-  const int nodes = number_of(environment, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"}).value_or(1);
-  const auto node = number_of(environment, {"SLURM_NODEID"});
+  const int tasks = TUTTI_TRY(number_of(environment, {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"})).value_or(1);
+  const int nodes = TUTTI_TRY(number_of(environment, {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"})).value_or(1);
+  const auto node = TUTTI_TRY(number_of(environment, {"SLURM_NODEID"}));
   if (tasks > nodes) {
     return several_on_one_node("srun", (tasks + nodes - 1) / nodes,
                                "one on each node is enough: srun --ntasks-per-node 1 tutti run -n N ...; or let srun "
@@ -69,11 +76,12 @@ MaybeAllocation slurm_step(const Environment& environment, const std::string& jo
 }
 
 MaybeAllocation slurm_script(const Environment& environment, const std::string& job) {
-  const int nodes = number_of(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}).value_or(1);
+  const int nodes = TUTTI_TRY(number_of(environment, {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"})).value_or(1);
   Allocation found{.scheduler = "Slurm", .nodes = nodes, .job = "slurm-" + job, .others = Allocation::Others::kSrun};
   // Without --ntasks Slurm tells of as many tasks a node as there are processors, which nobody asked for.
   const auto tasks = lookup(environment, "SLURM_TASKS_PER_NODE");
-  if (tasks && number_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"})) {
+  const auto asked_for = TUTTI_TRY(number_of(environment, {"SLURM_NTASKS", "SLURM_NPROCS"}));
+  if (tasks && asked_for) {
     auto counts = expand_counts(*tasks);
     if (counts.ok() && int(counts->size()) == nodes) found.ranks = *std::move(counts);
   }
@@ -94,7 +102,10 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
   const auto path = lookup(environment, "PBS_NODEFILE");
   if (!path) return std::optional<Allocation>();
   Allocation found{.scheduler = "PBS", .job = "pbs-" + lookup(environment, "PBS_JOBID").value_or("job")};
-  for (const std::string& line : split(TUTTI_TRY(read_file(*path)), '\n')) {
+  const std::string hint = "is this a shell of the job, on the host where it began? --standalone leaves PBS out of it";
+  const auto text = read_file(*path);
+  if (!text.ok()) return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE: " + text.error().detail, .hint = hint};
+  for (const std::string& line : split(*text, '\n')) {
     const std::string host(trim(line));
     if (host.empty()) continue;
     const auto at = std::find(found.hosts.begin(), found.hosts.end(), host);
@@ -106,11 +117,12 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
     }
   }
   if (found.hosts.empty())
-    return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", and no host stands in it"};
+    return Error{
+        .code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", and no host stands in it", .hint = hint};
   found.nodes = int(found.hosts.size());
   found.first_host = found.hosts.front();
   // The script is task 1 of the first host; pbsdsh starts further ones.
-  if (number_of(environment, {"PBS_TASKNUM"}).value_or(1) <= 1) {
+  if (TUTTI_TRY(number_of(environment, {"PBS_TASKNUM"})).value_or(1) <= 1) {
     found.others = Allocation::Others::kSsh;
     return std::optional(found);
   }
@@ -147,8 +159,9 @@ MaybeAllocation mpi(const Environment& environment) {
 // The pods of an indexed Job are called JOB-INDEX, and under a headless service each finds the others as
 // JOB-INDEX.SERVICE...: its own full name tells how.
 MaybeAllocation kubernetes(const Environment& environment, const HostNames& names) {
-  const auto index = number_of(environment, {"JOB_COMPLETION_INDEX"});
-  if (!index || !lookup(environment, "KUBERNETES_SERVICE_HOST")) return std::optional<Allocation>();
+  if (!lookup(environment, "KUBERNETES_SERVICE_HOST")) return std::optional<Allocation>();
+  const auto index = TUTTI_TRY(number_of(environment, {"JOB_COMPLETION_INDEX"}));
+  if (!index) return std::optional<Allocation>();
   Allocation found{.scheduler = "Kubernetes", .node = index};
   const std::string ending = "-" + std::to_string(*index);
   if (names.host.ends_with(ending)) {

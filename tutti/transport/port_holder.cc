@@ -50,7 +50,8 @@ std::optional<ListeningSocket> find_listener(const char* table, std::uint16_t po
 std::string command_line(const std::string& process) {
   std::ifstream in("/proc/" + process + "/cmdline");
   std::string text((std::istreambuf_iterator<char>(in)), {});
-  std::replace(text.begin(), text.end(), '\0', ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');  // '\0' between, '\n' inside
   text = trim(text);
   if (text.size() > 80) text = text.substr(0, 77) + "...";
   return text;

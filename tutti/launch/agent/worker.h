@@ -26,8 +26,8 @@ class Worker {
 
   const WorkerEnd& end() const { return end_; }
   const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
-  std::string log_file() const { return output_.stderr_file(); }
-  const std::string& error_file() const { return error_file_; }  // TORCHELASTIC_ERROR_FILE; may be empty
+  const std::string& log_folder() const { return output_.folder(); }  // empty: none
+  const std::string& error_file() const { return error_file_; }       // TORCHELASTIC_ERROR_FILE; may be empty
 
   // What it does, or did before its end.
   ProgressReader progress() const { return ProgressReader(page_.get()); }

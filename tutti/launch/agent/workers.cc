@@ -31,8 +31,8 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   if (!spec.output.log_dir.empty()) {
     folder = TUTTI_TRY(make_rank_folder(attempt_folder(spec.output.log_dir, spec.job, round.number), rank));
     error_file = folder + "/error.json";
-  } else if (!spec.scratch.empty()) {
-    error_file = spec.scratch + "/rank_" + std::to_string(rank) + "_error.json";
+  } else if (!spec.error_files.empty()) {
+    error_file = spec.error_files + "rank_" + std::to_string(rank) + ".json";
   }
   if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said
   auto made_page = ProgressPage::create();

@@ -153,7 +153,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.headline = hang_;
     failure.message = error_file_message(culprit_->error_file());
     failure.last_lines = culprit_->last_lines();
-    failure.log_file = culprit_->log_file();
+    failure.log_folder = culprit_->log_folder();
     failure.out_of_memory = out_of_memory_kills() > memory_kills_before_;
     failure.grace = to_seconds(stopping_.grace());
     failure.flight = flight;
