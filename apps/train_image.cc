@@ -24,6 +24,9 @@ All ranks must be given the same options; rank 0 prints and saves.
 
 Examples:
   train_image --epochs 5
+  tutti run -n 2 train_image --optimizer adamw --lr 1e-3 --clip-grad-norm 1
+  tutti run -n 2 train_image --trace trace.json --profile --max-steps 20
+  tutti run -n 2 train_image --logical-ranks 4      the same weights, to the bit, as with -n 1 and -n 4
   tutti run -n 2 train_image --model mlp --save weights.safetensors
   mpirun -np 2 train_image --json
 
@@ -32,9 +35,11 @@ Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or 
 // The options as text; ImageTrainingOptions holds what they mean.
 struct Texts {
   std::string data = tutti::kFashionMnistFolder, model = "cnn", save, overlap = "auto", sharded = "auto";
-  std::string batch_size = "64", epochs = "1", max_steps = "0", lr = "0.05", momentum = "0.9", seed = "0";
-  std::string log_every = "1";
-  bool views = false, no_heap = false, json = false;
+  std::string batch_size = "64", accumulate = "1", epochs = "1", max_steps = "0", loader_threads = "0", seed = "0";
+  std::string dropout = "0", optimizer = "sgd", lr, momentum = "0.9", weight_decay, clip_grad_norm = "0";
+  std::string logical_ranks = "0", precision = "f32", compress = "none", stage = "1", check_replicas = "0";
+  std::string log_every = "1", trace, tensorboard;
+  bool nesterov = false, deterministic = false, views = false, no_heap = false, json = false, profile = false;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -51,21 +56,76 @@ void declare(CLI::App& app, Texts& texts) {
   add("Data", "--data", texts.data, "folder with the four Fashion-MNIST files (where Debian's package puts them)",
       "DIR");
   add("Data", "--batch-size", texts.batch_size, "samples per rank and step (64)", "N");
+  add("Data", "--accumulate", texts.accumulate, "forward and backward passes a step (1)", "N");
+  add("Data", "--loader-threads", texts.loader_threads,
+      "threads that make batches ahead; 0 (default): the training thread makes them", "N");
   add("Data", "--epochs", texts.epochs, "times through the training set (1)", "N");
   add("Data", "--max-steps", texts.max_steps, "stop an epoch after this many steps; 0 (default): never", "N");
   add("Model", "--model", texts.model, "cnn (default, 1.2 M parameters) or mlp (20 M)", "NAME");
-  add("Model", "--lr", texts.lr, "learning rate (0.05)", "X");
-  add("Model", "--momentum", texts.momentum, "of stochastic gradient descent (0.9)", "X");
-  add("Model", "--seed", texts.seed, "of the weights and of the order of samples (0)", "N");
+  add("Model", "--dropout", texts.dropout, "probability, in front of the later linear layers (0)", "P");
+  add("Model", "--seed", texts.seed, "of the weights, of the order of samples, and of dropout (0)", "N");
+  add("Optimizer", "--optimizer", texts.optimizer, "sgd (default), adam, adamw or adagrad", "NAME");
+  add("Optimizer", "--lr", texts.lr, "learning rate (sgd 0.05, adagrad 0.01, else 0.001)", "X");
+  add("Optimizer", "--momentum", texts.momentum, "of sgd (0.9)", "X");
+  add_flag("Optimizer", "--nesterov", texts.nesterov, "Nesterov's momentum, of sgd");
+  add("Optimizer", "--weight-decay", texts.weight_decay, "(adamw 0.01, else 0)", "X");
+  add("Optimizer", "--clip-grad-norm", texts.clip_grad_norm,
+      "scale the gradients to this norm at most; 0 (default): not", "X");
+  add("Parallel", "--logical-ranks", texts.logical_ranks,
+      "compute as so many ranks would: any 1, 2, 4 ... processes that divide N give the same bits", "N");
+  add("Parallel", "--precision", texts.precision, "f32 (default), bf16 or f16: in which products are computed", "TYPE");
+  add("Parallel", "--compress", texts.compress, "gradients on their way: none (default), bf16, f16 or powersgd", "HOW");
+  add("Parallel", "--check-replicas", texts.check_replicas,
+      "compare the weights of all ranks every N steps; 0 (default): never", "N");
+  add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
   add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
   add("Output", "--log-every", texts.log_every, "seconds between lines of progress (1); 0: every step, negative: none",
       "X");
+  add("Output", "--trace", texts.trace,
+      "the time lines of all ranks: a file (.json), or a folder with one of each rank", "PATH");
+  add_flag("Output", "--profile", texts.profile, "end with a table of what took how long");
+  add("Output", "--tensorboard", texts.tensorboard, "write figures for TensorBoard into this folder", "DIR");
   add_flag("Output", "--json", texts.json, "end with one line of JSON on standard output");
   add("Speed", "--overlap", texts.overlap, "communicate while computing: auto (default), on, off", "WHEN");
   add("Speed", "--sharded", texts.sharded,
       "each rank steps its part of large weights for all: auto (default; on one host), on, off", "WHEN");
+  add("Speed", "--stage", texts.stage, "of the sharding: 1 (default), or 2, which splits gradients as well", "N");
   add_flag("Speed", "--views", texts.views, "gradients are windows into the buckets");
   add_flag("Speed", "--no-heap", texts.no_heap, "do not place large tensors in shared memory");
+}
+
+Result<tutti::UpdateRule> update_rule(const Texts& texts) {
+  using tutti::cli::choose, tutti::cli::real_number;
+  constexpr double kAny = std::numeric_limits<double>::max();
+  const auto which = TUTTI_TRY(choose("--optimizer", texts.optimizer, {"sgd", "adam", "adamw", "adagrad"}));
+  const double usual = which == 0 ? 0.05 : which == 3 ? 0.01 : 0.001;
+  const double lr = texts.lr.empty() ? usual : TUTTI_TRY(real_number("--lr", texts.lr, 0, kAny));
+  const double momentum = TUTTI_TRY(real_number("--momentum", texts.momentum, 0, 1));
+  const std::string decay_text = !texts.weight_decay.empty() ? texts.weight_decay : which == 2 ? "0.01" : "0";
+  const double decay = TUTTI_TRY(real_number("--weight-decay", decay_text, 0, kAny));
+  if (which != 0 && texts.nesterov) return tutti::cli::usage("--nesterov is for --optimizer sgd");
+  tutti::UpdateRule rule;
+  if (which == 0)
+    rule = tutti::SgdOptions{.lr = lr, .momentum = momentum, .weight_decay = decay, .nesterov = texts.nesterov};
+  if (which == 1) rule = tutti::AdamOptions{.lr = lr, .weight_decay = decay};
+  if (which == 2) rule = tutti::AdamWOptions{.lr = lr, .weight_decay = decay};
+  if (which == 3) rule = tutti::AdagradOptions{.lr = lr, .weight_decay = decay};
+  TUTTI_TRY(tutti::check(rule));
+  return rule;
+}
+
+Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
+  using tutti::cli::choose, tutti::cli::whole_number;
+  tutti::DataParallelOptions parallel;
+  constexpr tutti::Overlap kOverlaps[] = {tutti::Overlap::kAuto, tutti::Overlap::kOn, tutti::Overlap::kOff};
+  parallel.overlap = kOverlaps[TUTTI_TRY(choose("--overlap", texts.overlap, {"auto", "on", "off"}))];
+  parallel.gradients_as_views = texts.views;
+  parallel.heap_tensors = !texts.no_heap;
+  parallel.logical_ranks = int(TUTTI_TRY(whole_number("--logical-ranks", texts.logical_ranks, 0, 1'000'000)));
+  const auto precision = TUTTI_TRY(choose("--precision", texts.precision, {"f32", "bf16", "f16"}));
+  if (precision == 1) parallel.autocast = tutti::DType::kBF16;
+  if (precision == 2) parallel.autocast = tutti::DType::kF16;
+  return parallel;
 }
 
 Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
@@ -77,18 +137,30 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.batch_size = std::size_t(TUTTI_TRY(whole_number("--batch-size", texts.batch_size, 1, 1'000'000'000)));
   training.epochs = int(TUTTI_TRY(whole_number("--epochs", texts.epochs, 1, 1'000'000'000)));
   training.max_steps = TUTTI_TRY(whole_number("--max-steps", texts.max_steps, 0, 1'000'000'000));
-  training.lr = TUTTI_TRY(real_number("--lr", texts.lr, 0, kAny));
-  training.momentum = TUTTI_TRY(real_number("--momentum", texts.momentum, 0, 1));
+  training.accumulate = int(TUTTI_TRY(whole_number("--accumulate", texts.accumulate, 1, 1'000'000)));
+  training.loader_threads = int(TUTTI_TRY(whole_number("--loader-threads", texts.loader_threads, 0, 1024)));
+  training.dropout = TUTTI_TRY(real_number("--dropout", texts.dropout, 0, 1));
+  training.rule = TUTTI_TRY(update_rule(texts));
+  training.clip_grad_norm = TUTTI_TRY(real_number("--clip-grad-norm", texts.clip_grad_norm, 0, kAny));
+  training.parallel = TUTTI_TRY(data_parallel(texts));
+  if (training.parallel.logical_ranks > 0 && training.accumulate > 1)
+    return tutti::cli::usage("--accumulate and --logical-ranks were both given",
+                             "take so many more logical ranks: each is a pass of its own");
+  using tutti::Compression;
+  constexpr Compression kCompressions[] = {Compression::kNone, Compression::kBF16, Compression::kF16,
+                                           Compression::kPowerSgd};
+  training.compression =
+      kCompressions[TUTTI_TRY(choose("--compress", texts.compress, {"none", "bf16", "f16", "powersgd"}))];
+  training.check_replicas = TUTTI_TRY(whole_number("--check-replicas", texts.check_replicas, 0, 1'000'000'000));
+  training.deterministic = texts.deterministic;
+  training.record = {.trace = texts.trace, .profile = texts.profile, .tensorboard = texts.tensorboard};
   training.seed =
       std::uint64_t(TUTTI_TRY(whole_number("--seed", texts.seed, 0, std::numeric_limits<std::int64_t>::max())));
   training.log_every = TUTTI_TRY(real_number("--log-every", texts.log_every, -kAny, kAny));
   training.save = texts.save;
-  constexpr tutti::Overlap kOverlaps[] = {tutti::Overlap::kAuto, tutti::Overlap::kOn, tutti::Overlap::kOff};
-  training.parallel.overlap = kOverlaps[TUTTI_TRY(choose("--overlap", texts.overlap, {"auto", "on", "off"}))];
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
-  training.parallel.gradients_as_views = texts.views;
-  training.parallel.heap_tensors = !texts.no_heap;
+  training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
   return training;
 }
 

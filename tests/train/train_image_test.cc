@@ -2,9 +2,11 @@
 // is made here: the place of a bright square tells the class, which a network learns in a few steps.
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 
 #include "tests/launch/running.h"
 #include "tutti/base/text.h"
@@ -107,6 +109,71 @@ TEST_F(TrainImage, RanksTrainToTheWeightsOfOneProcess) {
   EXPECT_LE(largest, 1e-5) << "batches of 2 x 16 are the batches of 32: sample k of rank r is sample 2 k + r";
 }
 
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_F(TrainImage, AnyNumberOfProcessesGivesTheBitsOfTheLogicalRanks) {
+  std::string alone;
+  for (const int ranks : {1, 2, 4}) {
+    const std::string file = folder_.path() + "/logical.safetensors";
+    const auto ended =
+        train(ranks, {"--logical-ranks", "4", "--batch-size", "16", "--max-steps", "5", "--dropout", "0.2",
+                      "--optimizer", "adam", "--clip-grad-norm", "1", "--sharded", "off", "--save", file});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    if (ranks == 1) alone = bytes_of(file);
+    EXPECT_EQ(bytes_of(file), alone) << ranks << " processes";
+  }
+  EXPECT_GT(alone.size(), 4'000'000u);
+}
+
+TEST_F(TrainImage, EveryWayToTrainLearns) {
+  const std::vector<std::vector<std::string>> ways = {
+      {"--optimizer", "adamw", "--stage", "2", "--sharded", "on", "--clip-grad-norm", "1"},
+      {"--optimizer", "adagrad", "--sharded", "off", "--check-replicas", "10"},
+      {"--lr", "0.02", "--nesterov", "--accumulate", "2", "--loader-threads", "2"},
+      {"--lr", "0.02", "--precision", "bf16", "--compress", "bf16"},
+      {"--lr", "0.02", "--compress", "f16", "--deterministic"},
+      {"--lr", "0.02", "--compress", "powersgd", "--overlap", "on"},
+  };
+  for (auto way : ways) {
+    auto arguments = way;
+    arguments.insert(arguments.end(), {"--batch-size", "16", "--epochs", "2", "--json"});
+    const auto ended = train(2, arguments);
+    ASSERT_EQ(ended.code, 0) << way[1] << ": " << ended.err;
+    EXPECT_GE(json_of(ended)["test_accuracy"], 0.8) << way[0] << " " << way[1];
+  }
+}
+
+TEST_F(TrainImage, LeavesTracesTablesAndTensorBoardsFiles) {
+  const std::string file = folder_.path() + "/new/trace.json", board = folder_.path() + "/board";
+  auto ended = train(2, {"--batch-size", "16", "--max-steps", "4", "--overlap", "on", "--sharded", "off", "--trace",
+                         file, "--profile", "--tensorboard", board});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("backward"), HasSubstr("# of Calls"), HasSubstr("rank 0, 4 steps:"),
+                               HasSubstr("exposed communication ..")));
+  EXPECT_FALSE(std::filesystem::is_empty(board));
+  const auto trace = nlohmann::json::parse(bytes_of(file));
+  std::set<std::string> regions, lanes, ranks;
+  for (const auto& event : trace.at("traceEvents")) {
+    if (event.at("ph") == "X") regions.insert(event.at("name"));
+    if (event.at("name") == "thread_name") lanes.insert(event.at("args").at("name"));
+    if (event.at("name") == "process_name") ranks.insert(event.at("args").at("name").get<std::string>().substr(0, 6));
+  }
+  EXPECT_THAT(regions,
+              ::testing::IsSupersetOf({"data", "forward", "backward", "average gradients", "optimizer", "all_reduce"}));
+  EXPECT_THAT(lanes, ::testing::IsSupersetOf({"main", "group world"}));
+  EXPECT_THAT(ranks, ElementsAre("rank 0", "rank 1"));
+
+  const std::string traces = folder_.path() + "/traces";
+  ended = train(2, {"--batch-size", "16", "--max-steps", "2", "--trace", traces});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto merged = tutti::testing::run({TUTTI_COMMAND, "trace", "merge", traces, "-o", file});
+  EXPECT_EQ(merged.code, 0) << merged.err;
+  EXPECT_THAT(merged.err, HasSubstr("events of 2 files in " + file));
+}
+
 TEST_F(TrainImage, MistakesGetASentence) {
   auto ended = train(0, {"--modle", "mlp"});
   EXPECT_EQ(ended.code, 2);
@@ -126,6 +193,16 @@ TEST_F(TrainImage, MistakesGetASentence) {
   for (const std::string value : {"-1", "nan", "inf", "fast"}) refused("--lr", value, "from 0 up");
   for (const std::string value : {"nan", "1.1", "-0.1"}) refused("--momentum", value, "from 0 to 1");
   refused("--seed", "-1", "from 0 up");
+  refused("--clip-grad-norm", "-1", "from 0 up");
+  refused("--dropout", "2", "from 0 to 1");
+  refused("--stage", "3", "from 1 to 2");
+  EXPECT_THAT(train(0, {"--optimizer", "adan"}).err, HasSubstr("did you mean adam?"));
+  EXPECT_THAT(train(0, {"--optimizer", "adam", "--nesterov"}).err, HasSubstr("--nesterov is for --optimizer sgd"));
+  EXPECT_THAT(train(0, {"--logical-ranks", "2", "--accumulate", "2"}).err,
+              HasSubstr("--accumulate and --logical-ranks were both given"));
+  EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
+              HasSubstr("3 logical ranks on 2 processes; expected a power of two"));
+  EXPECT_THAT(train(0, {"--trace", "/proc/none/t.json"}).err, HasSubstr("--trace: cannot make the folder /proc/none"));
   ended = train(0, {"--batch-size", "5000"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank"));

@@ -18,28 +18,31 @@ class ImageModel : public torch::nn::Module {
   virtual at::Tensor forward(const at::Tensor& pictures) = 0;
 };
 
-// The network of PyTorch's MNIST example without dropout, 1.2 M parameters: conv1, conv2, fc1, fc2.
+// The network of PyTorch's MNIST example, 1.2 M parameters: conv1, conv2, fc1, fc2. `dropout` (there 0.25 and 0.5) is
+// the probability before fc1 and before fc2.
 class Cnn final : public ImageModel {
  public:
-  Cnn();
+  explicit Cnn(double dropout = 0);
   at::Tensor forward(const at::Tensor& pictures) override;
 
  private:
   torch::nn::Conv2d conv1_, conv2_;
   torch::nn::Linear fc1_, fc2_;
+  double dropout_;
 };
 
-// 784-4096-4096-10, 20 M parameters: "1", "3" and "5" of a Python nn.Sequential.
+// 784-4096-4096-10, 20 M parameters: "1", "3" and "5" of a Python nn.Sequential; `dropout` after both hidden layers.
 class Mlp final : public ImageModel {
  public:
-  Mlp();
+  explicit Mlp(double dropout = 0);
   at::Tensor forward(const at::Tensor& pictures) override;
 
  private:
   torch::nn::Linear hidden1_, hidden2_, output_;
+  double dropout_;
 };
 
 // "cnn" or "mlp", drawn from torch::manual_seed(seed). Throws Exception for another name.
-std::shared_ptr<ImageModel> make_image_model(const std::string& name, std::uint64_t seed);
+std::shared_ptr<ImageModel> make_image_model(const std::string& name, std::uint64_t seed, double dropout = 0);
 
 }  // namespace tutti

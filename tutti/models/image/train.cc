@@ -1,11 +1,13 @@
 // A plain training loop, with a clock. What is timed is what the PyTorch program that we compare with times: from a
 // barrier before the fourth step of an epoch (before its last, if it has fewer) to a barrier after its last.
+//
+// A step has turns: one, or as many as passes are accumulated, or one for each logical rank of this process. All that a
+// turn does hangs on the step, the (logical) rank and the turn, never on the process.
 #include "tutti/models/image/train.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <optional>
 #include <vector>
 
@@ -13,104 +15,58 @@
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/data/sampler.h"
+#include "tutti/data/loader.h"
+#include "tutti/models/image/evaluation.h"
 #include "tutti/models/image/models.h"
+#include "tutti/models/image/pictures.h"
 #include "tutti/models/image/same_options.h"
-#include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/optim/optimizer.h"
-#include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/models/image/turns.h"
+#include "tutti/models/image/weights_step.h"
+#include "tutti/parallel/ddp/compression.h"
+#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/replicas/replica_check.h"
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/seed.h"
+#include "tutti/trace/region.h"
 #include "tutti/trace/step_line.h"
 
 namespace tutti {
 namespace {
 
 constexpr std::int64_t kWarmUpSteps = 3;
-constexpr std::size_t kEvaluationBatch = 500;
-constexpr float kMean = 0.2860f, kDeviation = 0.3530f;  // of the training set, on a scale of 0 to 1
 
 const char* name(Overlap overlap) {
-  switch (overlap) {
-    case Overlap::kAuto:
-      return "auto";
-    case Overlap::kOn:
-      return "on";
-    case Overlap::kOff:
-      return "off";
-  }
-  return "";
+  constexpr const char* kNames[] = {"auto", "on", "off"};
+  return kNames[int(overlap)];
 }
-
 const char* name(Sharding sharding) {
-  switch (sharding) {
-    case Sharding::kAuto:
-      return "auto";
-    case Sharding::kOn:
-      return "on";
-    case Sharding::kOff:
-      return "off";
-  }
-  return "";
+  constexpr const char* kNames[] = {"auto", "on", "off"};
+  return kNames[int(sharding)];
+}
+const char* name(Compression compression) {
+  constexpr const char* kNames[] = {"none", "bf16", "f16", "powersgd"};
+  return kNames[int(compression)];
 }
 
-struct Batch {
-  at::Tensor pictures;  // f32[n, 1, rows, columns], normalised
-  at::Tensor labels;    // i64[n]
-};
+bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
+  if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
+  const bool ranks_as_processes = options.parallel.logical_ranks == 0 || world.size() <= 2;
+  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && ranks_as_processes;
+}
 
-class Batches {
- public:
-  explicit Batches(const ImageDataset& data) : data_(data) {
-    for (std::size_t grey = 0; grey < normalised_.size(); ++grey)
-      normalised_[grey] = (float(grey) / 255 - kMean) / kDeviation;
-  }
+bool halves_gradients(const ImageTrainingOptions& options) {
+  return options.compression == Compression::kF16 || options.parallel.autocast == DType::kF16;
+}
 
-  Batch make(const std::vector<std::int64_t>& samples) const {
-    const auto count = std::int64_t(samples.size());
-    const std::size_t pixels = data_.rows * data_.columns;
-    Batch batch{at::empty({count, 1, std::int64_t(data_.rows), std::int64_t(data_.columns)}, at::kFloat),
-                at::empty({count}, at::kLong)};
-    float* out = batch.pictures.data_ptr<float>();
-    auto* labels = batch.labels.data_ptr<std::int64_t>();
-    for (auto sample : samples) {
-      const auto* picture = data_.picture(std::size_t(sample));
-      for (std::size_t i = 0; i < pixels; ++i) *out++ = normalised_[picture[i]];
-      *labels++ = data_.labels[std::size_t(sample)];
-    }
-    return batch;
-  }
-
- private:
-  const ImageDataset& data_;
-  std::array<float, 256> normalised_;
-};
-
-struct Score {
-  double accuracy = 0, loss = 0;
-};
-
-// Each rank takes every world-size'th sample; counts and sums are added up, so no sample counts twice and none is left
-// out.
-Score evaluate(const Group& world, ImageModel& model, const ImageDataset& data) {
-  const at::NoGradGuard no_grad;
-  model.eval();
-  const Batches batches(data);
-  std::int64_t hits = 0;
-  double loss = 0;
-  const auto stride = std::size_t(world.size());
-  for (std::size_t next = std::size_t(world.rank()); next < data.size();) {
-    std::vector<std::int64_t> samples;
-    for (; next < data.size() && samples.size() < kEvaluationBatch; next += stride)
-      samples.push_back(std::int64_t(next));
-    const auto batch = batches.make(samples);
-    const auto scores = model.forward(batch.pictures);
-    hits += scores.argmax(1).eq(batch.labels).sum().item<std::int64_t>();
-    loss += at::nll_loss(scores, batch.labels, {}, at::Reduction::Sum).item<double>();
-  }
-  model.train();
-  const double size = double(data.size());
-  return {double(all_reduce(world, hits)) / size, all_reduce(world, loss) / size};
+DataParallelOptions parallel_options(const ImageTrainingOptions& options) {
+  auto parallel = options.parallel;
+  if (options.compression == Compression::kBF16) parallel.hook = bf16_compression();
+  if (options.compression == Compression::kF16) parallel.hook = f16_compression();
+  if (options.compression == Compression::kPowerSgd)
+    parallel.hook = std::make_shared<PowerSgd>(PowerSgdOptions{.rank = 4, .start_step = 10});
+  if (halves_gradients(options)) parallel.finite_check = FiniteCheck::kReport;
+  return parallel;
 }
 
 class Training {
@@ -118,22 +74,22 @@ class Training {
   Training(const Group& world, const ImageDataset& data, const ImageTrainingOptions& options)
       : world_(world),
         options_(options),
-        batches_(data),
-        sampler_(data.size(), world, {.shuffle = true, .seed = options.seed}),
-        model_(make_image_model(options.model, options.seed)),
-        ddp_(model_, world, options.parallel),
-        steps_per_epoch_(std::int64_t(sampler_.size() / options.batch_size)) {
-    TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size, " is larger than the ", sampler_.size(),
-                  " samples of a rank");
+        pictures_(data),
+        model_(make_image_model(options.model, options.seed, options.dropout)),
+        ddp_(model_, world, parallel_options(options)),
+        weights_(ddp_, {.rule = options.rule,
+                        .sharded_stage = is_sharded(world, options) ? options.sharded_stage : 0,
+                        .clip_grad_norm = options.clip_grad_norm,
+                        .scales_loss = halves_gradients(options)}),
+        loader_(batches(data.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
+        check_(world, parameters_of(*model_), {.every = options.check_replicas}),
+        recorder_(world, options.record) {
+    const std::size_t samples = DistributedSampler(data.size(), 0, ranks()).size();
+    steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
+    TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size,
+                  options.accumulate > 1 ? fmt::format(", {} times a step,", options.accumulate) : std::string(),
+                  " is larger than the ", samples, " samples of a rank");
     if (options.max_steps > 0) steps_per_epoch_ = std::min(steps_per_epoch_, options.max_steps);
-    const SgdOptions sgd{.lr = options.lr, .momentum = options.momentum};
-    const bool sharded = options.sharding == Sharding::kOn ||
-                         (options.sharding == Sharding::kAuto && world.size() > 1 && world.nodes() == 1);
-    if (sharded) {
-      sharded_optimizer_.emplace(ddp_, sgd);
-    } else {
-      optimizer_.emplace(model_->parameters(), sgd);
-    }
     line_.emplace(stderr, steps_per_epoch_ * options.epochs, world.rank() == 0 ? options.log_every : -1);
   }
 
@@ -141,17 +97,35 @@ class Training {
     const auto begin = now();
     for (int epoch = 0; epoch < options_.epochs; ++epoch) fit_epoch(epoch);
     line_->finish();
-    result_.samples_per_s =
-        result_.seconds > 0 ? double(result_.steps * options_.batch_size * world_.size()) / result_.seconds : 0;
+    result_.samples_per_s = result_.seconds > 0 ? double(result_.steps) * samples_per_step() / result_.seconds : 0;
     result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
+    result_.left_out = weights_.left_out();
     return result_;
   }
 
   ImageModel& model() { return *model_; }
+  Recorder& recorder() { return recorder_; }
+  std::int64_t steps() const { return steps_per_epoch_ * options_.epochs; }
 
  private:
+  // That compute alike: the processes, or the logical ranks.
+  int ranks() const { return options_.parallel.logical_ranks > 0 ? options_.parallel.logical_ranks : world_.size(); }
+  double samples_per_step() const {
+    return double(options_.batch_size) * double(options_.accumulate) * double(ranks());
+  }
+
+  TurnBatches batches(std::size_t dataset_size) const {
+    auto mine = ddp_.logical_ranks();
+    if (mine.empty()) mine = {world_.rank()};
+    std::vector<EpochBatches> made;
+    for (const int rank : mine)
+      made.emplace_back(DistributedSampler(dataset_size, rank, ranks(), {.shuffle = true, .seed = options_.seed}),
+                        options_.batch_size);
+    return TurnBatches(std::move(made));
+  }
+
   void fit_epoch(int epoch) {
-    sampler_.set_epoch(epoch);
+    loader_.set_epoch(epoch);
     const std::int64_t warm_up = std::min(kWarmUpSteps, steps_per_epoch_ - 1);
     auto timed_from = now();
     for (std::int64_t step = 0; step < steps_per_epoch_; ++step) {
@@ -159,72 +133,161 @@ class Training {
         barrier(world_);
         timed_from = now();
       }
-      world_.step(epoch * steps_per_epoch_ + step + 1);
-      line_->record(train_step());
+      const std::int64_t number = epoch * steps_per_epoch_ + step + 1;
+      world_.step(number);
+      const StepTimes times = train_step(number);
+      recorder_.step(number, times);
+      line_->record({.loss = times.loss,
+                     .lr = times.lr,
+                     .samples = times.samples,
+                     .seconds = times.step,
+                     .data_seconds = times.data,
+                     .exposed_seconds = times.exposed});
+      result_.last_loss = times.loss;
+      check_.step();
     }
     barrier(world_);
     result_.seconds += seconds_since(timed_from);
     result_.steps += steps_per_epoch_ - warm_up;
   }
 
-  StepRecord train_step() {
+  StepTimes train_step(std::int64_t step) {
     const auto begin = now();
-    const auto batch = batches_.make(sampler_.take(options_.batch_size));
-    const double data_seconds = seconds_since(begin);
+    StepTimes times{.samples = samples_per_step(), .lr = learning_rate(options_.rule)};
     ddp_.zero_grad();
-    const auto loss = at::nll_loss(ddp_.forward(batch.pictures), batch.labels);
-    loss.backward();
-    if (sharded_optimizer_) {
-      sharded_optimizer_->step();
-    } else {
-      ddp_.finish();
-      optimizer_->step();
+    double loss = 0;
+    const auto logical = ddp_.logical_ranks();
+    const int turns = logical.empty() ? options_.accumulate : int(logical.size());
+    for (int turn = 0; turn < turns; ++turn) {
+      if (!logical.empty()) {
+        ddp_.begin_logical_rank(logical[std::size_t(turn)]);
+        seed_all(options_.seed, {.step = step, .replica = logical[std::size_t(turn)]});
+        loss += pass(times, 1);
+      } else {
+        seed_all(options_.seed, {.step = step, .replica = world_.rank(), .micro_batch = turn});
+        std::optional<DataParallel<ImageModel>::NoSync> accumulating;
+        if (turn + 1 < turns) accumulating.emplace(ddp_.reducer());
+        loss += pass(times, turns);
+      }
     }
-    return {.loss = loss.item<double>(),
-            .lr = options_.lr,
-            .samples = double(options_.batch_size * std::size_t(world_.size())),
-            .seconds = seconds_since(begin),
-            .data_seconds = data_seconds,
-            .exposed_seconds = ddp_.stats().last_exposed_seconds};
+    const auto passed = now();
+    weights_.finish();
+    times.exposed = ddp_.stats().last_exposed_seconds;
+    times.optimizer = seconds_since(passed) - times.exposed;
+    times.loss = mean_over_ranks(world_, loss / turns);
+    times.step = seconds_since(begin);
+    return times;
+  }
+
+  // Forward and backward; `share`: of how many passes the mean is taken. The loss.
+  double pass(StepTimes& times, int share) {
+    auto begin = now();
+    const auto lap = [&](double& phase) {
+      const auto end = now();
+      phase += to_seconds(end - begin);
+      begin = end;
+    };
+    std::optional<PictureBatch> batch;
+    {
+      const Region region("data");
+      batch = loader_.next();
+      TUTTI_REQUIRE(batch.has_value(), "the loader ended within an epoch");
+    }
+    lap(times.data);
+    at::Tensor loss;
+    {
+      const Region region("forward");
+      loss = at::nll_loss(ddp_.forward(batch->pictures), batch->labels);
+    }
+    lap(times.forward);
+    {
+      const Region region("backward");
+      weights_.scaled(share > 1 ? loss / share : loss).backward();
+    }
+    lap(times.backward);
+    return loss.item<double>();
   }
 
   const Group& world_;
   const ImageTrainingOptions& options_;
-  Batches batches_;
-  DistributedSampler sampler_;
+  Pictures pictures_;
   std::shared_ptr<ImageModel> model_;
   DataParallel<ImageModel> ddp_;
-  std::optional<ShardedOptimizer> sharded_optimizer_;  // one of the two
-  std::optional<Sgd> optimizer_;
-  std::int64_t steps_per_epoch_;
+  WeightsStep weights_;
+  struct MakeBatch {
+    const Pictures* pictures;
+    PictureBatch operator()(const std::vector<std::int64_t>& samples) const { return pictures->batch(samples); }
+  };
+  Loader<TurnBatches, MakeBatch> loader_;
+  ReplicaCheck check_;
+  Recorder recorder_;
+  std::int64_t steps_per_epoch_ = 0;
   std::optional<StepLine> line_;
   ImageTrainingResult result_;
 };
+
+std::string rule_words(const UpdateRule& rule) {
+  struct Words {
+    std::string operator()(const SgdOptions& o) const {
+      return fmt::format("sgd, lr {}, momentum {}, weight decay {}, nesterov {}", o.lr, o.momentum, o.weight_decay,
+                         o.nesterov);
+    }
+    std::string operator()(const AdamOptions& o) const {
+      return fmt::format("adam, lr {}, weight decay {}", o.lr, o.weight_decay);
+    }
+    std::string operator()(const AdamWOptions& o) const {
+      return fmt::format("adamw, lr {}, weight decay {}", o.lr, o.weight_decay);
+    }
+    std::string operator()(const AdagradOptions& o) const {
+      return fmt::format("adagrad, lr {}, weight decay {}", o.lr, o.weight_decay);
+    }
+  };
+  return std::visit(Words(), rule);
+}
+
+std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainingOptions& options) {
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  return {{"--model", options.model},
+          {"--dropout", text(options.dropout)},
+          {"--batch-size", text(options.batch_size)},
+          {"--accumulate", text(options.accumulate)},
+          {"--epochs", text(options.epochs)},
+          {"--max-steps", text(options.max_steps)},
+          {"--optimizer", name(options.rule)},
+          {"--lr", text(learning_rate(options.rule))},
+          {"the optimizer's options", rule_words(options.rule)},
+          {"--clip-grad-norm", text(options.clip_grad_norm)},
+          {"--seed", text(options.seed)},
+          {"--logical-ranks", text(options.parallel.logical_ranks)},
+          {"--precision", options.parallel.autocast ? name(*options.parallel.autocast) : "f32"},
+          {"--compress", name(options.compression)},
+          {"--check-replicas", text(options.check_replicas)},
+          {"--overlap", name(options.parallel.overlap)},
+          {"--views", options.parallel.gradients_as_views ? "on" : "off"},
+          {"--sharded", name(options.sharding)},
+          {"--stage", text(options.sharded_stage)},
+          {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
+          {"--trace", options.record.trace.empty() ? "none" : "given"},
+          {"--profile", options.record.profile ? "on" : "off"}};
+}
 
 }  // namespace
 
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
   prepare_compute(world);
-  check_same_options(world, {{"--model", options.model},
-                             {"--batch-size", fmt::format("{}", options.batch_size)},
-                             {"--epochs", fmt::format("{}", options.epochs)},
-                             {"--max-steps", fmt::format("{}", options.max_steps)},
-                             {"--lr", fmt::format("{}", options.lr)},
-                             {"--momentum", fmt::format("{}", options.momentum)},
-                             {"--seed", fmt::format("{}", options.seed)},
-                             {"--overlap", name(options.parallel.overlap)},
-                             {"--views", options.parallel.gradients_as_views ? "on" : "off"},
-                             {"--sharded", name(options.sharding)},
-                             {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
-                             {"the number of training samples", fmt::format("{}", train.size())},
-                             {"the number of test samples", fmt::format("{}", test.size())}})
-      .or_throw();
+  auto words = option_words(options);
+  words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
+  words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
+  check_same_options(world, words).or_throw();
+  if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
   if (!options.save.empty() && world.rank() == 0)
     replaceable_file(options.save).status().or_throw();  // better before an hour of training than after it
   Training training(world, train, options);
   auto result = training.fit();
   const auto score = evaluate(world, training.model(), test);
+  training.recorder().test(training.steps(), score.accuracy, score.loss);
+  training.recorder().finish();
   result.test_accuracy = score.accuracy;
   result.test_loss = score.loss;
   if (!options.save.empty() && world.rank() == 0) {

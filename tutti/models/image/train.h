@@ -6,30 +6,47 @@
 
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
-#include "tutti/parallel/ddp/reducer.h"
+#include "tutti/models/image/recorder.h"
+#include "tutti/parallel/ddp/options.h"
+#include "tutti/parallel/optim/update_rule.h"
 
 namespace tutti {
 
-// Whether ranks split the optimizer's work: a ShardedOptimizer or an Optimizer. The weights are the same to the bit.
+// Whether ranks split the optimizer's work (ShardedOptimizer). The weights are the same to the bit.
 enum class Sharding {
-  kAuto,  // kOn where all ranks are on one host
+  kAuto,  // kOn where all ranks are on one host, and nothing else that was asked for excludes it
   kOn,
   kOff,
 };
 
+// What halves the gradients on their way, or more.
+enum class Compression { kNone, kBF16, kF16, kPowerSgd };
+
 struct ImageTrainingOptions {
   std::string model = "cnn";
-  // Samples per rank and step; what does not fill a batch at the end of an epoch is left out.
+  double dropout = 0;
+  // Samples per rank (logical rank) and forward pass; what does not fill a batch at the end of an epoch is left out.
   std::size_t batch_size = 64;
+  int accumulate = 1;  // forward and backward passes a step, whose gradients are averaged
   int epochs = 1;
   std::int64_t max_steps = 0;  // stop an epoch after this many steps; 0: never
-  double lr = 0.05;
-  double momentum = 0.9;
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;      // of the weights, of the order of samples, and of dropout
+  int loader_threads = 0;      // that make batches ahead; 0: the training thread makes them
+
+  UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
+  double clip_grad_norm = 0;  // 0: not
+
+  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast.
+  DataParallelOptions parallel;
+  Compression compression = Compression::kNone;
+  Sharding sharding = Sharding::kAuto;
+  int sharded_stage = 1;
+  std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
+  bool deterministic = false;       // as logical_ranks has it anyway
+
   double log_every = 1;  // seconds between lines of progress; negative: none
   std::string save;      // a safetensors file for the weights; empty: none
-  DataParallelOptions parallel;
-  Sharding sharding = Sharding::kAuto;
+  RecorderOptions record;
 };
 
 struct ImageTrainingResult {
@@ -37,6 +54,8 @@ struct ImageTrainingResult {
   double seconds = 0;          // of them
   double samples_per_s = 0;    // all ranks
   double exposed_percent = 0;  // communication that computing did not hide, of all steps
+  std::int64_t left_out = 0;   // steps whose gradients overflowed in 16 bits
+  double last_loss = 0;        // the mean over all ranks, of the last step
   double test_accuracy = 0;
   double test_loss = 0;
 };

@@ -1,0 +1,18 @@
+#pragma once
+// How good a classifier is, by all ranks together.
+#include "tutti/comm/group.h"
+#include "tutti/data/fashion_mnist.h"
+
+namespace tutti {
+
+class ImageModel;
+
+struct ImageScore {
+  double accuracy = 0, loss = 0;  // over the whole dataset
+};
+
+// Every rank calls, and gets the same: each takes every world-size'th sample; counts and sums are added up, so no
+// sample counts twice and none is left out. The model trains again afterwards.
+ImageScore evaluate(const Group& world, ImageModel& model, const ImageDataset& data);
+
+}  // namespace tutti

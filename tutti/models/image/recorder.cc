@@ -1,0 +1,83 @@
+#include "tutti/models/image/recorder.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "tutti/base/text.h"
+#include "tutti/comm/agree.h"
+#include "tutti/metrics/gather_trace.h"
+#include "tutti/metrics/timers_over_ranks.h"
+#include "tutti/trace/profile_table.h"
+
+namespace tutti {
+namespace {
+
+bool is_file(const std::string& trace) { return std::filesystem::path(trace).extension() == ".json"; }
+
+Status make_folder(const std::string& option, const std::filesystem::path& folder) {
+  std::error_code failure;
+  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
+  if (failure)
+    return system_error(failure.value(), fmt::format("{}: cannot make the folder {}", option, folder.string()));
+  return {};
+}
+
+}  // namespace
+
+Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world), options_(std::move(options)) {
+  Status made;
+  const std::filesystem::path trace = options_.trace;
+  if (!options_.trace.empty()) made = make_folder("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
+  if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
+    auto events = EventFile::create(options_.tensorboard);
+    if (events.ok()) {
+      events_ = std::move(*events);
+    } else {
+      made = events.error();
+    }
+  }
+  agree(world, made).or_throw();
+  if (!options_.trace.empty() || options_.profile) start_trace();
+}
+
+void Recorder::step(std::int64_t step, const StepTimes& times) {
+  phases_.add(times);
+  if (!events_) return;
+  events_->add_scalar("train/loss", times.loss, step);
+  events_->add_scalar("train/lr", times.lr, step);
+  events_->add_scalar("train/samples_per_s", times.samples / times.step, step);
+  const std::pair<const char*, double> phases[] = {
+      {"time/data", times.data},           {"time/forward", times.forward},
+      {"time/backward", times.backward},   {"time/exposed_communication", times.exposed},
+      {"time/optimizer", times.optimizer}, {"time/step", times.step}};
+  for (const auto& [tag, seconds] : phases) events_->add_scalar(tag, seconds, step);
+}
+
+void Recorder::test(std::int64_t step, double accuracy, double loss) {
+  if (!events_) return;
+  events_->add_scalar("test/accuracy", accuracy, step);
+  events_->add_scalar("test/loss", loss, step);
+}
+
+void Recorder::finish() {
+  if (options_.trace.empty() && !options_.profile) return;
+  const Trace trace = stop_trace();
+  if (options_.profile) {
+    const auto spread = timers_over_ranks(world_, phases_.readings());
+    if (world_.rank() == 0)
+      fmt::print(stderr, "rank 0, {} steps:\n{}{}", phases_.steps(), profile_table(trace), spread_text(spread));
+  }
+  if (options_.trace.empty()) return;
+  if (is_file(options_.trace)) {
+    write_chrome_trace(world_, trace, options_.trace).or_throw();
+  } else {
+    write_rank_trace(world_, trace, options_.trace).or_throw();
+  }
+  if (world_.rank() == 0)
+    fmt::print(stderr, "{}: open it in https://ui.perfetto.dev{}\n", options_.trace,
+               is_file(options_.trace) ? "" : fmt::format(" after `tutti trace merge {}`", options_.trace));
+}
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+#include "tutti/models/image/weights_step.h"
+
+#include "tutti/trace/region.h"
+
+namespace tutti {
+
+WeightsStep::WeightsStep(DataParallel<ImageModel>& ddp, const WeightsStepOptions& options)
+    : ddp_(ddp), options_(options) {
+  if (options.sharded_stage > 0) {
+    sharded_.emplace(ddp, options.rule, ShardedOptimizerOptions{.stage = options.sharded_stage});
+  } else {
+    whole_.emplace(ddp.module(), options.rule);
+  }
+  if (options.scales_loss) scaler_.emplace(ddp);
+}
+
+void WeightsStep::finish() {
+  if (whole_) {
+    const Region region("average gradients");
+    ddp_.finish();
+  }
+  const Region region("optimizer");
+  step();
+  if (scaler_) {
+    left_out_ += ddp_.reducer().skips_step();
+    scaler_->update();
+  }
+}
+
+void WeightsStep::step() {
+  if (whole_ && ddp_.reducer().skips_step()) return;
+  if (options_.clip_grad_norm > 0) {
+    const auto norm =
+        whole_ ? whole_->clip_grad_norm(options_.clip_grad_norm) : sharded_->clip_grad_norm(options_.clip_grad_norm);
+    if (!scaler_) require_finite(norm);
+  }
+  if (whole_) {
+    whole_->step();
+  } else {
+    sharded_->step();
+  }
+}
+
+void WeightsStep::require_finite(const GradientNorm& norm) const {
+  if (norm.finite()) return;
+  throw Exception(Error{.code = Code::kAborted,
+                        .detail = norm.non_finite,
+                        .hint = "a smaller learning rate may help",
+                        .group = ddp_.reducer().group().name(),
+                        .rank = ddp_.reducer().group().rank()});
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+#pragma once
+// The end of a training step, from gradients to new weights, however they are spread and scaled.
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "tutti/models/image/models.h"
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
+
+namespace tutti {
+
+struct WeightsStepOptions {
+  UpdateRule rule;
+  int sharded_stage = 0;      // of ShardedOptimizer; 0: every rank steps all weights
+  double clip_grad_norm = 0;  // 0: not
+  bool scales_loss = false;   // for gradients in f16
+};
+
+class WeightsStep {
+ public:
+  WeightsStep(DataParallel<ImageModel>& ddp, const WeightsStepOptions& options);
+
+  // What backward() starts from.
+  at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
+  // Averages gradients and steps the weights. Throws Exception with the root cause, and for gradients that are not
+  // finite, unless their scale can be lowered: then the step is left out, on every rank.
+  void finish();
+  // Steps that were left out.
+  std::int64_t left_out() const { return left_out_; }
+
+ private:
+  void step();
+  void require_finite(const GradientNorm& norm) const;
+
+  DataParallel<ImageModel>& ddp_;
+  WeightsStepOptions options_;
+  std::optional<Optimizer> whole_;  // one of the two
+  std::optional<ShardedOptimizer> sharded_;
+  std::optional<LossScaler> scaler_;
+  std::int64_t left_out_ = 0;
+};
+
+}  // namespace tutti
