@@ -11,6 +11,7 @@
 #include "apps/command_line.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
+#include "tutti/parallel/ddp/stats_json.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
 
@@ -176,7 +177,9 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"steps", result.steps},
       {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1000) : 0.0},
       {"samples_per_s", rounded(result.samples_per_s, 10)},
-      {"test_accuracy", result.test_accuracy}};
+      {"test_accuracy", result.test_accuracy},
+      {"last_loss", result.last_loss},
+      {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
   fmt::print("{}\n", json.dump());
 }
 

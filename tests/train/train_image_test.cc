@@ -79,7 +79,10 @@ TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : json.items()) keys.push_back(key);
     EXPECT_THAT(keys, ElementsAre("peer", "torch", "model", "world", "batch_per_rank", "steps", "ms_per_step",
-                                  "samples_per_s", "test_accuracy"));
+                                  "samples_per_s", "test_accuracy", "last_loss", "data_parallel"));
+    EXPECT_EQ(json["data_parallel"]["steps"], 62);
+    EXPECT_EQ(json["data_parallel"]["rebuilt"], true);
+    EXPECT_EQ(json["data_parallel"]["buckets"][0][0], "fc2.bias");
     EXPECT_EQ(json["peer"], "tutti");
     EXPECT_EQ(json["world"], ranks == 0 ? 1 : 2);
     EXPECT_EQ(json["steps"], 2 * (31 - 3)) << "1000 samples, the first three steps of an epoch are not timed";

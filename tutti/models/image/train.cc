@@ -100,6 +100,7 @@ class Training {
     result_.samples_per_s = result_.seconds > 0 ? double(result_.steps) * samples_per_step() / result_.seconds : 0;
     result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
     result_.left_out = weights_.left_out();
+    result_.parallel = ddp_.stats();
     return result_;
   }
 

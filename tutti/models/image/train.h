@@ -58,6 +58,7 @@ struct ImageTrainingResult {
   double last_loss = 0;        // the mean over all ranks, of the last step
   double test_accuracy = 0;
   double test_loss = 0;
+  DataParallelStats parallel;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is
