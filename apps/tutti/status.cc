@@ -148,7 +148,7 @@ int top_command(std::vector<std::string> arguments) {
   for (std::int64_t looks = 0; *count == 0 || looks < *count; ++looks) {
     if (looks > 0) std::this_thread::sleep_for(*pause);
     winsize window{};
-    if (terminal) (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);
+    if (terminal) (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);  // else no limit
     const auto text = table_of(*chosen, window.ws_row > 0 ? window.ws_row - 1 : 0, window.ws_col);
     if (!text.ok() && looks > 0 && text.error().code == Code::kNotFound) {
       std::printf("the job %s has ended\n", chosen->c_str());

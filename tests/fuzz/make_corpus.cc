@@ -13,7 +13,10 @@
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/data/clicks/packed_format.h"
+#include "tutti/launch/places/node_about.h"
 #include "tutti/launch/roll_call.h"
+#include "tutti/launch/ssh/words.h"
+#include "tutti/launch/watch/node_status.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
 #include "tutti/store/wire.h"
@@ -119,6 +122,41 @@ void add_notes() {
   seed("launch", "end", bytes_of({1}) + encode_end(Fault{.text = "rank 2 was killed", .code = 137, .report = true}));
   seed("launch", "error_file", bytes_of({2}) + R"({"message": {"message": "out of luck", "extraInfo": {}}})");
   seed("launch", "plain_error_file", bytes_of({2}) + "out of luck\n");
+
+  seed("ssh", "hosts", bytes_of({0}) + "a:8,user@b:2,[fd00::1]:1");
+  seed("ssh", "hostfile", bytes_of({1}) + "a slots=8 # first\nb:2\n\nc 4\n[fd00::1]:3\n");
+  seed("ssh", "lines_of_pbs", bytes_of({1}) + "a\na\nb\n");
+  seed("ssh", "many_in_all", bytes_of({1}) + "a 4096\na 4096\n");  // found: more than a host may have
+  seed("ssh", "greeting",
+       bytes_of({2}) + encode(Greeting{.version = "0.1.0",
+                                       .host = "a",
+                                       .address = "10.0.0.1",
+                                       .from = "10.0.0.2",
+                                       .master_port = 29500,
+                                       .store_port = 29501}));
+  seed("ssh", "instructions",
+       bytes_of({3}) + encode(Instructions{.arguments = {"run", "-n", "2", "--", "./train"},
+                                           .folder = "/home/me",
+                                           .variables = {{"TUTTI_SECRET", "s"}}}));
+  seed("ssh", "signal", bytes_of({3}) + encode_signal(15));
+  const NodeStatus node{
+      .job = "j",
+      .node = 1,
+      .nodes = 2,
+      .world_size = 3,
+      .host = "b",
+      .seconds = 90,
+      .trouble = "it has told nothing new for 12 s",
+      .ranks = {{.rank = 2, .pid = 7, .state = "runs", .step = 12, .waits = 0.5, .doing = "computes"}}};
+  seed("status", "node", bytes_of({0}) + encode(node));
+  seed("status", "answer", bytes_of({1}) + encode_answer({encode(node)}));
+  seed("status", "number_too_large",  // found: was cast to an int
+       bytes_of({0}) +
+           R"({"job":"j","node":0,"nodes":1,"world_size":1e300,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
+  seed("status", "escape",  // found: reached the terminal
+       bytes_of({0}) +
+           R"({"job":"\u001b[2J","node":0,"nodes":1,"world_size":1,"host":"a","attempt":0,"restarts":0,"ranks":[]})");
+  seed("status", "about", bytes_of({2}) + encode(NodeAbout{.shares = {"CPU 0", "CPU 0", "CPU 1"}, .run = "0123abcd"}));
 
   seed("rendezvous", "arrival",
        bytes_of({0}) +

@@ -29,6 +29,8 @@ void point_to_point(Input input);  // comm/point_to_point: the streams of sends
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
 void safetensors(Input input);     // checkpoint: files of others
 void shm(Input input);             // transport/shm: what a peer hands over, where it says that a block lies
+void ssh(Input input);             // launch/ssh: lists of hosts, what the ends of a session say to each other
+void status(Input input);          // launch/watch, launch/places: how ranks of other nodes are doing, and where they run
 void store_frame(Input input);     // store: clients of a store
 void striped_link(Input input);    // transport/striped_link: chunks
 void trace_profile(Input input);   // data/clicks: traces of accesses, and profiles of them
@@ -55,6 +57,8 @@ inline constexpr Target kTargets[] = {
     {"rendezvous", rendezvous},
     {"safetensors", safetensors},
     {"shm", shm},
+    {"ssh", ssh},
+    {"status", status},
     {"store_frame", store_frame},
     {"striped_link", striped_link},
     {"trace_profile", trace_profile},

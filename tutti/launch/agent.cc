@@ -184,7 +184,8 @@ int Agent::fail_to_start(const Error& error) {
   consoles_.say(to_string(error));
   nodes_.publish({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
   attempt_->stopping().kill();
-  (void)end_descendants(Deadline::after(kKillLimit));
+  if (const auto ended = end_descendants(Deadline::after(kKillLimit)); !ended.ok())
+    consoles_.say(to_string(ended.error()));
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
   return code;

@@ -76,7 +76,7 @@ void set_variables(int rank, int ranks, const std::string& folder) {
   Environment environment = current_environment();
   std::vector<std::string> before;
   for (const auto& [name, value] : environment) before.push_back(name);
-  (void)remove_stale(environment);
+  (void)remove_stale(environment);  // which they were is for a launcher to tell
   set_place(environment, Place{.rank = rank,
                                .world_size = ranks,
                                .local_rank = rank,
@@ -99,7 +99,7 @@ void set_variables(int rank, int ranks, const std::string& folder) {
   const auto tell = [&](const char* text) {
     std::strncpy(word.text, text, sizeof word.text - 1);
     std::fflush(nullptr);
-    (void)!write(words, &word, sizeof word);
+    (void)!write(words, &word, sizeof word);  // a parent that is gone has killed us, or is about to
     _exit(1);
   };
   try {

@@ -297,7 +297,7 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
   return [p = process.get(), serves, n = int(process->world.size()), rank = process->rank] {
     if (!p->store || p->has_fault()) return;
     if (!serves) {
-      (void)p->store->set("goodbye/" + std::to_string(rank), "");
+      (void)p->store->set("goodbye/" + std::to_string(rank), "");  // a store that is gone waits for nobody
       return;
     }
     const std::vector<int> lost = p->lost_ranks();
@@ -305,7 +305,8 @@ std::function<void()> make_farewell(const std::shared_ptr<Process>& process, boo
     for (int r = 0; r < n; ++r)
       if (r != rank && std::find(lost.begin(), lost.end(), r) == lost.end())
         keys.push_back("goodbye/" + std::to_string(r));
-    if (!keys.empty()) (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));
+    if (!keys.empty())
+      (void)p->store->wait(keys, Deadline::after(p->farewell_timeout));  // late ones have had their time
   };
 }
 

@@ -116,14 +116,14 @@ void keep_last_stacks(ProgressPage& of) {
   if (page.load()) return;
   owner = ::getpid();
   void* warm_up[4];
-  (void)::backtrace(warm_up, 4);
+  (void)::backtrace(warm_up, 4);  // loads libgcc, which a handler may not
   page.store(&of);
   void* const stack =
       ::mmap(nullptr, kStackOfHandler, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
   stack_t before{};
   if (stack != MAP_FAILED && ::sigaltstack(nullptr, &before) == 0 && (before.ss_flags & SS_DISABLE)) {
     const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = kStackOfHandler};
-    (void)::sigaltstack(&own, nullptr);
+    (void)::sigaltstack(&own, nullptr);  // without it an overflow of the stack has no last words
   }
   for (const int signal : kFatal) {
     struct sigaction now {};
@@ -132,7 +132,7 @@ void keep_last_stacks(ProgressPage& of) {
     ours.sa_sigaction = on_fatal_signal;
     ours.sa_flags = int(SA_SIGINFO | SA_ONSTACK | SA_RESETHAND | SA_NODEFER);
     sigemptyset(&ours.sa_mask);
-    (void)::sigaction(signal, &ours, nullptr);
+    (void)::sigaction(signal, &ours, nullptr);  // cannot fail for a signal that can be caught
   }
 }
 

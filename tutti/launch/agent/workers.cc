@@ -34,7 +34,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   } else if (!spec.error_files.empty()) {
     error_file = spec.error_files + "rank_" + std::to_string(rank) + ".json";
   }
-  if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said
+  if (!error_file.empty()) (void)unlink(error_file.c_str());  // what an earlier attempt said, if one did
   auto made_page = ProgressPage::create();
   if (!made_page.ok() && local_rank == 0)
     consoles.say("the ranks cannot be watched closely: " + to_string(made_page.error()));

@@ -113,9 +113,14 @@ Result<HostList> parse_hostfile(std::string_view text, const std::string& path) 
     }
     ++lines[std::size_t(known - entries.begin())];
     if (known->ranks && entry.ranks) *known->ranks += *entry.ranks;
+    if (known->ranks.value_or(0) > kMostRanksPerNode)
+      return Error{.code = Code::kUsage,
+                   .detail = path + " gives " + known->host + " " + std::to_string(*known->ranks) + " ranks in all",
+                   .hint = "a host has at most " + std::to_string(kMostRanksPerNode)};
   }
   const bool repeated = std::any_of(lines.begin(), lines.end(), [](int count) { return count > 1; });
-  for (std::size_t i = 0; repeated && !counted && i < entries.size(); ++i) entries[i].ranks = lines[i];
+  for (std::size_t i = 0; repeated && !counted && i < entries.size(); ++i)
+    entries[i].ranks = std::min(lines[i], kMostRanksPerNode);
   return list_of(entries, path);
 }
 

@@ -16,6 +16,11 @@ constexpr int kLastSignal = 64;
 // One line of JSON whatever bytes are in the words.
 std::string line_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
 
+std::optional<int> port_of(const Json& json) {
+  if (!json.is_number_unsigned() || json.get<std::uint64_t>() > 65535) return std::nullopt;
+  return json.get<int>();
+}
+
 }  // namespace
 
 std::string encode(const Greeting& greeting) {
@@ -32,12 +37,14 @@ std::optional<Greeting> parse_greeting(std::string_view line) {
   const auto json = Json::parse(line.substr(kMark.size()), nullptr, false);
   if (!json.is_object()) return std::nullopt;
   try {
+    const auto master_port = port_of(json.at("master_port")), store_port = port_of(json.at("store_port"));
+    if (!master_port || !store_port) return std::nullopt;
     return Greeting{.version = json.at("version"),
                     .host = json.at("host"),
                     .address = json.at("address"),
                     .from = json.at("from"),
-                    .master_port = json.at("master_port"),
-                    .store_port = json.at("store_port")};
+                    .master_port = *master_port,
+                    .store_port = *store_port};
   } catch (const Json::exception&) {
     return std::nullopt;
   }

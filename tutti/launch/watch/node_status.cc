@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tutti/base/text.h"
 
@@ -14,33 +16,67 @@ using Json = nlohmann::ordered_json;
 
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
+// What another process wrote is shown on a terminal, and counted with.
+struct NoStatus {};  // thrown by the readers, caught by parse()
+
+constexpr double kLongest = 1e9;  // seconds, 30 years
+
+std::int64_t whole(const Json& json, const char* name, std::int64_t least, std::int64_t most,
+                   std::optional<std::int64_t> otherwise = {}) {
+  const auto at = json.find(name);
+  if (at == json.end() && otherwise) return *otherwise;
+  if (at == json.end() || !at->is_number_integer()) throw NoStatus();
+  if (at->is_number_unsigned() && at->get<std::uint64_t>() > std::uint64_t(INT64_MAX)) throw NoStatus();
+  const auto value = at->get<std::int64_t>();
+  if (value < least || value > most) throw NoStatus();
+  return value;
+}
+
+double real(const Json& json, const char* name, double least, double most, double otherwise) {
+  const auto at = json.find(name);
+  if (at == json.end()) return otherwise;
+  if (!at->is_number()) throw NoStatus();
+  const double value = *at;
+  if (!(value >= least && value <= most)) throw NoStatus();
+  return value;
+}
+
+// One line, and nothing that a terminal would obey.
+std::string words(const Json& json, const char* name, std::optional<std::string> otherwise = {}) {
+  const auto at = json.find(name);
+  if (at == json.end() && otherwise) return *otherwise;
+  if (at == json.end() || !at->is_string()) throw NoStatus();
+  std::string text = *at;
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
+  return text;
+}
+
 RankStatus rank_of(const Json& json) {
-  RankStatus rank;
-  rank.rank = json.at("rank");
-  rank.pid = json.at("pid");
-  rank.state = json.at("state");
-  rank.step = json.value("step", std::int64_t(-1));
-  rank.steps_a_second = json.value("steps_a_second", 0.0);
-  rank.waits = json.value("waits", -1.0);
-  rank.doing = json.value("doing", "");
-  rank.seconds = json.value("seconds", -1.0);
-  rank.pulse = json.value("pulse", -1.0);
-  rank.resident = json.value("resident", std::uint64_t(0));
-  return rank;
+  return {.rank = int(whole(json, "rank", 0, INT32_MAX)),
+          .pid = int(whole(json, "pid", -1, INT32_MAX)),
+          .state = words(json, "state"),
+          .step = whole(json, "step", -1, INT64_MAX, -1),
+          .steps_a_second = real(json, "steps_a_second", 0, kLongest, 0),
+          .waits = real(json, "waits", -1, kLongest, -1),
+          .doing = words(json, "doing", ""),
+          .seconds = real(json, "seconds", -1, kLongest, -1),
+          .pulse = real(json, "pulse", -1, kLongest, -1),
+          .resident = std::uint64_t(whole(json, "resident", 0, INT64_MAX, 0))};
 }
 
 NodeStatus node_of(const Json& json) {
   NodeStatus node;
-  node.job = json.at("job");
-  node.node = json.at("node");
-  node.nodes = json.at("nodes");
-  node.world_size = json.at("world_size");
-  node.host = json.at("host");
-  node.attempt = json.at("attempt");
-  node.restarts = json.at("restarts");
-  node.seconds = json.at("seconds");
-  node.age = json.value("age", 0.0);
-  node.trouble = json.value("trouble", "");
+  node.job = words(json, "job");
+  node.nodes = int(whole(json, "nodes", 1, INT32_MAX));
+  node.node = int(whole(json, "node", 0, node.nodes - 1));
+  node.world_size = int(whole(json, "world_size", 1, INT32_MAX));
+  node.host = words(json, "host");
+  node.attempt = int(whole(json, "attempt", 0, INT32_MAX));
+  node.restarts = int(whole(json, "restarts", 0, INT32_MAX));
+  node.seconds = real(json, "seconds", 0, kLongest, 0);
+  node.age = real(json, "age", 0, kLongest, 0);
+  node.trouble = words(json, "trouble", "");
   for (const Json& rank : json.at("ranks")) node.ranks.push_back(rank_of(rank));
   return node;
 }
@@ -53,6 +89,8 @@ Result<T> parse(const std::string& text, const Make& make) {
   try {
     return make(json);
   } catch (const Json::exception&) {
+    return bad();
+  } catch (const NoStatus&) {
     return bad();
   }
 }

@@ -58,7 +58,7 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
 }
 
 StatusServer::~StatusServer() {
-  if (!path_.empty()) (void)::unlink(path_.c_str());
+  if (!path_.empty()) (void)::unlink(path_.c_str());  // one that stays is swept by the next job
 }
 
 void StatusServer::take_client() {

@@ -1,0 +1,83 @@
+#include "tutti/launch/watch/shared_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tutti/launch/watch/neighbours.h"
+#include "tutti/store/store_server.h"
+#include "tutti/transport/socket.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class BetweenNodes : public ::testing::Test {
+ protected:
+  const Credentials credentials_{.secret = Secret::random(), .job = "j"};
+  const std::unique_ptr<StoreServer> server_ = *StoreServer::start(Address{.host = "127.0.0.1"}, credentials_);
+  const std::string store_ = to_string(server_->address());
+};
+
+TEST_F(BetweenNodes, AReportReachesTheOthersOfItsRound) {
+  EXPECT_EQ(read_report(store_, credentials_, 2, std::chrono::milliseconds(50)).error().code, Code::kTimeout);
+  ASSERT_TRUE(share_report(store_, credentials_, 2, "rank 1 was\nkilled").ok());
+  EXPECT_EQ(*read_report(store_, credentials_, 2, std::chrono::seconds(30)), "rank 1 was\nkilled");
+  EXPECT_EQ(read_report(store_, credentials_, 3, std::chrono::milliseconds(50)).error().code, Code::kTimeout);
+}
+
+TEST_F(BetweenNodes, AnEndlessReportIsCut) {
+  ASSERT_TRUE(share_report(store_, credentials_, 0, std::string(3 << 20, 'x')).ok());
+  EXPECT_EQ(read_report(store_, credentials_, 0, std::chrono::seconds(30))->size(), std::size_t(1 << 20));
+}
+
+TEST_F(BetweenNodes, AStoreThatIsGoneIsToldInTime) {
+  const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
+  const auto began = now();
+  EXPECT_FALSE(share_report(gone, credentials_, 0, "x").ok());
+  EXPECT_FALSE(read_report("no address", credentials_, 0, std::chrono::seconds(1)).ok());
+  EXPECT_LT(now() - began, std::chrono::seconds(30));
+}
+
+TEST_F(BetweenNodes, StatusesOfTheOtherNodesAreReadWhileSomebodyAsks) {
+  Neighbours first(store_, credentials_, 0, 0, 3), second(store_, credentials_, 0, 1, 3);
+  EXPECT_THAT(first.told().at(1).status, IsEmpty());
+  EXPECT_EQ(first.told().count(0), 0u) << "itself";
+  second.tell("of the second");
+  const Deadline patience = Deadline::after_seconds(60);
+  std::string heard;
+  while (heard.empty() && !patience.expired()) {
+    const auto asked = now();
+    first.want();
+    while (!first.read_since(asked) && !patience.expired()) usleep(5000);
+    heard = first.told().at(1).status;
+  }
+  EXPECT_EQ(heard, "of the second");
+  EXPECT_THAT(first.told().at(2).status, IsEmpty()) << "it has told nothing yet";
+  EXPECT_EQ(first.trouble(), "");
+}
+
+TEST_F(BetweenNodes, AnotherRoundIsNotHeard) {
+  Neighbours before(store_, credentials_, 0, 1, 2), now_first(store_, credentials_, 1, 0, 2);
+  before.tell("of an earlier round");
+  const Deadline patience = Deadline::after_seconds(60);
+  for (int look = 0; look < 2; ++look) {
+    const auto asked = now();
+    now_first.want();
+    while (!now_first.read_since(asked) && !patience.expired()) usleep(5000);
+  }
+  EXPECT_THAT(now_first.told().at(1).status, IsEmpty());
+}
+
+TEST_F(BetweenNodes, WhyNothingCanBeReadIsSaid) {
+  const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
+  Neighbours alone(gone, credentials_, 0, 0, 2);
+  const Deadline patience = Deadline::after_seconds(60);
+  while (alone.trouble().empty() && !patience.expired()) usleep(5000);
+  EXPECT_THAT(alone.trouble(), HasSubstr(gone));
+}
+
+}  // namespace
+}  // namespace tutti
