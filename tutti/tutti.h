@@ -21,6 +21,7 @@
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/parallel/replicas/replica_check.h"
+#include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/planning/tables/plan_file.h"
 #include "tutti/planning/tables/planner.h"
 #include "tutti/tensor/autograd_collectives.h"

@@ -49,4 +49,21 @@ Result<std::vector<std::byte*>> peer_memory(const Group& group, std::span<const 
   return memory;
 }
 
+Result<std::byte*> owners_memory(const Group& group, int owner, std::span<std::byte> mine) {
+  if (group.size() == 1) return mine.data();
+  if (!group.state().is_direct()) return nullptr;
+  struct Place {
+    std::int64_t owner = -1;  // rank on this host
+    std::uint64_t offset = 0;
+  } place;
+  const Host& host = *group.state().process().host;
+  if (group.rank() == owner) {
+    const Host::Place found = host.find(mine.data(), mine.size());
+    place = {found.owner, found.offset};
+  }
+  TUTTI_TRY(
+      group.run({.kind = Kind::kBroadcast, .dtype = DType::kU8, .root = owner, .out = &place, .count = sizeof(Place)}));
+  return place.owner < 0 ? nullptr : host.base(int(place.owner)) + place.offset;
+}
+
 }  // namespace tutti

@@ -18,4 +18,8 @@ namespace tutti {
 // owner keeps the buffer, which is for the caller to see to.
 Result<std::vector<std::byte*>> peer_memory(const Group& group, std::span<const std::span<std::byte>> mine);
 
+// A buffer of rank `owner` alone, as it lies here; the others give nothing. Null, on every rank alike, where it is out
+// of reach of one of them. Every rank calls; a meeting, as above.
+Result<std::byte*> owners_memory(const Group& group, int owner, std::span<std::byte> mine);
+
 }  // namespace tutti

@@ -29,6 +29,8 @@
 
 namespace tutti {
 
+class FullySharded;  // zero/fully_sharded.h
+
 struct ShardedOptimizerOptions {
   int stage = 1;  // 1 or 2
 };
@@ -44,6 +46,8 @@ class ShardedOptimizer {
   ShardedOptimizer(DataParallel<M>& ddp, UpdateRule rule, ShardedOptimizerOptions options = {})
       : ShardedOptimizer(ddp.reducer(), std::move(rule), options) {}
   ShardedOptimizer(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options = {});
+  // Stage 3.
+  ShardedOptimizer(FullySharded& model, UpdateRule rule);
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
 
@@ -73,8 +77,10 @@ class ShardedOptimizer {
   // Takes this rank's part out of a whole state, or of any parts that hold it: of any optimizer of the same rule.
   void load_state(std::span<const StatePart> state) { copy_state(state, own_state()); }
 
+  struct State;  // sharded_state.h
+
  private:
-  struct State;
+  explicit ShardedOptimizer(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
 

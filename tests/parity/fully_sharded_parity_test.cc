@@ -1,0 +1,277 @@
+// FullySharded with a ShardedOptimizer equals DataParallel with an Optimizer: to the bit where the ranks share a host,
+// with one copy of the weights for all of them or gathered block by block; and each rank keeps its part.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cmath>
+#include <limits>
+#include <ostream>
+
+#include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/zero/fully_sharded.h"
+
+namespace tutti {
+namespace {
+
+constexpr int kSteps = 4;
+constexpr std::int64_t kBatch = 6;  // of a rank
+
+struct Case {
+  const char* name;
+  int ranks;
+  FullyShardedOptions sharding = {};
+  UpdateRule rule = AdamOptions{.lr = 0.02};
+  at::ScalarType type = at::kFloat;
+  bool frozen = false;  // a layer in the middle of a block
+  double max_norm = 0;  // 0: not clipped
+  test::WorldOptions world = {};
+  double tolerance = 0;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class Pair : public torch::nn::Module {
+ public:
+  Pair()
+      : in(register_module("in", torch::nn::Linear(301, 301))),
+        out(register_module("out", torch::nn::Linear(301, 97))) {}
+  at::Tensor forward(at::Tensor x) { return out->forward(at::tanh(in->forward(x))); }
+  torch::nn::Linear in, out;
+};
+
+// A block of two layers, one without parameters, and three that are one layer each.
+torch::nn::Sequential make_net(at::ScalarType type, bool frozen = false) {
+  at::manual_seed(11);
+  const auto pair = std::make_shared<Pair>();
+  torch::nn::Sequential net(torch::nn::Linear(97, 301), torch::nn::Tanh(), pair, torch::nn::Linear(97, 31),
+                            torch::nn::Linear(31, 3));
+  net->to(type);
+  pair->in->weight.set_requires_grad(!frozen);
+  return net;
+}
+
+// Of a rank in a step.
+at::Tensor batch(const Group& world, int step, at::ScalarType type) {
+  auto generator = at::detail::createCPUGenerator(std::uint64_t(world.rank() + 1 + step * 100));
+  return at::randn({kBatch, 97}, generator, at::kDouble).to(type);
+}
+
+class FullyShardedParity : public testing::TestWithParam<Case> {};
+
+TEST_P(FullyShardedParity, EqualsDataParallel) {
+  const auto& param = GetParam();
+  const auto outcomes = test::run_processes(
+      param.ranks,
+      [&](Group& world) {
+        at::set_num_threads(1);
+        auto plain = make_net(param.type, param.frozen), sharded = make_net(param.type, param.frozen);
+        if (world.rank() > 0)  // rank 0's weights count
+          for (auto& parameter : sharded->parameters()) parameter.detach().zero_();
+        std::size_t plain_bytes = 0;
+        std::vector<StatePart> plain_state;
+        {
+          DataParallel ddp(plain.ptr(), world, {.in_place_bytes = 4096});
+          Optimizer optimizer(*plain, param.rule);
+          for (int k = 0; k < kSteps; ++k) {
+            ddp.forward(batch(world, k, param.type)).square().mean().backward();
+            ddp.finish();
+            if (param.max_norm > 0) optimizer.clip_grad_norm(param.max_norm);
+            optimizer.step();
+            optimizer.zero_grad();
+          }
+          plain_bytes = optimizer.state_bytes();
+          plain_state = optimizer.own_state();
+        }
+        FullySharded model(sharded, world, param.sharding);
+        ShardedOptimizer optimizer(model, param.rule);
+        for (int k = 0; k < kSteps; ++k) {
+          model.forward(batch(world, k, param.type)).square().mean().backward();
+          if (param.max_norm > 0) optimizer.clip_grad_norm(param.max_norm);
+          optimizer.step();
+          optimizer.zero_grad();
+          const at::NoGradGuard no_grad;
+          (void)model.forward(batch(world, k, param.type));  // an evaluation in between
+        }
+        const auto near = [&](const at::Tensor& found, const at::Tensor& expected, const std::string& name) {
+          const double apart = (found - expected).abs().max().item<double>();
+          test::check(apart <= param.tolerance, name, " differs by ", apart * 1e12, "e-12");
+        };
+        {
+          const auto whole = model.whole();
+          const auto found = sharded->named_parameters(), expected = plain->named_parameters();
+          for (const auto& item : expected) near(found[item.key()], item.value(), item.key());
+        }
+        const auto state = optimizer.full_state();
+        test::check(state.size() == plain_state.size(), "states ", state.size(), " and ", plain_state.size());
+        for (std::size_t k = 0; k < state.size(); ++k) {
+          test::check(state[k].parameter == plain_state[k].parameter, state[k].parameter, " ",
+                      plain_state[k].parameter);
+          near(state[k].values, plain_state[k].values, state[k].state + " of " + state[k].parameter);
+        }
+        const auto ranks = std::size_t(world.size());
+        const std::size_t gaps = 20 * 64 * 2;
+        test::check(param.frozen || optimizer.state_bytes() <= plain_bytes / ranks + gaps, "state ",
+                    optimizer.state_bytes());
+        std::size_t weights = 0;
+        for (const auto& parameter : plain->parameters()) weights += parameter.nbytes();
+        std::size_t kept = model.weight_bytes();
+        test::check(model.shared() == (param.sharding.share_on_host && ranks > 1 && param.world.transport != "tcp"),
+                    "shared ", model.shared());
+        if (model.shared()) {  // whole blocks, dealt out to ranks
+          kept = std::size_t(all_reduce(world, std::int64_t(kept)));
+          test::check(kept <= weights + 5 * ranks * 64 * 4, "all ranks keep ", kept, " of ", weights);
+        } else {
+          test::check(kept <= weights / ranks + 5 * 64 * 4, "weights ", kept, " of ", weights);
+        }
+      },
+      param.world);
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+const FullyShardedOptions kGathered = {.share_on_host = false}, kNoPrefetch = {.prefetch = 0, .share_on_host = false},
+                          kFarPrefetch = {.prefetch = 9, .share_on_host = false};
+const SgdOptions kMomentum = {.lr = 0.1, .momentum = 0.9};
+
+INSTANTIATE_TEST_SUITE_P(
+    , FullyShardedParity,
+    testing::Values(Case{"alone", 1}, Case{"two", 2}, Case{"three", 3, {}, kMomentum, at::kDouble},
+                    Case{"gathered", 2, kGathered},
+                    Case{"gathered_by_three", 3, kGathered, AdamWOptions{}, at::kDouble},
+                    Case{"no_prefetch", 2, kNoPrefetch}, Case{"far_prefetch", 3, kFarPrefetch},
+                    Case{"frozen", 2, {}, kMomentum, at::kFloat, true},
+                    Case{"frozen_gathered", 2, kGathered, kMomentum, at::kFloat, true},
+                    Case{"clipped", 3, {}, kMomentum, at::kFloat, false, 0.05},
+                    Case{"clipped_gathered", 2, kGathered, AdamOptions{}, at::kFloat, false, 0.05},
+                    Case{"over_links", 3, {}, kMomentum, at::kDouble, false, 0, {.transport = "tcp"}, 1e-13}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+// Two branches of which a rank may use one: blocks are complete in another order on each rank.
+class Branches : public torch::nn::Module {
+ public:
+  Branches()
+      : first(register_module("first", torch::nn::Linear(5, 7))),
+        left(register_module("left", torch::nn::Linear(7, 2))),
+        right(register_module("right", torch::nn::Linear(7, 2))),
+        never(register_module("never", torch::nn::Linear(7, 2))) {}
+  at::Tensor forward(FullySharded& sharded, const at::Tensor& x, bool use_left, bool use_right) {
+    const auto h = sharded.run(0, [&] { return at::tanh(first->forward(x)); });
+    const auto a = sharded.run(1, [&] { return left->forward(h); });
+    const auto b = sharded.run(2, [&] { return right->forward(h); });
+    (void)sharded.run(3, [&] { return never->forward(h); });
+    auto out = at::zeros_like(a);
+    if (use_left) out = out + a;
+    if (use_right) out = out + b;
+    return out;
+  }
+  std::vector<FullySharded::Block> blocks() {
+    return {{"first", first.ptr()}, {"left", left.ptr()}, {"right", right.ptr()}, {"never", never.ptr()}};
+  }
+  torch::nn::Linear first, left, right, never;
+};
+
+class WhereWeightsAre : public testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(, WhereWeightsAre, testing::Values("shared", "gathered", "tcp"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(WhereWeightsAre, RanksThatUseDifferentBlocksAverageWithZeros) {
+  const std::string where = GetParam();
+  const auto outcomes = test::run_processes(
+      2,
+      [&](Group& world) {
+        at::set_num_threads(1);
+        at::manual_seed(4);
+        const auto net = std::make_shared<Branches>();
+        net->to(at::kDouble);
+        const auto before = net->left->bias.detach().clone(), never = net->never->weight.detach().clone();
+        FullySharded sharded(net->blocks(), world, {.share_on_host = where == "shared"});
+        ShardedOptimizer optimizer(sharded, SgdOptions{.lr = 1, .weight_decay = 0.5});
+        // Two backward passes make one step.
+        for (int pass = 0; pass < 2; ++pass)
+          net->forward(sharded, at::ones({3, 5}, at::kDouble), world.rank() == 0, world.rank() == 1).sum().backward();
+        optimizer.step();
+        const auto whole = sharded.whole();
+        // Each rank's branch has a gradient of 3 for each pass, the other's 0; the average is 1.5 for each.
+        test::check(at::allclose(net->left->bias, before - 3 - 0.5 * before), "left");
+        test::check(at::equal(net->never->weight, never), "stepped what nobody used");
+      },
+      {.transport = where == "tcp" ? "tcp" : ""});
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamed) {
+  const std::string where = GetParam();
+  const auto outcomes = test::run_processes(
+      2,
+      [&](Group& world) {
+        at::set_num_threads(1);
+        auto net = make_net(at::kFloat);
+        const auto parameters = net->named_parameters();
+        FullySharded sharded(net, world, {.share_on_host = where == "shared"});
+        ShardedOptimizer optimizer(sharded, AdamOptions{});
+        {
+          const auto whole = sharded.whole();
+          for (const auto& item : parameters) item.value().detach().fill_(0.01);
+        }
+        const auto out = sharded.forward(at::ones({1, 97}));
+        test::check(out.std().item<float>() == 0 && out[0][0].item<float>() != 0, "weights are not what was written");
+        auto bias = parameters["3.bias"];
+        const auto hook = bias.register_hook(
+            [&](const at::Tensor& g) { return world.rank() == 1 ? g * std::numeric_limits<float>::infinity() : g; });
+        sharded.forward(at::ones({1, 97})).square().mean().backward();
+        const auto norm = optimizer.clip_grad_norm(1);
+        test::check(norm.non_finite == "the gradient of 3.bias has a NaN or an infinity on rank 1", norm.non_finite);
+        optimizer.zero_grad();
+        bias.remove_hook(hook);
+        sharded.forward(at::ones({1, 97})).square().mean().backward();
+        test::check(optimizer.clip_grad_norm(1).finite(), "still not finite");
+        optimizer.step();
+      },
+      {.transport = where == "tcp" ? "tcp" : ""});
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(FullySharded, WhatCannotBeGetsASentence) {
+  const auto outcomes = test::run_processes(1, [](Group& world) {
+    const auto says = [&](const auto& act, const std::string& expected) {
+      std::string words = "no error";
+      try {
+        act();
+      } catch (const Exception& e) {
+        words = e.what();
+      }
+      test::check(words.find(expected) != std::string::npos, words);
+    };
+    torch::nn::Linear layer(3, 3), other(3, 3);
+    says(
+        [&] {
+          FullySharded({{"a", layer.ptr()}, {"b", layer.ptr()}}, world);
+        },
+        "the parameter b.weight is a.weight of another block");
+    says([&] { FullySharded({{"a", nullptr}}, world); }, "block a has no module");
+    says([&] { FullySharded(torch::nn::Sequential(torch::nn::Tanh()), world); }, "no block has a parameter");
+    says([&] { FullySharded({{"a", layer.ptr()}}, world, {.prefetch = -1}); }, "prefetch is -1");
+    other->weight.set_data(other->weight.to(at::kDouble));
+    says([&] { FullySharded({{"a", other.ptr()}}, world); }, "block a has parameters of different types, a.weight f64");
+    FullySharded sharded({{"a", layer.ptr()}}, world);
+    ShardedOptimizer optimizer(sharded, SgdOptions{});
+    says([&] { ShardedOptimizer second(sharded, SgdOptions{}); }, "has an optimizer already");
+    says([&] { sharded.forward(at::ones({1, 3})); }, "FullySharded::forward() is for a Sequential");
+    says([&] { sharded.run(1, [&] { return at::ones({1}); }); }, "run() of block 1; there are 1");
+    says([&] { sharded.run(0, [&] { return at::Tensor(); }); }, "block a returned no tensor");
+    sharded.run(0, [&] { return layer->forward(at::ones({1, 3})); }).sum().backward();
+    optimizer.clip_grad_norm(1);
+    says([&] { sharded.run(0, [&] { return at::ones({1}); }); }, "runs between clip_grad_norm() and step()");
+    optimizer.step();
+    says([&] { optimizer.step(); }, "has no gradient of this step");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,201 @@
+// What a step is made of: gradients are taken from the Reducer (in stage 2 while backward() still runs), averaged,
+// stepped, and the new weights given to all. Ranks of one host do that in each other's memory, between two meetings: at
+// the first everybody's backward() is over, so that weights may be written; at the second all have been written.
+#include <ATen/Functions.h>
+
+#include <optional>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/gradient_taker.h"
+#include "tutti/parallel/optim/averages.h"
+#include "tutti/parallel/optim/sharded_state.h"
+
+namespace tutti {
+namespace {
+
+class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
+ public:
+  OfDataParallel(Reducer& reducer, UpdateRule rule, int stage);
+  ~OfDataParallel() override { reducer_.detach_optimizer(); }
+
+  std::vector<Shard*> shards() override {
+    std::vector<Shard*> all;
+    for (auto& shard : shards_.all) all.push_back(&shard);
+    return all;
+  }
+  void finish() override;
+  void average() override;
+  void step() override;
+  void forget() override;
+  void zero_grad() override { reducer_.zero_grad(); }
+  bool skips_step() const override { return reducer_.skips_step(); }
+
+ private:
+  bool takes_in_backward() const override { return stage_ == 2; }
+  void take(std::span<const TakenGradient> bucket) override;
+  void taken(std::span<const std::uint8_t> used) override;
+
+  void step_one(Shard& shard, std::span<std::byte* const> gradients);
+  void give_by_collectives();
+  template <class Wait>
+  void count_exposed(const Wait& wait);
+
+  Reducer& reducer_;
+  const int stage_;
+  Shards shards_;
+  std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
+  bool finished_ = false;      // the Reducer has handed over all
+  bool averaged_ = false;
+};
+
+OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule what, int stage)
+    : State(reducer.group(), std::move(what)), reducer_(reducer), stage_(stage) {
+  TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
+                "; expected 1 or 2 (for 3 see FullySharded)");
+  reducer_.attach_optimizer(*this);
+  const auto parameters = reducer_.parameters();
+  std::vector<bool> large;
+  for (std::size_t i = 0; i < parameters.size(); ++i) large.push_back(reducer_.is_large(i));
+  try {
+    shards_ = make_shards(group, name(rule), reducer_.names(), parameters, large);
+  } catch (...) {
+    reducer_.detach_optimizer();
+    throw;
+  }
+}
+
+void OfDataParallel::take(std::span<const TakenGradient> bucket) {
+  const std::size_t first = steps_.size();
+  for (const auto& [parameter, gradient] : bucket) {
+    Shard& shard = shards_.all[parameter];
+    shard.gradient = gradient;
+    steps_.push_back(&shard);
+  }
+  if (stage_ == 1) return;
+  const std::span fresh = std::span(steps_).subspan(first);
+  const PeerGradients peers(group, fresh);
+  for (std::size_t k = 0; k < fresh.size(); ++k) {
+    const auto number = fresh[k] - shards_.all.data();
+    if (const auto gradients = peers.of(k); !gradients.empty())
+      average_in_place(group, *fresh[k], gradients, AveragesIn::kOwn, number, facts);
+    else
+      average_by_collectives(group, *fresh[k], AveragesIn::kOwn, number, facts);
+  }
+  if (peers.any() && group.size() > 1) barrier(group);  // the peers have read this rank's gradients
+  for (Shard* shard : fresh) shard->gradient = at::Tensor();
+}
+
+void OfDataParallel::taken(std::span<const std::uint8_t> used) {
+  std::erase_if(steps_, [&](Shard* shard) {
+    if (used[std::size_t(shard - shards_.all.data())]) return false;
+    shard->end_step();
+    return true;
+  });
+  finished_ = true;
+  averaged_ = stage_ == 2;
+}
+
+template <class Wait>
+void OfDataParallel::count_exposed(const Wait& wait) {
+  const auto begin = now();
+  wait();
+  reducer_.count_exposed(seconds_since(begin));
+}
+
+void OfDataParallel::finish() {
+  if (!finished_) reducer_.finish();
+}
+
+void OfDataParallel::average() {
+  if (averaged_) return;
+  std::optional<PeerGradients> peers;
+  count_exposed([&] { peers.emplace(group, steps_); });
+  for (std::size_t k = 0; k < steps_.size(); ++k) {
+    const auto number = steps_[k] - shards_.all.data();
+    if (const auto gradients = peers->of(k); !gradients.empty())
+      average_in_place(group, *steps_[k], gradients, AveragesIn::kGradient, number, facts);
+    else
+      count_exposed([&] { average_by_collectives(group, *steps_[k], AveragesIn::kGradient, number, facts); });
+  }
+  averaged_ = true;
+}
+
+void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradients) {
+  const Update update = next_update(shard);
+  if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
+    average_and_step(group, shard, gradients, update);
+  } else {
+    if (!shard.averaged) {
+      const auto number = &shard - shards_.all.data();
+      if (gradients.empty())
+        count_exposed([&] { average_by_collectives(group, shard, AveragesIn::kGradient, number, facts); });
+      else
+        average_in_place(group, shard, gradients, AveragesIn::kGradient, number, facts);
+    }
+    step_averaged(group, shard, update);
+  }
+  shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
+}
+
+void OfDataParallel::step() {
+  if (steps_.empty()) return;
+  std::optional<PeerGradients> peers;
+  bool meet_at_end = false;
+  count_exposed([&] {
+    if (averaged_)
+      barrier(group);  // everybody's backward() is over
+    else
+      peers.emplace(group, steps_);
+  });
+  // What backward() made last is still in the caches.
+  for (std::size_t k = steps_.size(); k-- > 0;) {
+    step_one(*steps_[k], peers ? peers->of(k) : std::span<std::byte* const>());
+    meet_at_end = meet_at_end || !steps_[k]->weights.empty() || (peers && !peers->of(k).empty());
+  }
+  count_exposed([&] {
+    give_by_collectives();
+    if (meet_at_end && group.size() > 1) barrier(group);
+  });
+}
+
+// The weights that the peers cannot reach; of small parameters all that lie together.
+void OfDataParallel::give_by_collectives() {
+  const auto gather = [&](DType dtype, std::byte* all, std::int64_t part) {
+    if (part == 0) return;
+    group
+        .run({.kind = Kind::kAllGather,
+              .dtype = dtype,
+              .in = all + std::size_t(part * group.rank()) * size_of(dtype),
+              .out = all,
+              .count = std::size_t(part)})
+        .or_throw();
+  };
+  bool small = false;
+  for (Shard* shard : steps_) {
+    if (!shard->weights.empty()) continue;
+    if (shard->large)
+      gather(shard->dtype, shard->weight_at(0), shard->mine.count);
+    else
+      small = true;
+  }
+  if (!small) return;
+  for (const auto& pack : shards_.packs)
+    gather(pack.weights.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64,
+           static_cast<std::byte*>(pack.weights.data_ptr()), pack.part);
+}
+
+void OfDataParallel::forget() {
+  for (Shard* shard : steps_) shard->end_step();
+  steps_.clear();
+  finished_ = averaged_ = false;
+}
+
+}  // namespace
+
+std::unique_ptr<ShardedOptimizer::State> shards_of(Reducer& reducer, UpdateRule rule, int stage) {
+  return std::make_unique<OfDataParallel>(reducer, std::move(rule), stage);
+}
+
+}  // namespace tutti

@@ -1,0 +1,72 @@
+// Stage 3 of ShardedOptimizer: the averages of this rank's part are in the blocks already, and so is that part of the
+// weights. What is shared is stepped where all see it.
+#include <ATen/core/grad_mode.h>
+
+#include "tutti/base/error.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/optim/sharded_state.h"
+#include "tutti/parallel/zero/fully_sharded_state.h"
+
+namespace tutti {
+namespace {
+
+class OfFullySharded final : public ShardedOptimizer::State {
+ public:
+  OfFullySharded(std::shared_ptr<FullySharded::State> model, UpdateRule rule)
+      : State(model->group, std::move(rule)), model_(std::move(model)) {
+    TUTTI_REQUIRE(!model_->has_optimizer, "this FullySharded has an optimizer already");
+    model_->has_optimizer = true;
+  }
+  ~OfFullySharded() override { model_->has_optimizer = false; }
+
+  std::vector<Shard*> shards() override {
+    std::vector<Shard*> all;
+    for (auto& running : model_->blocks)
+      for (auto& shard : running.weights->shards()) all.push_back(&shard);
+    return all;
+  }
+  void finish() override {
+    model_->finish();
+    for (auto& running : model_->blocks)
+      if (running.weights->has_averages()) running.weights->place_averages();
+  }
+  void average() override {
+    facts = model_->facts;
+    facts.squares = 0;
+    for_steps([&](ShardedBlock&, Shard& shard) {
+      facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), shard.dtype == DType::kF64);
+    });
+  }
+  void step() override {
+    bool shared = false;
+    for_steps([&](ShardedBlock& block, Shard& shard) {
+      update_elements(next_update(shard), shard.dtype, block.own_weight(shard), shard.mine_average, shard.state, 0,
+                      shard.mine.count);
+      shard.weight.unsafeGetTensorImpl()->bump_version();
+      shared = shared || block.shared();
+    });
+    if (shared) barrier(group);
+  }
+  void forget() override { model_->forget(); }
+  void zero_grad() override {}
+
+ private:
+  template <class Act>
+  void for_steps(const Act& act) {
+    for (auto& running : model_->blocks) {
+      if (!running.weights->has_averages()) continue;
+      auto& shards = running.weights->shards();
+      for (std::size_t k = 0; k < shards.size(); ++k)
+        if (model_->used[running.first_shard + k]) act(*running.weights, shards[k]);
+    }
+  }
+
+  std::shared_ptr<FullySharded::State> model_;
+};
+
+}  // namespace
+
+ShardedOptimizer::ShardedOptimizer(FullySharded& model, UpdateRule rule)
+    : ShardedOptimizer(std::make_unique<OfFullySharded>(model.state_, std::move(rule))) {}
+
+}  // namespace tutti

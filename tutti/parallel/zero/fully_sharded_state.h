@@ -1,0 +1,60 @@
+#pragma once
+// What a FullySharded and its optimizer share.
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/parallel/zero/fully_sharded.h"
+#include "tutti/parallel/zero/sharded_block.h"
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/compat.h"
+
+namespace tutti {
+
+struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
+  struct Running {
+    std::unique_ptr<ShardedBlock> weights;
+    std::shared_ptr<torch::nn::Module> module;
+    std::size_t first_shard = 0;  // in the order of all
+    bool ran = false;             // recorded gradients in this step
+    std::size_t pass = 0;         // in which it last did
+    bool reduced = false;         // since then
+    std::size_t waiting = 0;      // gradients that have not come
+    std::vector<compat::AccumulatorPtr> accumulators;
+  };
+
+  State(const Group& group, const FullyShardedOptions& options);
+  void add_blocks(std::vector<Block> blocks);
+  void install_hooks(std::size_t block);
+  void enter(std::size_t block);
+  void leave(std::size_t block, const at::Tensor& out);
+  void enter_backward(std::size_t block);
+  void on_gradient(std::size_t block, std::size_t shard);
+  void gather_back_to(std::size_t block);
+  void reduce_what_is_complete(bool all);
+  void end_pass();
+  void finish();  // all averages are there; which parameters any rank has used: `used`
+  void forget();
+
+  const Group group;
+  const FullyShardedOptions options;
+  ShardedBlock::Groups groups;
+  std::optional<HeapTensors> heap;
+
+  std::mutex mutex;  // guards all below: hooks may run on autograd's threads
+  std::vector<Running> blocks;
+  std::vector<std::size_t> in_flight;                           // blocks whose gradients are being reduced
+  std::vector<std::function<at::Tensor(at::Tensor)>> sequence;  // of a Sequential: what each block runs
+  std::size_t shard_count = 0;
+  std::size_t pass = 1;            // a forward() and its backward()
+  std::size_t gathered_back = 0;   // blocks from here on have been gathered for backward(), in this pass
+  std::vector<std::uint8_t> used;  // by shard
+  AverageFacts facts;
+  bool finished = false;
+  bool has_optimizer = false;
+};
+
+}  // namespace tutti
