@@ -5,6 +5,7 @@ once, one after another, starting with another one each time, and a ratio is tak
 """
 import json
 import os
+import shutil
 import signal
 import socket
 import statistics
@@ -123,3 +124,35 @@ def table(head, rows):
     """Markdown."""
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows])
+
+
+def check_plot(program, path):
+    """Whether --plot PATH can be drawn; said before an hour of measuring rather than after it."""
+    if Path(path).suffix != ".svg":
+        complain(program, f"--plot needs a file that ends in .svg, not '{path}'")
+    if not shutil.which("gnuplot"):
+        complain(program, "--plot draws with gnuplot, which is not here", "Debian: gnuplot-nox")
+
+
+# Told apart by colour-blind readers (Okabe and Ito).
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#555555"]
+
+
+def bars(path, title, y_label, groups):
+    """A picture of bars: {group: {name: value}}, the same names in each group. Every bar has its value above it."""
+    names = list(dict.fromkeys(name for values in groups.values() for name in values))
+    width = 0.8 / len(names)
+    script = ["set terminal svg size 860,480 font 'sans-serif,14' background 'white'", f"set output '{path}'", f"set title \"{title}\" noenhanced",
+              f"set boxwidth {0.9 * width:.4f}", "set style fill solid 0.9 noborder", "set grid ytics",
+              "set key outside bottom center horizontal Left reverse noenhanced", f"set ylabel \"{y_label}\" noenhanced", "set yrange [0:*]",
+              f"set xrange [-0.6:{len(groups) - 0.4}]", "set offsets 0,0,graph 0.08,0",
+              "set xtics (" + ", ".join(f'"{group}" {number}' for number, group in enumerate(groups)) + ") scale 0 noenhanced"]
+    shapes = []
+    for number, name in enumerate(names):
+        shift = (number - (len(names) - 1) / 2) * width
+        block = f"$bars{number}"
+        script += [f"{block} << end", *(f"{at + shift:.4f} {values[name]:.4g}" for at, values in enumerate(groups.values()) if name in values), "end"]
+        shapes.append(f"{block} using 1:2 with boxes lc rgb '{COLOURS[number % len(COLOURS)]}' title '{name}'")
+        shapes.append(f"{block} using 1:2:(sprintf('%g',$2)) with labels offset 0,0.6 font ',11' notitle")
+    script.append("plot " + ", ".join(shapes))
+    subprocess.run(["gnuplot"], input="\n".join(script) + "\n", text=True, check=True, timeout=60)
