@@ -27,9 +27,10 @@ struct JoinUnevenOptions {
 
 // Every rank calls. Runs `train`, which takes synchronised steps (forward in training mode, backward, finish) of `ddp`
 // and no other calls on its group; then takes part in the steps of those who have more. Costs one small all_reduce a
-// step. In the end parameters and buffers are broadcast from the highest of the ranks that had most steps. A rank may
-// have no batch at all. Gradients gathered in no_sync() after the last synchronised step of a rank are lost. Throws
-// Exception: what `train` throws, what a collective reports, a second join_uneven() inside, a sharded optimizer.
+// step. Buffers come from the highest rank that has data. In the end parameters and buffers are broadcast from the
+// highest of the ranks that had most steps. A rank may have no batch at all. Gradients gathered in no_sync() after the
+// last synchronised step of a rank are lost. Throws Exception: what `train` throws, what a collective reports, a second
+// join_uneven() inside, a sharded optimizer.
 void join_uneven(Reducer& reducer, const std::function<void()>& train, JoinUnevenOptions options = {});
 
 template <class M>

@@ -136,6 +136,8 @@ TEST(DataParallelOptions, WhatIsIgnoredStaysEachRanksOwn) {
     check(at::equal(model->right->bias.grad(), at::full({2}, float(world.rank() + 1))), "averaged, though ignored");
     check(at::equal(model->left->bias.grad(), at::full({2}, 1.5f)), "not averaged");
     check(model->named_buffers()["own"].size(0) == 2 + world.rank(), "buffer");
+    ddp.zero_grad();
+    check(!model->right->bias.grad().defined(), "zero_grad() is of the whole model");
   });
 }
 

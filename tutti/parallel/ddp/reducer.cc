@@ -200,7 +200,7 @@ void Reducer::State::learn_static_graph(Give give) {
   for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
 }
 
-// A rank that ran out of data saw nothing; the lowest one that has some decides.
+// A rank that ran out of data saw nothing: one that has some decides.
 void Reducer::State::adopt_observed_order() {
   order_is_final = true;
   std::vector<std::int64_t> order;
@@ -286,6 +286,7 @@ void Reducer::set_gradient_scale(double scale) {
 void Reducer::zero_grad() {
   std::lock_guard lock(state_->mutex);
   if (state_->logical) state_->logical->end_step();
+  for (auto& parameter : state_->ignored) parameter.mutable_grad() = at::Tensor();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
     auto& parameter = state_->parameters[i];
     if (parameter.travel == Travel::kDelayed && !state_->delayed_were_averaged) continue;

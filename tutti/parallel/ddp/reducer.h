@@ -64,7 +64,7 @@ class Reducer {
   struct JoinTurn {
     std::vector<int> gone;  // ranks without data, ascending
     int active = 0;         // how many have some
-    int root = 0;           // the lowest of those
+    int root = 0;           // the highest of those
     bool buffers = false;   // they broadcast theirs in this step
   };
   void begin_join(bool divide_by_active, bool throw_on_early_end);

@@ -52,7 +52,9 @@ std::vector<NamedTensor> Reducer::State::not_ignored(std::vector<NamedTensor> te
 void Reducer::State::collect_parameters() {
   auto sparse = names_in(options.sparse);
   for (auto& name : sparse_parameters_of(module)) sparse.insert(std::move(name));
-  const auto delayed = names_in(options.delayed);
+  const auto delayed = names_in(options.delayed), passed_over = names_in(options.ignore);
+  for (const auto& [name, tensor] : parameters_of(*module))
+    if (passed_over.contains(name)) ignored.push_back(tensor);
   for (const auto& [name, tensor] : not_ignored(without_repeats(parameters_of(*module)))) {
     if (!tensor.requires_grad()) continue;
     require_cpu_memory(tensor, "parameter " + name);

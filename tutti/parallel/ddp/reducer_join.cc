@@ -1,7 +1,7 @@
 // A rank that has run out of data goes on with the others in shadow: it makes the calls that they make, with zeros.
 //
 // Before each step all ranks say whether they have data, and whether they broadcast buffers: one byte each. So every
-// rank knows who leads (the lowest with data, which takes rank 0's place where that has gone) and by how many the sums
+// rank knows who leads (the highest with data, as in PyTorch, in rank 0's place) and by how many the sums
 // are to be shared, and those who have gone know what to take part in.
 #include <fmt/format.h>
 #include <torch/nn/module.h>
@@ -44,7 +44,7 @@ Reducer::JoinTurn Reducer::turn(bool has_data) {
     turn.buffers |= (word & kBroadcasts) != 0;
     if (word & kHasData) {
       ++turn.active;
-      if (turn.root < 0) turn.root = rank;
+      turn.root = rank;
     } else {
       turn.gone.push_back(rank);
       gone.push_back(std::to_string(rank));

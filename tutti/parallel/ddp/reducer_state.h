@@ -112,6 +112,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
 
   mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
   std::vector<Parameter> parameters;
+  std::vector<at::Tensor> ignored;  // parameters that zero_grad() alone knows
   std::vector<Bucket> buckets, delayed_buckets;
   std::optional<GradientArrivals> arrivals;
   std::size_t next_bucket = 0;  // the first that was not launched

@@ -1,0 +1,317 @@
+// DataParallel against PyTorch's DistributedDataParallel over gloo, option by option: the same initial weights and
+// batches, which travel as safetensors files, and the loss of each of 20 steps of each rank within 1e-5.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+#include "tests/harness/ranks.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/safetensors.h"
+#include "tutti/parallel/ddp/compression.h"
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/join.h"
+#include "tutti/parallel/ddp/local_sgd.h"
+#include "tutti/parallel/ddp/power_sgd.h"
+
+namespace tutti {
+namespace {
+
+using test::check;
+
+constexpr int kSteps = 20, kMostRanks = 3, kBatch = 8;
+
+struct Shape {
+  bool norm = false, table = false, sparse = false, extra = false, tied = false;
+};
+
+torch::nn::EmbeddingOptions rows_of(const Shape& shape) {
+  return torch::nn::EmbeddingOptions(30, 64).sparse(shape.sparse);
+}
+
+class Net : public torch::nn::Module {
+ public:
+  explicit Net(const Shape& shape) : tied_(shape.tied) {
+    if (shape.table) table = register_module("table", torch::nn::Embedding(rows_of(shape)));
+    fc1 = register_module("fc1", torch::nn::Linear(20, 64));
+    fc2 = register_module("fc2", torch::nn::Linear(64, 64));
+    out = register_module("out", torch::nn::Linear(64, 10));
+    if (shape.norm) norm = register_module("norm", torch::nn::BatchNorm1d(64));
+    if (shape.extra) extra = register_module("extra", torch::nn::Linear(20, 64));
+  }
+  at::Tensor forward(const at::Tensor& x, const at::Tensor& rows, bool use_extra) {
+    const auto looked_up = table ? table->forward(rows) : at::Tensor();
+    auto h = at::tanh(fc1->forward(x));
+    if (norm) h = norm->forward(h);
+    if (table) h = h + looked_up;
+    if (use_extra) h = h + at::tanh(extra->forward(x));
+    h = at::tanh(fc2->forward(h));
+    if (tied_) h = at::tanh(fc2->forward(h));
+    return at::log_softmax(out->forward(h), 1);
+  }
+  torch::nn::Linear fc1{nullptr}, fc2{nullptr}, out{nullptr}, extra{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Embedding table{nullptr};
+
+ private:
+  bool tied_;
+};
+
+struct Case {
+  Shape shape = {};
+  DataParallelOptions options = {};
+  std::function<std::shared_ptr<CommHook>()> hook = {};
+  std::function<bool(int step, int rank)> use_extra = [](int, int) { return false; };
+  int accumulate = 1;
+  double momentum = 0.9;
+  std::string frozen = {};
+  bool uneven = false;
+  JoinUnevenOptions join = {};
+  PeriodicAveragerOptions average = {};
+  double tolerance = 1e-5;
+  std::string like = {};  // PyTorch's case, if it has another name
+};
+
+std::function<std::shared_ptr<CommHook>()> power(PowerSgdOptions options) {
+  options.start_step = 3;
+  return [options] { return std::make_shared<PowerSgd>(options); };
+}
+
+std::map<std::string, Case> cases() {
+  const auto sometimes = [](int step, int rank) { return step % 4 != 0 && (step + rank) % 3 == 0; };
+  return {
+      {"plain", {}},
+      {"views", {.options = {.gradients_as_views = true}}},
+      {"small_buckets", {.options = {.first_bucket_bytes = 1048, .bucket_bytes = 1048, .overlap = Overlap::kOn}}},
+      {"find_unused", {.shape = {.extra = true}, .options = {.find_unused = true}, .use_extra = sometimes}},
+      {"static_graph", {.shape = {.extra = true}, .options = {.static_graph = true}}},
+      {"static_graph_views", {.shape = {.tied = true}, .options = {.gradients_as_views = true, .static_graph = true}}},
+      {"no_sync", {.accumulate = 2}},
+      {"tied", {.shape = {.tied = true}}},
+      {"frozen", {.frozen = "fc2.weight"}},
+      {"batch_norm", {.shape = {.norm = true}}},
+      {"batch_norm_own_buffers", {.shape = {.norm = true}, .options = {.broadcast_buffers = false}}},
+      {"join", {.uneven = true}},
+      {"join_by_active", {.uneven = true, .join = {.divide_by_initial_world_size = false}}},
+      {"join_batch_norm", {.shape = {.norm = true}, .uneven = true}},
+      {"sparse", {.shape = {.table = true, .sparse = true}, .momentum = 0}},
+      {"dense_table", {.shape = {.table = true}, .momentum = 0}},
+      {"ignore", {.options = {.ignore = {"fc2.bias"}}}},
+      // Both round the gradients to 16 bits; PyTorch once more after each addition.
+      {"f16", {.hook = f16_compression, .tolerance = 1e-4}},
+      {"bf16", {.hook = bf16_compression, .tolerance = 1e-3}},
+      {"power_sgd_1", {.hook = power({.rank = 1})}},
+      {"power_sgd_2", {.hook = power({.rank = 2})}},
+      {"power_sgd_4", {.hook = power({.rank = 4, .min_compression_rate = 1})}},
+      {"power_sgd_cold", {.hook = power({.rank = 2, .warm_start = false})}},
+      {"power_sgd_forgets", {.hook = power({.rank = 1, .error_feedback = false})}},
+      {"power_sgd_epsilon", {.hook = power({.rank = 1, .orthogonalization_epsilon = 1e-6})}},
+      {"local_sgd", {.hook = [] { return local_sgd({.start_step = 5}); }, .average = {.period = 4, .warmup_steps = 5}}},
+      // The same casts; a sum in another order can end in the next number of 8 bits.
+      {"autocast", {.options = {.autocast = DType::kBF16}, .tolerance = 1e-3}},
+      // Averaged in every step, late. (PyTorch has delay_all_reduce_named_params, whose all_reduce nobody waits for.)
+      {"delayed", {.options = {.delayed = {"fc2.weight"}}, .like = "plain"}},
+  };
+}
+
+using Shapes = std::vector<std::pair<std::string, std::vector<std::uint64_t>>>;
+
+// Without LibTorch, which must not run before ranks are forked.
+class Files {
+ public:
+  Files() {
+    auto name = (std::filesystem::temp_directory_path() / "tutti_torch_ddp_XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw std::runtime_error("no temporary folder");
+    folder_ = name;
+    std::mt19937 random(11);
+    write("weights",
+          {{"fc1.weight", {64, 20}},
+           {"fc1.bias", {64}},
+           {"fc2.weight", {64, 64}},
+           {"fc2.bias", {64}},
+           {"out.weight", {10, 64}},
+           {"out.bias", {10}},
+           {"extra.weight", {64, 20}},
+           {"extra.bias", {64}},
+           {"table.weight", {30, 64}},
+           {"norm.weight", {64}},
+           {"norm.bias", {64}}},
+          {}, 0.15f, random);
+    write("data", {{"x", {kSteps, kMostRanks, kBatch, 20}}},
+          {{"y", {kSteps, kMostRanks, kBatch}}, {"rows", {kSteps, kMostRanks, kBatch}}}, 1, random);
+  }
+  ~Files() { std::filesystem::remove_all(folder_); }
+  const std::string& folder() const { return folder_; }
+
+ private:
+  void write(const std::string& name, const Shapes& floats, const Shapes& labels, float deviation,
+             std::mt19937& random) {
+    std::vector<std::vector<float>> values;
+    std::vector<std::vector<std::int64_t>> numbers;
+    std::vector<SafetensorsTensor> tensors;
+    const auto count = [](const std::vector<std::uint64_t>& shape) {
+      return std::accumulate(shape.begin(), shape.end(), std::uint64_t(1), std::multiplies<>());
+    };
+    std::normal_distribution<float> normal(0, deviation);
+    for (const auto& [tensor, shape] : floats) {
+      auto& made = values.emplace_back(count(shape));
+      for (auto& value : made) value = normal(random);
+      tensors.push_back({tensor, DType::kF32, shape, nullptr});
+    }
+    for (const auto& [tensor, shape] : labels) {
+      auto& made = numbers.emplace_back(count(shape));
+      for (auto& value : made) value = std::int64_t(random() % 10);
+      tensors.push_back({tensor, DType::kI64, shape, nullptr});
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      tensors[i].data =
+          i < values.size() ? static_cast<const void*>(values[i].data()) : numbers[i - values.size()].data();
+    write_safetensors(folder_ + "/" + name + ".safetensors", tensors).or_throw();
+  }
+
+  std::string folder_;
+};
+
+at::Tensor read(const SafetensorsFile& file, const std::string& name) {
+  const auto* entry = file.find(name);
+  check(entry, "no tensor ", name);
+  const std::vector<std::int64_t> shape(entry->shape.begin(), entry->shape.end());
+  const auto tensor = at::empty(shape, entry->dtype == "I64" ? at::kLong : at::kFloat);
+  file.read(*entry, {static_cast<std::byte*>(tensor.data_ptr()), std::size_t(tensor.nbytes())}).or_throw();
+  return tensor;
+}
+
+struct Batches {
+  at::Tensor x, y, rows;
+};
+
+std::vector<double> train(Group& world, const Case& with, const SafetensorsFile& weights, const Batches& batches) {
+  const auto net = std::make_shared<Net>(with.shape);
+  {
+    const at::NoGradGuard no_grad;
+    for (const auto& item : net->named_parameters()) item.value().copy_(read(weights, item.key()));
+  }
+  std::vector<at::Tensor> trained;
+  for (auto& item : net->named_parameters()) {
+    if (item.key() == with.frozen) {
+      item.value().set_requires_grad(false);
+    } else {
+      trained.push_back(item.value());
+    }
+  }
+  auto options = with.options;
+  if (with.hook) options.hook = with.hook();
+  DataParallel ddp(net, world, options);
+  torch::optim::SGD optimizer(trained, torch::optim::SGDOptions(0.05).momentum(with.momentum));
+  std::optional<PeriodicAverager> averager;
+  if (with.average.warmup_steps > 0) averager.emplace(net->parameters(), world, with.average);
+  std::vector<double> losses;
+  const auto of = [&](const at::Tensor& all, int step) { return all[step][world.rank()]; };
+
+  const auto forward_and_backward = [&](int step) {
+    at::Tensor loss;
+    {
+      const Autocast precision(options.autocast);  // the loss, too
+      loss = at::nll_loss(ddp.forward(of(batches.x, step), of(batches.rows, step), with.use_extra(step, world.rank())),
+                          of(batches.y, step));
+    }
+    loss.backward();
+    losses.push_back(loss.item<double>());
+  };
+  const auto step = [&](int number) {
+    if ((number + 1) % with.accumulate != 0) {
+      const auto pause = ddp.no_sync();
+      forward_and_backward(number);
+      return;
+    }
+    forward_and_backward(number);
+    ddp.finish();
+    if (!options.delayed.empty()) ddp.average_delayed();
+    optimizer.step();
+    ddp.zero_grad();
+    if (averager) averager->average();
+  };
+  if (!with.uneven) {
+    for (int number = 0; number < kSteps; ++number) step(number);
+    return losses;
+  }
+  join_uneven(
+      ddp,
+      [&] {
+        for (int number = 0; number < kSteps - 4 * world.rank(); ++number) step(number);
+      },
+      with.join);
+  const at::NoGradGuard no_grad;  // all have the same weights now
+  net->eval();
+  losses.push_back(
+      at::nll_loss(net->forward(of(batches.x, 0), of(batches.rows, 0), false), of(batches.y, 0)).item<double>());
+  return losses;
+}
+
+// A Python that has torch with gloo: TUTTI_PYTHON, else the first python3 that can import it; empty if there is none.
+std::string python_with_torch() {
+  const char* chosen = std::getenv("TUTTI_PYTHON");
+  for (const std::string& python :
+       chosen ? std::vector<std::string>{chosen} : std::vector<std::string>{"python3", "/usr/bin/python3"}) {
+    const std::string command =
+        python + " -c 'import torch.distributed as d, sys; sys.exit(not d.is_gloo_available())' >/dev/null 2>&1";
+    if (std::system(command.c_str()) == 0) return python;
+  }
+  return "";
+}
+
+TEST(TorchDdp, GivesTheSameLosses) {
+  const std::string python = python_with_torch();
+  if (python.empty())
+    GTEST_SKIP()
+        << "no python3 can import torch.distributed with gloo (apt install python3-torch python3-numpy, or set "
+           "TUTTI_PYTHON to a Python that has it)";
+  const Files files;
+  for (const int ranks : {2, 3}) {
+    const std::string command = python + " " TUTTI_TORCH_DDP " " + std::to_string(ranks) + " " + files.folder() +
+                                " 2>" + files.folder() + "/err";
+    std::FILE* pipe = ::popen(command.c_str(), "r");
+    ASSERT_NE(pipe, nullptr);
+    std::string text(1 << 20, '\0');
+    text.resize(std::fread(text.data(), 1, text.size(), pipe));
+    ASSERT_EQ(::pclose(pipe), 0) << command << "\n" << read_file(files.folder() + "/err", 1 << 20).or_throw();
+    const auto oracle = nlohmann::json::parse(text);
+    EXPECT_GE(oracle.size(), 26u) << "cases that this PyTorch can do";
+    const auto outcomes = test::run_processes(ranks, [&](Group& world) {
+      const auto weights = SafetensorsFile::open(files.folder() + "/weights.safetensors").or_throw();
+      const auto data = SafetensorsFile::open(files.folder() + "/data.safetensors").or_throw();
+      const Batches batches{read(data, "x"), read(data, "y"), read(data, "rows")};
+      std::string wrong;
+      for (const auto& [name, with] : cases()) {
+        const std::string theirs = with.like.empty() ? name : with.like;
+        if (!oracle.contains(theirs)) continue;
+        const auto expected = oracle[theirs][std::size_t(world.rank())].get<std::vector<double>>();
+        const auto found = train(world, with, weights, batches);
+        if (found.size() != expected.size()) wrong += name + ": another number of steps\n";
+        double most = 0;
+        for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i)
+          most = std::max(most, std::abs(found[i] - expected[i]));
+        const bool apart = !(most <= with.tolerance) || !std::isfinite(found.back());
+        if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
+          std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
+        if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
+      }
+      check(wrong.empty(), wrong);
+    });
+    EXPECT_EQ(test::describe(outcomes), "") << ranks << " ranks";
+  }
+}
+
+}  // namespace
+}  // namespace tutti
