@@ -1,4 +1,4 @@
-// Blocks come in size classes, eight to a power of two, so at most an eighth is wasted; a class has a list of idle
+// Blocks come in size classes, sixteen to a power of two, so at most a sixteenth is wasted; a class has a list of idle
 // blocks, and a request takes the one that was put back last, which is the warmest. A training step asks for the same
 // sizes every time, so from the second step on nothing is fresh.
 //
@@ -40,16 +40,16 @@ constexpr std::size_t kPage = 4096;
 constexpr std::size_t kLarge = std::size_t(64) << 10;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr std::size_t kLargest = std::size_t(1) << 47;  // what a process can address at all
-constexpr int kClasses = 47 * 8;
+constexpr int kClasses = 47 * 16;
 
 // The class of the smallest block that holds `bytes` (kLarge to kLargest).
 constexpr int size_class(std::size_t bytes) {
   const int exponent = std::bit_width(bytes - 1) - 1;  // 2^exponent < bytes <= 2^(exponent + 1)
-  return exponent * 8 + int(((bytes - 1) >> (exponent - 3)) & 7);
+  return exponent * 16 + int(((bytes - 1) >> (exponent - 4)) & 15);
 }
 std::size_t class_bytes(int size_class) {
-  const int exponent = size_class / 8, eighth = size_class % 8;
-  return (std::size_t(1) << exponent) + (std::size_t(eighth + 1) << (exponent - 3));
+  const int exponent = size_class / 16, sixteenth = size_class % 16;
+  return (std::size_t(1) << exponent) + (std::size_t(sixteenth + 1) << (exponent - 4));
 }
 
 static_assert(size_class(kLargest) == kClasses - 1);

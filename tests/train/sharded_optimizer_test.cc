@@ -1,0 +1,39 @@
+// examples/sharded_optimizer as a program.
+#include <gmock/gmock.h>
+
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::HasSubstr;
+
+testing::Ended example(const std::string& stage) {
+  return testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", SHARDED_OPTIMIZER, stage},
+                      {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+}
+
+TEST(ShardedOptimizerExample, LearnsTheSameInEachStageAndKeepsAPart) {
+  const auto first = example("1");
+  EXPECT_EQ(first.code, 0) << first.err;
+  const auto lines = split(first.out, '\n');
+  ASSERT_GE(lines.size(), 6u) << first.out;
+  EXPECT_THAT(lines[0], HasSubstr("step 0, loss 0.3"));
+  EXPECT_THAT(lines[4], HasSubstr("step 100, loss 0.00"));
+  EXPECT_THAT(lines[5], HasSubstr("rank 0 keeps 11"));  // of 2,236,544 bytes: 8 for each parameter
+  for (const std::string stage : {"2", "3"}) {
+    const auto other = split(example(stage).out, '\n');
+    ASSERT_EQ(other.size(), lines.size());
+    for (int line = 0; line < 5; ++line) EXPECT_EQ(other[std::size_t(line)], lines[std::size_t(line)]) << stage;
+  }
+}
+
+TEST(ShardedOptimizerExample, AStageThatIsNoneIsRefused) {
+  const auto ended = example("4");
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.err, HasSubstr("stage is 4; expected 1 or 2 (for 3 see FullySharded)"));
+}
+
+}  // namespace
+}  // namespace tutti
