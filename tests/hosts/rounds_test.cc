@@ -1,6 +1,7 @@
 // Jobs that change their size, on hosts whose cables are cut, slow and lossy.
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "tests/hosts/on_hosts.h"
@@ -120,10 +121,83 @@ TEST_F(Rounds, AMinorityNeverGoesOn) {
   must(hosts().partition({0}));
   for (Running* node : {&b, &c}) node->await_err("lost touch with the coordinator");
   a.await_err("fewer than half of the last round, and a minority never goes on");
+  for (Running* node : {&b, &c}) node->await_out("world 2 in 1");
   must(hosts().heal());
-  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in ", 2);
-  end(a);
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 2");
+  a.send(SIGINT);
+  const Ended ended = a.wait();
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.err, HasSubstr("the store of the job is not served here any more"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("world 1 in ")));
   b.wait(), c.wait();
+}
+
+TEST_F(Rounds, TheAgentThatServesTheStoreIsDoneWithout) {
+  Running a = start(0, elastic("2:3", rank())), b = start(1, elastic("2:3", rank())),
+          c = start(2, elastic("2:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  kill(a.agent(), SIGKILL);
+  EXPECT_EQ(a.wait().code, 137);
+  for (Running* node : {&b, &c}) {
+    node->await_err("the nodes meet anew: ");
+    node->await_out("world 2 in 1");
+  }
+  b.send(SIGINT);
+  const Ended here = b.wait(), there = c.wait();
+  EXPECT_EQ(here.code, 130);
+  EXPECT_EQ(there.code, 130);
+  EXPECT_THAT(here.err + there.err, HasSubstr("the store of the job is served here now, at 10.77.0."));
+}
+
+TEST_F(Rounds, TheHostOfTheStoreWithoutPowerIsDoneWithout) {
+  Running a = start(0, elastic("2:3", rank())), b = start(1, elastic("2:3", rank())),
+          c = start(2, elastic("2:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  must(hosts().power_off(0));
+  for (Running* node : {&b, &c}) {
+    node->await_err("no heartbeat has come back for 2.");
+    node->await_out("world 2 in 1");
+  }
+  b.send(SIGINT);
+  const Ended here = b.wait(), there = c.wait();
+  EXPECT_EQ(here.code, 130);
+  EXPECT_EQ(there.code, 130);
+  EXPECT_THAT(here.err + there.err, AllOf(HasSubstr("the store is lost for 2 of 3 nodes: its copy serves from now on"),
+                                          HasSubstr("the store of the job is served here now, at 10.77.0.")));
+}
+
+TEST_F(Rounds, OfTwoNodesTheOtherGoesOnAloneOnceTheFirstHasEnded) {
+  Running a = start(0, elastic("1:2", rank())), b = start(1, elastic("1:2", rank()));
+  a.await_out("world 2 in ");
+  b.await_out("world 2 in ");
+  kill(a.agent(), SIGKILL);
+  EXPECT_EQ(a.wait().code, 137);
+  b.await_err("the store of the job is served here now, at 10.77.0.2:29400");
+  b.await_out("world 1 in ");
+  end(b);
+}
+
+TEST_F(Rounds, OfTwoNodesNoneIsAMajority) {
+  Arguments few = elastic("1:2", rank());
+  *std::find(few.begin(), few.end(), "last_call_timeout=1,join_timeout=60") = "last_call_timeout=1,join_timeout=8";
+  Running a = start(0, few), b = start(1, few);
+  a.await_out("world 2 in ");
+  b.await_out("world 2 in ");
+  must(hosts().power_off(0));
+  const Ended ended = b.wait();
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, HasSubstr("(of two nodes one is no majority): a minority never goes on"));
+  EXPECT_THAT(ended.out, Not(HasSubstr("world 1 in ")));
+}
+
+TEST_F(Rounds, TheNodeThatKeepsTheCopyIsDoneWithout) {
+  Running a = start(0, elastic("1:2", rank())), b = start(1, elastic("1:2", rank()));
+  a.await_out("world 2 in 0");
+  b.await_out("world 2 in 0");
+  must(hosts().power_off(1));
+  a.await_err("the store goes on without it, as 1 of 2 nodes are here");
+  a.await_out("world 1 in 1");
+  end(a);
 }
 
 TEST_F(Rounds, AFirewallThatLetsNoDatagramsInIsNamed) {

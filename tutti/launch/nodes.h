@@ -11,8 +11,6 @@
 //     if (!nodes.news()->again) break;
 //   }
 //   nodes.leave(patience);
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,37 +19,13 @@
 #include "tutti/base/fd.h"
 #include "tutti/launch/rounds/coordination.h"
 #include "tutti/launch/rounds/key_watch.h"
+#include "tutti/launch/rounds/meeting_place.h"
+#include "tutti/launch/rounds/nodes_options.h"
 #include "tutti/launch/rounds/pulse.h"
-#include "tutti/launch/rounds/rendezvous_options.h"
 #include "tutti/launch/rounds/round.h"
 #include "tutti/launch/rounds/words.h"
-#include "tutti/store/etcd/etcd_store.h"
-#include "tutti/store/store_server.h"
-#include "tutti/store/tcp_store.h"
 
 namespace tutti {
-
-struct NodesOptions {
-  int nodes = 1;      // that take part, at most
-  int min_nodes = 0;  // at least; 0: as many
-  int node = 0;       // the number that is asked for; -1: any (not kStatic)
-  RendezvousBackend backend = RendezvousBackend::kStatic;
-  RankCounts counts;
-  Address store;              // the meeting place. kStatic: node 0 serves here; kElastic: the host may be a name
-  std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting place is its own address
-  std::string etcd;           // kEtcd: "10.0.0.5:2379", several with commas
-  Credentials credentials;
-  std::string host;            // of this node, for words
-  std::string about;           // what its agent wants the others to know (Round::nodes); at most some KiB
-  std::string master_address;  // for the program; node 0's counts
-  int master_port = 0;
-  Duration timeout = std::chrono::minutes(5);             // for enough nodes to come
-  Duration last_call = std::chrono::seconds(30);          // for more than enough
-  Duration lost_after = std::chrono::milliseconds(2500);  // without a heartbeat
-  Judge judge;                                            // none: a fault ends the job
-  int interrupt = -1;                           // a descriptor; while it is readable meet() gives up with kAborted
-  std::function<void(const std::string&)> say;  // lines while waiting; from any thread
-};
 
 // Threads: one, the agent's (besides those of the server, the coordinator and the heartbeats, which it has inside).
 class Nodes {
@@ -79,7 +53,7 @@ class Nodes {
   // The ranks of this node have ended well.
   void done();
   // Whether leave() in the middle of this round would let the others go on: enough of them stay, and their store does.
-  bool dispensable() const;
+  bool dispensable();
   // The ranks of this node have saved, and it is about to leave. Ask again until it is true: then those of all other
   // nodes have ended as well, and none of them is interrupted while it saves.
   bool all_have_saved();
@@ -89,34 +63,44 @@ class Nodes {
 
  private:
   explicit Nodes(NodesOptions options);
-  Limits limits() const;
-  bool fixed() const { return limits().fixed(); }
-  Status serve();
+  bool fixed() const { return limits_of(options_).fixed(); }
+
+  // Meeting (nodes_meeting.cc).
   Result<Round> meet_alone();
   Status reach(Deadline deadline);
   Status reach_store(Deadline deadline);
-  Status connect_store(Deadline deadline);
-  EtcdOptions etcd_options() const;
+  Error no_store(Error error, Deadline deadline) const;
+  Status wait_out_doubt(Deadline deadline);
+  void step_down();
   Result<Coordinator> find_coordinator(Deadline deadline);
+  Status wait_for_claim(double& next_line, Deadline deadline);
   Result<bool> still_there(const Coordinator& suspect);
   Status claim(const std::optional<std::string>& before);
+  Status open_pulse(const Coordinator& coordinator);
   Result<std::optional<Seat>> wait_for_seat();
-  Status no_heartbeat() const;
+  Result<std::optional<Seat>> take_seat(const std::string& answer, const std::string& key);
+  bool still_coordinates();
+  bool say_what_is_missing();
   Result<Round> sit_down(const Seat& seat);
-  Result<std::string> store_of_ranks(const Round& round);
   Comer comer() const;
   Error sent_home(Error error);
+  std::string who_serves() const;
   bool interrupted() const;
+  Status pause(Duration length) const;
   void watch_events();
+  void drop_store();
+
+  // A round.
+  Status no_heartbeat() const;
   void end_with(News news) { news_ = std::move(news); }
+  void lose_coordinator();
   void lose_touch(const std::string& how);
+  std::string this_node() const { return "node " + std::to_string(round_.node) + " (" + options_.host + ")"; }
 
   NodesOptions options_;
-  const std::string id_;                       // of this process
-  std::unique_ptr<StoreServer> server_;        // where this node serves the job's store; goes last
-  std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round, until the next
+  const std::string id_;  // of this process
+  MeetingPlace place_;
   std::unique_ptr<Store> store_;
-  std::string store_address_, local_address_;
   std::optional<Coordinator> coordinator_;
   std::unique_ptr<Coordination> coordination_;  // where this agent coordinates
   std::unique_ptr<Pulse> pulse_;                // else its heartbeat

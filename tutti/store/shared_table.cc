@@ -13,6 +13,11 @@
 #include <algorithm>
 
 namespace tutti {
+namespace {
+
+constexpr Duration kConfirmLimit = std::chrono::seconds(5);  // for a follower, beyond the deadline of a pop
+
+}  // namespace
 
 void SharedTable::record(std::string entry) {
   if (!recording_) return;
@@ -109,7 +114,12 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
     if (deadline.expired()) {
       const bool waited = table_.withdraw(ticket);
       waiting_.erase(ticket);
+      // What was taken out of a queue is nowhere else.
+      const Deadline confirmed = Deadline::after(kConfirmLimit);
+      while (!waited && request.op == Op::kPop && !caller.reply && !closed_ && !confirmed.expired())
+        caller.answered.wait_until(lock, confirmed.at());
       callers_.erase(ticket);
+      if (caller.reply) return *std::move(caller.reply);
       if (waited) return timeout_error(request, missing, deadline);
       return deadline.error("it was carried out here, but the store's follower has not confirmed it",
                             "the follower's machine cannot be reached; the job goes on once it counts as lost");
@@ -231,6 +241,12 @@ SharedTable::Answers SharedTable::end_record() {
   recording_ = holding_ = suspended_ = false;
   entries_.clear();
   return give_held();
+}
+
+std::optional<std::string> SharedTable::peek(const std::string& key) const {
+  const MutexLock lock(mutex_);
+  const std::string* value = table_.find(key);
+  return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
 Status SharedTable::follow(const wire::Frame& entry) {

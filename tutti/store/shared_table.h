@@ -52,6 +52,8 @@ class SharedTable {
   void suspend();
   // Nobody follows any more: gives the answers that were held.
   Answers end_record();
+  // What the key holds, also while calls are refused.
+  std::optional<std::string> peek(const std::string& key) const;
   // As the follower: carries an entry out.
   Status follow(const wire::Frame& entry);
 

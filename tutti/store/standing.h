@@ -14,7 +14,7 @@ namespace tutti {
 inline constexpr Duration kBeatEvery = std::chrono::milliseconds(250);
 // Until so long after the last echo a closed connection proves that the other has ended; from so long after the last
 // beat that was heard on, somebody else may decide that this side goes on. One number for both: that is the proof.
-inline constexpr Duration kInTouch = std::chrono::milliseconds(1500);
+inline constexpr Duration kInTouch = std::chrono::milliseconds(2500);
 
 struct Beat {
   std::uint64_t count = 0;  // of entries: the primary has sent, the follower has carried out
@@ -26,6 +26,8 @@ class Touch {
  public:
   Beat next_beat(std::uint64_t count, Clock::time_point moment) const;
   void heard(const Beat& beat, Clock::time_point moment);
+  // Anything else came from the other.
+  void noticed(Clock::time_point moment) { heard_at_ = moment; }
 
   // Whether a connection that closes now was closed by the other's end.
   bool closing_proves_death(Clock::time_point moment) const;

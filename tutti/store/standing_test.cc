@@ -21,8 +21,8 @@ TEST(Touch, AClosedConnectionProvesDeathWhileTheEchoIsFresh) {
   Touch here, there;
   there.heard(here.next_beat(0, at(0)), at(400));
   here.heard(there.next_beat(0, at(400)), at(800));
-  EXPECT_TRUE(here.closing_proves_death(at(1499)));
-  EXPECT_FALSE(here.closing_proves_death(at(1500))) << "counted from when the beat that was echoed was sent";
+  EXPECT_TRUE(here.closing_proves_death(at(2499)));
+  EXPECT_FALSE(here.closing_proves_death(at(2500))) << "counted from when the beat that was echoed was sent";
 }
 
 TEST(Touch, AnEchoThatTookLongProvesNothing) {

@@ -211,6 +211,10 @@ Standing StoreServer::standing() const { return thread_->standing(); }
 
 Status StoreServer::go_on() { return thread_->decide(); }
 
+bool StoreServer::in_doubt() const { return thread_->in_doubt(); }
+
+std::optional<std::string> StoreServer::peek(const std::string& key) const { return thread_->table()->peek(key); }
+
 Address StoreServer::address() const { return thread_->address(); }
 
 Result<Address> StoreServer::also_listen(const Address& bind) {

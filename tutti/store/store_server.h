@@ -2,6 +2,8 @@
 // Serves one table to the job, from one thread.
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "tutti/base/error.h"
 #include "tutti/store/store.h"
@@ -47,8 +49,13 @@ class StoreServer {
   Standing standing() const;
   // To be called with the majority of the nodes behind it, when the other server is lost: a follower serves from now
   // on, a primary goes on without its follower. The other one, should it live, never serves again. kRefused while the
-  // other was heard less than 1.5 s ago, or when this one is deposed. Harmless if nothing is to be decided.
+  // other was heard less than 2.5 s ago, or when this one is deposed. Harmless if nothing is to be decided.
   Status go_on();
+  // Whether go_on() would decide something: the other one is lost, or was not heard for 2.5 s. Then nobody is answered,
+  // and no new client is let in.
+  bool in_doubt() const;
+  // What the key holds, also where a follower has it and does not serve: the newest that it was told.
+  std::optional<std::string> peek(const std::string& key) const;
 
   // The same table without a connection. A follower's refuses calls until it serves. May outlive the server, but then
   // only gives errors.

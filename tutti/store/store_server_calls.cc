@@ -61,12 +61,13 @@ Status StoreServerThread::open_session(StoreConnection& connection, const wire::
 
 Status StoreServerThread::obey(StoreConnection& connection, const wire::Frame& frame) {
   if (connection.fd() == follower_) return obey_follower(connection, frame);
-  if (!takes_calls()) {
+  const bool is_new = frame.kind == std::uint8_t(wire::Kind::kSession);
+  if (!takes_calls() || (is_new && in_doubt())) {
     TUTTI_TRY(connection.queue(frame.id, std::uint8_t(wire::Kind::kStandby), std::make_shared<const std::string>()));
     send(connection);
     return {};
   }
-  if (frame.kind == std::uint8_t(wire::Kind::kSession)) return open_session(connection, frame);
+  if (is_new) return open_session(connection, frame);
   if (frame.kind == std::uint8_t(wire::Kind::kGoodbye)) {
     if (connection.client != 0) table_->forget(connection.client);
     return {};

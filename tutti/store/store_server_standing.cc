@@ -47,7 +47,7 @@ void StoreServerThread::adopt_follower(StoreConnection& connection) {
   {
     const std::lock_guard lock(touch_mutex_);
     touch_ = {};
-    decided_ = false;
+    decided_ = has_other_ = false;
   }
   table_->begin_record();
   standing_ = Standing::kPrimary;  // who asks for a copy anew has not gone on
@@ -79,7 +79,12 @@ Status StoreServerThread::obey_follower(StoreConnection&, const wire::Frame& fra
   }
   const bool had_copy = table_->holds();
   deliver(table_->acknowledge(heard.count));
-  if (had_copy != table_->holds()) beat();  // the follower waits for this echo: from now on both can judge
+  if (had_copy == table_->holds()) return {};
+  {
+    const std::lock_guard lock(touch_mutex_);
+    has_other_ = true;
+  }
+  beat();  // the follower waits for this echo: from now on both can judge
   return {};
 }
 
@@ -91,6 +96,7 @@ void StoreServerThread::lose_follower(const Error& why) {
     const std::lock_guard lock(touch_mutex_);
     ended = why.code == Code::kPeerLost && why.errno_value == 0 && touch_.closing_proves_death(now());
     decided = decided_;
+    has_other_ = false;
   }
   if (stop_.load() || decided) return;
   if (farewell_heard_) return stand_back("its follower has taken over, because this store could not be reached");
@@ -168,6 +174,7 @@ StoreServerThread::StoreServerThread(Listener listener, Credentials credentials,
   upstream_ = std::move(upstream.connection);
   carried_out_ = upstream.carried_out;
   touch_ = upstream.touch;
+  has_other_ = true;
   primary_ = upstream.primary;
 }
 
@@ -177,6 +184,10 @@ void StoreServerThread::on_upstream() {
 
 Status StoreServerThread::read_upstream() {
   if (!TUTTI_TRY(upstream_->reader().read(upstream_->fd()))) return {};
+  {  // before anything of it is carried out: go_on() must not rest on a copy that is just changing
+    const std::lock_guard lock(touch_mutex_);
+    if (!decided_) touch_.noticed(now());
+  }
   while (const auto frame = TUTTI_TRY(upstream_->reader().next())) {
     if (frame->kind == std::uint8_t(wire::Kind::kFarewell)) {
       farewell_heard_ = true;
@@ -187,6 +198,10 @@ Status StoreServerThread::read_upstream() {
       const std::lock_guard lock(touch_mutex_);
       if (!decided_) touch_.heard(heard, now());
       continue;
+    }
+    {
+      const std::lock_guard lock(touch_mutex_);
+      if (decided_) return {};  // what comes now is of the past
     }
     TUTTI_TRY(table_->follow(*frame));
     ++carried_out_;
@@ -216,6 +231,10 @@ void StoreServerThread::lose_upstream(const Error& why) {
   loop_->cancel(beat_timer_);
   upstream_.reset();
   if (stop_.load()) return;
+  {
+    const std::lock_guard lock(touch_mutex_);
+    has_other_ = false;
+  }
   if (farewell_heard_) return stand_back("its primary goes on without it, because it could not be reached");
   bool ended;
   {
@@ -267,6 +286,12 @@ Status StoreServerThread::decide() {
   decided_ = true;
   loop_->wake();
   return {};
+}
+
+bool StoreServerThread::in_doubt() {
+  if (standing_ == Standing::kUndecided) return true;
+  const std::lock_guard lock(touch_mutex_);
+  return has_other_ && !decided_ && !touch_.heard_too_lately(now());
 }
 
 void StoreServerThread::carry_out_decision() {

@@ -45,6 +45,7 @@ class StoreServerThread {
   const std::shared_ptr<SharedTable>& table() const { return table_; }
   Standing standing() const { return standing_.load(); }
   Status decide();
+  bool in_doubt();
   StoreServer::Counts counts() const { return {let_in_.load(), turned_away_.load(), dropped_.load(), calls_.load()}; }
 
  private:
@@ -109,8 +110,9 @@ class StoreServerThread {
   std::atomic<bool> stop_{false};
   std::atomic<Standing> standing_{Standing::kPrimary};
   std::mutex touch_mutex_;
-  Touch touch_;           // guarded by touch_mutex_
-  bool decided_ = false;  // likewise: this side goes on, and hears nothing of the other any more
+  Touch touch_;             // guarded by touch_mutex_
+  bool has_other_ = false;  // likewise: a primary whose follower has a whole copy, or a follower
+  bool decided_ = false;    // likewise: this side goes on, and hears nothing of the other any more
   std::atomic<std::uint64_t> let_in_{0}, turned_away_{0}, dropped_{0}, calls_{0};
   std::mutex arriving_mutex_;
   std::vector<Listener> arriving_listeners_;  // guarded by arriving_mutex_

@@ -308,6 +308,11 @@ void Table::enter(Ticket ticket, StoreRequest request, std::vector<Answer>& answ
   answers.push_back(std::move(answer));
 }
 
+const std::string* Table::find(const std::string& key) const {
+  const auto at = values_.find(key);
+  return at == values_.end() ? nullptr : &at->second;
+}
+
 bool Table::withdraw(Ticket ticket) {
   auto waiting = pending_.extract(ticket);
   if (waiting.empty()) return false;

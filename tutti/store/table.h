@@ -29,6 +29,8 @@ class Table {
   Missing missing(Ticket ticket) const;
   std::size_t waiting() const { return pending_.size(); }
   std::size_t bytes() const { return bytes_; }
+  // None: no such key.
+  const std::string* find(const std::string& key) const;
   // Requests that make an empty table hold what this one does; those that wait are not part of it.
   template <class Visit>
   void each_content(Visit visit) const {

@@ -161,22 +161,23 @@ Address TcpStore::local_address() const {
   return tutti::local_address(fd_.get());
 }
 
-Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline) {
+Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline, bool goes_over) {
   const StoreRequest request{.op = Op::kGet, .keys = {key}};
   TUTTI_TRY(check_request(request));
   const std::string body = wire::body_of(request);
   const std::string frame = wire::header(1, std::uint8_t(request.op), body.size()) + body;
   // A store of its own, so that the watch may live longer than this one.
-  const std::shared_ptr<TcpStore> seeker(new TcpStore(servers_, credentials_, rank_));
+  const auto places = goes_over ? servers_ : std::vector{server()};
+  const std::shared_ptr<TcpStore> seeker(new TcpStore(places, credentials_, rank_));
   const auto open = [seeker, frame](Deadline limit) -> Result<Fd> {
     Found found = TUTTI_TRY(seeker->find(seeker->current_, 0, random_client(), limit));
     seeker->current_ = found.server;
     TUTTI_TRY(send_all(found.fd.get(), std::as_bytes(std::span(frame)), limit));
     return std::move(found.fd);
   };
-  seeker->current_ = current_;
+  if (goes_over) seeker->current_ = current_;
   Fd fd = TUTTI_TRY(open(deadline));
-  return Watch(std::move(fd), key, to_string(servers_), servers_.size() > 1 ? Watch::Reopen(open) : Watch::Reopen());
+  return Watch(std::move(fd), key, to_string(places), places.size() > 1 ? Watch::Reopen(open) : Watch::Reopen());
 }
 
 // The value, none if it has not come yet, kPeerLost if this connection brings it no more.

@@ -55,8 +55,9 @@ class TcpStore final : public TableStore {
   ~TcpStore() override;
 
   Result<std::unique_ptr<Store>> clone(Deadline deadline) override;
-  // `key` as the server knows it (PrefixStore::full()).
-  Result<Watch> watch(const std::string& key, Deadline deadline);
+  // `key` as the server knows it (PrefixStore::full()). `goes_over`: to another server that takes over; else the loss
+  // of the one that serves now is told at once.
+  Result<Watch> watch(const std::string& key, Deadline deadline, bool goes_over = true);
 
   // The one that serves, as far as is known.
   Address server() const;

@@ -2,6 +2,9 @@
 // looks in between at the heartbeats and at what ended the round. Ten thousand agents are ten thousand short notes and
 // as many short answers; they do not contend for one key.
 //
+// Where the store has a successor that is silent for a moment, the store answers nobody: a call that decides something
+// is made again until it is answered.
+//
 // Everything that decides lies in the store: the term, the rosters, the ends. A coordinator that is cut off can decide
 // nothing any more, and one that takes over reads there how far the last one came.
 #include "tutti/launch/rounds/coordination.h"
@@ -22,8 +25,6 @@ constexpr auto kTellEvery = std::chrono::seconds(2);  // the words for those tha
 constexpr auto kAskEvery = std::chrono::seconds(1);   // whether we still coordinate
 constexpr int kNotesATurn = 20000;
 constexpr std::size_t kSeatsACall = 500;
-
-std::uint64_t number_of(const std::string& id) { return std::strtoull(id.c_str(), nullptr, 16); }
 
 }  // namespace
 
@@ -54,11 +55,22 @@ Coordination::Coordination(std::unique_ptr<Store> store, CoordinationOptions opt
       center_(std::move(center)),
       book_(options_.limits, options_.id, now()) {
   store_->set_call_timeout(kCallLimit);
+  if (options_.server != nullptr)
+    incumbent_ =
+        std::make_unique<Incumbent>(*options_.server, *center_, *options_.ballot, number_of(options_.id), options_.say);
 }
 
 Coordination::~Coordination() {
   stop_ = true;
   if (thread_.joinable()) thread_.join();
+}
+
+template <class Call>
+auto Coordination::insist(Call call) -> decltype(call()) {
+  for (;;) {
+    auto answer = call();
+    if (answer.ok() || answer.error().code != Code::kTimeout || stop_) return answer;
+  }
 }
 
 // How far the last coordinator came.
@@ -76,6 +88,10 @@ Status Coordination::resume() {
     if (comer.id != options_.id) center_->expect(number_of(comer.id));
   center_->set_round(round);
   book_.resume(*std::move(last), ended, now());
+  if (!options_.predecessor.empty()) {
+    center_->forget(number_of(options_.predecessor));
+    book_.lose(options_.predecessor, "is lost: it served the store, and another node does now", true, now());
+  }
   return {};
 }
 
@@ -149,10 +165,8 @@ void Coordination::look_for_end() {
 
 void Coordination::look_for_silent() {
   for (const auto& [number, silence, certain] : center_->silent()) {
-    char id[17];
-    std::snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(number));
     center_->forget(number);
-    book_.lose(id,
+    book_.lose(id_of(number),
                certain ? "is lost: its agent has ended without a word"
                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
                certain, now());
@@ -178,7 +192,12 @@ void Coordination::carry_out(GatheringStep step) {
 void Coordination::seat_all(const Roster& roster) {
   center_->set_round(roster.round);
   const std::string text = encode(roster);
-  Status told = store_->multi_set({keys::roster(roster.round), keys::kRoster}, {text, text});
+  Status told = insist([&] { return store_->multi_set({keys::roster(roster.round), keys::kRoster}, {text, text}); });
+  if (told && incumbent_) {
+    Electorate electorate{.round = roster.round, .members = {}};
+    for (const Comer& comer : roster.nodes) electorate.members.push_back(number_of(comer.id));
+    incumbent_->set_electorate(std::move(electorate));
+  }
   if (roster.round > 0) (void)store_->remove(keys::roster(roster.round - 1));
   std::vector<std::string> names, seats;
   for (std::size_t node = 0; told && node < roster.nodes.size(); ++node) {
@@ -186,7 +205,7 @@ void Coordination::seat_all(const Roster& roster) {
     names.push_back(keys::seat(comer.id, comer.visit));
     seats.push_back(encode(Seat{.round = roster.round, .node = int(node)}));
     if (names.size() < kSeatsACall && node + 1 < roster.nodes.size()) continue;
-    told = store_->multi_set(names, seats);
+    told = insist([&] { return store_->multi_set(names, seats); });
     names.clear(), seats.clear();
   }
   if (!told)
@@ -202,9 +221,10 @@ void Coordination::end_round(const GatheringStep& step) {
     if (options_.judge) news.verdict = options_.judge(book_.roster().past, news.fault);
     news.again = news.verdict.restart;
   }
-  const auto ended = store_->compare_set(keys::end(step.round), std::nullopt, encode(news));
+  const std::string text = encode(news);
+  const auto ended = insist([&] { return store_->compare_set(keys::end(step.round), std::nullopt, text); });
   if (!ended.ok()) return;
-  if (ended->stored) {
+  if (ended->stored || ended->value == text) {
     (void)store_->set(keys::fault(step.round), step.text);
   } else {
     news = parse_news(ended->value.value_or(""));
@@ -218,7 +238,9 @@ void Coordination::end_round(const GatheringStep& step) {
 void Coordination::tell_waiting() {
   if (now() - told_ < kTellEvery) return;
   told_ = now();
-  if (const std::string text = book_.waiting_words(now()); !text.empty()) (void)store_->set(keys::kWaiting, text);
+  std::string text = book_.waiting_words(now());
+  if (text.empty()) text = "round " + std::to_string(book_.roster().round) + " is running";
+  if (std::exchange(told_words_, text) != text) (void)store_->set(keys::kWaiting, text);
 }
 
 bool Coordination::wait_for_others(Deadline deadline) {

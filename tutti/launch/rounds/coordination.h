@@ -13,6 +13,7 @@
 #include "tutti/launch/rounds/gathering.h"
 #include "tutti/launch/rounds/pulse.h"
 #include "tutti/launch/rounds/round.h"
+#include "tutti/launch/rounds/succession.h"
 #include "tutti/store/store.h"
 
 namespace tutti {
@@ -25,6 +26,9 @@ struct CoordinationOptions {
   std::uint16_t port = 0;  // for heartbeats, if it is free
   Credentials credentials;
   Judge judge;
+  StoreServer* server = nullptr;   // where this agent serves the store too; outlives the coordination
+  std::shared_ptr<Ballot> ballot;  // with a server
+  std::string predecessor;         // the id of who coordinated before and never does again, as we serve its store now
   std::function<void(const std::string&)> say;  // from the thread
 };
 
@@ -43,6 +47,8 @@ class Coordination {
   const Coordinator& who() const { return me_; }
   // Another agent coordinates now, or the store is lost.
   bool is_over() const { return over_; }
+  // This agent serves the store, and too few of the nodes answer: it may decide nothing.
+  bool is_cut_off() const { return incumbent_ && incumbent_->is_cut_off(); }
   // Until all others have said goodbye, or are lost; false: at the deadline some had not.
   bool wait_for_others(Deadline deadline);
 
@@ -60,13 +66,17 @@ class Coordination {
   void seat_all(const Roster& roster);
   void end_round(const GatheringStep& step);
   void tell_waiting();
+  template <class Call>
+  auto insist(Call call) -> decltype(call());
 
   const std::unique_ptr<Store> store_;
   const CoordinationOptions options_;
   const Coordinator me_;
   const std::unique_ptr<PulseCenter> center_;
+  std::unique_ptr<Incumbent> incumbent_;
   Gathering book_;
   Clock::time_point told_{};
+  std::string told_words_;
   Clock::time_point asked_{};
   std::atomic<bool> stop_{false}, over_{false};
   Mutex mutex_;

@@ -290,7 +290,7 @@ std::vector<const Gathering::Here*> Gathering::in_order() const {
 
 void Gathering::complete(Time now) {
   auto order = in_order();
-  Roster next{.round = roster_.round + 1, .nodes = {}, .past = std::move(roster_.past)};
+  Roster next{.round = roster_.round + 1, .nodes = {}, .past = std::move(roster_.past), .successor = {}};
   for (const Here* here : order) next.round = std::max(next.round, here->comer.last_round + 1);
   const std::size_t count = std::min(order.size(), std::size_t(limits_.max));
   std::vector<RollNote> notes;
@@ -301,6 +301,7 @@ void Gathering::complete(Time now) {
   }
   next.nodes.reserve(count);
   for (std::size_t i = 0; i < count; ++i) next.nodes.push_back(order[i]->comer);
+  next.successor = successor_among(next.nodes);
   members_.clear();
   for (std::size_t node = 0; node < count; ++node) {
     const Comer& comer = next.nodes[node];
@@ -315,6 +316,19 @@ void Gathering::complete(Time now) {
   began_ = now;
   for (const auto& [id, here] : here_) say(words(here.comer) + " waits as a spare");
   steps_.push_back({.kind = GatheringStep::Kind::kComplete, .roster = roster_});
+}
+
+// Where too few would be left the lost node has to come back anyway, to the address that it knows.
+std::string Gathering::successor_among(const std::vector<Comer>& nodes) const {
+  if (!limits_.succession) return {};
+  std::string first;
+  int others = 0;
+  for (const Comer& comer : nodes) {
+    if (comer.id == self_) continue;
+    ++others;
+    if (first.empty() || comer.id == roster_.successor) first = comer.id;
+  }
+  return others >= limits_.min ? first : std::string();
 }
 
 std::string Gathering::waiting_words(Time now) const {

@@ -1,7 +1,7 @@
 #pragma once
 // The book that the coordinator keeps: who has come, who takes part, who waits as a spare, who is lost; and when a
 // round is complete. A pure state machine: time is an argument, what is to be done comes out of take(). The coordinator
-// (coordinator.h) feeds it from the store and the heartbeats; the simulation feeds it by hand.
+// (coordination.h) feeds it from the store and the heartbeats; the simulation feeds it by hand.
 //
 // Rules:
 //   complete    the first round: as soon as MAX nodes have come; a later one: as soon as all who took part in the last
@@ -12,6 +12,7 @@
 //               no round begins
 //   numbers     who took part keeps its place among those who did; then newcomers by the number they ask for, else as
 //               they came. Where every node has a number of its own (--node-rank) they stand in that order
+//   successor   who had the copy of the store keeps it; else the first node that does not coordinate gets it
 //   growth      a node that comes while fewer than MAX take part ends the round after the last call; one too many is a
 //               spare
 #include <map>
@@ -32,6 +33,8 @@ struct Limits {
   Duration last_call = std::chrono::seconds(30);  // for more than MIN
   Duration lost_after = std::chrono::milliseconds(2500);
   bool witness = false;  // the store outlives all nodes: whoever reaches it is no lonely half, however few they are
+
+  bool succession = false;  // the store has a successor where MIN nodes would be left
 
   bool fixed() const { return numbered && min == max; }  // the job ends with the first node that is lost
 };
@@ -109,13 +112,14 @@ class Gathering {
   bool all_expected() const;
   std::vector<const Here*> in_order() const;
   void complete(Time now);
+  std::string successor_among(const std::vector<Comer>& nodes) const;
   Error too_late(Time now) const;
 
   const Limits limits_;
   const std::string self_;
   std::vector<GatheringStep> steps_;
 
-  Roster roster_{.round = -1, .nodes = {}, .past = {}};
+  Roster roster_{.round = -1, .nodes = {}, .past = {}, .successor = {}};
   std::unordered_map<std::string, Member> members_;  // of roster_, by id
   bool running_ = false, over_ = false;
 

@@ -14,7 +14,8 @@ class KeyWatch {
   static Result<std::unique_ptr<KeyWatch>> open(Store& store, const std::string& key, Deadline deadline);
   virtual ~KeyWatch() = default;
   virtual int fd() const = 0;
-  // The value once the key exists; none: not yet. An error (kPeerLost: the store has gone) is final, as is the value.
+  // The value once the key exists; none: not yet. An error (kPeerLost: who serves the store has gone) is final, as is
+  // the value.
   virtual std::optional<Result<std::string>> try_read() = 0;
 };
 

@@ -30,7 +30,7 @@
 namespace tutti {
 namespace {
 
-constexpr char kMagic[8] = {'t', 'u', 't', 't', 'i', 'P', '1', '\0'};
+constexpr char kMagic[8] = {'t', 'u', 't', 't', 'i', 'P', '2', '\0'};
 constexpr std::size_t kProofBytes = 16;
 constexpr auto kForgiven = std::chrono::milliseconds(500);  // that a turn may take longer than meant
 constexpr auto kCertain = std::chrono::seconds(1);          // of silence beside a refusal
@@ -42,6 +42,8 @@ struct Wire {
   std::uint16_t zero;
   std::int32_t round;
   std::uint64_t id, own, other;
+  std::int32_t voice;
+  std::uint32_t zero2;
   std::byte proof[kProofBytes];
 };
 static_assert(sizeof(Wire) == pulse::kBytes);
@@ -117,7 +119,9 @@ std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Dig
             .round = datagram.round,
             .id = datagram.id,
             .own = datagram.own,
-            .other = datagram.other};
+            .other = datagram.other,
+            .voice = datagram.voice,
+            .zero2 = 0};
   std::memcpy(wire.magic, kMagic, sizeof kMagic);
   const auto bytes = std::as_bytes(std::span(&wire, 1));
   const crypto::Digest proof = crypto::hmac_sha256(key, bytes.first(kBytes - kProofBytes));
@@ -131,7 +135,7 @@ std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::D
   Wire wire;
   if (bytes.size() != kBytes) return {};
   std::memcpy(&wire, bytes.data(), kBytes);
-  if (std::memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.kind < 1 || wire.kind > 2) return {};
+  if (std::memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.kind < 1 || wire.kind > 3) return {};
   const crypto::Digest proof = crypto::hmac_sha256(key, bytes.first(kBytes - kProofBytes));
   if (!crypto::equal(std::span(proof).first(kProofBytes), bytes.last(kProofBytes))) return {};
   return Datagram{.kind = Datagram::Kind(wire.kind),
@@ -139,7 +143,8 @@ std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::D
                   .round = wire.round,
                   .id = wire.id,
                   .own = wire.own,
-                  .other = wire.other};
+                  .other = wire.other,
+                  .voice = wire.voice};
 }
 
 void Life::prove(std::uint64_t own_clock, Clock::time_point now) {
@@ -150,7 +155,7 @@ void Life::prove(std::uint64_t own_clock, Clock::time_point now) {
 }  // namespace pulse
 
 Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, std::uint16_t port,
-                                                       const Credentials& credentials, PulseTimes times) {
+                                                       const Credentials& credentials, PulseTimes times, Part part) {
   for (const std::uint16_t wanted : {port, std::uint16_t(0)}) {
     SocketAddress address = TUTTI_TRY(socket_address({.host = host, .port = wanted}));
     Fd socket = TUTTI_TRY(udp_socket(address));
@@ -159,13 +164,14 @@ Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, 
       return system_error(errno, "could not bind " + host + " for heartbeats");
     }
     const std::string bound = to_string(local_address(socket.get()));
-    return std::unique_ptr<PulseCenter>(new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times));
+    return std::unique_ptr<PulseCenter>(
+        new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times, part));
   }
   return Error{.code = Code::kInternal, .detail = "no port for heartbeats"};
 }
 
-PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times)
-    : socket_(std::move(socket)), address_(std::move(address)), key_(key), times_(times), stop_(event()) {
+PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part)
+    : socket_(std::move(socket)), address_(std::move(address)), key_(key), times_(times), part_(part), stop_(event()) {
   thread_ = quiet_thread([this] { run(); });
 }
 
@@ -196,6 +202,11 @@ std::vector<PulseCenter::Silent> PulseCenter::silent() const {
   return all;
 }
 
+std::set<std::uint64_t> PulseCenter::voices(std::int32_t round) const {
+  MutexLock lock(mutex_);
+  return round == voice_round_ ? voices_ : std::set<std::uint64_t>();
+}
+
 void PulseCenter::run() {
   for (bool stopped = false;;) {
     const Duration slept = wait_for_turn(socket_.get(), stop_.get(), times_.period, stopped);
@@ -223,6 +234,11 @@ void PulseCenter::receive() {
     const auto* raw = reinterpret_cast<const std::byte*>(&from.storage);
     const std::span<const std::byte> to(raw, from.size);
     MutexLock lock(mutex_);
+    if (datagram->voice > voice_round_) {
+      voice_round_ = datagram->voice;
+      voices_.clear();
+    }
+    if (datagram->voice >= 0 && datagram->voice == voice_round_) voices_.insert(datagram->id);
     const auto at = peers_.find(datagram->id);
     if (at == peers_.end()) {  // lost, or not known yet: that one waits and is in no round
       Peer stranger{.life = pulse::Life(now()), .clock = datagram->own, .address = {}};
@@ -242,12 +258,14 @@ void PulseCenter::receive() {
 
 void PulseCenter::send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round,
                        bool out) {
-  const auto bytes = pulse::encode({.kind = pulse::Datagram::Kind::kEcho,
-                                    .out = out,
+  const auto kind = part_ == Part::kBallotBox ? pulse::Datagram::Kind::kBallot : pulse::Datagram::Kind::kEcho;
+  const auto bytes = pulse::encode({.kind = kind,
+                                    .out = out || (adrift_ && round >= 0),
                                     .round = round,
                                     .id = id,
                                     .own = clock_value(now()),
-                                    .other = peer.clock},
+                                    .other = peer.clock,
+                                    .voice = asked_},
                                    key_);
   (void)sendto(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(to.data()),
                socklen_t(to.size()));
@@ -297,20 +315,22 @@ void PulseCenter::read_refusals() {
 }
 
 Result<std::unique_ptr<Pulse>> Pulse::open(const std::string& center, std::uint64_t id, const Credentials& credentials,
-                                           PulseTimes times) {
+                                           PulseTimes times, Voter voter) {
   SocketAddress address = TUTTI_TRY(socket_address(TUTTI_TRY(parse_address(center))));
   Fd socket = TUTTI_TRY(udp_socket(address));
   if (connect(socket.get(), address.get(), address.size) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");
-  return std::unique_ptr<Pulse>(new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times));
+  return std::unique_ptr<Pulse>(
+      new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times, std::move(voter)));
 }
 
-Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times)
+Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter)
     : socket_(std::move(socket)),
       center_(std::move(center)),
       id_(id),
       key_(key),
       times_(times),
+      voter_(std::move(voter)),
       stop_(event()),
       news_(event()),
       life_(now()) {
@@ -349,7 +369,8 @@ void Pulse::run() {
                                         .round = round_,
                                         .id = id_,
                                         .own = clock_value(now()),
-                                        .other = clock_},
+                                        .other = clock_,
+                                        .voice = voice_},
                                        key_);
       if (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED && !refused_)
         refused_ = now();
@@ -381,7 +402,10 @@ void Pulse::receive() {
     }
     if (count < 0) return;
     const auto datagram = pulse::decode(std::span(bytes, std::size_t(count)), key_);
-    if (!datagram || datagram->kind != pulse::Datagram::Kind::kEcho || datagram->id != id_) continue;
+    if (!datagram || datagram->kind == pulse::Datagram::Kind::kPing || datagram->id != id_) continue;
+    if (datagram->voice >= 0 && voice_ != datagram->voice && voter_ && voter_(datagram->voice))
+      voice_ = datagram->voice;
+    if (datagram->kind != pulse::Datagram::Kind::kEcho) continue;
     refused_.reset();
     clock_ = std::max(clock_, datagram->own);
     {

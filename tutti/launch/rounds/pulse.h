@@ -4,8 +4,11 @@
 // at that moment the way there *and* back was open and the other side alive. A send-only heartbeat would not notice a
 // cut in one direction.
 //
-//   datagram, 56 bytes, little-endian:  "tuttiP1\0" | u8 kind | u8 out | u16 0 | i32 round | u64 id of the agent |
-//                                       u64 own clock | u64 the other's | 16 bytes of HMAC-SHA256 over what precedes
+//   datagram, 64 bytes, little-endian:  "tuttiP2\0" | u8 kind | u8 out | u16 0 | i32 round | u64 id of the agent |
+//                                       u64 own clock | u64 the other's | i32 voice | u32 0 |
+//                                       16 bytes of HMAC-SHA256 over what precedes
+//
+// The voices by which the nodes decide who goes on with their store (ballot.h) travel with them.
 //
 // The key follows from the job's secret, so nobody else can keep a dead node alive. A datagram that is sent again
 // gives back an old clock value and proves nothing new.
@@ -15,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -24,6 +28,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
+#include "tutti/launch/rounds/ballot.h"
 #include "tutti/transport/crypto.h"
 #include "tutti/transport/handshake.h"
 
@@ -36,13 +41,14 @@ struct PulseTimes {
 
 namespace pulse {
 
-inline constexpr std::size_t kBytes = 56;
+inline constexpr std::size_t kBytes = 64;
 struct Datagram {
-  enum class Kind : std::uint8_t { kPing = 1, kEcho = 2 } kind = Kind::kPing;
+  enum class Kind : std::uint8_t { kPing = 1, kEcho = 2, kBallot = 3 } kind = Kind::kPing;
   bool out = false;  // echo: the coordinator does not count on this agent in `round`, which is the ping's
   std::int32_t round = -1;
   std::uint64_t id = 0;
   std::uint64_t own = 0, other = 0;
+  std::int32_t voice = -1;  // echo: the agent's voice in that round is asked for; ping: it is given
 
   bool operator==(const Datagram&) const = default;
 };
@@ -69,9 +75,14 @@ class Life {
 // The coordinator's side: answers all agents, and knows who is silent. Threads: any; it runs one of its own.
 class PulseCenter {
  public:
+  enum class Part {
+    kCoordinator,
+    kBallotBox,  // takes voices only: its answers (kBallot) are no sign of life of a coordinator
+  };
   // At `host`; the port is `port` if that is free, else any.
   static Result<std::unique_ptr<PulseCenter>> open(const std::string& host, std::uint16_t port,
-                                                   const Credentials& credentials, PulseTimes times);
+                                                   const Credentials& credentials, PulseTimes times,
+                                                   Part part = Part::kCoordinator);
   ~PulseCenter();
 
   std::string address() const { return address_; }
@@ -86,6 +97,13 @@ class PulseCenter {
   };
   std::vector<Silent> silent() const;
 
+  // From now on every agent that is heard is asked for its voice in that round; -1: none.
+  void ask_voices(std::int32_t round) { asked_ = round; }
+  // Who has given it, for this round; known only of the newest for which any came.
+  std::set<std::uint64_t> voices(std::int32_t round) const;
+  // Nobody may count on this side: whoever is in a round is told that it is out.
+  void set_adrift(bool adrift) { adrift_ = adrift; }
+
  private:
   struct Peer {
     pulse::Life life;
@@ -94,7 +112,7 @@ class PulseCenter {
     Clock::time_point asked{};
     bool refused = false;
   };
-  PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times);
+  PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part);
   void run();
   void receive();
   void read_refusals();
@@ -105,18 +123,23 @@ class PulseCenter {
   const std::string address_;
   const crypto::Digest key_;
   const PulseTimes times_;
+  const Part part_;
   Fd stop_;
-  std::atomic<std::int32_t> round_{-1};
+  std::atomic<std::int32_t> round_{-1}, asked_{-1};
+  std::atomic<bool> adrift_{false};
   mutable Mutex mutex_;
   std::unordered_map<std::uint64_t, Peer> peers_ TUTTI_GUARDED_BY(mutex_);
+  std::int32_t voice_round_ TUTTI_GUARDED_BY(mutex_) = -1;
+  std::set<std::uint64_t> voices_ TUTTI_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
 // An agent's side. Threads: any; it runs one of its own.
 class Pulse {
  public:
+  // `voter`: gives this agent's voice to the center if it asks for it and may have it; none: it has no voice.
   static Result<std::unique_ptr<Pulse>> open(const std::string& center, std::uint64_t id,
-                                             const Credentials& credentials, PulseTimes times);
+                                             const Credentials& credentials, PulseTimes times, Voter voter = {});
   ~Pulse();
 
   void set_round(std::int32_t round);  // -1: waits
@@ -133,7 +156,7 @@ class Pulse {
   const std::string& center() const { return center_; }
 
  private:
-  Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times);
+  Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter);
   void run();
   void receive();
   void become(State state);
@@ -143,8 +166,9 @@ class Pulse {
   const std::uint64_t id_;
   const crypto::Digest key_;
   const PulseTimes times_;
+  const Voter voter_;
   Fd stop_, news_;
-  std::atomic<std::int32_t> round_{-1};
+  std::atomic<std::int32_t> round_{-1}, voice_{-1};
   std::atomic<State> state_{State::kWell};
   std::atomic<bool> ever_heard_{false};
   mutable Mutex mutex_;

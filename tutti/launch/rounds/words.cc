@@ -53,6 +53,14 @@ std::optional<Comer> from_json(const json& object) {
 
 }  // namespace
 
+std::uint64_t number_of(const std::string& id) { return std::strtoull(id.c_str(), nullptr, 16); }
+
+std::string id_of(std::uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
 std::string encode(const Comer& comer) { return to_text(to_json(comer)); }
 std::optional<Comer> parse_comer(const std::string& text) { return from_json(parse(text)); }
 
@@ -70,13 +78,16 @@ std::string encode(const Roster& roster) {
   json nodes = json::array(), past = json::array();
   for (const Comer& comer : roster.nodes) nodes.push_back(to_json(comer));
   for (const Fault& fault : roster.past) past.push_back(encode_end(fault));
-  return to_text({{"round", roster.round}, {"nodes", std::move(nodes)}, {"past", std::move(past)}});
+  return to_text({{"round", roster.round},
+                  {"nodes", std::move(nodes)},
+                  {"past", std::move(past)},
+                  {"successor", roster.successor}});
 }
 
 std::optional<Roster> parse_roster(const std::string& text) {
   const json object = parse(text);
   if (!object.is_object() || !object.contains("nodes") || !object["nodes"].is_array()) return {};
-  Roster roster{.round = number(object, "round", -1), .nodes = {}, .past = {}};
+  Roster roster{.round = number(object, "round", -1), .nodes = {}, .past = {}, .successor = word(object, "successor")};
   for (const json& node : object["nodes"]) {
     auto comer = from_json(node);
     if (!comer) return {};
@@ -133,6 +144,20 @@ std::optional<Coordinator> parse_coordinator(const std::string& text) {
                           .host = word(object, "host"),
                           .address = word(object, "address")};
   return coordinator.term >= 0 && !coordinator.id.empty() ? std::optional(std::move(coordinator)) : std::nullopt;
+}
+
+std::string encode(const StorePair& pair) {
+  return to_text({{"round", pair.round}, {"servers", pair.servers}, {"successor", pair.successor}, {"box", pair.box}});
+}
+
+std::optional<StorePair> parse_store_pair(const std::string& text) {
+  const json object = parse(text);
+  if (!object.is_object()) return {};
+  StorePair pair{.round = number(object, "round", -1),
+                 .servers = word(object, "servers"),
+                 .successor = word(object, "successor"),
+                 .box = word(object, "box")};
+  return pair.round >= 0 && !pair.servers.empty() ? std::optional(std::move(pair)) : std::nullopt;
 }
 
 std::string encode(const News& news) {

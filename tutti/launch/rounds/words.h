@@ -10,6 +10,10 @@
 
 namespace tutti {
 
+// An agent's id, which names it in texts, as the number that its heartbeats carry.
+std::uint64_t number_of(const std::string& id);
+std::string id_of(std::uint64_t number);
+
 // A node as it comes to a gathering.
 struct Comer {
   std::string id;        // of its agent's process; another process of the same node is another comer
@@ -33,6 +37,7 @@ struct Roster {
   int round = 0;
   std::vector<Comer> nodes;
   std::vector<Fault> past;
+  std::string successor;  // the id of the node that keeps a copy of the store; empty: none does
 
   bool operator==(const Roster&) const = default;
 };
@@ -59,5 +64,17 @@ struct Coordinator {
 };
 std::string encode(const Coordinator& coordinator);
 std::optional<Coordinator> parse_coordinator(const std::string& text);
+
+// Where the job's store is, from a round on.
+struct StorePair {
+  int round = -1;
+  std::string servers;    // "10.0.0.1:29400,10.0.0.2:29400": the one that serves and its copy; or the first alone
+  std::string successor;  // the id of the agent that has the copy; empty: there is none
+  std::string box;        // where it takes voices: "10.0.0.2:29400", UDP
+
+  bool operator==(const StorePair&) const = default;
+};
+std::string encode(const StorePair& pair);
+std::optional<StorePair> parse_store_pair(const std::string& text);
 
 }  // namespace tutti

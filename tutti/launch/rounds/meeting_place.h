@@ -1,0 +1,79 @@
+#pragma once
+// Where the nodes meet, as one agent sees it: the store, the nodes that have it, and this node's part in that. In a job
+// that may do without one of its nodes the store has a successor, settled anew for every round (succession.h).
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/launch/rounds/nodes_options.h"
+#include "tutti/launch/rounds/succession.h"
+#include "tutti/launch/rounds/words.h"
+#include "tutti/store/etcd/etcd_store.h"
+#include "tutti/store/store_server.h"
+#include "tutti/store/tcp_store.h"
+
+namespace tutti {
+
+// Threads: one, the agent's.
+class MeetingPlace {
+ public:
+  // `options` outlives it; `id` is this agent's.
+  MeetingPlace(const NodesOptions& options, const std::string& id);
+  ~MeetingPlace();
+
+  // Serves the store, if that is this node's part.
+  Status serve();
+  // The store of whoever serves it now.
+  Result<std::unique_ptr<Store>> connect(Deadline deadline);
+  // For words: where that is, or would be.
+  const std::string& address() const { return address_; }
+  // Who has its port, if it is one of this machine; empty: nobody, or it is not.
+  std::string holder_here() const;
+  // Numeric, of this node: at which the others reach it.
+  const std::string& local_address() const { return local_address_; }
+
+  // Where this node serves the store, else null. A successor that has taken over serves.
+  StoreServer* server();
+  // Whether this node served the store and another one does now; then stop_serving().
+  bool is_deposed(Deadline deadline);
+  void stop_serving();
+
+  // Who has the store in this round, which this node takes part in; returns once that is settled, with the address for
+  // the ranks. `store` is from connect(), and may be another one afterwards. kAborted: the round is over.
+  Result<std::string> settle(const Roster& roster, std::unique_ptr<Store>& store);
+  // The same for a node that does not take part: what the newest round has settled.
+  void learn(std::unique_ptr<Store>& store);
+  // Whether the store has, or had, a successor; then why neither of the two may serve, as a hint.
+  bool has_successor() const { return !pair_.successor.empty(); }
+  std::string why_nobody_serves() const;
+  // This node hears nothing of who serves the store (`ended`: whose host says that its agent has ended): it is for the
+  // successor. Until back_to_primary().
+  void primary_is_lost(bool ended);
+  void back_to_primary();
+
+  const std::shared_ptr<Ballot>& ballot() const { return ballot_; }
+  PulseTimes times() const { return {.lost_after = options_.lost_after}; }
+  EtcdOptions etcd_options() const;
+
+ private:
+  Result<std::string> settle_etcd(const Roster& roster, Store& store);
+  StorePair keep_copy(const Roster& roster, const Address& primary);
+  Result<StorePair> await_pair(const Roster& roster, Store& store);
+  void take(StorePair pair, std::unique_ptr<Store>& store);
+  std::vector<Address> servers() const;
+  Result<std::unique_ptr<TcpStore>> serving_at(const Address& server, Deadline deadline) const;
+
+  const NodesOptions& options_;
+  const std::string id_;
+  const std::shared_ptr<Ballot> ballot_ = std::make_shared<Ballot>();
+  std::unique_ptr<StoreServer> server_;        // where this node serves the job's store
+  std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round, until the next
+  std::unique_ptr<Successor> successor_;       // where it keeps a copy
+  std::unique_ptr<Pulse> voter_;               // gives this node's voice to the successor
+  bool primary_lost_ = false;
+  StorePair pair_;  // of the last round that settled one
+  Address place_;
+  std::string address_, local_address_;
+};
+
+}  // namespace tutti
