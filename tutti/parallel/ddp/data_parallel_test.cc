@@ -137,7 +137,7 @@ TEST(DataParallel, NamesParametersWithoutAGradient) {
     DataParallel ddp(models[world.rank()], world, kPlain);
     ddp.forward(at::ones({1, 3}), true, world.rank() == 1).sum().backward();
     const auto error = error_of([&] { ddp.finish(); });
-    check_says(error, "2 of 4 parameters got no gradient in this step: right.weight, right.bias");
+    check_says(error, "rank 0: DataParallel: 2 of 4 parameters got no gradient in this step: right.weight, right.bias");
     check_says(error, "find_unused");
   });
   EXPECT_EQ(test::describe(outcomes), "");
@@ -244,11 +244,16 @@ TEST(DataParallel, TellsForgottenAndRepeatedCalls) {
   const auto outcomes = test::run_threads(1, [&](Group& world) {
     DataParallel ddp(models[0], world, kPlain);
     ddp.forward(at::ones({1, 3})).sum().backward();
-    check_says(error_of([&] { ddp.forward(at::ones({1, 3})); }), "without finish()");
     check_says(error_of([&] {
-                 models[0]->forward(at::ones({1, 3})).sum().backward();
+                 ddp.forward(at::ones({1, 3}));
                }),
-               "was made twice before finish()");
+               "rank 0: DataParallel: forward() after a backward() without finish(): the gradient of right.");
+    check_says(error_of([&] { ddp.forward(at::ones({1, 3})); }), "(hint: call finish() after each backward(), or");
+    check_says(
+        error_of([&] {
+          models[0]->forward(at::ones({1, 3})).sum().backward();
+        }),
+        "was made twice before finish() (hint: call finish() after each backward(), accumulate inside no_sync()");
     ddp.finish();
     check_says(error_of([&] { ddp.finish(); }), "found no gradient of this step");
   });

@@ -13,6 +13,8 @@
 #include "tutti/parallel/ddp/comm_hook.h"
 #include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/gradient_taker.h"
+#include "tutti/parallel/ddp/join.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compat.h"
@@ -278,6 +280,46 @@ TEST(DataParallelOptions, WhatIsOnlyReportedIsToldUntilTheNextStep) {
     ddp.forward(kOnes).sum().backward();
     ddp.finish();
     check(!ddp.non_finite(), "of an earlier step");
+  });
+}
+
+TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
+  run_branches(2, [](Group& world, Model model) {
+    DataParallel ddp(model, world,
+                     with([](auto& o) { o.finite_check = FiniteCheck::kThrow, o.hook = f16_compression(); }));
+    ddp.forward(kOnes).mul(1e5f).sum().backward();
+    check_says(error_of([&] { ddp.finish(); }), "the gradient of left.weight overflowed while it was averaged (hint: ");
+  });
+}
+
+class Taker final : public GradientTaker {
+ public:
+  bool takes_in_backward() const override { return false; }
+  void take(std::span<const TakenGradient>) override {}
+  void taken(std::span<const std::uint8_t>) override {}
+};
+
+TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
+  const auto says = [](auto model, const std::function<void(DataParallelOptions&)>& change, const char* words) {
+    const auto outcomes = test::run_threads(1, [&](Group& world) {
+      DataParallel ddp(model, world, with(change));
+      Taker taker;
+      check_says(error_of([&] { ddp.reducer().attach_optimizer(taker); }), words);
+    });
+    expect_ok(outcomes);
+  };
+  says(
+      std::make_shared<Branches>(), [](auto& o) { o.hook = bf16_compression(); },
+      "a sharded optimizer averages gradients itself, so the hook bf16_compression would never be called");
+  says(
+      std::make_shared<Branches>(), [](auto& o) { o.delayed = {"left.bias"}; }, "so left.bias cannot be delayed");
+  says(
+      std::make_shared<Table>(true), [](auto&) {}, "so the gradient of rows.weight cannot be sparse");
+  run_branches(1, [](Group& world, Model model) {
+    DataParallel ddp(model, world, kPlain);
+    Taker taker;
+    ddp.reducer().attach_optimizer(taker);
+    check_says(error_of([&] { join_uneven(ddp, [] {}); }), "join_uneven() with a sharded optimizer");
   });
 }
 

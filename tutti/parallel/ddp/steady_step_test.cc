@@ -1,0 +1,79 @@
+// A step like the last one asks the system for no large memory: the allocator finds everything among what it keeps, and
+// no page is touched for the first time.
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <torch/nn/modules/linear.h>
+
+#include "tests/harness/ranks.h"
+#include "tutti/parallel/ddp/compression.h"
+#include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/tensor/caching_allocator.h"
+
+namespace tutti {
+namespace {
+
+class Wide : public torch::nn::Module {
+ public:
+  Wide()
+      : first(register_module("first", torch::nn::Linear(512, 1024))),
+        second(register_module("second", torch::nn::Linear(1024, 100))) {}
+  at::Tensor forward(const at::Tensor& x) { return second->forward(at::tanh(first->forward(x))); }
+  torch::nn::Linear first, second;
+};
+
+struct Case {
+  const char* name;
+  DataParallelOptions options = {};
+  std::function<std::shared_ptr<CommHook>()> hook = {};
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
+class SteadyStep : public testing::TestWithParam<Case> {};
+
+TEST_P(SteadyStep, TakesNoLargeMemory) {
+  const auto outcomes = test::run_processes(2, [](Group& world) {
+    at::set_num_threads(1);
+    auto options = GetParam().options;
+    if (GetParam().hook) options.hook = GetParam().hook();
+    const auto model = std::make_shared<Wide>();
+    DataParallel ddp(model, world, options);
+    Sgd optimizer(model->parameters(), {.lr = 0.01, .momentum = 0.9});
+    const auto x = at::ones({32, 512});
+    const auto step = [&] {
+      ddp.zero_grad();
+      ddp.forward(x).square().mean().backward();
+      ddp.finish();
+      optimizer.step();
+    };
+    const auto faults = [] {
+      rusage usage{};
+      ::getrusage(RUSAGE_SELF, &usage);
+      return usage.ru_minflt;
+    };
+    for (int i = 0; i < 8; ++i) step();
+    const auto blocks = caching_allocator_stats().fresh_blocks;
+    const auto before = faults();
+    constexpr int kSteps = 20;
+    for (int i = 0; i < kSteps; ++i) step();
+    const auto fresh = caching_allocator_stats().fresh_blocks - blocks;
+    const auto pages = faults() - before;
+    test::check(fresh == 0, fresh, " large blocks in ", kSteps, " steps were new");
+    // The gradients alone are 600 pages a step.
+    test::check(pages < 20 * kSteps, pages, " pages in ", kSteps, " steps were touched for the first time");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , SteadyStep,
+    testing::Values(Case{"plain"}, Case{"overlapped", {.overlap = Overlap::kOn}},
+                    Case{"views", {.gradients_as_views = true}},
+                    Case{"checked", {.finite_check = FiniteCheck::kReport}}, Case{"bf16", {}, bf16_compression},
+                    Case{"power_sgd", {}, [] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tutti
