@@ -89,6 +89,26 @@ TEST(PowerSgd, ErrorFeedbackGivesLaterWhatWasLost) {
   }
 }
 
+// The gradients themselves are whole numbers, which bf16 can hold.
+TEST(PowerSgd, ComputesInF32UnderAutocast) {
+  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
+    run(2, 50, [&](Group& world, std::shared_ptr<Branches> model) {
+      DataParallel ddp(
+          model, world,
+          hooked(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1}), overlap));
+      const auto x = (at::arange(50, at::kFloat) - 20).view({1, 50});
+      for (int step = 0; step < 4; ++step) {
+        ddp.zero_grad();
+        const auto loss = ddp.forward(x * float(2 * world.rank() + 1)).sum();
+        const Autocast precision(DType::kBF16);
+        loss.backward();
+        ddp.finish();
+        check(at::allclose(model->left->weight.grad(), (x * 2).expand({2, 50}), 1e-4, 1e-4), "step ", step);
+      }
+    });
+  }
+}
+
 TEST(PowerSgd, AColumnOfZerosStaysZeros) {
   run(2, 50, [](Group& world, std::shared_ptr<Branches> model) {
     const auto hook = std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1});

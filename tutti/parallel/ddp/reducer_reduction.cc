@@ -3,6 +3,7 @@
 // What a rank gives depends on nothing but the plan: a parameter without a gradient takes part with zeros, since other
 // ranks may have used it, and a gradient with other strides than its parameter is laid out like that first.
 #include <ATen/Functions.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/reducer_state.h"
@@ -15,6 +16,11 @@ namespace {
 at::Tensor flat(const at::Tensor& dense) {
   return dense.is_contiguous() ? dense.detach() : dense.detach().as_strided({dense.numel()}, {1});
 }
+
+// Hooks compute in the types that they were given, though backward() or finish() may be called under autocast.
+struct AsWritten {
+  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKey::AutocastCPU};
+};
 
 }  // namespace
 
@@ -69,6 +75,7 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
   if (taker) return give_away(bucket);
   if (!bucket.contents.buffer.defined()) return;
   if (options.hook && parameters[bucket.parameters.front()].travel == Travel::kBucket) {
+    const AsWritten no_autocast;
     bucket.finish_hook = options.hook->start(group, bucket.contents);
   } else {
     start(bucket, checked_bytes(bucket.contents.buffer, "a bucket of gradients"));
@@ -126,7 +133,10 @@ void Reducer::State::wait_for(std::vector<Bucket>& list) {
 void Reducer::State::finish_hook(Bucket& bucket) {
   const auto finish = std::exchange(bucket.finish_hook, nullptr);
   const auto& buffer = bucket.contents.buffer;
-  const at::Tensor result = finish();
+  const at::Tensor result = [&] {
+    const AsWritten no_autocast;
+    return finish();
+  }();
   if (!result.defined() || result.numel() != buffer.numel() || result.scalar_type() != buffer.scalar_type() ||
       result.layout() != at::kStrided || !result.device().is_cpu())
     end_group("the hook " + options.hook->name() + " returned " + describe(result) + " for bucket " +
