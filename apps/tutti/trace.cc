@@ -1,6 +1,5 @@
 // tutti trace merge: Chrome traces of many ranks as one.
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -32,13 +31,13 @@ Result<int> merge(const std::vector<std::string>& given, const std::string& outp
   std::vector<std::string> files;
   for (const std::string& path : given) {
     if (!std::filesystem::is_directory(path)) {
+      if (same_file(path, output)) return usage(path + " is to be read and to be written", "give another --output");
       files.push_back(path);
       continue;
     }
-    const auto inside = TUTTI_TRY(traces_in(path));
-    files.insert(files.end(), inside.begin(), inside.end());
+    for (const auto inside = TUTTI_TRY(traces_in(path)); const auto& file : inside)
+      if (!same_file(file, output)) files.push_back(file);  // that is what an earlier merge left there
   }
-  std::erase_if(files, [&](const std::string& path) { return same_file(path, output); });
   const MergedTrace merged = TUTTI_TRY(merge_traces(files, output));
   for (const std::string& note : merged.notes) std::fprintf(stderr, "tutti trace: %s\n", note.c_str());
   std::fprintf(stderr, "%zu events of %zu files in %s: open it in https://ui.perfetto.dev\n", merged.events,

@@ -8,12 +8,16 @@ namespace tutti {
 
 template <class Function>
 std::thread quiet_thread(Function&& function) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::forward<Function>(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const struct AllBlocked {
+    sigset_t before;
+    AllBlocked() {
+      sigset_t all;
+      sigfillset(&all);
+      pthread_sigmask(SIG_SETMASK, &all, &before);
+    }
+    ~AllBlocked() { pthread_sigmask(SIG_SETMASK, &before, nullptr); }  // also where no thread can be had
+  } blocked;
+  return std::thread(std::forward<Function>(function));
 }
 
 }  // namespace tutti

@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <span>
+#include <system_error>
 #include <thread>
 
 #include "tutti/base/deadline.h"
@@ -60,6 +61,15 @@ struct Prefetcher::State {
   bool ending = false;
   std::vector<std::thread> threads;
 
+  ~State() {
+    {
+      const std::lock_guard lock(mutex);
+      ending = true;
+      work.notify_all();
+    }
+    for (auto& thread : threads) thread.join();
+  }
+
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -104,8 +114,12 @@ struct Prefetcher::State {
             "look at what makes the batch: a file system that hangs, a lock; or give LoaderOptions::patience more"));
       }
     }
-    places.pop_front();
     return place;
+  }
+
+  void let_go_of_first() {
+    const std::lock_guard lock(mutex);
+    places.pop_front();
   }
 };
 
@@ -116,19 +130,16 @@ Prefetcher::Prefetcher(Draw draw, Make make, const LoaderOptions& options) : sta
   state_->draw = std::move(draw);
   state_->make = std::move(make);
   state_->options = options;
-  for (int i = 0; i < options.threads; ++i)
-    state_->threads.push_back(quiet_thread([state = state_.get()] { state->run(); }));
+  try {
+    for (int i = 0; i < options.threads; ++i)
+      state_->threads.push_back(quiet_thread([state = state_.get()] { state->run(); }));
+  } catch (const std::system_error& failure) {
+    throw Exception(system_error(failure.code().value(), fmt::format("Loader: cannot start thread {} of {}",
+                                                                     state_->threads.size() + 1, options.threads)));
+  }
 }
 
-Prefetcher::~Prefetcher() {
-  forget();
-  {
-    const std::lock_guard lock(state_->mutex);
-    state_->ending = true;
-    state_->work.notify_all();
-  }
-  for (auto& thread : state_->threads) thread.join();
-}
+Prefetcher::~Prefetcher() { forget(); }
 
 std::optional<Prefetcher::Made> Prefetcher::next() {
   State& state = *state_;
@@ -141,7 +152,9 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
     state.places.front()->progress = Progress::kReady;
   }
   const auto place = state.wait_for_first();
-  if (!here) state.draw_ahead(ahead);  // for the threads, while the program works on this one
+  // For the threads, while the program works on this one; which is still the next one should the sampler throw.
+  if (!here) state.draw_ahead(ahead + 1);
+  state.let_go_of_first();
   return std::move(place->made);
 }
 

@@ -1,12 +1,17 @@
 #include "tutti/data/loader.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdlib>
+#include <iostream>
 #include <latch>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
+#include <utility>
 
 #include "tutti/base/error.h"
 #include "tutti/data/batch_sampler.h"
@@ -145,6 +150,46 @@ TEST(Loader, ABatchThatDoesNotComeIsNamed) {
 TEST(Loader, CarriesBatchesThatCanOnlyBeMoved) {
   Loader loader(in_order(4), [](const Samples& samples) { return std::make_unique<Samples>(samples); });
   EXPECT_THAT(**loader.next(), ElementsAre(0, 1));
+}
+
+// Draws 0, 1, 2, ... and fails once, at 2.
+struct FailingSampler {
+  std::int64_t next = 0;
+  bool failed = false;
+  Samples take() {
+    if (next == 2 && !std::exchange(failed, true)) throw std::runtime_error("the index cannot be read");
+    return next == 4 ? Samples{} : Samples{next++};
+  }
+  std::int64_t state() const { return next; }
+  void restore(std::int64_t state) { next = state; }
+};
+
+TEST(Loader, ASamplerThatThrowsLosesNoBatch) {
+  Loader loader(FailingSampler(), slowly, {.threads = 1, .ahead = 2});
+  EXPECT_THROW(loader.next(), std::runtime_error);
+  EXPECT_EQ(loader.state(), 0);
+  EXPECT_EQ(loader.next(), Samples{0});
+  EXPECT_EQ(loader.state(), 1);
+  EXPECT_THAT(rest_of(loader), ElementsAre(Samples{1}, Samples{2}, Samples{3}));
+}
+
+TEST(Loader, AThreadThatCannotBeStartedIsAnError) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs the address space that this takes away";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto with_little_memory = [] {
+    const rlimit little{.rlim_cur = rlim_t(256) << 20, .rlim_max = rlim_t(256) << 20};  // of stacks: 8 MiB each
+    setrlimit(RLIMIT_AS, &little);
+    try {
+      Loader loader(in_order(40), slowly, {.threads = 1000});
+    } catch (const Exception& failure) {
+      std::cerr << failure.what();
+      std::exit(3);
+    }
+    std::exit(0);
+  };
+  EXPECT_EXIT(with_little_memory(), testing::ExitedWithCode(3), "Loader: cannot start thread [0-9]+ of 1000");
 }
 
 TEST(Loader, RefusesOptionsThatCannotBe) {

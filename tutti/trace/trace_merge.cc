@@ -101,16 +101,19 @@ Result<std::vector<std::string>> traces_in(const std::string& folder) {
 
 Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const std::string& output) {
   MergedTrace merged;
-  Output out = TUTTI_TRY(Output::create(output));
+  std::optional<Output> out;  // made when there is something for it: what lies there may be all that is left of a run
   Processes processes;
   std::optional<double> origin;  // seconds since 1970, of time 0
   Json others = Json::object();
-  TUTTI_TRY(out.add("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));
   for (const std::string& path : files) {
     auto read = read_trace(path);
     if (!read.ok()) {
       merged.notes.push_back("left out: " + to_string(read.error()));
       continue;
+    }
+    if (!out) {
+      out = TUTTI_TRY(Output::create(output));
+      TUTTI_TRY(out->add("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));
     }
     Json& file = *read;
     const auto clock = wall_clock_of(file);
@@ -127,8 +130,8 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
       if (const auto pid = event.find("pid"); pid != event.end()) *pid = processes.written(*pid);
       if (const auto ts = event.find("ts"); shift != 0 && ts != event.end() && ts->is_number())
         *ts = ts->get<double>() + shift;
-      TUTTI_TRY(out.add((merged.events++ == 0 ? "" : kChromeTraceComma) +
-                        event.dump(-1, ' ', false, Json::error_handler_t::replace)));
+      TUTTI_TRY(out->add((merged.events++ == 0 ? "" : kChromeTraceComma) +
+                         event.dump(-1, ' ', false, Json::error_handler_t::replace)));
     }
     if (const auto other = file.find("otherData"); other != file.end() && other->is_object())
       for (auto& [name, value] : other->items())
@@ -141,8 +144,8 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
                  .detail = fmt::format("none of {} files is a Chrome trace{}", files.size(),
                                        merged.notes.empty() ? "" : "; the first: " + merged.notes.front())};
   }
-  TUTTI_TRY(out.add("\n],\"otherData\":" + others.dump(-1, ' ', false, Json::error_handler_t::replace) + "}\n"));
-  TUTTI_TRY(out.flush());
+  TUTTI_TRY(out->add("\n],\"otherData\":" + others.dump(-1, ' ', false, Json::error_handler_t::replace) + "}\n"));
+  TUTTI_TRY(out->flush());
   return merged;
 }
 

@@ -78,6 +78,12 @@ TEST_F(MergeTraces, SaysWhatIsWrong) {
   EXPECT_THAT(to_string(traces_in("/nonexistent").error()), HasSubstr("cannot read the folder /nonexistent"));
 }
 
+TEST_F(MergeTraces, TouchesNothingWhereThereIsNothingToMerge) {
+  write_file(output_, "an earlier one").or_throw();
+  EXPECT_FALSE(merge_traces({file("a.json", "[1")}, output_).ok());
+  EXPECT_EQ(*read_file(output_, 100), "an earlier one");
+}
+
 TEST_F(MergeTraces, TakesTheJsonFilesOfAFolderByName) {
   const auto b = file("b.json", ""), a = file("a.json", "");
   file("notes.txt", "");
