@@ -17,6 +17,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/zero/fully_sharded.h"
 
 namespace tutti {
 namespace {
@@ -101,6 +102,26 @@ Taken train(const Group& world, int stage) {
   return {peak.bytes(), parameters};
 }
 
+// Above what there was before the model, while it trains; `share`: one copy of the weights.
+Taken train_fully_sharded(const Group& world, bool share) {
+  at::set_num_threads(1);
+  const auto x = at::ones({2, kWide});
+  Peak peak(world);
+  auto model = make_model();
+  double parameters = 0;
+  for (const auto& parameter : model->parameters()) parameters += double(parameter.numel());
+  FullySharded sharded(model, world, {.share_on_host = share});
+  ShardedOptimizer optimizer(sharded, AdamOptions{});
+  for (int step = 0; step < 3; ++step) {
+    sharded.forward(x).square().mean().backward();
+    peak.look();
+    optimizer.step();
+    peak.look();
+    optimizer.zero_grad();
+  }
+  return {peak.bytes(), parameters};
+}
+
 class Memory : public testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(, Memory, testing::Values(2, 4),
                          [](const auto& info) { return std::to_string(info.param) + "_ranks"; });
@@ -127,6 +148,23 @@ TEST_P(Memory, OfStageTwoIsWeightsAndAPartOfGradientsAndState) {
                 allowed / taken.parameters);
   });
   EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST_P(Memory, OfStageThreeIsAPartOfEverything) {
+  for (const bool share : {true, false}) {
+    const auto outcomes = test::run_processes(GetParam(), [share](Group& world) {
+      const auto taken = train_fully_sharded(world, share);
+      // Blocks that are there whole, however many the model has. Shared: gradients, as they come and packed. Gathered:
+      // weights of the one that runs, the one before and the one after it; gradients as they come, as they are packed
+      // and of three that are on their way.
+      const double allowed =
+          1.05 * 16 / world.size() * taken.parameters + (share ? 4 : 8) * kLargestGradient + kSmallGradients + kFixed;
+      if (world.rank() == 0) std::printf("%.2f bytes a parameter\n", taken.bytes / taken.parameters);
+      test::check(taken.bytes <= allowed, taken.bytes / taken.parameters, " bytes a parameter, allowed ",
+                  allowed / taken.parameters);
+    });
+    EXPECT_EQ(test::describe(outcomes), "") << (share ? "one copy" : "gathered");
+  }
 }
 
 }  // namespace

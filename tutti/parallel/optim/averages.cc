@@ -118,14 +118,6 @@ void place_averages(Shard& shard, AveragesIn where) {
   }
 }
 
-void reduce(const Group& group, const Shard& shard, Kind kind, const void* in, void* out, std::int64_t count) {
-  if (count == 0) return;
-  group
-      .run(
-          {.kind = kind, .dtype = shard.dtype, .op = ReduceOp::kAvg, .in = in, .out = out, .count = std::size_t(count)})
-      .or_throw();
-}
-
 }  // namespace
 
 PeerGradients::PeerGradients(const Group& group, std::span<Shard* const> shards) : ranks_(std::size_t(group.size())) {
@@ -151,25 +143,43 @@ void average_in_place(const Group&, Shard& shard, std::span<std::byte* const> gr
   facts.tail_squares += average_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, facts);
 }
 
-void average_by_collectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number,
-                            AverageFacts& facts) {
-  const std::int64_t size = shard.element_bytes(), count = shard.weight.numel();
+AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number,
+                                           AverageFacts& facts)
+    : shard_(&shard) {
+  const std::int64_t count = shard.weight.numel();
   auto* const gradient = static_cast<std::byte*>(shard.gradient.data_ptr());
-  const bool is_double = shard.dtype == DType::kF64;
   // What goes out is mixed with the others' on its way: blame must be found before.
-  if (!std::isfinite(sum_of_squares_of(gradient, std::size_t(count), is_double))) blame(facts, number, group.rank());
+  if (!std::isfinite(sum_of_squares_of(gradient, std::size_t(count), shard.dtype == DType::kF64)))
+    blame(facts, number, group.rank());
   place_averages(shard, where);
-  if (shard.large) {
-    reduce(group, shard, Kind::kReduceScatter, gradient, shard.mine_average, shard.mine.count);
-    if (shard.tail.count > 0)
-      std::memcpy(shard.tail_average, gradient + shard.tail.begin * size, std::size_t(shard.tail.count * size));
-    reduce(group, shard, Kind::kAllReduce, shard.tail_average, shard.tail_average, shard.tail.count);
-  } else {
-    reduce(group, shard, Kind::kAllReduce, gradient, gradient, count);
-    auto* const mine = gradient + shard.mine.begin * size;
-    if (shard.mine.count > 0 && mine != shard.mine_average)
-      std::memcpy(shard.mine_average, mine, std::size_t(shard.mine.count * size));
+  const auto begin = [&](Kind kind, const void* in, void* out, std::int64_t elements) {
+    if (elements == 0) return;
+    works_.push_back(group.submit({.kind = kind,
+                                   .dtype = shard.dtype,
+                                   .op = ReduceOp::kAvg,
+                                   .in = in,
+                                   .out = out,
+                                   .count = std::size_t(elements)}));
+  };
+  if (!shard.large) {
+    begin(Kind::kAllReduce, gradient, gradient, count);
+    return;
   }
+  if (shard.tail.count > 0)
+    std::memcpy(shard.tail_average, gradient + shard.tail.begin * shard.element_bytes(),
+                std::size_t(shard.tail.count * shard.element_bytes()));
+  begin(Kind::kReduceScatter, gradient, shard.mine_average, shard.mine.count);
+  begin(Kind::kAllReduce, shard.tail_average, shard.tail_average, shard.tail.count);
+}
+
+void AverageByCollectives::end(AverageFacts& facts) {
+  for (const auto& work : works_) work.get();
+  const Shard& shard = *shard_;
+  const bool is_double = shard.dtype == DType::kF64;
+  const auto* const mine =
+      static_cast<const std::byte*>(shard.gradient.data_ptr()) + shard.mine.begin * shard.element_bytes();
+  if (!shard.large && shard.mine.count > 0 && mine != shard.mine_average)
+    std::memcpy(shard.mine_average, mine, std::size_t(shard.mine.count * shard.element_bytes()));
   facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), is_double);
   facts.tail_squares += sum_of_squares_of(shard.tail_average, std::size_t(shard.tail.count), is_double);
 }

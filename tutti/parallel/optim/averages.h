@@ -42,9 +42,16 @@ enum class AveragesIn {
 // AverageFacts.
 void average_in_place(const Group& group, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
                       std::int64_t number, AverageFacts& facts);
-// The same by collectives: every rank calls alike.
-void average_by_collectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number,
-                            AverageFacts& facts);
+// The same by collectives, in two parts: every rank begins alike. The gradient has to stay until the end.
+class AverageByCollectives {
+ public:
+  AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number, AverageFacts& facts);
+  void end(AverageFacts& facts);
+
+ private:
+  Shard* shard_;
+  std::vector<Work> works_;
+};
 
 // Averages and steps this rank's elements in one pass, and gives the new weights to the peers. Weights and gradients
 // are in reach.

@@ -1,9 +1,14 @@
 // What a step is made of: gradients are taken from the Reducer (in stage 2 while backward() still runs), averaged,
 // stepped, and the new weights given to all. Ranks of one host do that in each other's memory, between two meetings: at
 // the first everybody's backward() is over, so that weights may be written; at the second all have been written.
+//
+// Stage 2 averages bucket by bucket. In shared memory that is work, done between two meetings; over links it is
+// waiting, and backward() goes on meanwhile.
 #include <ATen/Functions.h>
 
+#include <deque>
 #include <optional>
+#include <utility>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -14,6 +19,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::size_t kBucketsOnTheirWay = 2;  // while backward() goes on: each holds its gradients
 
 class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
  public:
@@ -39,6 +46,8 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
 
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
   void give_by_collectives();
+  void end_oldest_bucket();
+  void average_exposed(Shard& shard, std::int64_t number);
   template <class Wait>
   void count_exposed(const Wait& wait);
 
@@ -46,7 +55,9 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   const int stage_;
   Shards shards_;
   std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
-  bool finished_ = false;      // the Reducer has handed over all
+  // Stage 2, what the peers cannot reach: by bucket, the oldest first.
+  std::deque<std::vector<std::pair<Shard*, AverageByCollectives>>> on_their_way_;
+  bool finished_ = false;  // the Reducer has handed over all
   bool averaged_ = false;
 };
 
@@ -76,18 +87,31 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket) {
   if (stage_ == 1) return;
   const std::span fresh = std::span(steps_).subspan(first);
   const PeerGradients peers(group, fresh);
+  auto& bucket_on_its_way = on_their_way_.emplace_back();
   for (std::size_t k = 0; k < fresh.size(); ++k) {
     const auto number = fresh[k] - shards_.all.data();
-    if (const auto gradients = peers.of(k); !gradients.empty())
+    if (const auto gradients = peers.of(k); !gradients.empty()) {
       average_in_place(group, *fresh[k], gradients, AveragesIn::kOwn, number, facts);
-    else
-      average_by_collectives(group, *fresh[k], AveragesIn::kOwn, number, facts);
+    } else {
+      bucket_on_its_way.push_back({fresh[k], {group, *fresh[k], AveragesIn::kOwn, number, facts}});
+    }
   }
   if (peers.any() && group.size() > 1) barrier(group);  // the peers have read this rank's gradients
-  for (Shard* shard : fresh) shard->gradient = at::Tensor();
+  for (std::size_t k = 0; k < fresh.size(); ++k)
+    if (!peers.of(k).empty()) fresh[k]->gradient = at::Tensor();
+  while (on_their_way_.size() > kBucketsOnTheirWay) end_oldest_bucket();
+}
+
+void OfDataParallel::end_oldest_bucket() {
+  for (auto& [shard, average] : on_their_way_.front()) {
+    average.end(facts);
+    shard->gradient = at::Tensor();
+  }
+  on_their_way_.pop_front();
 }
 
 void OfDataParallel::taken(std::span<const std::uint8_t> used) {
+  while (!on_their_way_.empty()) end_oldest_bucket();
   std::erase_if(steps_, [&](Shard* shard) {
     if (used[std::size_t(shard - shards_.all.data())]) return false;
     shard->end_step();
@@ -104,6 +128,10 @@ void OfDataParallel::count_exposed(const Wait& wait) {
   reducer_.count_exposed(seconds_since(begin));
 }
 
+void OfDataParallel::average_exposed(Shard& shard, std::int64_t number) {
+  count_exposed([&] { AverageByCollectives(group, shard, AveragesIn::kGradient, number, facts).end(facts); });
+}
+
 void OfDataParallel::finish() {
   if (!finished_) reducer_.finish();
 }
@@ -117,7 +145,7 @@ void OfDataParallel::average() {
     if (const auto gradients = peers->of(k); !gradients.empty())
       average_in_place(group, *steps_[k], gradients, AveragesIn::kGradient, number, facts);
     else
-      count_exposed([&] { average_by_collectives(group, *steps_[k], AveragesIn::kGradient, number, facts); });
+      average_exposed(*steps_[k], number);
   }
   averaged_ = true;
 }
@@ -130,7 +158,7 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
     if (!shard.averaged) {
       const auto number = &shard - shards_.all.data();
       if (gradients.empty())
-        count_exposed([&] { average_by_collectives(group, shard, AveragesIn::kGradient, number, facts); });
+        average_exposed(shard, number);
       else
         average_in_place(group, shard, gradients, AveragesIn::kGradient, number, facts);
     }
@@ -187,6 +215,7 @@ void OfDataParallel::give_by_collectives() {
 }
 
 void OfDataParallel::forget() {
+  on_their_way_.clear();  // waits for what still writes to averages
   for (Shard* shard : steps_) shard->end_step();
   steps_.clear();
   finished_ = averaged_ = false;
