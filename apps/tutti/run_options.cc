@@ -190,7 +190,8 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.value("--master-port", texts.master_port, "PORT",
             "MASTER_PORT of the program, left free for it (default 29500; one node: any)");
   add.value("--store-port", texts.store_port, "PORT", "where node 0 serves the store (default: master port + 1)");
-  add.value("--job-id,--rdzv-id", job.job, "ID", "name of the job, the same on all nodes (default: from the port)");
+  add.value("--job-id,--rdzv-id", job.job, "ID",
+            "name of the job, the same on all nodes (one node: a new one; several: from the port)");
   add.value("--secret-file", job.secret_file, "FILE", "file of mode 0600 with the job's secret (or TUTTI_SECRET)");
   add.flag("--insecure", job.insecure, "let in whoever connects");
   add.value("--connect-timeout", texts.connect_timeout, "TIME", "how long the nodes wait for each other (5min)");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/launch/running.h"
@@ -82,6 +83,21 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
                               HasSubstr("the report is on that node")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
   EXPECT_TRUE(second.nobody_left()) << second.census();
+}
+
+TEST_F(Nodes, TheAgentsOfOneRunShareALogFolder) {
+  const std::string logs = folder_.path() + "/logs";
+  for (const std::string run : {"first", "second"}) {
+    const Arguments program = {"-q", "--log-dir", logs, "--job-id", "j", "--", "sh", "-c", "echo $0 $RANK", run};
+    Running second(node(1, 2, "1,2", program), secret_), first(node(0, 2, "1,2", program), secret_);
+    const Ended here = first.wait(), there = second.wait();
+    EXPECT_EQ(here.code + there.code, 0) << here.err << there.err;
+    for (const std::string rank : {"0", "1", "2"})
+      EXPECT_EQ(read_file(logs + "/j/attempt_0/rank_" + rank + "/stdout.log"), run + " " + rank + "\n");
+  }
+  int folders = 0;
+  for ([[maybe_unused]] const auto& folder : std::filesystem::directory_iterator(logs)) ++folders;
+  EXPECT_EQ(folders, 2) << "of this run, and of the one before, which was moved away once";
 }
 
 // The store that is asked whose failure was the first answers nothing: its agent is stopped.

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/launch/exit_codes.h"
-#include "tutti/launch/output.h"
+#include "tutti/launch/output/output.h"
 #include "tutti/launch/places/shares.h"
 #include "tutti/launch/watch/options.h"
 #include "tutti/transport/handshake.h"

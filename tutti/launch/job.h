@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tutti/launch/attempts/restart_policy.h"
-#include "tutti/launch/output.h"
+#include "tutti/launch/output/output.h"
 #include "tutti/launch/places/shares.h"
 #include "tutti/launch/rounds/rendezvous_options.h"
 #include "tutti/launch/watch/options.h"

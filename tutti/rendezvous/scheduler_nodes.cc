@@ -121,8 +121,9 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
         .code = Code::kUsage, .detail = "PBS_NODEFILE is " + *path + ", and no host stands in it", .hint = hint};
   found.nodes = int(found.hosts.size());
   found.first_host = found.hosts.front();
-  // The script is task 1 of the first host; pbsdsh starts further ones.
-  if (TUTTI_TRY(number_of(environment, {"PBS_TASKNUM"})).value_or(1) <= 1) {
+  // The script is task 1 of the first host; pbsdsh starts further ones. Some PBS write that in hexadecimal digits.
+  if (const auto task = lookup(environment, "PBS_TASKNUM");
+      !task || task->find_first_not_of('0') == std::string::npos || task->substr(task->find_first_not_of('0')) == "1") {
     found.others = Allocation::Others::kSsh;
     return std::optional(found);
   }

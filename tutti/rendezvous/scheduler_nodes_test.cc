@@ -95,6 +95,7 @@ TEST(SchedulerNodes, PbsListsAHostForEachSlot) {
   EXPECT_EQ(found.others, Allocation::Others::kSsh);
   EXPECT_THAT(found.hosts, ElementsAre("n1.cluster", "n2.cluster"));
   EXPECT_THAT(found.ranks, ElementsAre(3, 1));
+  EXPECT_EQ(**ask(with(script, {{"PBS_TASKNUM", "00000001"}})), found);
   EXPECT_EQ(found.first_host, "n1.cluster");
   EXPECT_EQ(found.job, "pbs-12.server");
   const auto started = **ask(with(script, {{"PBS_TASKNUM", "2"}}));
@@ -106,8 +107,6 @@ TEST(SchedulerNodes, PbsFilesThatDoNotFitAreNamed) {
   EXPECT_THAT(ask({{"PBS_NODEFILE", "/empty"}}).error().detail, HasSubstr("PBS_NODEFILE is /empty, and no host"));
   EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().detail, HasSubstr("PBS_NODEFILE: there is no file /gone"));
   EXPECT_THAT(ask({{"PBS_NODEFILE", "/gone"}}).error().hint, HasSubstr("--standalone leaves PBS out of it"));
-  EXPECT_THAT(ask({{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_TASKNUM", "two"}}).error().detail,
-              HasSubstr("PBS_TASKNUM is 'two', which is no number"));
   EXPECT_THAT(ask({{"SLURM_JOB_ID", "5"}, {"SLURM_NNODES", "x"}}).error().detail,
               HasSubstr("SLURM_NNODES is 'x', which is no number that a scheduler would tell"));
   EXPECT_EQ(ask({{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_TASKNUM", "3"}}, {"n7", ""}).error().detail,

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tutti/base/text.h"
-#include "tutti/launch/log_lines.h"
+#include "tutti/launch/output/log_lines.h"
 
 namespace tutti {
 namespace {

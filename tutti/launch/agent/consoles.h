@@ -3,8 +3,8 @@
 #include <string>
 
 #include "tutti/launch/agent/poll_set.h"
-#include "tutti/launch/console.h"
-#include "tutti/launch/output.h"
+#include "tutti/launch/output/console.h"
+#include "tutti/launch/output/output.h"
 
 namespace tutti {
 

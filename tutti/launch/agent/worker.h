@@ -5,9 +5,9 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/launch/agent/poll_set.h"
-#include "tutti/launch/output.h"
+#include "tutti/launch/output/output.h"
 #include "tutti/launch/process.h"
-#include "tutti/launch/report.h"
+#include "tutti/launch/reports/report.h"
 #include "tutti/trace/progress_reader.h"
 
 namespace tutti {

@@ -5,10 +5,10 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/out_of_memory.h"
 #include "tutti/launch/process.h"
-#include "tutti/launch/report.h"
-#include "tutti/launch/watch/shared_report.h"
+#include "tutti/launch/reports/out_of_memory.h"
+#include "tutti/launch/reports/report.h"
+#include "tutti/launch/reports/shared_report.h"
 
 namespace tutti {
 namespace {

@@ -21,7 +21,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/lines.h"
+#include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/ssh/words.h"
 #include "tutti/transport/socket.h"

@@ -25,7 +25,7 @@
 #include "tutti/launch/agent/poll_set.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/launch/lines.h"
+#include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/ssh/words.h"

@@ -11,7 +11,7 @@
 
 #include "tutti/launch/agent/poll_set.h"
 #include "tutti/launch/agent/workers.h"
-#include "tutti/launch/report.h"
+#include "tutti/launch/reports/report.h"
 #include "tutti/launch/watch/hang.h"
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/options.h"

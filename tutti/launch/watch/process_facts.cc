@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "tutti/base/text.h"
-#include "tutti/launch/out_of_memory.h"
+#include "tutti/launch/reports/out_of_memory.h"
 
 namespace tutti {
 namespace {

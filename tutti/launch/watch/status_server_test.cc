@@ -21,10 +21,10 @@ class StatusServers : public ::testing::Test {
   StatusServers() {
     folder_ = ::testing::TempDir() + "tutti_status_XXXXXX";
     if (!mkdtemp(folder_.data())) std::abort();
-    ::setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+    for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) ::setenv(name, folder_.c_str(), 1);
   }
   ~StatusServers() override {
-    ::unsetenv("XDG_RUNTIME_DIR");
+    for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) ::unsetenv(name);
     std::filesystem::remove_all(folder_);
   }
 
@@ -85,7 +85,7 @@ TEST_F(StatusServers, WhatIsNoSocketOfOursIsPassedOver) {
 
 // Who only looks leaves nothing behind.
 TEST_F(StatusServers, LookingMakesNoFolder) {
-  EXPECT_THAT(status_sockets(), IsEmpty());
+  (void)status_sockets();  // where there is no folder here, it looks at the next place
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 

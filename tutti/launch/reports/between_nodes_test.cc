@@ -1,9 +1,8 @@
-#include "tutti/launch/watch/shared_report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "tutti/launch/reports/shared_report.h"
 #include "tutti/launch/watch/neighbours.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"

@@ -1,4 +1,4 @@
-#include "tutti/launch/lines.h"
+#include "tutti/launch/output/lines.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tutti/launch/watch/shared_report.h"
+#include "tutti/launch/reports/shared_report.h"
 
 #include <utility>
 

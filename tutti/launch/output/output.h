@@ -11,9 +11,9 @@
 #include <string>
 
 #include "tutti/base/fd.h"
-#include "tutti/launch/console.h"
-#include "tutti/launch/lines.h"
-#include "tutti/launch/log_lines.h"
+#include "tutti/launch/output/console.h"
+#include "tutti/launch/output/lines.h"
+#include "tutti/launch/output/log_lines.h"
 #include "tutti/launch/output/streams.h"
 
 namespace tutti {

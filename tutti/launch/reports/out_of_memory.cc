@@ -1,7 +1,7 @@
 // A rank that is out of memory dies of a bare SIGKILL, as from anybody's kill -9. The cgroup's counter tells the two
 // apart: `oom_kill N` in memory.events (v2, also in the root of a container's own namespace) or in memory.oom_control
 // (v1).
-#include "tutti/launch/out_of_memory.h"
+#include "tutti/launch/reports/out_of_memory.h"
 
 #include <fstream>
 #include <sstream>

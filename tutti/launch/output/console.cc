@@ -5,7 +5,7 @@
 //
 // One write of at most PIPE_BUF bytes after POLLOUT does not block on a pipe, a terminal or a socket, and that without
 // O_NONBLOCK, which belongs to the open file and would surprise every other process that shares it.
-#include "tutti/launch/console.h"
+#include "tutti/launch/output/console.h"
 
 #include <limits.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "tutti/launch/report.h"
+#include "tutti/launch/reports/report.h"
 
 namespace tutti {
 namespace {

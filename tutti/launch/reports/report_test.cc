@@ -1,117 +1,86 @@
-// Lines, the console that never blocks, and the words of the report.
-#include "tutti/launch/output.h"
+#include "tutti/launch/reports/report.h"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
-#include "tutti/launch/console.h"
-#include "tutti/launch/lines.h"
-#include "tutti/launch/out_of_memory.h"
-#include "tutti/launch/report.h"
+#include "tutti/launch/reports/out_of_memory.h"
 
 namespace tutti {
 namespace {
 
-using ::testing::AllOf;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using ::testing::StartsWith;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 
-TEST(LineSplitter, WholeLinesInAnyPieces) {
-  const std::string text = "first\n\nthird\nlast";
-  for (std::size_t piece = 1; piece <= text.size(); ++piece) {
-    LineSplitter splitter;
-    std::vector<std::string> lines;
-    const auto sink = [&](std::string_view line) { lines.emplace_back(line); };
-    for (std::size_t at = 0; at < text.size(); at += piece)
-      splitter.feed(std::string_view(text).substr(at, piece), sink);
-    EXPECT_EQ(lines.size(), 3u);
-    splitter.flush(sink);
-    splitter.flush(sink);
-    EXPECT_THAT(lines, ElementsAre("first", "", "third", "last"));
-  }
+Failure failure() {
+  return {.culprit = {.rank = 2, .pid = 812, .exit = {.signal = SIGSEGV, .dumped = true}, .seconds = 3},
+          .host = "a",
+          .job = "j",
+          .seen = {.step = 12, .doing = "step 12, for 3 s in all_reduce #42 on group dp"},
+          .others = {{0, {.step = 12, .doing = "step 12, for 4 s in all_reduce #42 on group dp"}}},
+          .backtrace = {"step(int) at train.cc:212", "main at train.cc:300"},
+          .last_lines = {"loss 3"}};
+}
+const std::vector<WorkerEnd> kAll = {
+    {.rank = 0, .pid = 810, .exit = {.signal = SIGTERM}, .stopped = true, .sent = SIGTERM},
+    {.rank = 1, .pid = 811, .exit = {}},
+    {.rank = 2, .pid = 812, .exit = {.signal = SIGSEGV}}};
+
+TEST(Report, SaysWhereItWas) {
+  const std::string text = failure_report(failure(), kAll);
+  EXPECT_THAT(
+      text,
+      AllOf(HasSubstr(
+                "rank 2 (pid 812 on a) was killed by SIGSEGV (segmentation fault), core dumped, 3 s after its start"),
+            HasSubstr("\n[tutti]   at its end: step 12, for 3 s in all_reduce #42 on group dp"),
+            HasSubstr("\n[tutti]   its stack, the innermost call first:\n[tutti]     step(int) at "
+                      "train.cc:212\n[tutti]     main at"),
+            HasSubstr("\n[2] loss 3"), HasSubstr("innocent: rank 0 was running"),
+            HasSubstr("innocent: rank 1 had ended well before"),
+            HasSubstr("\n[tutti]   rank 0 then: step 12, for 4 s in all_reduce #42")));
 }
 
-TEST(LineSplitter, EndlessLinesComeInPieces) {
-  LineSplitter splitter;
-  std::vector<std::size_t> sizes;
-  const auto sink = [&](std::string_view line) { sizes.push_back(line.size()); };
-  splitter.feed(std::string(LineSplitter::kLongest * 2 + 10, 'x'), sink);
-  splitter.feed("\n", sink);
-  EXPECT_THAT(sizes, ElementsAre(LineSplitter::kLongest, LineSplitter::kLongest, 10u));
+TEST(Report, OfAHangBeginsWithIt) {
+  Failure hang = failure();
+  hang.headline = "no rank of this node has got on for 5 min";
+  hang.others[0].stack = {"poll in libc.so.6"};
+  const std::string text = failure_report(hang, kAll);
+  EXPECT_THAT(text, AllOf(HasSubstr("[tutti] the job failed: no rank of this node has got on for 5 min\n"),
+                          HasSubstr("poll in libc.so.6"), Not(HasSubstr("after its start"))));
 }
 
-TEST(Tail, KeepsTheLast) {
-  Tail tail(2);
-  for (const char* line : {"a", "b", "c"}) tail.add(line);
-  EXPECT_THAT(tail.lines(), ElementsAre("b", "c"));
+TEST(Report, ShowsEightOthersAtMost) {
+  Failure many = failure();
+  for (int rank = 3; rank < 20; ++rank) many.others[rank].doing = "in tutti::init()";
+  const std::string text = failure_report(many, kAll);
+  EXPECT_THAT(text, AllOf(HasSubstr("rank 9 then"), Not(HasSubstr("rank 10 then")),
+                          HasSubstr("... (of all ranks: the JSON report)")));
 }
 
-struct PipePair {
-  PipePair() {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) std::abort();
-    read = Fd(ends[0]), write = Fd(ends[1]);
-  }
-  std::string take() {
-    set_nonblocking(read.get(), true).or_throw();
-    std::string text;
-    char buffer[65536];
-    for (ssize_t got; (got = ::read(read.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, std::size_t(got));
-    return text;
-  }
-  Fd read, write;
-};
-
-TEST(Console, HoldsBackThenDropsThenSaysHowMuch) {
-  PipePair pipe;
-  Console console(pipe.write.get(), {.queue_bytes = 1 << 20, .stall = std::chrono::milliseconds(20)});
-  const std::string line(999, 'x');
-  for (int i = 0; i < 2000; ++i) console.write_line("", line);
-  console.pump();
-  EXPECT_TRUE(console.congested());  // a full pipe: whoever reads from the ranks waits
-  const Deadline patience = Deadline::after_seconds(60);
-  while (console.congested() && !patience.expired()) console.pump();
-  EXPECT_FALSE(console.congested());  // not for ever
-  console.write_line("", "lost");
-  console.write_line("", "lost");
-  EXPECT_EQ(console.dropped_lines(), 2u);
-  std::string seen;
-  while (console.wants_write()) {
-    seen += pipe.take();
-    console.pump();
-  }
-  console.write_line("", "after");
-  console.pump();
-  seen += pipe.take();
-  EXPECT_THAT(seen,
-              AllOf(Not(HasSubstr("lost")), HasSubstr("[tutti] 2 lines were dropped because nobody read this output"),
-                    HasSubstr("after\n")));
-}
-
-TEST(Console, AClosedReaderIsNoError) {
-  std::signal(SIGPIPE, SIG_IGN);
-  PipePair pipe;
-  pipe.read.reset();
-  Console console(pipe.write.get());
-  console.write_line("", "into the void");
-  console.pump();
-  EXPECT_TRUE(console.closed());
-  EXPECT_FALSE(console.wants_write());
-}
-
-TEST(ParseRanks, ListsAndRanges) {
-  EXPECT_THAT(*parse_ranks("0,2,5-7", "--x"), ElementsAre(0, 2, 5, 6, 7));
-  for (const char* wrong : {"", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999"})
-    EXPECT_FALSE(parse_ranks(wrong, "--x").ok()) << wrong;
+TEST(Report, IsJsonAsWell) {
+  Failure odd = failure();
+  odd.last_lines.push_back("not UTF-8: \xff");
+  odd.memory = "it had 1 GiB";
+  const auto json = nlohmann::json::parse(failure_json(odd, kAll));
+  EXPECT_EQ(json["job"], "j");
+  EXPECT_EQ(json["rank"], 2);
+  EXPECT_EQ(json["host"], "a");
+  EXPECT_EQ(json["signal"], "SIGSEGV");
+  EXPECT_EQ(json["core_dumped"], true);
+  EXPECT_EQ(json["step"], 12);
+  EXPECT_EQ(json["backtrace"][0], "step(int) at train.cc:212");
+  EXPECT_EQ(json["memory"], "it had 1 GiB");
+  EXPECT_EQ(json["ranks"][0]["role"], "innocent");
+  EXPECT_EQ(json["ranks"][1]["role"], "innocent");
+  EXPECT_EQ(json["ranks"][2]["role"], "culprit");
+  EXPECT_EQ(json["ranks"][0]["step"], 12);
+  EXPECT_EQ(json["last_lines"].size(), 2u);
 }
 
 TEST(Report, OneCulpritAndTheInnocent) {
@@ -177,38 +146,6 @@ TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
   std::vector<WorkerEnd> many = {culprit};
   for (int rank = 5; rank < 20; ++rank) many.push_back({.rank = rank, .exit = {.code = 1}, .stopped = true});
   EXPECT_THAT(failure_report(failure, many), HasSubstr("rank 12 exited with code 1; and ranks 13-19"));
-}
-
-// A log file on a full disk.
-TEST(WorkerOutput, ALogThatEndsIsToldOnStandardError) {
-  std::string folder = (std::string)::testing::TempDir() + "tutti_log_XXXXXX";
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  ASSERT_EQ(symlink("/dev/full", (folder + "/stdout.log").c_str()), 0);
-  int out[2], err[2];
-  ASSERT_EQ(pipe(out) | pipe(err), 0);
-  {
-    Console output(out[1]), errors(err[1]);
-    auto worker =
-        WorkerOutput::create(0, {.log_dir = folder}, {.output = true, .errors = true}, folder, output, errors);
-    ASSERT_TRUE(worker.ok());
-    worker->take(WorkerOutput::kOutput, "one\n");
-    worker->take(WorkerOutput::kOutput, "two\n");
-    output.pump(), errors.pump();
-  }
-  const auto all_of = [](int(&ends)[2]) {
-    close(ends[1]);
-    char text[4096];
-    const ssize_t size = read(ends[0], text, sizeof text);
-    close(ends[0]);
-    return std::string(text, std::size_t(std::max<ssize_t>(size, 0)));
-  };
-  EXPECT_EQ(all_of(out), "[0] one\n[0] two\n");
-  const std::string told = all_of(err);
-  EXPECT_THAT(told, AllOf(StartsWith("[tutti] "), HasSubstr("No space left on device"), HasSubstr("--log-dir")));
-  EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1) << "once";
-  unlink((folder + "/stdout.log").c_str());
-  unlink((folder + "/stderr.log").c_str());
-  rmdir(folder.c_str());
 }
 
 TEST(Report, WordsOfAnEnd) {

@@ -2,7 +2,7 @@
 // them, and a list of every exit code buries the one that matters; so they are named as innocent, in one line. But one
 // that ended by a signal that nobody here sent, or with a code before it was told to stop and without a word about a
 // peer, may have had a reason of its own, and is told as such.
-#include "tutti/launch/report.h"
+#include "tutti/launch/reports/report.h"
 
 #include <csignal>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "tutti/launch/log_lines.h"
+#include "tutti/launch/output/log_lines.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/launch/output.h"
+#include "tutti/launch/output/output.h"
 
 #include <fcntl.h>
 #include <unistd.h>
