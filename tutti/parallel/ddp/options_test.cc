@@ -365,7 +365,11 @@ class Doubling final : public CommHook {
 TEST(CommHook, GetsEachBucketInItsOrderAndGivesTheAverages) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     run_branches(2, [&](Group& world, Model model) {
-      const auto hook = std::make_shared<Doubling>([](const at::Tensor& buffer) { return buffer.clone(); });
+      const auto hook = std::make_shared<Doubling>([](const at::Tensor& buffer) {
+        const auto result = buffer.clone();
+        buffer.zero_();  // only the result counts
+        return result;
+      });
       DataParallel ddp(model, world, with([&](auto& o) {
                          o.hook = hook, o.overlap = overlap, o.first_bucket_bytes = o.bucket_bytes = 1;
                        }));
