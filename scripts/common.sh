@@ -26,9 +26,9 @@ packages_for() {
   local part
   for part in "$@"; do
     case $part in
-      core) printf '%s\n' g++ cmake ninja-build ccache libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libhwloc-dev ;;
+      core) printf '%s\n' g++ cmake ninja-build ccache libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev libcurl4-openssl-dev libhwloc-dev pkg-config ;;
       torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
-      tests) printf '%s\n' libgtest-dev libgmock-dev pkg-config python3 iproute2 ;;
+      tests) printf '%s\n' libgtest-dev libgmock-dev python3 iproute2 ;;
       data) printf '%s\n' dataset-fashion-mnist ;;
       engines) printf '%s\n' libgloo-dev libopenmpi-dev openmpi-bin ;;
       bench) printf '%s\n' gnuplot-nox iperf3 iproute2 ;;

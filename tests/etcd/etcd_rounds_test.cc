@@ -1,14 +1,10 @@
 // Agents that meet in a real etcd.
-#include <gmock/gmock.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 
 #include "tests/etcd/etcd_server.h"
-#include "tests/launch/running.h"
-#include "tutti/transport/socket.h"
+#include "tests/launch/several_nodes.h"
 
 namespace tutti::testing {
 namespace {
@@ -17,46 +13,23 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Arguments = std::vector<std::string>;
-
-class EtcdRounds : public ::testing::Test {
+class EtcdRounds : public SeveralNodes {
  protected:
   Arguments node(const std::string& nnodes, const Arguments& rest) const {
-    Arguments arguments = {"run",
-                           "--nnodes",
-                           nnodes,
-                           "--rdzv-backend",
-                           "etcd",
-                           "--rdzv-endpoint",
-                           etcd_.endpoint(),
-                           "--rdzv-id",
-                           "job",
-                           "--rdzv-conf",
-                           "last_call_timeout=1",
-                           "--no-tune",
-                           "--grace",
-                           "1s",
-                           "--restart-pause",
-                           "1ms"};
-    arguments.insert(arguments.end(), rest.begin(), rest.end());
-    return arguments;
-  }
-  static Arguments rank() {
-    return {"sh", "-c", "echo \"world $WORLD_SIZE in $TUTTI_GENERATION at $MASTER_ADDR\"; exec sleep 600"};
+    return with({"run", "--nnodes", nnodes, "--rdzv-backend", "etcd", "--rdzv-endpoint", etcd_.endpoint(), "--rdzv-id",
+                 "job", "--rdzv-conf", "last_call_timeout=1", "--no-tune", "--grace", "1s", "--restart-pause", "1ms"},
+                rest);
   }
 
   EtcdServer etcd_ = EtcdServer::start().or_throw();
-  const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};
-  const Folder folder_;
 };
 
 TEST_F(EtcdRounds, ARankFailsAndTheJobGoesOnFromItsSave) {
-  const std::string file = folder_.path() + "/state";
   const std::string crash = "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec \"$0\" \"$@\"";
-  const Arguments program = {"--max-restarts", "1", "sh", "-c", crash, TUTTI_TEST_RESUME, file, "50"};
+  const Arguments program = with({"--max-restarts", "1", "sh", "-c", crash}, resuming("50"));
   for (const char* again : {"", "a job of the same name, at once, is another one"}) {
     SCOPED_TRACE(again);
-    std::filesystem::remove(file);
+    std::filesystem::remove(state_file());
     Running first(node("2", program), secret_), second(node("2", program), secret_);
     const Ended one = first.wait(), two = second.wait();
     EXPECT_EQ(one.code, 0) << one.err;
@@ -70,9 +43,9 @@ TEST_F(EtcdRounds, ARankFailsAndTheJobGoesOnFromItsSave) {
 
 TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
   Running first(node("1:2", rank()), secret_);
-  first.await_out("world 1 in 0 at 127.0.0.1");
+  first.await_out("world 1 in 0, restart 0, at 127.0.0.1");
   Running second(node("1:2", rank()), secret_);
-  second.await_out("world 2 in 1 at 127.0.0.1");
+  second.await_out("world 2 in 1, restart 0, at 127.0.0.1");
   kill(first.agent(), SIGKILL);
   first.wait();
   second.await_out("world 1 in 2");
@@ -84,21 +57,18 @@ TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
 }
 
 TEST_F(EtcdRounds, AnyNodeMayLeaveEvenTheCoordinator) {
-  const std::string file = folder_.path() + "/state";
-  const Arguments program = {TUTTI_TEST_RESUME, file, "1000000000"};
+  const Arguments program = resuming("1000000000");
   Running first(node("1:2", program), secret_);
   first.await_out("on 1 ranks");
   Running second(node("1:2", program), secret_);
   first.await_out("on 2 ranks");
-  std::filesystem::remove(file);  // the next save says that the ranks ask whether they should stop
-  while (!std::filesystem::exists(file)) usleep(1000);
+  await_next_save();  // it says that the ranks ask whether they should stop
   first.send(SIGTERM);
   const Ended left = first.wait();
   EXPECT_EQ(left.code, 75) << left.err;
   second.await_err(") has left");
   second.await_out("on 1 ranks");
-  std::filesystem::remove(file);
-  while (!std::filesystem::exists(file)) usleep(1000);
+  await_next_save();
   second.send(SIGTERM);
   EXPECT_EQ(second.wait().code, 75);
 }
@@ -118,7 +88,8 @@ TEST_F(EtcdRounds, AJobWhoseAgentsAllDiedStartsAgainUnderItsName) {
 }
 
 TEST_F(EtcdRounds, WithoutEtcdTheEndIsASentence) {
-  const std::string nobody = "127.0.0.1:" + std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const test::ReservedPort port;
+  const std::string nobody = port.address();
   const Ended ended = run({"run", "--nnodes", "2", "--rdzv-backend", "etcd", "--rdzv-endpoint", nobody, "--rdzv-id",
                            "job", "--rdzv-conf", "join_timeout=6", "true"},
                           secret_);

@@ -11,14 +11,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "tests/harness/reserved_port.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kAttempts = 5;
-
-int free_port() { return listen({.host = "127.0.0.1"}).or_throw().address.port; }
 
 pid_t launch(const std::string& folder, int port, int peer_port) {
   const std::string client = "http://127.0.0.1:" + std::to_string(port),
@@ -46,8 +45,9 @@ Result<EtcdServer> EtcdServer::start() {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::string folder = std::filesystem::temp_directory_path() / "tutti-etcd-XXXXXX";
     if (::mkdtemp(folder.data()) == nullptr) return system_error(errno, "cannot make a folder for etcd");
-    const int port = free_port();
-    EtcdServer server(launch(folder, port, free_port()), folder, port);
+    const test::ReservedPort reserved, peers;
+    const int port = reserved.number();
+    EtcdServer server(launch(folder, port, peers.number()), folder, port);
     const Deadline deadline = Deadline::after_seconds(60);
     while (::waitpid(server.pid_, nullptr, WNOHANG) == 0) {
       if (connect({.host = "127.0.0.1", .port = std::uint16_t(port)}, deadline.at_most(std::chrono::seconds(1)), false)

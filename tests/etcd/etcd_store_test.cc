@@ -10,6 +10,7 @@
 #include "tests/conformance/store_conformance.h"
 #include "tests/etcd/cutting_proxy.h"
 #include "tests/etcd/etcd_server.h"
+#include "tests/harness/reserved_port.h"
 #include "tutti/store/etcd/gateway.h"
 #include "tutti/store/store_server.h"
 
@@ -68,7 +69,8 @@ TEST(EtcdStore, ManyKeysInOneCall) {
 
 TEST(EtcdStore, GoesOnWithTheEndpointThatLives) {
   EtcdOptions job = new_job();
-  const std::string nobody = "127.0.0.1:" + std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const test::ReservedPort port;
+  const std::string nobody = port.address();
   job.endpoints = nobody + "," + job.endpoints;
   const auto store = connect_etcd(job, soon()).or_throw();
   EXPECT_EQ(store->add("n", 1).or_throw(), 1);
@@ -120,7 +122,8 @@ TEST(EtcdStore, TheLeaseIsKeptAliveWhileAHandleLives) {
 
 TEST(EtcdStore, NobodyThere) {
   EtcdOptions job = new_job();
-  job.endpoints = "127.0.0.1:" + std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const test::ReservedPort nobody;
+  job.endpoints = nobody.address();
   const auto store = connect_etcd(job, Deadline::after_seconds(0.3));
   ASSERT_FALSE(store.ok());
   EXPECT_EQ(store.error().code, Code::kUnreachable);

@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "tests/harness/reserved_port.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/transport/socket.h"
 
 namespace tutti::test {
 namespace {
@@ -126,8 +126,8 @@ std::shared_ptr<float[]> make_buffer(const Group& world, std::size_t count, bool
 }
 
 std::map<std::string, std::string> by_hand() {
-  const Listener probe = listen(Address{.host = "127.0.0.1"}).or_throw();
-  return {{"TUTTI_INIT", "tcp://" + to_string(probe.address)}};
+  static const ReservedPort port;  // one world at a time
+  return {{"TUTTI_INIT", "tcp://" + port.address()}};
 }
 
 std::vector<pid_t> processes_of(const Group& world) {

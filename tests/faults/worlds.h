@@ -57,7 +57,7 @@ std::string expect_one_cause(const std::vector<Outcome>& outcomes, int culprit);
 // The memory of one buffer: in the heap that ranks share, or private.
 std::shared_ptr<float[]> make_buffer(const Group& world, std::size_t count, bool heap);
 
-// How ranks meet that nobody started: at a store that rank 0 serves, on a port that was free a moment ago.
+// How ranks meet that nobody started: at a store that rank 0 serves, on a port that is this process's.
 std::map<std::string, std::string> by_hand();
 
 // Where each rank's process is, by rank.

@@ -1,14 +1,7 @@
 // Agents that meet as they come, on loopback: a node that is lost, taken back, spare, or too few.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <csignal>
-#include <filesystem>
-#include <fstream>
 
-#include "tests/launch/running.h"
-#include "tutti/transport/socket.h"
+#include "tests/launch/several_nodes.h"
 
 namespace tutti::testing {
 namespace {
@@ -17,32 +10,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Arguments = std::vector<std::string>;
-
-class Elastic : public ::testing::Test {
+class Elastic : public SeveralNodes {
  protected:
-  Elastic() : port_(std::to_string(listen(Address{.host = "127.0.0.1"})->address.port)) {}
-
   Arguments node(const std::string& nnodes, const Arguments& rest,
                  const std::string& conf = "last_call_timeout=1") const {
-    Arguments arguments = {
-        "run",         "--nnodes", nnodes,      "--rdzv-backend", "elastic", "--rdzv-endpoint", "127.0.0.1:" + port_,
-        "--rdzv-conf", conf,       "--no-tune", "--grace",        "1s"};
-    arguments.insert(arguments.end(), rest.begin(), rest.end());
-    return arguments;
+    return with({"run", "--nnodes", nnodes, "--rdzv-backend", "elastic", "--rdzv-endpoint", port_.address(),
+                 "--rdzv-conf", conf, "--no-tune", "--grace", "1s"},
+                rest);
   }
-  // A rank that says where it is, and stays until the file is there.
-  Arguments rank() const {
-    return {"sh", "-c",
-            "echo \"world $WORLD_SIZE in $TUTTI_GENERATION, restart $TORCHELASTIC_RESTART_COUNT\"; while [ ! -e " +
-                end_file() + " ]; do sleep 0.05; done"};
-  }
-  std::string end_file() const { return folder_.path() + "/end"; }
-  void end_all() const { std::ofstream(end_file()) << "end"; }
 
-  const std::string port_;
-  const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};
-  const Folder folder_;
+  const test::ReservedPort port_;
 };
 
 TEST_F(Elastic, ANodeThatIsLostIsDoneWithoutAndTakenBack) {
@@ -124,14 +101,12 @@ TEST_F(Elastic, AFaultOnOneNodeRestartsAll) {
 
 // Its ranks save with all others at one step, as they must; then the others go on from there without it.
 TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
-  const std::string file = folder_.path() + "/state";
-  const Arguments program = {"-n", "2", TUTTI_TEST_RESUME, file, "1000000000"};
+  const Arguments program = with({"-n", "2"}, resuming("1000000000"));
   Running first(node("1:2", program), secret_);
   first.await_out("on 2 ranks");
   Running second(node("1:2", program), secret_);
   first.await_out("on 4 ranks");
-  std::filesystem::remove(file);  // the next save says that the ranks ask whether they should stop
-  while (!std::filesystem::exists(file)) usleep(1000);
+  await_next_save();  // it says that the ranks ask whether they should stop
   second.send(SIGTERM);
   const Ended left = second.wait();
   EXPECT_EQ(left.code, 75) << left.err;
@@ -141,8 +116,7 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
                     Not(HasSubstr("failed"))));
   first.await_err(") has left");
   first.await_out("on 2 ranks", 2);
-  std::filesystem::remove(file);
-  while (!std::filesystem::exists(file)) usleep(1000);
+  await_next_save();
   first.send(SIGTERM);  // one node is as few as may be: this ends the job
   const Ended ended = first.wait();
   EXPECT_EQ(ended.code, 75) << ended.err;
@@ -151,10 +125,9 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
 }
 
 TEST_F(Elastic, TooFewToGoOnSaveAndEndTogether) {
-  const std::string file = folder_.path() + "/state";
-  const Arguments program = {TUTTI_TEST_RESUME, file, "1000000000"};
+  const Arguments program = resuming("1000000000");
   Running first(node("2:3", program), secret_), second(node("2:3", program), secret_);
-  while (!std::filesystem::exists(file)) usleep(1000);
+  await_next_save();
   second.send(SIGTERM);
   EXPECT_EQ(second.wait().code, 75);
   const Ended ended = first.wait();

@@ -1,13 +1,9 @@
 // Several agents on loopback, as on several hosts: who gets which ranks, and how one node's failure ends the others.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 
-#include "tests/launch/running.h"
+#include "tests/launch/several_nodes.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti::testing {
@@ -17,39 +13,16 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-using Arguments = std::vector<std::string>;
-
-// Two ports that were free a moment ago, and a secret.
-class Nodes : public ::testing::Test {
+class Nodes : public SeveralNodes {
  protected:
-  Nodes() {
-    const auto first = listen(Address{.host = "127.0.0.1"}), second = listen(Address{.host = "127.0.0.1"});
-    master_port_ = std::to_string(first->address.port), store_port_ = std::to_string(second->address.port);
-  }
-
   Arguments node(int number, int nodes, const std::string& ranks, const Arguments& rest) const {
-    Arguments arguments = {"run",
-                           "--nnodes",
-                           std::to_string(nodes),
-                           "--node-rank",
-                           std::to_string(number),
-                           "--master-addr",
-                           "127.0.0.1",
-                           "--master-port",
-                           master_port_,
-                           "--store-port",
-                           store_port_,
-                           "-n",
-                           ranks,
-                           "--connect-timeout",
-                           "50s"};
-    arguments.insert(arguments.end(), rest.begin(), rest.end());
-    return arguments;
+    return with({"run", "--nnodes", std::to_string(nodes), "--node-rank", std::to_string(number), "--master-addr",
+                 "127.0.0.1", "--master-port", master_port_.text(), "--store-port", store_port_.text(), "-n", ranks,
+                 "--connect-timeout", "50s"},
+                rest);
   }
 
-  std::string master_port_, store_port_;
-  const std::map<std::string, std::string> secret_ = {{"TUTTI_SECRET", "a word that all nodes know"}};
-  const Folder folder_;
+  const test::ReservedPort master_port_, store_port_;
 };
 
 TEST_F(Nodes, UnequalCountsGiveTheRunningSum) {
@@ -63,7 +36,7 @@ TEST_F(Nodes, UnequalCountsGiveTheRunningSum) {
     const std::string prefix = "[" + std::to_string(rank) + "] ";
     return prefix + "RANK=" + std::to_string(rank) + "\n" + prefix + "LOCAL_RANK=" + std::to_string(local) + "\n" +
            prefix + "WORLD_SIZE=6\n" + prefix + "GROUP_RANK=" + std::to_string(group) + "\n" + prefix +
-           "MASTER_PORT=" + master_port_ + "\n" + prefix + "TUTTI_STORE=127.0.0.1:" + store_port_ + "\n";
+           "MASTER_PORT=" + master_port_.text() + "\n" + prefix + "TUTTI_STORE=" + store_port_.address() + "\n";
   };
   EXPECT_THAT(ends[0].out, AllOf(HasSubstr(lines(0, 0, 0)), HasSubstr(lines(1, 1, 0)), HasSubstr(lines(2, 2, 0))));
   EXPECT_EQ(ends[1].out, lines(3, 0, 1));
@@ -177,11 +150,12 @@ TEST_F(Nodes, AMissingNodeIsNamed) {
 }
 
 TEST_F(Nodes, AnUnreachableMasterIsNamed) {
-  const Ended ended = run({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
-                           master_port_, "--store-port", store_port_, "--connect-timeout", "300ms", worker(), "print"},
-                          secret_);
+  const Ended ended =
+      run({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port",
+           master_port_.text(), "--store-port", store_port_.text(), "--connect-timeout", "300ms", worker(), "print"},
+          secret_);
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("127.0.0.1:" + store_port_), HasSubstr("is node 0 started")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(store_port_.address()), HasSubstr("is node 0 started")));
 }
 
 TEST_F(Nodes, CtrlCWhileWaiting) {
@@ -280,8 +254,8 @@ TEST(NodesUsage, IsToldInASentence) {
 }
 
 TEST_F(Nodes, AStorePortInUseNamesItsHolder) {
-  const auto holder = listen(Address{.host = "127.0.0.1"});
-  store_port_ = std::to_string(holder->address.port);
+  const auto holder = listen(Address{.host = "127.0.0.1", .port = std::uint16_t(store_port_.number())});
+  ASSERT_TRUE(holder.ok());
   const Ended ended = run(node(0, 2, "1", {worker(), "print"}), secret_);
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("AddressInUse"), HasSubstr("--store-port")));

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/transport/socket.h"
 
@@ -449,9 +450,9 @@ TEST(Run, TheRanksGetTheNetworkOfTheJob) {
 }
 
 TEST(Run, TheStorePortIsTheOneGiven) {
-  const std::string port = std::to_string(listen(Address{.host = "127.0.0.1"})->address.port);
-  EXPECT_EQ(run({"run", "-q", "--store-port", port, worker(), "env", "TUTTI_STORE"}).out,
-            "[0] TUTTI_STORE=127.0.0.1:" + port + "\n");
+  const test::ReservedPort port;
+  EXPECT_EQ(run({"run", "-q", "--store-port", port.text(), worker(), "env", "TUTTI_STORE"}).out,
+            "[0] TUTTI_STORE=" + port.address() + "\n");
 }
 
 TEST(Run, ATakenMasterPortNamesItsHolder) {

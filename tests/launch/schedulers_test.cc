@@ -4,9 +4,9 @@
 
 #include <fstream>
 
+#include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/base/machine.h"
-#include "tutti/transport/socket.h"
 
 namespace tutti::testing {
 namespace {
@@ -15,8 +15,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 using Variables = std::map<std::string, std::string>;
-
-std::string free_port() { return std::to_string(listen(Address{.host = "127.0.0.1"})->address.port); }
 
 // What mpirun --map-by ppr:1:node tells its process on the node `node` of two.
 Variables under_mpirun(int node) {
@@ -30,8 +28,10 @@ Variables under_mpirun(int node) {
 }
 
 TEST(InScheduler, MpirunTellsNodesAndNumbers) {
-  const std::vector<std::string> command = {"run",       "-n",     "2",   "--master-port", free_port(), "--store-port",
-                                            free_port(), worker(), "env", "RANK",          "WORLD_SIZE"};
+  const test::ReservedPort master, store;
+  const std::vector<std::string> command = {"run",         "-n",           "2",          "--master-port",
+                                            master.text(), "--store-port", store.text(), worker(),
+                                            "env",         "RANK",         "WORLD_SIZE"};
   Running second(command, under_mpirun(1)), first(command, under_mpirun(0));
   const Ended here = first.wait(), there = second.wait();
   EXPECT_EQ(here.code, 0) << here.err;

@@ -9,8 +9,8 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
-#include "tutti/transport/socket.h"
 
 namespace tutti::testing {
 namespace {
@@ -96,7 +96,7 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
 
 TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
   const Folder folder;
-  const auto port = std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const test::ReservedPort port;
   const auto node = [&](const char* number) {
     return std::vector<std::string>{"run",
                                     "--nnodes",
@@ -106,7 +106,7 @@ TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {
                                     "--master-addr",
                                     "127.0.0.1",
                                     "--store-port",
-                                    port,
+                                    port.text(),
                                     "--insecure",
                                     "--hang-timeout",
                                     "2s",
@@ -206,11 +206,11 @@ TEST(Status, OfAllNodes) {
   const Folder folder;
   if (std::filesystem::exists("/run/user/" + std::to_string(::geteuid())))
     GTEST_SKIP() << "needs no /run/user of this user";
-  const auto port = std::to_string(listen({.host = "127.0.0.1"}).or_throw().address.port);
+  const test::ReservedPort port;
   const auto node = [&](const char* number) {
     return std::vector<std::string>{
-        "run", "--nnodes",   "2",  "--node-rank", number,     "--master-addr", "127.0.0.1",        "--store-port",
-        port,  "--insecure", "-n", "1",           "--job-id", "two",           TUTTI_TEST_WATCHED, "run"};
+        "run",       "--nnodes",   "2",  "--node-rank", number,     "--master-addr", "127.0.0.1",        "--store-port",
+        port.text(), "--insecure", "-n", "1",           "--job-id", "two",           TUTTI_TEST_WATCHED, "run"};
   };
   Running first(node("0"), in(folder)), second(node("1"), in(folder));
   first.await_out("five steps");

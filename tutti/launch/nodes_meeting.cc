@@ -64,7 +64,10 @@ Result<Round> Nodes::meet() {
   for (Deadline deadline = Deadline::after(options_.timeout);;) {
     TUTTI_TRY(reach(deadline));
     const auto seat = TUTTI_TRY(wait_for_seat());
-    if (seat && seat->refused) return sent_home(*seat->refused);
+    if (seat && seat->refused) {
+      if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kCallLimit));  // read here
+      return sent_home(*seat->refused);
+    }
     if (seat) {
       auto round = sit_down(*seat);
       if (round.ok() || round.error().code == Code::kMismatch) return round;

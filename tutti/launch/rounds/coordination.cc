@@ -24,6 +24,7 @@ constexpr auto kCallLimit = std::chrono::seconds(5);
 constexpr auto kTellEvery = std::chrono::seconds(2);  // the words for those that wait
 constexpr auto kAskEvery = std::chrono::seconds(1);   // whether we still coordinate
 constexpr int kNotesATurn = 20000;
+constexpr int kLooksATurn = 1000;
 constexpr std::size_t kSeatsACall = 500;
 
 }  // namespace
@@ -105,11 +106,11 @@ void Coordination::run() {
     look_for_end();
     look_for_silent();
     book_.tick(now());
+    count_others();  // before anybody is told, who may then ask at once
     for (GatheringStep& step : book_.take()) carry_out(std::move(step));
     tell_waiting();
-    MutexLock lock(mutex_);
-    others_ = book_.others();
-    changed_.notify_all();
+    look_who_has_read();
+    count_others();
   }
 }
 
@@ -166,6 +167,7 @@ void Coordination::look_for_end() {
 void Coordination::look_for_silent() {
   for (const auto& [number, silence, certain] : center_->silent()) {
     center_->forget(number);
+    unread_.erase(id_of(number));
     book_.lose(id_of(number),
                certain ? "is lost: its agent has ended without a word"
                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
@@ -180,13 +182,43 @@ void Coordination::carry_out(GatheringStep step) {
     case GatheringStep::Kind::kComplete:
       return seat_all(step.roster);
     case GatheringStep::Kind::kRefuse:
-      for (const Comer& comer : step.who)
-        (void)store_->set(keys::seat(comer.id, comer.visit), encode(Seat{.refused = step.error}));
-      return;
+      return refuse(step);
     case GatheringStep::Kind::kEndRound:
     case GatheringStep::Kind::kFail:
       return end_round(step);
   }
+}
+
+// Our own agent comes last: it ends on that word, and may take the store with it only when the others have read theirs.
+void Coordination::refuse(const GatheringStep& step) {
+  const std::string text = encode(Seat{.refused = step.error});
+  std::vector<std::string> own;
+  for (const Comer& comer : step.who) {
+    const std::string seat = keys::seat(comer.id, comer.visit);
+    if (comer.id == options_.id) {
+      own.push_back(seat);
+    } else if (store_->set(seat, text)) {
+      unread_[comer.id] = seat;
+    }
+  }
+  count_others();
+  for (const std::string& seat : own) (void)store_->set(seat, text);
+}
+
+// Who has read its seat removes it.
+void Coordination::look_who_has_read() {
+  int looks = 0;
+  for (auto seat = unread_.begin(); seat != unread_.end() && ++looks <= kLooksATurn;) {
+    const auto there = store_->check({seat->second});
+    seat = there.ok() && !*there ? unread_.erase(seat) : std::next(seat);
+  }
+}
+
+void Coordination::count_others() {
+  MutexLock lock(mutex_);
+  readers_ = unread_.size();
+  others_ = book_.others() + readers_;
+  changed_.notify_all();
 }
 
 void Coordination::seat_all(const Roster& roster) {
@@ -247,6 +279,11 @@ bool Coordination::wait_for_others(Deadline deadline) {
   MutexLock lock(mutex_);
   while (others_ > 0 && !over_ && !deadline.expired()) changed_.wait_until(lock, deadline.at());
   return others_ == 0 && !over_;
+}
+
+void Coordination::wait_for_readers(Deadline deadline) {
+  MutexLock lock(mutex_);
+  while (readers_ > 0 && !over_ && !deadline.expired()) changed_.wait_until(lock, deadline.at());
 }
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -51,6 +52,8 @@ class Coordination {
   bool is_cut_off() const { return incumbent_ && incumbent_->is_cut_off(); }
   // Until all others have said goodbye, or are lost; false: at the deadline some had not.
   bool wait_for_others(Deadline deadline);
+  // Until all others that were refused have read why, or are lost, or the deadline passes.
+  void wait_for_readers(Deadline deadline);
 
  private:
   Coordination(std::unique_ptr<Store> store, CoordinationOptions options, Coordinator me,
@@ -63,6 +66,9 @@ class Coordination {
   void look_for_end();
   void look_for_silent();
   void carry_out(GatheringStep step);
+  void refuse(const GatheringStep& step);
+  void look_who_has_read();
+  void count_others();
   void seat_all(const Roster& roster);
   void end_round(const GatheringStep& step);
   void tell_waiting();
@@ -75,13 +81,14 @@ class Coordination {
   const std::unique_ptr<PulseCenter> center_;
   std::unique_ptr<Incumbent> incumbent_;
   Gathering book_;
+  std::map<std::string, std::string> unread_;  // nodes that were refused, and their seats
   Clock::time_point told_{};
   std::string told_words_;
   Clock::time_point asked_{};
   std::atomic<bool> stop_{false}, over_{false};
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::size_t others_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::size_t others_ TUTTI_GUARDED_BY(mutex_) = 0, readers_ TUTTI_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 
