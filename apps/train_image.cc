@@ -37,7 +37,7 @@ Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or 
 struct Texts {
   std::string data = tutti::kFashionMnistFolder, model = "cnn", save, overlap = "auto", sharded = "auto";
   std::string batch_size = "64", accumulate = "1", epochs = "1", max_steps = "0", loader_threads = "0", seed = "0";
-  std::string dropout = "0", optimizer = "sgd", lr, momentum = "0.9", weight_decay, clip_grad_norm = "0";
+  std::string dropout = "0", optimizer = "sgd", lr, momentum, weight_decay, clip_grad_norm = "0";
   std::string logical_ranks = "0", precision = "f32", compress = "none", stage = "1", check_replicas = "0";
   std::string log_every = "1", trace, tensorboard;
   bool nesterov = false, deterministic = false, views = false, no_heap = false, json = false, profile = false;
@@ -101,10 +101,11 @@ Result<tutti::UpdateRule> update_rule(const Texts& texts) {
   const auto which = TUTTI_TRY(choose("--optimizer", texts.optimizer, {"sgd", "adam", "adamw", "adagrad"}));
   const double usual = which == 0 ? 0.05 : which == 3 ? 0.01 : 0.001;
   const double lr = texts.lr.empty() ? usual : TUTTI_TRY(real_number("--lr", texts.lr, 0, kAny));
-  const double momentum = TUTTI_TRY(real_number("--momentum", texts.momentum, 0, 1));
+  const double momentum = texts.momentum.empty() ? 0.9 : TUTTI_TRY(real_number("--momentum", texts.momentum, 0, 1));
   const std::string decay_text = !texts.weight_decay.empty() ? texts.weight_decay : which == 2 ? "0.01" : "0";
   const double decay = TUTTI_TRY(real_number("--weight-decay", decay_text, 0, kAny));
   if (which != 0 && texts.nesterov) return tutti::cli::usage("--nesterov is for --optimizer sgd");
+  if (which != 0 && !texts.momentum.empty()) return tutti::cli::usage("--momentum is for --optimizer sgd");
   tutti::UpdateRule rule;
   if (which == 0)
     rule = tutti::SgdOptions{.lr = lr, .momentum = momentum, .weight_decay = decay, .nesterov = texts.nesterov};
@@ -162,6 +163,8 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
+  if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
+    return tutti::cli::usage("--stage 2 is for --sharded auto or on");
   return training;
 }
 

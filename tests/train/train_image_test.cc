@@ -131,6 +131,20 @@ TEST_F(TrainImage, AnyNumberOfProcessesGivesTheBitsOfTheLogicalRanks) {
   EXPECT_GT(alone.size(), 4'000'000u);
 }
 
+// A sharded optimizer would divide by three before it adds, which one process cannot do alike.
+TEST_F(TrainImage, LogicalRanksThatAreNoPowerOfTwoAreAddedWhole) {
+  const std::string file = folder_.path() + "/six.safetensors";
+  std::string alone;
+  for (const int ranks : {1, 2}) {
+    const auto ended = train(ranks, {"--logical-ranks", "6", "--batch-size", "8", "--max-steps", "3", "--save", file});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    if (ranks == 1) alone = bytes_of(file);
+    EXPECT_EQ(bytes_of(file), alone) << ranks << " processes";
+  }
+  EXPECT_THAT(train(2, {"--logical-ranks", "6", "--sharded", "on"}).err,
+              HasSubstr("the mean over 6 logical ranks, which are no power of two, would be rounded otherwise on 2"));
+}
+
 TEST_F(TrainImage, EveryWayToTrainLearns) {
   const std::vector<std::vector<std::string>> ways = {
       {"--optimizer", "adamw", "--stage", "2", "--sharded", "on", "--clip-grad-norm", "1"},
@@ -175,6 +189,10 @@ TEST_F(TrainImage, LeavesTracesTablesAndTensorBoardsFiles) {
   const auto merged = tutti::testing::run({TUTTI_COMMAND, "trace", "merge", traces, "-o", file});
   EXPECT_EQ(merged.code, 0) << merged.err;
   EXPECT_THAT(merged.err, HasSubstr("events of 2 files in " + file));
+  const auto itself = tutti::testing::run({TUTTI_COMMAND, "trace", "merge", file, "-o", file});
+  EXPECT_EQ(itself.code, 2);
+  EXPECT_THAT(itself.err, HasSubstr(file + " is to be read and to be written"));
+  EXPECT_GT(std::filesystem::file_size(file), 1000u) << "and is still there";
 }
 
 TEST_F(TrainImage, MistakesGetASentence) {
@@ -201,6 +219,9 @@ TEST_F(TrainImage, MistakesGetASentence) {
   refused("--stage", "3", "from 1 to 2");
   EXPECT_THAT(train(0, {"--optimizer", "adan"}).err, HasSubstr("did you mean adam?"));
   EXPECT_THAT(train(0, {"--optimizer", "adam", "--nesterov"}).err, HasSubstr("--nesterov is for --optimizer sgd"));
+  EXPECT_THAT(train(0, {"--optimizer", "adam", "--momentum", "0.5"}).err,
+              HasSubstr("--momentum is for --optimizer sgd"));
+  EXPECT_THAT(train(0, {"--stage", "2", "--sharded", "off"}).err, HasSubstr("--stage 2 is for --sharded auto or on"));
   EXPECT_THAT(train(0, {"--logical-ranks", "2", "--accumulate", "2"}).err,
               HasSubstr("--accumulate and --logical-ranks were both given"));
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
@@ -247,6 +268,13 @@ TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   ended = train(0, {"--save", folder_.path()});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, AllOf(HasSubstr(folder_.path() + ": it is a folder, not a file"), Not(HasSubstr("step "))));
+  ended = train(2, {"--save", folder_.path()});
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(folder_.path() + ": it is a folder, not a file"), Not(HasSubstr("PeerLost"))));
+  const std::string taken = folder_.path() + "/taken.json";
+  std::filesystem::create_directory(taken);
+  ended = train(0, {"--trace", taken});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(taken + ": it is a folder, not a file"), Not(HasSubstr("step "))));
 }
 
 }  // namespace

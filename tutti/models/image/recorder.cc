@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/metrics/timers_over_ranks.h"
@@ -30,6 +31,7 @@ Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world),
   Status made;
   const std::filesystem::path trace = options_.trace;
   if (!options_.trace.empty()) made = make_folder("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
+  if (made.ok() && is_file(options_.trace) && world.rank() == 0) made = replaceable_file(options_.trace).status();
   if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
     auto events = EventFile::create(options_.tensorboard);
     if (events.ok()) {

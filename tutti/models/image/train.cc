@@ -8,12 +8,14 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
+#include <bit>
 #include <optional>
 #include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/replace_file.h"
+#include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/loader.h"
 #include "tutti/models/image/evaluation.h"
@@ -51,8 +53,9 @@ const char* name(Compression compression) {
 
 bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
-  const bool ranks_as_processes = options.parallel.logical_ranks == 0 || world.size() <= 2;
-  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && ranks_as_processes;
+  const int logical = options.parallel.logical_ranks;
+  const bool same_bits = logical == 0 || (world.size() == 2 && std::has_single_bit(unsigned(logical)));
+  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits;
 }
 
 bool halves_gradients(const ImageTrainingOptions& options) {
@@ -282,13 +285,13 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
   check_same_options(world, words).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
-  if (!options.save.empty() && world.rank() == 0)
-    replaceable_file(options.save).status().or_throw();  // better before an hour of training than after it
+  Status savable;  // better asked before an hour of training than after it
+  if (!options.save.empty() && world.rank() == 0) savable = replaceable_file(options.save).status();
+  agree(world, savable).or_throw();
   Training training(world, train, options);
   auto result = training.fit();
   const auto score = evaluate(world, training.model(), test);
   training.recorder().test(training.steps(), score.accuracy, score.loss);
-  training.recorder().finish();
   result.test_accuracy = score.accuracy;
   result.test_loss = score.loss;
   if (!options.save.empty() && world.rank() == 0) {
@@ -297,6 +300,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
         .or_throw();
     log::info("weights saved to " + options.save);
   }
+  training.recorder().finish();  // last: a disk too full for the trace must not cost the weights
   return result;
 }
 

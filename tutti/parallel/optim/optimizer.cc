@@ -104,6 +104,8 @@ std::vector<StatePart> Optimizer::own_state() {
 
 void Optimizer::zero_grad() {
   for (auto& parameter : parameters_) parameter.tensor.mutable_grad() = at::Tensor();
+  scale_ = 1;  // of gradients that are gone
+  limit_ = kNoLimit;
 }
 
 }  // namespace tutti

@@ -211,6 +211,19 @@ TEST(Clipping, IsTheSameWithinTheStep) {
   EXPECT_FALSE(at::equal(apart.parameters[0] * 2 - 1, fused.parameters[0])) << "the next step is not clipped";
 }
 
+TEST(Clipping, GoesWithTheGradientsThatItWasFor) {
+  Gradients left_out(1), plain(1);
+  Sgd one(left_out.parameters, {.lr = 0.1}), other(plain.parameters, {.lr = 0.1});
+  const auto gradient = left_out.parameters[0].grad().clone();
+  one.clip_grad_norm(0.001);
+  one.clip_grad_value(1e-6);
+  one.zero_grad();  // in place of step()
+  left_out.parameters[0].mutable_grad() = gradient;
+  one.step();
+  other.step();
+  EXPECT_TRUE(at::equal(left_out.parameters[0], plain.parameters[0]));
+}
+
 TEST(Clipping, NamesTheParameterWithANaNAndLeavesGradientsAlone) {
   Gradients g(1);
   g.parameters[1].mutable_grad()[3] = std::numeric_limits<double>::quiet_NaN();
