@@ -66,7 +66,9 @@ Result<Round> Nodes::meet() {
     const auto seat = TUTTI_TRY(wait_for_seat());
     if (seat && seat->refused) {
       if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kCallLimit));  // read here
-      return sent_home(*seat->refused);
+      Error error = sent_home(*seat->refused);
+      if (store_) (void)store_->remove(keys::seat(id_, visit_));  // now who serves the store may go
+      return error;
     }
     if (seat) {
       auto round = sit_down(*seat);
@@ -340,8 +342,8 @@ bool Nodes::still_coordinates() {
 }
 
 Result<std::optional<Seat>> Nodes::take_seat(const std::string& answer, const std::string& key) {
-  (void)store_->remove(key);
   auto seat = parse_seat(answer);
+  if (!seat || !seat->refused) (void)store_->remove(key);
   if (seat) return seat;
   return Error{.code = Code::kMismatch,
                .detail = "the coordinator (" + coordinator_words_ + ") says what is not understood",

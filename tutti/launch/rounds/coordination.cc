@@ -9,6 +9,7 @@
 // nothing any more, and one that takes over reads there how far the last one came.
 #include "tutti/launch/rounds/coordination.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/quiet_thread.h"
@@ -106,7 +107,7 @@ void Coordination::run() {
     look_for_end();
     look_for_silent();
     book_.tick(now());
-    count_others();  // before anybody is told, who may then ask at once
+    expect_others();
     for (GatheringStep& step : book_.take()) carry_out(std::move(step));
     tell_waiting();
     look_who_has_read();
@@ -201,7 +202,7 @@ void Coordination::refuse(const GatheringStep& step) {
       unread_[comer.id] = seat;
     }
   }
-  count_others();
+  expect_others();
   for (const std::string& seat : own) (void)store_->set(seat, text);
 }
 
@@ -212,6 +213,14 @@ void Coordination::look_who_has_read() {
     const auto there = store_->check({seat->second});
     seat = there.ok() && !*there ? unread_.erase(seat) : std::next(seat);
   }
+}
+
+// Before anybody is told, who may then ask at once: more than before, perhaps, and never fewer, for those that are about
+// to be told are not in the book any more.
+void Coordination::expect_others() {
+  MutexLock lock(mutex_);
+  readers_ = std::max(readers_, unread_.size());
+  others_ = std::max(others_, book_.others() + unread_.size());
 }
 
 void Coordination::count_others() {

@@ -68,6 +68,7 @@ class Coordination {
   void carry_out(GatheringStep step);
   void refuse(const GatheringStep& step);
   void look_who_has_read();
+  void expect_others();
   void count_others();
   void seat_all(const Roster& roster);
   void end_round(const GatheringStep& step);
