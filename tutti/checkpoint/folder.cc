@@ -6,16 +6,17 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 
+#include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {
 namespace {
@@ -44,8 +45,8 @@ void remove_leftovers(const std::string& folder) {
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
-    if (name.starts_with(".step-") && (name.ends_with(kPartial) || name.ends_with(kRemoved)))
-      remove_all(at->path().string());
+    const bool of_a_step = name.starts_with(".step-") && (name.ends_with(kPartial) || name.ends_with(kRemoved));
+    if (of_a_step || name.starts_with(".probe-")) remove_all(at->path().string());
   }
 }
 
@@ -66,6 +67,21 @@ Status take_place(const std::string& draft, const std::string& path) {
     return system_error(errno, fmt::format("cannot put {} in the place of {}", draft, path));
   remove_all(old);
   return {};
+}
+
+// Not through a link, should one have this name: what it leads to is none of ours.
+Status write_latest(const std::string& folder, const std::string& name) {
+  const std::string path = folder + "/latest", fresh = folder + "/.latest.partial";
+  if (::unlink(fresh.c_str()) != 0 && errno != ENOENT)
+    return system_error(errno, fmt::format("cannot remove {}", fresh));
+  const Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+  if (!fd) return system_error(errno, fmt::format("cannot create {}", fresh));
+  const std::string text = name + "\n";
+  TUTTI_TRY(write_all(fd.get(), std::as_bytes(std::span(text)), fresh));
+  if (::fsync(fd.get()) != 0) return system_error(errno, fmt::format("cannot flush {}", fresh));
+  if (::rename(fresh.c_str(), path.c_str()) != 0)
+    return system_error(errno, fmt::format("cannot rename {} to {}", fresh, path));
+  return sync_folder(folder);
 }
 
 }  // namespace
@@ -116,26 +132,24 @@ Result<CheckpointDraft> CheckpointDraft::create(const std::string& folder, std::
   return draft;
 }
 
-Status CheckpointDraft::commit(int keep) {
+Status CheckpointDraft::commit(const KeepRule& keep) {
   const std::string name = checkpoint_folder_name(step_);
   TUTTI_TRY(sync_folder(path_));
   TUTTI_TRY(take_place(path_, folder_ + "/" + name));
   path_.clear();
   TUTTI_TRY(sync_folder(folder_));
-  const std::string text = name + "\n";
-  const Status latest = replace_file(folder_ + "/latest", [&](int fd, const std::string& file) {
-    return write_all(fd, std::as_bytes(std::span(text)), file);
-  });
+  const Status latest = write_latest(folder_, name);
   if (!latest.ok()) log::warn(fmt::format("{} is saved, but: {}", name, to_string(latest.error())));
-  if (keep > 0) prune(keep);
+  if (keep.last > 0) prune(keep);
   return {};
 }
 
-void CheckpointDraft::prune(int keep) const {
+void CheckpointDraft::prune(const KeepRule& keep) const {
   auto found = list_checkpoints(folder_);
   if (!found.ok()) return log::warn(to_string(found.error()));
   std::erase_if(*found, [&](const CheckpointFolder& one) { return one.step > step_; });
-  for (std::size_t i = 0; i + std::size_t(keep) < found->size(); ++i) {
+  for (std::size_t i = 0; i + std::size_t(keep.last) < found->size(); ++i) {
+    if (keep.every > 0 && (*found)[i].step % keep.every == 0) continue;
     const std::string& path = (*found)[i].path;
     const std::string removed = removed_name(path);
     std::error_code error;

@@ -20,6 +20,12 @@ std::optional<std::int64_t> step_of_folder(const std::string& name);  // none: i
 // By rising step. Whatever else lies there is left out. kSystem: the folder cannot be read.
 Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder);
 
+// Which of the older checkpoints stay when one was saved.
+struct KeepRule {
+  int last = 0;            // so many of the newest; 0: all
+  std::int64_t every = 0;  // and those whose step is a multiple of this; 0: none more
+};
+
 // A folder beside the checkpoints in which the next one is made; goes with the object unless it was committed.
 class CheckpointDraft {
  public:
@@ -31,12 +37,12 @@ class CheckpointDraft {
   ~CheckpointDraft();
 
   // By one rename, after all names in it are on disk. One of the same step is replaced. Then `latest` is written, and
-  // but for the newest `keep` (0: all) those of this and earlier steps are removed; what cannot be is a warning.
-  Status commit(int keep);
+  // what `keep` does not name of this and earlier steps is removed; what cannot be is a warning.
+  Status commit(const KeepRule& keep);
 
  private:
   CheckpointDraft(std::string folder, std::int64_t step);
-  void prune(int keep) const;
+  void prune(const KeepRule& keep) const;
 
   std::string folder_, path_;  // path_: empty once it is committed, or moved from
   std::int64_t step_;

@@ -127,6 +127,8 @@ class Saving {
     if (facts_.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts_.step));
     if (options_.meet_every == 0) return invalid_argument("checkpoint: meet_every is 0; give a number of bytes");
     if (options_.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options_.keep));
+    if (options_.keep_every < 0)
+      return invalid_argument(fmt::format("checkpoint: cannot keep every {}-th of them", options_.keep_every));
     for (const SavedBox& box : boxes_) TUTTI_TRY(check(box));
     return {};
   }
@@ -199,7 +201,7 @@ class Saving {
     for (const std::string& one : parts) merge(whole, TUTTI_TRY(parse_manifest_part(one)));
     const std::string manifest = TUTTI_TRY(compose_manifest(whole));
     TUTTI_TRY(write_flushed(CheckpointDraft::path_of(folder_, facts_.step) + "/" + kManifestName, manifest));
-    return draft->commit(options_.keep);
+    return draft->commit({.last = options_.keep, .every = options_.keep_every});
   }
 
   const Group& group_;

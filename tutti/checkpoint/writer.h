@@ -39,7 +39,8 @@ struct SavedBox {
 };
 
 struct SaveOptions {
-  int keep = 0;  // older checkpoints are removed, so that this many are there; 0: none is
+  int keep = 0;                 // older checkpoints are removed, so that this many are there; 0: none is
+  std::int64_t keep_every = 0;  // but for those whose step is a multiple of this; 0: for none
   // After so many bytes each rank waits until the others have written as many, or all they have: so the deadline of a
   // collective has to leave room for this much, however large the tables are.
   std::uint64_t meet_every = std::uint64_t(1) << 30;

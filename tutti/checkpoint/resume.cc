@@ -1,0 +1,91 @@
+// Rank 0 looks what there is, and what it finds is the word for all. The one trap is a folder with two histories: a run
+// that begins anew, or from step 100, in a folder that has a step 200, saves its step 150, is killed, and would then go
+// on from the other history's step 200. So that is refused at the beginning, unless step 200 is one that does not
+// verify: those are passed over again next time, or replaced when their step is reached.
+#include "tutti/checkpoint/resume.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "tutti/base/env.h"
+#include "tutti/base/log.h"
+#include "tutti/base/text.h"
+#include "tutti/comm/agree.h"
+#include "tutti/comm/objects.h"
+
+namespace tutti {
+namespace {
+
+// -1: none, or no such folder.
+Result<std::int64_t> newest_step(const std::string& folder) {
+  std::error_code error;
+  if (folder.empty() || !std::filesystem::exists(folder, error)) return std::int64_t(-1);
+  const auto found = TUTTI_TRY(list_checkpoints(folder));
+  return found.empty() ? -1 : found.back().step;
+}
+
+// Rank 0's number, or its error, for all.
+Result<std::int64_t> newest_step_of_all(const Group& group, const std::string& folder) {
+  Result<std::int64_t> newest = std::int64_t(-1);
+  if (!group || group.rank() == 0) newest = newest_step(folder);
+  TUTTI_TRY(agree(group, newest.status()));
+  if (!group) return newest;
+  std::string word = std::to_string(*newest);
+  broadcast_bytes(group, word);
+  return std::stoll(word);
+}
+
+Error later_ones(const std::string& folder, std::int64_t newest, const std::string& beginning) {
+  return invalid_argument(
+      fmt::format("{} has a checkpoint of step {} already, and this run begins {}: the next one that resumes would go "
+                  "on from there",
+                  folder, newest, beginning),
+      "save to another folder, move the later checkpoints away, or resume from the newest");
+}
+
+void tell(const Group& group, const CheckpointReader& saved) {
+  if (group && group.rank() != 0) return;
+  for (const std::string& why : saved.passed_over()) log::warn("passed over a checkpoint: " + why);
+  log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
+}
+
+Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
+  const std::int64_t newest = TUTTI_TRY(newest_step_of_all(group, options.folder));
+  const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
+  if (newest_counts) {
+    if (newest < 0) return std::optional<CheckpointReader>();
+    return std::optional(TUTTI_TRY(CheckpointReader::open(group, options.folder)));
+  }
+  if (options.resume == "never") {
+    if (newest >= 0) return later_ones(options.folder, newest, "anew");
+    return std::optional<CheckpointReader>();
+  }
+  auto saved = TUTTI_TRY(CheckpointReader::open(group, options.resume));
+  if (newest > saved.facts().step && saved.passed_over().empty())
+    return later_ones(options.folder, newest, fmt::format("after step {}", saved.facts().step));
+  return std::optional(std::move(saved));
+}
+
+}  // namespace
+
+bool was_restarted() {
+  for (const char* name : {"TUTTI_GENERATION", "TORCHELASTIC_RESTART_COUNT"}) {
+    const auto text = env(name);
+    const auto number = text ? parse_int(*text) : std::nullopt;
+    if (number && *number > 0) return true;
+  }
+  return false;
+}
+
+Result<std::optional<CheckpointReader>> resume_point(const Group& group, const ResumeOptions& options) {
+  try {
+    auto found = TUTTI_TRY(find(group, options));
+    if (found) tell(group, *found);
+    return found;
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,30 @@
+#pragma once
+// Where a run begins: anew, or where an earlier one stood. Same program, same command:
+//
+//   auto saved = resume_point(world, {.folder = "runs/a"}).or_throw();
+//   if (saved) load(*saved);
+#include <optional>
+#include <string>
+
+#include "tutti/checkpoint/reader.h"
+#include "tutti/comm/group.h"
+
+namespace tutti {
+
+struct ResumeOptions {
+  std::string folder;           // where this run saves; it need not be there yet. Empty: nowhere
+  std::string resume = "auto";  // from the newest in `folder` that verifies; "never"; or the path of where to begin
+  // The launcher has started this job again after a failure: what it has saved itself in `folder` counts, as with
+  // "auto", and `resume` only where there is nothing yet.
+  bool restarted = false;
+};
+// From the environment: whether this is not the job's first attempt.
+bool was_restarted();
+
+// The same on every rank; none: from the start. Collective. Says in the log of rank 0 from where the run goes on, and
+// which checkpoints were passed over, and why. Errors: none of those that are there verifies (kCorrupt: a run that has
+// been going for weeks is not begun anew without a word); and where `folder` holds later ones than the one to begin
+// with, because the next "auto" would go on from those (kInvalidArgument).
+Result<std::optional<CheckpointReader>> resume_point(const Group& group, const ResumeOptions& options);
+
+}  // namespace tutti

@@ -1,0 +1,175 @@
+#include "tutti/checkpoint/resume.h"
+
+#include <gmock/gmock.h>
+
+#include "tests/harness/checkpoints.h"
+#include "tutti/checkpoint/shared_folder.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Dealing;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Resuming : public testing::Test {
+ protected:
+  void save(std::int64_t step, const SaveOptions& options = {}) {
+    test::save_model(Group(), folder(), step, Dealing::kReplicated, float(step), options).or_throw();
+  }
+  void corrupt(std::int64_t step) {
+    const std::string path = folder() + "/" + checkpoint_folder_name(step) + "/model-00001-of-00001.safetensors";
+    std::string text = test::file_text(path);
+    text[text.size() / 2] ^= 1;
+    test::set_file(path, text);
+  }
+  // The step that three ranks agree on, -1 for none; or the error, which is the same on all.
+  std::string found(const ResumeOptions& options) {
+    std::vector<std::string> texts(3);
+    test::run_threads(3, [&](Group& world) {
+      const auto saved = resume_point(world, options);
+      texts[std::size_t(world.rank())] = !saved.ok() ? to_string(saved.error())
+                                         : *saved    ? std::to_string((*saved)->facts().step)
+                                                     : "anew";
+    });
+    EXPECT_EQ(texts[0], texts[1]);
+    EXPECT_EQ(texts[0], texts[2]);
+    return texts[0];
+  }
+  std::string folder() const { return folder_.path(); }
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(Resuming, BeginsAnewWhereThereIsNothing) {
+  for (const std::string resume : {"auto", "never"}) {
+    EXPECT_EQ(found({.folder = folder(), .resume = resume}), "anew");
+    EXPECT_EQ(found({.folder = folder() + "/not/there", .resume = resume}), "anew");
+    EXPECT_EQ(found({.folder = "", .resume = resume}), "anew");
+  }
+}
+
+TEST_F(Resuming, TheNewestThatVerifies) {
+  save(100);
+  save(200);
+  EXPECT_EQ(found({.folder = folder()}), "200");
+  corrupt(200);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(found({.folder = folder()}), "100");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("passed over a checkpoint: "));
+  EXPECT_THAT(said, HasSubstr("step-0000200/model-00001-of-00001.safetensors"));
+  EXPECT_THAT(said, HasSubstr("goes on after step 100, from " + folder() + "/step-0000100"));
+  corrupt(100);
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr("none of the 2 checkpoints in " + folder() + " verifies"));
+}
+
+TEST_F(Resuming, FromAPath) {
+  save(100);
+  const test::TemporaryFolder other;
+  const std::string path = folder() + "/step-0000100";
+  EXPECT_EQ(found({.folder = other.path(), .resume = path}), "100");
+  EXPECT_EQ(found({.folder = other.path(), .resume = folder()}), "100");
+  EXPECT_EQ(found({.folder = folder(), .resume = path}), "100");
+  EXPECT_THAT(found({.folder = folder(), .resume = other.path()}), HasSubstr("there is no checkpoint in "));
+}
+
+// Else the run's own next checkpoints would not be the newest.
+TEST_F(Resuming, TwoHistoriesInOneFolderAreRefused) {
+  save(100);
+  save(200);
+  EXPECT_THAT(found({.folder = folder(), .resume = "never"}),
+              HasSubstr(folder() + " has a checkpoint of step 200 already, and this run begins anew: the next one that "
+                                   "resumes would go on from there"));
+  EXPECT_THAT(found({.folder = folder(), .resume = folder() + "/step-0000100"}),
+              HasSubstr("of step 200 already, and this run begins after step 100"));
+}
+
+TEST_F(Resuming, WhatARestartedJobHasSavedItselfCounts) {
+  const test::TemporaryFolder other;
+  test::save_model(Group(), other.path(), 7, Dealing::kReplicated).or_throw();
+  EXPECT_EQ(found({.folder = folder(), .resume = other.path(), .restarted = true}), "7");
+  EXPECT_EQ(found({.folder = folder(), .resume = "never", .restarted = true}), "anew");
+  save(100);
+  EXPECT_EQ(found({.folder = folder(), .resume = other.path(), .restarted = true}), "100");
+  EXPECT_EQ(found({.folder = folder(), .resume = "never", .restarted = true}), "100");
+}
+
+TEST_F(Resuming, TheLauncherSaysWhetherItHasRestarted) {
+  ::unsetenv("TUTTI_GENERATION");
+  ::unsetenv("TORCHELASTIC_RESTART_COUNT");
+  EXPECT_FALSE(was_restarted());
+  ::setenv("TORCHELASTIC_RESTART_COUNT", "0", 1);
+  EXPECT_FALSE(was_restarted());
+  ::setenv("TUTTI_GENERATION", "1", 1);
+  EXPECT_TRUE(was_restarted());
+  ::unsetenv("TUTTI_GENERATION");
+  ::setenv("TORCHELASTIC_RESTART_COUNT", "2", 1);
+  EXPECT_TRUE(was_restarted());
+  ::unsetenv("TORCHELASTIC_RESTART_COUNT");
+}
+
+TEST_F(Resuming, TheLastAndEveryMthAreKept) {
+  for (const int step : {10, 20, 30, 40, 50, 60, 70}) save(step, {.keep = 2, .keep_every = 30});
+  std::vector<std::int64_t> steps;
+  const auto left = list_checkpoints(folder()).or_throw();
+  for (const CheckpointFolder& one : left) steps.push_back(one.step);
+  EXPECT_THAT(steps, ElementsAre(30, 60, 70));
+  const auto mine = test::rank_model(Dealing::kReplicated, 0, 1);
+  EXPECT_THAT(to_string(save_checkpoint(folder(), mine.boxes, {.step = 2}, {.keep_every = -1}).error()),
+              HasSubstr("cannot keep every -1-th of them"));
+}
+
+TEST_F(Resuming, WhatALinkLeadsToIsNotOverwritten) {
+  const std::string victim = folder() + "/victim";
+  test::set_file(victim, "mine");
+  fs::create_symlink(victim, folder() + "/latest");
+  fs::create_symlink(victim, folder() + "/.latest.partial");
+  fs::create_directory(folder() + "/elsewhere");
+  test::set_file(folder() + "/elsewhere/file", "mine");
+  fs::create_directory_symlink(folder() + "/elsewhere", folder() + "/step-0000001");
+  fs::create_directory_symlink(folder() + "/elsewhere", folder() + "/.step-0000001.partial");
+  save(1);
+  EXPECT_EQ(test::file_text(victim), "mine");
+  EXPECT_EQ(test::file_text(folder() + "/elsewhere/file"), "mine");
+  EXPECT_FALSE(fs::is_symlink(folder() + "/latest"));
+  EXPECT_EQ(test::file_text(folder() + "/latest"), "step-0000001\n");
+  EXPECT_FALSE(fs::is_symlink(folder() + "/step-0000001"));
+  EXPECT_EQ(test::compare_model(CheckpointReader::open(folder()).or_throw(), Dealing::kWhole, 0, 1, 1), "");
+}
+
+// What each of three ranks hears of folders that it knows by one name.
+std::vector<std::string> checked(const std::function<std::string(int rank)>& folder_of) {
+  std::vector<std::string> texts(3);
+  test::run_threads(3, [&](Group& world) {
+    const Status good = check_shared_folder(world, folder_of(world.rank()));
+    texts[std::size_t(world.rank())] = good.ok() ? "" : to_string(good.error());
+  });
+  return texts;
+}
+
+TEST_F(Resuming, AFolderThatAllShare) {
+  const std::string fresh = folder() + "/a/b";
+  EXPECT_THAT(checked([&](int) { return fresh; }), testing::Each(""));
+  EXPECT_TRUE(fs::is_directory(fresh));
+  EXPECT_TRUE(fs::is_empty(fresh)) << "nothing is left behind";
+  EXPECT_TRUE(check_shared_folder(Group(), fresh).ok());
+}
+
+TEST_F(Resuming, AFolderThatIsNotTheSameForAll) {
+  const auto texts = checked([&](int rank) { return folder() + (rank == 1 ? "/own" : "/shared"); });
+  EXPECT_THAT(texts[0], HasSubstr("rank 1: the folder " + folder() + "/own on host "));
+  EXPECT_THAT(texts[0], HasSubstr("is not the one of rank 0 on host "));
+  EXPECT_THAT(texts[0], HasSubstr("checkpoints need a folder that all nodes share"));
+  EXPECT_THAT(texts, testing::Each(texts[0]));
+}
+
+TEST_F(Resuming, AFolderThatCannotBe) {
+  test::set_file(folder() + "/file", "");
+  const auto texts = checked([&](int) { return folder() + "/file"; });
+  EXPECT_THAT(texts, testing::Each(HasSubstr("rank 0: cannot make ")));
+  EXPECT_THAT(texts, testing::Each(HasSubstr(folder() + "/file")));
+}
+
+}  // namespace
+}  // namespace tutti
