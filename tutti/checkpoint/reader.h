@@ -18,6 +18,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/manifest.h"
+#include "tutti/checkpoint/tensor_stream.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
@@ -37,6 +38,23 @@ struct ExpectedTensor {
   TensorShape shape;
 };
 
+// What to do about tensors that are missing, too many, or of another type or shape.
+enum class MatchMode {
+  kStrict,  // an error that names them
+  kReport,  // a warning that names them
+  kIgnore,  // nothing
+};
+
+// What of a program's tensors a checkpoint has. Names as in errors: "momentum of fc.weight".
+struct TensorMatch {
+  std::vector<bool> fits;                              // for each that is wanted: it is there, in this type and shape
+  std::vector<std::string> missing, misshapen, extra;  // misshapen: with both shapes
+
+  bool whole() const { return missing.empty() && misshapen.empty() && extra.empty(); }
+};
+// All that differs (the first twenty of each kind); empty: nothing.
+std::string to_string(const TensorMatch& match);
+
 class CheckpointReader {
  public:
   // `path`: the folder of one checkpoint, or one that holds step-... folders: then the newest of them that verifies;
@@ -53,8 +71,12 @@ class CheckpointReader {
   // nullptr: there is none
   const StoredTensor* find(const TensorKey& key) const;
 
-  // Strict: every tensor is there, in this shape and type, and no other is. The error names all that differ (the first
-  // twenty of each kind).
+  // What of `wanted` may be read. kMismatch, in strict mode: it is not all of it, or not all there is. Load only what
+  // fits: nothing is changed before that is known.
+  Result<TensorMatch> match(std::span<const ExpectedTensor> wanted, MatchMode mode = MatchMode::kStrict) const;
+  // The same without a word: what fits and what does not.
+  TensorMatch compare(std::span<const ExpectedTensor> wanted) const;
+  // match() in strict mode.
   Status expect(std::span<const ExpectedTensor> wanted) const;
 
   // `into`: the box's first element; row_stride: bytes from row to row, 0: packed. On error `into` is undefined.
@@ -63,11 +85,15 @@ class CheckpointReader {
   Status read(const TensorKey& key, const TensorBox& box, const RowSink& sink) const;
   // The whole tensor, which has this many bytes.
   Status read(const TensorKey& key, std::span<std::byte> into) const;
+  // For many boxes of one tensor: what is read and checked for one serves the next. At most 32 MiB, or one chunk, are
+  // kept. Lives no longer than this reader. Boxes are not checked: they have to be inside of the tensor.
+  Result<std::unique_ptr<TensorStream>> stream(const TensorKey& key) const;
   // Every byte of the files, or the part-th of `parts` parts of them.
   Status verify(std::uint64_t part = 0, std::uint64_t parts = 1) const;
 
  private:
-  class BoxReader;
+  Result<const StoredTensor*> look_up(const TensorKey& key) const;
+  Result<const StoredTensor*> check_box(const TensorKey& key, const TensorBox& box) const;
   static Result<CheckpointReader> open_one(const std::string& folder);
   static Result<CheckpointReader> open_whole(const Group& group, const std::string& folder, VerifyLevel level);
 

@@ -1,5 +1,6 @@
 #include "tutti/checkpoint/reader.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "tests/harness/checkpoints.h"
@@ -99,6 +100,11 @@ TEST_F(Loading, WhatDoesNotVerifyIsPassedOverAndToldWhy) {
          fs::create_symlink(file(weights_, 1), at(f));
        },
        "is a link, where the checkpoint has a file"},
+      {[&](auto& f) {
+         fs::rename(f + "/manifest.json", f + "/elsewhere");
+         fs::create_symlink("elsewhere", f + "/manifest.json");
+       },
+       "manifest.json is a link, where the checkpoint has a file"},
       {[&](auto& f) {
          fs::remove(at(f));
          fs::create_directory(at(f));
@@ -216,6 +222,66 @@ TEST_F(Loading, AnotherModelIsToldByName) {
   wanted.clear();
   for (int i = 0; i < 30; ++i) wanted.push_back({{"t" + std::to_string(i), ""}, DType::kF32, {}});
   EXPECT_THAT(to_string(saved.expect(wanted).error()), HasSubstr(", t19 and 10 more"));
+}
+
+TEST_F(Loading, WhatFitsMayBeLoadedInReportAndIgnoreMode) {
+  save(1);
+  const auto saved = CheckpointReader::open(folder()).or_throw();
+  auto wanted = test::expected_model();
+  wanted[0].shape = {9001, 32};
+  wanted[3].key.name = "fc.other";
+  const auto strict = saved.match(wanted, MatchMode::kStrict);
+  ASSERT_FALSE(strict.ok());
+  EXPECT_EQ(strict.error().code, Code::kMismatch);
+  testing::internal::CaptureStderr();
+  const auto silent = saved.match(wanted, MatchMode::kIgnore);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  testing::internal::CaptureStderr();
+  const auto told = saved.match(wanted, MatchMode::kReport);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr("step-0000001 is of another model: it lacks fc.other; emb.0 is f32[9001, 64], wanted f32[9001, 32]; "
+                "it has more: fc.bias; what does not fit is left as it is"));
+  for (const auto* match : {&silent, &told}) {
+    ASSERT_TRUE(match->ok());
+    EXPECT_THAT((*match)->fits, ElementsAre(false, true, true, false, true, true, true, true));
+    EXPECT_THAT((*match)->missing, ElementsAre("fc.other"));
+    EXPECT_THAT((*match)->extra, ElementsAre("fc.bias"));
+    EXPECT_FALSE((*match)->whole());
+  }
+  EXPECT_TRUE(saved.match(test::expected_model())->whole());
+}
+
+// Saved by columns and read by rows: more boxes than chunks that are kept.
+TEST_F(Loading, AStreamReadsManyBoxesInLittleMemory) {
+  constexpr std::uint64_t kRows = 700, kColumns = 96, kWidth = 1024;
+  const TensorShape shape = {kRows, kColumns * kWidth};
+  std::vector<float> column(kRows * kWidth);
+  for (std::size_t i = 0; i < column.size(); ++i) column[i] = float(i);
+  std::vector<SavedBox> boxes;
+  for (std::uint64_t c = 0; c < kColumns; ++c)
+    boxes.push_back(
+        {.key = {"x", ""}, .shape = shape, .box = {{0, c * kWidth}, {kRows, kWidth}}, .data = column.data()});
+  save_checkpoint(folder(), boxes, {.step = 1}).or_throw();
+  const auto saved = CheckpointReader::open(folder(), VerifyLevel::kFiles).or_throw();
+  const auto stream = saved.stream({"x"}).or_throw();
+  std::vector<float> row(shape[1]);
+  for (std::uint64_t r = 0; r < kRows; ++r) {
+    stream->read(TensorBox::rows(shape, r, 1), reinterpret_cast<std::byte*>(row.data())).or_throw();
+    for (std::uint64_t c = 0; c < row.size(); ++c) ASSERT_EQ(row[c], float(r * kWidth + c % kWidth)) << r << ", " << c;
+  }
+}
+
+TEST_F(Loading, TheByteThatChangedIsNamed) {
+  save(1);
+  std::string text = test::file_text(file(weights_, 1));
+  text[1'500'003] ^= 0x20;
+  const std::string was = fmt::format("0x{:02x}", unsigned(std::uint8_t(text[1'500'003] ^ 0x20)));
+  test::set_file(file(weights_, 1), text);
+  const auto saved = CheckpointReader::open(folder());
+  ASSERT_FALSE(saved.ok());
+  EXPECT_THAT(to_string(saved.error()),
+              HasSubstr("; byte 1500003 alone would explain it, were it " + was + " in place of"));
 }
 
 TEST_F(Loading, ReadsThatCannotBeAreTold) {

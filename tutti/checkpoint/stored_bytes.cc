@@ -7,6 +7,7 @@
 
 #include "tutti/base/crc32c.h"
 #include "tutti/base/file.h"
+#include "tutti/checkpoint/changed_byte.h"
 
 namespace tutti {
 
@@ -44,48 +45,83 @@ Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
 }
 
 StoredBytes::StoredBytes(int fd, std::string path, const StoredBox& box, std::uint64_t bytes, std::uint64_t chunk_bytes,
-                         std::string what)
-    : fd_(fd), path_(std::move(path)), box_(box), bytes_(bytes), chunk_bytes_(chunk_bytes), what_(std::move(what)) {}
+                         std::string what, HeldChunks& chunks)
+    : fd_(fd),
+      path_(std::move(path)),
+      box_(box),
+      bytes_(bytes),
+      chunk_bytes_(chunk_bytes),
+      what_(std::move(what)),
+      all_(chunks),
+      good_(box.crc32c.size()) {}
 
 std::uint64_t StoredBytes::size_of_chunk(std::uint64_t chunk) const {
   return std::min(chunk_bytes_, bytes_ - chunk * chunk_bytes_);
 }
 
-Status StoredBytes::read_chunk(std::uint64_t chunk, std::span<std::byte> into) const {
+Status StoredBytes::read_chunk(std::uint64_t chunk, std::span<std::byte> into) {
   const std::uint64_t at = box_.offset + chunk * chunk_bytes_;
   TUTTI_TRY(read_all(fd_, at, into, path_));
   const std::uint32_t digest = crc32c(into);
-  if (digest == box_.crc32c[chunk]) return {};
-  return Error{.code = Code::kCorrupt,
-               .detail = fmt::format("{}: bytes {} to {}, of {}, have changed: their digest is {:08x}, expected {:08x}",
-                                     path_, at, at + into.size(), what_, digest, box_.crc32c[chunk])};
+  if (digest == box_.crc32c[chunk]) {
+    good_[chunk] = true;
+    return {};
+  }
+  std::string text = fmt::format("{}: bytes {} to {}, of {}, have changed: their digest is {:08x}, expected {:08x}",
+                                 path_, at, at + into.size(), what_, digest, box_.crc32c[chunk]);
+  if (const auto one = one_changed_byte(digest, box_.crc32c[chunk], into.size()))
+    text += fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", at + one->place,
+                        unsigned(into[one->place]) ^ one->change, unsigned(into[one->place]));
+  return Error{.code = Code::kCorrupt, .detail = std::move(text)};
+}
+
+void StoredBytes::let_go() {
+  if (held_chunk_ == kNone) return;
+  held_chunk_ = kNone;
+  --all_.held;
+  std::swap(held_, all_.passing);  // its memory serves the next one
+  held_ = {};
+}
+
+Status StoredBytes::read_part(std::uint64_t chunk, std::uint64_t offset, std::span<std::byte> into) {
+  const std::uint64_t size = size_of_chunk(chunk);
+  if (chunk != held_chunk_ && good_[chunk])
+    return read_all(fd_, box_.offset + chunk * chunk_bytes_ + offset, into, path_);
+  if (chunk != held_chunk_) {
+    let_go();
+    all_.passing.resize(size);
+    TUTTI_TRY(read_chunk(chunk, all_.passing));
+    if (all_.held == all_.most || offset + into.size() == size) {
+      std::memcpy(into.data(), all_.passing.data() + offset, into.size());
+      return {};
+    }
+    std::swap(held_, all_.passing);
+    held_chunk_ = chunk;
+    ++all_.held;
+  }
+  std::memcpy(into.data(), held_.data() + offset, into.size());
+  if (offset + into.size() == size) let_go();
+  return {};
 }
 
 Status StoredBytes::read(std::uint64_t begin, std::span<std::byte> into) {
   while (!into.empty()) {
     const std::uint64_t chunk = begin / chunk_bytes_, offset = begin % chunk_bytes_, size = size_of_chunk(chunk);
-    const std::size_t part = std::min<std::uint64_t>(into.size(), size - offset);
-    if (part == size && chunk != held_chunk_) {  // a whole one goes straight to where it is wanted
-      TUTTI_TRY(read_chunk(chunk, into.first(part)));
+    const auto part = into.first(std::min<std::uint64_t>(into.size(), size - offset));
+    if (part.size() == size && chunk != held_chunk_) {  // a whole one goes straight to where it is wanted
+      TUTTI_TRY(read_chunk(chunk, part));
     } else {
-      if (chunk != held_chunk_) {
-        held_chunk_ = ~std::uint64_t(0);
-        held_.resize(size);
-        TUTTI_TRY(read_chunk(chunk, held_));
-        held_chunk_ = chunk;
-      }
-      std::memcpy(into.data(), held_.data() + offset, part);
+      TUTTI_TRY(read_part(chunk, offset, part));
     }
-    begin += part;
-    into = into.subspan(part);
+    begin += part.size();
+    into = into.subspan(part.size());
   }
   return {};
 }
 
 Status StoredBytes::check_chunk(std::uint64_t chunk) {
-  held_chunk_ = ~std::uint64_t(0);
-  held_.resize(size_of_chunk(chunk));
-  return read_chunk(chunk, held_);
+  all_.passing.resize(size_of_chunk(chunk));
+  return read_chunk(chunk, all_.passing);
 }
 
 }  // namespace tutti

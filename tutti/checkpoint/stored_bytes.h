@@ -15,13 +15,20 @@ namespace tutti {
 Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
                     const std::function<Status(std::uint64_t, std::uint64_t, std::uint64_t)>& run);
 
-// Reads runs of the bytes of a stored box, by rising place, and checks the digest of every chunk that they touch. Holds
-// one chunk at most.
+// Chunks of which a part is still wanted, over all boxes of one tensor: at most so many are kept.
+struct HeldChunks {
+  std::size_t most = 64, held = 0;
+  std::vector<std::byte> passing;  // one that is not kept
+};
+
+// Reads runs of the bytes of a stored box, and checks the digest of every chunk when it first touches it. By rising
+// place each chunk is read once; where more than `most` of them would have to be kept, the parts of a chunk that is
+// known to be good are read one by one.
 class StoredBytes {
  public:
-  // `bytes`: of the box; `what`: for errors, "emb.0 [0:10, 0:4]".
+  // `bytes`: of the box; `what`: for errors, "emb.0 [0:10, 0:4]". `chunks` outlives this.
   StoredBytes(int fd, std::string path, const StoredBox& box, std::uint64_t bytes, std::uint64_t chunk_bytes,
-              std::string what);
+              std::string what, HeldChunks& chunks);
   Status read(std::uint64_t begin, std::span<std::byte> into);
   // Without keeping anything.
   Status check_chunk(std::uint64_t chunk);
@@ -29,15 +36,20 @@ class StoredBytes {
 
  private:
   std::uint64_t size_of_chunk(std::uint64_t chunk) const;
-  Status read_chunk(std::uint64_t chunk, std::span<std::byte> into) const;
+  Status read_chunk(std::uint64_t chunk, std::span<std::byte> into);
+  Status read_part(std::uint64_t chunk, std::uint64_t offset, std::span<std::byte> into);
+  void let_go();
 
   const int fd_;
   const std::string path_;
   const StoredBox& box_;
   const std::uint64_t bytes_, chunk_bytes_;
   const std::string what_;
+  HeldChunks& all_;
+  std::vector<bool> good_;  // chunks whose digest was right
   std::vector<std::byte> held_;
-  std::uint64_t held_chunk_ = ~std::uint64_t(0);
+  std::uint64_t held_chunk_ = kNone;
+  static constexpr std::uint64_t kNone = ~std::uint64_t(0);
 };
 
 }  // namespace tutti

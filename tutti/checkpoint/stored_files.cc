@@ -1,0 +1,92 @@
+// What lies in the folder of a checkpoint is told from what lies there by mistake or by malice before a byte of it is
+// believed: links are not followed, a pipe does not keep anybody waiting, sizes and headers are those of the manifest.
+#include "tutti/checkpoint/stored_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "tutti/base/crc32c.h"
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/folder.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostManifest = std::uint64_t(1) << 30;
+
+Error corrupt(const std::string& path, const std::string& detail) {
+  return Error{.code = Code::kCorrupt, .detail = fmt::format("{} {}", path, detail)};
+}
+
+// A regular file, and its size.
+Result<std::pair<Fd, std::uint64_t>> open_regular(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd && errno == ENOENT) return corrupt(path, "is missing");
+  if (!fd && errno == ELOOP) return corrupt(path, "is a link, where the checkpoint has a file");
+  if (!fd) return system_error(errno, fmt::format("cannot open {}", path));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
+  if (!S_ISREG(info.st_mode)) return corrupt(path, "is no regular file");
+  return std::pair(std::move(fd), std::uint64_t(info.st_size));
+}
+
+}  // namespace
+
+Result<Manifest> read_manifest(const std::string& folder) {
+  const std::string path = folder + "/" + kManifestName;
+  const auto [fd, size] = TUTTI_TRY(open_regular(path));
+  if (size > kMostManifest) return corrupt(path, fmt::format("has {}, which no manifest has", bytes_text(size)));
+  std::string text(size, '\0');
+  TUTTI_TRY(read_all(fd.get(), 0, std::as_writable_bytes(std::span(text)), path));
+  auto manifest = parse_manifest(text);
+  if (manifest.ok()) return manifest;
+  Error error = manifest.error();
+  error.detail = fmt::format("{}: {}", path, error.detail);
+  return error;
+}
+
+Result<Fd> open_stored_file(const std::string& folder, const StoredFile& stored) {
+  const std::string path = folder + "/" + stored.name;
+  auto [fd, size] = TUTTI_TRY(open_regular(path));
+  if (size != stored.bytes)
+    return corrupt(path,
+                   fmt::format("has {} bytes; the manifest says {}: it was cut off or added to", size, stored.bytes));
+  std::vector<std::byte> piece(std::min(stored.header_bytes, kChunkBytes));
+  std::uint32_t digest = 0;
+  for (std::uint64_t at = 0; at < stored.header_bytes; at += piece.size()) {
+    const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), stored.header_bytes - at));
+    TUTTI_TRY(read_all(fd.get(), at, part, path));
+    digest = crc32c(part, digest);
+  }
+  if (digest != stored.header_crc32c)
+    return corrupt(path,
+                   fmt::format("has another header than the one that was saved: its digest is {:08x}, expected {:08x}",
+                               digest, stored.header_crc32c));
+  return std::move(fd);
+}
+
+Result<std::vector<std::string>> checkpoints_at(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  std::error_code error;
+  const bool is_one = fs::exists(path + "/" + kManifestName, error);
+  const bool is_named_so = step_of_folder(fs::path(path).filename().string()).has_value();
+  if (is_one || is_named_so) return std::vector<std::string>{path};
+  const auto found = TUTTI_TRY(list_checkpoints(path));
+  if (found.empty())
+    return Error{.code = Code::kNotFound,
+                 .detail = fmt::format("there is no checkpoint in {}", path),
+                 .hint = "give a folder with step-... folders in it, or one of those"};
+  std::vector<std::string> paths;
+  for (const CheckpointFolder& one : found) paths.insert(paths.begin(), one.path);
+  return paths;
+}
+
+}  // namespace tutti
