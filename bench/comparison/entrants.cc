@@ -316,9 +316,9 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                    .part =
                        [](const Task& task) {
                          std::vector<Item> part;
-                         for (const Item& item : task.items)
-                           if (item.op == "all_reduce" && !task.two_hosts && task.ranks <= 16 &&
-                               (!task.private_memory || item.bytes <= kMostBarePrivate))
+                         for (const Item& item : of_verbs(task, {"all_reduce", "reduce_scatter", "barrier"}))
+                           if (!task.two_hosts && task.ranks <= 16 &&
+                               (!task.private_memory || (item.op == "all_reduce" && item.bytes <= kMostBarePrivate)))
                              part.push_back(item);
                          return part;
                        },
@@ -338,9 +338,10 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                    .name = "bare sockets",
                    .part =
                        [](const Task& task) {
-                         return task.two_hosts && task.ranks == 2 && task.congestion.empty() && !task.method.rewrite
-                                    ? of_verbs(task, {"all_reduce"})
-                                    : std::vector<Item>();
+                         if (!task.two_hosts || !task.congestion.empty() || task.method.rewrite)
+                           return std::vector<Item>();
+                         if (task.ranks == 2) return of_verbs(task, {"all_reduce", "broadcast"});
+                         return task.ranks == 4 ? of_verbs(task, {"all_reduce"}) : std::vector<Item>();
                        },
                    .run = [path, hosts](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
                      const Program program{

@@ -1,6 +1,12 @@
-// Chooses, once, the loops for the widest instruction set that this CPU has.
+// Chooses, once, the loops for the widest instruction set that this CPU has; and for each call how it stores: a result
+// that goes where no input was would first be read from memory, line by line, only to be overwritten. From some size on
+// it is therefore streamed past the caches, which saves a fourth of what a reduce_scatter of 64 MiB moves.
 #include "tutti/comm/kernels/reduce.h"
 
+#include <algorithm>
+#include <cstdint>
+
+#include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce_isa.h"
 
 namespace tutti {
@@ -19,6 +25,21 @@ Loop choose_loop() {
 }
 
 const Loop kLoop = choose_loop();
+
+// Whether the outputs can be streamed: they are large, none is an input, and all begin at the same place of a line.
+void choose_stores(kernels::Inputs& io) {
+  constexpr std::uintptr_t kLine = 64;
+  const std::size_t size = size_of(io.dtype);
+  if (io.count * size < kStreamFrom) return;
+  const auto place = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % kLine; };
+  const std::span in(io.in, std::size_t(io.inputs));
+  for (const void* const out : std::span(io.out, std::size_t(io.outputs)))
+    if (place(out) != place(io.out[0]) || std::find(in.begin(), in.end(), out) != in.end()) return;
+  const std::size_t before = (kLine - place(io.out[0])) % kLine;
+  if (before % size != 0) return;
+  io.streams = true;
+  io.head = before / size;
+}
 
 }  // namespace
 
@@ -50,7 +71,10 @@ void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std:
     op = op_for_bool(op);
   else if (op == ReduceOp::kAvg && divisor == 1)
     op = ReduceOp::kSum;
-  kLoop({dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor, factors});
+  kernels::Inputs io{dtype, op, in.data(), int(in.size()), out.data(), int(out.size()), count, divisor, factors};
+  choose_stores(io);
+  kLoop(io);
+  if (io.streams) fence_streams();
 }
 
 void reduce_pair(DType dtype, ReduceOp op, void* into, const void* other, std::size_t count) {

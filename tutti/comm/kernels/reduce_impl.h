@@ -6,6 +6,9 @@
 // shifted against one another, so no iteration depends on another.
 #include <algorithm>
 #include <type_traits>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 #include "tutti/base/float16.h"
 #include "tutti/comm/kernels/reduce_isa.h"
@@ -71,6 +74,21 @@ template <ReduceOp op, class Wide>
     return value;
 }
 
+// A line of 64 bytes, to an aligned place past the caches.
+[[gnu::always_inline]] inline void stream_line(void* to, const void* from) {
+#if defined(__AVX512F__)
+  _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
+#elif defined(__AVX__)
+  for (int i = 0; i < 2; ++i)
+    _mm256_stream_si256(static_cast<__m256i*>(to) + i, _mm256_loadu_si256(static_cast<const __m256i_u*>(from) + i));
+#elif defined(__SSE2__)
+  for (int i = 0; i < 4; ++i)
+    _mm_stream_si128(static_cast<__m128i*>(to) + i, _mm_loadu_si128(static_cast<const __m128i_u*>(from) + i));
+#else
+  __builtin_memcpy(to, from, 64);
+#endif
+}
+
 // Elements from `begin` to `end`, one by one.
 template <class Stored, ReduceOp op>
 void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
@@ -89,12 +107,13 @@ void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
 }
 
 // 16-bit floats: blocks are widened into an array of floats, which the compiler keeps in vector registers.
-template <class Stored, ReduceOp op, int kInputs>
+template <class Stored, ReduceOp op, int kInputs, bool kStreams>
 void run_widened(const Inputs& io) {
   using E = Element<Stored>;
   constexpr std::size_t kBlock = 64;
   const int inputs = kInputs > 0 ? kInputs : io.inputs;
-  std::size_t i = 0;
+  std::size_t i = kStreams ? io.head : 0;
+  run_scalar<Stored, op>(io, 0, i);
   for (; i + kBlock <= io.count; i += kBlock) {
     float sum[kBlock];
     const Stored* const first = static_cast<const Stored*>(io.in[0]) + i;
@@ -110,14 +129,20 @@ void run_widened(const Inputs& io) {
     const float divisor = float(io.divisor);
     TUTTI_INDEPENDENT
     for (std::size_t j = 0; j < kBlock; ++j) done[j] = E::store(op == ReduceOp::kAvg ? sum[j] / divisor : sum[j]);
-    for (int k = 0; k < io.outputs; ++k) __builtin_memcpy(static_cast<Stored*>(io.out[k]) + i, done, sizeof done);
+    for (int k = 0; k < io.outputs; ++k) {
+      Stored* const to = static_cast<Stored*>(io.out[k]) + i;
+      if constexpr (kStreams)
+        for (std::size_t j = 0; j < kBlock; j += 64 / sizeof(Stored)) stream_line(to + j, done + j);
+      else
+        __builtin_memcpy(to, done, sizeof done);
+    }
   }
   run_scalar<Stored, op>(io, i, io.count);
 }
 
 // Everything else: four vectors of 64 bytes at a time. The pointers are copied to the stack first: a store through a
 // vector type may alias anything, and would have them read again after each.
-template <class Stored, ReduceOp op, int kInputs, int kOutputs>
+template <class Stored, ReduceOp op, int kInputs, int kOutputs, bool kStreams>
 void run_vectors(const Inputs& io) {
   typedef Stored Vector __attribute__((vector_size(64)));
   typedef Stored Unaligned __attribute__((vector_size(64), aligned(1), may_alias));
@@ -131,7 +156,8 @@ void run_vectors(const Inputs& io) {
   for (int k = 0; k < outputs; ++k) out[k] = static_cast<Stored*>(io.out[k]);
   const std::size_t count = io.count;
   const Stored divisor = Stored(io.divisor);
-  std::size_t i = 0;
+  std::size_t i = kStreams ? io.head : 0;
+  run_scalar<Stored, op>(io, 0, i);
   for (; i + kUnroll * kLanes <= count; i += kUnroll * kLanes) {
     Vector sum[kUnroll];
     const auto load = [&](int r, std::size_t j) {
@@ -146,23 +172,34 @@ void run_vectors(const Inputs& io) {
     if constexpr (op == ReduceOp::kAvg)
       for (std::size_t j = 0; j < kUnroll; ++j) sum[j] /= divisor;
     for (int k = 0; k < outputs; ++k)
-      for (std::size_t j = 0; j < kUnroll; ++j) *reinterpret_cast<Unaligned*>(out[k] + i + j * kLanes) = sum[j];
+      for (std::size_t j = 0; j < kUnroll; ++j)
+        if constexpr (kStreams)
+          stream_line(out[k] + i + j * kLanes, &sum[j]);
+        else
+          *reinterpret_cast<Unaligned*>(out[k] + i + j * kLanes) = sum[j];
   }
   run_scalar<Stored, op>(io, i, count);
 }
 
-template <class Stored, ReduceOp op, int kInputs, int kOutputs>
+template <class Stored, ReduceOp op, int kInputs, int kOutputs, bool kStreams = false>
 void run(const Inputs& io) {
   if constexpr (std::is_same_v<typename Element<Stored>::Wide, Stored>)
-    run_vectors<Stored, op, kInputs, kOutputs>(io);
+    run_vectors<Stored, op, kInputs, kOutputs, kStreams>(io);
   else
-    run_widened<Stored, op, kInputs>(io);
+    run_widened<Stored, op, kInputs, kStreams>(io);
 }
 
 // The shapes that training has most, unrolled: sums of 2 to 4 ranks into one place or into all.
 template <class Stored, ReduceOp op>
 void by_shape(const Inputs& io) {
-  if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg) {
+  constexpr bool kIsSum = op == ReduceOp::kSum || op == ReduceOp::kAvg;
+  if (io.streams) {
+    constexpr bool kStreams = true;
+    if constexpr (kIsSum)
+      if (io.inputs == 2 && io.outputs == 1) return run<Stored, op, 2, 1, kStreams>(io);
+    return run<Stored, op, 0, 0, kStreams>(io);
+  }
+  if constexpr (kIsSum) {
     if (io.inputs == 2 && io.outputs == 2) return run<Stored, op, 2, 2>(io);
     if (io.inputs == 2 && io.outputs == 1) return run<Stored, op, 2, 1>(io);
     if (io.inputs == 3 && io.outputs == 3) return run<Stored, op, 3, 3>(io);

@@ -16,6 +16,9 @@ struct Inputs {
   std::size_t count;
   int divisor;                      // kAvg only
   const double* factors = nullptr;  // kPremulSum only: by input
+  // The outputs are written past the caches. They are aligned alike, and to a line from element `head` on.
+  bool streams = false;
+  std::size_t head = 0;
 };
 
 namespace generic {

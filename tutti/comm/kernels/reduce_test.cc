@@ -171,6 +171,38 @@ TEST(Reduce, WhatDoesNotExistIsASentence) {
   EXPECT_FALSE(check_reduction(DType::kBool, ReduceOp::kAvg).ok());
 }
 
+// Large results that go where no input was are streamed, from wherever they begin; two that begin at unlike places of
+// a line are not.
+TEST(Reduce, LargeResultsElsewhereAreTheSameAsInPlace) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32, DType::kU8})
+    for (const std::size_t inputs : {2u, 3u})
+      for (const std::pair<std::size_t, std::size_t> at : {std::pair(0, 0), {5, 5}, {16, 3}}) {
+        const std::size_t size = size_of(dtype), count = kStreamFrom / size + 77, bytes = count * size;
+        std::vector<std::vector<std::byte>> from(inputs, std::vector<std::byte>(bytes));
+        for (std::size_t r = 0; r < inputs; ++r)
+          for (std::size_t i = 0; i < bytes; ++i) from[r][i] = std::byte((i * 7 + r * 13) % 61);  // no NaN
+        std::vector<const void*> in;
+        for (const auto& vector : from) in.push_back(vector.data());
+        const std::byte guard{0xee};
+        std::vector<std::byte> one(bytes + 128 * size, guard), other = one;
+        void* const out[] = {one.data() + at.first * size, other.data() + at.second * size};
+        for (const std::size_t outputs : {1u, 2u}) {
+          std::fill(one.begin(), one.end(), guard);
+          reduce_many(dtype, ReduceOp::kSum, in, std::span(out).first(outputs), count, 1);
+          std::vector<std::byte> wanted = from[0];
+          std::vector<const void*> in_place = in;
+          in_place[0] = wanted.data();
+          void* const into[] = {wanted.data()};
+          reduce_many(dtype, ReduceOp::kSum, in_place, into, count, 1);
+          for (std::size_t k = 0; k < outputs; ++k) ASSERT_EQ(std::memcmp(out[k], wanted.data(), bytes), 0);
+          ASSERT_EQ(one[at.first * size + bytes], guard);
+          if (at.first > 0) {
+            ASSERT_EQ(one[at.first * size - 1], guard);
+          }
+        }
+      }
+}
+
 TEST(Copy, EveryLengthAndOffset) {
   std::vector<std::byte> from(kStreamFrom + 300), to(kStreamFrom + 400);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 7);
