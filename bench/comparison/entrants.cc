@@ -222,14 +222,13 @@ Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, c
                        .environment = clean_environment(),
                        .is_server = true};
   // Until the server listens the client is refused.
-  const Program client{
-      .path = "/bin/sh",
-      .arguments =
-          {"-c",
-           "for i in 1 2 3 4 5 6 7 8 9 10; do timeout 15 \"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.2; "
-           "done; exit 1",
-           path, TwoHosts::kAddress[1]},
-      .environment = clean_environment()};
+  const Program client{.path = "/bin/sh",
+                       .arguments = {"-c",
+                                     "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do timeout 15 "
+                                     "\"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.2; "
+                                     "done; exit 1",
+                                     path, TwoHosts::kAddress[1]},
+                       .environment = clean_environment()};
   const std::string text =
       TUTTI_TRY(run_together({hosts->on(0, client), hosts->on(1, server)}, Deadline::after(std::chrono::minutes(1))));
   // The tries that failed wrote JSON as well.
