@@ -221,18 +221,19 @@ Result<PeerFigures> run_iperf3(const std::vector<Item>& part, TwoHosts* hosts, c
                        .arguments = {"-s", "-B", TwoHosts::kAddress[1]},
                        .environment = clean_environment(),
                        .is_server = true};
-  // Until the server listens the client is refused.
+  // Until the server listens the client is refused, which it says in its JSON only: it exits with 0.
   const Program client{.path = "/bin/sh",
                        .arguments = {"-c",
-                                     "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do timeout 15 "
-                                     "\"$0\" -c \"$1\" -t 2 -C cubic -J && exit 0; sleep 0.2; "
-                                     "done; exit 1",
+                                     "for try in $(seq 20); do\n"
+                                     "  said=$(timeout 15 \"$0\" -c \"$1\" -t 2 -C cubic -J)\n"
+                                     "  case $said in *'\"error\"'*) sleep 0.2;; *) break;; esac\n"
+                                     "done\n"
+                                     "printf '%s' \"$said\"",
                                      path, TwoHosts::kAddress[1]},
                        .environment = clean_environment()};
   const std::string text =
       TUTTI_TRY(run_together({hosts->on(0, client), hosts->on(1, server)}, Deadline::after(std::chrono::minutes(1))));
-  // The tries that failed wrote JSON as well.
-  const auto json = nlohmann::json::parse(text.substr(std::min(text.size(), text.rfind("\n{") + 1)), nullptr, false);
+  const auto json = nlohmann::json::parse(text, nullptr, false);
   const double bits = json.is_object() && json.contains("/end/sum_received/bits_per_second"_json_pointer)
                           ? json["/end/sum_received/bits_per_second"_json_pointer].get<double>()
                           : 0;

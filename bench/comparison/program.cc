@@ -60,7 +60,7 @@ class Child {
   }
 
   bool is_server() const { return is_server_; }
-  bool is_bad() const { return ended_ && !is_server_ && !exit_.ok(); }
+  bool is_bad() const { return ended_ && (is_server_ || !exit_.ok()); }
   const std::string& out() const { return out_; }
   Error trouble() const {
     std::string words(trim(err_.empty() ? out_ : err_));

@@ -13,7 +13,7 @@ struct Program {
   std::vector<std::string> arguments;  // without argv[0]
   Environment environment;
   std::string input;       // written to its standard input, which then ends
-  bool is_server = false;  // is ended when all others have ended; how does not count
+  bool is_server = false;  // is ended when all others have ended, and not earlier
 };
 
 // This process's environment without what a launcher left there.
