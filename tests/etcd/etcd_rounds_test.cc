@@ -21,8 +21,55 @@ class EtcdRounds : public SeveralNodes {
                 rest);
   }
 
-  EtcdServer etcd_ = EtcdServer::start().or_throw();
+  const EtcdServer etcd_ = EtcdServer::start().or_throw();
 };
+
+// One node of one, with more of --rdzv-conf, which says its user's name and that no rank sees a password.
+Ended alone(const std::string& endpoint, const std::string& conf, const std::string& password = {}) {
+  return run({"run", "--nnodes", "1", "--rdzv-backend", "etcd", "--rdzv-endpoint", endpoint, "--rdzv-id", "job",
+              "--rdzv-conf", "join_timeout=60," + conf, "sh", "-c", "echo \"password [$TUTTI_ETCD_PASSWORD]\""},
+             {{"TUTTI_SECRET", "a word"}, {"TUTTI_ETCD_PASSWORD", password}});
+}
+
+TEST_F(EtcdRounds, WithAUserAndAPassword) {
+  etcd_.demand_passwords().or_throw();
+  const Ended good = alone(etcd_.endpoint(), "user=tutti", "of tutti");
+  EXPECT_EQ(good.code, 0) << good.err;
+  EXPECT_THAT(good.out, HasSubstr("password []"));
+  const auto refused = [&](const std::string& conf, const std::string& password) {
+    const Ended ended = alone(etcd_.endpoint(), conf, password);
+    EXPECT_EQ(ended.code, 2);
+    return ended.err;
+  };
+  EXPECT_THAT(refused("user=tutti", "of somebody"),
+              AllOf(HasSubstr("etcd does not let us in: "), HasSubstr("invalid user ID or password"),
+                    HasSubstr("give a user that may read and write the keys of the job, and the password")));
+  EXPECT_THAT(refused("user=guest", "of guest"), HasSubstr("etcd does not let us in: etcdserver: permission denied"));
+  EXPECT_THAT(refused("user=tutti", ""), AllOf(HasSubstr("--rdzv-conf user=tutti needs a password"),
+                                               HasSubstr("set TUTTI_ETCD_PASSWORD on every node")));
+  EXPECT_THAT(refused("last_call_timeout=1", ""), HasSubstr("etcd does not let us in: etcdserver: user name is empty"));
+}
+
+TEST_F(EtcdRounds, WithCertificates) {
+  if (!Certificates::installed()) GTEST_SKIP() << "there is no openssl";
+  const Certificates files;
+  const auto etcd = EtcdServer::start({"--trusted-ca-file", files.file("ca.pem")}, &files).or_throw();
+  const std::string endpoint = "https://" + etcd.endpoint(), authority = "cacert=" + files.file("ca.pem"),
+                    client = ",ssl_cert=" + files.file("client.pem") + ",ssl_cert_key=" + files.file("client.key");
+  const Ended good = alone(endpoint, authority + client);
+  EXPECT_EQ(good.code, 0) << good.err;
+  const auto refused = [&](const std::string& conf) {
+    const Ended ended = alone(endpoint, conf);
+    EXPECT_NE(ended.code, 0);
+    return ended.err;
+  };
+  EXPECT_THAT(refused("cacert=" + files.file("stranger.pem") + client),
+              AllOf(HasSubstr("no way into etcd at " + endpoint + ": SSL certificate problem"), HasSubstr("(cacert)")));
+  EXPECT_THAT(refused(authority), HasSubstr("this etcd wants to see a certificate that it trusts"));
+  EXPECT_THAT(
+      refused("cacert=" + files.file("none.pem")),
+      AllOf(HasSubstr("--rdzv-conf cacert=" + files.file("none.pem") + " cannot be read"), HasSubstr("No such file")));
+}
 
 TEST_F(EtcdRounds, ARankFailsAndTheJobGoesOnFromItsSave) {
   const std::string crash = "[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 7; exec \"$0\" \"$@\"";

@@ -64,7 +64,8 @@ TEST_F(Rounds, ACutNodeEndsItsRanksAndComesBack) {
   EXPECT_FALSE(bound.expired());
   a.await_out("world 2 in 1");
   must(hosts().heal());
-  c.await_out("world 3 in 2");
+  for (Running* node : {&a, &b, &c})
+    node->await_out("world 3 in 2");  // a signal that comes earlier ends one node alone
   end(a);
   b.wait(), c.wait();
 }
@@ -147,6 +148,46 @@ TEST_F(Rounds, TheAgentThatServesTheStoreIsDoneWithout) {
   EXPECT_EQ(here.code, 130);
   EXPECT_EQ(there.code, 130);
   EXPECT_THAT(here.err + there.err, HasSubstr("the store of the job is served here now, at 10.77.0."));
+}
+
+// It would begin a job of its own at its old endpoint; the node that took over tells it where the job is.
+TEST_F(Rounds, TheFirstNodeThatIsStartedAgainFindsTheJob) {
+  Running a = start(0, elastic("2:3", rank())), b = start(1, elastic("2:3", rank())),
+          c = start(2, elastic("2:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  kill(a.agent(), SIGKILL);
+  EXPECT_EQ(a.wait().code, 137);
+  for (Running* node : {&b, &c}) node->await_out("world 2 in 1");
+  Running again = start(0, elastic("2:3", rank()));
+  again.await_err("the job goes on at 10.77.0.");
+  for (Running* node : {&again, &b, &c}) node->await_out("world 3 in 2");
+  b.send(SIGINT);
+  const Ended here = b.wait(), there = c.wait(), back = again.wait();
+  for (const Ended* ended : {&here, &there, &back}) EXPECT_EQ(ended->code, 130);
+  EXPECT_THAT(here.err + there.err,
+              HasSubstr("somebody began to serve the job's store at node-a:29400 again, and is told that it is here"));
+  for (const Ended* ended : {&here, &there})
+    EXPECT_THAT(ended->err, HasSubstr("the nodes meet anew: node-a at 10.77.0.1 has come"));
+  EXPECT_THAT(back.out, Not(HasSubstr("world 3 in 0")));
+}
+
+// Fewer nodes than MAX begin when the last call is over: here before anybody told it.
+TEST_F(Rounds, TheFirstNodeThatIsStartedAgainAndBeganAJobOfItsOwnGivesItUp) {
+  Running a = start(0, elastic("1:3", rank())), b = start(1, elastic("1:3", rank())),
+          c = start(2, elastic("1:3", rank()));
+  for (Running* node : {&a, &b, &c}) node->await_out("world 3 in 0");
+  kill(a.agent(), SIGKILL);
+  EXPECT_EQ(a.wait().code, 137);
+  for (Running* node : {&b, &c}) node->await_out("world 2 in 1");
+  must(hosts().partition({0}));
+  Running again = start(0, elastic("1:3", rank()));
+  again.await_out("world 1 in 0");
+  must(hosts().heal());
+  again.await_err("began a job of its own, which goes on at 10.77.0.");
+  for (Running* node : {&again, &b, &c}) node->await_out("world 3 in 2");
+  b.send(SIGINT);
+  b.wait(), c.wait();
+  EXPECT_EQ(again.wait().code, 130);
 }
 
 TEST_F(Rounds, TheHostOfTheStoreWithoutPowerIsDoneWithout) {

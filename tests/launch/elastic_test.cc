@@ -75,9 +75,8 @@ TEST_F(Elastic, ASpareThatIsNotNeededEndsAsTheJobDoes) {
 TEST_F(Elastic, TooFewAreNamed) {
   const Ended ended = run(node("2:3", rank(), "join_timeout=1.5"), secret_);
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err,
-              AllOf(HasSubstr("Timeout: 1 of at least 2 nodes have come after "), HasSubstr(" at 127.0.0.1"),
-                    HasSubstr("are the missing nodes started, with the same --nnodes and --rdzv-endpoint")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("Timeout: 1 of at least 2 nodes have come after "), HasSubstr(" at 127.0.0.1"),
+                               HasSubstr("are the missing nodes started, with the same --nnodes and --rdzv-endpoint")));
 }
 
 TEST_F(Elastic, AFaultOnOneNodeRestartsAll) {
@@ -122,6 +121,30 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
   EXPECT_EQ(ended.code, 75) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("saved at step "));
   EXPECT_TRUE(first.nobody_left()) << first.census();
+}
+
+// Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
+TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
+  const Arguments program =
+      with({"sh", "-c", "echo \"world $WORLD_SIZE\"; exec \"$0\" \"$@\""}, resuming("1000000000"));
+  Running first(node("2:3", program), secret_), second(node("2:3", program), secret_);
+  await_next_save();
+  Running third(node("2:3", program), secret_);
+  third.await_out("world 3");
+  await_next_save();
+  third.send(SIGINT);
+  const Ended one = first.wait(), two = second.wait();
+  third.wait();
+  for (const Ended* ended : {&one, &two}) {
+    const std::string until_then = ended->err.substr(0, ended->err.find("was told to stop by SIGINT"));
+    EXPECT_THAT(until_then, AllOf(HasSubstr("the nodes meet anew: "), HasSubstr(" has come"),
+                                  Not(HasSubstr("PeerLost")), Not(HasSubstr("failed"))));
+  }
+  const std::string out = one.out + two.out, words = "saved at step ";
+  const auto saved = out.find(words);
+  ASSERT_NE(saved, std::string::npos) << out;
+  const std::string step = out.substr(saved + words.size(), out.find('\n', saved) - saved - words.size());
+  EXPECT_THAT(out, HasSubstr("from step " + step + " on 3 ranks"));
 }
 
 TEST_F(Elastic, TooFewToGoOnSaveAndEndTogether) {

@@ -66,6 +66,7 @@ constexpr std::array kStaleNames = {"RANK",
                                     "TUTTI_JOB",
                                     "TUTTI_GENERATION",
                                     "TUTTI_PROGRESS_FD",
+                                    "TUTTI_ETCD_PASSWORD",
                                     "TUTTI_SECRET",
                                     "TUTTI_SECRET_FD",
                                     "TUTTI_SECRET_FILE",
@@ -79,7 +80,9 @@ bool is_stale(std::string_view name) {
 }
 
 // What the user gave this launcher, which hands the secret on in its own way.
-bool is_for_us(std::string_view name) { return name.starts_with("TUTTI_SECRET") || name == "TUTTI_INSECURE"; }
+bool is_for_us(std::string_view name) {
+  return name.starts_with("TUTTI_SECRET") || name == "TUTTI_INSECURE" || name == "TUTTI_ETCD_PASSWORD";
+}
 
 }  // namespace
 

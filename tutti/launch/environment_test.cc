@@ -21,6 +21,7 @@ TEST(Environment, RemovesRanksOfOthersAndKeepsTheRest) {
                              {"SLURM_JOB_ID", "77"},
                              {"RANK", "3"},
                              {"TORCHELASTIC_RUN_ID", "x"},
+                             {"TUTTI_ETCD_PASSWORD", "p"},
                              {"TUTTI_SECRET", "s"},
                              {"TUTTI_LOG", "debug"},
                              {"RANKING", "kept"}};

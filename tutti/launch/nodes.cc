@@ -65,6 +65,8 @@ void Nodes::update() {
   }
   if (coordination_ && coordination_->is_cut_off())
     return lose_touch("hears fewer than half of the nodes, and a minority never goes on");
+  if (const auto elsewhere = place_.server() ? place_.signpost(nullptr) : std::nullopt)
+    return lose_touch("began a job of its own, which goes on at " + *elsewhere);
   if (!pulse_) return;
   switch (pulse_->state()) {
     case Pulse::State::kWell:
@@ -105,6 +107,7 @@ void Nodes::lose_coordinator() {
   suspect_ = coordinator_->id;
   place_.primary_is_lost(pulse_->state() == Pulse::State::kGone);
   pulse_.reset();
+  if (place_.has_successor() && !place_.server()) store_.reset();  // a call there would only wait
 }
 
 // This node cannot know what the others do, so its workers end. A job that may change its size looks for the others
@@ -167,6 +170,7 @@ bool Nodes::dispensable() {
 }
 
 bool Nodes::all_have_saved() {
+  if (!store_) return true;  // and they do without this node
   if (!leaving_) leaving_ = store_->add(keys::leaving(round_.number), 1).ok();
   const auto done = store_->add(keys::done(round_.number), 0), leaving = store_->add(keys::leaving(round_.number), 0);
   return done.ok() && leaving.ok() && *done + *leaving >= round_.layout.nodes();

@@ -68,7 +68,7 @@ class Nodes {
   // Meeting (nodes_meeting.cc).
   Result<Round> meet_alone();
   Status reach(Deadline deadline);
-  Status reach_store(Deadline deadline);
+  Status reach_store(Deadline deadline);  // or learns that the job is elsewhere
   Error no_store(Error error, Deadline deadline) const;
   Status wait_out_doubt(Deadline deadline);
   void step_down();

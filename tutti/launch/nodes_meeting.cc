@@ -92,6 +92,13 @@ Status Nodes::reach(Deadline deadline) {
   for (;;) {
     TUTTI_TRY(wait_out_doubt(deadline));
     if (!store_) TUTTI_TRY(reach_store(deadline));
+    if (const auto elsewhere = place_.signpost(store_.get())) {
+      coordination_.reset();
+      store_.reset();
+      TUTTI_TRY(place_.follow_signpost(*elsewhere));
+      continue;
+    }
+    if (!store_) continue;
     auto found = find_coordinator(deadline);
     if (found.ok()) {
       coordinator_ = *std::move(found);
@@ -134,6 +141,7 @@ Status Nodes::reach_store(Deadline deadline) {
     }
     if (pulse_ && (pulse_->state() == Pulse::State::kSilent || pulse_->state() == Pulse::State::kGone))
       lose_coordinator();
+    if (place_.signpost(nullptr)) return {};
     const Error& error = connected.error();
     if (!may_pass(error)) return error;
     if (deadline.expired()) return no_store(error, deadline);
@@ -211,7 +219,7 @@ Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
       suspect_.clear();
       continue;
     }
-    if (known && !ours && (known->id != suspect_ || TUTTI_TRY(still_there(*known)))) {
+    if (known && !ours && (known->id != suspect_ || (!place_.is_taken_over() && TUTTI_TRY(still_there(*known))))) {
       suspect_.clear();
       place_.back_to_primary();
       return *known;
@@ -316,6 +324,7 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
       return std::optional<Seat>();
     }
     if (coordination_ && coordination_->is_cut_off()) return lost_store();
+    if (place_.server() && place_.signpost(nullptr)) return std::optional<Seat>();
     if (const auto answer = (*watch)->try_read()) {
       if (!answer->ok()) return lost_store();
       return take_seat(**answer, key);

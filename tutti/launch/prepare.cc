@@ -3,8 +3,10 @@
 #include "tutti/launch/prepare.h"
 
 #include <sys/random.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -170,11 +172,27 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
                    "--rdzv-endpoint HOST"};
 }
 
+Result<EtcdAccess> etcd_access(const JobOptions& options) {
+  EtcdAccess access = options.rendezvous.etcd;
+  for (const auto& [key, file] : {std::pair("cacert", &access.ca_file), std::pair("ssl_cert", &access.certificate_file),
+                                  std::pair("ssl_cert_key", &access.key_file)}) {
+    if (!file->empty() && ::access(file->c_str(), R_OK) != 0)
+      return system_error(errno, "--rdzv-conf " + std::string(key) + "=" + *file + " cannot be read");
+  }
+  if (access.user.empty()) return access;
+  access.password = env("TUTTI_ETCD_PASSWORD").value_or("");
+  if (!access.password.empty()) return access;
+  return Error{.code = Code::kUsage,
+               .detail = "--rdzv-conf user=" + access.user + " needs a password",
+               .hint = "set TUTTI_ETCD_PASSWORD on every node"};
+}
+
 // Where the nodes meet, and where their program does.
 Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
   nodes.backend = options.rendezvous.backend;
   nodes.hosts = options.rendezvous.is_host;
   nodes.etcd = options.rendezvous.endpoint;
+  nodes.etcd_access = TUTTI_TRY(etcd_access(options));
   nodes.last_call = options.rendezvous.last_call;
   nodes.timeout = options.rendezvous.join_timeout.value_or(options.connect_timeout);
   nodes.lost_after = options.rendezvous.lost_after.value_or(options.node_timeout);

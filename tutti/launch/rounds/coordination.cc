@@ -266,7 +266,7 @@ void Coordination::end_round(const GatheringStep& step) {
   const auto ended = insist([&] { return store_->compare_set(keys::end(step.round), std::nullopt, text); });
   if (!ended.ok()) return;
   if (ended->stored || ended->value == text) {
-    (void)store_->set(keys::fault(step.round), step.text);
+    if (!step.gentle) (void)store_->set(keys::fault(step.round), step.text);  // it breaks off the ranks' collectives
   } else {
     news = parse_news(ended->value.value_or(""));
   }

@@ -173,9 +173,9 @@ void Gathering::lose(const std::string& id, const std::string& how, bool certain
 void Gathering::leave(const std::string& id, Time now) { lose(id, "has left", true, now); }
 
 // The round that runs ends by our decision. Of a job of fixed size it ends by a fault, whose judge is not here.
-void Gathering::end_running(std::string text, Time now) {
+void Gathering::end_running(std::string text, Time now, bool gentle) {
   const auto kind = limits_.fixed() ? GatheringStep::Kind::kFail : GatheringStep::Kind::kEndRound;
-  steps_.push_back({.kind = kind, .round = roster_.round, .text = std::move(text)});
+  steps_.push_back({.kind = kind, .round = roster_.round, .text = std::move(text), .gentle = gentle});
   if (kind == GatheringStep::Kind::kEndRound) end(roster_.round, {}, true, now);
 }
 
@@ -229,7 +229,7 @@ void Gathering::tick(Time now) {
     if (names.empty()) {  // gone again
       grow_.reset();
     } else {
-      end_running(join(names, ", ") + (names.size() == 1 ? " has come" : " have come"), now);
+      end_running(join(names, ", ") + (names.size() == 1 ? " has come" : " have come"), now, /*gentle=*/true);
     }
   }
   check(now);
@@ -344,8 +344,8 @@ std::string Gathering::waiting_words(Time now) const {
   }
   const std::size_t wanted = std::size_t(limits_.min);
   std::string text = std::to_string(order.size()) + " of " + (limits_.min == limits_.max ? "" : "at least ") +
-                     nodes_text(wanted) + " have come after " + seconds_text(seconds_between(began_, now)) + " of " +
-                     seconds_text(to_seconds(limits_.join));
+                     nodes_text(wanted) + (wanted == 1 ? " has" : " have") + " come after " +
+                     seconds_text(seconds_between(began_, now)) + " of " + seconds_text(to_seconds(limits_.join));
   if (!came.empty()) text += ": " + join(came, ", ");
   std::vector<std::string> missing;
   if (roster_.round >= 0) {
@@ -371,9 +371,9 @@ std::string Gathering::waiting_words(Time now) const {
 Error Gathering::too_late(Time now) const {
   return Error{.code = Code::kTimeout,
                .detail = waiting_words(now),
-               .hint =
-                   "are the missing nodes started, with the same --nnodes and --rdzv-endpoint (or --master-addr)? "
-                   "Wait longer with --rdzv-conf join_timeout=SECONDS"};
+               .hint = std::string("are the missing nodes started, with the same --nnodes and ") +
+                       (limits_.numbered ? "--master-addr? Wait longer with --connect-timeout"
+                                         : "--rdzv-endpoint? Wait longer with --rdzv-conf join_timeout=SECONDS")};
 }
 
 std::size_t Gathering::others() const {

@@ -54,6 +54,7 @@ struct GatheringStep {
   Error error;
   int round = -1;
   std::string text;
+  bool gentle = false;  // kEndRound: all who take part are there, so their ranks can save before they end
 };
 
 class Gathering {
@@ -105,7 +106,7 @@ class Gathering {
   bool contradicts(const Comer& comer);
   void refuse(const Comer& comer, Error error, Time now);
   void refuse_all(Error error);
-  void end_running(std::string text, Time now);
+  void end_running(std::string text, Time now, bool gentle = false);
   void check(Time now);
   bool enough(Time now) const;
   bool minority() const;

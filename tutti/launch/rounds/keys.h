@@ -8,6 +8,8 @@ inline const std::string kCoordinator = "agents/coordinator";  // who coordinate
 inline const std::string kRoster = "agents/roster";            // of the newest round
 inline const std::string kWaiting = "agents/waiting";          // a sentence for those that wait
 inline const std::string kStore = "agents/store";              // where it is: the newest StorePair
+inline const std::string kMoved = "agents/moved";    // where the job's store is, in one that has its old place
+inline const std::string kFormer = "agents/former";  // where it was, with commas
 inline std::string inbox(int term) { return "agents/inbox/" + std::to_string(term); }  // queue of notes to it
 inline std::string seat(const std::string& id, int visit) {                            // its answer to one of them
   return "agents/seat/" + id + "/" + std::to_string(visit);

@@ -32,13 +32,20 @@ MeetingPlace::MeetingPlace(const NodesOptions& options, const std::string& id)
 MeetingPlace::~MeetingPlace() = default;
 
 EtcdOptions MeetingPlace::etcd_options() const {
-  return {.endpoints = options_.etcd, .prefix = "/tutti/" + options_.credentials.job};
+  const EtcdAccess& access = options_.etcd_access;
+  return {.endpoints = options_.etcd,
+          .prefix = "/tutti/" + options_.credentials.job,
+          .ca_file = access.ca_file,
+          .certificate_file = access.certificate_file,
+          .key_file = access.key_file,
+          .user = access.user,
+          .password = access.password};
 }
 
 // Elastic: several agents of one host may each find that the meeting place is theirs. The first has the port, and the
 // others meet it there; if somebody else has it, the handshake will tell.
 Status MeetingPlace::serve() {
-  const bool moved = pair_.round >= 0;  // then the job goes on elsewhere
+  const bool moved = moved_ || pair_.round >= 0;  // then the job goes on elsewhere
   if (server_ || moved || uses_etcd(options_)) return {};
   Address place = place_;
   if (options_.backend == RendezvousBackend::kStatic) {
@@ -106,14 +113,62 @@ std::string MeetingPlace::holder_here() const {
 
 StoreServer* MeetingPlace::server() {
   if (successor_ && successor_->standing() == Standing::kPrimary) {
+    const Address former = successor_->primary();
     server_ = successor_->release();
     successor_.reset();
     back_to_primary();
     place_ = server_->address();
     address_ = to_string(place_);
     options_.say("the store of the job is served here now, at " + address_ + ": nodes that come later meet there");
+    put_up_signpost(former);
   }
   return server_.get();
+}
+
+bool MeetingPlace::is_taken_over() const {
+  const auto known = parse_servers(pair_.servers);
+  return known.ok() && known->size() > 1 && address_ == to_string(known->back());
+}
+
+void MeetingPlace::put_up_signpost(const Address& former) {
+  const auto known = server_->peek(keys::kFormer);
+  const std::string text = (known ? *known + "," : std::string()) + to_string(former);
+  const auto old = parse_servers(text);
+  if (!old.ok()) return;
+  const Status stored = server_->local()->set(keys::kFormer, text);
+  if (!stored)
+    return options_.say("who comes to the old place will not be told of the new one: " + to_string(stored.error()));
+  std::vector<Address> places;
+  for (const Address& place : *old)
+    if (place != server_->address() && std::find(places.begin(), places.end(), place) == places.end())
+      places.push_back(place);
+  signpost_ = std::make_unique<Signpost>(std::move(places), server_->address(), options_.credentials, options_.say);
+}
+
+std::optional<std::string> MeetingPlace::signpost(Store* store) const {
+  if (!limits_of(options_).succession) return {};
+  if (server_) return server_->peek(keys::kMoved);
+  if (pair_.round >= 0) return {};
+  if (old_place_) {  // the job may have moved on while this node was on its way
+    const auto sign = old_place_->peek(keys::kMoved);
+    return sign && *sign != to_string(place_) ? sign : std::nullopt;
+  }
+  if (store == nullptr) return {};
+  const auto there = store->check({keys::kMoved});
+  if (!there.ok() || !*there) return {};
+  const auto address = store->get(keys::kMoved, Deadline::after(kCallLimit));
+  return address.ok() ? std::optional(*address) : std::nullopt;
+}
+
+Status MeetingPlace::follow_signpost(const std::string& address) {
+  Address place = TUTTI_TRY(parse_address(address));
+  options_.say("the job goes on at " + address + ", not at " + to_string(place_) + ": this node comes there");
+  if (server_) old_place_ = std::move(server_);
+  moved_ = true;
+  pair_ = {};
+  place_ = std::move(place);
+  address_ = address;
+  return {};
 }
 
 bool MeetingPlace::is_deposed(Deadline deadline) {
@@ -129,6 +184,7 @@ bool MeetingPlace::is_deposed(Deadline deadline) {
 
 void MeetingPlace::stop_serving() {
   options_.say("the store of the job is not served here any more");
+  signpost_.reset();
   server_.reset();
 }
 

@@ -2,10 +2,12 @@
 // Where the nodes meet, as one agent sees it: the store, the nodes that have it, and this node's part in that. In a job
 // that may do without one of its nodes the store has a successor, settled anew for every round (succession.h).
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tutti/launch/rounds/nodes_options.h"
+#include "tutti/launch/rounds/signpost.h"
 #include "tutti/launch/rounds/succession.h"
 #include "tutti/launch/rounds/words.h"
 #include "tutti/store/etcd/etcd_store.h"
@@ -34,9 +36,15 @@ class MeetingPlace {
 
   // Where this node serves the store, else null. A successor that has taken over serves.
   StoreServer* server();
+  // Whether the successor is the one that answers.
+  bool is_taken_over() const;
   // Whether this node served the store and another one does now; then stop_serving().
   bool is_deposed(Deadline deadline);
   void stop_serving();
+  // Where the job is, if the store at the place that the command line names (`store` is from connect(), or null) is
+  // only a signpost to it. follow_signpost() goes there: from now on this is the meeting place.
+  std::optional<std::string> signpost(Store* store) const;
+  Status follow_signpost(const std::string& address);
 
   // Who has the store in this round, which this node takes part in; returns once that is settled, with the address for
   // the ranks. `store` is from connect(), and may be another one afterwards. kAborted: the round is over.
@@ -61,6 +69,7 @@ class MeetingPlace {
   Result<StorePair> await_pair(const Roster& roster, Store& store);
   void take(StorePair pair, std::unique_ptr<Store>& store);
   std::vector<Address> servers() const;
+  void put_up_signpost(const Address& former);
   Result<std::unique_ptr<TcpStore>> serving_at(const Address& server, Deadline deadline) const;
 
   const NodesOptions& options_;
@@ -69,8 +78,10 @@ class MeetingPlace {
   std::unique_ptr<StoreServer> server_;        // where this node serves the job's store
   std::unique_ptr<StoreServer> round_server_;  // kEtcd, node 0: the ranks' store of the round, until the next
   std::unique_ptr<Successor> successor_;       // where it keeps a copy
+  std::unique_ptr<Signpost> signpost_;         // where it has taken over
+  std::unique_ptr<StoreServer> old_place_;     // has the way to the new one, for others that come to the old one
   std::unique_ptr<Pulse> voter_;               // gives this node's voice to the successor
-  bool primary_lost_ = false;
+  bool primary_lost_ = false, moved_ = false;
   StorePair pair_;  // of the last round that settled one
   Address place_;
   std::string address_, local_address_;

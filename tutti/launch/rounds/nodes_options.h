@@ -21,6 +21,7 @@ struct NodesOptions {
   Address store;              // the meeting place. kStatic: node 0 serves here; kElastic: the host may be a name
   std::optional<bool> hosts;  // kElastic: whether this node serves; none: if the meeting place is its own address
   std::string etcd;           // kEtcd: "10.0.0.5:2379", several with commas
+  EtcdAccess etcd_access;
   Credentials credentials;
   std::string host;            // of this node, for words
   std::string about;           // what its agent wants the others to know (Round::nodes); at most some KiB

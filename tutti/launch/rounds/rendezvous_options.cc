@@ -76,6 +76,15 @@ Result<Duration> positive_seconds(const std::string& key, const std::string& tex
   return from_seconds(*seconds);
 }
 
+// By torchrun's names, and by curl's.
+std::string* place_of(const std::string& key, EtcdAccess& access) {
+  if (key == "user") return &access.user;
+  if (key == "cacert") return &access.ca_file;
+  if (key == "ssl_cert" || key == "cert") return &access.certificate_file;
+  if (key == "ssl_cert_key" || key == "key") return &access.key_file;
+  return nullptr;
+}
+
 Status parse_conf(const std::string& text, RendezvousOptions& options) {
   std::optional<Duration> interval;
   double attempts = kAttempts;
@@ -102,13 +111,21 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       if (value != "0" && value != "1" && value != "true" && value != "false")
         return usage("--rdzv-conf is_host is true or false, not '" + value + "'", "leave it out to find that out");
       options.is_host = value == "1" || value == "true";
+    } else if (std::string* const place = place_of(key, options.etcd)) {
+      if (options.backend != RendezvousBackend::kEtcd)
+        return usage("--rdzv-conf " + key + " belongs to --rdzv-backend etcd", "leave it out");
+      if (value.empty()) return usage("--rdzv-conf " + key + " is empty", "leave it out, or name one");
+      *place = value;
     } else {
-      static const std::string known[] = {"join_timeout",        "timeout", "last_call_timeout",
-                                          "keep_alive_interval", "is_host", "keep_alive_max_attempt"};
+      static const std::string known[] = {
+          "join_timeout", "timeout", "last_call_timeout", "keep_alive_interval", "is_host",
+          "user",         "cacert",  "ssl_cert",          "ssl_cert_key",        "keep_alive_max_attempt"};
       return usage("--rdzv-conf " + key + " has no meaning for tutti run",
                    did_you_mean(nearest(key, known), "there are " + join(known, ", ")));
     }
   }
+  if (options.etcd.certificate_file.empty() != options.etcd.key_file.empty())
+    return usage("--rdzv-conf ssl_cert and ssl_cert_key belong together", "give both, or none");
   if (options.is_host && options.backend != RendezvousBackend::kElastic)
     return usage("--rdzv-conf is_host belongs to --rdzv-backend elastic", "leave it out");
   if (interval) options.lost_after = from_seconds(to_seconds(*interval) * attempts);

@@ -15,6 +15,12 @@ enum class RendezvousBackend {
   kEtcd,     // an etcd server that is there already
 };
 
+// What an etcd server may ask for. The password comes from TUTTI_ETCD_PASSWORD: a command line is seen by everybody.
+struct EtcdAccess {
+  std::string user, password;
+  std::string ca_file, certificate_file, key_file;  // for https://
+};
+
 struct RendezvousOptions {
   RendezvousBackend backend = RendezvousBackend::kStatic;
   std::optional<int> min, max;  // --nnodes
@@ -22,6 +28,7 @@ struct RendezvousOptions {
   Duration last_call = std::chrono::seconds(30);
   std::optional<Duration> join_timeout, lost_after;
   std::optional<bool> is_host;
+  EtcdAccess etcd;
 };
 
 // As they were typed: "2:4", "elastic", "10.0.0.1:29400", "join_timeout=60,is_host=1". kUsage names what is wrong.

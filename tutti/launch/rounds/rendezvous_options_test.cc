@@ -65,5 +65,17 @@ TEST(RendezvousOptions, AKeyCountsOrIsRefused) {
   EXPECT_THAT(refusal("2", "static", "", "is_host=1"), HasSubstr("belongs to --rdzv-backend elastic"));
 }
 
+TEST(RendezvousOptions, WhatEtcdMayAskFor) {
+  const auto options = read("2", "etcd", "https://a:1", "user=me,cacert=/ca,ssl_cert=/c,ssl_cert_key=/k");
+  EXPECT_EQ(options.etcd.user, "me");
+  EXPECT_EQ(options.etcd.ca_file, "/ca");
+  EXPECT_EQ(options.etcd.certificate_file, "/c");
+  EXPECT_EQ(options.etcd.key_file, "/k");
+  EXPECT_EQ(read("2", "etcd", "a", "cert=/c,key=/k").etcd.key_file, "/k");
+  EXPECT_THAT(refusal("2", "etcd", "a", "ssl_cert=/c"), HasSubstr("ssl_cert and ssl_cert_key belong together"));
+  EXPECT_THAT(refusal("2", "etcd", "a", "user="), HasSubstr("--rdzv-conf user is empty"));
+  EXPECT_THAT(refusal("2", "elastic", "a", "user=me"), HasSubstr("user belongs to --rdzv-backend etcd"));
+}
+
 }  // namespace
 }  // namespace tutti

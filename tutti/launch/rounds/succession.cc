@@ -8,7 +8,6 @@
 
 #include <cerrno>
 
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/rounds/keys.h"
 #include "tutti/launch/rounds/words.h"
@@ -26,27 +25,6 @@ std::string of_nodes(std::size_t voices, const Electorate& electorate) {
 }
 
 }  // namespace
-
-Ticker::Ticker(Duration period, std::function<void()> function) {
-  thread_ = quiet_thread([this, period, function = std::move(function)] {
-    MutexLock lock(mutex_);
-    while (!stop_) {
-      lock.unlock();
-      function();
-      lock.lock();
-      if (!stop_) stopped_.wait_for(lock, period);
-    }
-  });
-}
-
-Ticker::~Ticker() {
-  {
-    MutexLock lock(mutex_);
-    stop_ = true;
-  }
-  stopped_.notify_all();
-  thread_.join();
-}
 
 // ---- the incumbent ----
 

@@ -3,32 +3,18 @@
 // When one of them is lost, these decide whether the other goes on: by the voices of the nodes (ballot.h), which come
 // with the heartbeats. That the other's process has ended is seen by the stores themselves (docs/store.md).
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "tutti/base/mutex.h"
 #include "tutti/launch/rounds/ballot.h"
 #include "tutti/launch/rounds/pulse.h"
+#include "tutti/launch/rounds/ticker.h"
 #include "tutti/store/store_server.h"
 
 namespace tutti {
-
-// Calls a function again and again from a thread of its own.
-class Ticker {
- public:
-  Ticker(Duration period, std::function<void()> function);
-  ~Ticker();
-
- private:
-  Mutex mutex_;
-  std::condition_variable_any stopped_;
-  bool stop_ TUTTI_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
-};
 
 // Lets the store go on without its successor, once that is silent and half of the nodes say so. Threads: any.
 class Incumbent {

@@ -144,6 +144,10 @@ Error refusal(long status, const std::string& body) {
     return Error{.code = Code::kRefused,
                  .detail = "there is no etcd of version 3.4 or later: it does not know /v3/",
                  .hint = "check the address; version 3.4 is the first that serves the gateway under this name"};
+  if (body.find("HTTP request to an HTTPS server") != std::string::npos)
+    return Error{.code = Code::kRefused,
+                 .detail = "this etcd speaks https only",
+                 .hint = "name it as https://HOST:PORT, and the authority that signed its certificate (cacert)"};
   if (!json.is_object())
     return Error{.code = Code::kRefused,
                  .detail = "it answered HTTP " + std::to_string(status) + " and no JSON: another program than etcd",
@@ -279,10 +283,12 @@ Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key
     return true;
   };
   for (std::size_t tried = 1;; ++tried) {
-    if (!user_.empty() && token_.empty()) TUTTI_TRY(log_in(deadline));
-    const auto came = http_->stream(endpoint() + "/v3/watch", body, token_, line, deadline);
-    if (!trouble.ok() && trouble.error().code == Code::kRefused && !user_.empty() && tried == 1) {
-      token_.clear();
+    const bool fresh = !user_.empty() && token_.empty();
+    const Status in = fresh ? log_in(deadline) : Status();
+    const auto came =
+        in.ok() ? http_->stream(endpoint() + "/v3/watch", body, token_, line, deadline) : Result<bool>(in.error());
+    if (!trouble.ok() && trouble.error().code == Code::kRefused && !user_.empty() && !fresh) {
+      token_.clear();  // it may be too old
       trouble = {};
       continue;
     }

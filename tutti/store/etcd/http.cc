@@ -84,22 +84,25 @@ std::size_t on_bytes(char* bytes, std::size_t size, std::size_t count, void* sin
 
 // Whether the attempt ended before anything of the request had left.
 bool nothing_sent(CURLcode code) {
-  return code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_SSL_CONNECT_ERROR ||
-         code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CERTPROBLEM || code == CURLE_SSL_CACERT_BADFILE;
+  return code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_SSL_CONNECT_ERROR;
 }
 
-const char* hint_of(CURLcode code) {
+// What no waiting mends: null where that is not the trouble. A server that wants a client's certificate says so only
+// when it is to answer the first request (TLS 1.3), so this trouble comes under several codes.
+const char* lasting_trouble(CURLcode code, std::string_view words) {
+  const auto has = [&](const char* part) { return words.find(part) != std::string_view::npos; };
   switch (code) {
-    case CURLE_COULDNT_CONNECT:
-      return "is etcd running there, and does it listen at that address (--listen-client-urls)?";
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
-      return "give the authority that signed etcd's certificate (cacert)";
+      return "give the authority that signed etcd's certificate (cacert), and etcd the name by which it is reached";
     case CURLE_SSL_CERTPROBLEM:
-      return "the client's certificate or key (cert, key) cannot be used";
+      return "the client's certificate or its key (ssl_cert, ssl_cert_key) cannot be used";
     default:
-      return "";
+      break;
   }
+  if (has("certificate required") || has("bad certificate") || has("unknown ca"))
+    return "this etcd wants to see a certificate that it trusts: give one, and its key (ssl_cert, ssl_cert_key)";
+  return nullptr;
 }
 
 }  // namespace
@@ -113,6 +116,7 @@ class Http::Easy {
   CURLcode post(const std::string& url, const std::string& body, const std::string& token, Sink& sink,
                 Deadline deadline) {
     curl_.easy_reset(handle_);  // keeps connections
+    url_ = url.substr(0, url.find("/v3/"));
     const auto set = [this](CURLoption option, auto value) { curl_.easy_setopt(handle_, option, value); };
     const auto set_file = [&](CURLoption option, const std::string& file) {
       if (!file.empty()) set(option, file.c_str());
@@ -150,8 +154,14 @@ class Http::Easy {
   Error failure(CURLcode code, Deadline deadline) const {
     const std::string words = error_[0] != 0 ? error_ : curl_.easy_strerror(code);
     if (code == CURLE_OPERATION_TIMEDOUT && deadline.expired()) return deadline.error("etcd did not answer: " + words);
+    if (const char* hint = lasting_trouble(code, words))
+      return Error{.code = Code::kRefused, .detail = "no way into etcd at " + url_ + ": " + words, .hint = hint};
     const bool before = nothing_sent(code) || (code == CURLE_OPERATION_TIMEDOUT && status() == 0 && !connected());
-    return Error{.code = before ? Code::kUnreachable : Code::kPeerLost, .detail = words, .hint = hint_of(code)};
+    return Error{.code = before ? Code::kUnreachable : Code::kPeerLost,
+                 .detail = words,
+                 .hint = code == CURLE_COULDNT_CONNECT
+                             ? "is etcd running there, and does it listen at that address (--listen-client-urls)?"
+                             : ""};
   }
 
  private:
@@ -164,6 +174,7 @@ class Http::Easy {
   const Curl& curl_;
   CURL* handle_;
   Security security_;
+  std::string url_;  // of the server, for words
   char error_[CURL_ERROR_SIZE] = {};
 };
 

@@ -25,7 +25,8 @@ class Http {
   static Result<std::unique_ptr<Http>> create(Security security);
   ~Http();
 
-  // kUnreachable: nothing was sent. kPeerLost: it was, or part of it, and no answer came. kTimeout.
+  // kUnreachable: nothing was sent. kPeerLost: it was, or part of it, and no answer came. kTimeout. kRefused:
+  // certificates, which no waiting mends.
   Result<Response> post(const std::string& url, const std::string& body, const std::string& token, Deadline deadline);
 
   // Calls `line` for each line of an endless answer until it returns false (then: true) or the deadline passes (false).

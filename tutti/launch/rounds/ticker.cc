@@ -1,0 +1,28 @@
+#include "tutti/launch/rounds/ticker.h"
+
+#include "tutti/base/quiet_thread.h"
+
+namespace tutti {
+
+Ticker::Ticker(Duration period, std::function<void()> function) {
+  thread_ = quiet_thread([this, period, function = std::move(function)] {
+    MutexLock lock(mutex_);
+    while (!stop_) {
+      lock.unlock();
+      function();
+      lock.lock();
+      if (!stop_) stopped_.wait_for(lock, period);
+    }
+  });
+}
+
+Ticker::~Ticker() {
+  {
+    MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_all();
+  thread_.join();
+}
+
+}  // namespace tutti
