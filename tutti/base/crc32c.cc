@@ -1,5 +1,6 @@
-// x86 has an instruction for this very polynomial (SSE 4.2), about 10 GB/s on three interleaved streams and 6 GB/s on
-// the one used here, which is above any disk. Elsewhere: eight tables, eight bytes a step.
+// x86 has an instruction for this very polynomial (SSE 4.2). Each waits three cycles for the one before, so three
+// streams go side by side, three times as fast as one: runs of 4096 bytes, whose remainders are put together by a table
+// that says what a remainder becomes when 4096 zeros follow it. Elsewhere: eight tables, eight bytes a step.
 #include "tutti/base/crc32c.h"
 
 #include <array>
@@ -49,8 +50,61 @@ std::uint32_t with_tables(const std::byte* data, std::size_t size, std::uint32_t
 }
 
 #if defined(__x86_64__)
+constexpr std::size_t kRun = 4096;  // bytes of a stream
+constexpr int kDoublings = 12;      // from one byte to a run
+
+using ZerosTable = std::array<std::array<std::uint32_t, 256>, 4>;
+
+// What a remainder becomes when a run of zeros follows is linear in its bits: column i is what becomes of bit i alone.
+constexpr ZerosTable make_zeros_table() {
+  using Columns = std::array<std::uint32_t, 32>;
+  const auto apply = [](const Columns& columns, std::uint32_t remainder) {
+    std::uint32_t result = 0;
+    for (std::size_t i = 0; i < 32; ++i)
+      if ((remainder >> i) & 1) result ^= columns[i];
+    return result;
+  };
+  Columns columns{};
+  for (std::size_t i = 0; i < 32; ++i) {
+    const std::uint32_t bit = 1u << i;
+    columns[i] = (bit >> 8) ^ kTables[0][bit & 255];
+  }
+  for (int doubling = 0; doubling < kDoublings; ++doubling) {
+    Columns twice{};
+    for (std::size_t i = 0; i < 32; ++i) twice[i] = apply(columns, columns[i]);
+    columns = twice;
+  }
+  ZerosTable table{};
+  for (std::uint32_t k = 0; k < 4; ++k)
+    for (std::uint32_t byte = 0; byte < 256; ++byte) table[k][byte] = apply(columns, byte << (8 * k));
+  return table;
+}
+
+constexpr ZerosTable kZeros = make_zeros_table();
+
+std::uint32_t after_zeros(std::uint32_t remainder) {
+  return kZeros[0][remainder & 255] ^ kZeros[1][(remainder >> 8) & 255] ^ kZeros[2][(remainder >> 16) & 255] ^
+         kZeros[3][remainder >> 24];
+}
+
+__attribute__((target("sse4.2"))) std::uint32_t three_runs(const std::byte* data, std::uint32_t remainder) {
+  std::uint64_t first = remainder, second = 0, third = 0;
+  for (std::size_t at = 0; at < kRun; at += 8) {
+    std::uint64_t words[3];
+    std::memcpy(&words[0], data + at, 8);
+    std::memcpy(&words[1], data + kRun + at, 8);
+    std::memcpy(&words[2], data + 2 * kRun + at, 8);
+    first = _mm_crc32_u64(first, words[0]);
+    second = _mm_crc32_u64(second, words[1]);
+    third = _mm_crc32_u64(third, words[2]);
+  }
+  const std::uint32_t two = after_zeros(std::uint32_t(first)) ^ std::uint32_t(second);
+  return after_zeros(two) ^ std::uint32_t(third);
+}
+
 __attribute__((target("sse4.2"))) std::uint32_t with_instruction(const std::byte* data, std::size_t size,
                                                                  std::uint32_t remainder) {
+  for (; size >= 3 * kRun; data += 3 * kRun, size -= 3 * kRun) remainder = three_runs(data, remainder);
   std::uint64_t wide = remainder;
   for (; size >= 8; data += 8, size -= 8) {
     std::uint64_t word;

@@ -28,6 +28,19 @@ TEST(Crc32c, TablesAndInstructionAgreeAtEveryLength) {
   }
 }
 
+// Three streams of 4096 bytes go side by side.
+TEST(Crc32c, TablesAndInstructionAgreeOnLongRunsAnywhere) {
+  std::vector<std::byte> data(40000);
+  std::uint32_t random = 1;
+  for (auto& byte : data) byte = std::byte((random = random * 1664525 + 1013904223) >> 24);
+  for (const std::size_t size : {12287u, 12288u, 12289u, 12295u, 24576u, 30001u, 36864u, 39990u})
+    for (const std::size_t begin : {0u, 1u, 7u}) {
+      const auto part = std::span(data).subspan(begin, size);
+      EXPECT_EQ(detail::crc32c_with_tables(part), crc32c(part)) << size << " bytes from " << begin;
+      EXPECT_EQ(crc32c(part.subspan(5000), crc32c(part.first(5000))), crc32c(part));
+    }
+}
+
 TEST(Crc32c, GoesOnFromAPrefix) { EXPECT_EQ(crc32c(bytes("6789"), crc32c(bytes("12345"))), 0xE3069283u); }
 
 }  // namespace

@@ -19,10 +19,15 @@
 namespace tutti {
 namespace {
 
+// Pieces end where the file has a multiple of this, so that the kernel can keep them in large pages: a write that
+// begins in the middle of a page makes it take small ones, which costs several times the copy.
+constexpr std::uint64_t kWrittenAtOnce = std::uint64_t(8) << 20;
+
 class DigestedFile {
  public:
-  DigestedFile(int fd, const std::string& path, const ShardWritten& written)
-      : fd_(fd), path_(path), written_(written) {}
+  // `at`: how many bytes have been written.
+  DigestedFile(int fd, std::uint64_t at, const std::string& path, const ShardWritten& written)
+      : fd_(fd), at_(at), path_(path), written_(written) {}
 
   void begin_box(StoredBox& box) {
     box_ = &box;
@@ -30,22 +35,33 @@ class DigestedFile {
   }
   Status add(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
-      if (left_ == 0) {
-        box_->crc32c.push_back(0);
-        left_ = kChunkBytes;
-      }
-      const auto piece = bytes.first(std::min<std::uint64_t>(bytes.size(), left_));
-      box_->crc32c.back() = crc32c(piece, box_->crc32c.back());
+      const auto piece = bytes.first(std::min<std::uint64_t>(bytes.size(), kWrittenAtOnce - at_ % kWrittenAtOnce));
+      digest(piece);
       TUTTI_TRY(write_all(fd_, piece, path_));
+      (void)::sync_file_range(fd_, off_t(at_), off_t(piece.size()), SYNC_FILE_RANGE_WRITE);  // the disk may begin
+      at_ += piece.size();
       if (written_) TUTTI_TRY(written_(fd_, path_, piece.size()));
-      left_ -= piece.size();
       bytes = bytes.subspan(piece.size());
     }
     return {};
   }
 
  private:
+  void digest(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      if (left_ == 0) {
+        box_->crc32c.push_back(0);
+        left_ = kChunkBytes;
+      }
+      const auto part = bytes.first(std::min<std::uint64_t>(bytes.size(), left_));
+      box_->crc32c.back() = crc32c(part, box_->crc32c.back());
+      left_ -= part.size();
+      bytes = bytes.subspan(part.size());
+    }
+  }
+
   const int fd_;
+  std::uint64_t at_;
   const std::string& path_;
   const ShardWritten& written_;
   StoredBox* box_ = nullptr;
@@ -151,7 +167,7 @@ Status write_shard(const std::string& folder, const std::string& name, std::span
                             .bytes = header.size() + at,
                             .header_bytes = header.size(),
                             .header_crc32c = crc32c(std::as_bytes(std::span(header)))});
-  DigestedFile file(fd.get(), path, written);
+  DigestedFile file(fd.get(), header.size(), path, written);
   for (std::size_t i = 0; i < order.size(); ++i) {
     StoredTensor& tensor = manifest.tensors[order[i]->key];
     tensor.dtype = order[i]->dtype;

@@ -14,7 +14,7 @@ Status check(const SavedBox& box);
 // The box, or the whole tensor where none was given.
 TensorBox box_of(const SavedBox& box);
 
-// Told of a piece of at most 1 MiB that has gone into the file; an error ends the writing.
+// Told of a piece of at most 8 MiB that has gone into the file; an error ends the writing.
 using ShardWritten = std::function<Status(int fd, const std::string& path, std::uint64_t bytes)>;
 
 // The path's folder must be there, the file must not. The bytes are on disk when this returns. Adds the file and the

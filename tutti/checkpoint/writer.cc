@@ -24,6 +24,7 @@
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/save_part.h"
 #include "tutti/checkpoint/save_plan.h"
 #include "tutti/checkpoint/shard_file.h"
 #include "tutti/comm/agree.h"
@@ -97,10 +98,8 @@ class Saving {
          const SaveOptions& options)
       : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options) {}
 
-  Status run() {
-    TUTTI_TRY(agree(group_, check_mine()));
-    std::uint64_t most = 0;
-    const auto mine = TUTTI_TRY(plan(most));
+  // Steps 3 to 6.
+  Status write(const SavePart& mine) {
     std::optional<CheckpointDraft> draft;
     TUTTI_TRY(agree(group_, begin(draft)));
     // Rank 0's word: the mark of the files, the step, how often to meet.
@@ -110,9 +109,9 @@ class Saving {
     const std::string& mark = words.at(0);
     const std::int64_t step = std::stoll(words.at(1));
     const std::uint64_t meet_every = std::stoull(words.at(2));
-    Meetings meetings(group_, meet_every, most / meet_every);
+    Meetings meetings(group_, meet_every, mine.most / meet_every);
 
-    const auto part = write_files(CheckpointDraft::path_of(folder_, step), mark, mine, meetings);
+    const auto part = write_files(CheckpointDraft::path_of(folder_, step), mark, mine.boxes, meetings);
     meetings.finish();
     TUTTI_TRY(agree(group_, part.status()));
     return agree(group_, finish(draft, *part));
@@ -122,39 +121,6 @@ class Saving {
   bool is_root() const { return !group_ || group_.rank() == 0; }
   int rank() const { return group_ ? group_.rank() : 0; }
   int size() const { return group_ ? group_.size() : 1; }
-
-  Status check_mine() const {
-    if (facts_.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts_.step));
-    if (options_.meet_every == 0) return invalid_argument("checkpoint: meet_every is 0; give a number of bytes");
-    if (options_.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options_.keep));
-    if (options_.keep_every < 0)
-      return invalid_argument(fmt::format("checkpoint: cannot keep every {}-th of them", options_.keep_every));
-    for (const SavedBox& box : boxes_) TUTTI_TRY(check(box));
-    return {};
-  }
-
-  // Which of my boxes I write. `most`: how many bytes the rank writes that has most.
-  Result<std::vector<std::size_t>> plan(std::uint64_t& most) const {
-    std::vector<GivenBox> mine;
-    for (const SavedBox& box : boxes_) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
-    std::vector<std::vector<GivenBox>> all;
-    if (!group_) {
-      all.push_back(std::move(mine));
-    } else {
-      const auto text = encode_given(mine);
-      TUTTI_TRY(agree(group_, text.status()));
-      for (const std::string& one : all_gather_bytes(group_, *text, kParts))
-        all.push_back(TUTTI_TRY(decode_given(one)));
-    }
-    auto writers = TUTTI_TRY(plan_save(all));
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-      std::uint64_t bytes = 0;
-      for (const std::size_t number : writers[rank])
-        bytes += all[rank][number].box.elements() * size_of(all[rank][number].dtype);
-      most = std::max(most, bytes);
-    }
-    return std::move(writers[std::size_t(rank())]);
-  }
 
   Status begin(std::optional<CheckpointDraft>& draft) const {
     if (is_root()) draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
@@ -211,12 +177,53 @@ class Saving {
   const SaveOptions& options_;
 };
 
+Status check(std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
+  if (facts.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts.step));
+  if (options.meet_every == 0) return invalid_argument("checkpoint: meet_every is 0; give a number of bytes");
+  if (options.keep < 0) return invalid_argument(fmt::format("checkpoint: cannot keep {} of them", options.keep));
+  if (options.keep_every < 0)
+    return invalid_argument(fmt::format("checkpoint: cannot keep every {}-th of them", options.keep_every));
+  for (const SavedBox& box : boxes) TUTTI_TRY(check(box));
+  return {};
+}
+
 }  // namespace
+
+Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+                              const SaveOptions& options) {
+  TUTTI_TRY(agree(group, check(boxes, facts, options)));
+  std::vector<GivenBox> mine;
+  for (const SavedBox& box : boxes) mine.push_back({box.key, box.dtype, box.shape, box_of(box)});
+  std::vector<std::vector<GivenBox>> all;
+  if (!group) {
+    all.push_back(std::move(mine));
+  } else {
+    const auto text = encode_given(mine);
+    TUTTI_TRY(agree(group, text.status()));
+    for (const std::string& one : all_gather_bytes(group, *text, kParts)) all.push_back(TUTTI_TRY(decode_given(one)));
+  }
+  auto writers = TUTTI_TRY(plan_save(all));
+  SavePart part;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    std::uint64_t bytes = 0;
+    for (const std::size_t number : writers[rank])
+      bytes += all[rank][number].box.elements() * size_of(all[rank][number].dtype);
+    part.most = std::max(part.most, bytes);
+  }
+  part.boxes = std::move(writers[group ? std::size_t(group.rank()) : 0]);
+  return part;
+}
+
+Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options) {
+  return Saving(group, folder, boxes, facts, options).write(part);
+}
 
 Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
                        const CheckpointFacts& facts, const SaveOptions& options) {
   try {
-    return Saving(group, folder, boxes, facts, options).run();
+    const SavePart part = TUTTI_TRY(plan_my_part(group, boxes, facts, options));
+    return write_my_part(group, folder, boxes, part, facts, options);
   } catch (const Exception& error) {
     return error.error();
   }

@@ -1,0 +1,193 @@
+// A checkpoint of known size against what the disk and memory allow: saving against plain parallel pwrite() and fsync()
+// of as many bytes, loading against pread() of them, and what an asynchronous save keeps training waiting against
+// memcpy() into memory that is there.
+//
+//   checkpoint_bench FOLDER [MiB a rank] [rounds]
+//   tutti run -n 2 -- checkpoint_bench FOLDER [MiB a rank] [rounds]
+//
+// A and B alternate; the figures are medians, the ratio the median of the ratios (above 1: faster than plain). FOLDER
+// is made, and its checkpoints and plain files are removed at the end.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <vector>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/background_saver.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/snapshot.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/runtime/init.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t kBlock = std::size_t(8) << 20;
+constexpr std::uint64_t kRows = 4096;  // of a tensor of 16 MiB
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+class Bench {
+ public:
+  Bench(const Group& world, std::string folder, std::size_t mib, int rounds)
+      : world_(world), folder_(std::move(folder)), rounds_(rounds), tensors_(std::max<std::size_t>(1, mib / 16)) {
+    std::filesystem::create_directories(folder_);
+    for (std::size_t t = 0; t < tensors_; ++t) memory_.emplace_back(kRows * 1024, float(t + 1));
+    for (std::size_t t = 0; t < tensors_; ++t) {
+      const TensorShape shape{kRows * std::uint64_t(world_.size()), 1024};
+      boxes_.push_back({.key = {fmt::format("layer.{}.weight", t), ""},
+                        .shape = shape,
+                        .box = TensorBox::rows(shape, kRows * std::uint64_t(world_.rank()), kRows),
+                        .data = memory_[t].data()});
+    }
+  }
+  ~Bench() {
+    barrier(world_);
+    (void)::unlink(plain_path().c_str());
+    std::error_code ignored;
+    if (world_.rank() == 0) std::filesystem::remove_all(folder_ + "/saved", ignored);
+  }
+
+  void run() {
+    if (world_.rank() == 0)
+      fmt::print("{} ranks, {} MiB each\n{:34} {:>12} {:>12} {:>8}\n", world_.size(), bytes() >> 20, "", "ours GB/s",
+                 "plain GB/s", "ratio");
+    row(
+        "save / pwrite + fsync", [&] { save_checkpoint(world_, saved(), boxes_, {.step = 1}).or_throw(); },
+        [&] { write_plain(); });
+    row(
+        "load / pread, from the cache", [&] { load(VerifyLevel::kFiles); }, [&] { read_plain(); });
+    row(
+        "verify and load / pread, cache", [&] { load(VerifyLevel::kAll); }, [&] { read_plain(); });
+    const auto cold = [&](const std::function<void()>& act) { return [this, act] { forget_pages(), act(); }; };
+    row("load / pread, from the disk", cold([&] { load(VerifyLevel::kFiles); }), cold([&] { read_plain(); }));
+    stall();
+  }
+
+ private:
+  std::size_t bytes() const { return tensors_ * kRows * 1024 * sizeof(float); }
+  std::string saved() const { return folder_ + "/saved"; }
+  std::string plain_path() const { return fmt::format("{}/plain-{}", folder_, world_.rank()); }
+
+  // The longest of all ranks, from a meeting on.
+  double seconds_of(const std::function<void()>& act) {
+    barrier(world_);
+    const auto begin = now();
+    act();
+    return all_reduce(world_, seconds_since(begin), ReduceOp::kMax);
+  }
+  void row(const char* name, const std::function<void()>& ours, const std::function<void()>& plain) {
+    std::vector<double> first, second, ratios;
+    ours(), plain();
+    for (int round = 0; round < rounds_; ++round) {
+      first.push_back(seconds_of(ours));
+      second.push_back(seconds_of(plain));
+      ratios.push_back(second.back() / first.back());
+    }
+    const double all = double(bytes()) * world_.size() / 1e9;
+    if (world_.rank() == 0)
+      fmt::print("{:34} {:12.3f} {:12.3f} {:8.2f}\n", name, all / median(first), all / median(second), median(ratios));
+  }
+
+  void write_plain() {
+    (void)::unlink(plain_path().c_str());
+    const Fd fd(::open(plain_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd) throw Exception(system_error(errno, "cannot create " + plain_path()));
+    for (const auto& tensor : memory_) {
+      const auto all = std::as_bytes(std::span(tensor));
+      for (std::size_t at = 0; at < all.size(); at += kBlock)
+        write_all(fd.get(), all.subspan(at, std::min(kBlock, all.size() - at)), plain_path()).or_throw();
+    }
+    if (::fsync(fd.get()) != 0) throw Exception(system_error(errno, "cannot flush " + plain_path()));
+  }
+  void read_plain() {
+    const Fd fd = open_file(plain_path()).or_throw();
+    std::uint64_t at = 0;
+    for (auto& tensor : memory_) {
+      const auto all = std::as_writable_bytes(std::span(tensor));
+      for (std::size_t done = 0; done < all.size(); done += kBlock)
+        read_all(fd.get(), at + done, all.subspan(done, std::min(kBlock, all.size() - done)), plain_path()).or_throw();
+      at += all.size();
+    }
+  }
+  void load(VerifyLevel level) {
+    const auto reader = CheckpointReader::open(world_, saved(), level).or_throw();
+    for (std::size_t t = 0; t < tensors_; ++t) reader.read(boxes_[t].key, boxes_[t].box, memory_[t].data()).or_throw();
+  }
+  // What the system keeps of the files in memory.
+  void forget_pages() {
+    std::vector<std::string> paths = {plain_path()};
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(saved(), ignored))
+      if (entry.is_regular_file()) paths.push_back(entry.path());
+    for (const auto& path : paths) {
+      const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+      if (fd) (void)::posix_fadvise(fd.get(), 0, 0, POSIX_FADV_DONTNEED);
+    }
+    barrier(world_);
+  }
+
+  // Each save is written before the next is asked for, so that a stall is a copy and nothing else.
+  void stall() {
+    BackgroundSaver saver(world_, saved(), {.keep = 1});
+    saver.prepare(boxes_).or_throw();
+    PrefaultedMemory copy;
+    copy.reserve(bytes()).or_throw();
+    std::int64_t step = 2;
+    std::vector<double> stalls, copies, ratios;
+    for (int round = 0; round < rounds_; ++round) {
+      copies.push_back(seconds_of([&] {
+        std::byte* at = copy.data();
+        for (const auto& tensor : memory_) {
+          std::memcpy(at, tensor.data(), tensor.size() * sizeof(float));
+          at += tensor.size() * sizeof(float);
+        }
+      }));
+      stalls.push_back(seconds_of([&] { saver.save(boxes_, {.step = step++}).or_throw(); }));
+      ratios.push_back(stalls.back() / copies.back());
+      saver.finish().or_throw();
+    }
+    if (world_.rank() == 0)
+      fmt::print("stall of an asynchronous save {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times\n", median(stalls) * 1e3,
+                 median(copies) * 1e3, median(ratios));
+  }
+
+  const Group& world_;
+  const std::string folder_;
+  const int rounds_;
+  const std::size_t tensors_;
+  std::vector<std::vector<float>> memory_;
+  std::vector<SavedBox> boxes_;
+};
+
+}  // namespace
+}  // namespace tutti
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "usage: checkpoint_bench FOLDER [MiB a rank] [rounds]\n");
+    return 2;
+  }
+  try {
+    const auto world = tutti::init();
+    const auto mib = argc > 2 ? std::max(1L, std::atol(argv[2])) : 256L;
+    const auto rounds = argc > 3 ? std::max(1, std::atoi(argv[3])) : 7;
+    tutti::Bench(world, argv[1], std::size_t(mib), rounds).run();
+  } catch (const tutti::Exception& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,196 @@
+// What training waits for is a copy. Who writes what is found out once and holds until a rank comes with other boxes,
+// which all ranks have to know at the same call: one small all_reduce. At most one save is under way, so there is one
+// copy of the state; a save that is due earlier waits.
+#include "tutti/checkpoint/background_saver.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/log.h"
+#include "tutti/checkpoint/save_plan.h"
+#include "tutti/checkpoint/shard_file.h"
+#include "tutti/comm/agree.h"
+#include "tutti/comm/collectives.h"
+
+namespace tutti {
+namespace {
+
+Group group_for_writing(const Group& group) {
+  return group && group.size() > 1 ? group.split(0, group.rank(), "checkpoints").or_throw() : Group();
+}
+
+// Signals are for the program's own threads.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+// Enough to tell whether a plan still holds.
+std::string signature(std::span<const SavedBox> boxes) {
+  std::string text;
+  for (const SavedBox& saved : boxes)
+    text += fmt::format("{} {}{}{}\n", to_string(saved.key), name(saved.dtype), shape_text(saved.shape),
+                        box_text(box_of(saved)));
+  return text;
+}
+
+}  // namespace
+
+std::string to_json(const BackgroundSaverStats& stats) {
+  return nlohmann::ordered_json{{"saved", stats.saved},
+                                {"failed", stats.failed},
+                                {"newest", stats.newest},
+                                {"waited_seconds", stats.waited_seconds},
+                                {"planned_seconds", stats.planned_seconds},
+                                {"snapshot_seconds", stats.snapshot_seconds},
+                                {"snapshot_bytes", stats.snapshot_bytes}}
+      .dump();
+}
+
+BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOptions options)
+    : group_(group), writing_(group_for_writing(group)), folder_(std::move(folder)), options_(options) {
+  const NoSignals quiet;  // a thread inherits them
+  thread_ = std::thread([this] { work(); });
+}
+
+BackgroundSaver::~BackgroundSaver() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+Status BackgroundSaver::plan(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+  std::string mine = signature(boxes);
+  const int changed = !part_ || mine != planned_for_;
+  const int anybodys = group_ && group_.size() > 1 ? all_reduce(group_, changed, ReduceOp::kMax) : changed;
+  if (anybodys == 0) return {};
+  part_.reset();
+  part_ = TUTTI_TRY(plan_my_part(group_, boxes, facts, options_));
+  planned_for_ = std::move(mine);
+  return {};
+}
+
+Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
+  try {
+    wait_until_idle();
+    TUTTI_TRY(plan(boxes, {}));
+    return agree(group_, memory_.reserve(snapshot_bytes(boxes, part_->boxes)));
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+  const auto asked = now();
+  wait_until_idle();
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.waited_seconds += seconds_since(asked);
+  }
+  Status begun;
+  try {
+    begun = save_now(boxes, facts);
+  } catch (const Exception& error) {
+    begun = error.error();
+  }
+  if (!begun.ok()) note(facts.step, begun);
+  return begun;
+}
+
+Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+  wait_until_idle();
+  const Status ended = save_checkpoint(group_, folder_, boxes, facts, options_);
+  note(facts.step, ended);
+  return ended;
+}
+
+Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+  if (facts.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts.step));
+  const auto begin = now();
+  TUTTI_TRY(plan(boxes, facts));
+  const auto planned = now();
+  auto copies = take_snapshot(boxes, part_->boxes, memory_);
+  const auto copied = now();
+  TUTTI_TRY(agree(group_, copies.status()));
+  const std::lock_guard lock(mutex_);
+  stats_.planned_seconds += to_seconds(planned - begin);
+  stats_.snapshot_seconds += to_seconds(copied - planned);
+  stats_.snapshot_bytes += snapshot_bytes(boxes, part_->boxes);
+  SavePart part{.boxes = std::vector<std::size_t>(copies->size()), .most = part_->most};
+  std::iota(part.boxes.begin(), part.boxes.end(), std::size_t(0));
+  job_.emplace(Job{*std::move(copies), std::move(part), facts});
+  changed_.notify_all();
+  return {};
+}
+
+void BackgroundSaver::wait_until_idle() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !job_; });
+}
+
+Status BackgroundSaver::finish() {
+  wait_until_idle();
+  const std::lock_guard lock(mutex_);
+  return last_;
+}
+
+BackgroundSaverStats BackgroundSaver::stats() {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+void BackgroundSaver::work() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return job_ || leaving_; });
+    if (!job_) return;
+    lock.unlock();
+    Status ended;
+    try {
+      ended = write_my_part(writing_, folder_, job_->boxes, job_->part, job_->facts, options_);
+    } catch (const Exception& error) {
+      ended = error.error();
+    } catch (const std::exception& error) {
+      ended = Error{.code = Code::kLimit, .detail = fmt::format("the thread that saves threw: {}", error.what())};
+    }
+    note(job_->facts.step, ended);
+    lock.lock();
+    job_.reset();
+    changed_.notify_all();
+  }
+}
+
+void BackgroundSaver::note(std::int64_t step, const Status& ended) {
+  const std::lock_guard lock(mutex_);
+  last_ = ended;
+  if (ended.ok()) {
+    ++stats_.saved;
+    stats_.failed_in_a_row = 0;
+    stats_.newest = step;
+    return;
+  }
+  ++stats_.failed;
+  ++stats_.failed_in_a_row;
+  if (group_ && group_.rank() != 0) return;
+  const std::string newest =
+      stats_.newest < 0 ? "none of this run is there yet" : fmt::format("the newest is that of step {}", stats_.newest);
+  log::error(fmt::format("the checkpoint of step {} was not saved ({} in a row failed); {}, and training goes on: {}",
+                         step, stats_.failed_in_a_row, newest, to_string(ended.error())));
+}
+
+}  // namespace tutti

@@ -1,0 +1,74 @@
+#pragma once
+// All that a training program does with checkpoints, as its command line says it:
+//
+//   JobCheckpoints checkpoints(world, {.folder = "runs/a", .interval = 100, .keep = 3});
+//   if (auto saved = checkpoints.resume()) load(*saved);
+//   checkpoints.prepare(boxes());
+//   while (step < steps) {
+//     train(++step);
+//     const auto due = checkpoints.after(step, step == steps);
+//     if (due.save) checkpoints.save(boxes(), {.step = step});
+//     if (due.stop) return checkpoints.finish(), 75;
+//   }
+//   checkpoints.finish();
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "tutti/checkpoint/background_saver.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/writer.h"
+#include "tutti/comm/group.h"
+
+namespace tutti {
+
+struct JobCheckpointOptions {
+  std::string folder;           // --save-dir; empty: nothing is saved
+  std::int64_t interval = 0;    // --save-interval, in steps; 0: only at the end, and where the job is told to stop
+  int keep = 0;                 // --keep: of the older ones so many stay; 0: all
+  std::int64_t keep_every = 0;  // --keep-every: and those whose step is a multiple of this
+  std::string resume = "auto";  // --resume: "auto", "never" or a path (resume.h)
+  // Save from a copy while training goes on; else save() returns when all is on disk, and copies nothing: for a state
+  // of which there is no room for another.
+  bool in_background = true;
+};
+
+// What the options alone show not to go together (kUsage).
+Status check(const JobCheckpointOptions& options);
+
+// Every rank makes one and calls its functions alike; all but the constructor and stats() do nothing without a folder,
+// but for resume() from a path. One thread at a time.
+class JobCheckpoints {
+ public:
+  // Throws Exception where the folder is not one that all ranks share and may write to.
+  JobCheckpoints(const Group& world, JobCheckpointOptions options);
+
+  // Where to begin; none: from the start. Once, before the first step. Throws Exception.
+  std::optional<CheckpointReader> resume() const;
+  bool saves() const { return !options_.folder.empty(); }
+  // What the first save would have to do else. Throws Exception for boxes that cannot be saved.
+  void prepare(std::span<const SavedBox> boxes);
+
+  struct Due {
+    bool save = false;
+    bool stop = false;  // the job was told to (Group::should_stop()): save, finish(), leave with kLeftEarly
+  };
+  Due after(std::int64_t step, bool last) const;
+  // A save that fails is told, and counts; training goes on.
+  void save(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
+  // Waits until the last save has ended. Throws Exception where it failed: then the job has not kept what it did.
+  void finish();
+  BackgroundSaverStats stats();
+
+ private:
+  const Group world_;
+  const JobCheckpointOptions options_;
+  std::unique_ptr<BackgroundSaver> saver_;
+};
+
+// The exit code of a job that has saved because it was told to stop, and wants to be started again.
+inline constexpr int kLeftEarly = 75;
+
+}  // namespace tutti

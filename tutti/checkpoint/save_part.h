@@ -1,0 +1,26 @@
+#pragma once
+// A save in two halves, for who lets time pass between them: who writes what, and the writing. Both are collective, and
+// throw Exception where the group ends.
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tutti/checkpoint/writer.h"
+
+namespace tutti {
+
+// What this rank writes.
+struct SavePart {
+  std::vector<std::size_t> boxes;  // numbers of those given, rising
+  std::uint64_t most = 0;          // bytes that the rank writes that has most
+};
+
+// Looks at what every rank was given and deals it out (save_plan.h). A plan holds as long as no rank gives other boxes.
+Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
+                              const SaveOptions& options);
+// Of `boxes` only those of the part are looked at.
+Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
+                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options);
+
+}  // namespace tutti
