@@ -27,6 +27,10 @@ class Link {
   // The first bytes that have come and were not received, which stay where they are: how many were copied. For who is
   // blocked otherwise: it may cost as much as a receive.
   virtual std::size_t peek(std::span<std::byte> into) = 0;
+  // What has come and lies in memory that both ranks see, to be read there instead of received: as many bytes as lie
+  // together. None: nothing has come, or this link has no such memory. They stay until so many are dropped.
+  virtual std::span<const std::byte> front() { return {}; }
+  virtual void drop(std::size_t) {}
   // Ends the link in both directions, so that the peer learns at once that nothing more will come. Any thread. Where
   // the ranks share memory it does nothing: they learn of it there.
   virtual void shut() {}

@@ -3,8 +3,9 @@
 // steps that it comes after are done. Each call of step() gives every head one try, so all peers and both directions
 // progress together and nothing ever waits.
 //
-// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there. A
-// stream knows nothing of elements: the bytes of an element whose end has not come are carried over to the next chunk.
+// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there, or
+// from where it lies if both ranks see that memory. A stream knows nothing of elements: the bytes of an element whose
+// end has not come are carried over to the next chunk.
 //
 // 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are
 // rounded once. A premultiplied sum likewise adds a copy of the input, multiplied; then the plan adds as for any sum.
@@ -14,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -235,6 +237,7 @@ class Execution final : public PlanOperation {
     const Step* step = head(lane.recvs);
     if (!step) return false;
     const bool reduces = step->kind == StepKind::kRecvReduce;
+    if (reduces && add_from_link(lane, *step)) return true;
     const std::size_t header_left = sizeof lane.came - lane.header_received, left = step->into.bytes - lane.recvs.moved;
     iovec payload{at(step->into) + lane.recvs.moved, left};
     if (reduces) {
@@ -257,27 +260,44 @@ class Execution final : public PlanOperation {
       if (auto mismatch = compare(lane.came, expected, request_, lane.peer)) return failed(lane, *mismatch);
     }
     if (reduces)
-      add(lane, *step, got - of_header);
+      add_chunk(lane, *step, got - of_header);
     else
       lane.recvs.moved += got - of_header;
     if (lane.recvs.moved == step->into.bytes) complete(lane.recvs);
     return true;
   }
 
+  // Adds the whole elements that lie in shared memory: whether there were some. Whatever else there is to a message
+  // (its header, the ends of elements, a peer that is gone) is the business of recv().
+  bool add_from_link(Lane& lane, const Step& step) {
+    if (lane.header_received < sizeof lane.came || lane.carried_bytes > 0) return false;
+    const std::span<const std::byte> come = lane.link->front();
+    const std::size_t count = std::min(come.size(), step.into.bytes - lane.recvs.moved) / element_;
+    if (count == 0 || reinterpret_cast<std::uintptr_t>(come.data()) % element_ != 0) return false;
+    add(lane, step, come.data(), count);
+    lane.link->drop(count * element_);
+    if (lane.recvs.moved == step.into.bytes) complete(lane.recvs);
+    return true;
+  }
+
   // The chunk holds what was carried over and `came` bytes more: adds the whole elements, keeps the rest.
-  void add(Lane& lane, const Step& step, std::size_t came) {
+  void add_chunk(Lane& lane, const Step& step, std::size_t came) {
     const std::size_t bytes = lane.carried_bytes + came, count = bytes / element_;
+    add(lane, step, chunk_, count);
+    lane.carried_bytes = bytes % element_;
+    if (lane.carried_bytes > 0) std::memcpy(lane.carried.data(), chunk_ + count * element_, lane.carried_bytes);
+  }
+
+  void add(Lane& lane, const Step& step, const std::byte* others, std::size_t count) {
     std::byte* const into = at(step.into) + lane.recvs.moved;
     if (step.from == step.into) {
-      reduce_pair(wire_, op_, into, chunk_, count);
+      reduce_pair(wire_, op_, into, others, count);
     } else {
-      const void* const in[] = {at(step.from) + lane.recvs.moved, chunk_};
+      const void* const in[] = {at(step.from) + lane.recvs.moved, others};
       void* const out[] = {into};
       reduce_many(wire_, op_, in, out, count, 1);
     }
     lane.recvs.moved += count * element_;
-    lane.carried_bytes = bytes % element_;
-    if (lane.carried_bytes > 0) std::memcpy(lane.carried.data(), chunk_ + count * element_, lane.carried_bytes);
   }
 
   Error failed(const Lane& lane, Error error) const {

@@ -67,6 +67,21 @@ std::size_t ShmLink::peek(std::span<std::byte> into) {
   return bytes;
 }
 
+std::span<const std::byte> ShmLink::front() {
+  if (peer_written_ == read_) peer_written_ = recv_->written.load(std::memory_order_acquire);
+  if (peer_written_ == read_) return {};
+  find_ring();
+  const std::uint64_t come = peer_written_ - read_, at = read_ & (recv_capacity_ - 1);
+  if (come > recv_capacity_) return {};  // try_recv() says so
+  return {recv_data_ + at, std::min(come, recv_capacity_ - at)};
+}
+
+void ShmLink::drop(std::size_t bytes) {
+  read_ += bytes;
+  recv_->read.store(read_, std::memory_order_release);
+  peer_bell_.ring();
+}
+
 Result<std::size_t> ShmLink::try_recv(std::span<const iovec> buffers) {
   std::size_t wanted = 0;
   for (const iovec& buffer : buffers) wanted += buffer.iov_len;

@@ -38,6 +38,8 @@ class ShmLink final : public Link {
   Result<std::size_t> try_send(std::span<const iovec> buffers) override;
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override;
   std::size_t peek(std::span<std::byte> into) override;
+  std::span<const std::byte> front() override;
+  void drop(std::size_t bytes) override;
   int poll_fd() const override { return -1; }
   std::string peer_address() const override { return "shm"; }
 

@@ -63,6 +63,35 @@ TEST(ShmLink, TakesMemoryAtTheFirstSendOnly) {
   EXPECT_EQ(shared.allocated[1], 0u);
 }
 
+TEST(ShmLink, WhatHasComeCanBeReadWhereItLies) {
+  Shared shared;
+  auto first = shared.link(0, 8), second = shared.link(1, 8);
+  EXPECT_TRUE(second->front().empty());
+  char bytes[] = "abcdefgh";
+  const auto send = [&](std::size_t count) {
+    const iovec buffer{bytes, count};
+    return *first->try_send({&buffer, 1});
+  };
+  const auto text = [](std::span<const std::byte> come) {
+    return std::string(reinterpret_cast<const char*>(come.data()), come.size());
+  };
+  ASSERT_EQ(send(6), 6u);
+  EXPECT_EQ(text(second->front()), "abcdef");
+  EXPECT_EQ(text(second->front()), "abcdef") << "they stay";
+  second->drop(5);
+  EXPECT_EQ(text(second->front()), "f");
+  ASSERT_EQ(send(4), 4u) << "there is room again";
+  EXPECT_EQ(text(second->front()), "f") << "what was seen before";
+  second->drop(1);
+  EXPECT_EQ(text(second->front()), "ab") << "up to the end of the ring";
+  second->drop(2);
+  EXPECT_EQ(text(second->front()), "cd");
+  char rest[2];
+  const iovec buffer{rest, 2};
+  EXPECT_EQ(*second->try_recv({&buffer, 1}), 2u);
+  EXPECT_TRUE(second->front().empty());
+}
+
 TEST(ShmLink, SaysSoWhenThereIsNoMemory) {
   Shared shared;
   ShmLink link(
@@ -101,6 +130,7 @@ TEST(ShmLink, BelievesNoIndexBeyondTheRing) {
   reinterpret_cast<ShmLinkControl*>(shared.memory.data())->rings[0].written = std::uint64_t(1) << 40;
   std::vector<char> large(100);
   const iovec wanted{large.data(), large.size()};
+  EXPECT_TRUE(second->front().empty());
   auto got = second->try_recv({&wanted, 1});
   ASSERT_FALSE(got.ok());
   EXPECT_EQ(got.error().code, Code::kCorrupt);
