@@ -34,6 +34,23 @@ Error unknown_option(const CLI::App& app, const std::string& given) {
                .hint = did_you_mean(best, app.get_name() + " --help lists the options")};
 }
 
+// "--log-dir=$DIR", and DIR is not set: CLI11 then takes the next word for the value, which may be the program.
+std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::string>& words) {
+  const auto takes_a_value = [&](const std::string& name) {
+    const CLI::Option* const option = name.starts_with("-") ? app.get_option_no_throw(name) : nullptr;
+    return option && option->get_items_expected_max() > 0;
+  };
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--") || !words[i].ends_with("=")) continue;
+    const std::string name = words[i].substr(0, words[i].size() - 1);
+    if (takes_a_value(name) && (i == 0 || !takes_a_value(words[i - 1])))
+      return Error{.code = Code::kUsage,
+                   .detail = name + ": an empty value (is a variable that it comes from not set?)",
+                   .hint = app.get_name() + " --help explains the options"};
+  }
+  return std::nullopt;
+}
+
 int exit_code(const Error& error) {
   constexpr int kUsageError = 2;
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
@@ -72,10 +89,15 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
     std::fputs(man_page(app).c_str(), stdout);
     return 0;
   }
-  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back
   try {
-    app.parse(arguments);
+    app.parse(reversed);
     const auto rest = app.remaining();
+    arguments.resize(arguments.size() - std::min(arguments.size(), rest.size()));
+    if (const auto error = empty_value(app, arguments)) {
+      tell(app.get_name(), *error);
+      return 2;
+    }
     if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-' && rest[0] != "--") {
       tell(app.get_name(), unknown_option(app, rest[0]));
       return 2;

@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint64_t kMostOfANodeFile = 16 << 20;
 
 int report(const Error& error) {
-  tell("tutti run", error);
+  tell("tutti run", with_source(error));
   return exit_code_of(error.code);
 }
 

@@ -136,6 +136,7 @@ Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const Job
   }
   options.program = rest;
   if (!options.program.empty() && options.program.front() == "--") options.program.erase(options.program.begin());
+  options.log_dir = job.output.log_dir;
   options.master_address = job.master_address;
   options.patience = job.connect_timeout;
   return run_over_ssh(options);

@@ -38,6 +38,10 @@ constexpr const char* kTorchrunOptions[] = {
     "max-restarts", "rdzv-backend",   "rdzv-id",           "rdzv-conf",   "rdzv-endpoint", "shutdown-timeout",
     "tee",          "redirects",      "local-ranks-filter"};
 
+// What errors call some of them.
+constexpr std::pair<const char*, const char*> kOtherNames[] = {
+    {"nproc-per-node", "-n "}, {"shutdown-timeout", "--grace"}, {"rdzv-id", "--job-id"}};
+
 constexpr const char* kTorchrunFlags[] = {"standalone", "module", "no-python", "virtual-local-rank"};
 
 // torchrun's options that `tutti run` has no use for, and why.
@@ -208,6 +212,8 @@ Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.master_port = TUTTI_TRY(number("--master-port", texts.master_port, 1, 65535));
   job.store_port = TUTTI_TRY(number("--store-port", texts.store_port, 1, 65535));
   job.connect_timeout = TUTTI_TRY(duration("--connect-timeout", texts.connect_timeout));
+  if (job.connect_timeout <= Duration(0))
+    return usage("--connect-timeout 0 leaves the nodes no time to meet", "for example 5min, which is the default");
   if (by_number && !job.rendezvous.endpoint.empty()) {  // it beats the master's address and port, as with torchrun
     const Address place = TUTTI_TRY(parse_address(job.rendezvous.endpoint));
     job.master_address = place.host;
@@ -369,16 +375,6 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 
 namespace {
 
-// A value that nobody typed: which variable it came from.
-Error with_source(Error error) {
-  for (const char* option : kTorchrunOptions) {
-    const auto value = env(variable_of(option));
-    if (!value || error.detail.find("--" + std::string(option)) == std::string::npos) continue;
-    error.hint += (error.hint.empty() ? "" : "; ") + variable_of(option) + " is '" + *value + "' in the environment";
-  }
-  return error;
-}
-
 Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
   TUTTI_TRY(interpret_program(texts, std::move(rest), job));
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
@@ -398,10 +394,21 @@ Status check_flag_variables() {
   return {};
 }
 
+Error with_source(Error error) {
+  for (const char* option : kTorchrunOptions) {
+    const auto value = env(variable_of(option));
+    if (!value || value->empty() || error.detail.find(*value) == std::string::npos) continue;
+    const auto* const other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                           [&](const auto& names) { return names.first == std::string_view(option); });
+    const std::string name = other == std::end(kOtherNames) ? "--" + std::string(option) : other->second;
+    if (error.detail.find(name) == std::string::npos) continue;
+    error.hint += (error.hint.empty() ? "" : "; ") + variable_of(option) + " is '" + *value + "' in the environment";
+  }
+  return error;
+}
+
 Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
-  Status understood = interpret_groups(texts, std::move(rest), job);
-  if (!understood) return with_source(understood.error());
-  return understood;
+  return interpret_groups(texts, std::move(rest), job);
 }
 
 }  // namespace tutti::cli

@@ -62,6 +62,8 @@ struct RunTexts {
 // Torchrun's variables for options without a value, PET_STANDALONE and its like, are 1 or 0. kUsage: one is not.
 Status check_flag_variables();
 void declare(CLI::App& app, RunTexts& texts, JobOptions& job);
+// A value that nobody typed: which of torchrun's variables it came from, as a hint.
+Error with_source(Error error);
 // `rest` is what CLI11 left: the program and its arguments, perhaps after "--".
 Status interpret(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job);
 

@@ -12,6 +12,7 @@
 
 #include "apps/tutti/command.h"
 #include "tutti/base/env.h"
+#include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/status_server.h"
@@ -22,6 +23,7 @@ namespace tutti::cli {
 namespace {
 
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
+constexpr auto kListLimit = std::chrono::seconds(3);  // of each agent, which may have to ask other nodes
 constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
 cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of an agent,
@@ -72,31 +74,28 @@ Result<std::string> answer_of(const std::string& job) {
   return last;
 }
 
-// By what its first answering agent calls it.
-std::vector<NodeStatus> jobs_here() {
-  std::vector<NodeStatus> jobs;
+// The names of the jobs whose agents live, as they call themselves; of one that does not answer, or in no words of
+// ours, as its socket is called.
+std::vector<std::string> jobs_here() {
+  std::vector<std::string> jobs;
   for (const StatusSocket& socket : status_sockets()) {
-    const auto answer = ask_status(socket.path, Deadline::after(kAnswerLimit));
-    if (!answer.ok()) continue;
-    auto nodes = parse_answer(*answer);
-    if (!nodes.ok() || nodes->empty()) continue;
-    const bool known =
-        std::any_of(jobs.begin(), jobs.end(), [&](const auto& j) { return j.job == nodes->front().job; });
-    if (!known) jobs.push_back(std::move(nodes->front()));
+    const auto answer = ask_status(socket.path, Deadline::after(kListLimit));
+    if (!answer.ok() && answer.error().code == Code::kUnreachable) continue;
+    const auto nodes = parse_answer(answer.ok() ? *answer : std::string());
+    const std::string name = nodes.ok() && !nodes->empty() ? nodes->front().job : socket.job_file;
+    if (std::find(jobs.begin(), jobs.end(), name) == jobs.end()) jobs.push_back(name);
   }
   return jobs;
 }
 
 Result<std::string> choose_job(const std::string& given) {
   if (!given.empty()) return given;
-  const std::vector<NodeStatus> jobs = jobs_here();
-  if (jobs.size() == 1) return jobs.front().job;
+  const std::vector<std::string> jobs = jobs_here();
+  if (jobs.size() == 1) return jobs.front();
   if (jobs.empty())
     return Error{.code = Code::kNotFound, .detail = "no job of yours runs on this host", .hint = where_looked()};
-  std::string names;
-  for (const NodeStatus& job : jobs) names += (names.empty() ? "" : ", ") + job.job;
   return Error{.code = Code::kUsage,
-               .detail = std::to_string(jobs.size()) + " jobs run on this host: " + names,
+               .detail = std::to_string(jobs.size()) + " jobs run on this host: " + join(jobs, ", "),
                .hint = "name one of them"};
 }
 

@@ -2,7 +2,7 @@
 // worker says why it failed. What is understood survives being written.
 #include "tests/fuzz/targets.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/reports/report.h"
+#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/roll_call.h"
 #include "tutti/launch/rounds/words.h"
 

@@ -41,7 +41,9 @@ never --nproc_per_node tutti run --nproc
 
 if command -v zsh >/dev/null; then zsh -n "$completions/_tutti" || fail "zsh does not understand its completion"; fi
 if command -v fish >/dev/null; then
-  said=$(HOME=$(mktemp -d) fish -c "source $completions/tutti.fish; complete -C 'tutti r'; complete -C 'tutti run --bi'")
+  home=$(mktemp -d)
+  trap 'rm -rf "$home"' EXIT
+  said=$(HOME=$home fish -c "source $completions/tutti.fish; complete -C 'tutti r'; complete -C 'tutti run --bi'")
   [[ $said == *run* && $said == *--bind* ]] || fail "fish proposes: $said"
 fi
 

@@ -10,6 +10,7 @@ namespace tutti::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -52,8 +53,9 @@ TEST_F(Nodes, AFailureEndsTheOthersAndNamesItsNode) {
   EXPECT_EQ(there.code, 7);
   EXPECT_THAT(there.err, AllOf(HasSubstr("the job failed: rank 2 (pid "), HasSubstr("exited with code 7"),
                                HasSubstr("[2] about to fail")));
-  EXPECT_THAT(here.err, AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "),
-                              HasSubstr("the report is on that node")));
+  EXPECT_THAT(here.err,
+              AllOf(HasSubstr("stopping the ranks of this node: rank 2 (pid "), HasSubstr("the report is on that node"),
+                    ContainsRegex("the ranks of this node \\(.*\\):\n.*  innocent: ranks 0, 1 were running")));
   EXPECT_TRUE(first.nobody_left()) << first.census();
   EXPECT_TRUE(second.nobody_left()) << second.census();
 }

@@ -78,6 +78,13 @@ TEST(Torchrun, ItsSpellingsAndVariablesAreUnderstood) {
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.err, AllOf(HasSubstr("--nnodes needs a number of nodes from 1 to 100000, or MIN:MAX, not 'many'"),
                                HasSubstr("PET_NNODES is 'many' in the environment")));
+  // By the name that errors have for it, and found wrong later.
+  EXPECT_THAT(run_with({}, program, {{"PET_SHUTDOWN_TIMEOUT", "soon"}}).err,
+              AllOf(HasSubstr("--grace needs a duration"), HasSubstr("PET_SHUTDOWN_TIMEOUT is 'soon'")));
+  EXPECT_THAT(run_with({}, program, {{"PET_NPROC_PER_NODE", "some"}}).err,
+              AllOf(HasSubstr("-n needs a number of ranks"), HasSubstr("PET_NPROC_PER_NODE is 'some'")));
+  EXPECT_THAT(run_with({"-n", "none"}, program, {{"PET_NPROC_PER_NODE", "some"}}).err,
+              Not(HasSubstr("PET_NPROC_PER_NODE")));
 }
 
 TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {

@@ -99,24 +99,26 @@ TEST(Run, KeepsTheLogsOfAnEarlierJobOfTheName) {
 
 TEST(Run, TwoJobsOfOneNameDoNotShareTheirLogs) {
   const Folder folder;
+  const std::string name = folder.path().substr(folder.path().rfind('/') + 1);  // no other test's job has it
   const auto start = [&](const std::string& logs) {
-    return std::vector<std::string>{"run", "--job-id", "j", "--log-dir", folder.path() + logs, worker(), "pause"};
+    return std::vector<std::string>{"run", "--job-id", name, "--log-dir", folder.path() + logs, worker(), "pause"};
   };
   Running first(start("/logs"));
   first.await_out("ready");
   const Ended second = run(start("/logs"));
   EXPECT_EQ(second.code, 2);
-  EXPECT_THAT(second.err, AllOf(HasSubstr("another job of the name j is running and has its logs in " + folder.path() +
-                                          "/logs/j (pid " + std::to_string(first.agent()) + " on "),
-                                HasSubstr("give this one another --job-id, or another --log-dir")));
+  EXPECT_THAT(second.err,
+              AllOf(HasSubstr("another job of the name " + name + " is running and has its logs in " + folder.path() +
+                              "/logs/" + name + " (pid " + std::to_string(first.agent()) + " on "),
+                    HasSubstr("give this one another --job-id, or another --log-dir")));
   Running third(start("/others"));
   third.await_out("ready");
-  const Ended status = run({"status", "j"});
+  const Ended status = run({"status", name});
   EXPECT_EQ(status.code, 2);
   const std::string agents[] = {std::to_string(first.agent()), std::to_string(third.agent())};
-  EXPECT_THAT(status.err,
-              HasSubstr("two jobs of the name j run on this host, with the agents " + agents[0] + " and " + agents[1]));
-  EXPECT_THAT(run({"status", agents[1]}).out, HasSubstr("job j"));
+  EXPECT_THAT(status.err, HasSubstr("two jobs of the name " + name + " run on this host, with the agents " + agents[0] +
+                                    " and " + agents[1]));
+  EXPECT_THAT(run({"status", agents[1]}).out, HasSubstr("job " + name));
   for (Running* job : {&first, &third}) {
     job->send(SIGTERM);
     EXPECT_EQ(job->wait().code, 128 + SIGTERM);
@@ -222,6 +224,13 @@ TEST(Run, AnEmptyValueIsNoDefault) {
     EXPECT_EQ(ended.code, 2) << option;
     EXPECT_THAT(ended.err, HasSubstr("an empty value (is a variable that it comes from not set?)")) << option;
   }
+  // What stands behind an empty value is not it.
+  const Ended joined = run({"run", "-q", "--log-dir=", worker(), "print"});
+  EXPECT_EQ(joined.code, 2);
+  EXPECT_THAT(joined.err, HasSubstr("tutti run: --log-dir: an empty value"));
+  const Ended of_program = run({"run", "-q", worker(), "arguments", "--log-dir="});
+  EXPECT_EQ(of_program.code, 0);
+  EXPECT_THAT(of_program.out, HasSubstr("argument --log-dir="));
   const Ended flag = run({"run", worker(), "print"}, {{"PET_STANDALONE", "maybe"}});
   EXPECT_EQ(flag.code, 2);
   EXPECT_THAT(flag.err, HasSubstr("the environment variable PET_STANDALONE is \"maybe\", expected 1 or 0"));
@@ -395,6 +404,7 @@ TEST(Run, WrongUsageIsToldInASentence) {
   write_script(here + "/dos", "#!/bin/sh\r\necho\r\n");
   write_script(here + "/notexec.py", "print()\n", 0644);
   write_script(here + "/empty", "");
+  ASSERT_EQ(::mkfifo((here + "/pipe").c_str(), 0600), 0);
   for (const Wrong& wrong : std::vector<Wrong>{
            {{"rnu"}, "unknown command rnu", "did you mean run?"},
            {{"--halp"}, "unknown option --halp", "did you mean --help?"},
@@ -415,6 +425,11 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "--job-id", "../up", "sh"}, "--job-id '../up' is no name for a job", "letters"},
            {{"run", "--grace", "soon", "sh"}, "--grace needs a duration such as 30s or 5min, not 'soon'", ""},
            {{"run", "--report", here, "sh"}, "--report " + here + " is a folder", "a file's name"},
+           {{"run", "--report", here + "/pipe", "sh"}, "is a pipe, whose reader may never come", "a file's name"},
+           {{"run", "--node-timeout", "0", "sh"}, "a node that is silent for 0 s need not be lost", "at least 500 ms"},
+           {{"run", "--rdzv-conf", "keep_alive_interval=1ms", "sh"}, "silent for 3 ms need not be lost", ""},
+           {{"run", "--rdzv-conf", "join_timeout=1e300", "sh"}, "join_timeout needs a time, not '1e300'", ""},
+           {{"run", "--connect-timeout", "0", "sh"}, "--connect-timeout 0 leaves the nodes no time to meet", "5min"},
            {{"run", "--report", here + "/no/r.json", "sh"}, "there is no folder " + here + "/no here", "make it"},
            {{"run", "--only-ranks", "a", "sh"}, "--only-ranks needs ranks", ""},
            {{"run", "--master-port", "70000", "sh"}, "--master-port needs a number from 1 to 65535, not '70000'", ""},

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -86,6 +87,34 @@ TEST_F(Spawn, ARankThatIsKilledIsNamed) {
               HasSubstr("rank 0 (pid "));
 }
 
+// The kernel then reaps the ranks itself, and nobody is told how they ended.
+TEST_F(Spawn, AProgramThatIgnoresItsChildrenMaySpawn) {
+  const auto before = signal(SIGCHLD, SIG_IGN);
+  EXPECT_EQ(error_of([] { spawn(2, [](int) {}); }), "(no error)");
+  EXPECT_THAT(error_of([] { spawn(2, [](int rank) { rank == 1 ? (void)raise(SIGKILL) : (void)pause(); }); }),
+              HasSubstr("was killed by SIGKILL"));
+  EXPECT_EQ(error_of([] {
+              spawn(1, [](int) {
+                if (signal(SIGCHLD, SIG_DFL) != SIG_IGN) throw std::logic_error("not what the program had");
+              });
+            }),
+            "(no error)");
+  EXPECT_EQ(signal(SIGCHLD, before), SIG_IGN) << "it is as the program had it";
+}
+
+TEST_F(Spawn, WithoutDescriptorsLeftTheEndsAreSeen) {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  const int free_one = dup(0);
+  close(free_one);
+  few.rlim_cur = rlim_t(free_one) + 3;  // the pipe, and one of the two ranks
+  setrlimit(RLIMIT_NOFILE, &few);
+  const auto error = error_of([] { spawn(2, [](int rank) { rank == 1 ? (void)raise(SIGKILL) : (void)pause(); }); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(error, HasSubstr("was killed by SIGKILL"));
+}
+
 TEST_F(Spawn, WhoDoesNotListenToSigtermIsKilled) {
   const auto error = error_of([] {
     spawn(2,
@@ -108,7 +137,9 @@ TEST_F(Spawn, RefusesToForkAProcessWithThreads) {
               AllOf(HasSubstr("this process has 2 threads already"), HasSubstr("or start the program with tutti run")));
   done = true;
   other.join();
-  EXPECT_THAT(error_of([] { spawn(0, [](int) {}); }), HasSubstr("spawn() was asked for 0 ranks"));
+  EXPECT_THAT(error_of([] { spawn(0, [](int) {}); }), HasSubstr("spawn() was asked for 0 ranks; 1 to 4096 can be had"));
+  EXPECT_THAT(error_of([] { spawn(1000000, [](int) {}); }),
+              HasSubstr("spawn() was asked for 1000000 ranks; 1 to 4096"));
 }
 
 }  // namespace

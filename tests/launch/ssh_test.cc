@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "tests/launch/running.h"
+#include "tutti/version.h"
 
 namespace tutti::testing {
 namespace {
@@ -59,6 +60,51 @@ TEST(OnHosts, ASignalReachesTheRanks) {
   EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] saved after 15"), HasSubstr("[1] saved after 15")));
   EXPECT_EQ(ended.code, 5);
   EXPECT_TRUE(job.nobody_left()) << job.census();
+}
+
+TEST(OnHosts, AReaderThatWentAwayEndsTheJobAsInAnyPipeline) {
+  Running job({"run", "-q", "--hosts", "localhost:2", "sh", "-c", "while echo x; do sleep 0.01; done"});
+  job.await_out("[1] x");
+  job.close_output();
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.code, 141);
+  EXPECT_THAT(ended.err, HasSubstr("nobody reads our standard output any more: ending the job"));
+  EXPECT_TRUE(job.nobody_left()) << job.census();
+}
+
+// ssh itself, or a script in its place, may leave somebody behind who holds its output open.
+TEST(OnHosts, AHelperInTheBackgroundIsNotWaitedFor) {
+  const Folder folder;
+  const std::string rsh = script(folder, "sleep 1000 & exec sh -c \"$2\"");
+  const Ended ended = run({"run", "-q", "--ssh", rsh, "-H", "a:1", worker(), "print"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("[0] out 0\n[0] last line without an end\n"));
+}
+
+TEST(OnHosts, AHostThatHearsNothingMoreKeepsNobodyAtTheThirdSignal) {
+  const Folder folder;
+  const std::string rsh =
+      script(folder, R"(echo 'TUTTI-NODE {"version":")" TUTTI_VERSION R"(","host":"a","address":"",)"
+                     R"("from":"","master_port":1,"store_port":2}'; read line; )"
+                     R"(trap '' HUP INT TERM; echo "got it" >&2; sleep 1000)");
+  Running job({"run", "-q", "--ssh", rsh, "-H", "a", worker(), "print"});
+  job.await_err("got it");
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM}) job.send(signal);
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.code, 128 + SIGTERM);
+  EXPECT_THAT(ended.err, HasSubstr("a third SIGTERM: not waiting for the hosts any longer"));
+  EXPECT_TRUE(job.nobody_left()) << job.census();
+}
+
+TEST(OnHosts, AHostThatDoesNotReadItsInstructionsIsNamed) {
+  const Folder folder;
+  const std::string rsh =
+      script(folder, R"(echo 'TUTTI-NODE {"version":")" TUTTI_VERSION R"(","host":"a","address":"",)"
+                     R"("from":"","master_port":1,"store_port":2}'; sleep 1000)");
+  const Ended ended = run(
+      {"run", "-q", "--connect-timeout", "1s", "--ssh", rsh, "-H", "a", worker(), "print", std::string(100000, 'x')});
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("a does not read its instructions after "), HasSubstr("is it stopped")));
 }
 
 TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {

@@ -192,10 +192,12 @@ TEST(Status, OfARunningJob) {
   EXPECT_THAT(run({"top", "-n", "0"}, in(folder)).err,
               HasSubstr("--count needs a number from 1 to 1000000000, not '0'"));
   kill(running.agent(), SIGSTOP);
-  const Ended silent = run({"status", "watched-job"}, in(folder));
+  for (const bool named : {true, false}) {
+    const Ended silent = named ? run({"status", "watched-job"}, in(folder)) : run({"status"}, in(folder));
+    EXPECT_EQ(silent.code, 1);
+    EXPECT_THAT(silent.err, AllOf(HasSubstr("does not answer after 5"), HasSubstr("is it stopped?")));
+  }
   kill(running.agent(), SIGCONT);
-  EXPECT_EQ(silent.code, 1);
-  EXPECT_THAT(silent.err, AllOf(HasSubstr("does not answer after 5"), HasSubstr("is it stopped?")));
   running.send(SIGTERM);
   running.wait();
   EXPECT_TRUE(std::filesystem::is_empty(socket_folder(folder)));

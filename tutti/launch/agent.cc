@@ -9,17 +9,15 @@
 // The first failure is the culprit; whoever ends after the agent has told it to stop (agent/stopping.h) is innocent.
 #include "tutti/launch/agent.h"
 
-#include <sys/signalfd.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <csignal>
 #include <future>
 #include <memory>
 
 #include "tutti/base/text.h"
 #include "tutti/launch/agent/announcement.h"
+#include "tutti/launch/agent/signals.h"
 #include "tutti/launch/attempts/attempt.h"
+#include "tutti/launch/attempts/outcome.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/keeper.h"
@@ -39,6 +37,13 @@ constexpr auto kConsoleLimit = std::chrono::seconds(5);       // what the last l
 constexpr auto kTellingTurn = std::chrono::milliseconds(20);  // of the ranks' end, while the store is told why
 constexpr auto kNodesTurn = std::chrono::seconds(1);          // signs of life between nodes
 
+// A node that joins a job which is running cannot know its word: node 0 may not be the first one any more.
+Result<RunFolder> claim_logs(const AgentSpec& spec, const Round& round) {
+  const NodeFacts& first = round.nodes.front();
+  return RunFolder::claim(spec.output.log_dir, spec.job,
+                          round.number == 0 ? parse_node_about(first.about, first.ranks).run : "");
+}
+
 class Agent {
  public:
   Agent(const AgentSpec& spec, Nodes& nodes, const Fd& keeper_gone)
@@ -46,11 +51,9 @@ class Agent {
   Result<int> run();
 
  private:
-  Status take_signals();
   Result<Round> meet();
   Result<int> sent_home(const Error& error);
   Status start(Round round);
-  Status claim_logs();
   int fail_to_start(const Error& error);
   void live();
   void pause(Duration length);
@@ -74,8 +77,6 @@ class Agent {
   bool starts_again() const;
   int conclude();
   int verdict();
-  int code_of_ends();
-  void tell_who_saved();
   bool waits_for_others() const;
   std::string this_node() const { return "node " + std::to_string(attempt_->round().node) + " (" + spec_.host + ")"; }
 
@@ -83,7 +84,7 @@ class Agent {
   Nodes& nodes_;
   const Fd& keeper_gone_;
   Consoles consoles_{spec_.output, spec_.host};
-  Fd signals_;
+  std::optional<Signals> signals_;
   std::unique_ptr<Attempt> attempt_;
   std::optional<RunFolder> run_folder_;
   std::optional<StatusServer> status_;
@@ -97,7 +98,7 @@ class Agent {
 Result<int> Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit of ulimit -f is told as a full disk is; workers have the default
-  TUTTI_TRY(take_signals());
+  signals_ = TUTTI_TRY(Signals::take());
   for (;;) {
     Result<Round> round = meet();
     if (!round.ok()) return nodes_.news() ? sent_home(round.error()) : round.status();
@@ -110,16 +111,6 @@ Result<int> Agent::run() {
     pause(news.verdict.pause);
     if (!starts_again()) return conclude();
   }
-}
-
-Status Agent::take_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) return system_error(errno, "could not make a signalfd");
-  return {};
 }
 
 Result<Round> Agent::meet() {
@@ -148,7 +139,9 @@ Status Agent::start(Round round) {
   const Layout& layout = attempt_->round().layout;
   if (first) {
     spec_.met(attempt_->round());
-    if (!spec_.output.log_dir.empty()) TUTTI_TRY(claim_logs());
+    if (!spec_.output.log_dir.empty()) run_folder_ = TUTTI_TRY(claim_logs(spec_, attempt_->round()));
+    if (run_folder_ && !run_folder_->moved_to().empty())
+      consoles_.say("the logs of an earlier job of this name are now in " + run_folder_->moved_to());
     status_.emplace(spec_.job, attempt_->round().node,
                     [this](Clock::time_point asked) { return attempt_->statuses(asked); });
     if (!status_->trouble().empty()) consoles_.say("tutti status cannot ask this job: " + status_->trouble());
@@ -168,19 +161,10 @@ Status Agent::start(Round round) {
   return attempt_->start(environment);
 }
 
-// A node that joins a job which is running cannot know its word: node 0 may not be the first one any more.
-Status Agent::claim_logs() {
-  const Round& round = attempt_->round();
-  const NodeFacts& first = round.nodes.front();
-  const std::string run = round.number == 0 ? parse_node_about(first.about, first.ranks).run : "";
-  run_folder_ = TUTTI_TRY(RunFolder::claim(spec_.output.log_dir, spec_.job, run));
-  if (!run_folder_->moved_to().empty())
-    consoles_.say("the logs of an earlier job of this name are now in " + run_folder_->moved_to());
-  return {};
-}
-
 int Agent::fail_to_start(const Error& error) {
-  const int code = error.code == Code::kUsage ? kExitUsage : 1;
+  int code = error.code == Code::kUsage ? kExitUsage : 1;
+  for (const int signal : signals_->read())
+    if (error.code == Code::kAborted && signal != SIGCHLD && asks_for_the_end(signal)) code = 128 + signal;
   consoles_.say(to_string(error));
   nodes_.publish({.text = this_node() + " could not start its ranks: " + error.detail, .code = code, .final = true});
   attempt_->stopping().kill();
@@ -210,7 +194,7 @@ void Agent::pause(Duration length) {
 }
 
 void Agent::listen(PollSet& events) {
-  events.watch(signals_.get(), POLLIN, [this] { on_signals(); });
+  events.watch(signals_->fd(), POLLIN, [this] { on_signals(); });
   if (!keeper_lost_) events.watch(keeper_gone_.get(), POLLIN, [this] { on_keeper_gone(); });
   consoles_.listen(events);
   if (status_) status_->listen(events);
@@ -245,13 +229,12 @@ void Agent::turn() {
 bool Agent::waits_for_others() const { return !nodes_.news() && (attempt_->running() || others_save_until_); }
 
 void Agent::on_signals() {
-  signalfd_siginfo info{};
   bool child = false;
-  while (read(signals_.get(), &info, sizeof info) == ssize_t(sizeof info)) {
-    if (info.ssi_signo == SIGCHLD) {
+  for (const int signal : signals_->read()) {
+    if (signal == SIGCHLD) {
       child = true;
     } else {
-      on_user_signal(int(info.ssi_signo));
+      on_user_signal(signal);
     }
   }
   if (child) on_workers();
@@ -260,7 +243,7 @@ void Agent::on_signals() {
 void Agent::on_user_signal(int signal) {
   if (signal != SIGUSR2) told_to_stop_ = true;
   if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
-  if (signal == SIGUSR1 || signal == SIGUSR2)  // to the ranks alone: a helper without a handler would die of it
+  if (!asks_for_the_end(signal))  // to the ranks alone: a helper without a handler would die of it
     return attempt_->workers().signal_alone(signal);
   if (user_signal_ != 0) {
     consoles_.say("a second " + signal_name(signal) + ": killing all ranks");
@@ -320,7 +303,7 @@ void Agent::on_last_end() {
   if (nodes_.news()) return;
   if (attempt_->running()) return nodes_.done();
   if (user_signal_ == 0) return;
-  if (code_of_ends() != kExitSaved) return tell_of_signal();
+  if (code_of_ends(attempt_->workers().ends(), user_signal_) != kExitSaved) return tell_of_signal();
   if (user_signal_ == SIGTERM && nodes_.dispensable()) return leave_the_others();
   if (!others_save_until_) {
     others_save_until_ = Deadline::after(spec_.signal_grace);
@@ -411,30 +394,10 @@ int Agent::verdict() {
   if (consoles_.reader_gone()) return kExitReaderGone;
   if (fault && (user_signal_ == 0 || news->fault.rank >= 0))
     return news->verdict.code ? news->verdict.code : news->fault.code;
-  const int code = code_of_ends();
-  if (code == kExitSaved) tell_who_saved();
+  const std::vector<WorkerEnd> ends = attempt_->workers().ends();
+  const int code = code_of_ends(ends, user_signal_);
+  if (code == kExitSaved) consoles_.say(saved_words(ends, told_to_stop_));
   return code;
-}
-
-void Agent::tell_who_saved() {
-  std::vector<int> saved;
-  for (const WorkerEnd& end : attempt_->workers().ends())
-    if (end.exit.shell_code() == kExitSaved) saved.push_back(end.rank);
-  consoles_.say(ranks_words(saved) + " left with code 75: what they had is saved, and the job can be started again" +
-                (told_to_stop_ ? "" : " (nobody told it to stop here)"));
-}
-
-// After a signal of the user a rank may save and end with a code of its own; one that the signal ended counts as that
-// signal.
-int Agent::code_of_ends() {
-  int saved = 0;
-  for (const WorkerEnd& end : attempt_->workers().ends()) {
-    if (end.exit.ok()) continue;
-    if (end.exit.shell_code() != kExitSaved)
-      return end.exit.signal && user_signal_ ? 128 + user_signal_ : end.exit.shell_code();
-    saved = kExitSaved;
-  }
-  return saved;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "tutti/launch/places/rank_table.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
+#include "tutti/launch/watch/status_server.h"
 
 namespace tutti {
 namespace {
@@ -82,12 +83,13 @@ Result<int> run_job(const JobOptions& options) {
   if (!options.iface.empty()) ::setenv("TUTTI_IFACE", options.iface.c_str(), 1);  // for the workers
   std::optional<ErrorFiles> error_files;
   if (job.agent.output.log_dir.empty()) job.agent.error_files = error_files.emplace().prefix();
-  return run_with_keeper([&](const Fd& keeper_gone) {
+  const auto agent = [&](const Fd& keeper_gone) {
     const Result<int> code = run_prepared(job, keeper_gone);
     if (code.ok()) return *code;
     std::fprintf(stderr, "[tutti] %s\n", to_string(code.error()).c_str());
     return exit_code_of(code.error().code);
-  });
+  };
+  return run_with_keeper(agent, remove_status_sockets);
 }
 
 int exit_code_of(Code code) {

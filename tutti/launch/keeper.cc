@@ -30,27 +30,17 @@
 #include <cstdio>
 
 #include "tutti/base/process_state.h"
+#include "tutti/launch/agent/signals.h"
 #include "tutti/launch/process.h"
 
 namespace tutti {
 namespace {
 
-constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr int kMostPatience = 3;  // signals that ask for the end
-
-sigset_t keeper_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : kPassedOn) sigaddset(&set, signal);
-  sigaddset(&set, SIGCHLD);
-  return set;
-}
-
-bool asks_for_the_end(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 // The agent's wait status, when it has ended; orphans that came to us meanwhile are reaped on the way.
 int keep(pid_t agent) {
-  const sigset_t signals = keeper_signals();
+  const sigset_t signals = signals_of_a_job();
   int asked = 0;
   for (;;) {
     siginfo_t info{};
@@ -74,9 +64,10 @@ int keep(pid_t agent) {
 
 }  // namespace
 
-Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent) {
+Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& agent,
+                            const std::function<void(pid_t agent)>& killed) {
   TUTTI_TRY(become_subreaper());
-  const sigset_t signals = keeper_signals();
+  const sigset_t signals = signals_of_a_job();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &signals, &before);
   const pid_t keeper = getpid();
@@ -99,6 +90,7 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
   const bool left_by_itself = exit.signal == 0;  // then it has waited for its descendants
   const auto ended = end_descendants(Deadline::after_seconds(left_by_itself ? 0.5 : 5));
   sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (exit.signal != 0) killed(child);
   const bool by_user =
       exit.signal == SIGINT || exit.signal == SIGTERM || exit.signal == SIGHUP || exit.signal == SIGQUIT;
   if (exit.signal != 0 && !by_user) {
@@ -110,7 +102,7 @@ Result<int> run_with_keeper(const std::function<int(const Fd& keeper_gone)>& age
 
 EndAtOnce::EndAtOnce(const Fd& keeper_gone) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  sigset_t signals = keeper_signals();
+  sigset_t signals = signals_of_a_job();
   sigdelset(&signals, SIGCHLD);
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   pollfd already = {keeper_gone.get(), POLLIN, 0};  // before there was a signal to tell of it
@@ -118,7 +110,7 @@ EndAtOnce::EndAtOnce(const Fd& keeper_gone) {
 }
 
 EndAtOnce::~EndAtOnce() {
-  const sigset_t signals = keeper_signals();
+  const sigset_t signals = signals_of_a_job();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   prctl(PR_SET_PDEATHSIG, 0);
 }

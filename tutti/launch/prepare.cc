@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <numeric>
@@ -33,7 +34,8 @@ namespace {
 constexpr const char* kJobLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr std::size_t kLongestJob = 200;
 constexpr std::size_t kLettersOfARun = 16;
-constexpr int kMasterPort = 29500;  // torchrun's
+constexpr int kMasterPort = 29500;                                 // torchrun's
+constexpr auto kShortestSilence = std::chrono::milliseconds(500);  // a busy node does not answer sooner now and then
 
 bool is_one_node(const NodesOptions& nodes) { return nodes.nodes == 1 && nodes.backend == RendezvousBackend::kStatic; }
 
@@ -107,12 +109,22 @@ Status check_report_file(const std::string& file) {
   if (file.empty()) return {};
   std::error_code ignored;
   const std::filesystem::path path = file;
-  if (std::filesystem::is_directory(path, ignored))
-    return Error{.code = Code::kUsage, .detail = "--report " + file + " is a folder", .hint = "it needs a file's name"};
-  if (!path.has_parent_path() || std::filesystem::is_directory(path.parent_path(), ignored)) return {};
+  const std::filesystem::file_type type = std::filesystem::status(path, ignored).type();
+  if (type == std::filesystem::file_type::directory || type == std::filesystem::file_type::fifo)
+    return Error{.code = Code::kUsage,
+                 .detail = "--report " + file + " is a " +
+                           (type == std::filesystem::file_type::fifo ? "pipe, whose reader may never come" : "folder"),
+                 .hint = "it needs a file's name"};
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  if (!std::filesystem::is_directory(folder, ignored))
+    return Error{.code = Code::kUsage,
+                 .detail = "--report " + file + ": there is no folder " + folder + " here",
+                 .hint = "make it, on every node, or choose another place"};
+  const bool exists = type != std::filesystem::file_type::not_found;
+  if (::access(exists ? file.c_str() : folder.c_str(), W_OK) == 0) return {};
   return Error{.code = Code::kUsage,
-               .detail = "--report " + file + ": there is no folder " + path.parent_path().string() + " here",
-               .hint = "make it, on every node, or choose another place"};
+               .detail = "--report " + file + " cannot be written: " + std::strerror(errno),
+               .hint = "choose another place"};
 }
 
 // What each rank of this node gets of the machine.
@@ -196,6 +208,11 @@ Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
   nodes.last_call = options.rendezvous.last_call;
   nodes.timeout = options.rendezvous.join_timeout.value_or(options.connect_timeout);
   nodes.lost_after = options.rendezvous.lost_after.value_or(options.node_timeout);
+  if (nodes.lost_after < kShortestSilence)
+    return Error{.code = Code::kUsage,
+                 .detail = "a node that is silent for " + seconds_text(to_seconds(nodes.lost_after)) +
+                           " need not be lost (--node-timeout, or keep_alive_interval of --rdzv-conf)",
+                 .hint = "at least " + seconds_text(to_seconds(kShortestSilence)) + "; the default is 2.5s"};
   nodes.master_address = TUTTI_TRY(master_address(options, nodes));
   const bool by_number = nodes.backend == RendezvousBackend::kStatic;
   const bool any_port = is_one_node(nodes) || !by_number;

@@ -168,6 +168,7 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
   const CoreMask cores = mask_of(spec.cpus);
   const pid_t parent = getpid();
 
+  const auto started = now();
   const pid_t pid = fork();
   if (pid < 0)
     return system_error(errno, "could not start another process",
@@ -199,8 +200,11 @@ Result<ChildProcess> start_process(const ProcessSpec& spec) {
   TUTTI_TRY(set_nonblocking(output.read.get(), true));
   TUTTI_TRY(set_nonblocking(errors.read.get(), true));
   Fd pidfd(int(syscall(SYS_pidfd_open, pid, 0)));  // not reaped yet, so the number is the child's
-  return ChildProcess{
-      .pid = pid, .pidfd = std::move(pidfd), .output = std::move(output.read), .errors = std::move(errors.read)};
+  return ChildProcess{.pid = pid,
+                      .started = started,
+                      .pidfd = std::move(pidfd),
+                      .output = std::move(output.read),
+                      .errors = std::move(errors.read)};
 }
 
 void make_sane() {

@@ -37,8 +37,9 @@ struct ProcessSpec {
 };
 struct ChildProcess {
   pid_t pid = -1;  // also its process group
-  Fd pidfd;        // readable once it has ended; none where the system gives none: SIGCHLD tells then
-  Fd output;       // reading ends of its standard output and error, non-blocking
+  Clock::time_point started = now();
+  Fd pidfd;   // readable once it has ended; none where the system gives none: SIGCHLD tells then
+  Fd output;  // reading ends of its standard output and error, non-blocking
   Fd errors;
 };
 // Forks and executes: a process group of its own, SIGKILL when this process dies, signals as a fresh program expects

@@ -29,6 +29,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
+#include "tutti/launch/layout.h"
 #include "tutti/launch/process.h"
 
 namespace tutti {
@@ -36,6 +37,7 @@ namespace {
 
 constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for what is nearer to the cause than the first word
 constexpr auto kKillLimit = std::chrono::seconds(5);
+constexpr auto kLookAgain = std::chrono::milliseconds(20);  // where no descriptor tells of an end
 
 int threads_of_this_process() {
   int count = 0;
@@ -117,6 +119,21 @@ void set_variables(int rank, int ranks, const std::string& folder) {
   _exit(0);
 }
 
+// While ranks run, their ends are ours to see: a program that ignores SIGCHLD, or reaps in a handler of its own, would
+// have them vanish.
+class OwnChildren {
+ public:
+  OwnChildren() { sigaction(SIGCHLD, &kDefault, &before_); }
+  OwnChildren(const OwnChildren&) = delete;
+  ~OwnChildren() { give_back(); }
+  // For a rank, too: it is to find what the program had.
+  void give_back() const { sigaction(SIGCHLD, &before_, nullptr); }
+
+ private:
+  static constexpr struct sigaction kDefault {};
+  struct sigaction before_ {};
+};
+
 class Ranks {
  public:
   Ranks(int count, const std::function<void(int)>& rank_main);
@@ -140,6 +157,7 @@ class Ranks {
   void kill_all();
   std::optional<Error> cause() const;
 
+  const OwnChildren own_children_;
   Folder folder_;
   Fd words_;
   std::vector<Child> children_;
@@ -156,6 +174,7 @@ Ranks::Ranks(int count, const std::function<void(int)>& rank_main) {
   const pid_t parent = getpid();
   for (int rank = 0; rank < count; ++rank) {
     const pid_t pid = fork();
+    if (pid == 0) own_children_.give_back();
     if (pid == 0) be_a_rank(rank, count, folder_.path(), writing.get(), parent, rank_main);
     if (pid < 0) {
       const int cause = errno;
@@ -175,7 +194,10 @@ void Ranks::look(const std::optional<Deadline>& deadline) {
     ended.emplace_back(int(syscall(SYS_pidfd_open, child.pid, 0)));
     fds.push_back({ended.back().get(), POLLIN, 0});
   }
-  poll(fds.data(), fds.size(), deadline ? deadline->poll_timeout_ms() : -1);
+  std::optional<Deadline> until = deadline;
+  const bool told = std::all_of(ended.begin(), ended.end(), [](const Fd& fd) { return bool(fd); });
+  if (!told) until = deadline ? deadline->at_most(kLookAgain) : Deadline::after(kLookAgain);
+  poll(fds.data(), fds.size(), until ? until->poll_timeout_ms() : -1);
   Word word{};
   while (read(words_.get(), &word, sizeof word) == ssize_t(sizeof word)) said_.push_back(word);
   for (Child& child : children_) {
@@ -237,7 +259,8 @@ void Ranks::kill_all() {
 }  // namespace
 
 void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options) {
-  TUTTI_REQUIRE(ranks >= 1, "spawn() was asked for ", ranks, " ranks, at least 1 is needed");
+  TUTTI_REQUIRE(ranks >= 1 && ranks <= kMostRanksPerNode, "spawn() was asked for ", ranks, " ranks; 1 to ",
+                kMostRanksPerNode, " can be had");
   if (const int threads = threads_of_this_process(); threads != 1) {
     throw Exception(Error{
         .code = Code::kUnsupported,

@@ -26,10 +26,11 @@ Worker::Worker(int rank, ChildProcess process, WorkerOutput output, std::string 
       error_file_(std::move(error_file)),
       page_(std::move(page)) {}
 
-void Worker::ended(Exit exit) {
+void Worker::ended(Exit exit, std::uint64_t most_resident) {
   alive_ = false;
   end_.exit = exit;
-  end_.seconds = seconds_since(started_);
+  end_.seconds = seconds_since(started());
+  end_.most_resident = most_resident;
   drain();
 }
 

@@ -22,7 +22,7 @@ class Worker {
   // Readable as soon as the process has ended; until it is reaped its number belongs to nobody else.
   int pidfd() const { return process_.pidfd.get(); }
   bool alive() const { return alive_; }
-  Clock::time_point started() const { return started_; }
+  Clock::time_point started() const { return process_.started; }
 
   const WorkerEnd& end() const { return end_; }
   const std::deque<std::string>& last_lines() const { return output_.tail().lines(); }
@@ -32,8 +32,8 @@ class Worker {
   // What it does, or did before its end.
   ProgressReader progress() const { return ProgressReader(page_.get()); }
 
-  // It ended, seen by waitpid(): takes what it had written, too.
-  void ended(Exit exit);
+  // It ended, seen by wait4(), after having had so many bytes of memory at most: takes what it had written, too.
+  void ended(Exit exit, std::uint64_t most_resident);
   // The kernel does not let it go: nothing is waited for any more.
   void give_up() { alive_ = false, given_up_ = true; }
   bool given_up() const { return given_up_; }
@@ -63,7 +63,6 @@ class Worker {
   WorkerOutput output_;
   std::string error_file_;
   Fd page_;
-  Clock::time_point started_ = now();
   bool alive_ = true, given_up_ = false;
 };
 

@@ -2,24 +2,41 @@
 // (a worker's pidfd, or the signalfd) told that it is time to look.
 #include "tutti/launch/agent/workers.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 
+#include "tutti/launch/agent/signals.h"
 #include "tutti/launch/environment.h"
 #include "tutti/trace/progress_page.h"
 
 namespace tutti {
+namespace {
+
+// What a child had of memory at most, in bytes; 0 where that may be what it had as our copy, before its own program.
+std::uint64_t peak_of(const rusage& child) {
+  rusage own{};
+  getrusage(RUSAGE_SELF, &own);
+  return child.ru_maxrss > own.ru_maxrss ? std::uint64_t(child.ru_maxrss) * 1024 : 0;
+}
+
+}  // namespace
 
 Status Workers::start(const AgentSpec& spec, const Round& round, const std::string& flight_folder,
                       const Environment& environment, Consoles& consoles) {
   const int count = round.layout.here();
   want_descriptors(std::size_t(count) * 6 + 256);  // two pipes, two files, a pidfd, a page
   workers_.reserve(std::size_t(count));
-  for (int local_rank = 0; local_rank < count; ++local_rank)
+  for (int local_rank = 0; local_rank < count; ++local_rank) {
+    if (end_is_asked_for())  // thousands of ranks take a while
+      return Error{.code = Code::kAborted,
+                   .detail = "a signal came when " + std::to_string(local_rank) + " of " + std::to_string(count) +
+                             " had been started"};
     TUTTI_TRY(start_one(spec, round, local_rank, flight_folder, environment, consoles));
+  }
   return {};
 }
 
@@ -93,11 +110,12 @@ std::vector<Worker*> Workers::reap() {
   std::vector<Worker*> ended;
   int status = 0;
   pid_t pid;
-  while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+  rusage used{};
+  while ((pid = wait4(-1, &status, WNOHANG, &used)) > 0) {
     const auto worker =
         std::find_if(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.alive() && w.pid() == pid; });
     if (worker == workers_.end()) continue;
-    worker->ended(exit_of(status));
+    worker->ended(exit_of(status), peak_of(used));
     ended.push_back(&*worker);
   }
   // Of several that ended between two looks, a crash is more likely the cause, and an exit code the echo.

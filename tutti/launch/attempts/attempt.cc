@@ -5,6 +5,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/reports/out_of_memory.h"
 #include "tutti/launch/reports/report.h"
@@ -170,6 +171,9 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     consoles_.pump();
     const auto text = read_report(round_.store, spec_.credentials, round_.number, spec_.grace + kReportLimit);
     if (text.ok()) consoles_.say_block("[tutti] the report of that node:\n" + *text);
+    Failure failure{.culprit = {.rank = -1}, .host = spec_.host, .grace = to_seconds(stopping_.grace())};
+    lookout_.complete(failure, workers_);
+    consoles_.say_block(elsewhere_report(failure, workers_.ends()));
   }
   if (!flight.empty()) consoles_.say(flight);
 }

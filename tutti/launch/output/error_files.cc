@@ -1,26 +1,103 @@
+// The path of an error file is the rank's to fill, with whatever it likes: a pipe that nobody writes to, a link to
+// /dev/zero, 50 MB. The agent reads it after the rank's death, on its only thread, so nothing there may make it wait,
+// nor take its memory.
 #include "tutti/launch/output/error_files.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tutti/base/env.h"
+#include "tutti/base/fd.h"
+#include "tutti/base/file.h"
+#include "tutti/base/text.h"
 #include "tutti/rendezvous/secret.h"
 
 namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostRead = 1 << 20;
+constexpr std::size_t kLongest = 2000;  // of a message
+constexpr const char* kName = "errors.";
+
+// A launcher that was killed together with its keeper has left them.
+void remove_leftovers(const std::string& folder) {
+  std::error_code error;
+  for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
+    const auto parts = split(at->path().filename().string(), '.');  // errors.PID.rank_0.json
+    const auto launcher = parts.size() < 3 || parts[0] + "." != kName ? std::nullopt : parse_int(parts[1]);
+    std::error_code ignored;
+    if (launcher && *launcher > 0 && ::kill(pid_t(*launcher), 0) != 0 && errno == ESRCH)
+      fs::remove_all(at->path(), ignored);
+  }
+}
+
+struct Beginning {
+  std::string text;
+  std::uint64_t size = 0;  // of the whole file
+};
+
+Beginning read_beginning(const std::string& path) {
+  const auto file = open_file(path, O_NONBLOCK | O_NOFOLLOW);
+  struct stat info {};
+  if (!file.ok() || ::fstat(file->get(), &info) != 0 || !S_ISREG(info.st_mode)) return {};
+  Beginning read{.text = std::string(std::min(std::size_t(info.st_size), kMostRead), '\0'),
+                 .size = std::uint64_t(info.st_size)};
+  if (!read_all(file->get(), 0, std::as_writable_bytes(std::span(read.text)), path)) return {};
+  return read;
+}
+
+// Without what moves a cursor, rings a bell or changes colours.
+std::string tame(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f; }, '?');
+  return text;
+}
+
+std::string shortened(std::string_view text, std::uint64_t size) {
+  if (size <= kLongest && text.size() <= kLongest) return tame(std::string(text));
+  return tame(std::string(text.substr(0, kLongest))) + " ... (" +
+         bytes_text(std::max<std::uint64_t>(size, text.size())) + " in all)";
+}
+
+}  // namespace
 
 std::string error_files_prefix() {
   const auto folder = runtime_directory(current_environment());
-  return folder.ok() ? *folder + "/errors." + std::to_string(::getpid()) + "." : "";
+  if (!folder.ok()) return "";
+  remove_leftovers(*folder);
+  return *folder + "/" + kName + std::to_string(::getpid()) + ".";
 }
 
 void remove_error_files(const std::string& prefix) {
-  namespace fs = std::filesystem;
   if (prefix.empty()) return;
   std::error_code error;
   for (auto at = fs::directory_iterator(fs::path(prefix).parent_path(), error);
-       !error && at != fs::directory_iterator(); at.increment(error))
-    if (at->path().string().starts_with(prefix)) (void)::unlink(at->path().c_str());  // a sweep may have been quicker
+       !error && at != fs::directory_iterator(); at.increment(error)) {
+    std::error_code ignored;  // a sweep may have been quicker
+    if (at->path().string().starts_with(prefix)) fs::remove_all(at->path(), ignored);
+  }
+}
+
+std::string error_file_message(const std::string& path) {
+  const Beginning file = read_beginning(path);
+  const std::string_view text = trim(file.text);
+  if (text.empty()) return {};
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) return shortened(text, file.size);
+  const auto message = json.find("message");
+  if (message == json.end()) return {};
+  const auto words = message->is_object() ? message->find("message") : message->end();
+  const nlohmann::json& said = words != message->end() && words->is_string() ? *words : *message;
+  return shortened(said.is_string() ? said.get<std::string>() : said.dump(), 0);
 }
 
 }  // namespace tutti

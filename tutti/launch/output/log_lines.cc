@@ -108,8 +108,8 @@ std::string json_line(const LogLine& line, std::string_view host, int attempt, s
   nlohmann::ordered_json json;
   json["time"] = stamp;
   json["host"] = host;
-  json["attempt"] = attempt;
   if (line.rank >= 0) {
+    json["attempt"] = attempt;
     json["rank"] = line.rank;
     json["stream"] = line.stream;
   } else {

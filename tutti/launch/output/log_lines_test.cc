@@ -43,6 +43,7 @@ TEST(JsonLine, HasWhatIsKnown) {
   const auto agent = nlohmann::json::parse(json_line({.line = "x"}, "a", 0, 0));
   EXPECT_EQ(agent["from"], "tutti");
   EXPECT_FALSE(agent.contains("rank"));
+  EXPECT_FALSE(agent.contains("attempt"));
   EXPECT_FALSE(agent.contains("level"));
 }
 

@@ -5,9 +5,6 @@
 #include "tutti/launch/reports/report.h"
 
 #include <csignal>
-#include <fstream>
-#include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
@@ -19,6 +16,12 @@ namespace {
 constexpr std::size_t kMostTold = 8;  // ranks that have a line or a sentence of their own
 
 void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + line; }
+
+// Text of several lines, of which the later ones stand further in.
+void add_block(std::string& report, const std::string& text) {
+  const std::vector<std::string> lines = split(text, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) add_line(report, (i == 0 ? "" : "  ") + lines[i]);
+}
 
 std::string hint_of(const Failure& failure) {
   const Exit& exit = failure.culprit.exit;
@@ -39,7 +42,7 @@ std::string hint_of(const Failure& failure) {
   }
   if (exit.signal == 0 && exit.code == 127)
     return "127 often means that a shell did not find a command or a library is missing";
-  if (exit.signal == 0 && exit.code > 128)
+  if (exit.signal == 0 && exit.code > 128 && exit.code <= 128 + SIGRTMAX)
     return "a shell's way to say that its command died by " + signal_name(exit.code - 128);
   return {};
 }
@@ -52,7 +55,7 @@ bool tells_of_another(const std::string& message) {
 // "rank 4 exited with code 1: ValueError: ..."
 std::string end_words(const WorkerEnd& worker, const Failure& failure) {
   const auto seen = failure.others.find(worker.rank);
-  const std::string message = seen == failure.others.end() ? "" : seen->second.message;
+  const std::string message = seen == failure.others.end() ? "" : split(seen->second.message, '\n').front();
   return "rank " + std::to_string(worker.rank) + " " + to_string(worker.exit) + (message.empty() ? "" : ": " + message);
 }
 
@@ -135,7 +138,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
                        (failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
                                                        seconds_text(culprit.seconds) + " after its start"
                                                  : failure.headline);
-  if (!failure.message.empty()) add_line(report, "it said: " + failure.message);
+  if (!failure.message.empty()) add_block(report, "it said: " + failure.message);
   if (!failure.seen.doing.empty()) add_line(report, "at its end: " + failure.seen.doing);
   if (!failure.memory.empty()) add_line(report, "memory: " + failure.memory);
   if (!failure.backtrace.empty()) {
@@ -159,27 +162,18 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
   return report;
 }
 
+std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
+  std::string report = "[tutti] the ranks of this node (" + failure.host + "):";
+  for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
+  for (const std::string& line : others_lines(failure)) add_line(report, line);
+  return report;
+}
+
 std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started) {
   const std::vector<int> ranks = ranks_with_flight_files(folder, started);
   if (ranks.empty()) return {};
   return "flight record" + std::string(ranks.size() == 1 ? "" : "s") + " of " + ranks_words(ranks) + ": tutti flight " +
          folder + " says who waited for whom";
-}
-
-std::string error_file_message(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream bytes;
-  bytes << file.rdbuf();
-  const std::string text = std::move(bytes).str().substr(0, 1 << 20);
-  if (trim(text).empty()) return {};
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return std::string(trim(text)).substr(0, 2000);
-  const auto message = json.find("message");
-  if (message == json.end()) return {};
-  if (message->is_string()) return message->get<std::string>();
-  if (message->is_object() && message->contains("message") && (*message)["message"].is_string())
-    return (*message)["message"].get<std::string>();
-  return message->dump();
 }
 
 }  // namespace tutti

@@ -16,11 +16,12 @@ struct WorkerEnd {
   int rank = 0;
   pid_t pid = -1;
   Exit exit;
-  double seconds = 0;        // it ran
-  bool stopped = false;      // it was running when the agent told it to stop
-  bool suspended = false;    // then it was stopped by a signal (SIGSTOP) or a debugger, and did nothing
-  int sent = 0;              // the last signal that the agent sent it to stop it; 0: none
-  bool needed_kill = false;  // it did not leave within the grace
+  double seconds = 0;               // it ran
+  std::uint64_t most_resident = 0;  // bytes of memory that it, or a helper of it, had at most; 0: not known
+  bool stopped = false;             // it was running when the agent told it to stop
+  bool suspended = false;           // then it was stopped by a signal (SIGSTOP) or a debugger, and did nothing
+  int sent = 0;                     // the last signal that the agent sent it to stop it; 0: none
+  bool needed_kill = false;         // it did not leave within the grace
 };
 
 // What a rank was doing when the job failed, as its progress page had it.
@@ -67,11 +68,10 @@ std::string fault_text(const WorkerEnd& worker, const std::string& host);
 std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& all);
 // The block that ends the output of a failed job, several lines without the last '\n'.
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all);
+// Of the ranks of a node when the failure was on another one, a line for each part in it; the culprit's rank is -1.
+std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd>& all);
 // "flight records of ranks 0, 2: tutti flight DIR says who waited for whom"; empty if no rank has written one there
 // since `started`.
 std::string flight_line(const std::string& folder, std::chrono::system_clock::time_point started);
-// The words of an error file: torchelastic's JSON with message a text or an object, or plain text; empty if there are
-// none.
-std::string error_file_message(const std::string& path);
 
 }  // namespace tutti

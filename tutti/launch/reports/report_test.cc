@@ -148,6 +148,18 @@ TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
   EXPECT_THAT(failure_report(failure, many), HasSubstr("rank 12 exited with code 1; and ranks 13-19"));
 }
 
+TEST(Report, ACodeThatNoSignalGivesIsNoShellsWord) {
+  EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 143}}}, {}),
+              HasSubstr("a shell's way to say that its command died by SIGTERM"));
+  for (const int code : {128, 200, 255})
+    EXPECT_THAT(failure_report({.culprit = {.exit = {.code = code}}}, {}), Not(HasSubstr("hint")));
+}
+
+TEST(Report, SeveralLinesOfAMessageStandInTheReport) {
+  EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 1}}, .message = "Traceback:\n  f()\nValueError"}, {}),
+              HasSubstr("\n[tutti]   it said: Traceback:\n[tutti]       f()\n[tutti]     ValueError\n"));
+}
+
 TEST(Report, WordsOfAnEnd) {
   EXPECT_EQ(to_string(Exit{}), "ended well");
   EXPECT_EQ(to_string(Exit{.code = 3}), "exited with code 3");
@@ -155,21 +167,6 @@ TEST(Report, WordsOfAnEnd) {
             "was killed by SIGSEGV (segmentation fault), core dumped");
   EXPECT_EQ((Exit{.signal = SIGTERM}).shell_code(), 143);
   EXPECT_THAT(signal_name(63), StartsWith("signal 63"));
-}
-
-TEST(Report, ErrorFilesOfTorchelastic) {
-  std::string path = (std::string)::testing::TempDir() + "tutti_error_XXXXXX";
-  close(mkstemp(path.data()));
-  const auto message = [&](const std::string& text) {
-    std::ofstream(path) << text;
-    return error_file_message(path);
-  };
-  EXPECT_EQ(message(R"({"message": {"message": "ValueError: x", "extraInfo": {}}})"), "ValueError: x");
-  EXPECT_EQ(message(R"({"message": "plain", "timestamp": 1})"), "plain");
-  EXPECT_EQ(message("not json\n"), "not json");
-  EXPECT_EQ(message(""), "");
-  unlink(path.c_str());
-  EXPECT_EQ(error_file_message(path), "");
 }
 
 TEST(OutOfMemory, CountsAreReadFromEitherVersion) {

@@ -5,11 +5,13 @@
 //
 // ssh has a code of its own, 255, for its own failures. Everything else is the code of the launcher over there, and all
 // launchers of a job end with the same one.
+//
+// Nothing over there can keep this end: the user's third Ctrl-C ends the sessions whatever the hosts do, and a helper
+// that ssh, or what stands in its place, has left in the background with our pipes is not waited for.
 #include "tutti/launch/ssh/near_end.h"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +25,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/agent/consoles.h"
 #include "tutti/launch/agent/poll_set.h"
+#include "tutti/launch/agent/signals.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/output/lines.h"
@@ -37,6 +40,10 @@ namespace {
 constexpr int kSshFailed = 255;
 constexpr auto kSayEvery = std::chrono::seconds(5);
 constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
+constexpr auto kLastWords = std::chrono::seconds(2);  // of a session whose process has ended, still in its pipes
+constexpr auto kLookAgain = std::chrono::milliseconds(100);
+constexpr int kBitesAtTheEnd = 8;  // more than a pipe holds
+constexpr int kMostPatience = 3;   // signals that ask for the end
 
 // One host.
 struct Session {
@@ -46,7 +53,8 @@ struct Session {
   LineSplitter output, errors;
   Tail last_words{5};  // on its standard error
   std::optional<Greeting> greeting;
-  std::optional<int> code;
+  std::optional<Deadline> ended;  // its process has; what is in the pipes is read until then
+  std::optional<int> code;        // it is over
 };
 
 // A word as a shell reads it.
@@ -70,10 +78,12 @@ class NearEnd {
   Status check_greetings();
   std::string master_address() const;
   Status instruct_all();
+  Status instruct(const Session& session, std::string_view line, Deadline deadline);
   Instructions instructions_for(int node) const;
   void carry();
   void turn(Deadline at_most);
   void read(Session& session, Fd& fd, LineSplitter& lines, bool is_output);
+  void drain(Session& session, bool is_output);
   void on_line(Session& session, bool is_output, std::string_view line);
   void on_signals();
   void on_end(Session& session);
@@ -85,22 +95,18 @@ class NearEnd {
   Error unanswered(const Session& session) const;
 
   const SshOptions& options_;
-  Consoles consoles_{""};
-  Fd signals_;
+  Consoles consoles_{options_.log_dir};
+  std::optional<Signals> signals_;
   std::vector<Session> sessions_;
   bool instructed_ = false;
   int user_signal_ = 0;
+  int asked_for_the_end_ = 0;  // so often
   int code_ = 0;
 };
 
 Result<int> NearEnd::run() {
   ::signal(SIGPIPE, SIG_IGN);
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&set, signal);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
-  signals_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) return system_error(errno, "could not make a signalfd");
+  signals_ = TUTTI_TRY(Signals::take());
   Status ready = start_all();
   if (ready) ready = await_greetings();
   if (ready) ready = check_greetings();
@@ -112,7 +118,8 @@ Result<int> NearEnd::run() {
   carry();
   consoles_.output().drain(Deadline::after(kLastLines));
   consoles_.errors().drain(Deadline::after(kLastLines));
-  return code_;
+  if (consoles_.reader_gone()) return kExitReaderGone;
+  return code_ == 0 && consoles_.output_lost() ? 1 : code_;
 }
 
 Status NearEnd::start_all() {
@@ -220,23 +227,50 @@ Instructions NearEnd::instructions_for(int node) const {
 }
 
 Status NearEnd::instruct_all() {
-  for (std::size_t node = 0; node < sessions_.size(); ++node) {
-    const std::string line = encode(instructions_for(int(node))) + "\n";
-    Session& session = sessions_[node];
-    if (write(session.orders.get(), line.data(), line.size()) == ssize_t(line.size())) continue;
-    return Error{.code = Code::kUnreachable, .detail = session.host + " took no instructions: the session has ended"};
-  }
+  const Deadline deadline = Deadline::after(options_.patience);
+  for (std::size_t node = 0; node < sessions_.size(); ++node)
+    TUTTI_TRY(instruct(sessions_[node], encode(instructions_for(int(node))) + "\n", deadline));
   instructed_ = true;
   return {};
 }
 
+Status NearEnd::instruct(const Session& session, std::string_view line, Deadline deadline) {
+  TUTTI_TRY(set_nonblocking(session.orders.get(), true));
+  while (!line.empty()) {
+    const ssize_t count = write(session.orders.get(), line.data(), line.size());
+    if (count > 0) {
+      line.remove_prefix(std::size_t(count));
+    } else if (errno != EAGAIN) {
+      return Error{.code = Code::kUnreachable, .detail = session.host + " took no instructions: the session has ended"};
+    } else if (deadline.expired()) {
+      return deadline.error(session.host + " does not read its instructions", "is it stopped, or without a network?");
+    } else {
+      pollfd ready{session.orders.get(), POLLOUT, 0};
+      poll(&ready, 1, deadline.at_most(kLookAgain).poll_timeout_ms());
+      on_signals();
+      if (user_signal_ != 0)
+        return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
+    }
+  }
+  return {};
+}
+
 void NearEnd::carry() {
-  while (any_alive()) turn(Deadline::after(kSayEvery));
+  while (any_alive()) {
+    turn(Deadline::after(kSayEvery));
+    if (consoles_.lost_reader(any_alive())) pass_on(SIGTERM);
+    if (asked_for_the_end_ < kMostPatience) continue;
+    consoles_.say("a third " + signal_name(user_signal_) + ": not waiting for the hosts any longer");
+    end_all();
+    code_ = 128 + user_signal_;
+    return;
+  }
 }
 
 void NearEnd::turn(Deadline at_most) {
   PollSet events;
   for (Session& session : sessions_) {
+    if (session.ended && !session.code) events.wake_at(session.ended->at());
     if (!consoles_.output().congested())
       events.watch(session.process.output.get(), POLLIN,
                    [&] { read(session, session.process.output, session.output, true); });
@@ -244,7 +278,7 @@ void NearEnd::turn(Deadline at_most) {
       events.watch(session.process.errors.get(), POLLIN,
                    [&] { read(session, session.process.errors, session.errors, false); });
   }
-  events.watch(signals_.get(), POLLIN, [&] { on_signals(); });
+  events.watch(signals_->fd(), POLLIN, [&] { on_signals(); });
   consoles_.listen(events);
   events.wake_at(now() + std::chrono::milliseconds(at_most.poll_timeout_ms()));
   events.wait();
@@ -264,6 +298,18 @@ void NearEnd::read(Session& session, Fd& fd, LineSplitter& lines, bool is_output
   fd.reset();
 }
 
+void NearEnd::drain(Session& session, bool is_output) {
+  Fd& fd = is_output ? session.process.output : session.process.errors;
+  LineSplitter& lines = is_output ? session.output : session.errors;
+  for (int bites = 0; fd && bites < kBitesAtTheEnd; ++bites) {
+    pollfd ready{fd.get(), POLLIN, 0};
+    if (poll(&ready, 1, 0) <= 0) break;
+    read(session, fd, lines, is_output);
+  }
+  lines.flush([&](std::string_view line) { on_line(session, is_output, line); });
+  fd.reset();
+}
+
 void NearEnd::on_line(Session& session, bool is_output, std::string_view line) {
   if (is_output && !session.greeting) {
     session.greeting = parse_greeting(line);  // what is none is what a shell says there to everybody
@@ -275,11 +321,9 @@ void NearEnd::on_line(Session& session, bool is_output, std::string_view line) {
 }
 
 void NearEnd::on_signals() {
-  signalfd_siginfo info{};
-  while (::read(signals_.get(), &info, sizeof info) == ssize_t(sizeof info)) {
-    if (info.ssi_signo == SIGCHLD) continue;  // on_end() follows every turn
-    const int signal = int(info.ssi_signo);
-    if (signal != SIGUSR1 && signal != SIGUSR2) user_signal_ = signal;
+  for (const int signal : signals_->read()) {
+    if (signal == SIGCHLD) continue;  // on_end() follows every turn
+    if (asks_for_the_end(signal)) user_signal_ = signal, ++asked_for_the_end_;
     pass_on(signal);
   }
 }
@@ -294,11 +338,19 @@ void NearEnd::pass_on(int signal) {
   }
 }
 
-// A session is over when its process is and both its streams have come to their end.
+// A session is over when its process is and both its streams have come to their end, or nobody is left to write there
+// but helpers.
 void NearEnd::on_end(Session& session) {
-  if (session.process.output || session.process.errors) return;
+  siginfo_t info{};
+  const bool dead = waitid(P_PID, id_t(session.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid;
+  if (!dead) return;
+  if (!session.ended) session.ended = Deadline::after(kLastWords);
+  if ((session.process.output || session.process.errors) && !session.ended->expired()) return;
+  drain(session, true);
+  drain(session, false);
+  kill(-session.process.pid, SIGKILL);  // its helpers; not reaped yet, so the number is its own
   int status = 0;
-  if (waitpid(session.process.pid, &status, WNOHANG) != session.process.pid) return;
+  waitpid(session.process.pid, &status, 0);
   session.code = exit_of(status).shell_code();
   if (!session.greeting || *session.code == 0) return;
   if (*session.code == kSshFailed && !is_this_host(session.host)) {

@@ -12,6 +12,7 @@
 namespace tutti {
 
 struct SshOptions {
+  std::string log_dir;  // that the launchers over there were given; empty: what nobody reads here is lost
   HostList hosts;
   std::vector<std::string> shell;                // "ssh" and its options; empty: ssh with ours
   std::string self;                              // the path of tutti, tried on each host before PATH is

@@ -8,6 +8,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/output/error_files.h"
 #include "tutti/launch/watch/backtrace.h"
 
 namespace tutti {
@@ -95,7 +96,8 @@ void Lookout::look_at(Worker& worker, RankWatch& watch) {
   const bool was_suspended = watch.seen.suspended;
   watch.process = process_facts(worker.pid());
   watch.seen.suspended = watch.process.is_suspended();
-  if (watch.seen.suspended == was_suspended || hangs_) return;  // else by our own debugger
+  if (watch.seen.suspended == was_suspended) return;
+  if (hangs_ || worker.end().stopped) return;  // it may be our own debugger, or our own SIGCONT
   say_(of_pid(worker) + (was_suspended
                              ? " goes on again"
                              : " is stopped (SIGSTOP or a debugger): the others will wait for it; kill -CONT " +
@@ -104,7 +106,7 @@ void Lookout::look_at(Worker& worker, RankWatch& watch) {
 
 void Lookout::look_at_memory() {
   const MemoryFacts memory = memory_facts();
-  memory_used_ = memory.used;
+  if (!failed_) memory_used_ = memory.used;  // what the dead had is free again
   if (memory.kills <= kills_) return;
   kills_ = memory.kills;
   say_("the kernel's out-of-memory killer struck in the cgroup of this job" +
@@ -197,6 +199,7 @@ std::vector<RankStatus> Lookout::status(Workers& workers) const {
 }
 
 void Lookout::freeze(Workers& workers) {
+  failed_ = true;
   if (!frozen_.empty()) return;
   for (Worker& worker : workers) {
     RankSeen seen{.rank = worker.rank(), .progress = worker.progress().read(), .alive = worker.alive()};
@@ -218,12 +221,15 @@ std::string Lookout::memory_words(const WorkerEnd& culprit, bool out_of_memory) 
   for (const RankWatch& rank : ranks_) {
     if (rank.seen.rank != culprit.rank || rank.process.resident == 0) continue;
     words.push_back("it had " + bytes_text(rank.process.resident) + " at the last look, at most " +
-                    bytes_text(rank.process.most_resident));
+                    bytes_text(std::max(rank.process.most_resident, culprit.most_resident)));
   }
+  if (words.empty() && culprit.most_resident > 0)
+    words.push_back("it had " + bytes_text(culprit.most_resident) + " at most");
   const MemoryFacts memory = memory_facts();
   if (memory.limit) {
     words.push_back("the cgroup's limit is " + bytes_text(memory.limit) + ", of which " + bytes_text(memory_used_) +
-                    " were used" + (memory.most_used ? ", at most " + bytes_text(memory.most_used) : ""));
+                    " were used before its end" +
+                    (memory.most_used ? ", at most " + bytes_text(memory.most_used) : ""));
   }
   if (out_of_memory) words.push_back("the out-of-memory killer struck while the job ran");
   return join(words, "; ");

@@ -75,11 +75,11 @@ class Lookout {
   Clock::time_point last_moved_ = now();
   Duration hung_for_{};  // when the hang was seen; gathering the stacks takes a while
   HangLimit limit_;
-  bool warned_ = false, hangs_ = false;
+  bool warned_ = false, hangs_ = false, failed_ = false;
   std::unique_ptr<Stacks> stacks_;
   std::map<int, std::vector<std::string>> short_stacks_;
   std::int64_t kills_ = 0;
-  std::uint64_t memory_used_ = 0;  // of the cgroup, at the last look
+  std::uint64_t memory_used_ = 0;  // of the cgroup, at the last look before the failure
   SlowRanks slow_;
 };
 

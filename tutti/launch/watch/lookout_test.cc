@@ -66,6 +66,20 @@ TEST_F(Lookouts, AStoppedRankIsToldAndThatItGoesOn) {
   EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 0"))));
 }
 
+// The agent itself lets a stopped rank go on, to end it.
+TEST_F(Lookouts, ARankThatIsToldToStopIsNotToldToGoOn) {
+  start(2);
+  kill(pid(1), SIGSTOP);
+  look_until_said("rank 1 (pid " + std::to_string(pid(1)) + ") is stopped (SIGSTOP or a debugger)");
+  workers_.begin()[1].mark_stopped();
+  kill(pid(1), SIGCONT);
+  kill(pid(0), SIGSTOP);
+  look_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") is stopped (SIGSTOP or a debugger)");
+  kill(pid(0), SIGCONT);
+  look_until_said("rank 0 (pid " + std::to_string(pid(0)) + ") goes on again");
+  EXPECT_THAT(said_, Not(Contains(HasSubstr("rank 1 (pid " + std::to_string(pid(1)) + ") goes on again"))));
+}
+
 TEST_F(Lookouts, AnEndIsToldInTheStatusAndInTheReport) {
   start(2);
   EXPECT_FALSE(lookout_.look(workers_));

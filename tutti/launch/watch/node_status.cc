@@ -83,7 +83,11 @@ NodeStatus node_of(const Json& json) {
 
 template <class T, class Make>
 Result<T> parse(const std::string& text, const Make& make) {
-  const auto bad = [] { return Error{.code = Code::kCorrupt, .detail = "an agent's status cannot be understood"}; };
+  const auto bad = [] {
+    return Error{.code = Code::kCorrupt,
+                 .detail = "an agent's status cannot be understood",
+                 .hint = "is its tutti of another release than this one (tutti --version)?"};
+  };
   const Json json = Json::parse(text, nullptr, false);
   if (json.is_discarded()) return bad();
   try {

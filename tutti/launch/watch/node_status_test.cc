@@ -48,7 +48,10 @@ TEST(NodeStatus, ThatIsNoneIsRefused) {
     EXPECT_FALSE(parse_node_status(text).ok()) << text;
     EXPECT_FALSE(parse_answer(text).ok()) << text;
   }
-  EXPECT_EQ(to_string(parse_answer("x").error()), "Corrupt: an agent's status cannot be understood");
+  EXPECT_EQ(
+      to_string(parse_answer("x").error()),
+      "Corrupt: an agent's status cannot be understood (hint: is its tutti of another release than this one (tutti "
+      "--version)?)");
 }
 
 TEST(Table, HasALineForEachRank) {

@@ -109,6 +109,11 @@ std::vector<StatusSocket> status_sockets() {
   return sockets;
 }
 
+void remove_status_sockets(pid_t agent) {
+  for (const StatusSocket& socket : status_sockets())
+    if (socket.agent == agent) (void)::unlink(socket.path.c_str());
+}
+
 Result<std::string> ask_status(const std::string& path, Deadline deadline) {
   const Fd socket = TUTTI_TRY(connect(Address{.path = path}, deadline));
   std::string answer;

@@ -3,6 +3,8 @@
 // folder, which nobody else can enter; who connects, and is this user or root, is sent the answer, and hung up on.
 //
 // Threads: one, the agent's.
+#include <sys/types.h>
+
 #include <functional>
 #include <list>
 #include <optional>
@@ -53,6 +55,8 @@ struct StatusSocket {
   std::string path;
 };
 std::vector<StatusSocket> status_sockets();
+// Those of an agent that was killed.
+void remove_status_sockets(pid_t agent);
 // What the agent behind that socket answers. kUnreachable: nobody is there.
 Result<std::string> ask_status(const std::string& path, Deadline deadline);
 

@@ -1,0 +1,63 @@
+// Real processes; what becomes of them is tests/launch's.
+#include "tutti/launch/agent/workers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tutti/launch/agent/signals.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Workers, TellWhatTheyHadOfMemoryAtMost) {
+  AgentSpec spec;
+  spec.program = "/bin/sh";
+  spec.shares.resize(1);
+  Round round;
+  round.layout.counts = {1};
+  Consoles consoles("");
+  const auto peak_of = [&](const std::string& script) {
+    spec.arguments = {"sh", "-c", script};
+    Workers workers;
+    EXPECT_TRUE(workers.start(spec, round, "", current_environment(), consoles).ok());
+    std::vector<Worker*> ended;
+    for (const Deadline patience = Deadline::after_seconds(60); ended.empty() && !patience.expired(); usleep(1000))
+      ended = workers.reap();
+    return ended.empty() ? 1 : ended[0]->end().most_resident;
+  };
+  EXPECT_EQ(peak_of("exit 0"), 0u) << "less than this process: it may be what our copy had";
+  EXPECT_GE(peak_of("exec dd if=/dev/zero of=/dev/null bs=200M count=1"), 200u << 20);
+}
+
+TEST(Workers, AreNotStartedOnceTheUserWantsTheEnd) {
+  auto signals = Signals::take();
+  ASSERT_TRUE(signals.ok());
+  EXPECT_FALSE(end_is_asked_for());
+  raise(SIGUSR1);
+  EXPECT_FALSE(end_is_asked_for());
+  raise(SIGTERM);
+  EXPECT_TRUE(end_is_asked_for());
+  AgentSpec spec;
+  spec.program = "/bin/sleep";
+  spec.arguments = {"sleep", "1000"};
+  spec.shares.resize(3);
+  Round round;
+  round.layout.counts = {3};
+  Consoles consoles("");
+  Workers workers;
+  const Status started = workers.start(spec, round, "", current_environment(), consoles);
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, Code::kAborted);
+  EXPECT_THAT(started.error().detail, HasSubstr("a signal came when 0 of 3 had been started"));
+  EXPECT_FALSE(workers.any_alive());
+  EXPECT_THAT(signals->read(), ::testing::UnorderedElementsAre(SIGUSR1, SIGTERM));
+  EXPECT_FALSE(end_is_asked_for());
+}
+
+}  // namespace
+}  // namespace tutti

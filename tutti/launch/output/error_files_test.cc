@@ -1,0 +1,95 @@
+#include "tutti/launch/output/error_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+class ErrorFiles : public ::testing::Test {
+ protected:
+  ErrorFiles() {
+    std::string pattern = ::testing::TempDir() + "tutti_errors_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ + "/error.json";
+  }
+  ~ErrorFiles() override { std::filesystem::remove_all(folder_); }
+  std::string message(const std::string& text) const {
+    std::ofstream(path_, std::ios::binary) << text;
+    return error_file_message(path_);
+  }
+
+  std::string folder_, path_;
+};
+
+TEST_F(ErrorFiles, OfTorchelastic) {
+  EXPECT_EQ(message(R"({"message": {"message": "ValueError: x", "extraInfo": {}}})"), "ValueError: x");
+  EXPECT_EQ(message(R"({"message": "plain", "timestamp": 1})"), "plain");
+  EXPECT_EQ(message(R"({"message": {"message": 3}})"), R"({"message":3})");
+  EXPECT_EQ(message(R"({"words": 3})"), "");
+  EXPECT_EQ(message("not json\n"), "not json");
+  EXPECT_EQ(message(""), "");
+  unlink(path_.c_str());
+  EXPECT_EQ(error_file_message(path_), "");
+}
+
+TEST_F(ErrorFiles, LongOnesAreCut) {
+  EXPECT_THAT(message("{\"message\": \"" + std::string(3000, 'x') + "\"}"),
+              AllOf(StartsWith("xxxx"), EndsWith("x ... (2.93 KiB in all)")));
+  const std::string huge = message("{\"message\": \"" + std::string(std::size_t(50) << 20, 'x') + "\"}");
+  EXPECT_THAT(huge, AllOf(StartsWith("{\"message\": \"xxxx"), EndsWith("x ... (50 MiB in all)"), SizeIs(2020)));
+}
+
+TEST_F(ErrorFiles, TakeNoTerminalOver) {
+  EXPECT_EQ(message(R"({"message": "red \u001b[31m, a bell \u0007,\r\n\tand a line"})"),
+            "red ?[31m, a bell ?,?\n\tand a line");
+}
+
+// Reading one of these would never end.
+TEST_F(ErrorFiles, WhatIsNoFileIsNotRead) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(error_file_message(path_), "");
+  unlink(path_.c_str());
+  ASSERT_EQ(symlink("/dev/zero", path_.c_str()), 0);
+  EXPECT_EQ(error_file_message(path_), "");
+  unlink(path_.c_str());
+  ASSERT_EQ(mkdir(path_.c_str(), 0700), 0);
+  EXPECT_EQ(error_file_message(path_), "");
+}
+
+TEST_F(ErrorFiles, ThoseOfDeadLaunchersAreSwept) {
+  const pid_t dead = fork();
+  if (dead == 0) _exit(0);
+  waitpid(dead, nullptr, 0);
+  setenv("XDG_RUNTIME_DIR", folder_.c_str(), 1);
+  std::filesystem::permissions(folder_, std::filesystem::perms::owner_all);
+  const std::string ours = error_files_prefix();
+  ASSERT_THAT(ours, StartsWith(folder_));
+  const std::string theirs = ours.substr(0, ours.size() - std::to_string(getpid()).size() - 1) + std::to_string(dead);
+  std::ofstream(ours + "rank_0.json") << "x";
+  std::ofstream(theirs + ".rank_0.json") << "x";
+  std::filesystem::create_directories(theirs + ".rank_1.json");
+  EXPECT_EQ(error_files_prefix(), ours);
+  EXPECT_TRUE(std::filesystem::exists(ours + "rank_0.json"));
+  EXPECT_FALSE(std::filesystem::exists(theirs + ".rank_0.json"));
+  EXPECT_FALSE(std::filesystem::exists(theirs + ".rank_1.json"));
+  std::filesystem::create_directories(ours + "rank_1.json");
+  remove_error_files(ours);
+  EXPECT_FALSE(std::filesystem::exists(ours + "rank_0.json"));
+  EXPECT_FALSE(std::filesystem::exists(ours + "rank_1.json"));
+}
+
+}  // namespace
+}  // namespace tutti
