@@ -289,11 +289,7 @@ void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
 }
 
 Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
-  if (texts.hang_timeout == "0") {
-    job.watch.hang_timeout = Duration(0);
-  } else if (!texts.hang_timeout.empty()) {
-    job.watch.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
-  }
+  if (!texts.hang_timeout.empty()) job.watch.hang_timeout = TUTTI_TRY(duration("--hang-timeout", texts.hang_timeout));
   job.node_timeout = TUTTI_TRY(duration("--node-timeout", texts.node_timeout));
   return {};
 }
@@ -323,8 +319,9 @@ void declare_ending(const Group& add, EndingTexts& texts) {
 Status interpret_ending(const EndingTexts& texts, JobOptions& job) {
   job.grace = TUTTI_TRY(duration("--grace", texts.grace));
   job.signal_grace = TUTTI_TRY(duration("--signal-grace", texts.signal_grace));
-  if (!texts.time_limit.empty() && texts.time_limit != "0")
-    job.time_limit = TUTTI_TRY(duration("--timeout", texts.time_limit));
+  if (texts.time_limit.empty()) return {};
+  const Duration limit = TUTTI_TRY(duration("--timeout", texts.time_limit));
+  if (limit > Duration(0)) job.time_limit = limit;
   return {};
 }
 

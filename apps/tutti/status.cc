@@ -23,7 +23,8 @@ namespace tutti::cli {
 namespace {
 
 constexpr auto kAnswerLimit = std::chrono::seconds(5);
-constexpr auto kListLimit = std::chrono::seconds(3);  // of each agent, which may have to ask other nodes
+constexpr auto kShortestPause = std::chrono::milliseconds(100);  // between two looks
+constexpr auto kListLimit = std::chrono::seconds(3);             // of each agent, which may have to ask other nodes
 constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
 cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of an agent,
@@ -139,6 +140,8 @@ int top_command(std::vector<std::string> arguments) {
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto pause = duration("--interval", interval);
   if (!pause.ok()) return fail("tutti top", pause.error());
+  if (*pause < kShortestPause)
+    return fail("tutti top", usage("--interval " + interval + " would keep the agent busy", "at least 100ms"));
   const auto count = count_text.empty() ? Result<std::int64_t>(0) : whole_number("--count", count_text, 1, 1000000000);
   if (!count.ok()) return fail("tutti top", count.error());
   const auto chosen = choose_job(job);

@@ -102,7 +102,8 @@ TEST(Failure, EndsWhatACleanJobLeftRunning) {
 }
 
 TEST(Failure, NoTimeLimitIsZeroAsNoHangTimeoutIs) {
-  EXPECT_EQ(run({"run", "-q", "--timeout", "0", "--hang-timeout", "0", "sh", "-c", "sleep 0.2"}).code, 0);
+  for (const char* none : {"0", "0s"})
+    EXPECT_EQ(run({"run", "-q", "--timeout", none, "--hang-timeout", none, "sh", "-c", "sleep 0.2"}).code, 0) << none;
 }
 
 TEST(Failure, TimeLimit) {

@@ -192,6 +192,8 @@ TEST(Status, OfARunningJob) {
   EXPECT_THAT(run({"top", "-n", "0"}, in(folder)).err,
               HasSubstr("--count needs a number from 1 to 1000000000, not '0'"));
   kill(running.agent(), SIGSTOP);
+  EXPECT_THAT(run({"top", "-d", "0", "watched-job"}, in(folder)).err,
+              HasSubstr("--interval 0 would keep the agent busy"));
   for (const bool named : {true, false}) {
     const Ended silent = named ? run({"status", "watched-job"}, in(folder)) : run({"status"}, in(folder));
     EXPECT_EQ(silent.code, 1);
