@@ -32,7 +32,8 @@ Examples:
       --arch-sparse-feature-size 16 --arch-mlp-top 64-1 --loss-function bce --optimizer rwsadagrad --learning-rate 0.03
       --mini-batch-size 256 --print-freq 1000 --test-freq 1000 --mlperf-logging --save-model model
 
-Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options.)";
+Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
+75 told to stop, and saved in --save-dir: start it again.)";
 
 void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
@@ -50,7 +51,8 @@ void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, 
   fmt::print("{}\n", json.dump());
 }
 
-int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options) {
+int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
+          const tutti::JobCheckpointOptions& checkpoints) {
   using namespace tutti;
   auto sources = dlrm::open_sources(options).or_throw();
   const auto& shape = sources.train->shape();
@@ -68,7 +70,8 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
                              options.backend.empty() ? "tutti" : options.backend));
   }
   printer.line("Using CPU...");
-  const auto result = dlrm::run(world, options, architecture, sources);
+  const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
+  if (result.stopped) return kLeftEarly;
   if (options.report.json && world.rank() == 0) print_json(world, options, result);
   return 0;
 }
@@ -89,5 +92,10 @@ int main(int argc, char** argv) {
     tutti::cli::tell("train_dlrm", options.error());
     return kUsageError;
   }
-  return tutti::cli::run_training([&] { return train(line, *options); });
+  const auto checkpoints = line.checkpoints(*options);
+  if (!checkpoints.ok()) {
+    tutti::cli::tell("train_dlrm", checkpoints.error());
+    return kUsageError;
+  }
+  return tutti::cli::run_training([&] { return train(line, *options, *checkpoints); });
 }

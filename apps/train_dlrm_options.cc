@@ -53,6 +53,10 @@ Set sizes(Field field) {
     return {};
   };
 }
+// What DlrmCommandLine::checkpoints() looks at.
+Set for_checkpoints() {
+  return [](Options&, const std::string&, const std::string&) { return Status(); };
+}
 // The values of the enumeration in the order of `names`.
 template <class Field>
 Set choice(Field field, std::vector<std::string> names) {
@@ -239,6 +243,16 @@ const std::vector<ValueOption>& value_options() {
       {"Output", "--save-freq", "0", "N", "also save after so many batches; 0: not", whole(FIELD(report.save_freq), 0)},
       {"Output", "--load-model", "", "DIR", "go on from there, or with --inference-only score with it",
        text_of(FIELD(report.load_model))},
+      {"Checkpoints", "--save-dir", "", "DIR",
+       "keep what is needed to go on in this folder, which all nodes share; saves at the end, and when told to stop",
+       for_checkpoints()},
+      {"Checkpoints", "--save-interval", "0", "N", "and after every N steps", for_checkpoints()},
+      {"Checkpoints", "--keep", "0", "N", "older checkpoints are removed, so that N are there; 0: none is",
+       for_checkpoints()},
+      {"Checkpoints", "--keep-every", "0", "N", "but for those whose step is a multiple of N", for_checkpoints()},
+      {"Checkpoints", "--resume", "auto", "HOW",
+       "auto: go on from the newest in --save-dir that verifies, if there is one; never; or from PATH",
+       for_checkpoints()},
 
       {"Ranks", "--placement", "auto", "HOW",
        "of tables: auto (by cost), table-wise, count (dlrm_s_pytorch.py's), row-wise, column-wise, replicated",
@@ -380,6 +394,23 @@ Result<Options> DlrmCommandLine::interpret() const {
       TableExchange(TUTTI_TRY(choose("DLRM_ALLTOALL_IMPL", exchange, {"alltoall", "scatter", "scatter_list"})));
   TUTTI_TRY(dlrm::check(options));
   return options;
+}
+
+// Tables may be most of a machine's memory, or more than it: there is no room for a copy of them.
+Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options) const {
+  JobCheckpointOptions made{
+      .folder = values_.at("--save-dir"), .resume = values_.at("--resume"), .in_background = false};
+  made.interval = TUTTI_TRY(whole_number("--save-interval", values_.at("--save-interval"), 0, kMost));
+  made.keep = int(TUTTI_TRY(whole_number("--keep", values_.at("--keep"), 0, 1 << 30)));
+  made.keep_every = TUTTI_TRY(whole_number("--keep-every", values_.at("--keep-every"), 0, kMost));
+  TUTTI_TRY(check(made));
+  if (options.inference.only && !made.folder.empty())
+    return usage("--save-dir with --inference-only: nothing is learned, so there is nothing to save");
+  const bool from_a_path = made.resume != "auto" && made.resume != "never";
+  if (from_a_path && !options.report.load_model.empty())
+    return usage(fmt::format("--resume {} and --load-model {}: both say where to begin", made.resume,
+                             options.report.load_model));
+  return made;
 }
 
 Status DlrmCommandLine::apply_local_rank() const {

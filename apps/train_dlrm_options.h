@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/models/dlrm/options.h"
 
 namespace CLI {
@@ -21,6 +22,8 @@ class DlrmCommandLine {
   void declare(CLI::App& app);
   // What the options mean: each for itself, then what contradicts what. kUsage.
   Result<dlrm::Options> interpret() const;
+  // --save-dir, --save-interval, --keep, --keep-every and --resume; `options`: what interpret() gave. kUsage.
+  Result<JobCheckpointOptions> checkpoints(const dlrm::Options& options) const;
   // --local_rank, which must be what the environment says; to be called before init().
   Status apply_local_rank() const;
   // Name and text of every option that all ranks must have alike.

@@ -29,9 +29,11 @@ Examples:
   tutti run -n 2 train_image --trace trace.json --profile --max-steps 20
   tutti run -n 2 train_image --logical-ranks 4      the same weights, to the bit, as with -n 1 and -n 4
   tutti run -n 2 train_image --model mlp --save weights.safetensors
+  tutti run -n 2 --max-restarts 3 train_image --save-dir runs/a --save-interval 100 --keep 3
   mpirun -np 2 train_image --json
 
-Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options.)";
+Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
+75 told to stop, and saved: start it again.)";
 
 // The options as text; ImageTrainingOptions holds what they mean.
 struct Texts {
@@ -39,6 +41,7 @@ struct Texts {
   std::string batch_size = "64", accumulate = "1", epochs = "1", max_steps = "0", loader_threads = "0", seed = "0";
   std::string dropout = "0", optimizer = "sgd", lr, momentum, weight_decay, clip_grad_norm = "0";
   std::string logical_ranks = "0", precision = "f32", compress = "none", stage = "1", check_replicas = "0";
+  std::string save_dir, save_interval = "0", keep = "0", keep_every = "0", resume = "auto";
   std::string log_every = "1", trace, tensorboard;
   bool nesterov = false, deterministic = false, views = false, no_heap = false, json = false, profile = false;
 };
@@ -79,6 +82,15 @@ void declare(CLI::App& app, Texts& texts) {
   add("Parallel", "--check-replicas", texts.check_replicas,
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
   add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
+  add("Checkpoints", "--save-dir", texts.save_dir,
+      "keep what is needed to go on in this folder, which all nodes share; saves at the end, and when told to stop",
+      "DIR");
+  add("Checkpoints", "--save-interval", texts.save_interval, "and after every N steps, while training goes on", "N");
+  add("Checkpoints", "--keep", texts.keep, "older checkpoints are removed, so that N are there; 0 (default): none is",
+      "N");
+  add("Checkpoints", "--keep-every", texts.keep_every, "but for those whose step is a multiple of N", "N");
+  add("Checkpoints", "--resume", texts.resume,
+      "auto (default): go on from the newest in --save-dir that verifies, if there is one; never; or from PATH", "HOW");
   add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
   add("Output", "--log-every", texts.log_every, "seconds between lines of progress (1); 0: every step, negative: none",
       "X");
@@ -130,6 +142,17 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
   return parallel;
 }
 
+Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
+  using tutti::cli::whole_number;
+  constexpr std::int64_t kMost = 1'000'000'000;
+  tutti::JobCheckpointOptions options{.folder = texts.save_dir, .resume = texts.resume};
+  options.interval = TUTTI_TRY(whole_number("--save-interval", texts.save_interval, 0, kMost));
+  options.keep = int(TUTTI_TRY(whole_number("--keep", texts.keep, 0, kMost)));
+  options.keep_every = TUTTI_TRY(whole_number("--keep-every", texts.keep_every, 0, kMost));
+  TUTTI_TRY(tutti::check(options));
+  return options;
+}
+
 Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   using tutti::cli::choose, tutti::cli::real_number, tutti::cli::whole_number;
   constexpr double kAny = std::numeric_limits<double>::max();
@@ -160,6 +183,10 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
       std::uint64_t(TUTTI_TRY(whole_number("--seed", texts.seed, 0, std::numeric_limits<std::int64_t>::max())));
   training.log_every = TUTTI_TRY(real_number("--log-every", texts.log_every, -kAny, kAny));
   training.save = texts.save;
+  training.checkpoints = TUTTI_TRY(checkpoints(texts));
+  if (training.checkpoints.folder.size() > 0 && training.compression == Compression::kPowerSgd)
+    return tutti::cli::usage("--save-dir with --compress powersgd: what it keeps back of each gradient is not saved",
+                             "save with another --compress");
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
@@ -183,6 +210,8 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"test_accuracy", result.test_accuracy},
       {"last_loss", result.last_loss},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
+  if (!options.checkpoints.folder.empty())
+    json["checkpoints"] = nlohmann::ordered_json::parse(tutti::to_json(result.saving));
   fmt::print("{}\n", json.dump());
 }
 
@@ -191,6 +220,7 @@ int train(const Texts& texts, const tutti::ImageTrainingOptions& options) {
   const auto test = tutti::load_fashion_mnist(texts.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
   const auto result = tutti::train_image_model(world, train, test, options);
+  if (result.stopped) return tutti::kLeftEarly;
   if (world.rank() != 0) return 0;
   fmt::print(stderr,
              "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%, test accuracy {:.4f}, test loss {:.4f}\n",

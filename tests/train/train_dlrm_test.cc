@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/launch/running.h"
 #include "tutti/base/text.h"
@@ -237,6 +238,47 @@ TEST(TrainDlrm, GoesOnAfterAKill) {
   auto found = losses_of(resumed);
   ASSERT_LT(found.size(), straight.size());
   EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
+}
+
+// Told to stop, it saves and leaves with 75.
+TEST(TrainDlrm, TheSameCommandGoesOn) {
+  const testing::Folder folder;
+  const auto run = folder.path() + "/run";
+  const Texts options = kSmall + Texts{"--nepochs=200", "--print-freq=12", "--optimizer=adagrad"};
+  const Texts line = Texts{TUTTI_COMMAND, "run", "-n", "2", "--", TRAIN_DLRM} + options +
+                     Texts{"--save-dir=" + run, "--save-interval=50", "--keep=2", "--keep-every=500"};
+  const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
+  const auto straight = losses_of(train(2, options));
+  ASSERT_GT(straight.size(), 100u);
+  const auto expect_end_of_straight = [&](const testing::Ended& ended) {
+    const auto found = losses_of(ended);
+    ASSERT_LT(found.size(), straight.size());
+    ASSERT_GT(found.size(), 0u);
+    EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
+  };
+  testing::Running job(line, one_thread);
+  job.await_out("Finished training it 12/12 of epoch 20");
+  job.send(SIGTERM);
+  const auto told = job.wait();
+  ASSERT_EQ(told.code, 75) << told.err;
+  const auto resumed = testing::run(line, one_thread);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("goes on after step "));
+  expect_end_of_straight(resumed);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(run)) names.insert(entry.path().filename());
+  EXPECT_EQ(names, (std::set<std::string>{"latest", "step-0000500", "step-0001000", "step-0001500", "step-0002000",
+                                          "step-0002350", "step-0002400"}));
+  // On one process, from a checkpoint in the middle, as a run of its own.
+  const auto alone = train(0, options + Texts{"--resume=" + run + "/step-0001500"});
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  expect_end_of_straight(alone);
+  EXPECT_THAT(train(0, options + Texts{"--keep=2"}).err,
+              HasSubstr("--save-interval and --keep are for --save-dir, which is not given"));
+  EXPECT_THAT(train(0, options + Texts{"--resume=a", "--load-model=b"}).err,
+              HasSubstr("--resume a and --load-model b: both say where to begin"));
+  EXPECT_THAT(train(0, Texts{"--inference-only", "--load-model=b", "--save-dir=a"}).err,
+              HasSubstr("--save-dir with --inference-only: nothing is learned"));
 }
 
 TEST(TrainDlrm, ASavedModelScoresRequests) {

@@ -1,5 +1,6 @@
-// train_image as a program: alone and on ranks, what it prints, what it saves, and what it says to mistakes. The data
-// is made here: the place of a bright square tells the class, which a network learns in a few steps.
+// train_image as a program: alone and on ranks, what it prints, what it saves, and what it says to mistakes.
+#include "tests/train/train_image.h"
+
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -8,67 +9,19 @@
 #include <random>
 #include <set>
 
-#include "tests/launch/running.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {
 namespace {
 
+using test::bytes_of;
+using test::TrainImage;
+using test::write_idx;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using tutti::testing::Ended;
-using tutti::testing::Folder;
-
-void write_idx(const std::string& path, std::vector<std::uint32_t> shape, const std::string& values) {
-  std::ofstream file(path, std::ios::binary);
-  file << std::string({0, 0, 8, char(shape.size())});
-  for (auto extent : shape)
-    file << std::string({char(extent >> 24), char(extent >> 16), char(extent >> 8), char(extent)});
-  file << values;
-}
-
-void write_dataset(const std::string& folder, const std::string& name, int size) {
-  std::mt19937 random(7);
-  std::string pixels, labels;
-  for (int i = 0; i < size; ++i) {
-    const int label = int(random() % 10), row = 2 + label / 5 * 12, column = 1 + label % 5 * 5;
-    std::string picture(28 * 28, '\0');
-    for (auto& pixel : picture) pixel = char(random() % 60);
-    for (int y = row; y < row + 8; ++y) picture.replace(std::size_t(y * 28 + column), 5, 5, char(250));
-    pixels += picture;
-    labels += char(label);
-  }
-  write_idx(folder + "/" + name + "-images-idx3-ubyte", {std::uint32_t(size), 28, 28}, pixels);
-  write_idx(folder + "/" + name + "-labels-idx1-ubyte", {std::uint32_t(size)}, labels);
-}
-
-class TrainImage : public ::testing::Test {
- protected:
-  void SetUp() override {
-    write_dataset(folder_.path(), "train", 1000);
-    write_dataset(folder_.path(), "t10k", 301);
-  }
-  // On `ranks` ranks; 0: the program alone.
-  Ended train(int ranks, std::vector<std::string> arguments) {
-    std::vector<std::string> line;
-    if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
-    line.insert(line.end(), {TRAIN_IMAGE, "--data", folder_.path()});
-    line.insert(line.end(), arguments.begin(), arguments.end());
-    return tutti::testing::run(line, {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
-  }
-  // The last line that rank 0 wrote to standard output, without tutti run's prefix.
-  static nlohmann::ordered_json json_of(const Ended& ended) {
-    const auto lines = split(std::string(trim(ended.out)), '\n');
-    const auto begin = lines.back().find('{');
-    return begin == std::string::npos ? nlohmann::ordered_json()
-                                      : nlohmann::ordered_json::parse(lines.back().substr(begin));
-  }
-
-  Folder folder_;
-};
 
 TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
   for (int ranks : {0, 2}) {
@@ -110,11 +63,6 @@ TEST_F(TrainImage, RanksTrainToTheWeightsOfOneProcess) {
     for (std::size_t i = 0; i < one.size(); ++i) largest = std::max(largest, double(std::abs(one[i] - two[i])));
   }
   EXPECT_LE(largest, 1e-5) << "batches of 2 x 16 are the batches of 32: sample k of rank r is sample 2 k + r";
-}
-
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 TEST_F(TrainImage, AnyNumberOfProcessesGivesTheBitsOfTheLogicalRanks) {

@@ -20,7 +20,9 @@ namespace {
 // -1: none, or no such folder.
 Result<std::int64_t> newest_step(const std::string& folder) {
   std::error_code error;
-  if (folder.empty() || !std::filesystem::exists(folder, error)) return std::int64_t(-1);
+  const bool exists = !folder.empty() && std::filesystem::exists(folder, error);
+  if (error) return system_error(error.value(), fmt::format("cannot look for the folder {}", folder));
+  if (!exists) return std::int64_t(-1);
   const auto found = TUTTI_TRY(list_checkpoints(folder));
   return found.empty() ? -1 : found.back().step;
 }

@@ -1,6 +1,10 @@
 #include "tutti/checkpoint/resume.h"
 
 #include <gmock/gmock.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/checkpoint/shared_folder.h"
@@ -169,6 +173,65 @@ TEST_F(Resuming, AFolderThatCannotBe) {
   const auto texts = checked([&](int) { return folder() + "/file"; });
   EXPECT_THAT(texts, testing::Each(HasSubstr("rank 0: cannot make ")));
   EXPECT_THAT(texts, testing::Each(HasSubstr(folder() + "/file")));
+}
+
+// Runs `act` in a child process, which may give up rights; what it says, or "cannot" where it may not even try.
+std::string in_a_child(const std::function<std::string()>& act) {
+  int ends[2];
+  if (::pipe(ends) != 0) return "cannot";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const std::string said = act();
+    ::_exit(::write(ends[1], said.data(), said.size()) == ssize_t(said.size()) ? 0 : 1);
+  }
+  ::close(ends[1]);
+  std::string said;
+  char buffer[4096];
+  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;) said.append(buffer, std::size_t(got));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return said;
+}
+
+std::string words(const Status& status) { return status.ok() ? "ok" : to_string(status.error()); }
+
+TEST_F(Resuming, APathOfAnotherUser) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  save(1);
+  ASSERT_EQ(::chmod(folder().c_str(), 0755), 0);
+  const auto as_another = [&](const std::function<Status()>& act) {
+    return in_a_child([&] {
+      constexpr uid_t kNobody = 65534;
+      if (::setgid(kNobody) != 0 || ::setuid(kNobody) != 0) return std::string("cannot");
+      return words(act());
+    });
+  };
+  EXPECT_EQ(as_another([&] { return CheckpointReader::open(folder()).status(); }), "ok") << "may be read by all";
+  EXPECT_THAT(as_another([&] { return check_shared_folder(Group(), folder()); }),
+              HasSubstr("cannot make a file in the folder " + folder() + ": Permission denied"));
+  EXPECT_THAT(as_another([&] { return test::save_model(Group(), folder(), 2, Dealing::kReplicated); }),
+              HasSubstr("cannot make the folder " + folder() + "/.step-0000002.partial: Permission denied"));
+  ASSERT_EQ(::chmod((folder() + "/step-0000001").c_str(), 0700), 0);
+  EXPECT_THAT(as_another([&] { return CheckpointReader::open(folder()).status(); }),
+              testing::AllOf(HasSubstr(folder() + "/step-0000001"), HasSubstr("Permission denied")));
+  ASSERT_EQ(::chmod(folder().c_str(), 0700), 0);
+  EXPECT_THAT(as_another([&] { return resume_point(Group(), {.folder = folder()}).status(); }),
+              testing::AllOf(HasSubstr(folder()), HasSubstr("Permission denied")));
+  EXPECT_THAT(as_another([&] { return resume_point(Group(), {.folder = folder() + "/inside"}).status(); }),
+              HasSubstr("cannot look for the folder " + folder() + "/inside: Permission denied"));
+}
+
+TEST_F(Resuming, AFolderThatIsReadOnly) {
+  const std::string said = in_a_child([&] {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", folder().c_str(), "tmpfs", MS_RDONLY, nullptr) != 0)
+      return std::string("cannot");
+    return words(check_shared_folder(Group(), folder())) + "\n" +
+           words(test::save_model(Group(), folder(), 1, Dealing::kReplicated));
+  });
+  if (said == "cannot") GTEST_SKIP() << "cannot mount a tmpfs here";
+  EXPECT_THAT(said, HasSubstr("cannot make a file in the folder " + folder() + ": Read-only file system"));
+  EXPECT_THAT(said, HasSubstr("cannot make the folder " + folder() + "/.step-0000001.partial: Read-only file system"));
 }
 
 }  // namespace

@@ -15,8 +15,8 @@ std::string step_line_text(std::int64_t step, std::int64_t steps, const StepReco
                      100 * since.data_seconds / seconds, 100 * since.exposed_seconds / seconds, seconds_text(left));
 }
 
-StepLine::StepLine(std::FILE* out, std::int64_t steps, double every)
-    : out_(out), steps_(steps), every_(every), terminal_(::isatty(::fileno(out)) == 1) {}
+StepLine::StepLine(std::FILE* out, std::int64_t steps, double every, std::int64_t done)
+    : out_(out), steps_(steps), done_(done), every_(every), terminal_(::isatty(::fileno(out)) == 1) {}
 
 void StepLine::record(const StepRecord& step) {
   ++done_;

@@ -25,8 +25,9 @@ std::string step_line_text(std::int64_t step, std::int64_t steps, const StepReco
 
 class StepLine {
  public:
-  // `steps`: of the whole run. `every`: seconds between lines; 0: every step; negative: never.
-  StepLine(std::FILE* out, std::int64_t steps, double every);
+  // `steps`: of the whole run, of which `done` lie behind it. `every`: seconds between lines; 0: every step; negative:
+  // never.
+  StepLine(std::FILE* out, std::int64_t steps, double every, std::int64_t done = 0);
   ~StepLine() { finish(); }
   StepLine(const StepLine&) = delete;
   StepLine& operator=(const StepLine&) = delete;
@@ -38,7 +39,7 @@ class StepLine {
   void show();
 
   std::FILE* out_;
-  std::int64_t steps_, done_ = 0;
+  std::int64_t steps_, done_;
   double every_;
   bool terminal_;
   bool open_line_ = false;

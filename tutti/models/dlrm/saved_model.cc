@@ -83,30 +83,6 @@ SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
           }};
 }
 
-std::vector<SavedBox> boxes_of(Model& model) {
-  std::vector<SavedBox> boxes;
-  for (const auto& entry : model.dense().entries()) {
-    const auto add = [&](const at::Tensor& tensor, const char* state) {
-      boxes.push_back({.key = {entry.name, state},
-                       .dtype = dtype_of(model),
-                       .shape = shape_of(entry.shape),
-                       .data = tensor.data_ptr()});
-    };
-    add(entry.value, "");
-    if (entry.square.defined()) add(entry.square, kState);
-  }
-  const auto shards = model.my_shards();
-  for (const auto& key : table_keys(model)) {
-    std::set<std::pair<std::uint64_t, std::uint64_t>> seen;  // parts of columns share what is kept once a row
-    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-      if (shards[shard].first != key.table) continue;
-      auto box = box_of(model, key, shard, shards[shard].second);
-      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) boxes.push_back(std::move(box));
-    }
-  }
-  return boxes;
-}
-
 std::vector<ExpectedTensor> expected(Model& model) {
   std::vector<ExpectedTensor> wanted;
   for (const auto& entry : model.dense().entries()) {
@@ -261,7 +237,31 @@ Result<Architecture> saved_architecture(const std::string& folder) {
   return architecture_of(options, options.mlp_bottom.front(), rows, folder);
 }
 
-Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
+std::vector<SavedBox> boxes_of(Model& model) {
+  std::vector<SavedBox> boxes;
+  for (const auto& entry : model.dense().entries()) {
+    const auto add = [&](const at::Tensor& tensor, const char* state) {
+      boxes.push_back({.key = {entry.name, state},
+                       .dtype = dtype_of(model),
+                       .shape = shape_of(entry.shape),
+                       .data = tensor.data_ptr()});
+    };
+    add(entry.value, "");
+    if (entry.square.defined()) add(entry.square, kState);
+  }
+  const auto shards = model.my_shards();
+  for (const auto& key : table_keys(model)) {
+    std::set<std::pair<std::uint64_t, std::uint64_t>> seen;  // parts of columns share what is kept once a row
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+      if (shards[shard].first != key.table) continue;
+      auto box = box_of(model, key, shard, shards[shard].second);
+      if (seen.insert({box.box.begin[0], box.box.begin[1]}).second) boxes.push_back(std::move(box));
+    }
+  }
+  return boxes;
+}
+
+CheckpointFacts facts_of(const Group& world, const Model& model, const SavedState& state) {
   CheckpointFacts facts{.step = state.steps};
   facts.data = {{"epoch", state.epoch},
                 {"batch", state.batch},
@@ -278,6 +278,11 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
                   {"best_auc", state.best_auc}};
   add_architecture(model.architecture(), facts.values);
   facts.layout = {{"ranks", std::int64_t(world ? world.size() : 1)}};
+  return facts;
+}
+
+Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state) {
+  const auto facts = facts_of(world, model, state);
   const auto boxes = boxes_of(model);
   const SaveOptions options{.keep = 1};
   return world ? save_checkpoint(world, folder, boxes, facts, options) : save_checkpoint(folder, boxes, facts, options);
@@ -286,6 +291,10 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training) {
   const auto saved =
       world ? TUTTI_TRY(CheckpointReader::open(world, folder)) : TUTTI_TRY(CheckpointReader::open(folder));
+  return load_model(saved, model, training);
+}
+
+Result<SavedState> load_model(const CheckpointReader& saved, Model& model, bool training) {
   TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
   TUTTI_TRY(expect_operations(saved, model.architecture().options));
   TUTTI_TRY(read_all(saved, model, training));

@@ -3,7 +3,10 @@
 // placed, can load. Names are those of Python's state_dict(): "emb_l.0.weight", "bot_l.0.bias".
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/writer.h"
 #include "tutti/comm/group.h"
 #include "tutti/models/dlrm/model.h"
 
@@ -20,6 +23,9 @@ struct SavedState {
   double test_accuracy = 0, best_accuracy = 0, best_auc = 0;
 };
 
+// The parts of a checkpoint: what this rank has, and what is said beside it. The model has to stay.
+std::vector<SavedBox> boxes_of(Model& model);
+CheckpointFacts facts_of(const Group& world, const Model& model, const SavedState& state);
 // Collective. Replaces what the folder held before, once everything is on disk.
 Status save_model(const Group& world, const std::string& folder, Model& model, const SavedState& state);
 // The architecture of the model in a folder. kNotFound, kCorrupt: as the reader says; kUnsupported: it was not saved by
@@ -27,6 +33,7 @@ Status save_model(const Group& world, const std::string& folder, Model& model, c
 Result<Architecture> saved_architecture(const std::string& folder);
 // Weights, and with `training` what the optimizer keeps. Collective. kMismatch or what the reader says if the
 // checkpoint is of another model.
+Result<SavedState> load_model(const CheckpointReader& saved, Model& model, bool training);
 Result<SavedState> load_model(const Group& world, const std::string& folder, Model& model, bool training);
 
 }  // namespace tutti::dlrm

@@ -13,6 +13,8 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/dlrm/batches.h"
 #include "tutti/models/dlrm/debug.h"
@@ -64,7 +66,8 @@ struct Totals {
 
 class Training {
  public:
-  Training(const Group& world, const Options& options, const Architecture& architecture, Sources& sources)
+  Training(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
+           const JobCheckpointOptions& checkpoints)
       : world_(world),
         options_(options),
         printer_(world, options.report.print_all),
@@ -76,6 +79,7 @@ class Training {
               reading(options.data.test_workers < 0 ? options.data.workers : options.data.test_workers, 1)),
         rate_{options.training.learning_rate, options.training.warmup_steps, options.training.decay_start,
               options.training.decay_steps},
+        checkpoints_(world, checkpoints),
         print_freq_(options.report.print_freq),
         test_freq_(options.report.test_freq) {}
 
@@ -127,10 +131,17 @@ class Training {
       printer_.line(architecture_text(model_.architecture(), feature_dims()));
       print_data(printer_, source_, train_.batches(), report.print_precision);
     }
-    if (report.load_model.empty()) {
+    const auto saved = checkpoints_.resume();
+    if (saved) {
+      printer_.line("Loading saved model " + saved->folder());
+      auto state = load_model(*saved, model_, !options_.inference.only);
+      agree(world_, state.status()).or_throw();
+      take_up(saved->folder(), *state);
+    } else if (report.load_model.empty()) {
       model_.draw_weights(std::uint32_t(options_.training.seed));
     } else {
-      load();
+      printer_.line("Loading saved model " + report.load_model);
+      take_up(report.load_model, load_model(world_, report.load_model, model_, !options_.inference.only).or_throw());
     }
     model_.quantise(options_.inference.mlp_bits, options_.inference.table_bits);
     if (model_.packed_bytes() > 0)
@@ -150,10 +161,7 @@ class Training {
     return dims;
   }
 
-  void load() {
-    const auto& path = options_.report.load_model;
-    printer_.line("Loading saved model " + path);
-    const auto saved = load_model(world_, path, model_, !options_.inference.only).or_throw();
+  void take_up(const std::string& path, const SavedState& saved) {
     printer_.line(fmt::format("Saved at: epoch = {}/{}, batch = {}/{}, ntbatch = {}", saved.epoch, saved.epochs,
                               saved.batch, saved.batches, saved.test_batches));
     printer_.line(fmt::format("Training state: loss = {:.6f}", saved.train_loss));
@@ -172,6 +180,7 @@ class Training {
           .hint = "go on with the same --mini-batch-size and data, or load a model that was saved at an epoch's end"});
     }
     state_ = saved;
+    loaded_from_ = path;
     totals_ = {
         .loss = world_.rank() == 0 ? saved.loss_sum : 0, .samples = saved.loss_samples, .batches = saved.loss_batches};
   }
@@ -179,8 +188,8 @@ class Training {
   void train() {
     const auto epochs = options_.training.epochs;
     if (state_.epoch >= epochs && world_.rank() == 0) {
-      log::warn(fmt::format("{} has {} epochs behind it, and --nepochs is {}: nothing is left to train",
-                            options_.report.load_model, state_.epoch, epochs));
+      log::warn(fmt::format("{} has {} epochs behind it, and --nepochs is {}: nothing is left to train", loaded_from_,
+                            state_.epoch, epochs));
     }
     bool going = true;
     while (going && state_.epoch < epochs) {
@@ -190,7 +199,9 @@ class Training {
       ++state_.epoch;
     }
     const auto& report = options_.report;
-    if (!report.save_model.empty() && test_freq_ <= 0 && saved_at_ != state_.steps) save();
+    if (!report.save_model.empty() && test_freq_ <= 0 && saved_at_ != state_.steps && !result_.stopped) save();
+    if (checkpoints_.saves() && kept_at_ != state_.steps) keep();
+    checkpoints_.finish();
     if (report.debug) {
       printer_.line("updated parameters (weights and bias):");
       print_parameters(printer_, model_, report.print_precision);
@@ -278,7 +289,10 @@ class Training {
     bool going = true;
     if (std::exchange(test_waits_, false)) going = test();
     if (std::exchange(save_waits_, false) && saved_at_ != state_.steps) save();
-    return going;
+    const auto due = checkpoints_.after(state_.steps, false);
+    if (due.save) keep();
+    result_.stopped = due.stop;
+    return going && !due.stop;
   }
 
   Progress progress() const { return {.batch = state_.batch, .batches = train_.batches(), .epoch = state_.epoch}; }
@@ -323,6 +337,17 @@ class Training {
     const auto& folder = options_.report.save_model;
     if (folder.empty()) return;
     printer_.line("Saving model to " + folder);
+    save_model(world_, folder, model_, state_to_save()).or_throw();
+    saved_at_ = state_.steps;
+  }
+
+  // Into --save-dir.
+  void keep() {
+    checkpoints_.save(boxes_of(model_), facts_of(world_, model_, state_to_save()));
+    kept_at_ = state_.steps;
+  }
+
+  SavedState state_to_save() const {
     auto state = state_;
     state.epochs = options_.training.epochs;
     state.batches = train_.batches();
@@ -335,8 +360,7 @@ class Training {
       state.batch = 0;
       ++state.epoch;
     }
-    save_model(world_, folder, model_, state).or_throw();
-    saved_at_ = state_.steps;
+    return state;
   }
 
   void infer() {
@@ -375,9 +399,11 @@ class Training {
   ClickSource& source_;
   BatchReader train_, test_;
   LearningRate rate_;
+  JobCheckpoints checkpoints_;
   std::int64_t print_freq_, test_freq_;
-  SavedState state_;            // where training stands
-  std::int64_t saved_at_ = -1;  // the step
+  SavedState state_;  // where training stands
+  std::string loaded_from_;
+  std::int64_t saved_at_ = -1, kept_at_ = -1;  // the steps, in --save-model and in --save-dir
   bool test_waits_ = false, save_waits_ = false;
   Totals totals_;
   RunResult result_;
@@ -386,9 +412,10 @@ class Training {
 
 }  // namespace
 
-RunResult run(const Group& world, const Options& options, const Architecture& architecture, Sources& sources) {
+RunResult run(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
+              const JobCheckpointOptions& checkpoints) {
   prepare_compute(world);
-  return Training(world, options, architecture, sources).run();
+  return Training(world, options, architecture, sources, checkpoints).run();
 }
 
 }  // namespace tutti::dlrm

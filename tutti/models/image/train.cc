@@ -22,6 +22,7 @@
 #include "tutti/models/image/models.h"
 #include "tutti/models/image/pictures.h"
 #include "tutti/models/image/same_options.h"
+#include "tutti/models/image/training_state.h"
 #include "tutti/models/image/turns.h"
 #include "tutti/models/image/weights_step.h"
 #include "tutti/parallel/ddp/compression.h"
@@ -86,19 +87,22 @@ class Training {
                         .scales_loss = halves_gradients(options)}),
         loader_(batches(data.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
         check_(world, parameters_of(*model_), {.every = options.check_replicas}),
-        recorder_(world, options.record) {
+        recorder_(world, options.record),
+        checkpoints_(world, options.checkpoints),
+        state_(world, *model_, weights_, options, data.size()) {
     const std::size_t samples = DistributedSampler(data.size(), 0, ranks()).size();
     steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
     TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size,
                   options.accumulate > 1 ? fmt::format(", {} times a step,", options.accumulate) : std::string(),
                   " is larger than the ", samples, " samples of a rank");
     if (options.max_steps > 0) steps_per_epoch_ = std::min(steps_per_epoch_, options.max_steps);
-    line_.emplace(stderr, steps_per_epoch_ * options.epochs, world.rank() == 0 ? options.log_every : -1);
+    resume();
+    line_.emplace(stderr, progress_.steps + steps_left(), world.rank() == 0 ? options.log_every : -1, progress_.steps);
   }
 
   ImageTrainingResult fit() {
     const auto begin = now();
-    for (int epoch = 0; epoch < options_.epochs; ++epoch) fit_epoch(epoch);
+    for (; progress_.epoch < options_.epochs && !result_.stopped; next_epoch()) fit_epoch();
     line_->finish();
     result_.samples_per_s = result_.seconds > 0 ? double(result_.steps) * samples_per_step() / result_.seconds : 0;
     result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
@@ -109,7 +113,8 @@ class Training {
 
   ImageModel& model() { return *model_; }
   Recorder& recorder() { return recorder_; }
-  std::int64_t steps() const { return steps_per_epoch_ * options_.epochs; }
+  JobCheckpoints& checkpoints() { return checkpoints_; }
+  std::int64_t steps() const { return progress_.steps; }
 
  private:
   // That compute alike: the processes, or the logical ranks.
@@ -128,31 +133,78 @@ class Training {
     return TurnBatches(std::move(made));
   }
 
-  void fit_epoch(int epoch) {
-    loader_.set_epoch(epoch);
-    const std::int64_t warm_up = std::min(kWarmUpSteps, steps_per_epoch_ - 1);
+  // Steps of the epoch under way that lie behind; where fewer ranks or smaller batches saved than go on, a step that
+  // was half done counts as a whole.
+  std::int64_t steps_behind() const {
+    const auto samples = std::uint64_t(samples_per_step());
+    return std::min(steps_per_epoch_, std::int64_t((progress_.position + samples - 1) / samples));
+  }
+  std::int64_t steps_left() const {
+    return std::max<std::int64_t>(0, steps_per_epoch_ * (options_.epochs - progress_.epoch) - steps_behind());
+  }
+
+  void resume() {
+    if (const auto saved = checkpoints_.resume()) {
+      auto loaded = state_.load(*saved);
+      agree(world_, loaded.status()).or_throw();
+      progress_ = *loaded;
+      if (steps_left() == 0 && world_.rank() == 0)
+        log::info(fmt::format("all {} epochs lie behind it: nothing is left to train", options_.epochs));
+    }
+    checkpoints_.prepare(state_.boxes());
+  }
+
+  // Where the loader stands, as a checkpoint keeps it.
+  void note_position() {
+    const auto state = loader_.state();
+    progress_.position = state.ranks.front().position;
+  }
+  void next_epoch() {
+    if (result_.stopped) return;
+    ++progress_.epoch;
+    progress_.position = 0;
+  }
+
+  void fit_epoch() {
+    auto place = loader_.state();
+    for (auto& rank : place.ranks) rank = {.epoch = progress_.epoch, .position = progress_.position};
+    place.next = 0;
+    loader_.restore(place);
+    const std::int64_t steps = steps_per_epoch_ - steps_behind();
+    if (steps == 0) return;
+    const std::int64_t warm_up = std::min(kWarmUpSteps, steps - 1);
     auto timed_from = now();
-    for (std::int64_t step = 0; step < steps_per_epoch_; ++step) {
-      if (step == warm_up) {
+    std::int64_t done = 0;
+    while (done < steps && !result_.stopped) {
+      if (done == warm_up) {
         barrier(world_);
         timed_from = now();
       }
-      const std::int64_t number = epoch * steps_per_epoch_ + step + 1;
-      world_.step(number);
-      const StepTimes times = train_step(number);
-      recorder_.step(number, times);
-      line_->record({.loss = times.loss,
-                     .lr = times.lr,
-                     .samples = times.samples,
-                     .seconds = times.step,
-                     .data_seconds = times.data,
-                     .exposed_seconds = times.exposed});
-      result_.last_loss = times.loss;
-      check_.step();
+      ++done;
+      fit_step();
     }
     barrier(world_);
-    result_.seconds += seconds_since(timed_from);
-    result_.steps += steps_per_epoch_ - warm_up;
+    result_.seconds += done > warm_up ? seconds_since(timed_from) : 0;
+    result_.steps += std::max<std::int64_t>(0, done - warm_up);
+  }
+
+  void fit_step() {
+    const std::int64_t left = steps_left();
+    world_.step(++progress_.steps);
+    const StepTimes times = train_step(progress_.steps);
+    note_position();
+    recorder_.step(progress_.steps, times);
+    line_->record({.loss = times.loss,
+                   .lr = times.lr,
+                   .samples = times.samples,
+                   .seconds = times.step,
+                   .data_seconds = times.data,
+                   .exposed_seconds = times.exposed});
+    result_.last_loss = times.loss;
+    check_.step();
+    const auto due = checkpoints_.after(progress_.steps, left == 1);
+    if (due.save) checkpoints_.save(state_.boxes(), state_.facts(progress_));
+    result_.stopped = due.stop && left > 1;
   }
 
   StepTimes train_step(std::int64_t step) {
@@ -225,6 +277,9 @@ class Training {
   Loader<TurnBatches, MakeBatch> loader_;
   ReplicaCheck check_;
   Recorder recorder_;
+  JobCheckpoints checkpoints_;
+  ImageTrainingState state_;
+  ImageProgress progress_;
   std::int64_t steps_per_epoch_ = 0;
   std::optional<StepLine> line_;
   ImageTrainingResult result_;
@@ -271,6 +326,11 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--sharded", name(options.sharding)},
           {"--stage", text(options.sharded_stage)},
           {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
+          {"--save-dir", options.checkpoints.folder.empty() ? "none" : "given"},
+          {"--save-interval", text(options.checkpoints.interval)},
+          {"--keep", text(options.checkpoints.keep)},
+          {"--keep-every", text(options.checkpoints.keep_every)},
+          {"--resume", options.checkpoints.resume},
           {"--trace", options.record.trace.empty() ? "none" : "given"},
           {"--profile", options.record.profile ? "on" : "off"}};
 }
@@ -290,6 +350,12 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   agree(world, savable).or_throw();
   Training training(world, train, options);
   auto result = training.fit();
+  if (result.stopped) {
+    training.checkpoints().finish();
+    training.recorder().finish();
+    result.saving = training.checkpoints().stats();
+    return result;
+  }
   const auto score = evaluate(world, training.model(), test);
   training.recorder().test(training.steps(), score.accuracy, score.loss);
   result.test_accuracy = score.accuracy;
@@ -300,6 +366,8 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
         .or_throw();
     log::info("weights saved to " + options.save);
   }
+  training.checkpoints().finish();
+  result.saving = training.checkpoints().stats();
   training.recorder().finish();  // last: a disk too full for the trace must not cost the weights
   return result;
 }

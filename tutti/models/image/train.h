@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/comm/group.h"
 #include "tutti/data/fashion_mnist.h"
 #include "tutti/models/image/recorder.h"
@@ -44,8 +45,9 @@ struct ImageTrainingOptions {
   std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
   bool deterministic = false;       // as logical_ranks has it anyway
 
-  double log_every = 1;  // seconds between lines of progress; negative: none
-  std::string save;      // a safetensors file for the weights; empty: none
+  double log_every = 1;              // seconds between lines of progress; negative: none
+  JobCheckpointOptions checkpoints;  // not with PowerSGD, whose leftovers of gradients are in none
+  std::string save;                  // a safetensors file for the weights; empty: none
   RecorderOptions record;
 };
 
@@ -54,15 +56,18 @@ struct ImageTrainingResult {
   double seconds = 0;          // of them
   double samples_per_s = 0;    // all ranks
   double exposed_percent = 0;  // communication that computing did not hide, of all steps
+  bool stopped = false;        // the job was told to, and all was saved: leave with kLeftEarly
   std::int64_t left_out = 0;   // steps whose gradients overflowed in 16 bits
   double last_loss = 0;        // the mean over all ranks, of the last step
   double test_accuracy = 0;
   double test_loss = 0;
   DataParallelStats parallel;
+  BackgroundSaverStats saving;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is
-// DistributedSampler's. Progress goes to standard error, of rank 0 only. Throws Exception.
+// DistributedSampler's. Progress goes to standard error, of rank 0 only. With options.checkpoints a run that was
+// interrupted goes on where it stood: with as many (logical) ranks to the same bits. Throws Exception.
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options);
 

@@ -41,6 +41,15 @@ void WeightsStep::step() {
   }
 }
 
+std::optional<LossScaler::State> WeightsStep::scale() const {
+  return scaler_ ? std::optional(scaler_->state()) : std::nullopt;
+}
+
+void WeightsStep::restore(std::int64_t left_out, const std::optional<LossScaler::State>& scale) {
+  left_out_ = left_out;
+  if (scaler_ && scale) scaler_->load(*scale);
+}
+
 void WeightsStep::require_finite(const GradientNorm& norm) const {
   if (norm.finite()) return;
   throw Exception(Error{.code = Code::kAborted,

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <vector>
 
 #include "tutti/models/image/models.h"
 #include "tutti/parallel/ddp/data_parallel.h"
@@ -30,6 +31,12 @@ class WeightsStep {
   void finish();
   // Steps that were left out.
   std::int64_t left_out() const { return left_out_; }
+
+  // For checkpoints: what the optimizer of this rank keeps, in its own memory, and the scale of the loss, if it has
+  // one.
+  std::vector<StatePart> own_state() { return whole_ ? whole_->own_state() : sharded_->own_state(); }
+  std::optional<LossScaler::State> scale() const;
+  void restore(std::int64_t left_out, const std::optional<LossScaler::State>& scale);
 
  private:
   void step();

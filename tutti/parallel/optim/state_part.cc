@@ -63,6 +63,15 @@ std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts) {
   return boxes;
 }
 
+std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts) {
+  std::vector<ExpectedTensor> wanted;
+  for (const auto& part : parts) {
+    const auto dtype = checked_bytes(part.values, part.state + " of " + part.parameter).dtype;
+    wanted.push_back({{part.parameter, part.state}, dtype, shape_of(part)});
+  }
+  return wanted;
+}
+
 Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts) {
   for (const auto& part : parts) {
     if (part.values.numel() == 0) continue;

@@ -28,6 +28,8 @@ struct StatePart {
 
 // The boxes that the parts are made of, without copying. They point into the parts' tensors.
 std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts);
+// The whole tensors that the parts are of, for CheckpointReader::expect().
+std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts);
 // Fills the parts' tensors. The error names the first that the checkpoint does not have, or has in another shape.
 Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts);
 

@@ -1,0 +1,230 @@
+// train_image that is interrupted, in every way that it can be, and goes on: to the bits of the run that never was.
+#include <gmock/gmock.h>
+
+#include <csignal>
+#include <filesystem>
+#include <set>
+
+#include "tests/train/train_image.h"
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/safetensors.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+using test::bytes_of;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Arguments = std::vector<std::string>;
+
+Arguments operator+(Arguments left, const Arguments& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+// The processes of this program that descend from `root`.
+std::vector<pid_t> ranks_under(pid_t root) {
+  std::map<pid_t, pid_t> parents;
+  std::map<pid_t, std::string> names;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const auto pid = parse_int(entry.path().filename().string());
+    if (!pid) continue;
+    const std::string stat = bytes_of(entry.path().string() + "/stat");
+    const auto open = stat.find('('), close = stat.rfind(')');
+    if (close == std::string::npos || close + 4 > stat.size()) continue;
+    names[pid_t(*pid)] = stat.substr(open + 1, close - open - 1);
+    parents[pid_t(*pid)] = pid_t(std::atoi(stat.c_str() + close + 4));
+  }
+  std::vector<pid_t> found;
+  for (const auto& [pid, name] : names) {
+    if (name != "train_image") continue;
+    for (pid_t up = pid; up > 1; up = parents[up])
+      if (up == root) found.push_back(pid);
+  }
+  return found;
+}
+
+class TrainImageCheckpoints : public test::TrainImage {
+ protected:
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::vector<std::int64_t> steps_in(const std::string& name) const {
+    std::vector<std::int64_t> steps;
+    const auto found = list_checkpoints(path(name)).or_throw();
+    for (const auto& one : found) steps.push_back(one.step);
+    return steps;
+  }
+  void expect_trained(int ranks, const Arguments& arguments) {
+    const auto ended = train(ranks, arguments);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    errors_ = ended.err;
+  }
+  std::string errors_;
+};
+
+struct Way {
+  const char* name;
+  Arguments options;
+  int in_second_epoch;  // a step of it, a multiple of 5
+};
+
+class TrainImageGoesOn : public TrainImageCheckpoints, public ::testing::WithParamInterface<Way> {};
+
+// From the first epoch and from the second; a step has 2 x 16 samples, an epoch 31 steps.
+TEST_P(TrainImageGoesOn, ToTheSameBits) {
+  const auto usual = GetParam().options + Arguments{"--batch-size", "16", "--epochs", "2", "--save", path("weights")};
+  expect_trained(2, usual + Arguments{"--save-dir", path("run"), "--save-interval", "5"});
+  const std::string undisturbed = bytes_of(path("weights"));
+  for (const int step : {5, GetParam().in_second_epoch}) {
+    expect_trained(2, usual + Arguments{"--resume", path("run/") + checkpoint_folder_name(step)});
+    EXPECT_EQ(bytes_of(path("weights")), undisturbed) << "after step " << step;
+    EXPECT_THAT(errors_, AllOf(HasSubstr("goes on after step " + std::to_string(step)), Not(HasSubstr("close to"))));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, TrainImageGoesOn,
+    ::testing::Values(
+        Way{"momentum", {"--sharded", "off", "--model", "mlp", "--max-steps", "12"}, 15},
+        Way{"adam_dropout",
+            {"--optimizer", "adam", "--sharded", "on", "--clip-grad-norm", "1", "--dropout", "0.2"},
+            35},
+        Way{"adamw_stage_2", {"--optimizer", "adamw", "--sharded", "on", "--stage", "2", "--loader-threads", "2"}, 35},
+        Way{"loss_scaler", {"--optimizer", "adagrad", "--compress", "f16", "--overlap", "on"}, 35},
+        Way{"accumulated",
+            {"--nesterov", "--lr", "0.02", "--accumulate", "2", "--precision", "bf16", "--check-replicas", "5"},
+            20}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST_F(TrainImageCheckpoints, LogicalRanksGoOnWithAnyNumberOfProcesses) {
+  const Arguments usual = {"--logical-ranks", "4",
+                           "--batch-size",    "16",
+                           "--max-steps",     "9",
+                           "--dropout",       "0.2",
+                           "--optimizer",     "adam",
+                           "--sharded",       "off",
+                           "--save",          path("weights")};
+  expect_trained(2, usual + Arguments{"--save-dir", path("run"), "--save-interval", "4"});
+  EXPECT_THAT(steps_in("run"), ElementsAre(4, 8, 9));
+  const std::string undisturbed = bytes_of(path("weights"));
+  for (const int ranks : {1, 4}) {
+    expect_trained(ranks, usual + Arguments{"--resume", path("run/step-0000004")});
+    EXPECT_EQ(bytes_of(path("weights")), undisturbed) << ranks << " processes";
+    EXPECT_THAT(errors_, Not(HasSubstr("close to")));
+  }
+}
+
+// 2 x 16 samples a step and 1 x 32 are the same samples, added in another order.
+TEST_F(TrainImageCheckpoints, OnAnotherNumberOfRanksItComesClose) {
+  const Arguments usual = {"--epochs", "2", "--seed", "3", "--sharded", "off", "--save", path("weights")};
+  expect_trained(2, usual + Arguments{"--batch-size", "16", "--save-dir", path("run"), "--save-interval", "20"});
+  const auto undisturbed = SafetensorsFile::open(path("weights")).or_throw();
+  expect_trained(
+      1, usual + Arguments{"--batch-size", "32", "--resume", path("run/step-0000020"), "--save", path("other")});
+  EXPECT_THAT(errors_, HasSubstr("saved by 2 ranks (0 logical) with 1 x 16 samples a step, goes on with 1 ranks (0 "
+                                 "logical) with 1 x 32 samples a step: close to what it would have become"));
+  EXPECT_THAT(errors_, HasSubstr("step 62/62"));
+  const auto other = SafetensorsFile::open(path("other")).or_throw();
+  double largest = 0;
+  for (const auto& entry : undisturbed.entries()) {
+    std::vector<float> one(entry.bytes() / 4), two(entry.bytes() / 4);
+    undisturbed.read(entry, std::as_writable_bytes(std::span(one))).or_throw();
+    other.read(*other.find(entry.name), std::as_writable_bytes(std::span(two))).or_throw();
+    for (std::size_t i = 0; i < one.size(); ++i) largest = std::max(largest, double(std::abs(one[i] - two[i])));
+  }
+  EXPECT_LE(largest, 1e-3);
+  // Of steps of 48 samples, 20 in an epoch, the 640 that were passed count as 14.
+  expect_trained(3, usual + Arguments{"--batch-size", "16", "--resume", path("run/step-0000020")});
+  EXPECT_THAT(errors_, HasSubstr("step 46/46"));
+}
+
+// A rank is killed, the launcher starts all again, and they go on from the newest checkpoint.
+TEST_F(TrainImageCheckpoints, ARankThatIsKilledCostsNoBits) {
+  const Arguments usual = {"--batch-size", "8", "--epochs", "5", "--log-every", "0", "--save", path("weights")};
+  expect_trained(2, usual);
+  const std::string undisturbed = bytes_of(path("weights"));
+  fs::remove(path("weights"));
+  tutti::testing::Running running(
+      command(2, usual + Arguments{"--save-dir", path("run"), "--save-interval", "10", "--keep", "2"},
+              {"--max-restarts", "2"}),
+      kOneThread);
+  running.await_err("step  25/310");
+  const auto ranks = ranks_under(running.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  const auto ended = running.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
+  EXPECT_EQ(bytes_of(path("weights")), undisturbed);
+  EXPECT_THAT(steps_in("run"), ElementsAre(300, 310));
+}
+
+// Told to stop, it saves and leaves with 75; the same command goes on.
+TEST_F(TrainImageCheckpoints, PreemptionCostsNoBits) {
+  const Arguments usual = {"--batch-size", "8", "--epochs", "5", "--log-every", "0", "--save", path("weights")};
+  expect_trained(2, usual);
+  const std::string undisturbed = bytes_of(path("weights"));
+  fs::remove(path("weights"));
+  const auto line = command(2, usual + Arguments{"--save-dir", path("run")});
+  {
+    tutti::testing::Running running(line, kOneThread);
+    running.await_err("step  10/310");
+    running.send(SIGTERM);
+    const auto ended = running.wait();
+    EXPECT_EQ(ended.code, 75) << ended.err;
+  }
+  EXPECT_FALSE(fs::exists(path("weights"))) << "it is not trained yet";
+  ASSERT_EQ(steps_in("run").size(), 1u);
+  const auto ended = tutti::testing::run(line, kOneThread);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("goes on after step " + std::to_string(steps_in("run").front())));
+  EXPECT_EQ(bytes_of(path("weights")), undisturbed);
+  // And once more: all is done, and tested again.
+  const auto again = train(2, usual + Arguments{"--save-dir", path("run"), "--json"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("all 5 epochs lie behind it: nothing is left to train"));
+  EXPECT_EQ(bytes_of(path("weights")), undisturbed);
+  EXPECT_EQ(json_of(again)["checkpoints"]["failed"], 0);
+}
+
+// Files may have a megabyte, and the weights are more.
+TEST_F(TrainImageCheckpoints, ASaveThatFailsDoesNotStopTraining) {
+  const auto line = command(0, {"--max-steps", "6", "--save-dir", path("run"), "--save-interval", "2"});
+  std::string shell = "trap '' XFSZ; ulimit -f 1000; exec";
+  for (const auto& word : line) shell += " '" + word + "'";
+  const auto ended = tutti::testing::run({"/bin/bash", "-c", shell}, kOneThread);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("the checkpoint of step 2 was not saved (1 in a row failed); none of this run is "
+                                   "there yet, and training goes on: "));
+  EXPECT_THAT(ended.err, HasSubstr("the checkpoint of step 6 was not saved (3 in a row failed)"));
+  EXPECT_THAT(ended.err, HasSubstr("File too large"));
+  EXPECT_THAT(ended.err, HasSubstr("step 6/6"));
+  EXPECT_TRUE(fs::is_empty(path("run")));
+}
+
+TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
+  const auto refused = [&](const Arguments& arguments, const std::string& words) {
+    const auto ended = train(0, arguments);
+    EXPECT_EQ(ended.code, 2) << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+  };
+  refused({"--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
+  refused({"--save-dir", "a", "--keep-every", "2"}, "--keep-every is for --keep: without it all checkpoints stay");
+  refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
+  refused({"--resume", ""}, "--resume needs auto, never or the path of a checkpoint");
+  refused({"--save-dir", "a", "--compress", "powersgd"},
+          "--save-dir with --compress powersgd: what it keeps back of each gradient is not saved");
+  const Arguments usual = {"--max-steps", "2", "--save-dir", path("run")};
+  expect_trained(0, usual);
+  refused(usual + Arguments{"--resume", "never"},
+          path("run") + " has a checkpoint of step 2 already, and this run begins anew");
+  refused(usual + Arguments{"--seed", "4"}, "is of another run: its seed is 0, and 4 is given");
+  refused(usual + Arguments{"--model", "mlp"}, "is of another model: it lacks 1.");
+  refused(usual + Arguments{"--optimizer", "adam"}, "it lacks exp_avg of conv1.");
+  refused({"--max-steps", "2", "--resume", path("nowhere")}, path("nowhere"));
+}
+
+}  // namespace
+}  // namespace tutti

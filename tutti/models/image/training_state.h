@@ -1,0 +1,41 @@
+#pragma once
+// What an image classifier's training is at a step, as a checkpoint: enough to go on bit for bit with as many ranks.
+#include <cstdint>
+#include <vector>
+
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/writer.h"
+#include "tutti/models/image/train.h"
+#include "tutti/models/image/weights_step.h"
+
+namespace tutti {
+
+// Random numbers need no place of their own: those of a step hang on its number, the rank and the pass.
+struct ImageProgress {
+  std::int64_t steps = 0;      // so far
+  std::int64_t epoch = 0;      // under way
+  std::uint64_t position = 0;  // samples of it that all ranks together have passed
+};
+
+class ImageTrainingState {
+ public:
+  // `samples`: of the training set. The objects have to stay.
+  ImageTrainingState(const Group& world, ImageModel& model, WeightsStep& weights, const ImageTrainingOptions& options,
+                     std::size_t samples)
+      : world_(world), model_(model), weights_(weights), options_(options), samples_(samples) {}
+
+  std::vector<SavedBox> boxes() const;  // of this rank
+  CheckpointFacts facts(const ImageProgress& progress) const;
+  // kMismatch: it is of another model, optimizer, seed or dataset, by name. Says where the ranks differ in number: then
+  // the run goes on as one of this many would.
+  Result<ImageProgress> load(const CheckpointReader& saved) const;
+
+ private:
+  const Group& world_;
+  ImageModel& model_;
+  WeightsStep& weights_;
+  const ImageTrainingOptions& options_;
+  const std::size_t samples_;
+};
+
+}  // namespace tutti
