@@ -101,16 +101,21 @@ class Bench {
       fmt::print("{:34} {:12.3f} {:12.3f} {:8.2f}\n", name, all / median(first), all / median(second), median(ratios));
   }
 
+  // As with checkpoints the old bytes go when the new ones are there: else their pages in memory would be taken again,
+  // which is faster than any save can be.
   void write_plain() {
-    (void)::unlink(plain_path().c_str());
-    const Fd fd(::open(plain_path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (!fd) throw Exception(system_error(errno, "cannot create " + plain_path()));
+    const std::string fresh = plain_path() + ".new";
+    (void)::unlink(fresh.c_str());
+    const Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (!fd) throw Exception(system_error(errno, "cannot create " + fresh));
     for (const auto& tensor : memory_) {
       const auto all = std::as_bytes(std::span(tensor));
       for (std::size_t at = 0; at < all.size(); at += kBlock)
         write_all(fd.get(), all.subspan(at, std::min(kBlock, all.size() - at)), plain_path()).or_throw();
     }
-    if (::fsync(fd.get()) != 0) throw Exception(system_error(errno, "cannot flush " + plain_path()));
+    if (::fsync(fd.get()) != 0) throw Exception(system_error(errno, "cannot flush " + fresh));
+    if (::rename(fresh.c_str(), plain_path().c_str()) != 0)
+      throw Exception(system_error(errno, "cannot rename " + fresh));
   }
   void read_plain() {
     const Fd fd = open_file(plain_path()).or_throw();
