@@ -208,6 +208,7 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1000) : 0.0},
       {"samples_per_s", rounded(result.samples_per_s, 10)},
       {"test_accuracy", result.test_accuracy},
+      {"test_loss", result.test_loss},
       {"last_loss", result.last_loss},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
   if (!options.checkpoints.folder.empty())

@@ -5,12 +5,15 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
+#include <optional>
+
 #include "tests/faults/worlds.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/join.h"
 #include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
 
 namespace tutti::test {
 namespace {
@@ -19,8 +22,8 @@ using ::testing::HasSubstr;
 
 class Net : public torch::nn::Module {
  public:
-  Net()
-      : table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(50, 300).sparse(true)))),
+  explicit Net(bool sparse)
+      : table(register_module("table", torch::nn::Embedding(torch::nn::EmbeddingOptions(50, 300).sparse(sparse)))),
         first(register_module("first", torch::nn::Linear(300, 300))),
         second(register_module("second", torch::nn::Linear(300, 300))) {}
   at::Tensor forward(const at::Tensor& rows, const std::function<void()>& in_backward) {
@@ -38,6 +41,7 @@ struct Case {
   std::string transport = {};
   std::function<std::shared_ptr<CommHook>()> hook = {};
   bool uneven = false;
+  int stage = 0;  // of a sharded optimizer; 0: none
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
@@ -51,14 +55,16 @@ class InBackward : public ::testing::TestWithParam<Case> {
       DataParallelOptions options{
           .first_bucket_bytes = 1, .bucket_bytes = 1, .in_place_bytes = 100'000, .overlap = param.overlap};
       if (param.hook) options.hook = param.hook();
-      const auto net = std::make_shared<Net>();
+      const auto net = std::make_shared<Net>(/*sparse=*/param.stage == 0);
       DataParallel ddp(net, world, options);
+      std::optional<ShardedOptimizer> optimizer;
+      if (param.stage > 0) optimizer.emplace(ddp, AdamOptions{}, ShardedOptimizerOptions{.stage = param.stage});
       const auto rows = at::arange(8, at::kLong);
       const auto train = [&] {
         for (int step = 0; step < (param.uneven && world.rank() == 0 ? 1 : 6); ++step) {
           ddp.zero_grad();
           ddp.forward(rows, world.rank() == 1 && step == 2 ? deed : std::function<void()>()).backward();
-          ddp.finish();
+          optimizer ? optimizer->step() : ddp.finish();
         }
       };
       if (param.uneven) {
@@ -90,17 +96,20 @@ TEST_P(InBackward, AnExceptionOfOneRankReachesAll) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(, InBackward,
-                         ::testing::Values(Case{"overlapped", Overlap::kOn}, Case{"in_finish", Overlap::kOff},
-                                           Case{"overlapped_over_tcp", Overlap::kOn, "tcp"},
-                                           Case{"in_finish_over_tcp", Overlap::kOff, "tcp"},
-                                           Case{"bf16", Overlap::kOn, "", bf16_compression},
-                                           Case{"power_sgd", Overlap::kOn, "",
-                                                [] {
-                                                  return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2});
-                                                }},
-                                           Case{"join_uneven", Overlap::kOff, "", {}, true}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    , InBackward,
+    ::testing::Values(Case{"overlapped", Overlap::kOn}, Case{"in_finish", Overlap::kOff},
+                      Case{"overlapped_over_tcp", Overlap::kOn, "tcp"},
+                      Case{"in_finish_over_tcp", Overlap::kOff, "tcp"},
+                      Case{"bf16", Overlap::kOn, "", bf16_compression},
+                      Case{"power_sgd", Overlap::kOn, "",
+                           [] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }},
+                      Case{"join_uneven", Overlap::kOff, "", {}, true}, Case{"stage1", Overlap::kOff, "", {}, false, 1},
+                      Case{"stage1_over_tcp", Overlap::kOff, "tcp", {}, false, 1},
+                      Case{"stage2", Overlap::kOn, "", {}, false, 2},
+                      Case{"stage2_over_tcp", Overlap::kOn, "tcp", {}, false, 2},
+                      Case{"stage2_join_uneven", Overlap::kOn, "", {}, true, 2}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace tutti::test

@@ -33,6 +33,7 @@ struct Case {
   double max_norm = 0;  // 0: not clipped
   test::WorldOptions world = {};
   double tolerance = 0;
+  std::vector<ParameterGroup> groups = {};
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
@@ -77,7 +78,7 @@ TEST_P(FullyShardedParity, EqualsDataParallel) {
         std::vector<StatePart> plain_state;
         {
           DataParallel ddp(plain.ptr(), world, {.in_place_bytes = 4096});
-          Optimizer optimizer(*plain, param.rule);
+          Optimizer optimizer(*plain, param.rule, param.groups);
           for (int k = 0; k < kSteps; ++k) {
             ddp.forward(batch(world, k, param.type)).square().mean().backward();
             ddp.finish();
@@ -89,7 +90,7 @@ TEST_P(FullyShardedParity, EqualsDataParallel) {
           plain_state = optimizer.own_state();
         }
         FullySharded model(sharded, world, param.sharding);
-        ShardedOptimizer optimizer(model, param.rule);
+        ShardedOptimizer optimizer(model, param.rule, param.groups);
         for (int k = 0; k < kSteps; ++k) {
           model.forward(batch(world, k, param.type)).square().mean().backward();
           if (param.max_norm > 0) optimizer.clip_grad_norm(param.max_norm);
@@ -137,11 +138,15 @@ TEST_P(FullyShardedParity, EqualsDataParallel) {
 const FullyShardedOptions kGathered = {.share_on_host = false}, kNoPrefetch = {.prefetch = 0, .share_on_host = false},
                           kFarPrefetch = {.prefetch = 9, .share_on_host = false};
 const SgdOptions kMomentum = {.lr = 0.1, .momentum = 0.9};
+const std::vector<ParameterGroup> kGroups = {
+    {.names = {"0.bias", "2.out.bias"}, .rule = AdamOptions{.lr = 0.1}},
+    {.names = {"2.in.weight"}, .rule = AdamOptions{.lr = 0, .weight_decay = 1}}};
 
 INSTANTIATE_TEST_SUITE_P(
     , FullyShardedParity,
     testing::Values(Case{"alone", 1}, Case{"two", 2}, Case{"three", 3, {}, kMomentum, at::kDouble},
                     Case{"gathered", 2, kGathered},
+                    Case{"groups", 2, kGathered, AdamOptions{}, at::kFloat, false, 0, {}, 0, kGroups},
                     Case{"gathered_by_three", 3, kGathered, AdamWOptions{}, at::kDouble},
                     Case{"no_prefetch", 2, kNoPrefetch}, Case{"far_prefetch", 3, kFarPrefetch},
                     Case{"frozen", 2, {}, kMomentum, at::kFloat, true},
@@ -219,7 +224,7 @@ TEST_P(WhereWeightsAre, WhatIsWrittenToTheWholeStaysAndANaNIsNamed) {
           for (const auto& item : parameters) item.value().detach().fill_(0.01);
         }
         const auto out = sharded.forward(at::ones({1, 97}));
-        test::check(out.std().item<float>() == 0 && out[0][0].item<float>() != 0, "weights are not what was written");
+        test::check(out.std().item<float>() < 1e-5 && out[0][0].item<float>() != 0, "weights are not what was written");
         auto bias = parameters["3.bias"];
         const auto hook = bias.register_hook(
             [&](const at::Tensor& g) { return world.rank() == 1 ? g * std::numeric_limits<float>::infinity() : g; });
@@ -269,6 +274,33 @@ TEST(FullySharded, WhatCannotBeGetsASentence) {
     says([&] { sharded.run(0, [&] { return at::ones({1}); }); }, "runs between clip_grad_norm() and step()");
     optimizer.step();
     says([&] { optimizer.step(); }, "has no gradient of this step");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(FullySharded, ABatchOfNoSamplesAndOptionsThatDifferAreToldToAll) {
+  const auto outcomes = test::run_processes(2, [](Group& world) {
+    const auto words_of = [](const auto& act) -> std::string {
+      try {
+        act();
+        return "no error";
+      } catch (const Exception& e) {
+        return e.what();
+      }
+    };
+    torch::nn::Sequential model(torch::nn::Linear(3, 3));
+    const auto differs = words_of([&] { FullySharded(model, world, {.prefetch = world.rank()}); });
+    test::check(differs.find("the ranks gave FullySharded different options: prefetch = 0 on rank 0, but prefetch = 1 "
+                             "on rank 1") != std::string::npos,
+                differs);
+    FullySharded sharded(model, world);
+    const auto words = words_of([&] {
+      sharded.forward(at::ones({world.rank() == 1 ? 0 : 2, 3})).sum().backward();
+      ShardedOptimizer(sharded, SgdOptions{}).step();
+    });
+    test::check(
+        words.find("rank 1: FullySharded: forward() was given a batch of no samples, f32[0, 3]") != std::string::npos,
+        words);
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -52,6 +52,8 @@ struct Case {
   double tolerance = 0;
   double max_norm = 0;  // 0: not clipped
   double limit = 0;     // likewise
+  std::vector<ParameterGroup> groups = {};
+  bool same_bits = true;
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
@@ -96,7 +98,7 @@ TEST_P(ShardedOptimizerParity, EqualsAnOptimizer) {
         std::vector<StatePart> plain_state, sharded_state;
         {
           DataParallel ddp(plain, world, param.parallel);
-          Optimizer optimizer(*plain, param.rule);
+          Optimizer optimizer(*plain, param.rule, param.groups);
           train(world, ddp, param, [&] {
             ddp.finish();
             clip_and_step(optimizer, param, plain_norms);
@@ -106,7 +108,8 @@ TEST_P(ShardedOptimizerParity, EqualsAnOptimizer) {
         }
         {
           DataParallel ddp(sharded, world, param.parallel);
-          ShardedOptimizer optimizer(ddp, param.rule, {.stage = param.stage});
+          ShardedOptimizer optimizer(ddp, param.rule,
+                                     {.stage = param.stage, .groups = param.groups, .same_bits = param.same_bits});
           train(world, ddp, param, [&] { clip_and_step(optimizer, param, sharded_norms); });
           sharded_bytes = optimizer.state_bytes();
           sharded_state = optimizer.full_state();
@@ -142,32 +145,46 @@ const DataParallelOptions kLargeFrom4K = {.in_place_bytes = 4096}, kAllLarge = {
                           kUnused = {.in_place_bytes = 4096, .find_unused = true},
                           kViews = {.in_place_bytes = std::size_t(1) << 40, .gradients_as_views = true},
                           kPrivate = {.in_place_bytes = 4096, .heap_tensors = false};
+const std::vector<ParameterGroup> kGroups = {
+    {.names = {"in.bias", "out.bias"}, .rule = AdamOptions{.lr = 0.1, .weight_decay = 0.1}},
+    {.names = {"sometimes.weight"}, .rule = kMomentum}};
 const test::WorldOptions kTcp = {.transport = "tcp"};
 
 INSTANTIATE_TEST_SUITE_P(
     , ShardedOptimizerParity,
-    testing::Values(Case{"alone", 1}, Case{"two", 2}, Case{"three", 3}, Case{"four", 4},
-                    Case{"three_f64", 3, AdamWOptions{}, 1, at::kDouble}, Case{"momentum", 2, kMomentum},
-                    Case{"plain_sgd", 2, SgdOptions{}}, Case{"nesterov_and_decay", 2, kNesterov},
-                    Case{"adagrad", 2, AdagradOptions{.initial_accumulator_value = 0.1}},
-                    Case{"amsgrad", 2, AdamOptions{.lr = 0.02, .amsgrad = true}},
-                    Case{"all_large_even_biases", 4, AdamOptions{}, 1, at::kFloat, kAllLarge},
-                    Case{"overlapped", 2, kMomentum, 1, at::kFloat, kOverlapped},
-                    Case{"unused", 3, AdamOptions{}, 1, at::kFloat, kUnused},
-                    Case{"views", 2, kMomentum, 1, at::kFloat, kViews},
-                    Case{"private_gradients", 3, kMomentum, 1, at::kDouble, kPrivate, {}, 1e-13},
-                    Case{"over_links", 3, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp, 1e-13},
-                    Case{"clipped", 3, AdamOptions{.lr = 0.02}, 1, at::kFloat, kLargeFrom4K, {}, 0, 0.05},
-                    Case{"clipped_by_value", 2, kMomentum, 1, at::kFloat, kLargeFrom4K, {}, 0, 0, 1e-3},
-                    Case{"clipped_over_links", 2, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp, 1e-13, 0.05, 1e-2},
-                    Case{"stage2_alone", 1, AdamOptions{}, 2}, Case{"stage2", 2, AdamOptions{.lr = 0.02}, 2},
-                    Case{"stage2_three", 3, kNesterov, 2, at::kDouble},
-                    Case{"stage2_unused", 3, AdamOptions{}, 2, at::kFloat, kUnused},
-                    Case{"stage2_overlapped", 2, AdamOptions{}, 2, at::kFloat, kOverlapped},
-                    Case{"stage2_views", 2, AdamOptions{}, 2, at::kFloat, kViews},
-                    Case{"stage2_private_gradients", 3, kMomentum, 2, at::kDouble, kPrivate, {}, 1e-13},
-                    Case{"stage2_over_links", 3, kMomentum, 2, at::kDouble, kLargeFrom4K, kTcp, 1e-13},
-                    Case{"stage2_clipped", 3, AdamOptions{.lr = 0.02}, 2, at::kFloat, kLargeFrom4K, {}, 0, 0.05, 1e-2}),
+    testing::Values(
+        Case{"alone", 1}, Case{"two", 2}, Case{"three", 3}, Case{"four", 4},
+        Case{"three_f64", 3, AdamWOptions{}, 1, at::kDouble}, Case{"momentum", 2, kMomentum},
+        Case{"plain_sgd", 2, SgdOptions{}}, Case{"nesterov_and_decay", 2, kNesterov},
+        Case{"adagrad", 2, AdagradOptions{.initial_accumulator_value = 0.1}},
+        Case{"amsgrad", 2, AdamOptions{.lr = 0.02, .amsgrad = true}},
+        Case{"all_large_even_biases", 4, AdamOptions{}, 1, at::kFloat, kAllLarge},
+        Case{"overlapped", 2, kMomentum, 1, at::kFloat, kOverlapped},
+        Case{"unused", 3, AdamOptions{}, 1, at::kFloat, kUnused}, Case{"views", 2, kMomentum, 1, at::kFloat, kViews},
+        Case{"private_gradients", 3, kMomentum, 1, at::kDouble, kPrivate},
+        Case{"over_links", 3, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp},
+        Case{"over_links_of_two", 2, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, kTcp},
+        Case{"over_links_of_five", 5, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, kTcp},
+        Case{"over_links_unused", 3, AdamOptions{}, 1, at::kFloat, kUnused, kTcp},
+        Case{"over_links_views", 3, AdamOptions{}, 1, at::kFloat, kViews, kTcp},
+        Case{"over_links_clipped", 3, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, kTcp, 0, 0.05, 1e-2},
+        Case{"over_links_rounded", 3, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp, 1e-13, 0, 0, {}, false},
+        Case{"clipped", 3, AdamOptions{.lr = 0.02}, 1, at::kFloat, kLargeFrom4K, {}, 0, 0.05},
+        Case{"clipped_by_value", 2, kMomentum, 1, at::kFloat, kLargeFrom4K, {}, 0, 0, 1e-3},
+        Case{"clipped_over_links", 2, kMomentum, 1, at::kDouble, kLargeFrom4K, kTcp, 1e-13, 0.05, 1e-2},
+        Case{"groups", 3, AdamOptions{}, 1, at::kFloat, kLargeFrom4K, {}, 0, 0, 0, kGroups},
+        Case{"stage2_groups", 2, AdamOptions{}, 2, at::kFloat, kLargeFrom4K, {}, 0, 0.05, 0, kGroups},
+        Case{"stage2_alone", 1, AdamOptions{}, 2}, Case{"stage2", 2, AdamOptions{.lr = 0.02}, 2},
+        Case{"stage2_three", 3, kNesterov, 2, at::kDouble},
+        Case{"stage2_unused", 3, AdamOptions{}, 2, at::kFloat, kUnused},
+        Case{"stage2_overlapped", 2, AdamOptions{}, 2, at::kFloat, kOverlapped},
+        Case{"stage2_views", 2, AdamOptions{}, 2, at::kFloat, kViews},
+        Case{"stage2_private_gradients", 3, kMomentum, 2, at::kDouble, kPrivate},
+        Case{"stage2_over_links", 3, kMomentum, 2, at::kDouble, kLargeFrom4K, kTcp},
+        Case{"stage2_over_links_overlapped", 3, AdamOptions{}, 2, at::kFloat, kOverlapped, kTcp},
+        Case{"stage2_over_links_unused", 4, AdamOptions{}, 2, at::kFloat, kUnused, kTcp},
+        Case{"stage2_over_links_rounded", 3, kMomentum, 2, at::kDouble, kLargeFrom4K, kTcp, 1e-13, 0, 0, {}, false},
+        Case{"stage2_clipped", 3, AdamOptions{.lr = 0.02}, 2, at::kFloat, kLargeFrom4K, {}, 0, 0.05, 1e-2}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ShardedOptimizer, WhatIsTooEarlyOrTooMuchGetsASentence) {

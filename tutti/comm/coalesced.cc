@@ -11,9 +11,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <mutex>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -118,11 +118,12 @@ struct CoalescedWork::Flight {
   std::vector<std::vector<std::size_t>> splits;  // of the packs' requests
   Works works;
   std::once_flag emptied;
+  const Unwinding unwinding{};
 
   explicit Flight(const Group& of) : group(of) {}
   Flight(const Flight&) = delete;
   ~Flight() {
-    if (std::uncaught_exceptions() == 0) (void)works.wait();  // else the Works end what is under way
+    if (!unwinding.is_past()) (void)works.wait();  // else the Works end what is under way
     works = Works();                                          // before the memory goes
   }
 };

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "tutti/base/text.h"
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/links/select.h"
@@ -74,14 +75,13 @@ struct Handles {
       new std::shared_ptr<GroupState>(std::move(group));  // never destroyed
       return;
     }
-    const bool unwinding = std::uncaught_exceptions() > exceptions;
-    group->leave(unwinding);
+    group->leave(unwinding.is_past());
     const auto process = group->process_ptr();
     group.reset();
-    process->remove_member(unwinding);
+    process->remove_member(unwinding.is_past());
   }
   std::shared_ptr<GroupState> group;
-  const int exceptions = std::uncaught_exceptions();  // a handle may be made and dropped while one unwinds the stack
+  const Unwinding unwinding{};
 };
 
 }  // namespace

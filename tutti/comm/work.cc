@@ -1,8 +1,8 @@
 #include "tutti/comm/work.h"
 
 #include <algorithm>
-#include <exception>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -10,13 +10,13 @@ namespace tutti {
 struct Work::Pending {
   std::shared_ptr<Submission> submission;
   std::shared_ptr<GroupState> group;
-  const int exceptions = std::uncaught_exceptions();
+  const Unwinding unwinding{};
 
   Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g)
       : submission(std::move(s)), group(std::move(g)) {}
   Pending(const Pending&) = delete;
   ~Pending() {
-    if (std::uncaught_exceptions() > exceptions && !submission->done.load(std::memory_order_acquire))
+    if (unwinding.is_past() && !submission->done.load(std::memory_order_acquire))
       group->abandon(*submission);
   }
 };

@@ -1,11 +1,11 @@
 #pragma once
 // A batch on its way, and its memory: for the sources of ShardedTables only.
-#include <exception>
 #include <map>
 #include <memory>
 #include <span>
 #include <vector>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/embedding/sharded_tables.h"
 #include "tutti/embedding/wire.h"
 
@@ -29,7 +29,7 @@ struct ShardedTables<T>::Batch {
   Batch() = default;
   // What is under way uses the memory, which goes to a later batch. (In the unwinding of an exception Work sees to it.)
   ~Batch() {
-    if (std::uncaught_exceptions() > 0) return;
+    if (unwinding.is_past()) return;
     for (const Works* works : {&rows_work, &gradients_work, &dense_work}) const Status ignored = works->wait();
   }
   Batch(const Batch&) = delete;
@@ -43,6 +43,7 @@ struct ShardedTables<T>::Batch {
   bool shared = false;    // the peers' blocks are in reach:
   std::vector<T*> areas;  // by rank
   Works rows_work, gradients_work, dense_work;
+  const Unwinding unwinding{};
   std::span<const RowGradients<T>> own_gradients;  // one rank: the caller's
 
   // In a block, alike on every rank.

@@ -98,7 +98,7 @@ Result<std::unique_ptr<ShardedTables<T>>> ShardedTables<T>::create(std::vector<T
 
 template <class T>
 ShardedTables<T>::~ShardedTables() {
-  if (!shows_gradients_ || std::uncaught_exceptions() > 0) return;
+  if (!shows_gradients_ || unwinding_.is_past()) return;
   const Status ignored = group_.run({.kind = Kind::kBarrier, .limit = kGoodbye});  // a peer that is lost reads nothing
 }
 

@@ -22,6 +22,7 @@
 #include <span>
 #include <vector>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/group.h"
 #include "tutti/embedding/layout.h"
 #include "tutti/embedding/local_shard.h"
@@ -115,6 +116,7 @@ class ShardedTables {
   ParallelFor parallel_;
   int rank_ = 0;
   bool shows_gradients_ = false;  // peers may be reading some here
+  Unwinding unwinding_{};
   ExchangeLayout layout_, wire_layout_;
   std::vector<LocalShard<T>> shards_;    // by table
   std::vector<std::size_t> part_of_;     // by shard: its place in the layout's parts; replicated: none (-1)

@@ -4,9 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <exception>
 #include <utility>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {
@@ -32,8 +32,9 @@ TensorWork start_pairs(const Group& group, Kind kind, std::span<const at::Tensor
 struct TensorWork::Flight {
   std::vector<at::Tensor> tensors;  // go last: until `work` is gone, the operations may use them
   std::variant<Work, Works, CoalescedWork> work;
+  Unwinding unwinding{};
   ~Flight() {
-    if (std::uncaught_exceptions() == 0) (void)wait();  // else the work ends the operations
+    if (!unwinding.is_past()) (void)wait();  // else the work ends the operations
   }
   Status wait() const {
     return std::visit([](const auto& one) { return one.wait(); }, work);

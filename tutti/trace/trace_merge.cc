@@ -100,6 +100,11 @@ Result<std::vector<std::string>> traces_in(const std::string& folder) {
 }
 
 Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const std::string& output) {
+  for (const std::string& path : files) {
+    std::error_code ignored;  // one that is not there is no other
+    if (std::filesystem::equivalent(path, output, ignored))
+      return invalid_argument(path + " is to be read and to be written", "give another output");
+  }
   MergedTrace merged;
   std::optional<Output> out;  // made when there is something for it: what lies there may be all that is left of a run
   Processes processes;

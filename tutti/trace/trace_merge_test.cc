@@ -84,6 +84,18 @@ TEST_F(MergeTraces, TouchesNothingWhereThereIsNothingToMerge) {
   EXPECT_EQ(*read_file(output_, 100), "an earlier one");
 }
 
+TEST_F(MergeTraces, NeverWritesOverWhatItReads) {
+  const auto a = file("a.json", "[]"), b = file("b.json", R"([{"ph":"X","pid":1,"ts":1}])");
+  const std::string other_name = folder_ + "/other.json";
+  std::filesystem::create_symlink(b, other_name);
+  for (const auto& output : {b, other_name}) {
+    const auto refused = merge_traces({a, b}, output);
+    ASSERT_FALSE(refused.ok());
+    EXPECT_THAT(to_string(refused.error()), HasSubstr("b.json is to be read and to be written (hint: give another output)"));
+  }
+  EXPECT_EQ(*read_file(b, 100), R"([{"ph":"X","pid":1,"ts":1}])");
+}
+
 TEST_F(MergeTraces, TakesTheJsonFilesOfAFolderByName) {
   const auto b = file("b.json", ""), a = file("a.json", "");
   file("notes.txt", "");

@@ -11,8 +11,8 @@ struct ImageScore {
   double accuracy = 0, loss = 0;  // over the whole dataset
 };
 
-// Every rank calls, and gets the same: each takes every world-size'th sample; counts and sums are added up, so no
-// sample counts twice and none is left out. The model trains again afterwards.
+// Every rank calls, and gets the same, which is also what any other number of ranks with these weights gets (and as
+// many compute threads): each takes every world-size'th batch. The model trains again afterwards.
 ImageScore evaluate(const Group& world, ImageModel& model, const ImageDataset& data);
 
 }  // namespace tutti

@@ -8,7 +8,6 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
-#include <bit>
 #include <optional>
 #include <vector>
 
@@ -55,7 +54,7 @@ const char* name(Compression compression) {
 bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
   const int logical = options.parallel.logical_ranks;
-  const bool same_bits = logical == 0 || (world.size() == 2 && std::has_single_bit(unsigned(logical)));
+  const bool same_bits = logical == 0 || world.size() == 2;
   return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits;
 }
 
@@ -230,7 +229,7 @@ class Training {
     weights_.finish();
     times.exposed = ddp_.stats().last_exposed_seconds;
     times.optimizer = seconds_since(passed) - times.exposed;
-    times.loss = mean_over_ranks(world_, loss / turns);
+    times.loss = mean_over_ranks(world_, loss) / turns;
     times.step = seconds_since(begin);
     return times;
   }
@@ -285,25 +284,6 @@ class Training {
   ImageTrainingResult result_;
 };
 
-std::string rule_words(const UpdateRule& rule) {
-  struct Words {
-    std::string operator()(const SgdOptions& o) const {
-      return fmt::format("sgd, lr {}, momentum {}, weight decay {}, nesterov {}", o.lr, o.momentum, o.weight_decay,
-                         o.nesterov);
-    }
-    std::string operator()(const AdamOptions& o) const {
-      return fmt::format("adam, lr {}, weight decay {}", o.lr, o.weight_decay);
-    }
-    std::string operator()(const AdamWOptions& o) const {
-      return fmt::format("adamw, lr {}, weight decay {}", o.lr, o.weight_decay);
-    }
-    std::string operator()(const AdagradOptions& o) const {
-      return fmt::format("adagrad, lr {}, weight decay {}", o.lr, o.weight_decay);
-    }
-  };
-  return std::visit(Words(), rule);
-}
-
 std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainingOptions& options) {
   const auto text = [](const auto& value) { return fmt::format("{}", value); };
   return {{"--model", options.model},
@@ -314,7 +294,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--max-steps", text(options.max_steps)},
           {"--optimizer", name(options.rule)},
           {"--lr", text(learning_rate(options.rule))},
-          {"the optimizer's options", rule_words(options.rule)},
+          {"the optimizer's options", to_string(options.rule)},
           {"--clip-grad-norm", text(options.clip_grad_norm)},
           {"--seed", text(options.seed)},
           {"--logical-ranks", text(options.parallel.logical_ranks)},

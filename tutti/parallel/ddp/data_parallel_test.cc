@@ -5,6 +5,11 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <thread>
+
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"
@@ -331,6 +336,38 @@ TEST(DataParallel, AnExceptionBetweenBackwardAndFinishEndsWhatIsInFlight) {
   });
   EXPECT_EQ(outcomes[0].error, "the loss is NaN");
   EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
+}
+
+// What is destroyed while another exception unwinds the stack, but not by it, waits for what is in flight.
+TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
+  struct LastStep {
+    std::function<void()> act;
+    ~LastStep() { act(); }
+  };
+  auto models = make_models<Branches>(2);
+  std::atomic<bool> launched = false, gone = false;
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto options = kPlain;
+    options.overlap = Overlap::kOn;
+    const auto train = [&] {
+      DataParallel ddp(models[world.rank()], world, options);
+      if (world.rank() == 1) {
+        while (!launched) std::this_thread::yield();
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the longer, the surer would a mistake be seen
+        check(!gone, "rank 0 did not wait for its gradients, which rank 1 has not given");
+      }
+      ddp.forward(at::ones({1, 3})).sum().backward();
+      if (world.rank() == 0) launched = true;
+    };
+    try {
+      const LastStep last{train};
+      throw std::runtime_error("the disk is full");
+    } catch (const std::runtime_error&) {
+    }
+    if (world.rank() == 0) gone = true;
+    check(all_reduce(world, 1) == 2, "the group lives");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 TEST(DataParallel, RefusesAModelWithNothingToTrain) {

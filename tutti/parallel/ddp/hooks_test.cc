@@ -122,6 +122,28 @@ TEST(PowerSgd, AColumnOfZerosStaysZeros) {
   });
 }
 
+TEST(PowerSgd, ANaNIsGoneWithItsStep) {
+  run(2, 50, [](Group& world, std::shared_ptr<Branches> model) {
+    auto options = hooked(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1}));
+    options.finite_check = FiniteCheck::kThrow;
+    DataParallel ddp(model, world, options);
+    for (int step = 0; step < 8; ++step) {
+      ddp.zero_grad();
+      const bool bad = step == 3 || step == 5;
+      auto x = sample(world.rank());
+      if (bad && world.rank() == 1) x = x * std::numeric_limits<float>::infinity();
+      ddp.forward(x).sum().backward();
+      if (bad) {
+        check_says(error_of([&] { ddp.finish(); }), "holds NaN or infinity on rank 1");
+        continue;
+      }
+      ddp.finish();
+      check(at::allclose(model->left->weight.grad(), (sample(0) + sample(1)).expand({2, 50}) / 2, 1e-3, 1e-3), "step ",
+            step);
+    }
+  });
+}
+
 TEST(PowerSgd, RefusesWhatCannotBeRight) {
   const auto words = [](PowerSgdOptions options) { return error_of([&] { PowerSgd hook(options); }); };
   EXPECT_THAT(words({.rank = 0}), HasSubstr("PowerSgd: rank is 0; expected 1 or more"));

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
 
+#include <limits>
+
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/parallel/optim/optimizer.h"
@@ -151,6 +153,30 @@ TEST(JoinUneven, CanEndAllWithTheFirst) {
     check_says(words, "rank 1 ran out of data while others have some (hint: give every rank the same number");
     check(steps == 2, "steps ", steps);
     one_step(ddp, optimizer, batch(0, 0));  // all go on without it
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// Who has run out does not know what the others make of it, and waits for their next step.
+TEST(JoinUneven, AGradientThatIsNotFiniteEndsNobodysShadow) {
+  auto models = make_models<Branches>(3);
+  const auto outcomes = test::run_threads(3, [&](Group& world) {
+    const auto model = models[std::size_t(world.rank())];
+    DataParallel ddp(model, world, with([](auto& o) { o.finite_check = FiniteCheck::kThrow; }));
+    Sgd optimizer(model->parameters(), {.lr = 0.01});
+    int left_out = 0;
+    join_uneven(ddp, [&] {
+      for (int k = 0; k < 1 + 2 * world.rank(); ++k) {
+        const bool bad = k == 2 && world.rank() == 2;
+        const auto words = error_of([&] {
+          one_step(ddp, optimizer, bad ? at::full({2, 3}, std::numeric_limits<float>::infinity()) : batch(0, k));
+        });
+        left_out += words != "no error";
+        if (k == 2) check_says(words, "holds NaN or infinity on rank 2");
+      }
+    });
+    check(left_out == (world.rank() > 0), left_out, " steps were left out");
+    for (const auto& parameter : model->parameters()) check(parameter.isfinite().all().item<bool>(), "finite");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

@@ -6,10 +6,14 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "tutti/base/random_place.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/loss_scaler.h"
 #include "tutti/parallel/ddp/test_models.h"
+#include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/seed.h"
 
@@ -128,6 +132,46 @@ TEST_F(LogicalRanksTest, TheyAreWhatAsManyProcessesWouldBe) {
   ASSERT_EQ(found.size(), expected.size());
   for (std::size_t i = 0; i < found.size(); ++i)
     EXPECT_TRUE(at::allclose(found[i], expected[i], 1e-5, 1e-6)) << "tensor " << i;
+}
+
+// Neither the number of logical ranks nor the scale is a power of two: both are divided by after all has been added.
+TEST_F(LogicalRanksTest, AShardedOptimizerAndALossScalerGoWithThem) {
+  const auto trained_by = [](int processes, int stage) {
+    Weights result;
+    const auto models = test::make_models<Normalised>(processes);
+    const auto outcomes = test::run_threads(processes, [&](Group& world) {
+      auto model = models[std::size_t(world.rank())];
+      DataParallel ddp(model, world, {.heap_tensors = false, .finite_check = FiniteCheck::kReport, .logical_ranks = 6});
+      LossScaler scaler(ddp, {.initial_scale = 1000, .growth_factor = 3, .growth_interval = 1});
+      Optimizer whole(*model, AdamOptions{.lr = 0.05});
+      std::optional<ShardedOptimizer> sharded;
+      if (stage > 0) sharded.emplace(ddp, AdamOptions{.lr = 0.05}, ShardedOptimizerOptions{.stage = stage});
+      for (std::int64_t step = 0; step < kSteps; ++step) {
+        ddp.zero_grad();
+        for (const int replica : ddp.logical_ranks()) {
+          ddp.begin_logical_rank(replica);
+          auto generator = generator_at(7, {.step = step, .replica = replica});
+          const auto x = at::randn({6, 8}, generator), mask = at::ones({6, 33});
+          scaler.scale(ddp.forward(x, mask).pow(2).mean()).backward();
+        }
+        if (!sharded) ddp.finish();
+        check(sharded ? scaler.step(*sharded) : scaler.step(whole), "stepped");
+        scaler.update();
+      }
+      check(scaler.scale() == 1000 * 81, "scale ", scaler.scale());
+      if (world.rank() == 0) result = tensors_of_model(*model);
+    });
+    EXPECT_EQ(test::describe(outcomes), "") << processes << " processes, stage " << stage;
+    return result;
+  };
+  const auto expected = trained_by(1, 0);
+  EXPECT_TRUE(same_bits(trained_by(2, 0), expected));
+  for (const int stage : {1, 2}) {
+    EXPECT_TRUE(same_bits(trained_by(2, stage), trained_by(1, stage))) << "stage " << stage;
+    const auto sharded = trained_by(2, stage);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(at::allclose(sharded[i].to(at::kDouble), expected[i].to(at::kDouble), 1e-4, 1e-6)) << i;
+  }
 }
 
 TEST_F(LogicalRanksTest, UnusedParametersMayDifferBetweenTurns) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
 
 namespace tutti {
 namespace {
@@ -23,12 +24,21 @@ LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(r
   TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
                 "; expected at least one step");
   reducer_.require_finite_check();
+  reducer_.set_after_shadow_step([this] { update(); });
   load({.scale = options.initial_scale});
 }
 
-LossScaler::~LossScaler() { reducer_.set_gradient_scale(1); }
+LossScaler::~LossScaler() {
+  reducer_.set_gradient_scale(1);
+  reducer_.set_after_shadow_step(nullptr);
+}
 
 at::Tensor LossScaler::scale(const at::Tensor& loss) const { return loss.mul(state_.scale); }
+
+bool LossScaler::step(ShardedOptimizer& optimizer) {
+  optimizer.step();
+  return !reducer_.skips_step();
+}
 
 void LossScaler::update() {
   State next{.scale = state_.scale};

@@ -6,14 +6,14 @@
 //   tutti::DataParallel ddp(model, world, {.hook = tutti::f16_compression(), .finite_check = FiniteCheck::kReport});
 //   tutti::LossScaler scaler(ddp);
 //   scaler.scale(loss).backward();
-//   ddp.finish();                      // averages, and divides by the scale
+//   ddp.finish();                      // averages, and divides by the scale; not with a sharded optimizer
 //   scaler.step(optimizer);            // unless a gradient of some rank was not finite
 //   scaler.update();
-//
-// With a sharded optimizer, whose step() finishes DataParallel's: optimizer.step(); scaler.update();
 #include "tutti/parallel/ddp/data_parallel.h"
 
 namespace tutti {
+
+class ShardedOptimizer;
 
 struct LossScalerOptions {
   double initial_scale = 65536;
@@ -23,7 +23,8 @@ struct LossScalerOptions {
 };
 
 // One for each DataParallel that it works with, whose finite_check must be kReport. One thread at a time. The scale is
-// the same on every rank, without a message: all ranks see the same verdict.
+// the same on every rank, without a message: all ranks see the same verdict, also those that have run out of data
+// (join_uneven()).
 class LossScaler {
  public:
   struct State {
@@ -46,6 +47,7 @@ class LossScaler {
     optimizer.step();
     return true;
   }
+  bool step(ShardedOptimizer& optimizer);  // finishes DataParallel's step as well
   // Once a step, after the optimizer's: the scale of the next one.
   void update();
 

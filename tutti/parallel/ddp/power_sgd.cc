@@ -65,6 +65,9 @@ struct PowerSgd::State {
   Memory& memory_of(const Group& group, const GradientBucket& bucket);
   void lay_out(Memory& memory, const Group& group, const GradientBucket& bucket);
   void prepare_q(Memory& memory);
+  void gather_others(Memory& memory);
+  void spread_others(Memory& memory);
+  void keep_error(Memory& memory);
 };
 
 PowerSgd::PowerSgd(PowerSgdOptions options) {
@@ -139,6 +142,42 @@ void PowerSgd::State::prepare_q(Memory& memory) {
   memory.has_q = options.warm_start;
 }
 
+// What is too small to be worth compressing goes as it is.
+void PowerSgd::State::gather_others(Memory& memory) {
+  std::int64_t at = 0;
+  for (const auto& other : memory.others) {
+    memory.packed.narrow(0, at, other.numel()).copy_(other.reshape({-1}));
+    at += other.numel();
+  }
+  elements.before += at;
+  elements.after += at;
+}
+
+void PowerSgd::State::spread_others(Memory& memory) {
+  std::int64_t at = 0;
+  for (const auto& other : memory.others) {
+    other.copy_(memory.packed.narrow(0, at, other.numel()).view(other.sizes()));
+    at += other.numel();
+  }
+}
+
+// What this rank gave and the average lacks. A NaN would stay in it for good, so a step that had one, which shows in
+// the sums of all ranks alike, leaves error and Q as if it had not been.
+void PowerSgd::State::keep_error(Memory& memory) {
+  if (!memory.all_p.isfinite().all().item<bool>() || !memory.all_q.isfinite().all().item<bool>()) {
+    memory.has_q = false;
+    return;
+  }
+  if (!options.error_feedback) return;
+  at::sub_out(memory.error, memory.given, memory.buffer);
+  // Others lose nothing on the way: their difference is other ranks' gradients.
+  for (const auto& other : memory.others) {
+    const auto begin = (static_cast<char*>(other.data_ptr()) - static_cast<char*>(memory.buffer.data_ptr())) /
+                       std::int64_t(memory.buffer.element_size());
+    memory.error.narrow(0, begin, other.numel()).zero_();
+  }
+}
+
 CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucket) {
   auto& state = *state_;
   const bool plain = state.step < state.options.start_step;
@@ -161,17 +200,10 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     state.elements.before += m.numel();
     state.elements.after += p.numel() + q.numel();
   }
-  std::int64_t at = 0;
-  for (const auto& other : memory.others) {
-    memory.packed.narrow(0, at, other.numel()).copy_(other.reshape({-1}));
-    at += other.numel();
-    state.elements.before += other.numel();
-    state.elements.after += other.numel();
-  }
+  state.gather_others(memory);
   auto packed_work = all_reduce_async(group, memory.packed, ReduceOp::kAvg);
   auto p_work = all_reduce_async(group, memory.all_p, ReduceOp::kSum);
-  return [this, group, index = bucket.index, buffer = bucket.buffer, packed_work = std::move(packed_work),
-          p_work = std::move(p_work)] {
+  return [this, group, index = bucket.index, packed_work = std::move(packed_work), p_work = std::move(p_work)] {
     auto& memory = state_->buckets[index];
     packed_work.get();
     p_work.get();
@@ -181,21 +213,9 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     }
     all_reduce(group, memory.all_q, ReduceOp::kAvg);
     for (auto& [m, p, q] : memory.matrices) at::mm_out(m, p, q.t());
-    std::int64_t at = 0;
-    for (const auto& other : memory.others) {
-      other.copy_(memory.packed.narrow(0, at, other.numel()).view(other.sizes()));
-      at += other.numel();
-    }
-    if (state_->options.error_feedback) {
-      at::sub_out(memory.error, memory.given, buffer);
-      // Others lose nothing on the way: their difference is other ranks' gradients.
-      for (const auto& other : memory.others) {
-        const auto begin = (static_cast<char*>(other.data_ptr()) - static_cast<char*>(buffer.data_ptr())) /
-                           std::int64_t(buffer.element_size());
-        memory.error.narrow(0, begin, other.numel()).zero_();
-      }
-    }
-    return buffer;
+    state_->spread_others(memory);
+    state_->keep_error(memory);
+    return memory.buffer;
   };
 }
 

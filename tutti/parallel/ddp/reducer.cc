@@ -23,7 +23,6 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <exception>
 #include <limits>
 #include <utility>
 
@@ -47,7 +46,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   state.collect_parameters();
   state.refuse_with_logical_ranks(!state.numbers_of(Travel::kSparse).empty(), "sparse gradients");
   if (group.size() > 1) {
-    require_same_options(group, state.option_lines());
+    require_same_options(group, "DataParallel", state.option_lines());
     const auto tensors = state.not_ignored(without_repeats(tensors_of(*state.module)));
     require_same_structure(group, tensors);
     broadcast_values(group, tensors);
@@ -67,10 +66,10 @@ Reducer::~Reducer() {
   std::lock_guard lock(state_->mutex);
   for (auto* list : {&state_->buckets, &state_->delayed_buckets}) {
     for (auto& bucket : *list) {
-      if (std::uncaught_exceptions() == 0) {
+      if (!state_->unwinding.is_past()) {
         for (const auto& work : bucket.works) (void)work.wait();
       }
-      bucket.works.clear();  // in unwinding this ends them
+      bucket.works.clear();  // where they were not waited for this ends them
       bucket.finish_hook = nullptr;
     }
   }
@@ -163,9 +162,9 @@ void Reducer::State::finish_step(Give give) {
     watch.begin_step();
   }
   // Which parameters are used is known without asking, unless ranks may differ in it.
-  const auto used = used_anywhere(options.find_unused || arrivals->learning());
+  const auto used = used_anywhere(options.find_unused || arrivals->learning(), give);
   if (taker) {
-    taker->taken(used);
+    taker->taken(used, average_factor());
   } else if (give == Give::kGradients) {
     for (const auto& bucket : buckets) write_back_all(bucket.parameters, used);
     write_back_all(numbers_of(Travel::kSparse), used);
@@ -183,7 +182,8 @@ void Reducer::State::finish_step(Give give) {
   } else {
     begin_step();
   }
-  if (non_finite && options.finite_check == FiniteCheck::kThrow) tell_non_finite();
+  // In shadow it is for those with data to say what becomes of it.
+  if (non_finite && options.finite_check == FiniteCheck::kThrow && give == Give::kGradients) tell_non_finite();
 }
 
 // How often each gradient came has to be the same on every rank that had data.
@@ -224,7 +224,7 @@ void Reducer::average_delayed() {
   const auto numbers = state.numbers_of(Travel::kDelayed);
   for (auto& bucket : state.delayed_buckets) state.launch(bucket, State::Give::kGradients);
   state.wait_for(state.delayed_buckets);
-  const auto used = state.used_anywhere(true);
+  const auto used = state.used_anywhere(true, State::Give::kGradients);
   state.write_back_all(numbers, used);
   for (const auto index : numbers) {
     state.parameters[index].packed = state.parameters[index].touched = false;
@@ -281,6 +281,11 @@ std::optional<NonFiniteGradient> Reducer::non_finite() const {
 void Reducer::set_gradient_scale(double scale) {
   std::lock_guard lock(state_->mutex);
   state_->gradient_scale = scale;
+}
+
+void Reducer::set_after_shadow_step(std::function<void()> act) {
+  std::lock_guard lock(state_->mutex);
+  state_->after_shadow_step = std::move(act);
 }
 
 void Reducer::zero_grad() {

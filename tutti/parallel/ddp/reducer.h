@@ -1,6 +1,7 @@
 #pragma once
 // The machine inside DataParallel, which does not depend on the type of the model.
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +27,7 @@ class Reducer {
   // that differ (the first difference with both sides), a name that the model does not have, options that exclude one
   // another, nothing to train, a parameter that is not on the CPU or not dense.
   Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, const DataParallelOptions& options);
-  ~Reducer();  // waits for what is in flight; in the unwinding of an exception ends it, and the group
+  ~Reducer();  // waits for what is in flight; where an exception unwinds the stack past it ends that, and the group
 
   void before_forward();
   void check_batch(const at::Tensor& batch) const;  // throws if it has no samples and forward() is to train
@@ -47,10 +48,10 @@ class Reducer {
   // For LossScaler. finish() divides gradients by this, after they were averaged.
   void set_gradient_scale(double scale);
   void require_finite_check();  // throws unless finite_check is kReport
+  void set_after_shadow_step(std::function<void()> act);
 
   // For an optimizer that averages the gradients itself: while one is attached nothing is reduced here, and nothing
-  // written to `.grad`. One that is packed is let go as soon as it is packed. What it gets is divided by the gradient
-  // scale.
+  // written to `.grad`. One that is packed is let go as soon as it is packed.
   const Group& group() const;
   std::vector<at::Tensor> parameters() const;   // that are trained, each once, in the order of registration
   std::vector<std::string> names() const;       // of those
@@ -68,6 +69,7 @@ class Reducer {
     bool buffers = false;   // they broadcast theirs in this step
   };
   void begin_join(bool divide_by_active, bool throw_on_early_end);
+  std::optional<int> join_leader() const;  // the root of this rank's last turn; between begin_join() and end_join()
   JoinTurn turn(bool has_data);
   void shadow_step(const JoinTurn& turn);  // takes part in a step of the others with zeros
   void end_join();

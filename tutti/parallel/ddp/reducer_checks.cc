@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
-#include <bit>
 #include <unordered_set>
 
 #include "tutti/base/text.h"
@@ -85,12 +84,6 @@ void Reducer::State::require_what_a_taker_can_have() const {
   if (logical && group.size() > 2)
     refuse(fmt::format("the {} logical ranks on {} processes would be added in another order", options.logical_ranks,
                        group.size()));
-  // An optimizer divides before it adds, which is exact by powers of two only.
-  if (logical && group.size() > 1 && !std::has_single_bit(unsigned(options.logical_ranks)))
-    refuse(
-        fmt::format("the mean over {} logical ranks, which are no power of two, would be rounded otherwise on {} "
-                    "processes than on one",
-                    options.logical_ranks, group.size()));
   for (const auto& parameter : parameters) {
     if (parameter.travel == Travel::kDelayed) refuse(parameter.name + " cannot be delayed");
     if (parameter.travel == Travel::kSparse) refuse("the gradient of " + parameter.name + " cannot be sparse");

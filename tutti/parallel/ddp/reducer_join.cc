@@ -17,10 +17,6 @@ void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
   std::lock_guard lock(state_->mutex);
   auto& state = *state_;
   state.refuse_with_logical_ranks(true, "Join");
-  if (state.taker)
-    throw Exception(state.mistake("join_uneven() with a sharded optimizer",
-                                  "use one that is not sharded, or give every rank "
-                                  "the same number of batches"));
   if (state.joining) throw Exception(state.mistake("a second join_uneven() began", "let the first one go before"));
   state.joining.emplace(
       State::Joining{.divide_by_active = divide_by_active, .throw_on_early_end = throw_on_early_end, .now = {}});
@@ -29,6 +25,11 @@ void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
 void Reducer::end_join() {
   std::lock_guard lock(state_->mutex);
   state_->joining.reset();
+}
+
+std::optional<int> Reducer::join_leader() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->joining ? std::optional(state_->joining->now.root) : std::nullopt;
 }
 
 Reducer::JoinTurn Reducer::turn(bool has_data) {
@@ -59,13 +60,16 @@ Reducer::JoinTurn Reducer::turn(bool has_data) {
 }
 
 void Reducer::shadow_step(const JoinTurn& turn) {
-  std::lock_guard lock(state_->mutex);
   auto& state = *state_;
-  state.joining->now = turn;
   const at::NoGradGuard no_grad;
+  std::unique_lock lock(state.mutex);
+  state.joining->now = turn;
   if (turn.buffers && state.group.size() > 1)
     broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)), turn.root);
   state.finish_step(State::Give::kZeros);
+  lock.unlock();
+  if (state.taker) state.taker->shadow_step(turn.root);
+  if (state.after_shadow_step) state.after_shadow_step();
 }
 
 void Reducer::broadcast_model(int root) {

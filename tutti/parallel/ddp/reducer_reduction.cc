@@ -92,11 +92,8 @@ void Reducer::State::give_away(const Bucket& bucket) {
       gradients.push_back({index, std::exchange(parameter.reduced, {})});
       if (taker->takes_in_backward()) parameter.tensor.mutable_grad() = at::Tensor();
     }
-    // With logical ranks an optimizer divides by the processes, of which there are two or one.
-    const double factor = (logical ? logical->factor() : 1) / gradient_scale;
-    if (factor != 1) gradients.back().value.mul_(factor);
   }
-  taker->take(gradients);
+  taker->take(gradients, bucket.contents.buffer);
 }
 
 void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
@@ -165,9 +162,18 @@ void Reducer::State::average_sparse_ones(Give give) {
   }
 }
 
-std::vector<std::uint8_t> Reducer::State::used_anywhere(bool exchange) const {
+// What the averages over the group are multiplied by, when they have been taken.
+double Reducer::State::average_factor() const {
+  const bool shares_unevenly = joining && joining->divide_by_active && joining->now.active < group.size();
+  return (shares_unevenly ? double(group.size()) / joining->now.active : 1) * (logical ? logical->factor() : 1) /
+         gradient_scale;
+}
+
+// Who has run out of data takes it that the others use all that is waited for, where nobody asks.
+std::vector<std::uint8_t> Reducer::State::used_anywhere(bool exchange, Give give) const {
   std::vector<std::uint8_t> used;
-  for (const auto& parameter : parameters) used.push_back(parameter.touched);
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    used.push_back(give == Give::kZeros && !exchange ? arrivals->takes_part(i) : parameters[i].touched);
   if (exchange) all_reduce(group, std::span(used), ReduceOp::kMax);
   return used;
 }
@@ -181,9 +187,7 @@ void Reducer::State::write_back_all(const std::vector<std::size_t>& numbers, con
 void Reducer::State::write_back(std::size_t index) {
   auto& parameter = parameters[index];
   auto& gradient = parameter.tensor.mutable_grad();
-  const bool shares_unevenly = joining && joining->divide_by_active && joining->now.active < group.size();
-  const double factor = (shares_unevenly ? double(group.size()) / joining->now.active : 1) *
-                        (logical ? logical->factor() : 1) / gradient_scale;
+  const double factor = average_factor();
   const at::Tensor average = parameter.window.defined() ? parameter.window : parameter.reduced;
   if (factor != 1) parameter.travel == Travel::kSparse ? average._values().mul_(factor) : average.mul_(factor);
   if (parameter.travel == Travel::kSparse) {

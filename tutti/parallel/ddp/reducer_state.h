@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/work.h"
 #include "tutti/parallel/ddp/comm_hook.h"
 #include "tutti/parallel/ddp/finite.h"
@@ -72,7 +73,8 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void average_sparse_ones(Give give);
   void write_back(std::size_t parameter);
   void write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used);
-  std::vector<std::uint8_t> used_anywhere(bool exchange) const;
+  double average_factor() const;
+  std::vector<std::uint8_t> used_anywhere(bool exchange, Give give) const;
   void look_for_non_finite(std::size_t parameter, const at::Tensor& dense);
 
   // reducer_logical.cc: several ranks of one process.
@@ -109,6 +111,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   DataParallelOptions options;
   std::optional<HeapTensors> heap;
   bool overlap = false;
+  const Unwinding unwinding{};
 
   mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
   std::vector<Parameter> parameters;
@@ -121,6 +124,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   bool delayed_were_averaged = false;  // and nothing came since
   GradientTaker* taker = nullptr;
   double gradient_scale = 1;
+  std::function<void()> after_shadow_step;  // called without the lock
   std::optional<LogicalRanks> logical;
   NonFiniteWatch watch;
   std::optional<NonFiniteGradient> non_finite;

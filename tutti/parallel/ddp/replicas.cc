@@ -53,10 +53,11 @@ std::vector<std::string> texts_of_all(const Group& group, const std::string& tex
 }
 
 // The first line in which a rank differs from rank 0, in words.
-using Describe = std::string (*)(std::size_t line, const std::string& first, const std::string& other, int rank,
-                                 std::size_t first_count, std::size_t other_count);
+using Describe = std::function<std::string(std::size_t line, const std::string& first, const std::string& other,
+                                           int rank, std::size_t first_count, std::size_t other_count)>;
 
-Error difference(const Group& group, const std::vector<std::string>& texts, Describe describe, const char* hint) {
+Error difference(const Group& group, const std::vector<std::string>& texts, const Describe& describe,
+                 const std::string& hint) {
   for (int rank = 1; rank < group.size(); ++rank) {
     if (texts[rank] == texts[0]) continue;
     const auto first = split(texts[0], '\n'), other = split(texts[rank], '\n');
@@ -74,7 +75,7 @@ Error difference(const Group& group, const std::vector<std::string>& texts, Desc
   return Error{.code = Code::kInternal, .detail = "texts compare equal, but their hashes differ"};
 }
 
-void require_same_text(const Group& group, const std::string& text, Describe describe, const char* hint) {
+void require_same_text(const Group& group, const std::string& text, const Describe& describe, const std::string& hint) {
   const std::int64_t hash = hash_of(text);
   const auto least = all_reduce(group, hash, ReduceOp::kMin);
   const auto greatest = all_reduce(group, hash, ReduceOp::kMax);
@@ -130,14 +131,14 @@ void require_same_structure(const Group& group, std::span<const NamedTensor> ten
       "build the same model on every rank, from the same options");
 }
 
-void require_same_options(const Group& group, const std::vector<std::string>& lines) {
+void require_same_options(const Group& group, const std::string& whom, const std::vector<std::string>& lines) {
   require_same_text(
       group, join(lines, "\n") + "\n",
-      [](std::size_t, const std::string& first, const std::string& other, int rank, std::size_t, std::size_t) {
-        return fmt::format("the ranks gave DataParallel different options: {} on rank 0, but {} on rank {}", first,
-                           other, rank);
+      [&](std::size_t, const std::string& first, const std::string& other, int rank, std::size_t, std::size_t) {
+        return fmt::format("the ranks gave {} different options: {} on rank 0, but {} on rank {}", whom, first, other,
+                           rank);
       },
-      "give the same DataParallelOptions on every rank");
+      "give " + whom + " the same options on every rank");
 }
 
 void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, int root) {

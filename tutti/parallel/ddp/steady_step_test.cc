@@ -5,11 +5,14 @@
 #include <sys/resource.h>
 #include <torch/nn/modules/linear.h>
 
+#include <optional>
+
 #include "tests/harness/ranks.h"
 #include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/power_sgd.h"
 #include "tutti/parallel/optim/optimizer.h"
+#include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/caching_allocator.h"
 
 namespace tutti {
@@ -28,6 +31,7 @@ struct Case {
   const char* name;
   DataParallelOptions options = {};
   std::function<std::shared_ptr<CommHook>()> hook = {};
+  int stage = 0;  // of a sharded optimizer; 0: none
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
@@ -40,13 +44,20 @@ TEST_P(SteadyStep, TakesNoLargeMemory) {
     if (GetParam().hook) options.hook = GetParam().hook();
     const auto model = std::make_shared<Wide>();
     DataParallel ddp(model, world, options);
-    Sgd optimizer(model->parameters(), {.lr = 0.01, .momentum = 0.9});
+    Sgd whole(model->parameters(), {.lr = 0.01, .momentum = 0.9});
+    std::optional<ShardedOptimizer> sharded;
+    if (GetParam().stage > 0) sharded.emplace(ddp, AdamOptions{}, ShardedOptimizerOptions{.stage = GetParam().stage});
     const auto x = at::ones({32, 512});
     const auto step = [&] {
       ddp.zero_grad();
       ddp.forward(x).square().mean().backward();
-      ddp.finish();
-      optimizer.step();
+      if (sharded) {
+        sharded->clip_grad_norm(1);
+        sharded->step();
+      } else {
+        ddp.finish();
+        whole.step();
+      }
     };
     const auto faults = [] {
       rusage usage{};
@@ -69,8 +80,8 @@ TEST_P(SteadyStep, TakesNoLargeMemory) {
 
 INSTANTIATE_TEST_SUITE_P(
     , SteadyStep,
-    testing::Values(Case{"plain"}, Case{"overlapped", {.overlap = Overlap::kOn}},
-                    Case{"views", {.gradients_as_views = true}},
+    testing::Values(Case{"stage1", {}, {}, 1}, Case{"stage2", {}, {}, 2}, Case{"plain"},
+                    Case{"overlapped", {.overlap = Overlap::kOn}}, Case{"views", {.gradients_as_views = true}},
                     Case{"checked", {.finite_check = FiniteCheck::kReport}}, Case{"bf16", {}, bf16_compression},
                     Case{"power_sgd", {}, [] { return std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2}); }}),
     [](const auto& info) { return std::string(info.param.name); });

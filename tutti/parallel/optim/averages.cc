@@ -8,7 +8,9 @@
 // the gradients of all ranks are there, so that the rank can be named.
 //
 // Several hosts, or memory that the peers cannot see: reduce_scatter of the gradient; the tail, and small gradients
-// whole, are all-reduced.
+// whole, are all-reduced. Where plans run over links, an element of a reduce_scatter is added in another order than the
+// same element of an all_reduce (each begins its sums where its parts begin), which for two ranks makes no difference,
+// a + b being b + a. For more, who wants the bits of an unsharded run has to make the all_reduce that it makes.
 #include "tutti/parallel/optim/averages.h"
 
 #include <ATen/Functions.h>
@@ -143,45 +145,53 @@ void average_in_place(const Group&, Shard& shard, std::span<std::byte* const> gr
   facts.tail_squares += average_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, facts);
 }
 
-AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number,
-                                           AverageFacts& facts)
-    : shard_(&shard) {
-  const std::int64_t count = shard.weight.numel();
+void look_at_own(const Group& group, const Shard& shard, std::int64_t number, AverageFacts& facts) {
+  const double squares =
+      sum_of_squares_of(shard.gradient.data_ptr(), std::size_t(shard.weight.numel()), shard.dtype == DType::kF64);
+  if (!std::isfinite(squares)) blame(facts, number, group.rank());
+}
+
+Work average_async(const Group& group, DType dtype, void* values, std::int64_t count) {
+  return group.submit({.kind = Kind::kAllReduce,
+                       .dtype = dtype,
+                       .op = ReduceOp::kAvg,
+                       .in = values,
+                       .out = values,
+                       .count = std::size_t(count)});
+}
+
+AverageByCollectives::AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, AverageOf what)
+    : shard_(&shard), what_(!shard.large && what == AverageOf::kPart ? AverageOf::kWhole : what) {
   auto* const gradient = static_cast<std::byte*>(shard.gradient.data_ptr());
-  // What goes out is mixed with the others' on its way: blame must be found before.
-  if (!std::isfinite(sum_of_squares_of(gradient, std::size_t(count), shard.dtype == DType::kF64)))
-    blame(facts, number, group.rank());
   place_averages(shard, where);
-  const auto begin = [&](Kind kind, const void* in, void* out, std::int64_t elements) {
-    if (elements == 0) return;
-    works_.push_back(group.submit({.kind = kind,
+  if (what_ == AverageOf::kWhole) works_.push_back(average_async(group, shard.dtype, gradient, shard.weight.numel()));
+  if (what_ != AverageOf::kPart) return;
+  if (shard.mine.count > 0)
+    works_.push_back(group.submit({.kind = Kind::kReduceScatter,
                                    .dtype = shard.dtype,
                                    .op = ReduceOp::kAvg,
-                                   .in = in,
-                                   .out = out,
-                                   .count = std::size_t(elements)}));
-  };
-  if (!shard.large) {
-    begin(Kind::kAllReduce, gradient, gradient, count);
-    return;
-  }
-  if (shard.tail.count > 0)
-    std::memcpy(shard.tail_average, gradient + shard.tail.begin * shard.element_bytes(),
-                std::size_t(shard.tail.count * shard.element_bytes()));
-  begin(Kind::kReduceScatter, gradient, shard.mine_average, shard.mine.count);
-  begin(Kind::kAllReduce, shard.tail_average, shard.tail_average, shard.tail.count);
+                                   .in = gradient,
+                                   .out = shard.mine_average,
+                                   .count = std::size_t(shard.mine.count)}));
+  if (shard.tail.count == 0) return;
+  std::memcpy(shard.tail_average, gradient + shard.tail.begin * shard.element_bytes(),
+              std::size_t(shard.tail.count * shard.element_bytes()));
+  works_.push_back(average_async(group, shard.dtype, shard.tail_average, shard.tail.count));
 }
 
 void AverageByCollectives::end(AverageFacts& facts) {
   for (const auto& work : works_) work.get();
   const Shard& shard = *shard_;
   const bool is_double = shard.dtype == DType::kF64;
-  const auto* const mine =
-      static_cast<const std::byte*>(shard.gradient.data_ptr()) + shard.mine.begin * shard.element_bytes();
-  if (!shard.large && shard.mine.count > 0 && mine != shard.mine_average)
-    std::memcpy(shard.mine_average, mine, std::size_t(shard.mine.count * shard.element_bytes()));
-  facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), is_double);
-  facts.tail_squares += sum_of_squares_of(shard.tail_average, std::size_t(shard.tail.count), is_double);
+  const auto take = [&](const Run& run, std::byte* average) {
+    const auto* const from =
+        static_cast<const std::byte*>(shard.gradient.data_ptr()) + run.begin * shard.element_bytes();
+    if (what_ != AverageOf::kPart && run.count > 0 && from != average)
+      std::memcpy(average, from, std::size_t(run.count * shard.element_bytes()));
+    return sum_of_squares_of(average, std::size_t(run.count), is_double);
+  };
+  facts.squares += take(shard.mine, shard.mine_average);
+  facts.tail_squares += take(shard.tail, shard.tail_average);
 }
 
 void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update) {

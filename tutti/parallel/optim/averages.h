@@ -42,16 +42,27 @@ enum class AveragesIn {
 // AverageFacts.
 void average_in_place(const Group& group, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
                       std::int64_t number, AverageFacts& facts);
+// Blames this rank where the shard's gradient is not finite: before it is mixed with the others'.
+void look_at_own(const Group& group, const Shard& shard, std::int64_t number, AverageFacts& facts);
+
+// What of a gradient that is out of reach is averaged.
+enum class AverageOf {
+  kPart,   // this rank's part of a large one, and the tail; small ones whole
+  kWhole,  // all of it, over the gradient, in the very call that DataParallel makes for it: the same order of additions
+  kNothing,  // the range that it is packed in has been averaged
+};
 // The same by collectives, in two parts: every rank begins alike. The gradient has to stay until the end.
 class AverageByCollectives {
  public:
-  AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, std::int64_t number, AverageFacts& facts);
+  AverageByCollectives(const Group& group, Shard& shard, AveragesIn where, AverageOf what);
   void end(AverageFacts& facts);
 
  private:
   Shard* shard_;
+  AverageOf what_;
   std::vector<Work> works_;
 };
+Work average_async(const Group& group, DType dtype, void* values, std::int64_t count);
 
 // Averages and steps this rank's elements in one pass, and gives the new weights to the peers. Weights and gradients
 // are in reach.

@@ -22,9 +22,20 @@ namespace {
 
 constexpr std::size_t kBucketsOnTheirWay = 2;  // while backward() goes on: each holds its gradients
 
+// Where plans say in which order sums are added, and not the numbers of the ranks.
+bool is_over_links(const Group& group) {
+  return group.plan_name(
+             {.kind = Kind::kReduceScatter, .dtype = DType::kF32, .op = ReduceOp::kAvg, .count = 1 << 20}) != "direct";
+}
+
+Work average_async(const Group& group, const at::Tensor& packed) {
+  return average_async(group, packed.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, packed.data_ptr(),
+                       packed.numel());
+}
+
 class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
  public:
-  OfDataParallel(Reducer& reducer, UpdateRule rule, int stage);
+  OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options);
   ~OfDataParallel() override { reducer_.detach_optimizer(); }
 
   std::vector<Shard*> shards() override {
@@ -38,31 +49,46 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   void forget() override;
   void zero_grad() override { reducer_.zero_grad(); }
   bool skips_step() const override { return reducer_.skips_step(); }
+  bool is_finished() const override { return finished_; }
+  std::optional<int> leader() const override { return reducer_.join_leader(); }
 
  private:
   bool takes_in_backward() const override { return stage_ == 2; }
-  void take(std::span<const TakenGradient> bucket) override;
-  void taken(std::span<const std::uint8_t> used) override;
+  void take(std::span<const TakenGradient> bucket, const at::Tensor& packed) override;
+  void taken(std::span<const std::uint8_t> used, double factor) override;
+  void shadow_step(int leader) override { follow(leader); }
 
+  std::int64_t number_of(const Shard& shard) const { return &shard - shards_.all.data(); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
+  AverageByCollectives begin_average(Shard& shard, AveragesIn where);
+  void average_packed();
   void give_by_collectives();
   void end_oldest_bucket();
-  void average_exposed(Shard& shard, std::int64_t number);
+  void average_exposed(Shard& shard);
   template <class Wait>
   void count_exposed(const Wait& wait);
 
   Reducer& reducer_;
   const int stage_;
+  const bool as_data_parallel_;  // averages by the calls that DataParallel would make
   Shards shards_;
   std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
-  // Stage 2, what the peers cannot reach: by bucket, the oldest first.
-  std::deque<std::vector<std::pair<Shard*, AverageByCollectives>>> on_their_way_;
-  bool finished_ = false;  // the Reducer has handed over all
+  struct BucketOnItsWay {
+    Work packed{};
+    std::vector<std::pair<Shard*, AverageByCollectives>> shards{};
+  };
+  std::deque<BucketOnItsWay> on_their_way_;  // stage 2, what the peers cannot reach: the oldest first
+  std::vector<at::Tensor> packed_;           // stage 1, as_data_parallel_: ranges to be averaged in this step
+  bool finished_ = false;                    // the Reducer has handed over all
   bool averaged_ = false;
 };
 
-OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule what, int stage)
-    : State(reducer.group(), std::move(what)), reducer_(reducer), stage_(stage) {
+OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options)
+    : State(reducer.group(), GroupedRules(std::move(rule), std::move(options.groups), reducer.names()),
+            {"stage = " + std::to_string(options.stage), options.same_bits ? "same_bits = true" : "same_bits = false"}),
+      reducer_(reducer),
+      stage_(options.stage),
+      as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
@@ -70,30 +96,35 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule what, int stage)
   std::vector<bool> large;
   for (std::size_t i = 0; i < parameters.size(); ++i) large.push_back(reducer_.is_large(i));
   try {
-    shards_ = make_shards(group, name(rule), reducer_.names(), parameters, large);
+    shards_ = make_shards(group, name(rules[0]), reducer_.names(), parameters, large);
+    for (std::size_t i = 0; i < parameters.size(); ++i) shards_.all[i].group = rules.group_of(i);
   } catch (...) {
     reducer_.detach_optimizer();
     throw;
   }
 }
 
-void OfDataParallel::take(std::span<const TakenGradient> bucket) {
+void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tensor& packed) {
   const std::size_t first = steps_.size();
   for (const auto& [parameter, gradient] : bucket) {
     Shard& shard = shards_.all[parameter];
     shard.gradient = gradient;
     steps_.push_back(&shard);
+    if (as_data_parallel_ && !shard.large) look_at_own(group, shard, number_of(shard), facts);
   }
-  if (stage_ == 1) return;
+  if (stage_ == 1) {
+    if (as_data_parallel_ && packed.defined()) packed_.push_back(packed);
+    return;
+  }
   const std::span fresh = std::span(steps_).subspan(first);
   const PeerGradients peers(group, fresh);
-  auto& bucket_on_its_way = on_their_way_.emplace_back();
+  auto& on_its_way = on_their_way_.emplace_back();
+  if (as_data_parallel_ && packed.defined()) on_its_way.packed = average_async(group, packed);
   for (std::size_t k = 0; k < fresh.size(); ++k) {
-    const auto number = fresh[k] - shards_.all.data();
     if (const auto gradients = peers.of(k); !gradients.empty()) {
-      average_in_place(group, *fresh[k], gradients, AveragesIn::kOwn, number, facts);
+      average_in_place(group, *fresh[k], gradients, AveragesIn::kOwn, number_of(*fresh[k]), facts);
     } else {
-      bucket_on_its_way.push_back({fresh[k], {group, *fresh[k], AveragesIn::kOwn, number, facts}});
+      on_its_way.shards.emplace_back(fresh[k], begin_average(*fresh[k], AveragesIn::kOwn));
     }
   }
   if (peers.any() && group.size() > 1) barrier(group);  // the peers have read this rank's gradients
@@ -102,21 +133,37 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket) {
   while (on_their_way_.size() > kBucketsOnTheirWay) end_oldest_bucket();
 }
 
+AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {
+  const bool is_packed = as_data_parallel_ && !shard.large;
+  if (!is_packed) look_at_own(group, shard, number_of(shard), facts);
+  return {group, shard, where,
+          is_packed           ? AverageOf::kNothing
+          : as_data_parallel_ ? AverageOf::kWhole
+                              : AverageOf::kPart};
+}
+
+void OfDataParallel::average_packed() {
+  for (const auto& packed : packed_) count_exposed([&] { average_async(group, packed).get(); });
+  packed_.clear();
+}
+
 void OfDataParallel::end_oldest_bucket() {
-  for (auto& [shard, average] : on_their_way_.front()) {
+  on_their_way_.front().packed.get();
+  for (auto& [shard, average] : on_their_way_.front().shards) {
     average.end(facts);
     shard->gradient = at::Tensor();
   }
   on_their_way_.pop_front();
 }
 
-void OfDataParallel::taken(std::span<const std::uint8_t> used) {
+void OfDataParallel::taken(std::span<const std::uint8_t> used, double what_makes_averages) {
   while (!on_their_way_.empty()) end_oldest_bucket();
   std::erase_if(steps_, [&](Shard* shard) {
     if (used[std::size_t(shard - shards_.all.data())]) return false;
     shard->end_step();
     return true;
   });
+  factor = what_makes_averages;
   finished_ = true;
   averaged_ = stage_ == 2;
 }
@@ -128,8 +175,8 @@ void OfDataParallel::count_exposed(const Wait& wait) {
   reducer_.count_exposed(seconds_since(begin));
 }
 
-void OfDataParallel::average_exposed(Shard& shard, std::int64_t number) {
-  count_exposed([&] { AverageByCollectives(group, shard, AveragesIn::kGradient, number, facts).end(facts); });
+void OfDataParallel::average_exposed(Shard& shard) {
+  count_exposed([&] { begin_average(shard, AveragesIn::kGradient).end(facts); });
 }
 
 void OfDataParallel::finish() {
@@ -140,12 +187,12 @@ void OfDataParallel::average() {
   if (averaged_) return;
   std::optional<PeerGradients> peers;
   count_exposed([&] { peers.emplace(group, steps_); });
+  average_packed();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
-    const auto number = steps_[k] - shards_.all.data();
     if (const auto gradients = peers->of(k); !gradients.empty())
-      average_in_place(group, *steps_[k], gradients, AveragesIn::kGradient, number, facts);
+      average_in_place(group, *steps_[k], gradients, AveragesIn::kGradient, number_of(*steps_[k]), facts);
     else
-      average_exposed(*steps_[k], number);
+      average_exposed(*steps_[k]);
   }
   averaged_ = true;
 }
@@ -156,11 +203,10 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
     average_and_step(group, shard, gradients, update);
   } else {
     if (!shard.averaged) {
-      const auto number = &shard - shards_.all.data();
       if (gradients.empty())
-        average_exposed(shard, number);
+        average_exposed(shard);
       else
-        average_in_place(group, shard, gradients, AveragesIn::kGradient, number, facts);
+        average_in_place(group, shard, gradients, AveragesIn::kGradient, number_of(shard), facts);
     }
     step_averaged(group, shard, update);
   }
@@ -177,6 +223,7 @@ void OfDataParallel::step() {
     else
       peers.emplace(group, steps_);
   });
+  average_packed();
   // What backward() made last is still in the caches.
   for (std::size_t k = steps_.size(); k-- > 0;) {
     step_one(*steps_[k], peers ? peers->of(k) : std::span<std::byte* const>());
@@ -218,13 +265,14 @@ void OfDataParallel::forget() {
   on_their_way_.clear();  // waits for what still writes to averages
   for (Shard* shard : steps_) shard->end_step();
   steps_.clear();
+  packed_.clear();
   finished_ = averaged_ = false;
 }
 
 }  // namespace
 
-std::unique_ptr<ShardedOptimizer::State> shards_of(Reducer& reducer, UpdateRule rule, int stage) {
-  return std::make_unique<OfDataParallel>(reducer, std::move(rule), stage);
+std::unique_ptr<ShardedOptimizer::State> shards_of(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options) {
+  return std::make_unique<OfDataParallel>(reducer, std::move(rule), std::move(options));
 }
 
 }  // namespace tutti

@@ -29,23 +29,29 @@ std::vector<NamedTensor> trained(const torch::nn::Module& module) {
   return parameters;
 }
 
+std::vector<std::string> names_in(const std::vector<NamedTensor>& parameters) {
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters) names.push_back(parameter.name);
+  return names;
+}
+
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule)
-    : rule_(std::move(rule)),
-      parameters_(without_repeats(std::move(parameters))),
+Optimizer::Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups)
+    : parameters_(without_repeats(std::move(parameters))),
+      rules_(std::move(rule), std::move(groups), names_in(parameters_)),
       states_(parameters_.size()),
       scale_(1),
       limit_(kNoLimit) {
-  check(rule_).or_throw();
-  for (const auto& [name, tensor] : parameters_)
-    updated_dtype(tensor, std::string(tutti::name(rule_)) + ": parameter " + name);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    updated_dtype(parameters_[i].tensor, std::string(name(rules_.of(i))) + ": parameter " + parameters_[i].name);
 }
-Optimizer::Optimizer(const torch::nn::Module& module, UpdateRule rule) : Optimizer(trained(module), std::move(rule)) {}
-Optimizer::Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule)
-    : Optimizer(numbered(std::move(parameters)), std::move(rule)) {}
+Optimizer::Optimizer(const torch::nn::Module& module, UpdateRule rule, std::vector<ParameterGroup> groups)
+    : Optimizer(trained(module), std::move(rule), std::move(groups)) {}
+Optimizer::Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups)
+    : Optimizer(numbered(std::move(parameters)), std::move(rule), std::move(groups)) {}
 Optimizer::~Optimizer() = default;
 Optimizer::Optimizer(Optimizer&&) noexcept = default;
 Optimizer& Optimizer::operator=(Optimizer&&) noexcept = default;
@@ -58,12 +64,12 @@ void Optimizer::step() {
     if (!gradient.defined()) continue;
     TUTTI_REQUIRE(gradient.layout() == at::kStrided && gradient.scalar_type() == weight.scalar_type() &&
                       gradient.sizes() == weight.sizes(),
-                  name(rule_), ": the gradient of parameter ", parameters_[i].name, " is ",
+                  name(rules_.of(i)), ": the gradient of parameter ", parameters_[i].name, " is ",
                   gradient.layout() == at::kStrided ? "" : "sparse, ", describe(gradient), "; the parameter is ",
                   describe(weight));
     if (gradient.strides() != weight.strides()) gradient = at::empty_like(weight).copy_(gradient);
-    states_[i].prepare(rule_, weight.numel(), weight.scalar_type());
-    Update update = states_[i].next_update(rule_);
+    states_[i].prepare(rules_.of(i), weight.numel(), weight.scalar_type());
+    Update update = states_[i].next_update(rules_.of(i));
     update.scale = scale_;
     update.limit = limit_;
     update_elements(update, weight.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, bytes_of(weight),
@@ -96,8 +102,8 @@ std::vector<StatePart> Optimizer::own_state() {
   std::vector<StatePart> parts;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, tensor] = parameters_[i];
-    states_[i].prepare(rule_, tensor.numel(), tensor.scalar_type());
-    append_parts(parts, states_[i], rule_, name, tensor, {{.begin = 0, .count = tensor.numel()}});
+    states_[i].prepare(rules_.of(i), tensor.numel(), tensor.scalar_type());
+    append_parts(parts, states_[i], rules_.of(i), name, tensor, {{.begin = 0, .count = tensor.numel()}});
   }
   return parts;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/optim/parameter_groups.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/update_rule.h"
 #include "tutti/tensor/named_tensor.h"
@@ -25,10 +26,12 @@ struct RuleState;
 // Takes f32 and f64 parameters on the CPU; one that is listed twice (a tied weight) is one. Not thread-safe.
 class Optimizer {
  public:
-  // The parameters of the module that require a gradient, under their names.
-  Optimizer(const torch::nn::Module& module, UpdateRule rule);
-  Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule);
-  Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule);  // their names are "0", "1", ...
+  // The parameters of the module that require a gradient, under their names. `groups`: those to which another rule
+  // applies.
+  Optimizer(const torch::nn::Module& module, UpdateRule rule, std::vector<ParameterGroup> groups = {});
+  Optimizer(std::vector<NamedTensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups = {});
+  // Their names are "0", "1", ...
+  Optimizer(std::vector<at::Tensor> parameters, UpdateRule rule, std::vector<ParameterGroup> groups = {});
   ~Optimizer();
   Optimizer(Optimizer&&) noexcept;
   Optimizer& operator=(Optimizer&&) noexcept;
@@ -38,8 +41,10 @@ class Optimizer {
   // Lets gradients go (sets them to none): the next backward() then makes fresh ones, which costs less than zeros and
   // an addition.
   void zero_grad();
-  double lr() const { return learning_rate(rule_); }
-  void set_lr(double lr) { set_learning_rate(rule_, lr); }
+  // Of a parameter group: 0 are those that no group lists.
+  double lr(std::size_t group = 0) const { return learning_rate(rules_[group]); }
+  void set_lr(double lr) { rules_.set_lr(lr); }  // of all groups
+  void set_lr(double lr, std::size_t group) { rules_.set_lr(lr, group); }
 
   // As tutti::clip_grad_norm() and clip_grad_value() (clip.h), but the gradients are clipped within the next step(),
   // and only there: `.grad` stays. By norm before by value.
@@ -55,38 +60,44 @@ class Optimizer {
   void load_state(std::span<const StatePart> state) { copy_state(state, own_state()); }
 
  private:
-  UpdateRule rule_;
   std::vector<NamedTensor> parameters_;
+  GroupedRules rules_;
   std::vector<RuleState> states_;
   double scale_, limit_;  // of the next step()
 };
 
 class Sgd : public Optimizer {
  public:
-  explicit Sgd(const torch::nn::Module& module, SgdOptions options = {}) : Optimizer(module, options) {}
-  explicit Sgd(std::vector<at::Tensor> parameters, SgdOptions options = {})
-      : Optimizer(std::move(parameters), options) {}
+  explicit Sgd(const torch::nn::Module& module, SgdOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit Sgd(std::vector<at::Tensor> parameters, SgdOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
 
 class Adam : public Optimizer {
  public:
-  explicit Adam(const torch::nn::Module& module, AdamOptions options = {}) : Optimizer(module, options) {}
-  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions options = {})
-      : Optimizer(std::move(parameters), options) {}
+  explicit Adam(const torch::nn::Module& module, AdamOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit Adam(std::vector<at::Tensor> parameters, AdamOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
 
 class AdamW : public Optimizer {
  public:
-  explicit AdamW(const torch::nn::Module& module, AdamWOptions options = {}) : Optimizer(module, options) {}
-  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions options = {})
-      : Optimizer(std::move(parameters), options) {}
+  explicit AdamW(const torch::nn::Module& module, AdamWOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit AdamW(std::vector<at::Tensor> parameters, AdamWOptions options = {}, std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
 
 class Adagrad : public Optimizer {
  public:
-  explicit Adagrad(const torch::nn::Module& module, AdagradOptions options = {}) : Optimizer(module, options) {}
-  explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions options = {})
-      : Optimizer(std::move(parameters), options) {}
+  explicit Adagrad(const torch::nn::Module& module, AdagradOptions options = {},
+                   std::vector<ParameterGroup> groups = {})
+      : Optimizer(module, options, std::move(groups)) {}
+  explicit Adagrad(std::vector<at::Tensor> parameters, AdagradOptions options = {},
+                   std::vector<ParameterGroup> groups = {})
+      : Optimizer(std::move(parameters), options, std::move(groups)) {}
 };
 
 }  // namespace tutti

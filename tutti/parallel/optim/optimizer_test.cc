@@ -10,6 +10,8 @@
 #include <torch/optim/sgd.h>
 
 #include <limits>
+#include <memory>
+#include <tuple>
 
 #include "tutti/base/error.h"
 
@@ -122,6 +124,77 @@ TEST(Optimizer, AParameterThatIsListedTwiceTakesOneStep) {
   sgd.step();
   EXPECT_EQ(tied[0].item<float>(), 0.5f);
   EXPECT_EQ(other[0].item<float>(), 0.5f);
+}
+
+TEST(ParameterGroups, EqualThoseOfLibTorch) {
+  at::manual_seed(3);
+  const std::vector<at::Tensor> start = {at::randn({9, 7}), at::randn({7}), at::randn({5})};
+  std::vector<at::Tensor> ours, theirs;
+  for (const auto& tensor : start) {
+    ours.push_back(tensor.clone().set_requires_grad(true));
+    theirs.push_back(tensor.clone().set_requires_grad(true));
+  }
+  AdamW optimizer(ours, {.lr = 0.02, .weight_decay = 0.1},
+                  {{.names = {"1"}, .rule = AdamWOptions{.lr = 0.02, .weight_decay = 0}},
+                   {.names = {"2"}, .rule = AdamWOptions{.lr = 0.5, .weight_decay = 0.1}}});
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const auto& [lr, decay, number] : {std::tuple{0.02, 0.1, 0}, {0.02, 0.0, 1}, {0.5, 0.1, 2}})
+    groups.emplace_back(
+        std::vector{theirs[std::size_t(number)]},
+        std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(lr).weight_decay(decay)));
+  torch::optim::AdamW reference(groups, torch::optim::AdamWOptions());
+  const auto steps = [&] {
+    for (int step = 0; step < 5; ++step) {
+      for (std::size_t i = 0; i < ours.size(); ++i) {
+        ours[i].mutable_grad() = at::randn_like(start[i]);
+        theirs[i].mutable_grad() = ours[i].grad().clone();
+      }
+      optimizer.step();
+      reference.step();
+    }
+    for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(at::allclose(ours[i], theirs[i], 1e-5, 1e-6)) << i;
+  };
+  steps();
+  optimizer.set_lr(0.25, 2);
+  reference.param_groups()[2].options().set_lr(0.25);
+  EXPECT_EQ(optimizer.lr(), 0.02);
+  EXPECT_EQ(optimizer.lr(2), 0.25);
+  steps();
+  optimizer.set_lr(0.001);
+  for (auto& group : reference.param_groups()) group.options().set_lr(0.001);
+  EXPECT_EQ(optimizer.lr(2), 0.001);
+  steps();
+}
+
+// Rules of other kinds keep other states.
+TEST(ParameterGroups, MayHaveRulesOfTheirOwn) {
+  torch::nn::Linear layer(4, 3);
+  const auto vectors = names_of(*layer, [](const std::string&, const at::Tensor& p) { return p.dim() < 2; });
+  EXPECT_THAT(vectors, testing::ElementsAre("bias"));
+  Adam optimizer(*layer, {}, {{.names = vectors, .rule = SgdOptions{.momentum = 0.9}}});
+  std::vector<std::string> kept;
+  for (const auto& part : optimizer.own_state()) kept.push_back(part.parameter + "/" + part.state);
+  EXPECT_THAT(kept, testing::ElementsAre("weight/exp_avg", "weight/exp_avg_sq", "weight/step", "bias/momentum_buffer",
+                                         "bias/step"));
+}
+
+TEST(ParameterGroups, MistakesGetASentence) {
+  torch::nn::Linear layer(4, 3);
+  const auto refusal = [&](std::vector<ParameterGroup> groups) {
+    return error_of([&] { Sgd(*layer, {}, std::move(groups)); });
+  };
+  EXPECT_THAT(refusal({{.names = {"wieght"}, .rule = SgdOptions{}}}),
+              HasSubstr("Sgd: parameter group 1 has \"wieght\", which is none of the 2 parameters of this optimizer "
+                        "(hint: they are named like weight)"));
+  EXPECT_THAT(refusal({{.names = {"bias"}, .rule = SgdOptions{}}, {.names = {"bias"}, .rule = AdamOptions{}}}),
+              HasSubstr("Adam: bias is in parameter group 1 and in 2"));
+  EXPECT_THAT(refusal({{.names = {"bias", "bias"}, .rule = SgdOptions{}}}),
+              HasSubstr("bias is in parameter group 1 twice"));
+  EXPECT_THAT(refusal({{.names = {"bias"}, .rule = AdamOptions{.eps = -1}}}), HasSubstr("Adam: eps is -1"));
+  Sgd sgd(*layer);
+  EXPECT_THAT(error_of([&] { sgd.set_lr(-1); }), HasSubstr("Sgd: lr is -1; expected a number that is not negative"));
+  EXPECT_THAT(error_of([&] { sgd.set_lr(1, 1); }), HasSubstr("there is no parameter group 1: this optimizer has 1"));
+  EXPECT_EQ(sgd.lr(), 0.05);
 }
 
 TEST(Optimizer, AutogradSeesThatWeightsHaveChanged) {

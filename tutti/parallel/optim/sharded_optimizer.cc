@@ -1,60 +1,116 @@
 // What all stages have in common; the rest is in what stands behind: data_parallel_shards.cc,
 // zero/fully_sharded_optimizer.cc.
+//
+// A rank that has run out of data (join_uneven()) still has its part of the weights to step, but does not run the
+// program's loop: what the loop does with the optimizer, and at which rates, the leader of those with data tells it,
+// before each of them does it.
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 #include <ATen/core/grad_mode.h>
 
 #include "tutti/base/error.h"
+#include "tutti/comm/collectives.h"
+#include "tutti/parallel/ddp/replicas.h"
 #include "tutti/parallel/optim/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {
 
-ShardedOptimizer::State::State(Group with, UpdateRule what) : group(std::move(with)), rule(std::move(what)) {
-  check(rule).or_throw();
+ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
+    : group(std::move(with)), rules(std::move(what)) {
+  for (auto& line : rules.lines()) options.push_back(std::move(line));
+  if (group.size() > 1) require_same_options(group, "ShardedOptimizer", options);
 }
 
 Update ShardedOptimizer::State::next_update(Shard& shard) {
-  shard.state.prepare(rule, shard.mine.count + shard.tail.count, shard.weight.scalar_type());
-  Update update = shard.state.next_update(rule);
-  update.scale = scale;
+  shard.state.prepare(rules[shard.group], shard.mine.count + shard.tail.count, shard.weight.scalar_type());
+  Update update = shard.state.next_update(rules[shard.group]);
+  update.scale = factor * scale;
   update.limit = limit;
   return update;
+}
+
+GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
+  finish();
+  tell(Deed::kClip, max_norm);
+  return clip(max_norm);
+}
+
+void ShardedOptimizer::State::make_step() {
+  finish();
+  tell(Deed::kStep);
+  step_and_end();
+}
+
+void ShardedOptimizer::State::leave_out_step() {
+  if (is_finished()) tell(Deed::kLeaveOut);
+  end_step();
+}
+
+GradientNorm ShardedOptimizer::State::clip(double max_norm) {
+  average();
+  const auto all = shards();
+  auto result = norm_over_ranks(
+      group, facts, [&](std::int64_t shard) -> const std::string& { return all[std::size_t(shard)]->name; });
+  result.norm *= factor;
+  scale = result.finite() ? clip_factor(result.norm, max_norm) : 1;
+  return result;
+}
+
+void ShardedOptimizer::State::step_and_end() {
+  if (!skips_step()) step();
+  end_step();
 }
 
 void ShardedOptimizer::State::end_step() {
   forget();
   facts = {};
-  scale = 1;
+  factor = scale = 1;
   limit = std::numeric_limits<double>::infinity();
+}
+
+void ShardedOptimizer::State::tell(Deed deed, double max_norm) {
+  const auto from = leader();
+  if (!from) return;
+  std::vector<double> words = {double(deed), max_norm, limit};
+  for (std::size_t g = 0; g < rules.size(); ++g) words.push_back(learning_rate(rules[g]));
+  broadcast(group, std::span(words), *from);
+}
+
+void ShardedOptimizer::State::follow(int leader) {
+  for (;;) {
+    std::vector<double> words(3 + rules.size());
+    broadcast(group, std::span(words), leader);
+    limit = words[2];
+    for (std::size_t g = 0; g < rules.size(); ++g) rules.set_lr(words[3 + g], g);
+    switch (Deed(int(words[0]))) {
+      case Deed::kClip:
+        clip(words[1]);
+        break;
+      case Deed::kStep:
+        return step_and_end();
+      case Deed::kLeaveOut:
+        return end_step();
+    }
+  }
 }
 
 ShardedOptimizer::ShardedOptimizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 ShardedOptimizer::ShardedOptimizer(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options) {
   const at::NoGradGuard no_grad;
-  state_ = shards_of(reducer, std::move(rule), options.stage);
+  state_ = shards_of(reducer, std::move(rule), std::move(options));
 }
 ShardedOptimizer::~ShardedOptimizer() = default;
 
 void ShardedOptimizer::step() {
   const at::NoGradGuard no_grad;
-  state_->finish();
-  if (!state_->skips_step()) state_->step();
-  state_->end_step();
+  state_->make_step();
 }
 
 GradientNorm ShardedOptimizer::clip_grad_norm(double max_norm) {
   const at::NoGradGuard no_grad;
   require_clip_limit("clip_grad_norm", "max_norm", max_norm);
-  auto& state = *state_;
-  state.finish();
-  state.average();
-  const auto shards = state.shards();
-  const auto result = norm_over_ranks(state.group, state.facts, [&](std::int64_t shard) -> const std::string& {
-    return shards[std::size_t(shard)]->name;
-  });
-  state.scale = result.finite() ? clip_factor(result.norm, max_norm) : 1;
-  return result;
+  return state_->clip_grad_norm(max_norm);
 }
 
 void ShardedOptimizer::clip_grad_value(double limit) {
@@ -63,11 +119,12 @@ void ShardedOptimizer::clip_grad_value(double limit) {
 }
 
 void ShardedOptimizer::zero_grad() {
-  state_->end_step();
+  state_->leave_out_step();
   state_->zero_grad();
 }
-double ShardedOptimizer::lr() const { return learning_rate(state_->rule); }
-void ShardedOptimizer::set_lr(double lr) { set_learning_rate(state_->rule, lr); }
+double ShardedOptimizer::lr(std::size_t group) const { return learning_rate(state_->rules[group]); }
+void ShardedOptimizer::set_lr(double lr) { state_->rules.set_lr(lr); }
+void ShardedOptimizer::set_lr(double lr, std::size_t group) { state_->rules.set_lr(lr, group); }
 
 std::size_t ShardedOptimizer::state_bytes() const {
   std::size_t bytes = 0;
@@ -78,8 +135,9 @@ std::size_t ShardedOptimizer::state_bytes() const {
 std::vector<StatePart> ShardedOptimizer::own_state() {
   std::vector<StatePart> parts;
   for (auto* shard : state_->shards()) {
-    shard->state.prepare(state_->rule, shard->mine.count + shard->tail.count, shard->weight.scalar_type());
-    append_parts(parts, shard->state, state_->rule, shard->name, shard->weight, {shard->mine, shard->tail});
+    const auto& rule = state_->rules[shard->group];
+    shard->state.prepare(rule, shard->mine.count + shard->tail.count, shard->weight.scalar_type());
+    append_parts(parts, shard->state, rule, shard->name, shard->weight, {shard->mine, shard->tail});
   }
   return parts;
 }

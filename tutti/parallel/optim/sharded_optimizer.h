@@ -14,9 +14,8 @@
 // gradients while backward() runs and keeps this rank's part of them: 4 + 12/p. (Stage 3, which splits the weights as
 // well: zero/fully_sharded.h.)
 //
-// Where all ranks share a host the weights have the same bits as with ddp.finish() and an Optimizer, and stage 1 moves
-// half the bytes. Over links averages are summed in the order of a reduce_scatter, which may differ from that of an
-// all_reduce by a rounding for more than two ranks.
+// The weights have the same bits as with ddp.finish() and an Optimizer (over links of more than two ranks unless
+// `same_bits` is turned off). Where all ranks share a host stage 1 moves half the bytes.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -24,6 +23,7 @@
 
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/optim/parameter_groups.h"
 #include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/optim/update_rule.h"
 
@@ -32,14 +32,19 @@ namespace tutti {
 class FullySharded;  // zero/fully_sharded.h
 
 struct ShardedOptimizerOptions {
-  int stage = 1;  // 1 or 2
+  int stage = 1;                         // 1 or 2
+  std::vector<ParameterGroup> groups{};  // to which another rule applies
+  // Over links, with more than two ranks: average by the all_reduce that DataParallel would make. false: by
+  // reduce_scatter, which moves half as much; averages may then differ from those of an unsharded run by a rounding.
+  bool same_bits = true;
 };
 
-// Takes f32 and f64. Not thread-safe. Every rank makes one and calls its functions alike.
+// Takes f32 and f64. Not thread-safe. Every rank makes one, with the same rules, or all get an Exception that shows the
+// first difference; and calls its functions alike.
 //
 // While it lives the memory of parameters is the group's (the tensors stay the same), and peers write to it inside
-// step(). `.grad` is not the average: of a large parameter (DataParallelOptions::in_place_bytes) it is what this rank's
-// own backward() made, of a small one nothing, in stage 2 of all nothing.
+// step(). `.grad` is nothing to rely on: of a large parameter (DataParallelOptions::in_place_bytes) mostly what this
+// rank's own backward() made, of a small one nothing, in stage 2 of all nothing.
 class ShardedOptimizer {
  public:
   template <class M>
@@ -47,7 +52,7 @@ class ShardedOptimizer {
       : ShardedOptimizer(ddp.reducer(), std::move(rule), options) {}
   ShardedOptimizer(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options = {});
   // Stage 3.
-  ShardedOptimizer(FullySharded& model, UpdateRule rule);
+  ShardedOptimizer(FullySharded& model, UpdateRule rule, std::vector<ParameterGroup> groups = {});
   ~ShardedOptimizer();
   ShardedOptimizer(const ShardedOptimizer&) = delete;
 
@@ -56,8 +61,10 @@ class ShardedOptimizer {
   void step();
   // Lets gradients go, as DataParallel::zero_grad() does.
   void zero_grad();
-  double lr() const;
-  void set_lr(double lr);
+  // Of a parameter group: 0 are those that no group lists.
+  double lr(std::size_t group = 0) const;
+  void set_lr(double lr);  // of all groups
+  void set_lr(double lr, std::size_t group);
 
   // Between backward() and step(), once: finishes the step of DataParallel and averages. The norm of all averages
   // together, the same on every rank; step() then scales them as tutti::clip_grad_norm() does. Where the norm is not

@@ -2,6 +2,8 @@
 // What stands behind a ShardedOptimizer: where averages come from and where new weights go differs between the stages.
 #include <limits>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/comm/group.h"
@@ -12,7 +14,8 @@
 namespace tutti {
 
 struct ShardedOptimizer::State {
-  State(Group with, UpdateRule what);
+  // Every rank calls: rules and options ("name = value") are compared.
+  State(Group with, GroupedRules what, std::vector<std::string> options = {});
   virtual ~State() = default;
 
   virtual std::vector<Shard*> shards() = 0;  // by parameter
@@ -22,18 +25,36 @@ struct ShardedOptimizer::State {
   virtual void forget() = 0;   // gradients and averages
   virtual void zero_grad() = 0;
   virtual bool skips_step() const { return false; }  // after finish()
+  virtual bool is_finished() const = 0;              // finish() has been called in this step
+
+  // Where ranks may have run out of data (join_uneven()), who leads those that have not.
+  virtual std::optional<int> leader() const { return std::nullopt; }
+
+  // What a ShardedOptimizer does, on ranks with data.
+  GradientNorm clip_grad_norm(double max_norm);
+  void make_step();
+  void leave_out_step();
+  // The same on a rank that has run out, until the others' step is over: it asks their leader what they do.
+  void follow(int leader);
 
   // Counts a step of the shard, and says what it does.
   Update next_update(Shard& shard);
-  void end_step();
 
   const Group group;
-  UpdateRule rule;
+  GroupedRules rules;
   AverageFacts facts;
+  double factor = 1;  // that makes averages of what finish() and average() leave in the shards
   double scale = 1, limit = std::numeric_limits<double>::infinity();  // of the next step
+
+ private:
+  enum class Deed { kClip, kStep, kLeaveOut };
+  void tell(Deed deed, double max_norm = 0);
+  GradientNorm clip(double max_norm);
+  void step_and_end();
+  void end_step();
 };
 
 // Stages 1 and 2: every rank has all weights.
-std::unique_ptr<ShardedOptimizer::State> shards_of(Reducer& reducer, UpdateRule rule, int stage);
+std::unique_ptr<ShardedOptimizer::State> shards_of(Reducer& reducer, UpdateRule rule, ShardedOptimizerOptions options);
 
 }  // namespace tutti

@@ -108,11 +108,29 @@ Update update_of(const AdagradOptions& o, std::int64_t step) {
           .eps = o.eps};
 }
 
+std::string words_of(const SgdOptions& o) {
+  return fmt::format("lr {}, momentum {}, weight decay {}, nesterov {}, dampening {}", o.lr, o.momentum, o.weight_decay,
+                     o.nesterov, o.dampening);
+}
+template <class Options>
+std::string words_of(const Options& o) {  // Adam and AdamW
+  return fmt::format("lr {}, beta1 {}, beta2 {}, eps {}, weight decay {}, amsgrad {}", o.lr, o.beta1, o.beta2, o.eps,
+                     o.weight_decay, o.amsgrad);
+}
+std::string words_of(const AdagradOptions& o) {
+  return fmt::format("lr {}, lr decay {}, weight decay {}, initial accumulator value {}, eps {}", o.lr, o.lr_decay,
+                     o.weight_decay, o.initial_accumulator_value, o.eps);
+}
+
 }  // namespace
 
 const char* name(const UpdateRule& rule) {
   constexpr const char* kNames[] = {"Sgd", "Adam", "AdamW", "Adagrad"};
   return kNames[rule.index()];
+}
+
+std::string to_string(const UpdateRule& rule) {
+  return fmt::format("{}, {}", name(rule), std::visit([](const auto& options) { return words_of(options); }, rule));
 }
 
 Status check(const UpdateRule& rule) {

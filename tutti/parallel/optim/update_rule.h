@@ -53,6 +53,8 @@ using UpdateRule = std::variant<SgdOptions, AdamOptions, AdamWOptions, AdagradOp
 
 // "Sgd", "Adam", "AdamW", "Adagrad"
 const char* name(const UpdateRule& rule);
+// With all options: "Sgd, lr 0.05, momentum 0.9, ..."
+std::string to_string(const UpdateRule& rule);
 // kInvalidArgument names the option that is out of its range.
 Status check(const UpdateRule& rule);
 double learning_rate(const UpdateRule& rule);

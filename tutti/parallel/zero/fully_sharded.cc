@@ -11,13 +11,13 @@
 #include "tutti/parallel/zero/fully_sharded.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
-#include <exception>
 #include <unordered_map>
 
 #include "tutti/base/error.h"
@@ -100,6 +100,10 @@ void FullySharded::State::add_blocks(std::vector<Block> given) {
   }
   const bool trains = std::any_of(all.begin(), all.end(), [](const auto& p) { return p.tensor.requires_grad(); });
   TUTTI_REQUIRE(trains, "FullySharded: no block has a parameter that requires a gradient");
+  require_same_options(
+      group, "FullySharded",
+      {fmt::format("prefetch = {}", options.prefetch), fmt::format("share_on_host = {}", options.share_on_host),
+       fmt::format("heap_tensors = {}", options.heap_tensors)});
   require_same_structure(group, all);
   require_same_structure(group, buffers);
   broadcast_values(group, buffers);
@@ -115,6 +119,19 @@ void FullySharded::State::add_blocks(std::vector<Block> given) {
   used.assign(shard_count, 0);
   gathered_back = blocks.size();
   for (std::size_t b = 0; b < blocks.size(); ++b) install_hooks(b);
+}
+
+void FullySharded::State::check_batch(const at::Tensor& x) const {
+  if (options.allow_empty_batches || !at::GradMode::is_enabled()) return;
+  if (!x.defined() || x.dim() == 0 || x.size(0) > 0) return;
+  Error error{.code = Code::kInvalidArgument,
+              .detail = "FullySharded: forward() was given a batch of no samples, " + describe(x) +
+                        ": the mean of its loss is NaN, and so would be all gradients on every rank",
+              .hint = "give every rank samples, or set allow_empty_batches if the loss is a sum",
+              .group = group.name(),
+              .rank = group.rank()};
+  for (const Group& each : {group, groups.gathers, groups.reductions}) each.abort(error);  // wherever peers wait
+  throw Exception(std::move(error));
 }
 
 void FullySharded::State::install_hooks(std::size_t block) {
@@ -269,7 +286,7 @@ FullySharded::FullySharded(const torch::nn::Sequential* model, const Group& grou
 
 FullySharded::~FullySharded() {
   // The peers may still be reading weights that lie in this rank's memory.
-  if (std::uncaught_exceptions() == 0 && shared() && state_->group.status().ok())
+  if (!state_->unwinding.is_past() && shared() && state_->group.status().ok())
     (void)state_->group.run({.kind = Kind::kBarrier});
   std::lock_guard lock(state_->mutex);
   state_->blocks.clear();
@@ -278,6 +295,7 @@ FullySharded::~FullySharded() {
 at::Tensor FullySharded::forward(at::Tensor x) {
   TUTTI_REQUIRE(!state_->sequence.empty(),
                 "FullySharded::forward() is for a Sequential; run the blocks of another model by run()");
+  state_->check_batch(x);
   for (std::size_t b = 0; b < state_->sequence.size(); ++b)
     x = run(b, [&] { return state_->sequence[b](std::move(x)); });
   return x;
@@ -309,8 +327,7 @@ FullySharded::Whole::~Whole() {
     running.weights->keep_own_part();
     running.weights->release();
   }
-  if (std::uncaught_exceptions() == 0 && of_.state_->group.size() > 1)
-    (void)of_.state_->group.run({.kind = Kind::kBarrier});
+  if (!unwinding_.is_past() && of_.state_->group.size() > 1) (void)of_.state_->group.run({.kind = Kind::kBarrier});
 }
 
 }  // namespace tutti

@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/comm/group.h"
 
 namespace torch::nn {
@@ -45,9 +46,10 @@ class Sequential;
 namespace tutti {
 
 struct FullyShardedOptions {
-  int prefetch = 1;           // blocks that are gathered ahead of the one that runs
-  bool share_on_host = true;  // one copy of the weights for all ranks, where they are all on one host
-  bool heap_tensors = true;   // as in DataParallelOptions
+  int prefetch = 1;                  // blocks that are gathered ahead of the one that runs
+  bool share_on_host = true;         // one copy of the weights for all ranks, where they are all on one host
+  bool heap_tensors = true;          // as in DataParallelOptions
+  bool allow_empty_batches = false;  // likewise, of forward()
 };
 
 // Not thread-safe, except that the hooks may run on autograd's threads. Every rank makes one, uses it and lets it go
@@ -69,7 +71,8 @@ class FullySharded {
     ~FullySharded();
     FullySharded(const FullySharded&) = delete;
 
-    // Of a Sequential: runs one block after another.
+    // Of a Sequential: runs one block after another. Throws on every rank if x has no samples on one, while gradients
+    // are recorded.
     at::Tensor forward(at::Tensor x);
     // Runs `forward`, in which block number `block` computes the tensor that is returned. Where gradients are recorded
     // its weights come back when backward() reaches that tensor.
@@ -91,6 +94,7 @@ class FullySharded {
 
      private:
       FullySharded& of_;
+      const Unwinding unwinding_{};
     };
     [[nodiscard]] Whole whole() { return Whole(*this); }
 

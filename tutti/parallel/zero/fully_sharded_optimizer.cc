@@ -10,11 +10,21 @@
 namespace tutti {
 namespace {
 
+std::vector<std::string> names_in(const FullySharded::State& model) {
+  std::vector<std::string> names;
+  for (const auto& running : model.blocks)
+    for (const auto& shard : running.weights->shards()) names.push_back(shard.name);
+  return names;
+}
+
 class OfFullySharded final : public ShardedOptimizer::State {
  public:
-  OfFullySharded(std::shared_ptr<FullySharded::State> model, UpdateRule rule)
-      : State(model->group, std::move(rule)), model_(std::move(model)) {
+  OfFullySharded(std::shared_ptr<FullySharded::State> model, UpdateRule rule, std::vector<ParameterGroup> groups)
+      : State(model->group, GroupedRules(std::move(rule), std::move(groups), names_in(*model))),
+        model_(std::move(model)) {
     TUTTI_REQUIRE(!model_->has_optimizer, "this FullySharded has an optimizer already");
+    std::size_t number = 0;
+    for (Shard* shard : OfFullySharded::shards()) shard->group = rules.group_of(number++);
     model_->has_optimizer = true;
   }
   ~OfFullySharded() override { model_->has_optimizer = false; }
@@ -49,6 +59,7 @@ class OfFullySharded final : public ShardedOptimizer::State {
   }
   void forget() override { model_->forget(); }
   void zero_grad() override {}
+  bool is_finished() const override { return model_->finished; }
 
  private:
   template <class Act>
@@ -66,7 +77,7 @@ class OfFullySharded final : public ShardedOptimizer::State {
 
 }  // namespace
 
-ShardedOptimizer::ShardedOptimizer(FullySharded& model, UpdateRule rule)
-    : ShardedOptimizer(std::make_unique<OfFullySharded>(model.state_, std::move(rule))) {}
+ShardedOptimizer::ShardedOptimizer(FullySharded& model, UpdateRule rule, std::vector<ParameterGroup> groups)
+    : ShardedOptimizer(std::make_unique<OfFullySharded>(model.state_, std::move(rule), std::move(groups))) {}
 
 }  // namespace tutti

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/unwinding.h"
 #include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/parallel/zero/sharded_block.h"
 #include "tutti/tensor/caching_allocator.h"
@@ -29,6 +30,7 @@ struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
   State(const Group& group, const FullyShardedOptions& options);
   void add_blocks(std::vector<Block> blocks);
   void install_hooks(std::size_t block);
+  void check_batch(const at::Tensor& x) const;  // ends the group if it has no samples and is to be trained on
   void enter(std::size_t block);
   void leave(std::size_t block, const at::Tensor& out);
   void enter_backward(std::size_t block);
@@ -41,6 +43,7 @@ struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
 
   const Group group;
   const FullyShardedOptions options;
+  const Unwinding unwinding{};
   ShardedBlock::Groups groups;
   std::optional<HeapTensors> heap;
 
