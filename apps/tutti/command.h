@@ -17,6 +17,7 @@ int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
+int ckpt_command(std::vector<std::string> arguments);
 int node_command(std::vector<std::string> arguments);
 int status_command(std::vector<std::string> arguments);
 int top_command(std::vector<std::string> arguments);

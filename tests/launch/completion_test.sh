@@ -34,6 +34,10 @@ proposes --nproc-per-node tutti run --np
 proposes --bind tutti run -n 4 --bi
 proposes numa tutti run --bind n
 proposes --peers tutti bench --pe
+proposes verify tutti ckpt ve
+proposes --split tutti ckpt reshard a b --sp
+proposes columns tutti ckpt reshard a b --split c
+proposes clicks tutti data cl
 # What stands behind the program is the program's.
 never --bind tutti run -n 4 ./train --bi
 never --bind tutti run --no-prefix -- ./train --bi

@@ -104,6 +104,22 @@ Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder
   return found;
 }
 
+std::vector<CheckpointFolder> beyond(const std::vector<CheckpointFolder>& found, const KeepRule& keep) {
+  std::vector<CheckpointFolder> out;
+  if (keep.last <= 0) return out;
+  for (std::size_t i = 0; i + std::size_t(keep.last) < found.size(); ++i)
+    if (keep.every <= 0 || found[i].step % keep.every != 0) out.push_back(found[i]);
+  return out;
+}
+
+Status remove_checkpoint(const std::string& path) {
+  const std::string removed = removed_name(path);
+  std::error_code error;
+  fs::rename(path, removed, error);
+  if (!error) fs::remove_all(removed, error);
+  return error ? system_error(error.value(), fmt::format("cannot remove {}", path)) : Status();
+}
+
 std::string CheckpointDraft::path_of(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/.{}{}", folder, checkpoint_folder_name(step), kPartial);
 }
@@ -148,15 +164,8 @@ void CheckpointDraft::prune(const KeepRule& keep) const {
   auto found = list_checkpoints(folder_);
   if (!found.ok()) return log::warn(to_string(found.error()));
   std::erase_if(*found, [&](const CheckpointFolder& one) { return one.step > step_; });
-  for (std::size_t i = 0; i + std::size_t(keep.last) < found->size(); ++i) {
-    if (keep.every > 0 && (*found)[i].step % keep.every == 0) continue;
-    const std::string& path = (*found)[i].path;
-    const std::string removed = removed_name(path);
-    std::error_code error;
-    fs::rename(path, removed, error);
-    warn_if(error, fmt::format("cannot remove {}", path));
-    if (!error) remove_all(removed);
-  }
+  for (const CheckpointFolder& one : beyond(*found, keep))
+    if (const Status removed = remove_checkpoint(one.path); !removed.ok()) log::warn(to_string(removed.error()));
 }
 
 }  // namespace tutti

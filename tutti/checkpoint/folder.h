@@ -26,6 +26,11 @@ struct KeepRule {
   std::int64_t every = 0;  // and those whose step is a multiple of this; 0: none more
 };
 
+// Those of `found`, which are in the order of list_checkpoints(), that `keep` does not name.
+std::vector<CheckpointFolder> beyond(const std::vector<CheckpointFolder>& found, const KeepRule& keep);
+// Its proper name goes first: no moment leaves half of one under it.
+Status remove_checkpoint(const std::string& path);
+
 // A folder beside the checkpoints in which the next one is made; goes with the object unless it was committed.
 class CheckpointDraft {
  public:

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "tutti/base/crc32c.h"
 #include "tutti/base/text.h"
@@ -30,7 +29,7 @@ constexpr std::string_view kTailBegin = "\"crc32c\":\"";
 constexpr std::string_view kTailEnd = "\"}\n";
 constexpr std::string_view kNoDigest = "00000000";
 constexpr std::size_t kTail = kTailBegin.size() + 8 + kTailEnd.size();
-constexpr int kDeepest = 12;
+constexpr std::size_t kDeepest = 12;
 constexpr std::size_t kMostDimensions = 64;
 
 // A broken rule ends the reading; parse_manifest() makes it an Error again.
@@ -128,22 +127,64 @@ std::string text_of(const Manifest& manifest) {
 
 // ---- reading
 
-json parse_json(std::string_view text) {
-  std::vector<std::set<std::string>> keys(kDeepest + 2);  // of the objects around, by depth
-  const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth > kDeepest) corrupt(fmt::format("it nests more than {} deep", kDeepest));
-    if (event == json::parse_event_t::object_start) keys[std::size_t(depth) + 1].clear();
-    if (event == json::parse_event_t::key && !keys[std::size_t(depth)].insert(parsed.get<std::string>()).second)
-      corrupt(fmt::format("the key {} occurs twice", in_quotes(parsed.get<std::string>())));
+// Builds the tree, and sees twofold keys and depth where they stand. (The library's own callbacks take time in
+// proportion to the square of an object's members.)
+class Building : public nlohmann::json_sax<json> {
+ public:
+  json root;
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t&) override { corrupt("it is no JSON: it has binary data"); }
+  bool start_object(std::size_t) override { return open(json::object()); }
+  bool start_array(std::size_t) override { return open(json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (open_.back()->contains(name)) corrupt(fmt::format("the key {} occurs twice", in_quotes(name)));
+    key_ = std::move(name);
     return true;
-  };
-  try {
-    return json::parse(text, watch);
-  } catch (const json::parse_error& error) {
-    corrupt(fmt::format("it is no JSON: it cannot be read from byte {} on", error.byte));
-  } catch (const json::exception&) {
-    corrupt("it is no JSON: it has a number that is too large");
   }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    constexpr int kNumberOverflow = 406;
+    if (error.id == kNumberOverflow) corrupt("it is no JSON: it has a number that is too large");
+    corrupt(fmt::format("it is no JSON: it cannot be read from byte {} on", position));
+  }
+
+ private:
+  json* place(json value) {
+    if (open_.empty()) return &(root = std::move(value));
+    json& around = *open_.back();
+    if (!around.is_array()) return &(around[key_] = std::move(value));
+    around.push_back(std::move(value));
+    return &around.back();
+  }
+  bool put(json value) {
+    (void)place(std::move(value));
+    return true;
+  }
+  bool open(json value) {
+    if (open_.size() > kDeepest) corrupt(fmt::format("it nests more than {} deep", kDeepest));
+    open_.push_back(place(std::move(value)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<json*> open_;  // objects and lists around, the innermost last
+  std::string key_;
+};
+
+json parse_json(std::string_view text) {
+  Building building;
+  (void)json::sax_parse(text.begin(), text.end(), &building);
+  return std::move(building.root);
 }
 
 // A member of an object; `where` is the object, for errors.

@@ -26,6 +26,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr std::size_t kAlignment = 64;
+constexpr std::uint64_t kPiece = std::uint64_t(1) << 20;
 
 std::string checksum_key(std::string_view name) { return "crc32c." + std::string(name); }
 std::string checksum_text(std::span<const std::byte> bytes) { return fmt::format("{:08x}", crc32c(bytes)); }
@@ -84,13 +85,41 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<std::byte>
         fmt::format("{}: {} has {} bytes, the buffer given {}", path_, entry.name, entry.bytes(), into.size()));
   }
   TUTTI_TRY(read_all(fd_.get(), data_offset_ + entry.begin, into, path_));
+  return compare_checksum(entry, crc32c(into));
+}
+
+Status SafetensorsFile::read(const SafetensorsEntry& entry, std::uint64_t begin, std::span<std::byte> into) const {
+  if (begin > entry.bytes() || into.size() > entry.bytes() - begin)
+    return invalid_argument(fmt::format("{}: {} has {} bytes; {} from {} on were wanted", path_, entry.name,
+                                        entry.bytes(), into.size(), begin));
+  return read_all(fd_.get(), data_offset_ + entry.begin + begin, into, path_);
+}
+
+bool SafetensorsFile::has_checksum(const SafetensorsEntry& entry) const {
+  return metadata().contains(checksum_key(entry.name));
+}
+
+Status SafetensorsFile::check(const SafetensorsEntry& entry) const {
+  if (!has_checksum(entry)) return {};
+  std::vector<std::byte> piece(std::min(entry.bytes(), kPiece));
+  std::uint32_t found = 0;
+  for (std::uint64_t at = 0; at < entry.bytes(); at += piece.size()) {
+    const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), entry.bytes() - at));
+    TUTTI_TRY(read(entry, at, part));
+    found = crc32c(part, found);
+  }
+  return compare_checksum(entry, found);
+}
+
+Status SafetensorsFile::compare_checksum(const SafetensorsEntry& entry, std::uint32_t digest) const {
   const auto expected = metadata().find(checksum_key(entry.name));
   if (expected == metadata().end()) return {};
-  const std::string found = checksum_text(into);
+  const std::string found = fmt::format("{:08x}", digest);
   if (found == expected->second) return {};
+  const std::uint64_t at = data_offset_ + entry.begin;
   return Error{.code = Code::kCorrupt,
-               .detail = fmt::format("{}: the bytes of {} have changed: checksum {}, expected {}", path_, entry.name,
-                                     found, expected->second),
+               .detail = fmt::format("{}: bytes {} to {}, of {}, have changed: checksum {}, expected {}", path_, at,
+                                     at + entry.bytes(), entry.name, found, expected->second),
                .hint = "take another copy of the file"};
 }
 

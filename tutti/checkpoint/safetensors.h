@@ -42,6 +42,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
 // "F32", "BF16", ...; empty: the format has no name for it (kC128).
 const char* safetensors_name(DType dtype);
 std::optional<DType> safetensors_dtype(std::string_view name);  // none: tutti does not compute with it
+unsigned safetensors_bits(std::string_view name);               // of an element; 0: the format has no such type
 
 // What a file begins with: length and JSON, padded with spaces so that the tensors begin at a multiple of 64 bytes.
 // `entries` in the order of their bytes, without gaps. Errors: as write_safetensors().
@@ -58,8 +59,15 @@ class SafetensorsFile {
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr: there is none
   // `into` must have entry.bytes() bytes. Compares the checksum where the file carries one. Any thread.
   Status read(const SafetensorsEntry& entry, std::span<std::byte> into) const;
+  // Bytes from `begin` on, unchecked.
+  Status read(const SafetensorsEntry& entry, std::uint64_t begin, std::span<std::byte> into) const;
+  bool has_checksum(const SafetensorsEntry& entry) const;
+  // Compares the checksum where the file carries one, in little memory.
+  Status check(const SafetensorsEntry& entry) const;
 
  private:
+  Status compare_checksum(const SafetensorsEntry& entry, std::uint32_t found) const;
+
   std::string path_;
   Fd fd_;
   std::uint64_t data_offset_ = 0;

@@ -237,6 +237,11 @@ std::optional<DType> safetensors_dtype(std::string_view name) {
   return row ? row->known : std::nullopt;
 }
 
+unsigned safetensors_bits(std::string_view name) {
+  const DTypeRow* row = find_dtype(name);
+  return row ? row->bits : 0;
+}
+
 const char* safetensors_name(DType dtype) {
   for (const DTypeRow& row : kDTypeRows)
     if (row.known == dtype) return row.name;

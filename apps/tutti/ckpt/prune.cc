@@ -1,0 +1,60 @@
+// tutti ckpt prune: the older ones go.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <limits>
+
+#include "apps/tutti/ckpt/commands.h"
+#include "tutti/checkpoint/folder.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+What is not among the newest N goes, unless its step is a multiple of M.
+
+Examples:
+  tutti ckpt prune runs/a --keep 3
+  tutti ckpt prune runs/a --keep 2 --every 1000 --dry-run
+
+Exit codes: 0 done; 1 one cannot be removed; 2 wrong usage, or there is no such folder.)";
+
+struct Texts {
+  std::string folder, keep, every = "0";
+  bool dry = false;
+};
+
+Result<int> act(const Texts& texts) {
+  if (texts.folder.empty()) return usage("which folder? tutti ckpt prune runs/a --keep 3");
+  if (texts.keep.empty()) return usage("--keep is missing: how many of the newest stay?");
+  const KeepRule keep{
+      .last = int(TUTTI_TRY(whole_number("--keep", texts.keep, 1, std::numeric_limits<int>::max()))),
+      .every = TUTTI_TRY(whole_number("--every", texts.every, 0, std::numeric_limits<std::int64_t>::max()))};
+  const auto found = TUTTI_TRY(list_checkpoints(texts.folder));
+  if (found.empty())
+    return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", texts.folder)};
+  const auto going = beyond(found, keep);
+  for (const CheckpointFolder& one : going) {
+    if (!texts.dry) TUTTI_TRY(remove_checkpoint(one.path));
+    fmt::print("{} {}\n", texts.dry ? "would remove" : "removed", one.path);
+  }
+  fmt::print("{} of {} {}\n", found.size() - going.size(), found.size(), texts.dry ? "would stay" : "stay");
+  return 0;
+}
+
+}  // namespace
+
+int ckpt_prune_command(std::vector<std::string> arguments) {
+  CLI::App app("Removes older checkpoints.", "tutti ckpt prune");
+  Texts texts;
+  dress(app, kFooter);
+  app.add_option("DIR", texts.folder, "the folder of a job's checkpoints");
+  app.add_option("--keep", texts.keep, "how many of the newest stay")->type_name("N");
+  app.add_option("--every", texts.every, "and those whose step is a multiple of this (0: none more)")->type_name("M");
+  app.add_flag("--dry-run", texts.dry, "only say what would go");
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  return end_of(app, act(texts));
+}
+
+}  // namespace tutti::cli

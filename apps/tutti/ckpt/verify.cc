@@ -1,0 +1,67 @@
+// tutti ckpt verify: every byte.
+#include "tutti/checkpoint/tools/verify.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "apps/tutti/ckpt/commands.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/folder.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Every byte of a checkpoint is in one digest: of a part of a tensor (1 MiB), of the header of a file, or of the manifest. It goes on behind
+what is wrong, so that one look finds all of it, and names file, tensor and bytes; where a single byte would explain it, that byte.
+
+Examples:
+  tutti ckpt verify runs/a                 the newest
+  tutti ckpt verify runs/a --all           all of them
+  tutti ckpt verify runs/a/step-0000200
+
+Exit codes: 0 all is well; 1 something is wrong; 2 wrong usage, or there is none.)";
+
+Result<bool> verify(const std::string& path) {
+  ByteProgress progress(fmt::format("verifying {}", path));
+  const auto result = verify_tensors(path, progress.callback());
+  progress.clear();
+  const VerifyReport& report = TUTTI_TRY(result);
+  for (const Error& trouble : report.troubles) std::printf("%s\n", to_string(trouble).c_str());
+  if (!report.troubles.empty()) {
+    fmt::print("{}: {} trouble{}\n", report.path, report.troubles.size(), report.troubles.size() == 1 ? "" : "s");
+    return false;
+  }
+  fmt::print(
+      "{}: {}, {} tensors in {} files, {}: {}\n", report.path, report.format, report.tensors, report.files,
+      progress.summary(report.bytes),
+      report.has_digests ? "all is well" : "the layout is well; it has no digests to tell whether bytes changed");
+  return true;
+}
+
+Result<int> act(const std::string& path, bool all) {
+  if (path.empty()) return usage("which one? Give a path: tutti ckpt verify runs/a");
+  if (!all) return TUTTI_TRY(verify(path)) ? 0 : 1;
+  const auto found = TUTTI_TRY(list_checkpoints(path));
+  if (found.empty()) return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", path)};
+  bool well = true;
+  for (const CheckpointFolder& one : found) well = TUTTI_TRY(verify(one.path)) && well;
+  return well ? 0 : 1;
+}
+
+}  // namespace
+
+int ckpt_verify_command(std::vector<std::string> arguments) {
+  CLI::App app("Looks at every byte of a checkpoint.", "tutti ckpt verify");
+  std::string path;
+  bool all = false;
+  dress(app, kFooter);
+  app.add_option("PATH", path, "a folder of checkpoints, one of them, or a file");
+  app.add_flag("--all", all, "all checkpoints of the folder, not the newest alone");
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  return end_of(app, act(path, all));
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,279 @@
+// `tutti ckpt` as a user types it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/harness/checkpoints.h"
+#include "tests/launch/running.h"
+#include "tutti/checkpoint/safetensors.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Dealing;
+using ::testing::AllOf;
+using testing::Ended;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
+using testing::run;
+using ::testing::StartsWith;
+
+class CkptCommand : public ::testing::Test {
+ protected:
+  // What three ranks saved by rows.
+  void save(std::int64_t step, float shift = 0, const std::string& folder = "a") {
+    const auto outcomes = test::run_threads(3, [&](Group& world) {
+      const test::RankModel mine = test::rank_model(Dealing::kRows, world.rank(), 3, shift);
+      const CheckpointFacts facts{.step = step, .values = {{"lr", 0.25}, {"name", std::string("dlrm")}}};
+      save_checkpoint(world, path(folder), mine.boxes, facts).or_throw();
+    });
+    for (const auto& outcome : outcomes) ASSERT_EQ(outcome.error, "");
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  static void flip(const std::string& file, std::size_t byte) {
+    std::string text = test::file_text(file);
+    text.at(byte) ^= 4;
+    test::set_file(file, text);
+  }
+  static std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
+    const SafetensorsEntry* const entry = file.find(name);
+    if (!entry) return {};
+    std::vector<float> values(entry->bytes() / 4);
+    file.read(*entry, std::as_writable_bytes(std::span(values))).or_throw();
+    return values;
+  }
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(CkptCommand, LsListsTheTensorsOfTheNewest) {
+  save(1);
+  save(2);
+  const Ended ended = run({"ckpt", "ls", path("a")});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, StartsWith(path("a/step-0000002") + ": Tutti checkpoint, 8 tensors, "));
+  EXPECT_THAT(ended.out, HasSubstr("emb.0          F32  [9001, 64]"));
+  EXPECT_THAT(ended.out, HasSubstr("3 boxes in 3 files\n"));
+  EXPECT_THAT(ended.out, HasSubstr("conv/momentum  F32  [6, 5, 4] "));
+  EXPECT_THAT(ended.out, HasSubstr("scale          F32  [] "));
+  const Ended chosen = run({"ckpt", "ls", path("a/step-0000001"), "fc*", "scale"});
+  EXPECT_THAT(chosen.out, AllOf(HasSubstr("fc.bias"), HasSubstr("scale"), Not(HasSubstr("conv"))));
+  const Ended steps = run({"ckpt", "ls", path("a"), "--steps"});
+  EXPECT_THAT(steps.out, AllOf(HasSubstr("step-0000001: Tutti"), HasSubstr("step-0000002: Tutti")));
+  const auto json = nlohmann::json::parse(run({"ckpt", "ls", path("a"), "emb.0", "--json"}).out);
+  EXPECT_EQ(json[0]["shape"], (std::vector<int>{9001, 64}));
+  EXPECT_EQ(json[0]["parts"].size(), 3u);
+}
+
+TEST_F(CkptCommand, ShowPrintsFactsAndTensors) {
+  save(7);
+  const Ended all = run({"ckpt", "show", path("a")});
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_THAT(all.out, AllOf(HasSubstr("step: 7\n"), HasSubstr("values:\n  lr: 0.25\n  name: \"dlrm\"\n")));
+  EXPECT_THAT(all.out, HasSubstr("tensors F32: 6, "));
+  EXPECT_EQ(run({"ckpt", "show", path("a"), "--path", "values.lr"}).out, "0.25\n");
+  const Ended none = run({"ckpt", "show", path("a"), "--path", "values.learning"});
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("there is no learning; there is lr, name"));
+  const Ended tensor = run({"ckpt", "show", path("a"), "--tensor", "emb.1"});
+  EXPECT_THAT(tensor.out, HasSubstr("emb.1: F32[37, 5], 740 B\n  [0:12, 0:5] in model-00001-of-00003.safetensors\n"));
+  EXPECT_THAT(tensor.out, HasSubstr("from 0.25 to 184.25, mean 92.25, "));
+  EXPECT_THAT(tensor.out, HasSubstr("begins with 0.25 1.25 2.25 3.25"));
+}
+
+TEST_F(CkptCommand, VerifyNamesAllThatIsWrong) {
+  save(1);
+  save(2);
+  const Ended well = run({"ckpt", "verify", path("a"), "--all"});
+  ASSERT_EQ(well.code, 0) << well.out << well.err;
+  EXPECT_THAT(well.out,
+              MatchesRegex("(.|\n)*step-0000002: Tutti checkpoint, 8 tensors in 6 files, .*/s: all is well\n"));
+  const std::string first = path("a/step-0000002/model-00001-of-00003.safetensors");
+  const std::string second = path("a/step-0000002/model-00002-of-00003.safetensors");
+  flip(first, fs::file_size(first) - 100);
+  flip(second, 5000);
+  fs::remove(path("a/step-0000002/optimizer-00003-of-00003.safetensors"));
+  const Ended harmed = run({"ckpt", "verify", path("a")});
+  EXPECT_EQ(harmed.code, 1);
+  EXPECT_THAT(harmed.out, HasSubstr("optimizer-00003-of-00003.safetensors is missing"));
+  EXPECT_THAT(harmed.out, HasSubstr("model-00001-of-00003.safetensors: bytes "));
+  EXPECT_THAT(harmed.out, HasSubstr(fmt::format("; byte {} alone would explain it", fs::file_size(first) - 100)));
+  EXPECT_THAT(harmed.out, HasSubstr("of emb.0 [3000:6000, 0:64], have changed"));
+  EXPECT_THAT(harmed.out, HasSubstr("; byte 5000 alone would explain it"));
+  EXPECT_THAT(harmed.out, HasSubstr("step-0000002: 3 troubles\n"));
+  EXPECT_EQ(run({"ckpt", "verify", path("a/step-0000001")}).code, 0);
+  EXPECT_EQ(run({"ckpt", "verify", path("nothing")}).code, 2);
+}
+
+TEST_F(CkptCommand, ExtractWritesTensorsBoxesAndShardsOfRanks) {
+  save(1);
+  const std::string out = path("out.safetensors");
+  ASSERT_EQ(run({"ckpt", "extract", path("a"), "--tensor", "emb.1", "--tensor", "fc*", "-o", out}).code, 0);
+  const auto some = SafetensorsFile::open(out).or_throw();
+  EXPECT_EQ(some.entries().size(), 2u);
+  EXPECT_EQ(floats(some, "emb.1"), test::values(2, TensorBox::whole({37, 5})));
+  const Ended box = run({"ckpt", "extract", path("a"), "--tensor", "emb.0", "--box", "2990:6010, 8:", "-o", out});
+  ASSERT_EQ(box.code, 0) << box.err;
+  EXPECT_EQ(floats(SafetensorsFile::open(out).or_throw(), "emb.0[2990:6010, 8:64]"),
+            test::values(0, {{2990, 8}, {3020, 56}}));
+  ASSERT_EQ(run({"ckpt", "extract", path("a"), "--rank", "2", "-o", out}).code, 0);
+  EXPECT_EQ(floats(SafetensorsFile::open(out).or_throw(), "emb.0/sum[6000:9001]"), test::values(1, {{6000}, {3001}}));
+  const auto refusal = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"ckpt", "extract", path("a")});
+    const Ended ended = run(more);
+    EXPECT_EQ(ended.code, 2);
+    return ended.err;
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("--output is missing"));
+  EXPECT_THAT(refusal({"-o", out, "--tensor", "emb.O"}), HasSubstr("has no tensor emb.O\nhint: did you mean emb.0?"));
+  EXPECT_THAT(refusal({"-o", out, "--box", "0:1"}), HasSubstr("--box is of one tensor; these are 8"));
+  EXPECT_THAT(refusal({"-o", out, "--tensor", "emb.1", "--box", "30:40"}),
+              HasSubstr("--box 30:40 is not inside of [37, 5]"));
+  EXPECT_THAT(refusal({"-o", out, "--rank", "3"}), HasSubstr("rank 3 wrote nothing of "));
+  EXPECT_THAT(refusal({"-o", folder_.path()}), HasSubstr("it is a folder, not a file"));
+}
+
+// As verify does, but in the middle of writing.
+TEST_F(CkptCommand, NothingIsWrittenFromWhatHasChanged) {
+  save(1);
+  const std::string first = path("a/step-0000001/model-00001-of-00003.safetensors");
+  flip(first, fs::file_size(first) - 100);
+  const Ended ended = run({"ckpt", "extract", path("a"), "-o", path("out.safetensors")});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("have changed: their digest is "));
+  EXPECT_FALSE(fs::exists(path("out.safetensors")));
+}
+
+TEST_F(CkptCommand, DiffNamesTensorsAndTheLargestDifference) {
+  save(1);
+  save(1, 0, "b");
+  const Ended same = run({"ckpt", "diff", path("a"), path("b")});
+  EXPECT_EQ(same.code, 0) << same.out << same.err;
+  EXPECT_EQ(same.out, "8 tensors are equal, 0 differ\n");
+  std::vector<float> bias = test::values(3, TensorBox::whole({7})), other = {1};
+  bias[2] += 0.5f;
+  bias[5] -= 2;
+  const SavedBox boxes[] = {{.key = {"fc.bias", ""}, .shape = {7}, .data = bias.data()},
+                            {.key = {"scale", ""}, .shape = {1}, .data = other.data()},
+                            {.key = {"more", ""}, .shape = {1}, .data = other.data()}};
+  save_checkpoint(path("c"), boxes, {.step = 4}).or_throw();
+  const Ended ended = run({"ckpt", "diff", path("a"), path("c")});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, HasSubstr("fc.bias: 2 of 7 elements differ, most by 2, at [5]: 5.375 and 3.375\n"));
+  EXPECT_THAT(ended.out, HasSubstr("scale is F32[] and F32[1]\n"));
+  EXPECT_THAT(ended.out, HasSubstr("only in " + path("c/step-0000004") + ": more\n"));
+  EXPECT_THAT(ended.out, HasSubstr("only in " + path("a/step-0000001") + ": momentum of conv\n"));
+  EXPECT_THAT(ended.out, HasSubstr("step: 1 and 4\n"));
+  EXPECT_THAT(run({"ckpt", "diff", path("a"), path("c"), "--tolerance", "1"}).out, HasSubstr("1 of 7 elements differ"));
+  EXPECT_THAT(run({"ckpt", "diff", path("a")}).err, HasSubstr("which two?"));
+}
+
+TEST_F(CkptCommand, ReshardDealsOutToAnyNumberOfRanks) {
+  save(5);
+  for (const std::string split : {"rows", "columns", "whole"}) {
+    for (const int ranks : {1, 2, 7}) {
+      const std::string out = fmt::format("{}{}", split, ranks);
+      const Ended ended =
+          run({"ckpt", "reshard", path("a"), path(out), "--ranks", std::to_string(ranks), "--split", split});
+      ASSERT_EQ(ended.code, 0) << ended.err;
+      const auto saved = CheckpointReader::open(path(out)).or_throw();
+      EXPECT_EQ(test::compare_model(saved, Dealing::kWhole, 0, 1), "");
+      EXPECT_EQ(saved.facts().step, 5);
+      EXPECT_EQ(std::get<double>(saved.facts().values.at("lr")), 0.25);
+      EXPECT_EQ(saved.find({"emb.0"})->boxes.size(), std::size_t(split == "whole" ? 1 : ranks));
+    }
+  }
+  const Ended again = run({"ckpt", "reshard", path("a"), path("rows2"), "--ranks", "2"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("rows2/step-0000005 is there already"));
+  EXPECT_THAT(run({"ckpt", "reshard", path("a"), path("x")}).err, HasSubstr("--ranks is missing"));
+  const std::string first = path("a/step-0000005/model-00001-of-00003.safetensors");
+  flip(first, fs::file_size(first) - 100);
+  EXPECT_EQ(run({"ckpt", "reshard", path("a"), path("y"), "--ranks", "2"}).code, 1);
+  EXPECT_TRUE(fs::is_empty(path("y")));
+}
+
+TEST_F(CkptCommand, MergeWritesWeightsForOthers) {
+  save(1);
+  const Ended ended = run({"ckpt", "merge", path("a"), path("w"), "--max-shard-size", "1M"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_TRUE(fs::exists(path("w/model-00003-of-00003.safetensors")));
+  const auto index = nlohmann::json::parse(test::file_text(path("w/model.safetensors.index.json")));
+  EXPECT_EQ(index["weight_map"].size(), 6u);
+  EXPECT_EQ(index["weight_map"]["emb.0"], "model-00002-of-00003.safetensors");
+  EXPECT_EQ(index["metadata"]["total_size"], 4 * (9001 * 64 + 37 * 5 + 7 + 1 + 120));
+  EXPECT_EQ(run({"ckpt", "diff", path("w"), path("w")}).code, 0);
+  EXPECT_THAT(run({"ckpt", "merge", path("a"), path("w")}).err, HasSubstr("is there already"));
+  // And back.
+  const Ended back = run({"ckpt", "import", path("w"), path("again"), "--step", "9", "--ranks", "2"});
+  ASSERT_EQ(back.code, 0) << back.err;
+  EXPECT_THAT(back.out, HasSubstr("has no digests"));
+  const auto saved = CheckpointReader::open(path("again")).or_throw();
+  std::vector<float> emb(9001 * 64);
+  saved.read({"emb.0"}, std::as_writable_bytes(std::span(emb))).or_throw();
+  EXPECT_EQ(emb, test::values(0, TensorBox::whole({9001, 64})));
+
+  const char* chosen = std::getenv("TUTTI_PYTHON");
+  const std::string python = chosen ? chosen : "python3";
+  if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << python << " cannot import safetensors and numpy (set TUTTI_PYTHON to a Python that can)";
+  test::set_file(path("read.py"), R"(
+import json, sys
+import numpy as np
+from safetensors import safe_open
+index = json.load(open(sys.argv[1] + "/model.safetensors.index.json"))
+total = 0
+for name, file in index["weight_map"].items():
+    with safe_open(sys.argv[1] + "/" + file, "np") as f:
+        tensor = f.get_tensor(name)
+        total += tensor.nbytes
+        if name == "emb.0": assert (tensor == np.arange(9001 * 64, dtype=np.float32).reshape(9001, 64)).all()
+assert total == index["metadata"]["total_size"]
+)");
+  EXPECT_EQ(std::system((python + " " + path("read.py") + " " + path("w")).c_str()), 0);
+}
+
+TEST_F(CkptCommand, PruneKeepsTheNewestAndEveryMth) {
+  for (const int step : {1, 2, 3, 4, 5, 6}) save(step);
+  const Ended dry = run({"ckpt", "prune", path("a"), "--keep", "2", "--every", "3", "--dry-run"});
+  EXPECT_THAT(dry.out, AllOf(HasSubstr("would remove " + path("a/step-0000001")), HasSubstr("3 of 6 would stay")));
+  const Ended ended = run({"ckpt", "prune", path("a"), "--keep", "2", "--every", "3"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  std::vector<std::int64_t> left;
+  for (const auto& one : list_checkpoints(path("a")).or_throw()) left.push_back(one.step);
+  EXPECT_THAT(left, ::testing::ElementsAre(3, 5, 6));
+  EXPECT_THAT(run({"ckpt", "prune", path("a")}).err, HasSubstr("--keep is missing"));
+  EXPECT_THAT(run({"ckpt", "prune", path("a"), "--keep", "0"}).err, HasSubstr("--keep needs a number"));
+}
+
+TEST_F(CkptCommand, ImportRefusesWhatItCannot) {
+  save(1);
+  EXPECT_THAT(run({"ckpt", "import", path("a"), path("b")}).err, HasSubstr("is a checkpoint of Tutti already"));
+  EXPECT_THAT(run({"ckpt", "import", path("a")}).err, HasSubstr("which files, and where to?"));
+  // One rank's file holds a part only.
+  const std::string part = path("a/step-0000001/model-00001-of-00003.safetensors");
+  ASSERT_EQ(run({"ckpt", "import", part, path("b")}).code, 0);  // its tensors have names with boxes
+  const std::string header = R"({"x":{"dtype":"I16","shape":[1],"data_offsets":[0,2]}})";
+  const std::uint64_t length = header.size();
+  test::set_file(path("i16.safetensors"), std::string(reinterpret_cast<const char*>(&length), 8) + header + "ab");
+  const Ended ended = run({"ckpt", "import", path("i16.safetensors"), path("c")});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("x is I16, which a checkpoint does not know"));
+}
+
+TEST_F(CkptCommand, MistakesAreSentences) {
+  EXPECT_EQ(run({"ckpt"}).code, 2);
+  EXPECT_THAT(run({"ckpt", "--help"}).out, HasSubstr("  verify     look at every byte"));
+  EXPECT_THAT(run({"ckpt", "lst"}).err, HasSubstr("unknown command lst\nhint: did you mean ls?"));
+  EXPECT_THAT(run({"ckpt", "ls"}).err, HasSubstr("which one? Give a path"));
+  EXPECT_THAT(run({"ckpt", "ls", path("")}).err, HasSubstr("there is no checkpoint in "));
+  test::set_file(path("x"), "some text that is none");
+  const Ended ended = run({"ckpt", "ls", path("x")});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("x is neither a checkpoint nor a safetensors file"));
+}
+
+}  // namespace
+}  // namespace tutti

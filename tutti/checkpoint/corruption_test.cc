@@ -1,0 +1,185 @@
+// A checkpoint that was harmed in any way is refused by name, and what is wrong is told; nothing of it is loaded.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include <functional>
+#include <random>
+
+#include "tests/harness/checkpoints.h"
+#include "tutti/base/file.h"
+#include "tutti/checkpoint/tools/verify.h"
+
+namespace tutti {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class Corruption : public testing::Test {
+ protected:
+  // Small: 10,000 times is soon done.
+  void save(std::int64_t step, const std::string& folder, float shift = 0) {
+    std::vector<float> table(64 * 32), bias(7);
+    for (std::size_t i = 0; i < table.size(); ++i) table[i] = float(i) + shift;
+    const auto* const rows = table.data();
+    const SavedBox boxes[] = {
+        {.key = {"emb", ""}, .shape = {64, 32}, .box = {{0, 0}, {40, 32}}, .data = rows},
+        {.key = {"emb", ""}, .shape = {64, 32}, .box = {{40, 0}, {24, 32}}, .data = rows + 40 * 32},
+        {.key = {"emb", "sum"}, .shape = {7}, .data = bias.data()},
+        {.key = {"fc.bias", ""}, .shape = {7}, .data = bias.data()},
+    };
+    save_checkpoint(path(folder), boxes, {.step = step}).or_throw();
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // What open() says once this byte has changed; it is changed back.
+  std::string told_after_flip(const std::string& folder, const std::string& name, std::uint64_t byte, unsigned change) {
+    const std::string file = folder + "/" + name;
+    const Fd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+    std::uint8_t value = 0;
+    read_all(fd.get(), byte, std::as_writable_bytes(std::span(&value, 1)), file).or_throw();
+    const auto other = std::uint8_t(value ^ change);
+    EXPECT_EQ(::pwrite(fd.get(), &other, 1, off_t(byte)), 1);
+    const auto opened = CheckpointReader::open(folder);
+    EXPECT_EQ(::pwrite(fd.get(), &value, 1, off_t(byte)), 1);
+    return opened.ok() ? "opened" : to_string(opened.error());
+  }
+  std::string told_of(const std::string& folder) {
+    const auto opened = CheckpointReader::open(folder);
+    return opened.ok() ? "opened" : to_string(opened.error());
+  }
+
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(Corruption, EveryByteOfManifestAndHeadersIsInADigest) {
+  save(1, "a");
+  const std::string folder = path("a/step-0000001");
+  const Manifest manifest = CheckpointReader::open(folder).or_throw().manifest();
+  for (std::uint64_t byte = 0; byte < fs::file_size(folder + "/manifest.json"); ++byte)
+    for (const unsigned change : {1u, 0x20u, 0xffu})
+      ASSERT_THAT(told_after_flip(folder, "manifest.json", byte, change), HasSubstr("manifest.json: ")) << byte;
+  for (const StoredFile& file : manifest.files)
+    for (std::uint64_t byte = 0; byte < file.header_bytes; ++byte)
+      for (const unsigned change : {1u, 0x20u, 0xffu})
+        ASSERT_THAT(told_after_flip(folder, file.name, byte, change),
+                    HasSubstr(file.name + " has another header than the one that was saved"))
+            << byte;
+  EXPECT_EQ(told_of(folder), "opened");
+}
+
+TEST_F(Corruption, TenThousandFlipsOfDataAreNamedToTheByte) {
+  save(1, "a");
+  const std::string folder = path("a/step-0000001");
+  const Manifest manifest = CheckpointReader::open(folder).or_throw().manifest();
+  std::mt19937_64 random(7);
+  for (int flip = 0; flip < 10'000; ++flip) {
+    const StoredFile& file = manifest.files[random() % manifest.files.size()];
+    const std::uint64_t byte = file.header_bytes + random() % (file.bytes - file.header_bytes);
+    const std::string told = told_after_flip(folder, file.name, byte, unsigned(1 + random() % 255));
+    ASSERT_THAT(told, HasSubstr(file.name + ": bytes ")) << byte;
+    ASSERT_THAT(told, HasSubstr(fmt::format("; byte {} alone would explain it", byte)));
+  }
+  EXPECT_EQ(told_of(folder), "opened");
+}
+
+TEST_F(Corruption, WhatElseCanHappenToAFile) {
+  struct Case {
+    const char* name;
+    std::function<void(const std::string& folder, const std::string& file)> harm;
+    const char* told;
+  };
+  const std::string model = "model-00001-of-00001.safetensors";
+  const auto punch = [](const std::string& file, off_t begin, off_t bytes) {
+    const Fd fd(::open(file.c_str(), O_RDWR | O_CLOEXEC));
+    ASSERT_EQ(::fallocate(fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes), 0);
+  };
+  const auto edit = [](const std::string& folder, const std::string& from, const std::string& to) {
+    std::string text = test::file_text(folder + "/manifest.json");
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    text.replace(text.find(from), from.size(), to);
+    test::set_file(folder + "/manifest.json", detail::with_manifest_digest(text));
+  };
+  const Case cases[] = {
+      {"truncated", [](auto&, auto& file) { fs::resize_file(file, 2000); }, "it was cut off or added to"},
+      {"hole", [&](auto&, auto& file) { punch(file, 4096, 2048); }, ", have changed: their digest is "},
+      {"hole in the header", [&](auto&, auto& file) { punch(file, 0, 64); }, "has another header"},
+      {"oversized header",
+       [](auto&, auto& file) {
+         std::string text = test::file_text(file);
+         text[4] = 1;
+         test::set_file(file, text);
+       },
+       "has another header"},
+      {"of another step",
+       [&](auto&, auto& file) {
+         fs::copy_file(path("b/step-0000002/" + model), file, fs::copy_options::overwrite_existing);
+       },
+       "has another header"},
+      {"manifest of another step",
+       [&](auto& folder, auto&) {
+         fs::copy_file(path("b/step-0000002/manifest.json"), folder + "/manifest.json",
+                       fs::copy_options::overwrite_existing);
+       },
+       "has another header"},
+      {"missing", [](auto&, auto& file) { fs::remove(file); }, "is missing"},
+      {"link",
+       [&](auto&, auto& file) {
+         fs::remove(file);
+         fs::create_symlink(path("b/step-0000002/" + model), file);
+       },
+       "is a link, where the checkpoint has a file"},
+      {"pipe",
+       [](auto&, auto& file) {
+         fs::remove(file);
+         ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+       },
+       "is no regular file"},
+      {"overlapping boxes", [&](auto& folder, auto&) { edit(folder, "\"begin\":[40,0]", "\"begin\":[39,0]"); },
+       "overlap"},
+      {"overlapping bytes",
+       [&](auto& folder, auto&) {
+         edit(folder, "\"begin\":[0,0],\"extent\":[40,32]", "\"begin\":[0,0],\"extent\":[39,32]");
+       },
+       "a hole or an overlap"},
+      {"a path out of the folder",
+       [&](auto& folder, auto&) { edit(folder, "\"name\":\"model-", "\"name\":\"../del-"); },
+       "is no plain name in the folder"},
+  };
+  for (const Case& one : cases) {
+    fs::remove_all(path("a"));
+    fs::remove_all(path("b"));
+    save(1, "a");
+    save(2, "b", 1);
+    const std::string folder = path("a/step-0000001");
+    one.harm(folder, folder + "/" + model);
+    EXPECT_THAT(told_of(folder), HasSubstr(one.told)) << one.name;
+    const auto report = verify_tensors(folder).or_throw();
+    ASSERT_FALSE(report.troubles.empty()) << one.name;
+    EXPECT_THAT(to_string(report.troubles[0]), HasSubstr(one.told)) << one.name;
+  }
+}
+
+// Where it is only looked at while it is read, what was read is an error, and not bytes.
+TEST_F(Corruption, ReadingWithoutLookingBeforeRefusesAsWell) {
+  save(1, "a");
+  const std::string file = path("a/step-0000001/model-00001-of-00001.safetensors");
+  std::string text = test::file_text(file);
+  text[text.size() - 40] ^= 1;
+  test::set_file(file, text);
+  const auto saved = CheckpointReader::open(path("a"), VerifyLevel::kFiles).or_throw();
+  std::vector<float> all(64 * 32);
+  std::vector<std::string> told;
+  for (const TensorKey& key : {TensorKey{"emb", ""}, TensorKey{"fc.bias", ""}, TensorKey{"emb", "sum"}}) {
+    const std::uint64_t elements = saved.find(key)->shape.size() == 2 ? all.size() : 7;
+    const Status read = saved.read(key, std::as_writable_bytes(std::span(all).first(elements)));
+    if (!read.ok()) told.push_back(to_string(read.error()));
+  }
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_THAT(told[0], HasSubstr("have changed: their digest is "));
+}
+
+}  // namespace
+}  // namespace tutti

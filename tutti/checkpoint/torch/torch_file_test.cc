@@ -1,0 +1,255 @@
+// Files that PyTorch wrote, made by Python where there is one; and small ones made by hand.
+#include "tutti/checkpoint/torch/torch_file.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <zlib.h>
+
+#include <cstdlib>
+
+#include "tests/harness/checkpoints.h"
+#include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/torch/zip_directory.h"
+
+namespace tutti {
+namespace {
+
+using namespace std::string_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class T>
+std::string raw(T value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+std::uint32_t crc_of(const std::string& text) {
+  return std::uint32_t(::crc32(0, reinterpret_cast<const Bytef*>(text.data()), uInt(text.size())));
+}
+
+// A zip archive of stored records.
+std::string zip(const std::vector<std::pair<std::string, std::string>>& records, std::uint16_t method = 0) {
+  std::string out, directory;
+  for (const auto& [name, text] : records) {
+    const std::string common = raw(method) + raw(std::uint32_t(0)) + raw(crc_of(text)) +
+                               raw(std::uint32_t(text.size())) + raw(std::uint32_t(text.size())) +
+                               raw(std::uint16_t(name.size())) + raw(std::uint16_t(0));
+    directory += raw(std::uint32_t(0x02014b50)) + std::string(4, '\0') + raw(std::uint16_t(0)) + common +
+                 std::string(10, '\0') + raw(std::uint32_t(out.size())) + name;
+    out += raw(std::uint32_t(0x04034b50)) + std::string(2, '\0') + raw(std::uint16_t(0)) + common + name + text;
+  }
+  const auto begin = std::uint32_t(out.size());
+  return out + directory + raw(std::uint32_t(0x06054b50)) + std::string(4, '\0') + raw(std::uint16_t(records.size())) +
+         raw(std::uint16_t(records.size())) + raw(std::uint32_t(directory.size())) + raw(begin) + raw(std::uint16_t(0));
+}
+
+// {"w": float32 [2, 2] whose strides are these}
+std::string pickle_of_w(int stride0, int stride1, int elements = 4) {
+  std::string text =
+      "\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
+      "X\x01\0\0\0"
+      "0X\x03\0\0\0cpuK"s;
+  text += char(elements);
+  text += "tQK\0K\x02K\x02\x86K"s + char(stride0) + "K" + char(stride1) + "\x86\x89}tRs.";
+  return text;
+}
+std::string floats(std::initializer_list<float> values) {
+  std::string out;
+  for (const float value : values) out += raw(value);
+  return out;
+}
+
+class TorchFiles : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) const {
+    test::set_file(path(name), text);
+    return path(name);
+  }
+  std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  std::string error_of(const std::string& text) const {
+    const auto source = open_tensors(write("x.pt", text));
+    if (!source.ok()) return to_string(source.error());
+    for (const auto& [key, tensor] : (*source)->tensors()) {
+      std::vector<std::byte> bytes(tensor.elements() * tensor.element_bytes);
+      if (const Status read = (*source)->read(key, bytes); !read.ok()) return to_string(read.error());
+    }
+    return "no error";
+  }
+  static std::vector<float> values(const TensorSource& source, const std::string& name) {
+    std::vector<float> out(source.find({name, ""})->elements());
+    source.read({name, ""}, std::as_writable_bytes(std::span(out))).or_throw();
+    return out;
+  }
+  // Runs a program of Python with `path("")` as its argument; false: there is no Python with torch.
+  bool run_python(const std::string& program) const {
+    const char* chosen = std::getenv("TUTTI_PYTHON");
+    const std::string python = chosen ? chosen : "python3";
+    if (std::system((python + " -c 'import torch' 2>/dev/null").c_str()) != 0) return false;
+    test::set_file(path("program.py"), program);
+    EXPECT_EQ(std::system((python + " " + path("program.py") + " " + folder_.path() + " 2>" + path("log")).c_str()), 0)
+        << test::file_text(path("log"));
+    return true;
+  }
+  const test::TemporaryFolder folder_;
+};
+
+TEST_F(TorchFiles, ATensorMadeByHand) {
+  const std::string storage = floats({1, 2, 3, 4});
+  const auto packed =
+      open_tensors(write("a.pt", zip({{"a/data.pkl", pickle_of_w(2, 1)}, {"a/data/0", storage}}))).or_throw();
+  EXPECT_EQ(packed->format(), "PyTorch file");
+  EXPECT_THAT(values(*packed, "w"), ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(tree_text(packed->about(), 10), "w: F32[2, 2]\n");
+  const auto turned =
+      open_tensors(write("b.pt", zip({{"b/data.pkl", pickle_of_w(1, 2)}, {"b/data/0", storage}}))).or_throw();
+  EXPECT_THAT(values(*turned, "w"), ElementsAre(1, 3, 2, 4));
+  std::vector<float> column(2);
+  turned->read({"w", ""}, {{0, 1}, {2, 1}}, std::as_writable_bytes(std::span(column))).or_throw();
+  EXPECT_THAT(column, ElementsAre(3, 4));
+}
+
+TEST_F(TorchFiles, WhatIsWrongIsNamed) {
+  const std::string storage = floats({1, 2, 3, 4});
+  const std::string good = zip({{"a/data.pkl", pickle_of_w(2, 1)}, {"a/data/0", storage}});
+  EXPECT_EQ(error_of(good), "no error");
+  const auto with = [&](const std::string& what, const std::string& other) {
+    std::string text = good;
+    return text.replace(text.find(what), other.size(), other);
+  };
+  EXPECT_THAT(error_of(with(storage, "\1")), HasSubstr("of its record a/data/0, have changed: their CRC-32 is "));
+  EXPECT_THAT(error_of(with("cpu", "CPU")), HasSubstr("of its record a/data.pkl, have changed"));
+  EXPECT_THAT(error_of(good.substr(0, good.size() - 3)), HasSubstr("has no directory at its end: it was cut off"));
+  EXPECT_THAT(error_of(good.substr(0, 40)), HasSubstr("it was cut off"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(2, 1)}})), HasSubstr("there is no storage 0"));
+  EXPECT_THAT(error_of(zip({{"a/other", "x"}})), HasSubstr("has no data.pkl: torch.save() did not write it"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(2, 1)}, {"a/data/0", storage}}, 8)),
+              HasSubstr("the record a/data.pkl of the zip archive is compressed"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(9, 1)}, {"a/data/0", storage}})),
+              HasSubstr("w has elements 0 to 11 of its storage 0, which has 4"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(0, 0)}, {"a/data/0", floats({1})}})),
+              HasSubstr("w [2, 2] is expanded: its storage has 1 elements"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", "cos\nsystem\n."}})), HasSubstr("x.pt: the pickle names os.system"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/byteorder", "big"}})), HasSubstr("on a big-endian machine"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/data.pkl", "N."}})), HasSubstr("has two records a/data.pkl"));
+  for (std::size_t byte = 0; byte < good.size(); ++byte) {
+    for (const char change : {'\x01', '\x80'}) {
+      std::string text = good;
+      text[byte] ^= change;
+      const std::string error = error_of(text);  // some bytes mean nothing: times, versions, attributes
+      if (error == "no error") {
+        EXPECT_THAT(values(*open_tensors(path("x.pt")).or_throw(), "w"), ElementsAre(1, 2, 3, 4)) << byte;
+      }
+    }
+  }
+}
+
+TEST_F(TorchFiles, WhatPyTorchSaves) {
+  if (!run_python(R"(
+import sys, torch
+from collections import OrderedDict
+f = sys.argv[1]
+model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+with torch.no_grad():
+    for i, p in enumerate(model.parameters()): p.copy_(torch.arange(p.numel(), dtype=torch.float32).reshape(p.shape) + i)
+opt = torch.optim.Adam(model.parameters(), lr=0.125)
+model(torch.ones(2, 4)).sum().backward()
+opt.step()
+with torch.no_grad():
+    for i, p in enumerate(model.parameters()): p.copy_(torch.arange(p.numel(), dtype=torch.float32).reshape(p.shape) + i)
+sched = torch.optim.lr_scheduler.StepLR(opt, 5)
+base = torch.arange(24, dtype=torch.float64).reshape(4, 6)
+state = {"state": {"model": model.state_dict(), "optimizers": [opt.state_dict()], "schedulers": [sched.state_dict()]},
+         "epoch": 7, "name": "a run", "flag": True, "none": None, "big": 2**80, "bytes": bytes([0, 255]), "size": torch.Size([2, 3]),
+         "dtype": torch.bfloat16, "device": torch.device("cpu"), "nested": [1, (2.5, {"k": [torch.tensor(3.0)]})],
+         "turned": base.t(), "column": base[:, 2], "part": base[1:3, 2:5], "empty": torch.empty(0, 5),
+         "half": torch.tensor([1.5, -2], dtype=torch.float16), "bf": torch.tensor([1.5, -2], dtype=torch.bfloat16),
+         "mask": torch.tensor([True, False]), "short": torch.tensor([1, -2], dtype=torch.int16),
+         "parameter": torch.nn.Parameter(torch.ones(2))}
+torch.save(state, f + "/new.pt")
+torch.save(state, f + "/old.pt", _use_new_zipfile_serialization=False)
+torch.save(state, f + "/four.pt", pickle_protocol=4)
+torch.save(model, f + "/module.pt")
+torch.save(torch.ones(3), f + "/tensor.pt")
+)"))
+    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  for (const std::string name : {"new.pt", "old.pt", "four.pt"}) {
+    const auto opened = open_tensors(path(name));
+    ASSERT_TRUE(opened.ok()) << to_string(opened.error());
+    const TensorSource& source = **opened;
+    EXPECT_EQ(source.has_digests(), name != "old.pt") << name;
+    EXPECT_THAT(values(source, "state.model.0.weight"), ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+    EXPECT_EQ(source.find({"state.model.1.num_batches_tracked", ""})->dtype, "I64");
+    EXPECT_EQ(source.find({"state.optimizers.0.state.0.exp_avg", ""})->shape, (TensorShape{3, 4}));
+    EXPECT_EQ(source.find({"short", ""})->dtype, "I16");
+    EXPECT_EQ(source.find({"bf", ""})->dtype, "BF16");
+    EXPECT_EQ(source.find({"empty", ""})->elements(), 0u);
+    EXPECT_THAT(values(source, "nested.1.1.k.0"), ElementsAre(3));
+    std::vector<double> part(6), column(4), turned(24);
+    source.read({"part", ""}, std::as_writable_bytes(std::span(part))).or_throw();
+    EXPECT_THAT(part, ElementsAre(8, 9, 10, 14, 15, 16));
+    source.read({"column", ""}, std::as_writable_bytes(std::span(column))).or_throw();
+    EXPECT_THAT(column, ElementsAre(2, 8, 14, 20));
+    source.read({"turned", ""}, std::as_writable_bytes(std::span(turned))).or_throw();
+    EXPECT_EQ(turned[1], 6);
+    EXPECT_EQ(turned[4], 1);
+    const auto shown = [&](const char* at) { return tree_text(**find_value(source.about(), at), 100); };
+    EXPECT_EQ(shown("epoch"), "7\n");
+    EXPECT_EQ(shown("state.optimizers.0.param_groups.0.lr"), "0.125\n");
+    EXPECT_EQ(shown("state.schedulers.0.step_size"), "5\n");
+    EXPECT_EQ(shown("size"), "(2, 3)\n");
+    EXPECT_EQ(shown("dtype"), "torch.bfloat16\n");
+    EXPECT_EQ(shown("bytes"), "2 bytes\n");
+    EXPECT_THAT(shown("state.optimizers.0"), HasSubstr("params: [0, 1, 2, 3]\n"));
+  }
+  EXPECT_THAT(values(*open_tensors(path("tensor.pt")).or_throw(), "tensor"), ElementsAre(1, 1, 1));
+  const auto module = open_tensors(path("module.pt"));
+  ASSERT_FALSE(module.ok());
+  EXPECT_THAT(to_string(module.error()),
+              HasSubstr("the pickle names torch.nn.modules.container.Sequential, which is not"));
+}
+
+TEST_F(TorchFiles, OneRanksFileOfManyOpensAlone) {
+  if (!run_python(R"(
+import sys, torch
+import torch.distributed as dist
+f = sys.argv[1]
+import torch.multiprocessing as mp
+def work(rank):
+    dist.init_process_group("gloo", init_method="file://" + f + "/meet", rank=rank, world_size=2)
+    import torch.distributed._shard.sharded_tensor as st
+    from torch.distributed._shard.sharded_tensor import Shard, ShardMetadata
+    rows = torch.arange(30.).reshape(6, 5)[rank * 3:rank * 3 + 3].clone()
+    meta = ShardMetadata(shard_offsets=[rank * 3, 0], shard_sizes=[3, 5], placement=f"rank:{rank}/cpu")
+    sharded = st.init_from_local_shards([Shard(rows, meta)], 6, 5)
+    torch.save({"state": {"emb": sharded, "fc": torch.ones(2)}}, f + f"/rank{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+if __name__ == "__main__":
+    try:
+        import torch.distributed._shard.sharded_tensor
+    except Exception:
+        open(f + "/cannot", "w").write("")  # PyTorch 1.13 under Python 3.11
+        sys.exit(0)
+    mp.spawn(work, nprocs=2)
+)"))
+    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  if (std::filesystem::exists(path("cannot")))
+    GTEST_SKIP() << "this Python cannot import torch.distributed._shard (set TUTTI_PYTHON to one that can)";
+  const auto alone = open_tensors(path("rank1.pt"));
+  ASSERT_TRUE(alone.ok()) << to_string(alone.error());
+  const SourceTensor& emb = *(*alone)->find({"state.emb", ""});
+  EXPECT_EQ(emb.shape, (TensorShape{6, 5}));
+  EXPECT_FALSE(emb.is_whole());
+  std::vector<float> row(5), all(30);
+  (*alone)->read({"state.emb", ""}, TensorBox::rows({6, 5}, 4, 1), std::as_writable_bytes(std::span(row))).or_throw();
+  EXPECT_THAT(row, ElementsAre(20, 21, 22, 23, 24));
+  EXPECT_THAT(to_string((*alone)->read({"state.emb", ""}, std::as_writable_bytes(std::span(all))).error()),
+              HasSubstr("of state.emb [6, 5] there is only [3:6, 0:5]; [0:6, 0:5] was wanted"));
+  EXPECT_THAT(tree_text((*alone)->about(), 10), HasSubstr("emb: ShardedTensor F32[6, 5], of which [3:6, 0:5] is here"));
+  const std::vector<std::string> paths = {path("rank0.pt"), path("rank1.pt")};
+  const auto both = open_tensors(paths).or_throw();
+  both->read({"state.emb", ""}, std::as_writable_bytes(std::span(all))).or_throw();
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(all[std::size_t(i)], float(i));
+}
+
+}  // namespace
+}  // namespace tutti

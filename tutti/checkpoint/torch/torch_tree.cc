@@ -1,0 +1,264 @@
+// A ShardedTensor (torch.distributed._shard) is a record whose state is a tuple: the shards of this rank, each a tensor
+// and where it belongs (shard_offsets, shard_sizes), and what is known of all of it (size).
+#include "tutti/checkpoint/torch/torch_tree.h"
+
+#include <fmt/format.h>
+
+#include "tutti/checkpoint/torch/torch_file.h"
+
+namespace tutti {
+namespace {
+
+using Kind = PickleNode::Kind;
+
+constexpr int kDeepest = 200;
+
+[[noreturn]] void fail(Code code, std::string detail) {
+  throw Exception(Error{.code = code, .detail = std::move(detail)});
+}
+
+class Reading {
+ public:
+  explicit Reading(const Pickle& pickle) : pickle_(pickle), left_(16 * pickle.nodes.size() + (std::size_t(1) << 20)) {}
+
+  TorchTree run() {
+    out_.tree = tree_of(pickle_.root, "", "", 0);
+    return std::move(out_);
+  }
+
+ private:
+  [[noreturn]] static void corrupt(const std::string& path, const char* what) {
+    fail(Code::kCorrupt, fmt::format("the pickle: {} {}", path.empty() ? "its object" : path, what));
+  }
+
+  std::string key_text(std::uint32_t number) const {
+    const PickleNode& node = pickle_[number];
+    switch (node.kind) {
+      case Kind::kString:
+      case Kind::kBytes:
+      case Kind::kBig:
+      case Kind::kName:
+      case Kind::kRecord:
+        return node.text;
+      case Kind::kInt:
+        return fmt::format("{}", node.whole);
+      case Kind::kFloat:
+        return fmt::format("{}", node.real);
+      case Kind::kBool:
+        return node.whole != 0 ? "True" : "False";
+      case Kind::kNone:
+        return "None";
+      case Kind::kTuple: {
+        std::string text;
+        for (const std::uint32_t item : node.items) {
+          const PickleNode& part = pickle_[item];
+          text += (text.empty() ? "" : ", ") + (part.items.empty() ? key_text(item) : std::string("..."));
+        }
+        return "(" + text + ")";
+      }
+      case Kind::kList:
+      case Kind::kSet:
+      case Kind::kDict:
+      case Kind::kStored:
+      case Kind::kTensor:
+      case Kind::kMark:
+        return "...";
+    }
+    return {};
+  }
+
+  ValueTree tree_of(std::uint32_t number, std::string name, const std::string& path, int depth) {
+    if (depth > kDeepest)
+      fail(Code::kLimit, fmt::format("the pickle nests more than {} deep, or holds itself", kDeepest));
+    if (left_-- == 0) fail(Code::kLimit, "the pickle unfolds into far more than it holds");
+    const PickleNode& node = pickle_[number];
+    switch (node.kind) {
+      case Kind::kNone:
+        return ValueTree::word(std::move(name), "None");
+      case Kind::kBool:
+        return ValueTree::leaf(std::move(name), node.whole != 0);
+      case Kind::kInt:
+        return ValueTree::leaf(std::move(name), node.whole);
+      case Kind::kFloat:
+        return ValueTree::leaf(std::move(name), node.real);
+      case Kind::kString:
+        return ValueTree::leaf(std::move(name), node.text);
+      case Kind::kBig:
+      case Kind::kName:
+        return ValueTree::word(std::move(name), node.text);
+      case Kind::kBytes:
+        return ValueTree::word(std::move(name), fmt::format("{} bytes", node.text.size()));
+      case Kind::kStored:
+        return ValueTree::word(std::move(name), "a storage");
+      case Kind::kTensor:
+        return tensor(node, std::move(name), path);
+      case Kind::kRecord:
+        return record(node, std::move(name), path, depth);
+      case Kind::kDict:
+        return dict(node, std::move(name), path, depth);
+      case Kind::kList:
+      case Kind::kTuple:
+      case Kind::kSet:
+        return list(node, std::move(name), path, depth);
+      case Kind::kMark:
+        break;
+    }
+    corrupt(path, "is a mark");
+  }
+
+  static std::string below(const std::string& path, const std::string& name) {
+    return path.empty() ? name : path + "." + name;
+  }
+
+  ValueTree dict(const PickleNode& node, std::string name, const std::string& path, int depth) {
+    ValueTree tree{.name = std::move(name), .kind = ValueTree::Kind::kDict, .text = {}, .value = {}, .members = {}};
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      const std::string key = key_text(node.items[i]);
+      tree.members.push_back(tree_of(node.items[i + 1], key, below(path, key), depth + 1));
+    }
+    return tree;
+  }
+
+  ValueTree list(const PickleNode& node, std::string name, const std::string& path, int depth) {
+    ValueTree tree{.name = std::move(name),
+                   .kind = node.kind == Kind::kTuple ? ValueTree::Kind::kTuple : ValueTree::Kind::kList,
+                   .text = {},
+                   .value = {},
+                   .members = {}};
+    for (std::size_t i = 0; i < node.items.size(); ++i) {
+      const std::string key = fmt::format("{}", i);
+      tree.members.push_back(tree_of(node.items[i], key, below(path, key), depth + 1));
+    }
+    return tree;
+  }
+
+  std::vector<std::uint64_t> numbers(std::uint32_t number, const std::string& path) const {
+    const PickleNode& node = pickle_[number];
+    if ((node.kind != Kind::kTuple && node.kind != Kind::kList) || node.items.size() > 64)
+      corrupt(path, "has a shape that is no short list of numbers");
+    std::vector<std::uint64_t> out;
+    for (const std::uint32_t item : node.items) {
+      if (pickle_[item].kind != Kind::kInt || pickle_[item].whole < 0)
+        corrupt(path, "has a shape with what is no size");
+      out.push_back(std::uint64_t(pickle_[item].whole));
+    }
+    return out;
+  }
+
+  TorchTensor parse_tensor(const PickleNode& node, const std::string& path) const {
+    const PickleNode& stored = pickle_[node.items[0]];
+    const bool named = stored.kind == Kind::kStored && stored.items.size() >= 5 &&
+                       pickle_[stored.items[0]].text == "storage" && pickle_[stored.items[1]].kind == Kind::kName &&
+                       pickle_[stored.items[2]].kind == Kind::kString;
+    if (!named) corrupt(path, "is a tensor without a storage");
+    TorchTensor tensor{
+        .name = path, .dtype = {}, .shape = {}, .box = {}, .storage = pickle_[stored.items[2]].text, .strides = {}};
+    const PickleNode& type = node.items.size() > 4 ? pickle_[node.items[4]] : pickle_[stored.items[1]];
+    tensor.dtype = dtype_of_torch(type.text);
+    tensor.element_bytes = element_bytes_of(tensor.dtype);
+    if (tensor.element_bytes == 0) corrupt(path, "is a tensor without a type");
+    const PickleNode& offset = pickle_[node.items[1]];
+    if (offset.kind != Kind::kInt || offset.whole < 0) corrupt(path, "is a tensor whose offset is no number");
+    tensor.first = std::uint64_t(offset.whole);
+    tensor.shape = numbers(node.items[2], path);
+    tensor.strides = numbers(node.items[3], path);
+    std::uint64_t bytes = 0;
+    const auto elements = elements_of(tensor.shape);
+    if (tensor.strides.size() != tensor.shape.size() || !elements ||
+        __builtin_mul_overflow(*elements, tensor.element_bytes, &bytes) || !tensor.span_elements())
+      corrupt(path, "is a tensor whose shape and strides make no sense");
+    tensor.box = TensorBox::whole(tensor.shape);
+    return tensor;
+  }
+
+  ValueTree tensor(const PickleNode& node, std::string name, const std::string& path) {
+    out_.tensors.push_back(parse_tensor(node, path));
+    const TorchTensor& tensor = out_.tensors.back();
+    return ValueTree::word(std::move(name), tensor.dtype + shape_text(tensor.shape));
+  }
+
+  // The members of a record: those of a dict, or of the second of two (a dataclass with slots); nullptr: it has none.
+  const PickleNode* members_of(const PickleNode& node) const {
+    if (node.kind != Kind::kRecord || node.items.size() < 2) return nullptr;
+    const PickleNode* state = &pickle_[node.items[1]];
+    if (state->kind == Kind::kTuple && state->items.size() == 2) state = &pickle_[state->items[1]];
+    return state->kind == Kind::kDict ? state : nullptr;
+  }
+  const PickleNode& member(const PickleNode& node, const char* key, const std::string& path) const {
+    const PickleNode* const members = members_of(node);
+    const PickleNode* const found = members ? pickle_member(pickle_, *members, key) : nullptr;
+    if (!found) fail(Code::kCorrupt, fmt::format("the pickle: {} is a {} without {}", path, node.text, key));
+    return *found;
+  }
+  std::uint32_t number_of(const PickleNode& node) const { return std::uint32_t(&node - pickle_.nodes.data()); }
+
+  ValueTree record(const PickleNode& node, std::string name, const std::string& path, int depth) {
+    if (node.text.ends_with(".ShardedTensor")) return sharded(node, std::move(name), path);
+    if (const PickleNode* const members = members_of(node)) return dict(*members, std::move(name), path, depth);
+    return ValueTree::word(std::move(name), node.text.substr(node.text.rfind('.') + 1));
+  }
+
+  ValueTree sharded(const PickleNode& node, std::string name, const std::string& path) {
+    const PickleNode* const state = node.items.size() < 2 ? nullptr : &pickle_[node.items[1]];
+    if (!state || state->kind != Kind::kTuple || state->items.size() < 2)
+      corrupt(path, "is a ShardedTensor without its shards");
+    const TensorShape shape = numbers(number_of(member(pickle_[state->items[1]], "size", path)), path);
+    std::string here, dtype;
+    for (const std::uint32_t item : pickle_[state->items[0]].items) {
+      const PickleNode& shard = pickle_[item];
+      const PickleNode& values = member(shard, "tensor", path);
+      const PickleNode& about = member(shard, "metadata", path);
+      if (values.kind != Kind::kTensor) corrupt(path, "has a shard that is no tensor");
+      TorchTensor tensor = parse_tensor(values, path);
+      const TensorBox box{numbers(number_of(member(about, "shard_offsets", path)), path),
+                          numbers(number_of(member(about, "shard_sizes", path)), path)};
+      if (box.extent != tensor.shape || !elements_of(shape) || !box.inside(shape))
+        corrupt(path, "has a shard that does not lie where it says");
+      tensor.shape = shape;
+      tensor.box = box;
+      here += (here.empty() ? "" : " and ") + box_text(box);
+      dtype = tensor.dtype;
+      out_.tensors.push_back(std::move(tensor));
+    }
+    return ValueTree::word(std::move(name), fmt::format("ShardedTensor {}{}, of which {} is here", dtype,
+                                                        shape_text(shape), here.empty() ? "nothing" : here));
+  }
+
+  const Pickle& pickle_;
+  std::size_t left_;
+  TorchTree out_;
+};
+
+}  // namespace
+
+bool TorchTensor::is_packed() const {
+  std::uint64_t expected = 1;
+  for (std::size_t d = strides.size(); d > 0; --d) {
+    if (box.extent[d - 1] == 1) continue;
+    if (strides[d - 1] != expected) return false;
+    expected *= box.extent[d - 1];
+  }
+  return true;
+}
+
+std::optional<std::uint64_t> TorchTensor::span_elements() const {
+  const TensorShape& extent = box.extent.empty() ? shape : box.extent;
+  std::uint64_t last = 0;
+  for (std::size_t d = 0; d < extent.size(); ++d) {
+    if (extent[d] == 0) return 0;
+    std::uint64_t reach = 0;
+    if (__builtin_mul_overflow(extent[d] - 1, strides[d], &reach) || __builtin_add_overflow(last, reach, &last))
+      return {};
+  }
+  return last == ~std::uint64_t(0) ? std::nullopt : std::optional(last + 1);
+}
+
+Result<TorchTree> read_torch_tree(const Pickle& pickle) {
+  try {
+    return Reading(pickle).run();
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+}  // namespace tutti
