@@ -97,7 +97,7 @@ TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
   first.wait();
   second.await_out("world 1 in 2");
   Running third(node("1:2", rank()), secret_);
-  third.await_out("world 2 in 3");
+  third.await_out("world 2 in 3"), second.await_out("world 2 in 3");  // a signal that comes earlier ends one alone
   second.send(SIGINT);
   EXPECT_EQ(second.wait().code, 130);
   EXPECT_EQ(third.wait().code, 130);

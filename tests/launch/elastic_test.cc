@@ -123,6 +123,29 @@ TEST_F(Elastic, ANodeThatIsToldToStopSavesAndLeaves) {
   EXPECT_TRUE(first.nobody_left()) << first.census();
 }
 
+// The one that serves the store is no exception: another one has a copy, and serves from then on.
+TEST_F(Elastic, TheFirstNodeThatIsToldToStopSavesAndLeavesToo) {
+  const Arguments program = resuming("1000000000");
+  Running first(node("1:2", program), secret_);
+  first.await_out("on 1 ranks");
+  Running second(node("1:2", program), secret_);
+  first.await_out("on 2 ranks");
+  await_next_save();
+  first.send(SIGTERM);
+  const Ended left = first.wait();
+  EXPECT_EQ(left.code, 75) << left.err;
+  EXPECT_THAT(left.err,
+              AllOf(HasSubstr("all ranks of this node have saved: it leaves the job, and the other nodes go on"),
+                    Not(HasSubstr("failed"))));
+  second.await_err("the store of the job is served here now");
+  second.await_out("on 1 ranks");
+  await_next_save();
+  second.send(SIGTERM);
+  const Ended ended = second.wait();
+  EXPECT_EQ(ended.code, 75) << ended.err;
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("the nodes meet anew: node 0 ("), HasSubstr(") has left")));
+}
+
 // Nobody has failed, so nobody is broken off: the ranks of all nodes save at one step, and go on from there.
 TEST_F(Elastic, WhoIsThereSavesForANodeThatComes) {
   const Arguments program =

@@ -90,7 +90,8 @@ void Nodes::update() {
 Status Nodes::no_heartbeat() const {
   if (pulse_->ever_heard()) return {};
   const bool etcd = uses_etcd(options_);
-  if (etcd && pulse_->state() == Pulse::State::kGone) return {};  // etcd still knows a coordinator that has died
+  // etcd still knows a coordinator that has died, or one on the other side of a cut that may heal.
+  if (etcd && (pulse_->state() == Pulse::State::kGone || round_.number >= 0)) return {};
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
   return Error{.code = Code::kUnreachable,
@@ -105,9 +106,23 @@ Status Nodes::no_heartbeat() const {
 // Its heartbeats do not come back: from now on this node is for the successor.
 void Nodes::lose_coordinator() {
   suspect_ = coordinator_->id;
+  suspect_ended_ = pulse_->state() == Pulse::State::kGone;
+  if (uses_etcd(options_) && !suspect_ended_) tell_witness();
   place_.primary_is_lost(pulse_->state() == Pulse::State::kGone);
   pulse_.reset();
   if (place_.has_successor() && !place_.server()) store_.reset();  // a call there would only wait
+}
+
+// At once, and beside what ends the workers: a coordinator that hears of nobody for some seconds takes this node for
+// dead, and goes on though it may be the lesser part.
+void Nodes::tell_witness() {
+  told_witness_ =
+      std::async(std::launch::async, [etcd = place_.etcd_options(), key = keys::misses(coordinator_->term, id_)] {
+        const auto store = connect_etcd(etcd, Deadline::after(kCallLimit));
+        if (!store.ok()) return;  // then it is cut off from etcd too, and can take part in nothing
+        (*store)->set_call_timeout(kCallLimit);
+        (void)(*store)->set(key, "");  // as above
+      });
 }
 
 // This node cannot know what the others do, so its workers end. A job that may change its size looks for the others
@@ -148,7 +163,7 @@ News Nodes::publish(const Fault& fault) {
     }
   }
   news_ = mine;
-  (void)store_->set(keys::fault(round_.number), fault.text);
+  (void)store_->set(keys::fault(round_.number), fault.text);  // for ranks, which else see the others end, and not why
   return mine;
 }
 
@@ -161,12 +176,16 @@ void Nodes::done() {
     store_lost_ = true;
     return lose_touch("lost the store of " + coordinator_words_ + ": " + to_string(count.error()));
   }
-  if (*count == round_.layout.nodes())
-    (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(News()));
+  if (*count != round_.layout.nodes()) return;
+  const auto ended = store_->compare_set(keys::end(round_.number), std::nullopt, encode(News()));
+  if (ended.ok()) return;
+  store_lost_ = true;
+  lose_touch("lost the store of " + coordinator_words_ + " as all ranks had ended: " + to_string(ended.error()));
 }
 
 bool Nodes::dispensable() {
-  return !place_.server() && options_.min_nodes < options_.nodes && round_.layout.nodes() > options_.min_nodes;
+  return (!place_.server() || place_.has_successor()) && options_.min_nodes < options_.nodes &&
+         round_.layout.nodes() > options_.min_nodes;
 }
 
 bool Nodes::all_have_saved() {
@@ -178,7 +197,8 @@ bool Nodes::all_have_saved() {
 
 void Nodes::leave(Duration patience) {
   if (one_node() || !store_ || store_lost_ || !coordinator_) return;
-  const bool others_go_on = !place_.server() && (!news_ || news_->again);
+  const bool others_go_on = (!place_.server() || place_.has_successor()) && (!news_ || news_->again);
+  // Where a word here does not arrive the others miss this node's heartbeats, or its store, some seconds later.
   if (!coordination_) {
     (void)store_->push(keys::inbox(coordinator_->term), leave_note(id_));
   } else if (others_go_on) {  // and one of them coordinates
@@ -189,8 +209,8 @@ void Nodes::leave(Duration patience) {
     const bool alone = coordination_->wait_for_others(Deadline::after(patience));
     coordination_.reset();
     if (alone && uses_etcd(options_))
-      (void)forget_etcd_job(place_.etcd_options(),
-                            Deadline::after(kCallLimit));  // the next job of this name begins anew
+      // The next job of this name begins anew; if this fails, once the lease has ended, within a minute.
+      (void)forget_etcd_job(place_.etcd_options(), Deadline::after(kCallLimit));
   }
   pulse_.reset();
 }

@@ -11,6 +11,7 @@
 //     if (!nodes.news()->again) break;
 //   }
 //   nodes.leave(patience);
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,7 +53,8 @@ class Nodes {
   News publish(const Fault& fault);
   // The ranks of this node have ended well.
   void done();
-  // Whether leave() in the middle of this round would let the others go on: enough of them stay, and their store does.
+  // Whether leave() in the middle of this round would let the others go on: enough of them stay, and their store does,
+  // or has a successor.
   bool dispensable();
   // The ranks of this node have saved, and it is about to leave. Ask again until it is true: then those of all other
   // nodes have ended as well, and none of them is interrupted while it saves.
@@ -75,6 +77,10 @@ class Nodes {
   Result<Coordinator> find_coordinator(Deadline deadline);
   Status wait_for_claim(double& next_line, Deadline deadline);
   Result<bool> still_there(const Coordinator& suspect);
+  Result<bool> hears() const;
+  Result<std::optional<std::string>> sign_of_life(const Coordinator& suspect) const;
+  Status wait_out_cut(const Coordinator& coordinator, double& next_line, Deadline deadline);
+  void tell_witness();
   Status claim(const std::optional<std::string>& before);
   Status open_pulse(const Coordinator& coordinator);
   Result<std::optional<Seat>> wait_for_seat();
@@ -107,7 +113,9 @@ class Nodes {
   std::unique_ptr<KeyWatch> watch_;             // of what ends the round
   Fd events_;                                   // epoll of the two
   int visit_ = 0;
-  std::string suspect_;  // a coordinator that does not answer
+  std::string suspect_;         // a coordinator that does not answer
+  bool suspect_ended_ = false;  // as its host says
+  std::future<void> told_witness_;
   Round round_;
   std::vector<Fault> past_;  // that ended earlier rounds
   std::string coordinator_words_;

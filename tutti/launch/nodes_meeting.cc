@@ -67,7 +67,8 @@ Result<Round> Nodes::meet() {
     if (seat && seat->refused) {
       if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kCallLimit));  // read here
       Error error = sent_home(*seat->refused);
-      if (store_) (void)store_->remove(keys::seat(id_, visit_));  // now who serves the store may go
+      // Now who serves the store may go; if it is not told, it does so some seconds later.
+      if (store_) (void)store_->remove(keys::seat(id_, visit_));
       return error;
     }
     if (seat) {
@@ -208,11 +209,16 @@ Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
     const bool ours = known && known->id == id_;
     if (ours && coordination_) return *known;
     if (place_.server() || uses_etcd(options_)) {
-      const bool another = known && !ours && !place_.server();
-      if (another && (known->id != suspect_ || TUTTI_TRY(still_there(*known)))) {
+      const bool another = known && !ours && !place_.server(), missed = another && known->id == suspect_;
+      const auto sign = missed ? TUTTI_TRY(sign_of_life(*known)) : std::nullopt;
+      if (another && (!missed || TUTTI_TRY(still_there(*known)))) {
         suspect_.clear();
         coordination_.reset();
         return *known;
+      }
+      if (missed && !suspect_ended_ && TUTTI_TRY(sign_of_life(*known)) != sign) {
+        TUTTI_TRY(wait_out_cut(*known, next_line, deadline));
+        continue;
       }
       coordination_.reset();
       TUTTI_TRY(claim(text));
@@ -243,10 +249,38 @@ Status Nodes::wait_for_claim(double& next_line, Deadline deadline) {
 // A cut that has healed, perhaps: the coordinator is asked once more before somebody takes its part.
 Result<bool> Nodes::still_there(const Coordinator& suspect) {
   TUTTI_TRY(open_pulse(suspect));
-  while (!pulse_->ever_heard() && pulse_->state() == Pulse::State::kWell) TUTTI_TRY(pause(kShortPause));
-  if (pulse_->ever_heard()) return true;
+  if (TUTTI_TRY(hears())) return true;
   pulse_.reset();
   return false;
+}
+
+// Waits for a heartbeat that comes back from now on, as long as it may yet.
+Result<bool> Nodes::hears() const {
+  const auto begin = now();
+  const auto heard = [&] { return pulse_->ever_heard() && pulse_->silence() < now() - begin; };
+  while (!heard() && pulse_->state() == Pulse::State::kWell) TUTTI_TRY(pause(kShortPause));
+  return heard();
+}
+
+// What etcd hears of a coordinator: it changes once a second, as long as that one lives and may decide.
+Result<std::optional<std::string>> Nodes::sign_of_life(const Coordinator& suspect) const {
+  const std::string key = keys::alive(suspect.term);
+  if (!TUTTI_TRY(store_->check({key}))) return std::optional<std::string>();
+  return std::optional(TUTTI_TRY(store_->get(key, Deadline::after(kCallLimit))));
+}
+
+// The coordinator lives, and hears enough of the others: taking its part would only take the job from those.
+Status Nodes::wait_out_cut(const Coordinator& coordinator, double& next_line, Deadline deadline) {
+  TUTTI_TRY(store_->set(keys::misses(coordinator.term, id_), ""));  // it may have heard us once more meanwhile
+  const std::string who = "the coordinator, " + coordinator.host + " at " + coordinator.address;
+  if (deadline.expired())
+    return deadline.error(who + ", is heard by etcd and not by this node",
+                          "is the network between the nodes whole, also for UDP?");
+  if (deadline.waited() < next_line) return {};
+  next_line = deadline.waited() + kSayEvery;
+  options_.say("etcd hears " + who + ", and this node does not: waiting until it does, for " +
+               seconds_text(deadline.waited()) + " of " + seconds_text(deadline.limit()));
+  return {};
 }
 
 Status Nodes::claim(const std::optional<std::string>& before) {
@@ -310,7 +344,9 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
   };
   const std::string key = keys::seat(id_, visit_);
   place_.learn(store_);
-  if (!store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return lost_store();
+  // Through etcd a word gets to a coordinator that this node is cut off from, and who then waited for it in vain.
+  const bool reached = !uses_etcd(options_) || !pulse_ || TUTTI_TRY(hears());
+  if (reached && !store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return lost_store();
   auto watch = KeyWatch::open(*store_, key, Deadline::after(kCallLimit));
   if (!watch.ok()) return lost_store();
   const Clock::time_point begin = now();
@@ -352,7 +388,7 @@ bool Nodes::still_coordinates() {
 
 Result<std::optional<Seat>> Nodes::take_seat(const std::string& answer, const std::string& key) {
   auto seat = parse_seat(answer);
-  if (!seat || !seat->refused) (void)store_->remove(key);
+  if (!seat || !seat->refused) (void)store_->remove(key);  // nobody reads it again; it only takes room
   if (seat) return seat;
   return Error{.code = Code::kMismatch,
                .detail = "the coordinator (" + coordinator_words_ + ") says what is not understood",

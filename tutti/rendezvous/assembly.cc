@@ -1,9 +1,9 @@
 // The keys, below join/:
-//   world       the arrival of the first rank that came; every other compares its own size of the world
+//   world       the arrival of the first rank that came; every other compares its own size of the world. Rank 0 adds a
+//               word once all have come: who finds that on arrival is one too many
 //   member/R    who came as rank R, a line each: all but the first are successors of killed ones, or duplicates
 //   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
 //   tokens      of all that came, as "a2f0 77b1 "
-//   complete    set once all have come; who finds it on arrival is one too many
 //   trouble     the error of whoever found the ranks to disagree
 //   told/TOKEN  that process has read the trouble, or found it
 // A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
@@ -13,6 +13,8 @@
 // A gathering cannot be called off, so the wait is cut into slices: between two of them a rank looks for trouble, and
 // every rank fails with the same words within seconds instead of some with another's closed connection or after the
 // whole limit. Rank 0 may serve the store: it stays until the others have read them.
+//
+// Over a wide area every call takes its time: where all is well there are four, and the first slice is longer than one.
 #include "tutti/rendezvous/assembly.h"
 
 #include <unistd.h>
@@ -31,13 +33,14 @@
 namespace tutti {
 namespace {
 
+constexpr int kCalls = 4;  // that the first slice lasts, at least
 constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice = std::chrono::seconds(5);
 constexpr Duration kFarewell =
     std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
 constexpr const char* kWorld = "join/world";
 constexpr const char* kArrivals = "join/arrivals";
 constexpr const char* kTokens = "join/tokens";
-constexpr const char* kComplete = "join/complete";
+constexpr const char* kComplete = "\ncomplete";  // at the end of kWorld
 constexpr const char* kTrouble = "join/trouble";
 std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
 std::string told_key(const std::string& token) { return "join/told/" + token; }
@@ -88,25 +91,26 @@ class RollCall {
 
   Result<std::vector<Arrival>> run() {
     TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
-    predecessor_ = TUTTI_TRY(somebody_else());
     TUTTI_TRY(store_.append(kTokens, me_.token + " "));
-    if (TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
+    const auto asked = now();
     const auto world = TUTTI_TRY(store_.compare_set(kWorld, std::nullopt, mine_));
+    const Duration call = now() - asked;
     if (!world.stored && world.value) {
+      if (world.value->ends_with(kComplete)) return one_too_many(me_, TUTTI_TRY(somebody_else()));
       const Arrival first = TUTTI_TRY(decode(*world.value));
       if (first.world_size != me_.world_size) return spread(wrong_size(me_, first));
     }
-    const auto values = TUTTI_TRY(gather());
+    const auto values = TUTTI_TRY(gather(std::clamp<Duration>(kCalls * call, kFirstSlice, kLongestSlice)));
     std::vector<Arrival> arrivals;
     for (const std::string& value : values) arrivals.push_back(TUTTI_TRY(decode(value)));
-    if (me_.rank == 0) TUTTI_TRY(store_.set(kComplete, mine_));
+    if (me_.rank == 0) TUTTI_TRY(store_.append(kWorld, kComplete));
     return arrivals;
   }
 
  private:
-  Result<std::vector<std::string>> gather() {
+  Result<std::vector<std::string>> gather(Duration slice) {
     double next_line = to_seconds(kLongestSlice);
-    for (Duration slice = kFirstSlice;; slice = std::min(slice * 2, kLongestSlice)) {
+    for (;; slice = std::min(slice * 2, kLongestSlice)) {
       auto values = store_.gather_all(kArrivals, me_.rank, me_.world_size, mine_, deadline_.at_most(slice));
       if (values.ok()) return values;
       const Error& error = values.error();
@@ -114,7 +118,8 @@ class RollCall {
         if (const auto other = TUTTI_TRY(somebody_else())) return spread(duplicate(me_, *other));
       if (error.code != Code::kTimeout) return values;
       if (TUTTI_TRY(store_.check({kTrouble}))) return read_trouble();
-      if (predecessor_ && TUTTI_TRY(store_.check({kComplete}))) return one_too_many(me_, predecessor_);
+      if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
+        if (const auto other = TUTTI_TRY(somebody_else())) return one_too_many(me_, other);
       if (deadline_.expired()) {
         const Error timeout = deadline_.error(error.detail, error.hint);
         return me_.rank == 0 ? spread(timeout) : timeout;  // with rank 0 the store may end, so the others end here too
@@ -166,7 +171,6 @@ class RollCall {
   const Arrival& me_;
   const std::string mine_;
   Deadline deadline_;
-  std::optional<Arrival> predecessor_;  // who came as this rank before
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <latch>
 
 #include "tutti/base/cores.h"
@@ -250,25 +251,38 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
 }
 
 // With tutti run, its agent tells of ranks that ended badly, through a connection of this rank's own.
-Result<std::shared_ptr<Watch>> watch_launcher(Process& p, const Membership& m) {
+struct Launcher {
+  std::unique_ptr<Store> store;
+  std::shared_ptr<Watch> watch;
+};
+
+Result<Launcher> find_launcher(const Membership& m) {
   const auto deadline = Deadline::after(kLauncherPatience);
   const std::string prefix = "generation-" + std::to_string(m.generation);
   auto connection = TUTTI_TRY(TcpStore::connect(m.stores, m.store_credentials, m.rank, deadline));
   auto watch = connection->watch(prefix + "/fault", deadline);
-  p.launcher = std::make_unique<PrefixStore>(prefix, std::move(connection));
-  p.launcher->set_call_timeout(kStorePatience);
-  return std::make_shared<Watch>(TUTTI_TRY(std::move(watch)));
+  auto store = std::make_unique<PrefixStore>(prefix, std::move(connection));
+  store->set_call_timeout(kStorePatience);
+  return Launcher{.store = std::move(store), .watch = std::make_shared<Watch>(TUTTI_TRY(std::move(watch)))};
+}
+
+// Takes some trips to the store, which nothing else waits for until the ranks have met: so meanwhile. Not valid where
+// there is none.
+std::future<Result<Launcher>> look_for_launcher(const Membership& m) {
+  if (m.started_by != "tutti run") return {};
+  return std::async(std::launch::async, [&m] { return find_launcher(m); });
 }
 
 // The engine, which also listens for such news, and for SIGUSR2. They may have come already, and end all groups through
 // process->engine: so its thread reads nothing before that is there.
-void start_engine(Process& p, const Membership& m) {
+void start_engine(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<Engine::Watched> watched;
   const auto engine_stands = std::make_shared<std::latch>(1);
-  if (m.started_by == "tutti run") {
-    const auto watch = watch_launcher(p, m);
-    if (watch.ok()) {
-      watched.push_back({(*watch)->fd(), [&p, engine_stands, watch = *watch] {
+  if (looking.valid()) {
+    auto launcher = looking.get();
+    if (launcher.ok()) {
+      p.launcher = std::move(launcher->store);
+      watched.push_back({launcher->watch->fd(), [&p, engine_stands, watch = launcher->watch] {
                            engine_stands->wait();
                            const auto news = watch->try_read();
                            if (!news) return true;
@@ -277,7 +291,7 @@ void start_engine(Process& p, const Membership& m) {
                          }});
     } else {
       log::warn("tutti run cannot tell this rank of others that fail, it will only see what they leave undone: " +
-                to_string(watch.error()));
+                to_string(launcher.error()));
     }
   }
   if (const int signal = flight_signal(); signal >= 0 && p.flight)
@@ -364,9 +378,10 @@ Result<Group> try_init(const Options& options) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + ranks_words(missing));
   };
+  auto launcher = look_for_launcher(m);
   const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
-  start_engine(*process, m);
+  start_engine(*process, std::move(launcher));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);

@@ -17,6 +17,7 @@ namespace {
 
 enum Command : unsigned char { kEcho, kSwallow, kEnd };
 constexpr std::size_t kShort = 64, kLong = 1 << 20;  // bytes, the command among them
+constexpr double kFar = 0.01;  // seconds there and back; then a megabyte takes many of them, and one must do
 constexpr Duration kPatience = std::chrono::milliseconds(10), kLongPatience = std::chrono::milliseconds(50);
 
 template <class Try>
@@ -75,7 +76,8 @@ Result<LinkCost> ask_network(Link& link, Deadline deadline) {
   message[0] = std::byte(kEcho);
   const double round_trip = TUTTI_TRY(least(link, std::span(message).first(kShort), answer, 3, kPatience, deadline));
   message[0] = std::byte(kSwallow);
-  const double swallowed = TUTTI_TRY(least(link, message, std::span(answer).first(1), 3, kLongPatience, deadline));
+  const double swallowed =
+      TUTTI_TRY(least(link, message, std::span(answer).first(1), round_trip < kFar ? 3 : 1, kLongPatience, deadline));
   TUTTI_TRY(end_asking(link, deadline));
   const double latency = power_of_two_near(round_trip / 2 * 1e6) / 1e6;
   const double flowing = std::max(swallowed - round_trip, swallowed / 16);

@@ -24,6 +24,7 @@ constexpr auto kTurn = std::chrono::milliseconds(100);
 constexpr auto kCallLimit = std::chrono::seconds(5);
 constexpr auto kTellEvery = std::chrono::seconds(2);  // the words for those that wait
 constexpr auto kAskEvery = std::chrono::seconds(1);   // whether we still coordinate
+constexpr auto kWordLimit = std::chrono::seconds(3);  // for a node that has lost us to tell the witness
 constexpr int kNotesATurn = 20000;
 constexpr int kLooksATurn = 1000;
 constexpr std::size_t kSeatsACall = 500;
@@ -121,9 +122,32 @@ bool Coordination::is_deposed() {
   asked_ = now();
   const auto text = store_->get(keys::kCoordinator, Deadline::after(kCallLimit));
   const auto known = text.ok() ? parse_coordinator(*text) : std::nullopt;
-  if (!known || known->term == me_.term) return false;
-  options_.say(known->host + " coordinates the job now");
-  return true;
+  if (known && known->term != me_.term) {
+    options_.say(known->host + " coordinates the job now");
+    return true;
+  }
+  if (!options_.limits.witness) return false;
+  show_life();
+  ask_witness();
+  return false;
+}
+
+// For those that do not hear us: as long as this changes none of them takes the part. In a minority we would decide
+// nothing, so another may have it.
+void Coordination::show_life() {
+  if (!book_.in_minority()) (void)store_->set(keys::alive(me_.term), std::to_string(++beats_));  // again in a second
+}
+
+// Who lives and has lost us says so there within seconds, and counts; who does not is dead, or cut off from the store
+// as well, and then it can take part in nothing.
+void Coordination::ask_witness() {
+  for (auto at = missing_.begin(); at != missing_.end();) {
+    const auto& [id, since] = *at;
+    const bool late = now() - since > options_.limits.lost_after + kWordLimit;
+    const auto told = store_->check({keys::misses(me_.term, id)});
+    if (told.ok() && !*told && late && !book_.knows(id)) book_.lose(id, "is lost", true, now());
+    at = told.ok() && (*told || late) ? missing_.erase(at) : std::next(at);
+  }
 }
 
 // What ended a round was in the store before anybody came again because of it: so it is looked at first.
@@ -150,6 +174,8 @@ void Coordination::read_note(const std::string& text) {
   auto comer = text.starts_with("come ") ? parse_comer(text.substr(5)) : std::nullopt;
   if (!comer) return options_.say("a node has come whose words are not understood: is it another version of tutti?");
   if (comer->id != options_.id) center_->expect(number_of(comer->id));
+  if (options_.limits.witness && comer->last_round >= 0)  // it hears us; if this fails it may count though it is dead
+    (void)store_->remove(keys::misses(me_.term, comer->id));
   book_.come(*std::move(comer), now());
 }
 
@@ -169,6 +195,7 @@ void Coordination::look_for_silent() {
   for (const auto& [number, silence, certain] : center_->silent()) {
     center_->forget(number);
     unread_.erase(id_of(number));
+    if (options_.limits.witness && !certain) missing_[id_of(number)] = now();
     book_.lose(id_of(number),
                certain ? "is lost: its agent has ended without a word"
                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
@@ -203,7 +230,10 @@ void Coordination::refuse(const GatheringStep& step) {
     }
   }
   expect_others();
-  for (const std::string& seat : own) (void)store_->set(seat, text);
+  for (const std::string& seat : own) {
+    const Status told = insist([&] { return store_->set(seat, text); });
+    if (!told.ok()) options_.say("this node could not be told why it is turned away: " + to_string(told.error()));
+  }
 }
 
 // Who has read its seat removes it.
@@ -215,8 +245,8 @@ void Coordination::look_who_has_read() {
   }
 }
 
-// Before anybody is told, who may then ask at once: more than before, perhaps, and never fewer, for those that are about
-// to be told are not in the book any more.
+// Before anybody is told, who may then ask at once: more than before, perhaps, and never fewer, for those that are
+// about to be told are not in the book any more.
 void Coordination::expect_others() {
   MutexLock lock(mutex_);
   readers_ = std::max(readers_, unread_.size());
@@ -239,7 +269,7 @@ void Coordination::seat_all(const Roster& roster) {
     for (const Comer& comer : roster.nodes) electorate.members.push_back(number_of(comer.id));
     incumbent_->set_electorate(std::move(electorate));
   }
-  if (roster.round > 0) (void)store_->remove(keys::roster(roster.round - 1));
+  if (roster.round > 0) (void)store_->remove(keys::roster(roster.round - 1));  // nobody reads it; it only takes room
   std::vector<std::string> names, seats;
   for (std::size_t node = 0; told && node < roster.nodes.size(); ++node) {
     const Comer& comer = roster.nodes[node];
@@ -266,7 +296,8 @@ void Coordination::end_round(const GatheringStep& step) {
   const auto ended = insist([&] { return store_->compare_set(keys::end(step.round), std::nullopt, text); });
   if (!ended.ok()) return;
   if (ended->stored || ended->value == text) {
-    if (!step.gentle) (void)store_->set(keys::fault(step.round), step.text);  // it breaks off the ranks' collectives
+    // It breaks off the ranks' collectives; without it their agents end them half a second later.
+    if (!step.gentle) (void)store_->set(keys::fault(step.round), step.text);
   } else {
     news = parse_news(ended->value.value_or(""));
   }
@@ -281,7 +312,7 @@ void Coordination::tell_waiting() {
   told_ = now();
   std::string text = book_.waiting_words(now());
   if (text.empty()) text = "round " + std::to_string(book_.roster().round) + " is running";
-  if (std::exchange(told_words_, text) != text) (void)store_->set(keys::kWaiting, text);
+  if (text != told_words_ && store_->set(keys::kWaiting, text)) told_words_ = std::move(text);
 }
 
 bool Coordination::wait_for_others(Deadline deadline) {

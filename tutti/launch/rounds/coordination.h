@@ -65,6 +65,8 @@ class Coordination {
   void read_note(const std::string& text);
   void look_for_end();
   void look_for_silent();
+  void show_life();
+  void ask_witness();
   void carry_out(GatheringStep step);
   void refuse(const GatheringStep& step);
   void look_who_has_read();
@@ -86,6 +88,8 @@ class Coordination {
   Clock::time_point told_{};
   std::string told_words_;
   Clock::time_point asked_{};
+  std::int64_t beats_ = 0;                            // of keys::alive
+  std::map<std::string, Clock::time_point> missing_;  // lost, since when; behind a cut they may live, says the witness
   std::atomic<bool> stop_{false}, over_{false};
   Mutex mutex_;
   std::condition_variable_any changed_;

@@ -243,7 +243,6 @@ bool Gathering::all_expected() const {
 
 // Half of those who may still live, and the coordinator, are enough: the other half has no coordinator.
 bool Gathering::minority() const {
-  if (limits_.witness) return false;
   std::size_t could = 0, are = 0;
   for (const auto& [id, member] : members_) {
     could += !member.certain;

@@ -9,7 +9,7 @@
 //               MIN-th comes
 //   minority    nodes that were merely not heard of may live on behind a cut. Unless at least half of those who took
 //               part in the last round, and did not say goodbye, are here (with the coordinator, which settles a tie),
-//               no round begins
+//               no round begins. Where the store is a witness (etcd) those that it does not hear either are dead
 //   numbers     who took part keeps its place among those who did; then newcomers by the number they ask for, else as
 //               they came. Where every node has a number of its own (--node-rank) they stand in that order
 //   successor   who had the copy of the store keeps it; else the first node that does not coordinate gets it
@@ -32,7 +32,7 @@ struct Limits {
   Duration join = std::chrono::minutes(5);        // from the first that comes to a round that is complete
   Duration last_call = std::chrono::seconds(30);  // for more than MIN
   Duration lost_after = std::chrono::milliseconds(2500);
-  bool witness = false;  // the store outlives all nodes: whoever reaches it is no lonely half, however few they are
+  bool witness = false;  // the store outlives all nodes, and so can tell who is dead and who is merely cut off
 
   bool succession = false;  // the store has a successor where MIN nodes would be left
 
@@ -80,6 +80,8 @@ class Gathering {
 
   std::vector<GatheringStep> take();  // in this order
   bool running() const { return running_; }
+  // Too few of the last round are here for a next one.
+  bool in_minority() const { return !running_ && !over_ && roster_.round >= 0 && minority(); }
   bool over() const { return over_; }
   const Roster& roster() const { return roster_; }  // of the last round that was complete; round -1: none
   // Who has come and who is missing, for people; empty while a round runs.

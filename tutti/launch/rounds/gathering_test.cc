@@ -34,6 +34,7 @@ class Book {
   }
   void come(Comer comer) { book_.come(std::move(comer), now_), collect(); }
   void lose(const std::string& id) { book_.lose(id, "is lost: nothing was heard of it", false, now_), collect(); }
+  void is_dead(const std::string& id) { book_.lose(id, "is lost", true, now_), collect(); }
   void leave(const std::string& id) { book_.leave(id, now_), collect(); }
   void fault(bool goes_on) { book_.end(book_.roster().round, Fault{.text = "crash"}, goes_on, now_), collect(); }
   void pass(Duration time) {
@@ -166,13 +167,20 @@ TEST(Gathering, ASpareStepsInAndNotBefore) {
   EXPECT_EQ(book.round(), "bc");
 }
 
-TEST(Gathering, WithAWitnessAFewGoOn) {  // etcd, which the other half would have to reach
+// etcd tells who of those that are silent lives: b does, behind a cut.
+TEST(Gathering, WithAWitnessAFewGoOnOnceTheOthersAreKnownToBeDead) {
   Book book({.min = 1, .max = 5, .witness = true});
   for (const char* id : {"a", "b", "c", "d", "e"}) book.come(id);
   ASSERT_EQ(book.round(), "abcde");
-  book.lose("b"), book.lose("c"), book.lose("d"), book.lose("e");
+  for (const char* id : {"b", "c", "d", "e"}) book.lose(id);
   book.come("a");
+  EXPECT_EQ(book.round(), "");
+  EXPECT_TRUE(book.book().in_minority());
+  for (const char* id : {"c", "d"}) book.is_dead(id);
+  EXPECT_EQ(book.round(), "");
+  book.is_dead("e");
   EXPECT_EQ(book.round(), "a");
+  EXPECT_FALSE(book.book().in_minority());
 }
 
 TEST(Gathering, AMinorityNeverGoesOn) {

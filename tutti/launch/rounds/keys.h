@@ -10,6 +10,12 @@ inline const std::string kWaiting = "agents/waiting";          // a sentence for
 inline const std::string kStore = "agents/store";              // where it is: the newest StorePair
 inline const std::string kMoved = "agents/moved";    // where the job's store is, in one that has its old place
 inline const std::string kFormer = "agents/former";  // where it was, with commas
+// With etcd: changes for as long as the coordinator lives and may decide.
+inline std::string alive(int term) { return "agents/alive/" + std::to_string(term); }
+// With etcd: that agent lives, and does not hear the coordinator of the term.
+inline std::string misses(int term, const std::string& id) {
+  return "agents/misses/" + std::to_string(term) + "/" + id;
+}
 inline std::string inbox(int term) { return "agents/inbox/" + std::to_string(term); }  // queue of notes to it
 inline std::string seat(const std::string& id, int visit) {                            // its answer to one of them
   return "agents/seat/" + id + "/" + std::to_string(visit);

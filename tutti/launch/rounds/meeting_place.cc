@@ -262,7 +262,7 @@ void MeetingPlace::take(StorePair pair, std::unique_ptr<Store>& store) {
 }
 
 void MeetingPlace::learn(std::unique_ptr<Store>& store) {
-  if (uses_etcd(options_)) return;
+  if (!limits_of(options_).succession) return;
   const auto there = store->check({keys::kStore});
   if (!there.ok() || !*there) return;
   const auto text = store->get(keys::kStore, Deadline::after(kCallLimit));

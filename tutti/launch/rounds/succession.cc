@@ -106,7 +106,7 @@ void Successor::turn() {
   Electorate electorate{.round = roster->round, .members = {}};
   for (const Comer& comer : roster->nodes) electorate.members.push_back(number_of(comer.id));
   box_->ask_voices(electorate.round);
-  if (server_->in_doubt() && may_go_on(electorate)) (void)server_->go_on();
+  if (server_->in_doubt() && may_go_on(electorate)) (void)server_->go_on();  // refused: asked again in the next turn
 }
 
 bool Successor::may_go_on(const Electorate& electorate) {
