@@ -280,6 +280,49 @@ void add_files() {
   seed("shm", "place", bytes_of({0, 0}) + "1044480");
 }
 
+// What torch.save({"w": torch.tensor([[1., 2.], [3., 4.]]), "lr": 0.5}) writes, but for what is not read.
+std::string small_pickle() {
+  return bytes_of({0x80, 2, '}', '(', 'X', 1, 0, 0, 0, 'w'}) + "ctorch._utils\n_rebuild_tensor_v2\n((" +
+         bytes_of({'X', 7, 0, 0, 0}) + "storagectorch\nFloatStorage\n" + bytes_of({'X', 1, 0, 0, 0, '0'}) +
+         bytes_of({'X', 3, 0, 0, 0}) + "cpu" + bytes_of({'K', 4, 't', 'Q', 'K', 0}) +
+         bytes_of({'K', 2, 'K', 2, 0x86, 'q', 1, 'K', 2, 'K', 1, 0x86, 0x89}) + "ccollections\nOrderedDict\n)RtR" +
+         bytes_of({'X', 2, 0, 0, 0, 'l', 'r', 'G', 0x3f, 0xe0, 0, 0, 0, 0, 0, 0, 'u', '.'});
+}
+std::string small_zip(const std::vector<std::pair<std::string, std::string>>& records) {
+  std::string out, directory;
+  for (const auto& [name, text] : records) {  // CRC-32s of 0: written without
+    const auto size = std::uint32_t(text.size());
+    const std::string common = std::string(6, '\0') + raw(std::uint32_t(0)) + raw(size) + raw(size) +
+                               raw(std::uint16_t(name.size())) + raw(std::uint16_t(0));
+    directory +=
+        "PK\1\2" + std::string(6, '\0') + common + std::string(10, '\0') + raw(std::uint32_t(out.size())) + name;
+    out += "PK\3\4" + std::string(4, '\0') + common + name + text;
+  }
+  const auto count = std::uint16_t(records.size());
+  return out + directory + "PK\5\6" + std::string(4, '\0') + raw(count) + raw(count) +
+         raw(std::uint32_t(directory.size())) + raw(std::uint32_t(out.size())) + std::string(2, '\0');
+}
+
+void add_torch() {
+  const std::string floats = raw(1.0f) + raw(2.0f) + raw(3.0f) + raw(4.0f);
+  seed("pickle", "tensor", small_pickle());
+  seed("pickle", "text", "(dp0\nS'a'\np1\n(lp2\nI5\naF1.5\naI01\naL7L\nag1\nas.");
+  seed("pickle", "four",
+       bytes_of({0x80, 4,    0x95, 30,  0, 0,   0, 0,    0,    0, 0,   '}', 0x94, '(', 0x8c, 1,   'k', 0x94,
+                 0x8f, 0x94, '(',  'K', 1, 'K', 2, 0x90, 0x8c, 1, 'b', 'C', 2,    'x', 'y',  'u', '.'}));
+  seed("pickle", "named",
+       "c__builtin__\ngetattr\n(ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
+       "S'ProcessGroupState'\ntR)" +
+           bytes_of({0x81, '}', 'b', '.'}));
+  seed("torch_file", "zip",
+       small_zip({{"a/data.pkl", small_pickle()}, {"a/byteorder", "little"}, {"a/data/0", floats}}));
+  const std::string magic =
+      bytes_of({0x80, 2, 0x8a, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, '.'});
+  seed("torch_file", "old",
+       magic + bytes_of({0x80, 2, 'M', 0xe9, 3, '.'}) + "}S'little_endian'\nI01\ns." + small_pickle() + "]S'0'\na." +
+           raw(std::uint64_t(4)) + floats);
+}
+
 void add_clicks() {
   std::string line = "1\t-2\t\t2147483647";
   for (int column = 4; column < 14; ++column) line += "\t" + std::to_string(column);
@@ -322,6 +365,7 @@ int main(int argc, char** argv) {
   tutti::fuzz::add_notes();
   tutti::fuzz::add_files();
   tutti::fuzz::add_clicks();
+  tutti::fuzz::add_torch();
   for (const auto& target : tutti::fuzz::kTargets)
     for (const auto& entry : std::filesystem::directory_iterator(tutti::fuzz::folder + "/" + target.name)) {
       std::ifstream file(entry.path(), std::ios::binary);

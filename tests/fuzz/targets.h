@@ -24,16 +24,18 @@ void meet_note(Input input);       // runtime: what ranks tell each other of the
 void network(Input input);         // comm/network_probe: questions, answers, words
 void objects(Input input);         // comm/json_objects: text of a peer
 void packed_clicks(Input input);   // data/clicks: packed files, their header and their rows
+void pickle(Input input);          // checkpoint/torch: pickles
 void plan(Input input);            // comm/executor: the streams of a collective
 void point_to_point(Input input);  // comm/point_to_point: the streams of sends
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
 void safetensors(Input input);     // checkpoint: files of others
 void shm(Input input);             // transport/shm: what a peer hands over, where it says that a block lies
 void ssh(Input input);             // launch/ssh: lists of hosts, what the ends of a session say to each other
-void status(Input input);          // launch/watch, launch/places: how ranks of other nodes are doing, and where they run
-void store_frame(Input input);     // store: clients of a store
-void striped_link(Input input);    // transport/striped_link: chunks
-void trace_profile(Input input);   // data/clicks: traces of accesses, and profiles of them
+void status(Input input);         // launch/watch, launch/places: how ranks of other nodes are doing, and where they run
+void store_frame(Input input);    // store: clients of a store
+void striped_link(Input input);   // transport/striped_link: chunks
+void torch_file(Input input);     // checkpoint/torch: zip archives, and what PyTorch puts in them
+void trace_profile(Input input);  // data/clicks: traces of accesses, and profiles of them
 
 struct Target {
   const char* name;
@@ -52,6 +54,7 @@ inline constexpr Target kTargets[] = {
     {"network", network},
     {"objects", objects},
     {"packed_clicks", packed_clicks},
+    {"pickle", pickle},
     {"plan", plan},
     {"point_to_point", point_to_point},
     {"rendezvous", rendezvous},
@@ -61,6 +64,7 @@ inline constexpr Target kTargets[] = {
     {"status", status},
     {"store_frame", store_frame},
     {"striped_link", striped_link},
+    {"torch_file", torch_file},
     {"trace_profile", trace_profile},
 };
 
