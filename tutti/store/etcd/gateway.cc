@@ -144,10 +144,6 @@ Error refusal(long status, const std::string& body) {
     return Error{.code = Code::kRefused,
                  .detail = "there is no etcd of version 3.4 or later: it does not know /v3/",
                  .hint = "check the address; version 3.4 is the first that serves the gateway under this name"};
-  if (body.find("HTTP request to an HTTPS server") != std::string::npos)
-    return Error{.code = Code::kRefused,
-                 .detail = "this etcd speaks https only",
-                 .hint = "name it as https://HOST:PORT, and the authority that signed its certificate (cacert)"};
   if (!json.is_object())
     return Error{.code = Code::kRefused,
                  .detail = "it answered HTTP " + std::to_string(status) + " and no JSON: another program than etcd",
