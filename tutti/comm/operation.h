@@ -18,19 +18,26 @@ struct Blockers {
   std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
   bool on_device = false;   // for work on a GPU, be it what the caller had put on its stream before
+  bool much = false;        // so many bytes are on their way that who looks again at once finds a few of them
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
   Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
 
   void clear() {
     fds.clear();
     ranks.clear();
-    needs_bell = on_device = carried = false;
+    needs_bell = on_device = much = carried = false;
     look_again = {};
   }
-  // For `events`, POLLIN or POLLOUT or both, of a blocked link to this rank of the group.
-  void add(int rank, const Link& link, short events) {
+  // For `events`, POLLIN or POLLOUT or both, of a blocked link to this rank of the group, from which so many bytes are
+  // awaited.
+  void add(int rank, Link& link, short events, std::size_t bytes = 1) {
     ranks.push_back(rank);
-    if (link.poll_fd() >= 0) return link.add_polls(events, fds);
+    if (link.poll_fd() >= 0) {
+      constexpr std::size_t kMuch = 16 << 10;
+      if (events & POLLIN) link.wake_at(bytes);
+      much = much || (events & POLLOUT) || bytes >= kMuch;
+      return link.add_polls(events, fds);
+    }
     needs_bell = true;
     if (const auto due = link.look_again()) look_again = look_again.count() ? std::min(look_again, *due) : *due;
   }

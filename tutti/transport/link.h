@@ -39,6 +39,10 @@ class Link {
   // What to poll for while neither sending nor receiving (or that one of them which `events`, POLLOUT or POLLIN or
   // both, says) moved anything. Only where poll_fd() is one.
   virtual void add_polls(short events, std::vector<pollfd>& polls) const { polls.push_back({poll_fd(), events, 0}); }
+  // From now on POLLIN comes once so many bytes have (or nothing more will): 1 is the default. Who waits for many is
+  // then woken for a good part of them, not for each packet. A link may wake earlier, and does for more than it can
+  // hold.
+  virtual void wake_at(std::size_t /*bytes*/) {}
   // Where there is none: when to look again for bytes that are on their way, though nobody rings when they arrive.
   virtual std::optional<Duration> look_again() const { return {}; }
   // For error texts: "10.0.0.7:4123", "shm", "inproc".

@@ -120,6 +120,12 @@ class StripedLink final : public Link {
     }
   }
 
+  void wake_at(std::size_t bytes) override {
+    const Stream* const next = next_stream();
+    for (Stream& stream : streams_)
+      stream.link->wake_at(&stream == next ? std::min(bytes, stream.coming.bytes - stream.payload_received) : 1);
+  }
+
   std::optional<Duration> look_again() const override {
     std::optional<Duration> soonest;
     for (const Stream& stream : streams_)

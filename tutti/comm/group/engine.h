@@ -42,6 +42,7 @@ class Engine {
  private:
   void run();
   bool drive_all();
+  bool awaits_much();
   void sleep();
   void add_watched();                  // to polled_
   void act_on(const pollfd* watched);  // as add_watched() gave them, polled

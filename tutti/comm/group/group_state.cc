@@ -294,13 +294,16 @@ void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submission
     process_->engine->notify();
 }
 
-// The waiting thread drives the group while nobody else does, for a while; then it leaves that to the engine.
+// The waiting thread drives the group while nobody else does, for a while; then it leaves that to the engine. Until
+// then the engine may sleep: to wake it after each look, as unlock_driver() does, would have the two take turns on the
+// core.
 Status GroupState::wait(Submission& submission) {
   Clock::time_point still_since{};
+  waiting_.fetch_add(1);
   for (int tries = 0; !submission.done.load(std::memory_order_acquire);) {
     if (lock_driver()) {
       const bool moved = drive();
-      unlock_driver();
+      driver_.clear(std::memory_order_release);
       if (moved) {
         tries = 0;
         still_since = {};
@@ -315,11 +318,11 @@ Status GroupState::wait(Submission& submission) {
     if (tries % 8 != 0) continue;
     const auto time = now();
     if (still_since == Clock::time_point{}) still_since = time;
-    if (time - still_since > spin_.yields) {
-      process_->engine->notify();
-      submission.done.wait(false, std::memory_order_acquire);
-    }
+    if (time - still_since > spin_.yields) break;
   }
+  waiting_.fetch_sub(1);
+  if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
+  submission.done.wait(false, std::memory_order_acquire);
   return submission.result;
 }
 
@@ -441,7 +444,7 @@ Clock::time_point GroupState::due(const Submission& submission) const {
 }
 
 void GroupState::blockers(Blockers& blockers) {
-  if (!lock_driver()) return;
+  if (waiting_.load() > 0 || !lock_driver()) return;
   if (!queue_.empty() && queue_.front()->operation) queue_.front()->operation->blockers(blockers);
   for (const auto& submission : exchanges_) submission->operation->blockers(blockers);
   driver_.clear(std::memory_order_release);

@@ -95,7 +95,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
 
   // Engine's side.
   bool try_drive();                   // false if nothing moved or somebody else drives
-  void blockers(Blockers& blockers);  // none while somebody else drives, who will notify() the engine
+  void blockers(Blockers& blockers);  // none while others drive, who will notify() the engine when they stop
   bool retire_if_idle();
   void look_again() { unwell_.store(true, std::memory_order_release); }  // something became of a peer
   static Duration earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups);
@@ -197,6 +197,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   FlightWay flight_way(const Request& request) const;
 
   std::atomic_flag driver_;
+  std::atomic<int> waiting_{0};      // threads in wait() that drive
   std::atomic<int> pending_{0};      // queued, not finished
   std::atomic<bool> active_{false};  // known to the engine
   std::atomic<std::uint64_t> sequence_{0}, p2p_sequence_{0};

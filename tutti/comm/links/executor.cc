@@ -99,7 +99,7 @@ class Execution final : public PlanOperation {
     for (const Lane& lane : lanes_) {
       const bool sends = head(lane.sends) != nullptr, recvs = head(lane.recvs) != nullptr;
       if (!sends && !recvs) continue;
-      blockers.add(lane.peer, *lane.link, short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0)));
+      blockers.add(lane.peer, *lane.link, short((sends ? POLLOUT : 0) | (recvs ? POLLIN : 0)), awaited(lane));
     }
   }
 
@@ -136,6 +136,13 @@ class Execution final : public PlanOperation {
     ++queue.next;
     queue.moved = 0;
     --left_;
+  }
+
+  // Bytes. The header alone tells of a peer that makes another call, whose bytes may be fewer than are awaited.
+  std::size_t awaited(const Lane& lane) const {
+    const Step* step = head(lane.recvs);
+    if (!step || lane.header_received < sizeof lane.came) return 1;
+    return std::max<std::size_t>(1, step->into.bytes - lane.recvs.moved - lane.carried_bytes);
   }
 
   std::byte* at(const Range& range) const { return bases_[int(range.area)] + range.offset; }

@@ -325,5 +325,52 @@ TEST(PlanOperation, SaysForWhomItWaits) {
   EXPECT_TRUE(blockers.fds.empty());
 }
 
+// Passes on to another link as one with a descriptor would, and remembers when to wake.
+class Polled final : public Link {
+ public:
+  explicit Polled(Link* link) : link_(link) {}
+  Result<std::size_t> try_send(std::span<const iovec> buffers) override { return link_->try_send(buffers); }
+  Result<std::size_t> try_recv(std::span<const iovec> buffers) override { return link_->try_recv(buffers); }
+  std::size_t peek(std::span<std::byte> into) override { return link_->peek(into); }
+  int poll_fd() const override { return 0; }
+  void wake_at(std::size_t bytes) override { woken_at = bytes; }
+  std::string peer_address() const override { return link_->peer_address(); }
+  std::size_t woken_at = 0;
+
+ private:
+  Link* link_;
+};
+
+// The header of another call comes alone: who waited for more than that would learn of it late.
+TEST(PlanOperation, SleepsForTheHeaderThenForWhatIsLeft) {
+  constexpr std::size_t kCount = 50'000, kBytes = kCount * 4, kHalf = kBytes / 2;
+  World world(2, kHalf / 2);  // a link holds less than what is sent at once
+  std::vector<float> data[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
+  const auto request = [&](int rank) {
+    float* const mine = data[rank].data();
+    return Request{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = mine, .out = mine, .count = kCount};
+  };
+  const auto step = [](Operation& operation) {
+    while (*operation.step() == Progress::kMoved) {
+    }
+    Blockers blockers;
+    operation.blockers(blockers);
+    return blockers;
+  };
+  Polled link(world.links(0)[1]);
+  Link* const links[] = {nullptr, &link};
+  PlanMemory memory;
+  auto plan = std::make_shared<const Plan>(all_reduce_ring(shape_of(request(0), 0, 2)));
+  const auto mine = make_plan_operation(DType::kF32, std::move(plan), links, 0, 2, memory);
+  mine->begin(request(0), 1);
+  EXPECT_TRUE(step(*mine).much) << "it has more to send than the link takes";
+  EXPECT_EQ(link.woken_at, 1u);
+  auto theirs = world.start(1, request(1), all_reduce_ring);
+  (void)step(*theirs);
+  EXPECT_TRUE(step(*mine).much);
+  EXPECT_GT(link.woken_at, 1000u);
+  EXPECT_LT(link.woken_at, kHalf);
+}
+
 }  // namespace
 }  // namespace tutti

@@ -109,7 +109,8 @@ struct PointToPoint::Peer {
   }
 
   void blockers(Blockers& blockers, short events) const {
-    if (link) blockers.add(rank, *link, events);
+    const bool is_coming = target != nullptr || coming.bytes != nullptr;
+    if (link) blockers.add(rank, *link, events, is_coming ? coming.size() - payload_bytes : 1);
   }
 
   Result<bool> push(const Send& by);

@@ -78,6 +78,22 @@ TEST(DataParallelOptions, ThatExcludeOneAnotherOrNameNothingGetASentence) {
   });
 }
 
+// Between hosts it is the wire that works, whoever computes on the cores.
+TEST(DataParallelOptions, GradientsTravelBesideBackwardBetweenHosts) {
+  const auto models = make_models<Branches>(2);
+  const auto body = [&](Group& world) {
+    for (const auto overlap : {Overlap::kAuto, Overlap::kOff}) {
+      DataParallel ddp(models[world.rank()], world, with([&](auto& o) { o.overlap = overlap; }));
+      ddp.zero_grad();
+      ddp.forward(kOnes * float(world.rank() + 1)).sum().backward();
+      ddp.finish();
+      check(at::equal(models[world.rank()]->left->weight.grad(), at::full({2, 3}, 1.5f)), "the average");
+      check(ddp.stats().overlapped == (overlap == Overlap::kAuto), "overlapped ", ddp.stats().overlapped);
+    }
+  };
+  expect_ok(test::run_threads(2, body, {.network = ModelledNetwork{}}));
+}
+
 TEST(DataParallelOptions, StaticGraphFindsOutWhatIsNeverUsed) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     run_branches(2, [&](Group& world, Model model) {

@@ -8,7 +8,7 @@
 //
 // When to launch is a question of cores. With a spare core per rank the engine thread reduces while backward computes
 // (kOn). With none the two would only take turns on one core, so everything is launched in finish(), on the calling
-// thread (kOff).
+// thread (kOff). Between hosts it is the wire that takes the time, while the engine thread sleeps: kOn.
 //
 // A step ends in finish(), alike on every rank: buckets that are left, results of hooks, sparse gradients one by one,
 // then the small exchanges that options ask for (was a gradient not finite, which parameters were used).
@@ -53,8 +53,8 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   }
   if (options.logical_ranks != 0) state.logical.emplace(group, options.logical_ranks, state.parameters.size());
   if (options.heap_tensors) state.heap.emplace(group);
-  state.overlap =
-      options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && cores > at::get_num_threads());
+  const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
+  state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && gains);
   auto order = state.numbers_of(Travel::kBucket);
   std::reverse(order.begin(), order.end());
   state.make_buckets(order);

@@ -28,6 +28,7 @@ namespace {
 constexpr Duration kLook = std::chrono::seconds(1);  // at acknowledgements
 constexpr Duration kBetweenLooks = std::chrono::nanoseconds(250);
 constexpr std::size_t kShort = 512;                          // bytes
+constexpr std::size_t kWorthWaking = 64 << 10;               // likewise
 constexpr Duration kLeastSilence = std::chrono::seconds(3);  // keepalives come once a second at most
 
 class TcpLink final : public Link {
@@ -96,6 +97,13 @@ class TcpLink final : public Link {
     return got > 0 ? std::size_t(got) : 0;
   }
 
+  void wake_at(std::size_t bytes) override {
+    const int least = int(std::clamp<std::size_t>(bytes, 1, kWorthWaking));
+    if (least == wakes_at_) return;
+    wakes_at_ = least;
+    (void)::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &least, sizeof least);
+  }
+
   void shut() override { (void)::shutdown(socket_.get(), SHUT_RDWR); }
   int poll_fd() const override { return socket_.get(); }
   std::string peer_address() const override { return peer_address_; }
@@ -140,6 +148,7 @@ class TcpLink final : public Link {
   Duration silence_;
   Clock::time_point look_again_{};
   Clock::time_point send_again_{}, receive_again_{};  // 0: at once
+  int wakes_at_ = 1;                                  // bytes
 };
 
 }  // namespace

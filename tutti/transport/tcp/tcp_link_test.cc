@@ -2,7 +2,11 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
+
+#include <thread>
+#include <vector>
 
 #include "tests/conformance/link_conformance.h"
 
@@ -42,6 +46,41 @@ TEST(TcpLink, NamesTheAddressOfAPeerThatIsGone) {
   Result<std::size_t> got = std::size_t(0);
   while (got.ok()) got = pair.first->try_recv({&buffer, 1});
   EXPECT_EQ(to_string(got.error()), "PeerLost: closed the connection at 127.0.0.1:1");
+}
+
+// Of a look at the link's descriptor, which waits for so many milliseconds at most.
+bool wakes(const Link& link, int limit) {
+  pollfd poll{.fd = link.poll_fd(), .events = POLLIN, .revents = 0};
+  return ::poll(&poll, 1, limit) == 1;
+}
+
+TEST(TcpLink, IsWokenForAGoodPartOfWhatItAwaits) {
+  constexpr int kLong = 60'000;
+  LinkPair pair = make_pair();
+  std::vector<std::byte> bytes(10'000), came(bytes.size());
+  const auto send = [&](std::size_t count) {
+    const iovec part{bytes.data(), count};
+    ASSERT_EQ(pair.first->try_send({&part, 1}).or_throw(), count);
+  };
+  pair.second->wake_at(bytes.size());
+  send(100);
+  while (pair.second->peek(came) < 100) std::this_thread::yield();
+  EXPECT_FALSE(wakes(*pair.second, 0));
+  send(bytes.size() - 100);
+  EXPECT_TRUE(wakes(*pair.second, kLong));
+  for (std::size_t left = bytes.size(); left > 0;) {
+    const iovec part{came.data(), left};
+    left -= pair.second->try_recv({&part, 1}).or_throw();
+  }
+  send(100);
+  while (pair.second->peek(came) < 100) std::this_thread::yield();
+  EXPECT_FALSE(wakes(*pair.second, 0));
+  pair.second->wake_at(1);
+  EXPECT_TRUE(wakes(*pair.second, kLong));
+  pair.second->wake_at(bytes.size());
+  EXPECT_FALSE(wakes(*pair.second, 0));
+  pair.first.reset();
+  EXPECT_TRUE(wakes(*pair.second, kLong)) << "nothing more will come";
 }
 
 }  // namespace
