@@ -91,7 +91,7 @@ TEST(DataParallelOptions, GradientsTravelBesideBackwardBetweenHosts) {
       check(ddp.stats().overlapped == (overlap == Overlap::kAuto), "overlapped ", ddp.stats().overlapped);
     }
   };
-  expect_ok(test::run_threads(2, body, {.network = ModelledNetwork{}}));
+  expect_ok(test::run_threads(2, body, {.network = ModelledNetwork{.between = {.latency = 1e-5, .bandwidth = 1e9}}}));
 }
 
 TEST(DataParallelOptions, StaticGraphFindsOutWhatIsNeverUsed) {
