@@ -1,10 +1,7 @@
 // tutti ckpt COMMAND: looks into checkpoints and makes others of them, in one process, without the job that wrote them.
 // The table below is the list of commands.
-#include <cstdio>
-
 #include "apps/tutti/ckpt/commands.h"
 #include "apps/tutti/command.h"
-#include "tutti/base/text.h"
 
 namespace tutti::cli {
 namespace {
@@ -21,40 +18,17 @@ constexpr Command kCommands[] = {
     {"import", "make one of safetensors or of what torch.save() wrote", ckpt_import_command},
 };
 
-void print_help() {
-  std::puts(
-      "tutti ckpt: looks into checkpoints and makes others of them\n\nUsage: tutti ckpt COMMAND "
-      "[OPTIONS]\n\nCommands:");
-  for (const Command& command : kCommands) std::printf("  %-10s %s\n", command.name, command.summary);
-  std::puts(
-      "\nOptions:\n  -h, --help   this text\n\n`tutti ckpt COMMAND --help` explains a command. One process does it, "
-      "wherever the checkpoint comes from:\na folder of checkpoints (the newest), one of them, a safetensors file, or "
-      "a "
-      "folder of those. For example:\n"
-      "  tutti ckpt ls runs/a\n"
-      "  tutti ckpt verify runs/a/step-0000200");
-}
+constexpr const char* kExamples =
+    "One process does it, wherever the checkpoint comes from:\na folder of checkpoints (the newest), one of them, a "
+    "safetensors file, or a folder of those. For example:\n"
+    "  tutti ckpt ls runs/a\n"
+    "  tutti ckpt verify runs/a/step-0000200";
 
 }  // namespace
 
 int ckpt_command(std::vector<std::string> arguments) {
-  if (arguments.empty()) {
-    print_help();
-    return 2;
-  }
-  const std::string first = arguments[0];
-  if (first == "-h" || first == "--help" || first == "help") {
-    print_help();
-    return 0;
-  }
-  std::vector<std::string> known = {"--help"};
-  for (const Command& command : kCommands) {
-    if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
-    known.emplace_back(command.name);
-  }
-  tell("tutti ckpt", usage((first[0] == '-' ? "unknown option " : "unknown command ") + first,
-                           did_you_mean(nearest(first, known), "tutti ckpt --help lists the commands")));
-  return 2;
+  return run_family({"tutti ckpt", "looks into checkpoints and makes others of them", kExamples, kCommands},
+                    std::move(arguments));
 }
 
 }  // namespace tutti::cli

@@ -1,5 +1,6 @@
 #pragma once
 // A subcommand of `tutti` is one file: it defines a function of this shape, main.cc lists it in its table.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,15 @@ struct Command {
   const char* summary;                             // null: started by other commands, and not in the help
   int (*run)(std::vector<std::string> arguments);  // without "tutti" and the command's name; returns the exit code
 };
+
+// A command that is a family of others, as `tutti data`: runs the one that arguments[0] names, or prints the help.
+struct CommandFamily {
+  const char* name;      // "tutti data"
+  const char* summary;   // of its help's first line
+  const char* examples;  // the end of its help
+  std::span<const Command> commands;
+};
+int run_family(const CommandFamily& family, std::vector<std::string> arguments);
 
 int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
