@@ -148,7 +148,8 @@ class Training {
       agree(world_, loaded.status()).or_throw();
       progress_ = *loaded;
       if (steps_left() == 0 && world_.rank() == 0)
-        log::info(fmt::format("all {} epochs lie behind it: nothing is left to train", options_.epochs));
+        log::info(fmt::format("nothing is left to train: --epochs {}{} lies behind it", options_.epochs,
+                              options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : ""));
     }
     checkpoints_.prepare(state_.boxes());
   }

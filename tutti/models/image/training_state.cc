@@ -38,8 +38,10 @@ Status expect_same(const CheckpointReader& saved, const CheckpointValues& wanted
 void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
   const auto words = [](const CheckpointValues& layout) {
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
-    return fmt::format("{} ranks ({} logical) with {} x {} samples a step", number("ranks"), number("logical_ranks"),
-                       number("accumulate"), number("batch_size"));
+    const auto ranks = number("ranks"), logical = number("logical_ranks");
+    return fmt::format("{} rank{}{} with {} x {} samples a step", ranks, ranks == 1 ? "" : "s",
+                       logical > 0 ? fmt::format(" ({} logical)", logical) : "", number("accumulate"),
+                       number("batch_size"));
   };
   const auto of_a_step = [](CheckpointValues layout) {  // which processes compute for the logical ranks is the same
     if (whole_number(layout, "logical_ranks").value_or(0) > 0) layout["ranks"] = std::int64_t(0);
