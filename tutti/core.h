@@ -1,5 +1,8 @@
 #pragma once
 // Everything above the Torch line.
+#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/resume.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
 #include "tutti/comm/mesh_groups.h"

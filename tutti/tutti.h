@@ -20,6 +20,7 @@
 #include "tutti/parallel/norm/sync_batch_norm.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/parallel/optim/state_part.h"
 #include "tutti/parallel/replicas/replica_check.h"
 #include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/planning/tables/plan_file.h"
@@ -29,4 +30,5 @@
 #include "tutti/tensor/checkpoint.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"

@@ -1,6 +1,7 @@
 // A file of PyTorch from a stranger: the directory of the zip archive, the pickle in it, and every tensor.
 #include "tests/fuzz/targets.h"
 #include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/torch/torch_optimizer.h"
 #include "tutti/checkpoint/torch/zip_directory.h"
 
 namespace tutti::fuzz {
@@ -31,6 +32,11 @@ void torch_file(Input input) {
       if (!read.ok()) promise_sentence(read.error());  // a checksum that is wrong
     }
   }
+  const TorchOptimizerOptions places{.optimizer = find_torch_optimizer(**source), .model = "model"};
+  const auto optimizer = read_torch_optimizer(**source, places);
+  if (!optimizer.ok()) return promise_sentence(optimizer.error());
+  for (const auto& [key, old] : optimizer->tensors) promise((*source)->find(old), "what is named is there");
+  for (const auto& [key, number] : optimizer->numbers) promise(number >= 0, "a number of steps");
 }
 
 }  // namespace tutti::fuzz

@@ -68,12 +68,27 @@ inline std::vector<float> values(std::size_t tensor, const TensorBox& box, float
   return out;
 }
 
-enum class Dealing { kRows, kColumns, kWhole, kReplicated };
+enum class Dealing {
+  kRows,
+  kColumns,
+  kWhole,
+  kReplicated,
+  kStagesOfColumns,    // two stages of a pipeline, of whose tensors each rank has columns
+  kReplicatedColumns,  // two ranks share the columns, and the other pairs have the same
+};
 
 // The box of a tensor that a rank has; empty extents: none.
 inline TensorBox dealt(std::size_t tensor, Dealing dealing, int rank, int ranks) {
   const TensorShape& shape = model()[tensor].shape;
   TensorBox box = TensorBox::whole(shape);
+  const int halves = ranks % 2 == 0 ? 2 : 1;
+  if (dealing == Dealing::kReplicatedColumns) return dealt(tensor, Dealing::kColumns, rank % halves, halves);
+  if (dealing == Dealing::kStagesOfColumns) {
+    const int of_stage = ranks / halves;
+    box = dealt(tensor, Dealing::kColumns, rank % of_stage, of_stage);
+    if (!shape.empty() && int(tensor % std::size_t(halves)) != rank / of_stage) box.extent[0] = 0;
+    return box;
+  }
   const std::size_t dimension = dealing == Dealing::kColumns ? 1 : 0;
   if (dealing == Dealing::kReplicated || shape.size() <= dimension) return box;  // small ones are on all ranks
   const std::uint64_t size = shape[dimension], r = std::uint64_t(rank), n = std::uint64_t(ranks);

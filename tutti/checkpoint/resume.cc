@@ -1,3 +1,6 @@
+// A checkpoint that is found must be this user's own: anybody may put a step-9999999 into a folder that all may write
+// to. One that is named is the user's choice, and a warning.
+//
 // Rank 0 looks what there is, and what it finds is the word for all. The one trap is a folder with two histories: a run
 // that begins anew, or from step 100, in a folder that has a step 200, saves its step 150, is killed, and would then go
 // on from the other history's step 200. So that is refused at the beginning, unless step 200 is one that does not
@@ -11,6 +14,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/owners.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/objects.h"
 
@@ -52,18 +56,45 @@ void tell(const Group& group, const CheckpointReader& saved) {
   log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
 }
 
+// A word that is nearly one of those with a meaning was hardly meant as a path.
+Error with_hint(Error error, const std::string& resume) {
+  static const std::vector<std::string> kWords = {"auto", "never"};
+  std::error_code ignored;
+  const auto near = std::filesystem::exists(resume, ignored) ? std::nullopt : nearest(resume, kWords);
+  if (near) error.hint = fmt::format("did you mean --resume {}?", *near);
+  return error;
+}
+
+Status check_owners(const Group& group, const ResumeOptions& options, const CheckpointReader& saved, bool was_named) {
+  const std::string why = others_may_change(saved.folder(), saved.manifest(), options.folder);
+  if (!was_named)
+    return agree(group, why.empty() ? Status()
+                                    : invalid_argument(fmt::format("the checkpoint to go on from is not safe: {}", why),
+                                                       fmt::format("if it is to be trusted, name it: --resume {}; "
+                                                                   "else move it away",
+                                                                   saved.folder())));
+  if (!why.empty() && (!group || group.rank() == 0))
+    log::warn(fmt::format("{}: whoever may write to it decides what this run becomes", why));
+  return {};
+}
+
 Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
   const std::int64_t newest = TUTTI_TRY(newest_step_of_all(group, options.folder));
   const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
   if (newest_counts) {
     if (newest < 0) return std::optional<CheckpointReader>();
-    return std::optional(TUTTI_TRY(CheckpointReader::open(group, options.folder)));
+    auto saved = TUTTI_TRY(CheckpointReader::open(group, options.folder));
+    TUTTI_TRY(check_owners(group, options, saved, false));
+    return std::optional(std::move(saved));
   }
   if (options.resume == "never") {
     if (newest >= 0) return later_ones(options.folder, newest, "anew");
     return std::optional<CheckpointReader>();
   }
-  auto saved = TUTTI_TRY(CheckpointReader::open(group, options.resume));
+  auto opened = CheckpointReader::open(group, options.resume);
+  if (!opened.ok()) return with_hint(opened.error(), options.resume);
+  auto saved = *std::move(opened);
+  TUTTI_TRY(check_owners(group, options, saved, true));
   if (newest > saved.facts().step && saved.passed_over().empty())
     return later_ones(options.folder, newest, fmt::format("after step {}", saved.facts().step));
   return std::optional(std::move(saved));

@@ -23,8 +23,9 @@ bool was_restarted();
 
 // The same on every rank; none: from the start. Collective. Says in the log of rank 0 from where the run goes on, and
 // which checkpoints were passed over, and why. Errors: none of those that are there verifies (kCorrupt: a run that has
-// been going for weeks is not begun anew without a word); and where `folder` holds later ones than the one to begin
-// with, because the next "auto" would go on from those (kInvalidArgument).
+// been going for weeks is not begun anew without a word); where what was found, and not named, belongs to another user
+// or may be written by everybody (kInvalidArgument; of one that is named a warning); and where `folder` holds later
+// ones than the one to begin with, because the next "auto" would go on from those (kInvalidArgument).
 Result<std::optional<CheckpointReader>> resume_point(const Group& group, const ResumeOptions& options);
 
 }  // namespace tutti

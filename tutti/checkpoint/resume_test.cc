@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <sched.h>
+#include <sys/fsuid.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -219,6 +220,57 @@ TEST_F(Resuming, APathOfAnotherUser) {
               testing::AllOf(HasSubstr(folder()), HasSubstr("Permission denied")));
   EXPECT_THAT(as_another([&] { return resume_point(Group(), {.folder = folder() + "/inside"}).status(); }),
               HasSubstr("cannot look for the folder " + folder() + "/inside: Permission denied"));
+}
+
+// What is found by itself must not be somebody else's; what is named is told.
+TEST_F(Resuming, FilesOfAnotherUserAreNotFoundButMayBeNamed) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  save(1);
+  const std::string saved = folder() + "/step-0000001", file = saved + "/model-00001-of-00001.safetensors";
+  for (const std::string& path : {saved, saved + "/manifest.json", file}) {
+    ASSERT_EQ(::chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_THAT(found({.folder = folder()}),
+                testing::AllOf(HasSubstr("the checkpoint to go on from is not safe: " + path +
+                                         " belongs to the user 12345, and this run to root (0)"),
+                               HasSubstr("if it is to be trusted, name it: --resume " + saved)));
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(found({.folder = folder(), .resume = saved}), "1");
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr(path + " belongs to the user 12345, and this run to root (0): whoever may write to it"));
+    ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
+  }
+  EXPECT_EQ(found({.folder = folder()}), "1");
+}
+
+TEST_F(Resuming, FilesThatEverybodyMayWriteAreNotTrusted) {
+  save(1);
+  const std::string file = folder() + "/step-0000001/optimizer-00001-of-00001.safetensors";
+  ASSERT_EQ(::chmod(file.c_str(), 0646), 0);
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr(file + " may be written by everybody (its mode is 0646)"));
+  ASSERT_EQ(::chmod(file.c_str(), 0664), 0);
+  EXPECT_EQ(found({.folder = folder()}), "1") << "a group may share its runs";
+  ASSERT_EQ(::chmod((folder() + "/step-0000001").c_str(), 0777), 0);
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr("/step-0000001 may be written by everybody"));
+}
+
+// As under NFS, where what root makes belongs to nobody: a run's own checkpoints are its own.
+TEST_F(Resuming, WhatBelongsToWhomNewFilesBelongIsOnesOwn) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  save(1);
+  const std::string saved = folder() + "/step-0000001";
+  ASSERT_EQ(::chmod(folder().c_str(), 0777), 0);
+  ASSERT_EQ(::chown(saved.c_str(), 12345, 12345), 0);
+  const std::string said = in_a_child([&] {
+    if (::setfsuid(12345) < 0) return std::string("cannot");  // what it makes now is 12345's, though it stays root
+    return words(resume_point(Group(), {.folder = folder()}).status());
+  });
+  EXPECT_EQ(said, "ok");
+}
+
+TEST_F(Resuming, AWordThatIsNearlyAuto) {
+  EXPECT_THAT(found({.folder = folder(), .resume = "nver"}), HasSubstr("did you mean --resume never?"));
+  EXPECT_THAT(found({.folder = folder(), .resume = "Auto"}), HasSubstr("did you mean --resume auto?"));
+  EXPECT_THAT(found({.folder = folder(), .resume = folder()}), testing::Not(HasSubstr("did you mean")));
 }
 
 TEST_F(Resuming, AFolderThatIsReadOnly) {

@@ -66,14 +66,15 @@ std::string refusal_on_all(const std::string& folder, int guilty, const std::fun
 }
 
 TEST_F(Saving, AnyRanksToAnyOthers) {
-  for (const int ranks : {1, 2, 3, 4})
-    for (const Dealing dealing : {Dealing::kRows, Dealing::kColumns, Dealing::kWhole, Dealing::kReplicated}) {
+  for (const int ranks : {1, 2, 3, 4, 6})
+    for (const Dealing dealing : {Dealing::kRows, Dealing::kColumns, Dealing::kWhole, Dealing::kReplicated,
+                                  Dealing::kStagesOfColumns, Dealing::kReplicatedColumns}) {
       save(ranks, 1, dealing, float(ranks));
       const auto saved = CheckpointReader::open(folder());
       ASSERT_TRUE(saved.ok()) << to_string(saved.error());
       EXPECT_TRUE(saved->expect(test::expected_model()).ok());
-      for (const int others : {1, 2, 3, 4})
-        for (const Dealing way : {Dealing::kRows, Dealing::kColumns, Dealing::kWhole})
+      for (const int others : {1, 2, 3, 4, 6})
+        for (const Dealing way : {Dealing::kRows, Dealing::kColumns, Dealing::kWhole, Dealing::kStagesOfColumns})
           for (int rank = 0; rank < others; ++rank)
             ASSERT_EQ(test::compare_model(*saved, way, rank, others, float(ranks)), "")
                 << ranks << " ranks, read as rank " << rank << " of " << others;

@@ -1,13 +1,18 @@
-// tutti ckpt import: weights of other programs.
+// tutti ckpt import: weights of other programs, and what torch.optim keeps for them.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <limits>
+#include <map>
+#include <tuple>
 
 #include "apps/tutti/ckpt/commands.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/tools/rename.h"
 #include "tutti/checkpoint/tools/rewrite.h"
+#include "tutti/checkpoint/torch/torch_optimizer.h"
 
 namespace tutti::cli {
 namespace {
@@ -17,16 +22,21 @@ Reads safetensors (one file, or a folder with an index like Hugging Face's) and 
 lists, numbers, strings, tensors, and the shards of ShardedTensor are read, anything else is refused by its name. Files of several ranks
 are put together. A tensor is named by its path, as model.fc.weight; with --path model it is fc.weight. Scalars beside become values.
 
+--optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as model.parameters() does; they
+get their names from the state_dict() of the model, whose buffers of batch normalisation are left out, or from the lines of a file
+(--parameters). --data and --value add what the program that goes on wants to find: 'tutti ckpt show' of one of its own tells what that is.
+
 Examples:
   tutti ckpt import model.safetensors runs/a
   tutti ckpt import checkpoint.pt runs/a --path state.model --step 1000
+  tutti ckpt import checkpoint.pt runs/a --path model --optimizer optimizer --step 1000
   tutti ckpt import rank0.pt rank1.pt rank2.pt runs/a --ranks 3
 
 Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or what is not read.)";
 
 struct Texts {
-  std::vector<std::string> paths, tensors;
-  std::string path, step = "0", ranks = "1";
+  std::vector<std::string> paths, tensors, data, values;
+  std::string path, optimizer, parameters, step = "0", ranks = "1";
 };
 
 void collect(const ValueTree& tree, const std::string& name, CheckpointValues& values) {
@@ -35,9 +45,65 @@ void collect(const ValueTree& tree, const std::string& name, CheckpointValues& v
     collect(member, name.empty() ? member.name : name + "." + member.name, values);
 }
 
+// "epoch=3", "name=a run"
+Status add_given(const std::string& option, const std::vector<std::string>& given, CheckpointValues& values) {
+  for (const std::string& one : given) {
+    const auto equals = one.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return usage(fmt::format("{} needs NAME=VALUE; given: {}", option, one));
+    const std::string text = one.substr(equals + 1);
+    const auto whole = parse_int(text);
+    const auto real = parse_double(text);
+    values[one.substr(0, equals)] = text == "true" || text == "false" ? CheckpointValue(text == "true")
+                                    : whole                           ? CheckpointValue(*whole)
+                                    : real                            ? CheckpointValue(*real)
+                                                                      : CheckpointValue(text);
+  }
+  return {};
+}
+
+Result<std::vector<std::string>> lines_of(const std::string& path) {
+  constexpr std::uint64_t kMost = std::uint64_t(64) << 20;
+  std::vector<std::string> lines;
+  if (path.empty()) return lines;
+  for (const std::string& line : split(TUTTI_TRY(read_file(path, kMost)), '\n'))
+    if (const auto name = trim(line); !name.empty()) lines.emplace_back(name);
+  return lines;
+}
+
+struct Chosen {
+  std::map<TensorKey, TensorKey> tensors;  // new name: old one
+  std::map<TensorKey, std::int64_t> numbers;
+};
+
+Result<Chosen> choose(const TensorSource& source, const Texts& texts, CheckpointFacts& facts) {
+  Chosen chosen;
+  const std::string before = texts.path.empty() ? "" : texts.path + ".";
+  for (const TensorKey& key : TUTTI_TRY(choose_tensors(source, texts.tensors)))
+    if (key.name.starts_with(before)) chosen.tensors[{key.name.substr(before.size()), ""}] = key;
+  if (chosen.tensors.empty())
+    return Error{.code = Code::kNotFound,
+                 .detail = fmt::format("there is no tensor in {} of {}", texts.path, source.path())};
+  if (texts.optimizer.empty()) return chosen;
+  const TorchOptimizerOptions options{.optimizer = texts.optimizer,
+                                      .model = texts.path,
+                                      .parameters = TUTTI_TRY(lines_of(texts.parameters)),
+                                      .step = facts.step};
+  TorchOptimizer optimizer = TUTTI_TRY(read_torch_optimizer(source, options));
+  const auto is_chosen = [&](const TensorKey& key) { return chosen.tensors.contains({key.name, ""}); };
+  for (const auto& [key, old] : optimizer.tensors)
+    if (is_chosen(key)) chosen.tensors[key] = old;
+  for (const auto& [key, number] : optimizer.numbers)
+    if (is_chosen(key)) chosen.numbers[key] = number;
+  facts.values.merge(optimizer.values);
+  return chosen;
+}
+
 Result<int> act(const Texts& texts) {
   constexpr int kMostRanks = 99'999;
   if (texts.paths.size() < 2) return usage("which files, and where to? tutti ckpt import model.safetensors runs/a");
+  if (!texts.parameters.empty() && texts.optimizer.empty())
+    return usage("--parameters is for --optimizer, which is not given");
   const int ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
   CheckpointFacts facts;
   facts.step = TUTTI_TRY(whole_number("--step", texts.step, 0, std::numeric_limits<std::int64_t>::max()));
@@ -48,15 +114,11 @@ Result<int> act(const Texts& texts) {
                  "tutti ckpt reshard deals it out anew");
   const ValueTree* const tree = TUTTI_TRY(find_value(source->about(), texts.path));
   if (source->format() != "safetensors") collect(*tree, "", facts.values);
+  Chosen chosen = TUTTI_TRY(choose(*source, texts, facts));
+  TUTTI_TRY(add_given("--data", texts.data, facts.data));
+  TUTTI_TRY(add_given("--value", texts.values, facts.values));
 
-  const std::string before = texts.path.empty() ? "" : texts.path + ".";
-  std::map<TensorKey, TensorKey> renamed;
-  for (const TensorKey& key : TUTTI_TRY(choose_tensors(*source, texts.tensors)))
-    if (key.name.starts_with(before)) renamed[{key.name.substr(before.size()), ""}] = key;
-  if (renamed.empty())
-    return Error{.code = Code::kNotFound,
-                 .detail = fmt::format("there is no tensor in {} of {}", texts.path, source->path())};
-  const auto wanted = rename_tensors(*source, std::move(renamed));
+  const auto wanted = rename_tensors(*source, std::move(chosen.tensors), std::move(chosen.numbers));
   std::uint64_t bytes = 0;
   for (const auto& [key, tensor] : wanted->tensors()) bytes += tensor.bytes_here();
   ByteProgress progress("importing");
@@ -65,6 +127,8 @@ Result<int> act(const Texts& texts) {
   progress.clear();
   const std::string path = TUTTI_TRY(written);
   fmt::print("{}: {} tensors, {}\n", path, wanted->tensors().size(), progress.summary(bytes));
+  if (const std::string left = find_torch_optimizer(*source); texts.optimizer.empty() && !left.empty())
+    fmt::print("what an optimizer keeps is in {0}, without names: --path MODEL --optimizer {0} gives it those\n", left);
   if (!source->has_digests())
     fmt::print("what was read has no digests: whether its bytes are those that were written is not known\n");
   return 0;
@@ -79,12 +143,23 @@ int ckpt_import_command(std::vector<std::string> arguments) {
   app.add_option("PATH", texts.paths, "what to read, and behind it the folder in which step-... is made")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--path", texts.path, "of the tree only what is there: state.model")->type_name("NAME.NAME");
+  app.add_option("--optimizer", texts.optimizer, "and what is kept by the optimizer whose state_dict() is there")
+      ->type_name("NAME.NAME");
+  app.add_option("--parameters", texts.parameters, "names in the optimizer's order, one on each line")
+      ->type_name("FILE");
   app.add_option("--tensor", texts.tensors, "which tensors, by their whole names (all)")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
   app.add_option("--step", texts.step, "its number (0)")->type_name("N");
+  for (const auto& [name, into, words] : {std::tuple("--data", &texts.data, "where the data goes on: epoch=3"),
+                                          {"--value", &texts.values, "a value: lr=0.1"}})
+    app.add_option(name, *into, words)
+        ->type_name("NAME=VALUE")
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->expected(1)
+        ->allow_extra_args(false);
   app.add_option("--ranks", texts.ranks, "files for so many ranks, by rows (1)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));

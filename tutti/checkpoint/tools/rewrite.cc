@@ -89,33 +89,7 @@ Status replace_text(const std::string& path, const std::string& text) {
       path, [&](int fd, const std::string& name) { return write_all(fd, std::as_bytes(std::span(text)), name); });
 }
 
-class RenamedSource : public TensorSource {
- public:
-  RenamedSource(const TensorSource& source, std::map<TensorKey, TensorKey> renamed)
-      : source_(source), renamed_(std::move(renamed)) {
-    path_ = source.path();
-    format_ = source.format();
-    about_ = source.about();
-    has_digests_ = source.has_digests();
-    for (const auto& [key, old] : renamed_) tensors_.emplace(key, *source.find(old));
-  }
-  Result<std::unique_ptr<TensorStream>> stream(const TensorKey& key) const override {
-    return source_.stream(renamed_.at(key));
-  }
-  Result<std::unique_ptr<PackedBytes>> open_part(const TensorKey& key, std::size_t part) const override {
-    return source_.open_part(renamed_.at(key), part);
-  }
-
- private:
-  const TensorSource& source_;
-  const std::map<TensorKey, TensorKey> renamed_;
-};
-
 }  // namespace
-
-std::unique_ptr<TensorSource> rename_tensors(const TensorSource& source, std::map<TensorKey, TensorKey> renamed) {
-  return std::make_unique<RenamedSource>(source, std::move(renamed));
-}
 
 std::vector<std::vector<CopiedBox>> deal_out(const TensorSource& source, int ranks, ShardSplit split) {
   const auto count = std::uint64_t(ranks);

@@ -1,7 +1,6 @@
 #pragma once
 // Other files of the same tensors, by one process in little memory: a checkpoint dealt out to any number of ranks, or
 // the weights alone as others read them.
-#include <map>
 #include <string>
 #include <vector>
 
@@ -32,8 +31,5 @@ Result<std::string> write_checkpoint(const TensorSource& source, const std::vect
 Result<std::vector<std::string>> write_weights(const TensorSource& source, const std::vector<TensorKey>& keys,
                                                std::uint64_t most_bytes, const std::string& folder,
                                                const BytesDone& tell = {});
-
-// The same tensors under other names: renamed[new] = old. `source` outlives it.
-std::unique_ptr<TensorSource> rename_tensors(const TensorSource& source, std::map<TensorKey, TensorKey> renamed);
 
 }  // namespace tutti

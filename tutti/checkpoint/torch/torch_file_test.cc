@@ -9,6 +9,7 @@
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/torch/torch_optimizer.h"
 #include "tutti/checkpoint/torch/zip_directory.h"
 
 namespace tutti {
@@ -207,6 +208,57 @@ torch.save(torch.ones(3), f + "/tensor.pt")
               HasSubstr("the pickle names torch.nn.modules.container.Sequential, which is not"));
 }
 
+TEST_F(TorchFiles, WhatAnOptimizerKeepsGetsTheNamesOfTheParameters) {
+  if (!run_python(R"(
+import sys, torch
+f = sys.argv[1]
+model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3, bias=False))
+def save(name, opt, **more):
+    for _ in range(5):
+        opt.zero_grad()
+        model(torch.randn(6, 4)).square().sum().backward()
+        opt.step()
+    torch.save({"model": model.state_dict(), "optimizers": [opt.state_dict()], **more}, f + "/" + name + ".pt")
+save("adam", torch.optim.Adam(model.parameters(), lr=0.125, amsgrad=True))
+save("plain", torch.optim.SGD(model.parameters(), lr=0.5))
+p = list(model.parameters())
+save("groups", torch.optim.Adagrad([{"params": p[2:], "lr": 0.5}, {"params": p[:2]}]))
+save("frozen", torch.optim.SGD([p[0], torch.nn.Parameter(torch.ones(2))] + p[1:], lr=0.1, momentum=0.5))
+)"))
+    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  const auto read = [&](const char* name, std::vector<std::string> parameters = {}) {
+    return read_torch_optimizer(*open_tensors(path(name + ".pt"s)).or_throw(),
+                                {.optimizer = "optimizers.0", .model = "model", .parameters = parameters, .step = 7});
+  };
+  const TorchOptimizer adam = read("adam").or_throw();
+  EXPECT_EQ(adam.tensors.size(), 5u * 3);  // of batch normalisation the weight and the bias
+  EXPECT_EQ(adam.tensors.at({"1.bias", "exp_avg_sq"}), (TensorKey{"optimizers.0.state.3.exp_avg_sq", ""}));
+  EXPECT_EQ(adam.tensors.at({"2.weight", "max_exp_avg_sq"}), (TensorKey{"optimizers.0.state.4.max_exp_avg_sq", ""}));
+  EXPECT_EQ(adam.numbers.at({"0.weight", "step"}), 5);
+  EXPECT_EQ(std::get<double>(adam.values.at("optimizer.param_groups.0.lr")), 0.125);
+  const TorchOptimizer plain = read("plain").or_throw();
+  EXPECT_TRUE(plain.tensors.empty());
+  EXPECT_EQ(plain.numbers.at({"0.weight", "step"}), 7) << "it does not say how many it has made";
+
+  // The order of the groups is not that of the model, which the shapes tell.
+  EXPECT_THAT(to_string(read("groups").error()),
+              HasSubstr("optimizers.0.state.0.sum of " + path("groups.pt") +
+                        " is [3], and 0.weight, which it would belong to, is [3, 4]"));
+  const auto groups = read("groups", {"1.weight", "1.bias", "2.weight", "0.weight", "0.bias"}).or_throw();
+  EXPECT_EQ(groups.tensors.at({"0.bias", "sum"}), (TensorKey{"optimizers.0.state.4.sum", ""}));
+  EXPECT_EQ(std::get<double>(groups.values.at("optimizer.param_groups.0.lr")), 0.5);
+  EXPECT_THAT(to_string(read("frozen").error()), HasSubstr("has 6 parameters, and model has 5 names"));
+  // What never had a gradient has no state, and needs a name only.
+  EXPECT_EQ(read("frozen", {"0.weight", "?", "0.bias", "1.weight", "1.bias", "2.weight"}).or_throw().tensors.size(),
+            5u);
+  const auto wrong = read("adam", {"0.weight", "0.bias", "1.weight", "1.bias", "2.wait"});
+  EXPECT_THAT(to_string(wrong.error()), HasSubstr("keeps something for 2.wait, and model has no such tensor"));
+  const auto source = open_tensors(path("adam.pt")).or_throw();
+  EXPECT_EQ(find_torch_optimizer(*source), "optimizers.0");
+  EXPECT_THAT(to_string(read_torch_optimizer(*source, {.optimizer = "model"}).error()),
+              HasSubstr("is no state_dict() of an optimizer"));
+}
+
 TEST_F(TorchFiles, OneRanksFileOfManyOpensAlone) {
   if (!run_python(R"(
 import sys, torch
@@ -249,6 +301,52 @@ if __name__ == "__main__":
   const auto both = open_tensors(paths).or_throw();
   both->read({"state.emb", ""}, std::as_writable_bytes(std::span(all))).or_throw();
   for (int i = 0; i < 30; ++i) EXPECT_EQ(all[std::size_t(i)], float(i));
+}
+
+// What one of 256 ranks saved, with all that it knows of the others.
+TEST_F(TorchFiles, OneOfTwoHundredAndFiftySixOpensAlone) {
+  if (!run_python(R"(
+import sys, torch
+f = sys.argv[1]
+try:
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    from torch.distributed._shard.sharded_tensor import ShardedTensor, Shard, ShardMetadata
+    from torch.distributed._shard.sharded_tensor.metadata import ShardedTensorMetadata, TensorProperties
+except Exception:
+    open(f + "/cannot", "w").write("")
+    sys.exit(0)
+rank, world, rows, dim = 137, 256, 100, 16
+dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+model = {}
+for t in range(4):
+    shards = [ShardMetadata([r * rows, 0], [rows, dim], f"rank:{r}/cpu") for r in range(world)]
+    all = ShardedTensorMetadata(shards, torch.Size([rows * world, dim]), TensorProperties())
+    mine = Shard(torch.arange(rows * dim, dtype=torch.float32).reshape(rows, dim) + t, shards[rank])
+    model[f"emb.{t}"] = ShardedTensor._init_from_local_shards_and_global_metadata([mine], all)
+dense = torch.nn.Linear(8, 4)
+optimizer = torch.optim.Adam(dense.parameters(), lr=0.25)
+dense(torch.ones(1, 8)).sum().backward()
+optimizer.step()
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+torch.save({"state": {"model": {**model, **dense.state_dict()}, "optimizers": [optimizer.state_dict()],
+                      "schedulers": [scheduler.state_dict()]}}, f + "/rank137.pt")
+)"))
+    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  if (std::filesystem::exists(path("cannot")))
+    GTEST_SKIP() << "this Python cannot import torch.distributed._shard (set TUTTI_PYTHON to one that can)";
+  const auto alone = open_tensors(path("rank137.pt"));
+  ASSERT_TRUE(alone.ok()) << to_string(alone.error());
+  const TensorKey key{"state.model.emb.3", ""};
+  EXPECT_EQ((*alone)->find(key)->shape, (TensorShape{25600, 16}));
+  EXPECT_EQ((*alone)->find(key)->parts.at(0).box, (TensorBox{{13700, 0}, {100, 16}}));
+  std::vector<float> row(16);
+  (*alone)->read(key, TensorBox::rows({25600, 16}, 13701, 1), std::as_writable_bytes(std::span(row))).or_throw();
+  EXPECT_EQ(row[0], 16 + 3);
+  const std::string optimizers = tree_text(**find_value((*alone)->about(), "state.optimizers"), 100);
+  EXPECT_THAT(optimizers, HasSubstr("exp_avg: F32[4, 8]\n"));
+  EXPECT_THAT(optimizers, HasSubstr("lr: 0.25\n"));
+  EXPECT_THAT(tree_text(**find_value((*alone)->about(), "state.schedulers"), 100), HasSubstr("step_size: 5\n"));
 }
 
 }  // namespace
