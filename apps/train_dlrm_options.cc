@@ -253,6 +253,9 @@ const std::vector<ValueOption>& value_options() {
       {"Checkpoints", "--resume", "auto", "HOW",
        "auto: go on from the newest in --save-dir that verifies, if there is one; never; or from PATH",
        for_checkpoints()},
+      {"Checkpoints", "--memory-copy-interval", "0", "N",
+       "copy weights and tables after every N steps into memory that tutti run keeps, to go on from after a restart",
+       for_checkpoints()},
 
       {"Ranks", "--placement", "auto", "HOW",
        "of tables: auto (by cost), table-wise, count (dlrm_s_pytorch.py's), row-wise, column-wise, replicated",
@@ -403,7 +406,11 @@ Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options
   made.interval = TUTTI_TRY(whole_number("--save-interval", values_.at("--save-interval"), 0, kMost));
   made.keep = int(TUTTI_TRY(whole_number("--keep", values_.at("--keep"), 0, 1 << 30)));
   made.keep_every = TUTTI_TRY(whole_number("--keep-every", values_.at("--keep-every"), 0, kMost));
+  made.memory_copy_interval =
+      TUTTI_TRY(whole_number("--memory-copy-interval", values_.at("--memory-copy-interval"), 0, kMost));
   TUTTI_TRY(check(made));
+  if (options.inference.only && made.memory_copy_interval > 0)
+    return usage("--memory-copy-interval with --inference-only: nothing is learned, so there is nothing to copy");
   if (options.inference.only && !made.folder.empty())
     return usage("--save-dir with --inference-only: nothing is learned, so there is nothing to save");
   const bool from_a_path = made.resume != "auto" && made.resume != "never";

@@ -42,6 +42,7 @@ struct Texts {
   std::string dropout = "0", optimizer = "sgd", lr, momentum, weight_decay, clip_grad_norm = "0";
   std::string logical_ranks = "0", precision = "f32", compress = "none", stage = "1", check_replicas = "0";
   std::string save_dir, save_interval = "0", keep = "0", keep_every = "0", resume = "auto";
+  std::string memory_copy_interval = "0";
   std::string log_every = "1", trace, tensorboard;
   bool nesterov = false, deterministic = false, views = false, no_heap = false, json = false, profile = false;
 };
@@ -91,6 +92,10 @@ void declare(CLI::App& app, Texts& texts) {
   add("Checkpoints", "--keep-every", texts.keep_every, "but for those whose step is a multiple of N", "N");
   add("Checkpoints", "--resume", texts.resume,
       "auto (default): go on from the newest in --save-dir that verifies, if there is one; never; or from PATH", "HOW");
+  add("Checkpoints", "--memory-copy-interval", texts.memory_copy_interval,
+      "copy the state after every N steps into memory that tutti run keeps, to go on from after a restart; 0 (default): "
+      "never",
+      "N");
   add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
   add("Output", "--log-every", texts.log_every, "seconds between lines of progress (1); 0: every step, negative: none",
       "X");
@@ -149,6 +154,8 @@ Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
   options.interval = TUTTI_TRY(whole_number("--save-interval", texts.save_interval, 0, kMost));
   options.keep = int(TUTTI_TRY(whole_number("--keep", texts.keep, 0, kMost)));
   options.keep_every = TUTTI_TRY(whole_number("--keep-every", texts.keep_every, 0, kMost));
+  options.memory_copy_interval =
+      TUTTI_TRY(whole_number("--memory-copy-interval", texts.memory_copy_interval, 0, kMost));
   TUTTI_TRY(tutti::check(options));
   return options;
 }
@@ -184,9 +191,14 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.log_every = TUTTI_TRY(real_number("--log-every", texts.log_every, -kAny, kAny));
   training.save = texts.save;
   training.checkpoints = TUTTI_TRY(checkpoints(texts));
-  if (training.checkpoints.folder.size() > 0 && training.compression == Compression::kPowerSgd)
-    return tutti::cli::usage("--save-dir with --compress powersgd: what it keeps back of each gradient is not saved",
-                             "save with another --compress");
+  if (training.compression == Compression::kPowerSgd)
+    for (const auto& [given, option] : {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
+                                        std::pair(training.checkpoints.memory_copy_interval > 0,
+                                                  "--memory-copy-interval")})
+      if (given)
+        return tutti::cli::usage(
+            fmt::format("{} with --compress powersgd: what it keeps back of each gradient is not saved", option),
+            "save with another --compress");
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
@@ -211,6 +223,8 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"test_loss", result.test_loss},
       {"last_loss", result.last_loss},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
+  if (options.checkpoints.memory_copy_interval > 0)
+    json["memory_copies"] = nlohmann::ordered_json::parse(tutti::to_json(result.copying));
   if (!options.checkpoints.folder.empty())
     json["checkpoints"] = nlohmann::ordered_json::parse(tutti::to_json(result.saving));
   fmt::print("{}\n", json.dump());

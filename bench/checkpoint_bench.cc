@@ -1,6 +1,6 @@
 // A checkpoint of known size against what the disk and memory allow: saving against plain parallel pwrite() and fsync()
-// of as many bytes, loading against pread() of them, and what an asynchronous save keeps training waiting against
-// memcpy() into memory that is there.
+// of as many bytes, loading against pread() of them, and what an asynchronous save, and under tutti run a copy in memory,
+// keep training waiting against memcpy() into memory that is there.
 //
 //   checkpoint_bench FOLDER [MiB a rank] [rounds]
 //   tutti run -n 2 -- checkpoint_bench FOLDER [MiB a rank] [rounds]
@@ -23,6 +23,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/background_saver.h"
+#include "tutti/checkpoint/memory/memory_copies.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/snapshot.h"
 #include "tutti/comm/collectives.h"
@@ -73,7 +74,7 @@ class Bench {
         "verify and load / pread, cache", [&] { load(VerifyLevel::kAll); }, [&] { read_plain(); });
     const auto cold = [&](const std::function<void()>& act) { return [this, act] { forget_pages(), act(); }; };
     row("load / pread, from the disk", cold([&] { load(VerifyLevel::kFiles); }), cold([&] { read_plain(); }));
-    stall();
+    stalls();
   }
 
  private:
@@ -144,14 +145,24 @@ class Bench {
     barrier(world_);
   }
 
-  // Each save is written before the next is asked for, so that a stall is a copy and nothing else.
-  void stall() {
+  // What training waits for. Each save is written, and each copy in memory whole, before the next is asked for: so that a
+  // stall is a copy and nothing else.
+  void stalls() {
     BackgroundSaver saver(world_, saved(), {.keep = 1});
     saver.prepare(boxes_).or_throw();
+    std::int64_t step = 2;
+    stall("an asynchronous save", [&] { saver.save(boxes_, {.step = step++}).or_throw(); },
+          [&] { saver.finish().or_throw(); });
+    if (!KeptMemory::open_given().ok()) return;  // not started by tutti run
+    MemoryCopies copies(world_, false);
+    copies.prepare(boxes_).or_throw();
+    stall("a copy in memory that outlives the ranks", [&] { copies.take(boxes_, {.step = step++}).or_throw(); },
+          [&] { copies.wait(); });
+  }
+  void stall(const char* name, const std::function<void()>& begin, const std::function<void()>& end) {
     PrefaultedMemory copy;
     copy.reserve(bytes()).or_throw();
-    std::int64_t step = 2;
-    std::vector<double> stalls, copies, ratios;
+    std::vector<double> stalls, copies, whole, ratios;
     for (int round = 0; round < rounds_; ++round) {
       copies.push_back(seconds_of([&] {
         std::byte* at = copy.data();
@@ -160,13 +171,13 @@ class Bench {
           at += tensor.size() * sizeof(float);
         }
       }));
-      stalls.push_back(seconds_of([&] { saver.save(boxes_, {.step = step++}).or_throw(); }));
+      stalls.push_back(seconds_of(begin));
       ratios.push_back(stalls.back() / copies.back());
-      saver.finish().or_throw();
+      whole.push_back(seconds_of(end));
     }
     if (world_.rank() == 0)
-      fmt::print("stall of an asynchronous save {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times\n", median(stalls) * 1e3,
-                 median(copies) * 1e3, median(ratios));
+      fmt::print("stall of {} {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times; {:.0f} ms later it is done\n", name,
+                 median(stalls) * 1e3, median(copies) * 1e3, median(ratios), median(whole) * 1e3);
   }
 
   const Group& world_;

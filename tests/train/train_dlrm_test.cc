@@ -281,6 +281,28 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
               HasSubstr("--save-dir with --inference-only: nothing is learned"));
 }
 
+// A rank is killed, and all go on from the copy of tables and weights in memory.
+TEST(TrainDlrm, ARankThatIsKilledGoesOnFromMemory) {
+  const Texts options = kSmall + Texts{"--nepochs=200", "--print-freq=12", "--optimizer=adagrad"};
+  const auto straight = losses_of(train(2, options));
+  ASSERT_GT(straight.size(), 100u);
+  testing::Running job(Texts{TUTTI_COMMAND, "run", "-n", "2", "--max-restarts", "1", "--", TRAIN_DLRM} + options +
+                           Texts{"--memory-copy-interval=10"},
+                       {{"OMP_NUM_THREADS", "1"}});
+  job.await_out("Finished training it 12/12 of epoch 20");
+  pid_t rank = 0;
+  for (const auto& line : split(job.census(), '\n'))  // "PID COMMAND"
+    if (line.find(std::string(" ") + TRAIN_DLRM) == line.find(' ')) rank = pid_t(std::atoi(line.c_str()));
+  ASSERT_GT(rank, 0) << job.census();
+  ASSERT_EQ(::kill(rank, SIGKILL), 0);
+  const auto ended = job.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("from the copy in memory of step "));
+  const auto found = losses_of(ended);
+  ASSERT_GE(found.size(), straight.size());
+  EXPECT_EQ(found.back(), straight.back());
+}
+
 TEST(TrainDlrm, ASavedModelScoresRequests) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";

@@ -161,6 +161,26 @@ TEST_F(TrainImageCheckpoints, ARankThatIsKilledCostsNoBits) {
   EXPECT_THAT(steps_in("run"), ElementsAre(300, 310));
 }
 
+// The same without a folder: from the copy in memory.
+TEST_F(TrainImageCheckpoints, ARankThatIsKilledGoesOnFromMemory) {
+  const Arguments usual = {"--batch-size", "8",   "--epochs", "5", "--log-every", "0", "--optimizer", "adam",
+                           "--sharded",    "on", "--save",   path("weights")};
+  expect_trained(2, usual);
+  const std::string undisturbed = bytes_of(path("weights"));
+  fs::remove(path("weights"));
+  tutti::testing::Running running(
+      command(2, usual + Arguments{"--memory-copy-interval", "10", "--json"}, {"--max-restarts", "2"}), kOneThread);
+  running.await_err("step  45/310");
+  const auto ranks = ranks_under(running.pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  const auto ended = running.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("from the copy in memory of step "));
+  EXPECT_EQ(bytes_of(path("weights")), undisturbed);
+  EXPECT_EQ(json_of(ended)["memory_copies"]["failed"], 0);
+}
+
 // Told to stop, it saves and leaves with 75; the same command goes on.
 TEST_F(TrainImageCheckpoints, PreemptionCostsNoBits) {
   const Arguments usual = {"--batch-size", "8", "--epochs", "5", "--log-every", "0", "--save", path("weights")};
@@ -216,6 +236,9 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   refused({"--resume", ""}, "--resume needs auto, never or the path of a checkpoint");
   refused({"--save-dir", "a", "--compress", "powersgd"},
           "--save-dir with --compress powersgd: what it keeps back of each gradient is not saved");
+  refused({"--memory-copy-interval", "2", "--compress", "powersgd"},
+          "--memory-copy-interval with --compress powersgd: what it keeps back of each gradient is not saved");
+  refused({"--memory-copy-interval", "2"}, "copies of the state in memory are kept by the agent of tutti run");
   const Arguments usual = {"--max-steps", "2", "--save-dir", path("run")};
   expect_trained(0, usual);
   refused(usual + Arguments{"--resume", "never"},

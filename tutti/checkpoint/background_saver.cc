@@ -1,49 +1,22 @@
-// What training waits for is a copy. Who writes what is found out once and holds until a rank comes with other boxes,
-// which all ranks have to know at the same call: one small all_reduce. At most one save is under way, so there is one
-// copy of the state; a save that is due earlier waits.
+// What training waits for is a copy. Who writes what is found out once (planned_part.h). At most one save is under way,
+// so there is one copy of the state; a save that is due earlier waits.
 #include "tutti/checkpoint/background_saver.h"
 
 #include <fmt/format.h>
 
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
-#include "tutti/checkpoint/save_plan.h"
-#include "tutti/checkpoint/shard_file.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/comm/agree.h"
-#include "tutti/comm/collectives.h"
 
 namespace tutti {
 namespace {
 
 Group group_for_writing(const Group& group) {
   return group && group.size() > 1 ? group.split(0, group.rank(), "checkpoints").or_throw() : Group();
-}
-
-// Signals are for the program's own threads.
-class NoSignals {
- public:
-  NoSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_;
-};
-
-// Enough to tell whether a plan still holds.
-std::string signature(std::span<const SavedBox> boxes) {
-  std::string text;
-  for (const SavedBox& saved : boxes)
-    text += fmt::format("{} {}{}{}\n", to_string(saved.key), name(saved.dtype), shape_text(saved.shape),
-                        box_text(box_of(saved)));
-  return text;
 }
 
 }  // namespace
@@ -61,8 +34,7 @@ std::string to_json(const BackgroundSaverStats& stats) {
 
 BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOptions options)
     : group_(group), writing_(group_for_writing(group)), folder_(std::move(folder)), options_(options) {
-  const NoSignals quiet;  // a thread inherits them
-  thread_ = std::thread([this] { work(); });
+  thread_ = quiet_thread([this] { work(); });
 }
 
 BackgroundSaver::~BackgroundSaver() {
@@ -74,22 +46,11 @@ BackgroundSaver::~BackgroundSaver() {
   thread_.join();
 }
 
-Status BackgroundSaver::plan(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
-  std::string mine = signature(boxes);
-  const int changed = !part_ || mine != planned_for_;
-  const int anybodys = group_ && group_.size() > 1 ? all_reduce(group_, changed, ReduceOp::kMax) : changed;
-  if (anybodys == 0) return {};
-  part_.reset();
-  part_ = TUTTI_TRY(plan_my_part(group_, boxes, facts, options_));
-  planned_for_ = std::move(mine);
-  return {};
-}
-
 Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
   try {
     wait_until_idle();
-    TUTTI_TRY(plan(boxes, {}));
-    return agree(group_, memory_.reserve(snapshot_bytes(boxes, part_->boxes)));
+    TUTTI_TRY(planned_.update(group_, boxes, {}, options_));
+    return agree(group_, memory_.reserve(snapshot_bytes(boxes, planned_.part().boxes)));
   } catch (const Exception& error) {
     return error.error();
   }
@@ -122,16 +83,16 @@ Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const Che
 Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
   if (facts.step < 0) return invalid_argument(fmt::format("checkpoint: the step {} is negative", facts.step));
   const auto begin = now();
-  TUTTI_TRY(plan(boxes, facts));
+  TUTTI_TRY(planned_.update(group_, boxes, facts, options_));
   const auto planned = now();
-  auto copies = take_snapshot(boxes, part_->boxes, memory_);
+  auto copies = take_snapshot(boxes, planned_.part().boxes, memory_);
   const auto copied = now();
   TUTTI_TRY(agree(group_, copies.status()));
   const std::lock_guard lock(mutex_);
   stats_.planned_seconds += to_seconds(planned - begin);
   stats_.snapshot_seconds += to_seconds(copied - planned);
-  stats_.snapshot_bytes += snapshot_bytes(boxes, part_->boxes);
-  SavePart part{.boxes = std::vector<std::size_t>(copies->size()), .most = part_->most};
+  stats_.snapshot_bytes += snapshot_bytes(boxes, planned_.part().boxes);
+  SavePart part{.boxes = std::vector<std::size_t>(copies->size()), .most = planned_.part().most};
   std::iota(part.boxes.begin(), part.boxes.end(), std::size_t(0));
   job_.emplace(Job{*std::move(copies), std::move(part), facts});
   changed_.notify_all();

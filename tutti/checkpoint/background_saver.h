@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/checkpoint/save_part.h"
+#include "tutti/checkpoint/planned_part.h"
 #include "tutti/checkpoint/snapshot.h"
 #include "tutti/checkpoint/writer.h"
 #include "tutti/comm/group.h"
@@ -66,7 +66,6 @@ class BackgroundSaver {
     SavePart part;
     CheckpointFacts facts;
   };
-  Status plan(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
   Status save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
   void wait_until_idle();
   void work();  // the thread
@@ -75,8 +74,7 @@ class BackgroundSaver {
   const Group group_, writing_;  // writing_: the thread's
   const std::string folder_;
   const SaveOptions options_;
-  std::optional<SavePart> part_;
-  std::string planned_for_;  // the boxes that part_ is of, as text
+  PlannedPart planned_;
   PrefaultedMemory memory_;
 
   std::mutex mutex_;

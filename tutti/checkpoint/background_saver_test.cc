@@ -179,7 +179,7 @@ TEST_F(InBackground, AJobSavesWhenDueAndAtTheEnd) {
   on_ranks(2, [&](Group& world) {
     for (const bool in_background : {true, false}) {
       JobCheckpoints checkpoints(world, {.folder = folder(), .interval = 4, .in_background = in_background});
-      auto saved = checkpoints.resume();
+      auto saved = checkpoints.resume({});
       test::check(saved.has_value() != in_background, "the second job begins where the first ended");
       const auto mine = test::rank_model(Dealing::kReplicated, world.rank(), 2);
       checkpoints.prepare(mine.boxes);
@@ -212,7 +212,7 @@ TEST_F(InBackground, AJobThatCannotKeepItsWorkSaysSoAtTheEnd) {
   none.prepare(mine.boxes);
   none.save(mine.boxes, {.step = 1});
   none.finish();
-  EXPECT_FALSE(none.resume());
+  EXPECT_FALSE(none.resume({}));
 }
 
 }  // namespace

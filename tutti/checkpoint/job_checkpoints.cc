@@ -1,5 +1,9 @@
 #include "tutti/checkpoint/job_checkpoints.h"
 
+#include <fmt/format.h>
+
+#include "tutti/base/env.h"
+#include "tutti/base/log.h"
 #include "tutti/checkpoint/resume.h"
 #include "tutti/checkpoint/shared_folder.h"
 
@@ -20,26 +24,61 @@ Status check(const JobCheckpointOptions& options) {
 
 JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
     : world_(world), options_(std::move(options)) {
+  if (copies()) {
+    copies_ = std::make_unique<MemoryCopies>(world_, was_restarted());
+    if (world_.rank() == 0 && !copies_->has_neighbour() && env("TORCHELASTIC_MAX_RESTARTS") == "0")
+      log::warn("copies in memory are for who is started again, and --max-restarts of tutti run is 0");
+  }
   if (!saves()) return;
   check_shared_folder(world_, options_.folder).or_throw();
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
   saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save);
 }
 
-std::optional<CheckpointReader> JobCheckpoints::resume() const {
+std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox> wanted) {
+  const bool restarted = was_restarted();
+  if (auto copy = copies_ && restarted ? newest_copy(wanted) : std::nullopt) {
+    if (auto later = later_on_disk(copy->facts().step)) return later;
+    if (world_.rank() == 0)
+      log::info(fmt::format("goes on after step {}, from {}", copy->facts().step, copy->folder()));
+    return copy;
+  }
   return resume_point(world_,
-                      {.folder = options_.folder, .resume = options_.resume, .restarted = saves() && was_restarted()})
+                      {.folder = options_.folder, .resume = options_.resume, .restarted = saves() && restarted})
       .or_throw();
+}
+
+std::optional<CheckpointReader> JobCheckpoints::newest_copy(std::span<const SavedBox> wanted) {
+  auto found = copies_->newest(wanted);
+  world_.status().or_throw();
+  if (!found.ok()) {
+    if (world_.rank() == 0) log::warn("the copies in memory cannot be used: " + to_string(found.error()));
+    return {};
+  }
+  if (!*found && world_.rank() == 0) log::info("no copy in memory is there as a whole");
+  return *std::move(found);
+}
+
+// What was saved after that step, and verifies.
+std::optional<CheckpointReader> JobCheckpoints::later_on_disk(std::int64_t step) const {
+  if (!saves() || newest_saved_step(world_, options_.folder).or_throw() <= step) return {};
+  auto found = resume_point(world_, {.folder = options_.folder, .restarted = true});
+  world_.status().or_throw();
+  if (found.ok() && *found && (*found)->facts().step > step) return *std::move(found);
+  return {};
 }
 
 void JobCheckpoints::prepare(std::span<const SavedBox> boxes) {
   if (saver_ && options_.in_background) saver_->prepare(boxes).or_throw();
+  if (copies_) copies_->prepare(boxes).or_throw();
 }
 
 JobCheckpoints::Due JobCheckpoints::after(std::int64_t step, bool last) const {
-  if (!saves()) return {};
-  const bool stop = world_.should_stop();
-  return {.save = stop || last || (options_.interval > 0 && step % options_.interval == 0), .stop = stop};
+  const bool stop = saves() && world_.should_stop();
+  const auto multiple_of = [&](std::int64_t interval) { return interval > 0 && step % interval == 0; };
+  return {.save = saves() && (stop || last || multiple_of(options_.interval)),
+          .copy = !stop && !last && multiple_of(options_.memory_copy_interval),
+          .stop = stop};
 }
 
 void JobCheckpoints::save(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
@@ -51,10 +90,20 @@ void JobCheckpoints::save(std::span<const SavedBox> boxes, const CheckpointFacts
   }
 }
 
+void JobCheckpoints::copy(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
+  if (!copies_) return;
+  const Status taken = copies_->take(boxes, facts);
+  world_.status().or_throw();
+  if (!taken.ok() && world_.rank() == 0) log::error("no copy in memory was taken: " + to_string(taken.error()));
+}
+
 void JobCheckpoints::finish() {
+  if (copies_) copies_->wait();
   if (saver_) saver_->finish().or_throw();
 }
 
 BackgroundSaverStats JobCheckpoints::stats() { return saver_ ? saver_->stats() : BackgroundSaverStats(); }
+
+MemoryCopiesStats JobCheckpoints::copy_stats() { return copies_ ? copies_->stats() : MemoryCopiesStats(); }
 
 }  // namespace tutti

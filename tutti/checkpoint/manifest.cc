@@ -452,4 +452,18 @@ Result<std::string> compose_manifest(const Manifest& manifest) {
 Result<Manifest> parse_manifest(std::string_view text) { return parse(text, true); }
 Result<Manifest> parse_manifest_part(std::string_view text) { return parse(text, false); }
 
+void merge(Manifest& into, Manifest part) {
+  const auto shift = std::uint32_t(into.files.size());
+  for (StoredFile& file : part.files) into.files.push_back(std::move(file));
+  for (auto& [key, tensor] : part.tensors) {
+    StoredTensor& whole = into.tensors[key];
+    whole.dtype = tensor.dtype;
+    whole.shape = tensor.shape;
+    for (StoredBox& box : tensor.boxes) {
+      box.file += shift;
+      whole.boxes.push_back(std::move(box));
+    }
+  }
+}
+
 }  // namespace tutti

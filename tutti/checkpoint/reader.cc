@@ -38,6 +38,14 @@ Result<CheckpointReader> CheckpointReader::open_one(const std::string& folder) {
   return reader;
 }
 
+CheckpointReader CheckpointReader::of_files(std::string name, Manifest manifest, std::vector<Fd> files) {
+  CheckpointReader reader;
+  reader.folder_ = std::move(name);
+  reader.manifest_ = std::move(manifest);
+  reader.files_ = std::move(files);
+  return reader;
+}
+
 // On all ranks of `group`, each with its part of the bytes.
 Result<CheckpointReader> CheckpointReader::open_whole(const Group& group, const std::string& folder,
                                                       VerifyLevel level) {

@@ -31,17 +31,6 @@ Result<std::int64_t> newest_step(const std::string& folder) {
   return found.empty() ? -1 : found.back().step;
 }
 
-// Rank 0's number, or its error, for all.
-Result<std::int64_t> newest_step_of_all(const Group& group, const std::string& folder) {
-  Result<std::int64_t> newest = std::int64_t(-1);
-  if (!group || group.rank() == 0) newest = newest_step(folder);
-  TUTTI_TRY(agree(group, newest.status()));
-  if (!group) return newest;
-  std::string word = std::to_string(*newest);
-  broadcast_bytes(group, word);
-  return std::stoll(word);
-}
-
 Error later_ones(const std::string& folder, std::int64_t newest, const std::string& beginning) {
   return invalid_argument(
       fmt::format("{} has a checkpoint of step {} already, and this run begins {}: the next one that resumes would go "
@@ -79,7 +68,7 @@ Status check_owners(const Group& group, const ResumeOptions& options, const Chec
 }
 
 Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
-  const std::int64_t newest = TUTTI_TRY(newest_step_of_all(group, options.folder));
+  const std::int64_t newest = TUTTI_TRY(newest_saved_step(group, options.folder));
   const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
   if (newest_counts) {
     if (newest < 0) return std::optional<CheckpointReader>();
@@ -101,6 +90,16 @@ Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOpt
 }
 
 }  // namespace
+
+Result<std::int64_t> newest_saved_step(const Group& group, const std::string& folder) {
+  Result<std::int64_t> newest = std::int64_t(-1);
+  if (!group || group.rank() == 0) newest = newest_step(folder);
+  TUTTI_TRY(agree(group, newest.status()));
+  if (!group) return newest;
+  std::string word = std::to_string(*newest);
+  broadcast_bytes(group, word);
+  return std::stoll(word);
+}
 
 bool was_restarted() {
   for (const char* name : {"TUTTI_GENERATION", "TORCHELASTIC_RESTART_COUNT"}) {

@@ -18,6 +18,8 @@ struct ResumeOptions {
   // "auto", and `resume` only where there is nothing yet.
   bool restarted = false;
 };
+// The step of the newest checkpoint in the folder, as rank 0 sees it; -1: there is none. Collective.
+Result<std::int64_t> newest_saved_step(const Group& group, const std::string& folder);
 // From the environment: whether this is not the job's first attempt.
 bool was_restarted();
 

@@ -24,6 +24,8 @@ std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1
 
 std::size_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
 
+}  // namespace
+
 Status populate(std::byte* data, std::size_t size) {
   (void)::madvise(data, size, MADV_HUGEPAGE);
   (void)::madvise(data, size, MADV_DONTDUMP);
@@ -32,11 +34,14 @@ Status populate(std::byte* data, std::size_t size) {
     return Error{.code = Code::kLimit,
                  .detail = fmt::format("there is no memory for a copy of {} of the state", bytes_text(size)),
                  .errno_value = errno};
-  for (std::size_t at = 0; at < size; at += kSmallPage) data[at] = std::byte(0);  // a kernel before 5.14
+  for (std::size_t at = 0; at < size; at += kSmallPage) {  // a kernel before 5.14
+    volatile std::byte& one = data[at];
+    one = one;
+  }
   return {};
 }
 
-Status copy(const SavedBox& saved, std::byte* into) {
+Status copy_box(const SavedBox& saved, std::byte* into) {
   const TensorBox box = box_of(saved);
   const std::uint64_t rows = box.row_count(), row_bytes = box.row_elements() * size_of(saved.dtype);
   if (rows * row_bytes == 0) return {};
@@ -55,8 +60,6 @@ Status copy(const SavedBox& saved, std::byte* into) {
     std::memcpy(into + row * row_bytes, from + row * saved.row_stride, row_bytes);
   return {};
 }
-
-}  // namespace
 
 PrefaultedMemory::~PrefaultedMemory() {
   if (data_) ::munmap(data_, size_);
@@ -91,7 +94,7 @@ Result<std::vector<SavedBox>> take_snapshot(std::span<const SavedBox> boxes, std
   std::byte* at = memory.data();
   for (const std::size_t number : chosen) {
     const SavedBox& saved = boxes[number];
-    TUTTI_TRY(copy(saved, at));
+    TUTTI_TRY(copy_box(saved, at));
     copies.push_back({.key = saved.key, .dtype = saved.dtype, .shape = saved.shape, .box = box_of(saved), .data = at});
     at += round_up(bytes_of(saved), kAlignment);
   }

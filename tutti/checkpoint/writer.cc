@@ -50,20 +50,6 @@ Status write_flushed(const std::string& path, const std::string& text) {
   return {};
 }
 
-void merge(Manifest& into, Manifest part) {
-  const auto shift = std::uint32_t(into.files.size());
-  for (StoredFile& file : part.files) into.files.push_back(std::move(file));
-  for (auto& [key, tensor] : part.tensors) {
-    StoredTensor& whole = into.tensors[key];
-    whole.dtype = tensor.dtype;
-    whole.shape = tensor.shape;
-    for (StoredBox& box : tensor.boxes) {
-      box.file += shift;
-      whole.boxes.push_back(std::move(box));
-    }
-  }
-}
-
 // Where ranks wait for one another while they write: after `every` bytes, `all` times.
 class Meetings {
  public:

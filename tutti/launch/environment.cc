@@ -11,6 +11,8 @@
 #include <array>
 #include <string_view>
 
+#include "tutti/base/kept_memory.h"
+
 namespace tutti {
 namespace {
 
@@ -66,6 +68,7 @@ constexpr std::array kStaleNames = {"RANK",
                                     "TUTTI_JOB",
                                     "TUTTI_GENERATION",
                                     "TUTTI_PROGRESS_FD",
+                                    "TUTTI_KEPT_MEMORY_FD",
                                     "TUTTI_ETCD_PASSWORD",
                                     "TUTTI_SECRET",
                                     "TUTTI_SECRET_FD",
@@ -130,6 +133,7 @@ void set_place(Environment& environment, const Place& place) {
   if (!place.store.empty()) set("TUTTI_STORE", place.store);
   if (!place.flight_folder.empty()) set("TUTTI_FLIGHT_DIR", place.flight_folder);
   if (place.progress_fd >= 0) set_number("TUTTI_PROGRESS_FD", place.progress_fd);
+  if (place.kept_memory_fd >= 0) set_number(KeptMemory::kVariable, place.kept_memory_fd);
   if (place.secret_fd >= 0) {
     set_number("TUTTI_SECRET_FD", place.secret_fd);
   } else {

@@ -54,7 +54,8 @@ TEST(Environment, PlaceOfAWorker) {
                                .job = "j",
                                .store = "10.0.0.1:29501",
                                .error_file = "/tmp/e",
-                               .secret_fd = 5});
+                               .secret_fd = 5,
+                               .kept_memory_fd = 6});
   EXPECT_EQ(environment["RANK"], "9");
   EXPECT_EQ(environment["LOCAL_RANK"], "1");
   EXPECT_EQ(environment["GROUP_RANK"], "1");

@@ -11,6 +11,7 @@
 #include <cstdlib>
 
 #include "tutti/base/env.h"
+#include "tutti/base/kept_memory.h"
 #include "tutti/base/log.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
@@ -67,6 +68,8 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   const Fd secret =
       job.nodes.credentials.secret.is_none() ? Fd() : TUTTI_TRY(secret_descriptor(job.nodes.credentials.secret));
   job.agent.secret_fd = secret.get();
+  const auto kept = KeptMemory::create();  // a program that wants it will say that it lacks it
+  if (kept.ok()) job.agent.kept_memory_fd = kept->get();
   job.agent.met = [&](const Round& round) {
     if (const Status shown = check_ranks(job.agent, round.layout.world_size()); !shown) log::warn(shown.error().detail);
   };

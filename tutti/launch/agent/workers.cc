@@ -73,6 +73,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
                                .error_file = error_file,
                                .role = spec.role,
                                .secret_fd = spec.secret_fd,
+                               .kept_memory_fd = spec.kept_memory_fd,
                                .progress_fd = page.get()});
   const Share& share = spec.shares[std::size_t(local_rank)];
   for (const auto& [name, value] : share.variables) environment[name] = value;
@@ -87,6 +88,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   process.cpus = share.cpus;
   if (rank == spec.input_rank) process.input = STDIN_FILENO;
   if (page) process.inherited.push_back(page.get());
+  if (spec.kept_memory_fd >= 0) process.inherited.push_back(spec.kept_memory_fd);
   if (spec.secret_fd >= 0) process.inherited.push_back(spec.secret_fd);
   workers_.emplace_back(rank, TUTTI_TRY(start_process(process)), std::move(output), error_file, std::move(page));
   return {};

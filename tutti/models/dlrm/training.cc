@@ -131,7 +131,7 @@ class Training {
       printer_.line(architecture_text(model_.architecture(), feature_dims()));
       print_data(printer_, source_, train_.batches(), report.print_precision);
     }
-    const auto saved = checkpoints_.resume();
+    const auto saved = checkpoints_.resume(boxes_of(model_));
     if (saved) {
       printer_.line("Loading saved model " + saved->folder());
       auto state = load_model(*saved, model_, !options_.inference.only);
@@ -143,6 +143,7 @@ class Training {
       printer_.line("Loading saved model " + report.load_model);
       take_up(report.load_model, load_model(world_, report.load_model, model_, !options_.inference.only).or_throw());
     }
+    checkpoints_.prepare(boxes_of(model_));
     model_.quantise(options_.inference.mlp_bits, options_.inference.table_bits);
     if (model_.packed_bytes() > 0)
       printer_.line(
@@ -291,6 +292,7 @@ class Training {
     if (std::exchange(save_waits_, false) && saved_at_ != state_.steps) save();
     const auto due = checkpoints_.after(state_.steps, false);
     if (due.save) keep();
+    if (due.copy) checkpoints_.copy(boxes_of(model_), facts_of(world_, model_, state_to_save()));
     result_.stopped = due.stop;
     return going && !due.stop;
   }

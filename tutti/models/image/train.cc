@@ -143,7 +143,7 @@ class Training {
   }
 
   void resume() {
-    if (const auto saved = checkpoints_.resume()) {
+    if (const auto saved = checkpoints_.resume(state_.boxes())) {
       auto loaded = state_.load(*saved);
       agree(world_, loaded.status()).or_throw();
       progress_ = *loaded;
@@ -204,6 +204,7 @@ class Training {
     check_.step();
     const auto due = checkpoints_.after(progress_.steps, left == 1);
     if (due.save) checkpoints_.save(state_.boxes(), state_.facts(progress_));
+    if (due.copy) checkpoints_.copy(state_.boxes(), state_.facts(progress_));
     result_.stopped = due.stop && left > 1;
   }
 
@@ -312,6 +313,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--keep", text(options.checkpoints.keep)},
           {"--keep-every", text(options.checkpoints.keep_every)},
           {"--resume", options.checkpoints.resume},
+          {"--memory-copy-interval", text(options.checkpoints.memory_copy_interval)},
           {"--trace", options.record.trace.empty() ? "none" : "given"},
           {"--profile", options.record.profile ? "on" : "off"}};
 }
@@ -335,6 +337,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
     training.checkpoints().finish();
     training.recorder().finish();
     result.saving = training.checkpoints().stats();
+    result.copying = training.checkpoints().copy_stats();
     return result;
   }
   const auto score = evaluate(world, training.model(), test);
@@ -349,6 +352,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   }
   training.checkpoints().finish();
   result.saving = training.checkpoints().stats();
+  result.copying = training.checkpoints().copy_stats();
   training.recorder().finish();  // last: a disk too full for the trace must not cost the weights
   return result;
 }

@@ -63,6 +63,7 @@ struct ImageTrainingResult {
   double test_loss = 0;
   DataParallelStats parallel;
   BackgroundSaverStats saving;
+  MemoryCopiesStats copying;
 };
 
 // Every rank calls, with the same arguments. The weights are those of the seed on every rank, the order of samples is

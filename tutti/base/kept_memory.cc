@@ -1,0 +1,76 @@
+#include "tutti/base/kept_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <random>
+
+#include "tutti/base/env.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+// At the beginning. Another layout of what lies behind it, another number.
+struct Label {
+  static constexpr std::uint64_t kMagic = 0x316b656570747475;
+  std::uint64_t magic = kMagic;
+  std::array<std::uint64_t, 2> keeper = {};
+};
+
+// A file that grows beyond the limit of the process does not fail: it kills.
+bool may_be_so_large() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= KeptMemory::kBytes);
+}
+
+}  // namespace
+
+Result<Fd> KeptMemory::create() {
+  if (!may_be_so_large())
+    return Error{.code = Code::kLimit,
+                 .detail = "memory that outlives the ranks cannot be had where the size of files is limited",
+                 .hint = "ulimit -f unlimited"};
+  std::random_device random;
+  Label label;
+  for (std::uint64_t& word : label.keeper) word = std::uint64_t(random()) << 32 | random();
+  Fd fd(::memfd_create("tutti-kept", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), off_t(kBytes)) != 0 || ::pwrite(fd.get(), &label, sizeof label, 0) != sizeof label ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0)
+    return system_error(errno, "could not make memory that outlives the ranks");
+  return fd;
+}
+
+Result<KeptMemory> KeptMemory::open(int fd) {
+  Label label{.magic = 0};
+  struct stat facts {};
+  if (::fstat(fd, &facts) != 0 || facts.st_size != off_t(kBytes) || ::pread(fd, &label, sizeof label, 0) != sizeof label ||
+      label.magic != Label::kMagic)
+    return Error{.code = Code::kMismatch,
+                 .detail = "descriptor " + std::to_string(fd) + " is no kept memory of this version of tutti"};
+  Fd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own) return system_error(errno, "could not keep the descriptor of the kept memory");
+  char keeper[33];
+  std::snprintf(keeper, sizeof keeper, "%016llx%016llx", static_cast<unsigned long long>(label.keeper[0]),
+                static_cast<unsigned long long>(label.keeper[1]));
+  return KeptMemory(std::move(own), keeper);
+}
+
+Result<KeptMemory> KeptMemory::open_given() {
+  const auto text = env(kVariable);
+  if (!text) return Error{.code = Code::kNotFound, .detail = std::string(kVariable) + " is not set"};
+  const auto fd = parse_int(*text);
+  if (!fd || *fd < 0 || *fd > INT32_MAX)
+    return Error{.code = Code::kMismatch, .detail = std::string(kVariable) + " is \"" + *text + "\", which is no descriptor"};
+  auto memory = open(int(*fd));
+  if (memory.ok()) (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // what this process starts has no business with it
+  return memory;
+}
+
+}  // namespace tutti

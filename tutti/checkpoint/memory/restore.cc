@@ -1,0 +1,267 @@
+// Every node says which shelves it has; that makes candidates: a step of one history, of which every part is somewhere.
+// From the newest on: the nodes look at every byte of the parts that they have, the work dealt out among the ranks of a
+// node, and say which are good. The first candidate of which every part has a good holder is it. A rank then has what
+// lies on its own node, and fetches what else it wants from the holders into memory of its own, where the bytes lie at
+// the places at which they lie in the shelf: so it is read as files of a checkpoint are.
+#include "tutti/checkpoint/memory/restore.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "tutti/base/file.h"
+#include "tutti/base/log.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/fetch.h"
+#include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/stored_bytes.h"
+#include "tutti/comm/agree.h"
+#include "tutti/comm/json_objects.h"
+
+namespace tutti {
+namespace {
+
+using nlohmann::json;
+
+constexpr ObjectLimit kParts{.most = std::size_t(4) << 30};
+
+// A shelf on the node of some keeper.
+struct Holder {
+  int keeper = 0;
+  LabelledShelf labelled;
+};
+struct Candidate {
+  std::int64_t step = 0;
+  std::uint64_t history = 0;
+  std::vector<std::vector<Holder>> holders;  // by part
+
+  bool whole() const {
+    return std::none_of(holders.begin(), holders.end(), [](const auto& of_part) { return of_part.empty(); });
+  }
+  std::string missing() const {
+    std::vector<int> parts;
+    for (std::size_t part = 0; part < holders.size(); ++part)
+      if (holders[part].empty()) parts.push_back(int(part));
+    return ranks_words(parts);
+  }
+};
+
+json to_json(const LabelledShelf& one) {
+  const ShelfLabel& l = one.label;
+  return {one.shelf, l.step, l.history, l.part, l.parts, l.bytes, l.manifest_bytes};
+}
+LabelledShelf shelf_from(const json& from) {
+  return {.shelf = from.at(0),
+          .label = {.step = from.at(1),
+                    .history = from.at(2),
+                    .part = from.at(3),
+                    .parts = from.at(4),
+                    .bytes = from.at(5),
+                    .manifest_bytes = from.at(6)}};
+}
+
+// A part as it lies on a shelf: one file that begins where the shelf does.
+Result<Manifest> manifest_on(const Shelves& shelves, const LabelledShelf& labelled) {
+  const std::string text = TUTTI_TRY(shelves.read_manifest(labelled));
+  Manifest manifest = TUTTI_TRY(parse_manifest_part(text));
+  const bool fits = manifest.files.size() == 1 && manifest.facts.step == labelled.label.step &&
+                    manifest.files[0].bytes == Shelves::kDataBegin + labelled.label.bytes;
+  if (!fits) return Error{.code = Code::kCorrupt, .detail = "its manifest is of another copy"};
+  return manifest;
+}
+
+void shift(Manifest& manifest, std::uint32_t file, std::uint64_t bytes) {
+  for (auto& [key, tensor] : manifest.tensors)
+    for (StoredBox& box : tensor.boxes)
+      if (box.file == file) box.offset += bytes;
+}
+
+Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
+  Manifest manifest = TUTTI_TRY(manifest_on(shelves, labelled));
+  shift(manifest, 0, Shelves::begin_of(labelled.shelf));
+  HeldChunks chunks;
+  for (const auto& [key, tensor] : manifest.tensors)
+    for (const StoredBox& stored : tensor.boxes) {
+      StoredBytes bytes(shelves.memory().fd(), "the copy in memory", stored,
+                        stored.box.elements() * size_of(tensor.dtype), manifest.chunk_bytes,
+                        to_string(key) + " " + box_text(stored.box), chunks);
+      for (std::uint64_t chunk = 0; chunk < bytes.chunks(); ++chunk) TUTTI_TRY(bytes.check_chunk(chunk));
+    }
+  return {};
+}
+
+class Restoring {
+ public:
+  Restoring(const Group& group, const Shelves& shelves, const Neighbours& neighbours,
+            std::span<const SavedBox> wanted)
+      : group_(group),
+        shelves_(shelves),
+        neighbours_(neighbours),
+        wanted_(wanted),
+        my_keeper_(neighbours.keeper_of[std::size_t(group.rank())]) {}
+
+  Result<std::optional<RestoredCopy>> run() {
+    for (Candidate& candidate : candidates()) {
+      if (candidate.whole()) keep_good_ones(candidate);
+      if (candidate.whole()) return read(candidate);
+      if (group_.rank() == 0)
+        log::warn(fmt::format("passed over the copy in memory of step {}: the part of {} is not there as a whole",
+                              candidate.step, candidate.missing()));
+    }
+    return std::optional<RestoredCopy>();
+  }
+
+ private:
+  // The newest first.
+  std::vector<Candidate> candidates() const {
+    json mine = json::array();
+    if (neighbours_.leads(group_.rank()))
+      for (const LabelledShelf& one : shelves_.whole()) mine.push_back(to_json(one));
+    std::map<std::pair<std::int64_t, std::uint64_t>, Candidate> found;
+    const auto all = all_gather_json(group_, mine, kParts);
+    for (std::size_t rank = 0; rank < all.size(); ++rank)
+      for (const json& from : all[rank]) {
+        const LabelledShelf one = shelf_from(from);
+        Candidate& candidate = found[{one.label.step, one.label.history}];
+        candidate.step = one.label.step;
+        candidate.history = one.label.history;
+        candidate.holders.resize(std::max<std::size_t>(candidate.holders.size(), one.label.parts));
+        candidate.holders[one.label.part].push_back({neighbours_.keeper_of[rank], one});
+      }
+    std::vector<Candidate> sorted;
+    for (auto at = found.rbegin(); at != found.rend(); ++at) sorted.push_back(std::move(at->second));
+    return sorted;
+  }
+
+  // Those with a byte that has changed go.
+  void keep_good_ones(Candidate& candidate) const {
+    json bad = json::array();  // [part, number among its holders, why]
+    const auto mates = neighbours_.ranks_of[std::size_t(my_keeper_)].size();
+    for (std::size_t part = 0; part < candidate.holders.size(); ++part)
+      for (std::size_t h = 0; h < candidate.holders[part].size(); ++h) {
+        const Holder& holder = candidate.holders[part][h];
+        const bool for_me = holder.keeper == my_keeper_ &&
+                            std::size_t(neighbours_.local_rank(group_.rank())) == part % mates;
+        if (!for_me) continue;
+        if (const Status good = verify(shelves_, holder.labelled); !good.ok())
+          bad.push_back({part, h, host_name() + ": " + good.error().detail});
+      }
+    std::vector<std::pair<std::size_t, std::size_t>> gone;
+    for (const json& of_rank : all_gather_json(group_, bad, kParts))
+      for (const json& one : of_rank) {
+        gone.emplace_back(one.at(0), one.at(1));
+        if (group_.rank() == 0)
+          log::warn(fmt::format("the copy in memory of step {}, of rank {}, on {}", candidate.step,
+                                one.at(0).get<int>(), one.at(2).get<std::string>()));
+      }
+    std::sort(gone.rbegin(), gone.rend());
+    for (const auto& [part, number] : gone)
+      candidate.holders[part].erase(candidate.holders[part].begin() + std::ptrdiff_t(number));
+  }
+
+  // What this rank reads a part from: its own node, if that has it. The rank that serves it to others.
+  const Holder& holder_for(const Candidate& candidate, std::size_t part, int keeper) const {
+    for (const Holder& holder : candidate.holders[part])
+      if (holder.keeper == keeper) return holder;
+    return candidate.holders[part].front();
+  }
+  int server_of(const Candidate& candidate, std::size_t part) const {
+    const auto& ranks = neighbours_.ranks_of[std::size_t(candidate.holders[part].front().keeper)];
+    return ranks[part % ranks.size()];
+  }
+
+  // The manifests of all parts as one, which is whole. Equal on all ranks.
+  Result<Manifest> manifest_of(const Candidate& candidate) const {
+    json mine = json::object();  // part -> text
+    Status read;
+    for (std::size_t part = 0; part < candidate.holders.size(); ++part) {
+      if (server_of(candidate, part) != group_.rank()) continue;
+      auto text = shelves_.read_manifest(candidate.holders[part].front().labelled);
+      if (text.ok()) {
+        mine[std::to_string(part)] = *std::move(text);
+      } else {
+        read = text.status();
+      }
+    }
+    TUTTI_TRY(agree(group_, read));
+    std::map<int, std::string> texts;
+    for (const json& of_rank : all_gather_json(group_, mine, kParts))
+      for (const auto& [part, text] : of_rank.items()) texts[std::stoi(part)] = text.get<std::string>();
+    Manifest whole;
+    for (const auto& [part, text] : texts) {
+      Manifest manifest = TUTTI_TRY(parse_manifest_part(text));
+      if (part == 0) whole.facts = manifest.facts;
+      merge(whole, std::move(manifest));
+    }
+    // All the rules of a manifest hold for it.
+    return parse_manifest(TUTTI_TRY(compose_manifest(whole)));
+  }
+
+  Result<std::optional<RestoredCopy>> read(const Candidate& candidate) const {
+    Manifest manifest = TUTTI_TRY(manifest_of(candidate));
+    auto files = open_files(candidate, manifest);
+    TUTTI_TRY(agree(group_, files.status()));
+    const auto is_far = [&](std::uint64_t part) {
+      return holder_for(candidate, part, my_keeper_).keeper != my_keeper_;
+    };
+    const Fetching how{
+        .server = [&](std::uint64_t part) { return server_of(candidate, part); },
+        .read =
+            [&](const FileRun& run, std::span<std::byte> into) {
+              const int shelf = holder_for(candidate, run.file, my_keeper_).labelled.shelf;
+              return read_all(shelves_.memory().fd(), Shelves::begin_of(shelf) + run.offset, into,
+                              "the copy in memory");
+            },
+        .take = [&](const FileRun& run, std::span<const std::byte> bytes) -> Status {
+          if (::pwrite((*files)[run.file].get(), bytes.data(), bytes.size(), off_t(run.offset)) ==
+              ssize_t(bytes.size()))
+            return {};
+          return system_error(errno, "cannot keep what was fetched of a copy in memory");
+        }};
+    TUTTI_TRY(fetch(group_, runs_to_read(manifest, wanted_, is_far), how));
+    for (std::uint32_t part = 0; part < manifest.files.size(); ++part)
+      if (!is_far(part))
+        shift(manifest, part, Shelves::begin_of(holder_for(candidate, part, my_keeper_).labelled.shelf));
+    return std::optional(RestoredCopy{
+        .reader = CheckpointReader::of_files(fmt::format("the copy in memory of step {}", candidate.step),
+                                             std::move(manifest), *std::move(files)),
+        .step = candidate.step,
+        .history = candidate.history});
+  }
+
+  // The memory that the node keeps, or a file of this rank alone, which is empty as yet.
+  Result<std::vector<Fd>> open_files(const Candidate& candidate, const Manifest& manifest) const {
+    std::vector<Fd> files;
+    for (std::size_t part = 0; part < manifest.files.size(); ++part) {
+      const bool near = holder_for(candidate, part, my_keeper_).keeper == my_keeper_;
+      Fd file(near ? ::fcntl(shelves_.memory().fd(), F_DUPFD_CLOEXEC, 0)
+                   : ::memfd_create("tutti-fetched", MFD_CLOEXEC));
+      if (!file || (!near && ::ftruncate(file.get(), off_t(manifest.files[part].bytes)) != 0))
+        return system_error(errno, "cannot make room for what is fetched of a copy in memory");
+      files.push_back(std::move(file));
+    }
+    return files;
+  }
+
+  const Group& group_;
+  const Shelves& shelves_;
+  const Neighbours& neighbours_;
+  const std::span<const SavedBox> wanted_;
+  const int my_keeper_;
+};
+
+}  // namespace
+
+Result<std::optional<RestoredCopy>> newest_copy(const Group& group, const Shelves& shelves,
+                                                const Neighbours& neighbours, std::span<const SavedBox> wanted) {
+  return Restoring(group, shelves, neighbours, wanted).run();
+}
+
+}  // namespace tutti
