@@ -22,7 +22,8 @@ class DlrmCommandLine {
   void declare(CLI::App& app);
   // What the options mean: each for itself, then what contradicts what. kUsage.
   Result<dlrm::Options> interpret() const;
-  // --save-dir, --save-interval, --keep, --keep-every, --resume and --memory-copy-interval; `options`: what interpret() gave. kUsage.
+  // --save-dir, --save-interval, --keep, --keep-every, --resume, --memory-copy-interval; `options`: of interpret().
+  // kUsage.
   Result<JobCheckpointOptions> checkpoints(const dlrm::Options& options) const;
   // --local_rank, which must be what the environment says; to be called before init().
   Status apply_local_rank() const;

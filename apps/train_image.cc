@@ -93,7 +93,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("Checkpoints", "--resume", texts.resume,
       "auto (default): go on from the newest in --save-dir that verifies, if there is one; never; or from PATH", "HOW");
   add("Checkpoints", "--memory-copy-interval", texts.memory_copy_interval,
-      "copy the state after every N steps into memory that tutti run keeps, to go on from after a restart; 0 (default): "
+      "copy the state after every N steps into memory that tutti run keeps, to go on from after a restart; 0 "
+      "(default): "
       "never",
       "N");
   add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
@@ -192,9 +193,9 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.save = texts.save;
   training.checkpoints = TUTTI_TRY(checkpoints(texts));
   if (training.compression == Compression::kPowerSgd)
-    for (const auto& [given, option] : {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
-                                        std::pair(training.checkpoints.memory_copy_interval > 0,
-                                                  "--memory-copy-interval")})
+    for (const auto& [given, option] :
+         {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
+          std::pair(training.checkpoints.memory_copy_interval > 0, "--memory-copy-interval")})
       if (given)
         return tutti::cli::usage(
             fmt::format("{} with --compress powersgd: what it keeps back of each gradient is not saved", option),

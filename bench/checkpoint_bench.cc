@@ -1,6 +1,6 @@
 // A checkpoint of known size against what the disk and memory allow: saving against plain parallel pwrite() and fsync()
-// of as many bytes, loading against pread() of them, and what an asynchronous save, and under tutti run a copy in memory,
-// keep training waiting against memcpy() into memory that is there.
+// of as many bytes, loading against pread() of them, and what an asynchronous save, and under tutti run a copy in
+// memory, keep training waiting against memcpy() into memory that is there.
 //
 //   checkpoint_bench FOLDER [MiB a rank] [rounds]
 //   tutti run -n 2 -- checkpoint_bench FOLDER [MiB a rank] [rounds]
@@ -74,6 +74,7 @@ class Bench {
         "verify and load / pread, cache", [&] { load(VerifyLevel::kAll); }, [&] { read_plain(); });
     const auto cold = [&](const std::function<void()>& act) { return [this, act] { forget_pages(), act(); }; };
     row("load / pread, from the disk", cold([&] { load(VerifyLevel::kFiles); }), cold([&] { read_plain(); }));
+    replicated(cold);
     stalls();
   }
 
@@ -81,6 +82,32 @@ class Bench {
   std::size_t bytes() const { return tensors_ * kRows * 1024 * sizeof(float); }
   std::string saved() const { return folder_ + "/saved"; }
   std::string plain_path() const { return fmt::format("{}/plain-{}", folder_, world_.rank()); }
+
+  // A state of which every rank has all: each reads all of it, or each its part of every tensor, which they then share.
+  void replicated(const std::function<std::function<void()>(const std::function<void()>&)>& cold) {
+    if (world_.size() == 1) return;
+    std::vector<SavedBox> whole;
+    for (std::size_t t = 0; t < tensors_; ++t)
+      whole.push_back({.key = boxes_[t].key, .shape = {kRows, 1024}, .data = memory_[t].data()});
+    save_checkpoint(world_, saved(), whole, {.step = 1}).or_throw();
+    const auto each = [&] {
+      const auto reader = CheckpointReader::open(world_, saved(), VerifyLevel::kFiles).or_throw();
+      for (std::size_t t = 0; t < tensors_; ++t)
+        reader.read(whole[t].key, TensorBox::whole(whole[t].shape), memory_[t].data()).or_throw();
+    };
+    const auto shared = [&] {
+      const auto reader = CheckpointReader::open(world_, saved(), VerifyLevel::kFiles).or_throw();
+      const std::uint64_t rows = kRows / std::uint64_t(world_.size()), first = rows * std::uint64_t(world_.rank());
+      for (std::size_t t = 0; t < tensors_; ++t) {
+        const auto mine = std::span(memory_[t]).subspan(first * 1024, rows * 1024);
+        reader.read(whole[t].key, TensorBox::rows(whole[t].shape, first, rows), mine.data()).or_throw();
+        all_gather(world_, std::span<const float>(mine),
+                   std::span(memory_[t]).first(mine.size() * std::size_t(world_.size())));
+      }
+    };
+    row("replicated: shared / each, cache", shared, each);
+    row("replicated: shared / each, disk", cold(shared), cold(each));
+  }
 
   // The longest of all ranks, from a meeting on.
   double seconds_of(const std::function<void()>& act) {
@@ -145,19 +172,21 @@ class Bench {
     barrier(world_);
   }
 
-  // What training waits for. Each save is written, and each copy in memory whole, before the next is asked for: so that a
-  // stall is a copy and nothing else.
+  // What training waits for. Each save is written, and each copy in memory whole, before the next is asked for: so that
+  // a stall is a copy and nothing else.
   void stalls() {
     BackgroundSaver saver(world_, saved(), {.keep = 1});
     saver.prepare(boxes_).or_throw();
     std::int64_t step = 2;
-    stall("an asynchronous save", [&] { saver.save(boxes_, {.step = step++}).or_throw(); },
-          [&] { saver.finish().or_throw(); });
+    stall(
+        "an asynchronous save", [&] { saver.save(boxes_, {.step = step++}).or_throw(); },
+        [&] { saver.finish().or_throw(); });
     if (!KeptMemory::open_given().ok()) return;  // not started by tutti run
     MemoryCopies copies(world_, false);
     copies.prepare(boxes_).or_throw();
-    stall("a copy in memory that outlives the ranks", [&] { copies.take(boxes_, {.step = step++}).or_throw(); },
-          [&] { copies.wait(); });
+    stall(
+        "a copy in memory that outlives the ranks", [&] { copies.take(boxes_, {.step = step++}).or_throw(); },
+        [&] { copies.wait(); });
   }
   void stall(const char* name, const std::function<void()>& begin, const std::function<void()>& end) {
     PrefaultedMemory copy;

@@ -10,9 +10,25 @@ class LostMemory : public OnHosts {
  protected:
   LostMemory() : OnHosts(3) {}
   Running train(int host, const std::string& nnodes, const std::string& ranks, const Arguments& words) {
-    Arguments line = {"run", "--nnodes", nnodes, "-n", ranks, "--max-restarts", "3", "--rdzv-backend", "elastic",
-                      "--rdzv-endpoint", "node-a:29400", "--rdzv-conf", "last_call_timeout=1,join_timeout=60",
-                      "--grace", "1s", "--no-tune", TUTTI_TEST_TRAINING, "steps=60", "copies=5"};
+    Arguments line = {"run",
+                      "--nnodes",
+                      nnodes,
+                      "-n",
+                      ranks,
+                      "--max-restarts",
+                      "3",
+                      "--rdzv-backend",
+                      "elastic",
+                      "--rdzv-endpoint",
+                      "node-a:29400",
+                      "--rdzv-conf",
+                      "last_call_timeout=1,join_timeout=60",
+                      "--grace",
+                      "1s",
+                      "--no-tune",
+                      TUTTI_TEST_TRAINING,
+                      "steps=60",
+                      "copies=5"};
     line.insert(line.end(), words.begin(), words.end());
     return start(host, line);
   }

@@ -69,7 +69,8 @@ TEST(MemoryCopies, AJobThatIsKilledTwiceCostsNoBits) {
 }
 
 TEST(MemoryCopies, WithoutAnAgentTheyAreRefused) {
-  const Ended ended = run({"run", "-n", "2", "env", "-u", "TUTTI_KEPT_MEMORY_FD", TUTTI_TEST_TRAINING, "steps=4", "copies=1"});
+  const Ended ended =
+      run({"run", "-n", "2", "env", "-u", "TUTTI_KEPT_MEMORY_FD", TUTTI_TEST_TRAINING, "steps=4", "copies=1"});
   EXPECT_EQ(ended.code, 2) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("copies of the state in memory are kept by the agent of tutti run"));
 }

@@ -1,6 +1,6 @@
 // A training without LibTorch, whose every number hangs on those before: rows of a table, dealt out, and weights that
-// all ranks have. It keeps checkpoints and copies in memory as its arguments say, may kill one of its ranks in the first
-// attempts (the n-th of `die` in the n-th), and prints what it ended with.
+// all ranks have. It keeps checkpoints and copies in memory as its arguments say, may kill one of its ranks in the
+// first attempts (the n-th of `die` in the n-th), and prints what it ended with.
 //
 //   launch_training steps=40 copies=10 [folder=DIR] [interval=N] [die=STEP:RANK,...] [pause=MILLISECONDS]
 #include <fmt/format.h>

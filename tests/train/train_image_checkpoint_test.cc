@@ -163,8 +163,8 @@ TEST_F(TrainImageCheckpoints, ARankThatIsKilledCostsNoBits) {
 
 // The same without a folder: from the copy in memory.
 TEST_F(TrainImageCheckpoints, ARankThatIsKilledGoesOnFromMemory) {
-  const Arguments usual = {"--batch-size", "8",   "--epochs", "5", "--log-every", "0", "--optimizer", "adam",
-                           "--sharded",    "on", "--save",   path("weights")};
+  const Arguments usual = {"--batch-size", "8",    "--epochs",  "5",  "--log-every", "0",
+                           "--optimizer",  "adam", "--sharded", "on", "--save",      path("weights")};
   expect_trained(2, usual);
   const std::string undisturbed = bytes_of(path("weights"));
   fs::remove(path("weights"));

@@ -27,7 +27,8 @@ struct Label {
 // A file that grows beyond the limit of the process does not fail: it kills.
 bool may_be_so_large() {
   rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= KeptMemory::kBytes);
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+         (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= KeptMemory::kBytes);
 }
 
 }  // namespace
@@ -50,8 +51,8 @@ Result<Fd> KeptMemory::create() {
 Result<KeptMemory> KeptMemory::open(int fd) {
   Label label{.magic = 0};
   struct stat facts {};
-  if (::fstat(fd, &facts) != 0 || facts.st_size != off_t(kBytes) || ::pread(fd, &label, sizeof label, 0) != sizeof label ||
-      label.magic != Label::kMagic)
+  if (::fstat(fd, &facts) != 0 || facts.st_size != off_t(kBytes) ||
+      ::pread(fd, &label, sizeof label, 0) != sizeof label || label.magic != Label::kMagic)
     return Error{.code = Code::kMismatch,
                  .detail = "descriptor " + std::to_string(fd) + " is no kept memory of this version of tutti"};
   Fd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -67,7 +68,8 @@ Result<KeptMemory> KeptMemory::open_given() {
   if (!text) return Error{.code = Code::kNotFound, .detail = std::string(kVariable) + " is not set"};
   const auto fd = parse_int(*text);
   if (!fd || *fd < 0 || *fd > INT32_MAX)
-    return Error{.code = Code::kMismatch, .detail = std::string(kVariable) + " is \"" + *text + "\", which is no descriptor"};
+    return Error{.code = Code::kMismatch,
+                 .detail = std::string(kVariable) + " is \"" + *text + "\", which is no descriptor"};
   auto memory = open(int(*fd));
   if (memory.ok()) (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // what this process starts has no business with it
   return memory;

@@ -13,8 +13,8 @@ namespace tutti {
 
 class KeptMemory {
  public:
-  static constexpr std::uint64_t kBytes = std::uint64_t(1) << 53;    // room, not memory
-  static constexpr std::uint64_t kBegin = std::uint64_t(1) << 20;    // of what users may write
+  static constexpr std::uint64_t kBytes = std::uint64_t(1) << 53;  // room, not memory
+  static constexpr std::uint64_t kBegin = std::uint64_t(1) << 20;  // of what users may write
   static constexpr const char* kVariable = "TUTTI_KEPT_MEMORY_FD";
 
   // The agent: fresh memory. The descriptor closes at execve() unless it is handed on by its number. kLimit: files may

@@ -43,8 +43,7 @@ std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox>
       log::info(fmt::format("goes on after step {}, from {}", copy->facts().step, copy->folder()));
     return copy;
   }
-  return resume_point(world_,
-                      {.folder = options_.folder, .resume = options_.resume, .restarted = saves() && restarted})
+  return resume_point(world_, {.folder = options_.folder, .resume = options_.resume, .restarted = saves() && restarted})
       .or_throw();
 }
 

@@ -35,20 +35,20 @@ struct JobCheckpointOptions {
   // Save from a copy while training goes on; else save() returns when all is on disk, and copies nothing: for a state
   // of which there is no room for another.
   bool in_background = true;
-  // --memory-copy-interval: a copy after every N steps in memory that the agents of tutti run keep, from which a job that
-  // is started again goes on without a disk; 0: none. With or without a folder.
+  // --memory-copy-interval: a copy after every N steps in memory that the agents of tutti run keep, from which a job
+  // that is started again goes on without a disk; 0: none. With or without a folder.
   std::int64_t memory_copy_interval = 0;
 };
 
 // What the options alone show not to go together (kUsage).
 Status check(const JobCheckpointOptions& options);
 
-// Every rank makes one and calls its functions alike; all but the constructor and the statistics do nothing where nothing
-// is saved or copied, but for resume() from a path. One thread at a time.
+// Every rank makes one and calls its functions alike; all but the constructor and the statistics do nothing where
+// nothing is saved or copied, but for resume() from a path. One thread at a time.
 class JobCheckpoints {
  public:
-  // Throws Exception where the folder is not one that all ranks share and may write to, and where copies are wanted that
-  // no agent keeps.
+  // Throws Exception where the folder is not one that all ranks share and may write to, and where copies are wanted
+  // that no agent keeps.
   JobCheckpoints(const Group& world, JobCheckpointOptions options);
 
   // Where to begin; none: from the start. Once, before the first step. `wanted`: what this rank is going to read; of a

@@ -8,7 +8,7 @@
 namespace tutti {
 
 struct Prepared {
-  AgentSpec agent;  // met, table, secret_fd and kept_memory_fd are for the caller, and error_files, for a job without log_dir
+  AgentSpec agent;  // met, table and the descriptors are for the caller, and error_files, for a job without log_dir
   NodesOptions nodes;
 };
 // kUsage says what does not fit together. Looks at the machine; a port is bound for a moment, to see that it is free.

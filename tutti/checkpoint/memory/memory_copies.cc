@@ -1,10 +1,10 @@
-// What training waits for is memcpy() into pages that are there. All else is the thread's: digests, the label that makes
-// the copy count, and the way to the next node. A copy is begun only when the one before has ended on every rank, which
-// the all_reduce of the plan tells: so of the two shelves of a pair one is whole at any moment, and of the same step on
-// all ranks.
+// What training waits for is memcpy() into pages that are there. All else is the thread's: digests, the label that
+// makes the copy count, and the way to the next node. A copy is begun only when the one before has ended on every rank,
+// which the all_reduce of the plan tells: so of the two shelves of a pair one is whole at any moment, and of the same
+// step on all ranks.
 //
-// After a restart the shelf that the run went on from is the last to be overwritten, and what other worlds than this one
-// have left is given back when there is a newer copy.
+// After a restart the shelf that the run went on from is the last to be overwritten, and what other worlds than this
+// one have left is given back when there is a newer copy.
 #include "tutti/checkpoint/memory/memory_copies.h"
 
 #include <fmt/format.h>
@@ -35,12 +35,14 @@ Result<Shelves> open_shelves() {
   auto memory = KeptMemory::open_given();
   if (memory.ok()) return Shelves(*std::move(memory));
   if (memory.error().code != Code::kNotFound) return memory.error();
-  return Error{.code = Code::kUnsupported,
-               .detail = fmt::format("copies of the state in memory are kept by the agent of tutti run, and this rank on "
-                                     "host {} has none",
-                                     host_name()),
-               .hint = "start the job with `tutti run --max-restarts N`, without a limit of ulimit -f, or leave out "
-                       "--memory-copy-interval"};
+  return Error{
+      .code = Code::kUnsupported,
+      .detail = fmt::format("copies of the state in memory are kept by the agent of tutti run, and this rank on "
+                            "host {} has none",
+                            host_name()),
+      .hint =
+          "start the job with `tutti run --max-restarts N`, without a limit of ulimit -f, or leave out "
+          "--memory-copy-interval"};
 }
 
 // Equal on all ranks, or thrown.
@@ -66,10 +68,11 @@ Neighbours meet_neighbours(const Group& group, const KeptMemory& memory) {
                                                   ranks.size(), Shelves::kRanks)});
   for (int rank = 0; rank < group.size(); ++rank)
     if (const auto guests = made.guests_of(rank); guests.size() > std::size_t(Shelves::kGuests))
-      throw Exception(Error{.code = Code::kUnsupported,
-                            .detail = fmt::format("rank {} would keep copies of {} ranks of another node; {} are the most",
-                                                  rank, guests.size(), Shelves::kGuests),
-                            .hint = "start as many ranks on each node"});
+      throw Exception(
+          Error{.code = Code::kUnsupported,
+                .detail = fmt::format("rank {} would keep copies of {} ranks of another node; {} are the most", rank,
+                                      guests.size(), Shelves::kGuests),
+                .hint = "start as many ranks on each node"});
   return made;
 }
 
@@ -85,9 +88,8 @@ std::uint64_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() 
 
 // Large elements first, so that each tensor is aligned.
 std::vector<std::size_t> in_order(std::span<const SavedBox> boxes, std::vector<std::size_t> chosen) {
-  std::stable_sort(chosen.begin(), chosen.end(), [&](std::size_t a, std::size_t b) {
-    return size_of(boxes[a].dtype) > size_of(boxes[b].dtype);
-  });
+  std::stable_sort(chosen.begin(), chosen.end(),
+                   [&](std::size_t a, std::size_t b) { return size_of(boxes[a].dtype) > size_of(boxes[b].dtype); });
   return chosen;
 }
 
@@ -306,7 +308,8 @@ Status MemoryCopies::finish_own(Job& job, std::string& text) {
 Status MemoryCopies::hand_on(const Job& job, const std::string& text) {
   const int receiver = neighbours_.receiver_of[std::size_t(group_.rank())];
   const auto guests = std::span(pairs_).subspan(1);
-  const auto exchange = [&](std::span<const std::uint8_t> mine, const std::function<std::span<std::uint8_t>(std::size_t)>& theirs) {
+  const auto exchange = [&](std::span<const std::uint8_t> mine,
+                            const std::function<std::span<std::uint8_t>(std::size_t)>& theirs) {
     std::vector<Request> batch;
     if (!mine.empty()) batch.push_back(requests::send(mine, receiver));
     for (std::size_t g = 0; g < guests.size(); ++g)

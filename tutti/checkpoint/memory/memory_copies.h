@@ -1,7 +1,8 @@
 #pragma once
 // Copies of the state in memory that outlives the workers: of what each rank would write of a checkpoint, one lies in
 // the memory that the agent of its own node keeps, and another on the next node, where there is one. When the launcher
-// starts the workers again, also with another node in place of one that was lost, they go on from there, without a disk.
+// starts the workers again, also with another node in place of one that was lost, they go on from there, without a
+// disk.
 //
 //   MemoryCopies copies(world);                     // under tutti run
 //   if (auto saved = copies.newest(boxes)) ...      // after a restart: like any checkpoint
@@ -94,7 +95,7 @@ class MemoryCopies {
   Neighbours neighbours_;
   std::uint64_t history_ = 0;
   PlannedPart planned_;
-  std::vector<Pair> pairs_;  // its own, then those of guests
+  std::vector<Pair> pairs_;                                         // its own, then those of guests
   std::optional<std::pair<std::int64_t, std::uint64_t>> restored_;  // step and history of what the run went on from
   bool cleared_ = false;
 

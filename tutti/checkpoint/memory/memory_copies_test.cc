@@ -89,13 +89,14 @@ void expect_restored(Group& world, std::int64_t step, Dealing dealing = Dealing:
 
 TEST_F(Copies, OutliveTheRanks) {
   for (const Dealing dealing : {Dealing::kRows, Dealing::kReplicated, Dealing::kWhole}) {
-    EXPECT_EQ(attempt({0, 0, 0}, [&](Group& world) {
-                MemoryCopies copies(world, false);
-                take(world, copies, {10, 20, 30}, dealing);
-                const auto stats = copies.stats();
-                test::check(stats.taken == 3 && stats.newest == 30 && stats.failed == 0, to_json(stats));
-                test::check(stats.sent_bytes == 0, "there is nobody to send it to");
-              }),
+    EXPECT_EQ(attempt({0, 0, 0},
+                      [&](Group& world) {
+                        MemoryCopies copies(world, false);
+                        take(world, copies, {10, 20, 30}, dealing);
+                        const auto stats = copies.stats();
+                        test::check(stats.taken == 3 && stats.newest == 30 && stats.failed == 0, to_json(stats));
+                        test::check(stats.sent_bytes == 0, "there is nobody to send it to");
+                      }),
               "");
     EXPECT_EQ(attempt({0, 0, 0}, [&](Group& world) { expect_restored(world, 30, dealing); }), "");
   }
@@ -233,7 +234,8 @@ TEST_F(Copies, WhatIsNotNeededIsGivenBack) {
 }
 
 TEST_F(Copies, AreRefusedWithoutAnAgent) {
-  const auto outcomes = test::run_processes(2, [](Group& world) { JobCheckpoints(world, {.memory_copy_interval = 1}); });
+  const auto outcomes =
+      test::run_processes(2, [](Group& world) { JobCheckpoints(world, {.memory_copy_interval = 1}); });
   for (const auto& outcome : outcomes)
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("copies of the state in memory are kept by the agent of tutti run, and "
                                                "this rank on host "),

@@ -36,8 +36,8 @@ Neighbours neighbours_of(const std::vector<RankPlace>& places) {
   Neighbours made;
   std::vector<const RankPlace*> keepers;
   for (const RankPlace& place : places) {
-    const auto known = std::find_if(keepers.begin(), keepers.end(),
-                                    [&](const RankPlace* one) { return one->keeper == place.keeper; });
+    const auto known =
+        std::find_if(keepers.begin(), keepers.end(), [&](const RankPlace* one) { return one->keeper == place.keeper; });
     const auto number = std::size_t(known - keepers.begin());
     if (known == keepers.end()) {
       keepers.push_back(&place);

@@ -1,26 +1,21 @@
 // Every node says which shelves it has; that makes candidates: a step of one history, of which every part is somewhere.
 // From the newest on: the nodes look at every byte of the parts that they have, the work dealt out among the ranks of a
-// node, and say which are good. The first candidate of which every part has a good holder is it. A rank then has what
-// lies on its own node, and fetches what else it wants from the holders into memory of its own, where the bytes lie at
-// the places at which they lie in the shelf: so it is read as files of a checkpoint are.
+// node, and say which are good. The first candidate of which every part has a good holder is it (scattered.h reads it).
 #include "tutti/checkpoint/memory/restore.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/fetch.h"
 #include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/scattered.h"
 #include "tutti/checkpoint/stored_bytes.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/json_objects.h"
@@ -77,21 +72,15 @@ Result<Manifest> manifest_on(const Shelves& shelves, const LabelledShelf& labell
   return manifest;
 }
 
-void shift(Manifest& manifest, std::uint32_t file, std::uint64_t bytes) {
-  for (auto& [key, tensor] : manifest.tensors)
-    for (StoredBox& box : tensor.boxes)
-      if (box.file == file) box.offset += bytes;
-}
-
 Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
   Manifest manifest = TUTTI_TRY(manifest_on(shelves, labelled));
-  shift(manifest, 0, Shelves::begin_of(labelled.shelf));
+  for (auto& [key, tensor] : manifest.tensors)
+    for (StoredBox& box : tensor.boxes) box.offset += Shelves::begin_of(labelled.shelf);
   HeldChunks chunks;
   for (const auto& [key, tensor] : manifest.tensors)
     for (const StoredBox& stored : tensor.boxes) {
-      StoredBytes bytes(shelves.memory().fd(), "the copy in memory", stored,
-                        stored.box.elements() * size_of(tensor.dtype), manifest.chunk_bytes,
-                        to_string(key) + " " + box_text(stored.box), chunks);
+      StoredBytes bytes(shelves.memory().fd(), "kept memory", stored, stored.box.elements() * size_of(tensor.dtype),
+                        manifest.chunk_bytes, to_string(key) + " " + box_text(stored.box), chunks);
       for (std::uint64_t chunk = 0; chunk < bytes.chunks(); ++chunk) TUTTI_TRY(bytes.check_chunk(chunk));
     }
   return {};
@@ -99,8 +88,7 @@ Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
 
 class Restoring {
  public:
-  Restoring(const Group& group, const Shelves& shelves, const Neighbours& neighbours,
-            std::span<const SavedBox> wanted)
+  Restoring(const Group& group, const Shelves& shelves, const Neighbours& neighbours, std::span<const SavedBox> wanted)
       : group_(group),
         shelves_(shelves),
         neighbours_(neighbours),
@@ -147,8 +135,8 @@ class Restoring {
     for (std::size_t part = 0; part < candidate.holders.size(); ++part)
       for (std::size_t h = 0; h < candidate.holders[part].size(); ++h) {
         const Holder& holder = candidate.holders[part][h];
-        const bool for_me = holder.keeper == my_keeper_ &&
-                            std::size_t(neighbours_.local_rank(group_.rank())) == part % mates;
+        const bool for_me =
+            holder.keeper == my_keeper_ && std::size_t(neighbours_.local_rank(group_.rank())) == part % mates;
         if (!for_me) continue;
         if (const Status good = verify(shelves_, holder.labelled); !good.ok())
           bad.push_back({part, h, host_name() + ": " + good.error().detail});
@@ -206,48 +194,23 @@ class Restoring {
 
   Result<std::optional<RestoredCopy>> read(const Candidate& candidate) const {
     Manifest manifest = TUTTI_TRY(manifest_of(candidate));
-    auto files = open_files(candidate, manifest);
-    TUTTI_TRY(agree(group_, files.status()));
-    const auto is_far = [&](std::uint64_t part) {
-      return holder_for(candidate, part, my_keeper_).keeper != my_keeper_;
-    };
-    const Fetching how{
-        .server = [&](std::uint64_t part) { return server_of(candidate, part); },
-        .read =
-            [&](const FileRun& run, std::span<std::byte> into) {
-              const int shelf = holder_for(candidate, run.file, my_keeper_).labelled.shelf;
-              return read_all(shelves_.memory().fd(), Shelves::begin_of(shelf) + run.offset, into,
-                              "the copy in memory");
-            },
-        .take = [&](const FileRun& run, std::span<const std::byte> bytes) -> Status {
-          if (::pwrite((*files)[run.file].get(), bytes.data(), bytes.size(), off_t(run.offset)) ==
-              ssize_t(bytes.size()))
-            return {};
-          return system_error(errno, "cannot keep what was fetched of a copy in memory");
-        }};
-    TUTTI_TRY(fetch(group_, runs_to_read(manifest, wanted_, is_far), how));
-    for (std::uint32_t part = 0; part < manifest.files.size(); ++part)
-      if (!is_far(part))
-        shift(manifest, part, Shelves::begin_of(holder_for(candidate, part, my_keeper_).labelled.shelf));
-    return std::optional(RestoredCopy{
-        .reader = CheckpointReader::of_files(fmt::format("the copy in memory of step {}", candidate.step),
-                                             std::move(manifest), *std::move(files)),
-        .step = candidate.step,
-        .history = candidate.history});
-  }
-
-  // The memory that the node keeps, or a file of this rank alone, which is empty as yet.
-  Result<std::vector<Fd>> open_files(const Candidate& candidate, const Manifest& manifest) const {
-    std::vector<Fd> files;
+    std::vector<FileHere> files;
+    std::vector<int> servers;
+    Status open;
     for (std::size_t part = 0; part < manifest.files.size(); ++part) {
-      const bool near = holder_for(candidate, part, my_keeper_).keeper == my_keeper_;
-      Fd file(near ? ::fcntl(shelves_.memory().fd(), F_DUPFD_CLOEXEC, 0)
-                   : ::memfd_create("tutti-fetched", MFD_CLOEXEC));
-      if (!file || (!near && ::ftruncate(file.get(), off_t(manifest.files[part].bytes)) != 0))
-        return system_error(errno, "cannot make room for what is fetched of a copy in memory");
-      files.push_back(std::move(file));
+      servers.push_back(server_of(candidate, part));
+      const Holder& holder = holder_for(candidate, part, my_keeper_);
+      files.emplace_back();
+      if (holder.keeper != my_keeper_) continue;
+      files.back() = {.near = Fd(::fcntl(shelves_.memory().fd(), F_DUPFD_CLOEXEC, 0)),
+                      .base = Shelves::begin_of(holder.labelled.shelf)};
+      if (!files.back().near) open = system_error(errno, "cannot open the kept memory once more");
     }
-    return files;
+    TUTTI_TRY(agree(group_, open));
+    auto reader = TUTTI_TRY(read_scattered(group_, fmt::format("the copy in memory of step {}", candidate.step),
+                                           std::move(manifest), std::move(files), servers, wanted_));
+    return std::optional(
+        RestoredCopy{.reader = std::move(reader), .step = candidate.step, .history = candidate.history});
   }
 
   const Group& group_;

@@ -83,8 +83,8 @@ Result<Mapping> Shelves::map(int shelf, std::uint64_t bytes) const {
                  .detail = fmt::format("a copy of {} of a rank's state: at most {} are kept in memory",
                                        bytes_text(bytes), bytes_text(kMostBytes))};
   const std::size_t size = round_up(std::max<std::uint64_t>(bytes, 1));
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.fd(),
-                              off_t(begin_of(shelf) + kDataBegin));
+  void* const memory =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory_.fd(), off_t(begin_of(shelf) + kDataBegin));
   if (memory == MAP_FAILED) return system_error(errno, fmt::format("cannot map {} of {}", bytes_text(size), kName));
   Mapping mapping(memory, size);
   TUTTI_TRY(populate(mapping.data(), mapping.size()));

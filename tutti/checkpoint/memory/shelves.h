@@ -1,7 +1,8 @@
 #pragma once
-// Where the copies of a node's ranks lie in the memory that its agent keeps (base/kept_memory.h): a row of shelves, each
-// with room for what one rank writes of a checkpoint. What a shelf holds is like a file of a checkpoint: a page that
-// labels it, the bytes of the tensors one after another, and the manifest that says which they are, with their digests.
+// Where the copies of a node's ranks lie in the memory that its agent keeps (base/kept_memory.h): a row of shelves,
+// each with room for what one rank writes of a checkpoint. What a shelf holds is like a file of a checkpoint: a page
+// that labels it, the bytes of the tensors one after another, and the manifest that says which they are, with their
+// digests.
 //
 // Each rank writes its own shelves: pairs of which one is being written while the other holds the copy before. The
 // label comes last, so whoever dies in the middle leaves a shelf that counts for nothing.
