@@ -127,6 +127,6 @@ int main(int argc, char** argv) {
     return tutti::run(given);
   } catch (const tutti::Exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
-    return error.error().code == tutti::Code::kUnsupported ? 2 : 1;
+    return error.error().code == tutti::Code::kUsage ? 2 : 1;
   }
 }

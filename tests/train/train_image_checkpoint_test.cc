@@ -209,6 +209,33 @@ TEST_F(TrainImageCheckpoints, PreemptionCostsNoBits) {
   EXPECT_EQ(json_of(again)["checkpoints"]["failed"], 0);
 }
 
+// The thread that saves works on a group of its own, beside training's, on whatever carries them.
+TEST_F(TrainImageCheckpoints, OtherEnginesSaveBesideTraining) {
+  const Arguments usual = {"--batch-size", "16", "--max-steps", "12", "--sharded", "off", "--save", path("weights")};
+  const auto run = [&](const std::string& engine, const Arguments& arguments) {
+    const bool by_mpirun = engine == "mpi";
+    const auto line = (by_mpirun ? Arguments{"mpirun", "--oversubscribe", "-np", "2"} : Arguments()) +
+                      command(by_mpirun ? 0 : 2, usual + arguments);
+    auto environment = kOneThread;
+    environment.merge(std::map<std::string, std::string>{
+        {"TUTTI_ENGINE", engine}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}});
+    const auto ended = tutti::testing::run(line, environment);
+    EXPECT_EQ(ended.code, 0) << engine << ": " << ended.err;
+    EXPECT_THAT(ended.err, Not(HasSubstr("was not saved")));
+    return bytes_of(path("weights"));
+  };
+  const auto engines = fs::path(TUTTI_COMMAND).parent_path().parent_path() / "lib/tutti";
+  int tried = 0;
+  for (const std::string engine : {"gloo", "mpi"}) {
+    if (!fs::exists(engines / ("libtutti_" + engine + ".so"))) continue;
+    ++tried;
+    const std::string undisturbed = run(engine, {"--save-dir", path(engine), "--save-interval", "2"});
+    EXPECT_THAT(steps_in(engine), ElementsAre(2, 4, 6, 8, 10, 12));
+    EXPECT_EQ(run(engine, {"--resume", path(engine) + "/step-0000006"}), undisturbed) << engine;
+  }
+  if (tried == 0) GTEST_SKIP() << "neither Gloo nor Open MPI was found when this was built";
+}
+
 // Files may have a megabyte, and the weights are more.
 TEST_F(TrainImageCheckpoints, ASaveThatFailsDoesNotStopTraining) {
   const auto line = command(0, {"--max-steps", "6", "--save-dir", path("run"), "--save-interval", "2"});

@@ -36,7 +36,7 @@ Result<Shelves> open_shelves() {
   if (memory.ok()) return Shelves(*std::move(memory));
   if (memory.error().code != Code::kNotFound) return memory.error();
   return Error{
-      .code = Code::kUnsupported,
+      .code = Code::kUsage,
       .detail = fmt::format("copies of the state in memory are kept by the agent of tutti run, and this rank on "
                             "host {} has none",
                             host_name()),

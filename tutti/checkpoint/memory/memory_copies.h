@@ -45,7 +45,7 @@ std::string to_json(const MemoryCopiesStats& stats);
 
 class MemoryCopies {
  public:
-  // Collective. Throws Exception: kUnsupported where a rank has no agent that keeps memory for it. `restarted`: copies
+  // Collective. Throws Exception: kUsage where a rank has no agent that keeps memory for it. `restarted`: copies
   // of an earlier attempt count; else there are none, and what another program left is given back.
   MemoryCopies(const Group& group, bool restarted);
   // Waits for the copy that is under way.
