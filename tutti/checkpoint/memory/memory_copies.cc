@@ -56,11 +56,11 @@ Group group_for_carrying(const Group& group) {
   return group.size() > 1 ? group.split(0, group.rank(), "memory copies").or_throw() : group;
 }
 
-Neighbours meet_neighbours(const Group& group, const KeptMemory& memory) {
+CopyNeighbours meet_neighbours(const Group& group, const KeptMemory& memory) {
   std::vector<RankPlace> places;
   for (const auto& place : all_gather_json(group, {memory.keeper(), boot_id()}))
     places.push_back({.keeper = place.at(0), .machine = place.at(1)});
-  Neighbours made = neighbours_of(places);
+  CopyNeighbours made = neighbours_of(places);
   for (const auto& ranks : made.ranks_of)
     if (ranks.size() > std::size_t(Shelves::kRanks))
       throw Exception(Error{.code = Code::kUnsupported,

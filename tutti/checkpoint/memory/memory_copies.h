@@ -92,7 +92,7 @@ class MemoryCopies {
 
   const Group group_, carrying_;  // carrying_: the thread's
   const Shelves shelves_;
-  Neighbours neighbours_;
+  CopyNeighbours neighbours_;
   std::uint64_t history_ = 0;
   PlannedPart planned_;
   std::vector<Pair> pairs_;                                         // its own, then those of guests

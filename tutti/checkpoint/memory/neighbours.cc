@@ -18,22 +18,22 @@ int follower(int keeper, const std::vector<const RankPlace*>& keepers) {
 
 }  // namespace
 
-int Neighbours::local_rank(int rank) const {
+int CopyNeighbours::local_rank(int rank) const {
   const auto& mates = ranks_of[std::size_t(keeper_of[std::size_t(rank)])];
   return int(std::find(mates.begin(), mates.end(), rank) - mates.begin());
 }
 
-bool Neighbours::leads(int rank) const { return local_rank(rank) == 0; }
+bool CopyNeighbours::leads(int rank) const { return local_rank(rank) == 0; }
 
-std::vector<int> Neighbours::guests_of(int rank) const {
+std::vector<int> CopyNeighbours::guests_of(int rank) const {
   std::vector<int> guests;
   for (std::size_t other = 0; other < receiver_of.size(); ++other)
     if (receiver_of[other] == rank) guests.push_back(int(other));
   return guests;
 }
 
-Neighbours neighbours_of(const std::vector<RankPlace>& places) {
-  Neighbours made;
+CopyNeighbours neighbours_of(const std::vector<RankPlace>& places) {
+  CopyNeighbours made;
   std::vector<const RankPlace*> keepers;
   for (const RankPlace& place : places) {
     const auto known =

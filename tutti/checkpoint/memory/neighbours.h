@@ -10,7 +10,7 @@ struct RankPlace {
   std::string keeper, machine;
 };
 
-struct Neighbours {
+struct CopyNeighbours {
   std::vector<int> keeper_of;              // by rank; keepers are numbered by their lowest rank
   std::vector<std::vector<int>> ranks_of;  // by keeper, rising
   std::vector<int> receiver_of;            // by rank: who holds a copy for it in another keeper's memory; -1: nobody
@@ -22,6 +22,6 @@ struct Neighbours {
 
 // Keepers stand in a ring, each followed by the next one on another machine; by the next at all where there is no other
 // machine; by nobody where there is one keeper. The ranks of a keeper are dealt out to those of the one that follows.
-Neighbours neighbours_of(const std::vector<RankPlace>& places);
+CopyNeighbours neighbours_of(const std::vector<RankPlace>& places);
 
 }  // namespace tutti

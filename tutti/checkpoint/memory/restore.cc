@@ -88,7 +88,8 @@ Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
 
 class Restoring {
  public:
-  Restoring(const Group& group, const Shelves& shelves, const Neighbours& neighbours, std::span<const SavedBox> wanted)
+  Restoring(const Group& group, const Shelves& shelves, const CopyNeighbours& neighbours,
+            std::span<const SavedBox> wanted)
       : group_(group),
         shelves_(shelves),
         neighbours_(neighbours),
@@ -215,7 +216,7 @@ class Restoring {
 
   const Group& group_;
   const Shelves& shelves_;
-  const Neighbours& neighbours_;
+  const CopyNeighbours& neighbours_;
   const std::span<const SavedBox> wanted_;
   const int my_keeper_;
 };
@@ -223,7 +224,7 @@ class Restoring {
 }  // namespace
 
 Result<std::optional<RestoredCopy>> newest_copy(const Group& group, const Shelves& shelves,
-                                                const Neighbours& neighbours, std::span<const SavedBox> wanted) {
+                                                const CopyNeighbours& neighbours, std::span<const SavedBox> wanted) {
   return Restoring(group, shelves, neighbours, wanted).run();
 }
 
