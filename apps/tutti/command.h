@@ -26,6 +26,7 @@ int run_family(const CommandFamily& family, std::vector<std::string> arguments);
 int run_command(std::vector<std::string> arguments);
 int bench_command(std::vector<std::string> arguments);
 int plan_command(std::vector<std::string> arguments);
+int plan_pipeline_command(std::vector<std::string> arguments);
 int data_command(std::vector<std::string> arguments);
 int ckpt_command(std::vector<std::string> arguments);
 int node_command(std::vector<std::string> arguments);

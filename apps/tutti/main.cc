@@ -12,7 +12,7 @@ constexpr tutti::cli::Command kCommands[] = {
     {"status", "say how the ranks of a running job are doing", tutti::cli::status_command},
     {"top", "the same, again and again", tutti::cli::top_command},
     {"bench", "measure collectives between ranks, from 8 bytes to 64 MB", tutti::cli::bench_command},
-    {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right",
+    {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right; draw a pipeline",
      tutti::cli::plan_command},
     {"data", "make datasets: Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
     {"ckpt", "look into checkpoints, verify them, and make others of them", tutti::cli::ckpt_command},

@@ -25,6 +25,7 @@ Examples:
   tutti plan all_reduce --hosts 8,8,2 --bytes 1M --algorithm all --latency 30us --bandwidth 1.25
   tutti plan all_reduce --ranks 16 --bytes 64K --algorithm ring --rank 3
   tutti plan all_reduce --ranks 8 --bytes 1M --dies 3@50us
+  tutti plan pipeline --stages 4 --microbatches 8      draws a pipeline's schedule: tutti plan pipeline --help
 
 Exit codes: 0 simulated and right; 1 not right, or not all ranks ended (a fault did what faults do); 2 wrong usage.)";
 
@@ -45,7 +46,7 @@ void declare(CLI::App& app, Texts& texts) {
   app.get_formatter()->column_width(34);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
-                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier")
+                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier (or pipeline)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
@@ -242,6 +243,8 @@ PlanAnswer answer(const PlanQuestion& question, Algorithm algorithm) {
 }  // namespace
 
 int plan_command(std::vector<std::string> arguments) {
+  if (!arguments.empty() && arguments[0] == "pipeline")
+    return plan_pipeline_command({arguments.begin() + 1, arguments.end()});
   CLI::App app("Predicts a collective on a network that you describe, and checks it.", "tutti plan");
   Texts texts;
   declare(app, texts);

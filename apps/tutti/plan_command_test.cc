@@ -121,5 +121,48 @@ TEST(PlanCommand, MistakesAreSentences) {
   mistake({"all_reduce", "-n", "4", "--rnak", "3"}, "unknown option --rnak\nhint: did you mean --rank?");
 }
 
+TEST(PlanPipeline, DrawsASchedule) {
+  const Ended ended = run({"plan", "pipeline", "--stages", "2", "--microbatches", "2"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out,
+            "1f1b: 2 ranks, 2 microbatches, bubble 50.0 %\n"
+            "rank 0 |F0 F1 ......B0--- ...B1--- |\n"
+            "rank 1 |...F0 B0--- F1 B1--- ......|\n"
+            "time 9, of which the busiest rank works 6; bubble by the formula: 50.0 %\n"
+            "kept at most (activations of a rank's layers for one microbatch): 2 1\n");
+}
+
+TEST(PlanPipeline, SaysItInJson) {
+  const auto line = only_line(run({"plan", "pipeline", "-p", "4", "-m", "8", "--schedule", "interleaved", "--json"}));
+  EXPECT_EQ(line["chunks"], 2);
+  EXPECT_DOUBLE_EQ(line["bubble"], 0.1875);
+  EXPECT_EQ(line["most_kept"], (std::vector{5.5, 4.5, 3.5, 2.5}));
+  EXPECT_THAT(std::string(line["actions"][3]), StartsWith("F0a F1a F2a F3a F0b B0b F1b B1b"));
+}
+
+TEST(PlanPipeline, ComparesAll) {
+  const Ended ended = run({"plan", "pipeline", "--stages", "4", "--microbatches", "8", "--schedule", "all"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* row : {"fill-drain        1         33    37.5 %       37.5 %          8",
+                          "zb-h1             1         27    12.5 %       12.5 %          4",
+                          "zb-v              2       25.5     6.2 %        6.2 %          4"})
+    EXPECT_THAT(ended.out, HasSubstr(row));
+}
+
+TEST(PlanPipeline, MistakesAreSentences) {
+  const auto says = [](std::vector<std::string> words, const char* sentence) {
+    words.insert(words.begin(), {"plan", "pipeline"});
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 2) << ended.out;
+    EXPECT_THAT(ended.err, HasSubstr(sentence));
+  };
+  says({"--microbatches", "8"}, "how many stages?");
+  says({"--stages", "4", "--microbatches", "8", "--schedule", "1f1c"}, "1f1b");
+  says({"--stages", "4", "--microbatches", "0"}, "--microbatches needs a whole number");
+  says({"--stages", "4", "--microbatches", "8", "--schedule", "zb-v", "--chunks", "3"}, "a V has two arms");
+  says({"--stages", "4", "--microbatches", "8", "--svg", "/nowhere/a.svg"}, "cannot write /nowhere/a.svg");
+  says({"--stages", "4", "--microbatch", "8"}, "--microbatches");
+}
+
 }  // namespace
 }  // namespace tutti

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 #include "tutti/data/permutation.h"
 
 namespace tutti {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <functional>
 
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 
 namespace tutti {
 namespace {

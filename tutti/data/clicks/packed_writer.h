@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/data/clicks/columns.h"
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 #include "tutti/data/clicks/packed_format.h"
 
 namespace tutti {

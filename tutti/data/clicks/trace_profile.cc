@@ -16,7 +16,7 @@
 #include <unordered_map>
 
 #include "tutti/base/text.h"
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 
 namespace tutti {
 namespace {

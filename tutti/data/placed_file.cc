@@ -1,4 +1,4 @@
-#include "tutti/data/clicks/file.h"
+#include "tutti/data/placed_file.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -1,0 +1,54 @@
+#include "tutti/data/tokenizers/pretokens.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+std::vector<std::string> pieces(std::string_view text, const char* pattern = "gpt2") {
+  Pretokens pretokens(pretoken_pattern(pattern).or_throw());
+  pretokens.begin(text);
+  std::vector<std::string> all;
+  for (auto piece = pretokens.next(); !piece.empty(); piece = pretokens.next()) all.emplace_back(piece);
+  return all;
+}
+using Pieces = std::vector<std::string>;
+
+// As Hugging Face's tokenizers 0.22 cuts it.
+TEST(Pretokens, AreGpt2s) {
+  EXPECT_EQ(pieces("  Hello,  world! I'll\t\n\n 3.14 na\u00efve \u6771\u4eac\U0001f600 'tis  "),
+            (Pieces{" ", " Hello", ",", " ", " world", "!", " I", "'ll", "\t\n\n", " 3", ".", "14", " na\u00efve",
+                    " \u6771\u4eac", "\U0001f600", " '", "tis", "  "}));
+  EXPECT_EQ(pieces(""), Pieces{});
+}
+
+TEST(Pretokens, OfCl100k) {
+  EXPECT_EQ(pieces("I'LL take 12345 of\n\n them", "cl100k"),
+            (Pieces{"I", "'LL", " take", " ", "123", "45", " of", "\n\n", " them"}));
+}
+
+// Nothing is lost, whatever the bytes.
+TEST(Pretokens, OfBytesThatAreNoText) {
+  EXPECT_EQ(pieces("ab\xff\xfe cd\xc3"), (Pieces{"ab", "\xff\xfe", " cd", "\xc3"}));
+  std::string all;
+  for (int i = 0; i < 4096; ++i) all += char(i * 167 + (i >> 5));
+  std::string joined;
+  for (const std::string& piece : pieces(all)) joined += piece;
+  EXPECT_EQ(joined, all);
+}
+
+TEST(Pretokens, MistakesAreSentences) {
+  EXPECT_EQ(pretoken_pattern("gpt3").error().hint, "did you mean gpt2?");
+  try {
+    Pretokens("a(");
+    FAIL();
+  } catch (const Exception& error) {
+    EXPECT_EQ(error.error().detail, "the pattern \"a(\" is no regular expression: missing closing parenthesis at 2");
+  }
+}
+
+}  // namespace
+}  // namespace tutti

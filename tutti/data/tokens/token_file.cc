@@ -1,0 +1,122 @@
+#include "tutti/data/tokens/token_file.h"
+
+#include <fmt/format.h>
+
+#include "tutti/data/placed_file.h"
+#include "tutti/data/tokens/index_format.h"
+
+namespace tutti {
+namespace {
+
+Error corrupt(const std::string& path, std::string why) {
+  return {.code = Code::kCorrupt, .detail = path + ": " + std::move(why)};
+}
+
+template <class T>
+T value_at(const Mapping& mapping, std::size_t at) {
+  T value;
+  std::memcpy(&value, mapping.data() + at, sizeof value);
+  return value;
+}
+
+template <class T>
+void widen(const std::byte* from, std::span<std::int64_t> into) {
+  for (std::size_t i = 0; i < into.size(); ++i) {
+    T token;
+    std::memcpy(&token, from + i * sizeof token, sizeof token);
+    into[i] = std::int64_t(token);
+  }
+}
+
+}  // namespace
+
+Result<TokenFile> TokenFile::open(const std::string& prefix) {
+  TokenFile file;
+  file.prefix_ = prefix;
+  const PlacedFile index = TUTTI_TRY(PlacedFile::open(prefix + ".idx"));
+  file.index_ = TUTTI_TRY(index.map());
+  const PlacedFile data = TUTTI_TRY(PlacedFile::open(prefix + ".bin"));
+  file.data_ = TUTTI_TRY(data.map());
+  TUTTI_TRY(file.read_index(index.path()));
+  TUTTI_TRY(file.check_index(index.path()));
+  return file;
+}
+
+Status TokenFile::read_index(const std::string& path) {
+  using namespace token_index;
+  const std::size_t size = index_.size();
+  if (size < kHeaderBytes)
+    return corrupt(path, fmt::format("has {} bytes, fewer than the {} of a header", size, kHeaderBytes));
+  if (std::memcmp(index_.data(), kMagic.data(), kMagic.size()) != 0)
+    return corrupt(path, "does not begin with MMIDIDX: it is no index of tokens as Megatron-LM and "
+                         "`tutti data tokenize` write it");
+  if (const auto version = value_at<std::uint64_t>(index_, kVersionAt); version != kVersion)
+    return corrupt(path, fmt::format("is of version {}, expected {}", version, kVersion));
+  const auto code = value_at<std::uint8_t>(index_, kTypeAt);
+  const auto type = token_type(code);
+  if (!type) return corrupt(path, fmt::format("has tokens of type {} (byte {}), which is no whole number", code, kTypeAt));
+  type_ = *type;
+  const auto sequences = value_at<std::uint64_t>(index_, kSequencesAt);
+  const auto documents = value_at<std::uint64_t>(index_, kDocumentsAt);
+  // Neither product can overflow where both counts are no more than the bytes of the file.
+  if (sequences > size || documents > size || kHeaderBytes + sequences * 12 + documents * 8 > size)
+    return corrupt(path, fmt::format("has {} bytes, too few for its {} sequences and {} entries of documents: it was cut "
+                                     "off, or is damaged",
+                                     size, sequences, documents));
+  if (documents == 0) return corrupt(path, "has no list of documents");
+  const std::byte* const lists = index_.data() + kHeaderBytes;
+  lengths_ = {lists, sequences};
+  offsets_ = {lists + sequences * 4, sequences};
+  document_begins_ = {lists + sequences * 12, documents};
+  return {};
+}
+
+Status TokenFile::check_index(const std::string& path) {
+  const auto at = [&](const auto& list, std::size_t i, std::size_t before) {
+    return token_index::kHeaderBytes + before + i * sizeof(list[0]);
+  };
+  const std::uint64_t width = size_of(type_);
+  std::int64_t tokens = 0;
+  for (std::size_t i = 0; i < lengths_.size(); ++i) {
+    if (lengths_[i] < 0)
+      return corrupt(path, fmt::format("sequence {} has a length of {} (byte {})", i, lengths_[i], at(lengths_, i, 0)));
+    const std::uint64_t bytes = std::uint64_t(lengths_[i]) * width;
+    if (offsets_[i] < 0 || std::uint64_t(offsets_[i]) > data_.size() || bytes > data_.size() - std::uint64_t(offsets_[i]))
+      return corrupt(path, fmt::format("sequence {} is {} bytes from byte {} on (byte {}), but {}.bin has {}", i, bytes,
+                                       offsets_[i], at(offsets_, i, lengths_.size() * 4), prefix_, data_.size()));
+    tokens += lengths_[i];
+  }
+  const std::size_t before = lengths_.size() * 12;
+  for (std::size_t d = 0; d < document_begins_.size(); ++d)
+    if (document_begins_[d] < (d == 0 ? 0 : document_begins_[d - 1]) ||
+        document_begins_[d] > std::int64_t(lengths_.size()))
+      return corrupt(path, fmt::format("document {} begins at sequence {} (byte {}), expected ascending ones up to {}", d,
+                                       document_begins_[d], at(document_begins_, d, before), lengths_.size()));
+  tokens_ = tokens;
+  return {};
+}
+
+void TokenFile::read(std::int64_t sequence, std::int64_t begin, std::span<std::int64_t> into) const {
+  TUTTI_REQUIRE(sequence >= 0 && sequence < sequences(), prefix_, ".bin: sequence ", sequence, " of ", sequences());
+  const std::int64_t length = lengths_[std::size_t(sequence)];
+  TUTTI_REQUIRE(begin >= 0 && begin <= length && std::int64_t(into.size()) <= length - begin, prefix_, ".bin: ",
+                into.size(), " tokens from token ", begin, " on of sequence ", sequence, ", which has ", length);
+  const std::byte* const from =
+      data_.data() + offsets_[std::size_t(sequence)] + begin * std::int64_t(size_of(type_));
+  switch (type_) {
+    case TokenType::kU8:
+      return widen<std::uint8_t>(from, into);
+    case TokenType::kI8:
+      return widen<std::int8_t>(from, into);
+    case TokenType::kI16:
+      return widen<std::int16_t>(from, into);
+    case TokenType::kI32:
+      return widen<std::int32_t>(from, into);
+    case TokenType::kI64:
+      return widen<std::int64_t>(from, into);
+    case TokenType::kU16:
+      return widen<std::uint16_t>(from, into);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,84 @@
+#include "tutti/planning/grid/stage_layers.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "tutti/base/error.h"
+
+namespace tutti {
+namespace {
+
+using Ranges = std::vector<LayerRange>;
+
+TEST(StageLayers, Even) {
+  EXPECT_EQ(even_stages(8, 4), (Ranges{{0, 2}, {2, 4}, {4, 6}, {6, 8}}));
+  EXPECT_EQ(even_stages(7, 3), (Ranges{{0, 3}, {3, 5}, {5, 7}}));
+  EXPECT_EQ(even_stages(1, 1), (Ranges{{0, 1}}));
+}
+
+TEST(StageLayers, Given) {
+  EXPECT_EQ(given_stages(5, std::vector{0, 3, 2}), (Ranges{{0, 0}, {0, 3}, {3, 5}}));
+  EXPECT_EQ(given_stages(5, std::vector{5}), (Ranges{{0, 5}}));
+}
+
+// Against all ways to cut, for lists of up to 9 layers.
+TEST(StageLayers, BalancedAsWellAsCanBe) {
+  std::uint32_t state = 1;
+  const auto random = [&] { return state = state * 1664525u + 1013904223u, double(state >> 24) / 16; };
+  for (int layers = 1; layers <= 9; ++layers)
+    for (int stages = 1; stages <= layers; ++stages) {
+      std::vector<double> costs(layers);
+      std::generate(costs.begin(), costs.end(), random);
+      const std::function<double(int, int)> least = [&](int begin, int left) {
+        if (left == 1) return std::accumulate(costs.begin() + begin, costs.end(), 0.0);
+        double best = std::numeric_limits<double>::infinity();
+        for (int end = begin + 1; end <= layers - left + 1; ++end)
+          best = std::min(best, std::max(std::accumulate(costs.begin() + begin, costs.begin() + end, 0.0),
+                                         least(end, left - 1)));
+        return best;
+      };
+      const auto ranges = balanced_stages(costs, stages);
+      ASSERT_EQ(int(ranges.size()), stages);
+      double dearest = 0;
+      int next = 0;
+      for (const LayerRange& range : ranges) {
+        EXPECT_EQ(range.begin, next);
+        EXPECT_GE(range.size(), 1);
+        dearest = std::max(dearest, std::accumulate(costs.begin() + range.begin, costs.begin() + range.end, 0.0));
+        next = range.end;
+      }
+      EXPECT_EQ(next, layers);
+      EXPECT_NEAR(dearest, least(0, stages), 1e-9);
+    }
+}
+
+TEST(StageLayers, AnEmbeddingThatCostsTwoLayers) {
+  EXPECT_EQ(balanced_stages(std::vector<double>{2, 1, 1, 1, 1, 2}, 4), (Ranges{{0, 1}, {1, 3}, {3, 5}, {5, 6}}));
+}
+
+TEST(StageLayers, MistakesAreSentences) {
+  const auto sentence = [](const std::function<void()>& act) {
+    try {
+      act();
+    } catch (const Exception& error) {
+      return error.error().detail;
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(sentence([] { even_stages(3, 4); }),
+            "pipeline: 3 layers are not enough for 4 stages: each needs one at least, so choose at most 3 stages (ranks x "
+            "chunks)");
+  EXPECT_EQ(sentence([] { given_stages(5, std::vector{2, 0, 3}); }),
+            "pipeline: stage 1 was given 0 layers, expected 1 or more: it would have no parameters");
+  EXPECT_EQ(sentence([] { given_stages(5, std::vector{2, 2}); }),
+            "pipeline: the stages were given 4 layers in all, the model has 5");
+  EXPECT_EQ(sentence([] { balanced_stages(std::vector<double>{1, -1}, 2); }).substr(0, 36),
+            "pipeline: layer 1 has a cost of -1.0");
+}
+
+}  // namespace
+}  // namespace tutti
