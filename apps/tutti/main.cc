@@ -14,7 +14,7 @@ constexpr tutti::cli::Command kCommands[] = {
     {"bench", "measure collectives between ranks, from 8 bytes to 64 MB", tutti::cli::bench_command},
     {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right; draw a pipeline",
      tutti::cli::plan_command},
-    {"data", "make datasets: Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
+    {"data", "make datasets: text to tokens, Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
     {"ckpt", "look into checkpoints, verify them, and make others of them", tutti::cli::ckpt_command},
     {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
     {"trace", "put the traces of many ranks on one time line", tutti::cli::trace_command},

@@ -158,10 +158,12 @@ TEST(PlanPipeline, MistakesAreSentences) {
   };
   says({"--microbatches", "8"}, "how many stages?");
   says({"--stages", "4", "--microbatches", "8", "--schedule", "1f1c"}, "1f1b");
-  says({"--stages", "4", "--microbatches", "0"}, "--microbatches needs a whole number");
+  says({"--stages", "4", "--microbatches", "0"}, "--microbatches needs a number from 1 to 1048576");
   says({"--stages", "4", "--microbatches", "8", "--schedule", "zb-v", "--chunks", "3"}, "a V has two arms");
-  says({"--stages", "4", "--microbatches", "8", "--svg", "/nowhere/a.svg"}, "cannot write /nowhere/a.svg");
   says({"--stages", "4", "--microbatch", "8"}, "--microbatches");
+  const Ended unwritable = run({"plan", "pipeline", "-p", "4", "-m", "8", "--svg", "/nowhere/a.svg"});
+  EXPECT_EQ(unwritable.code, 1);
+  EXPECT_THAT(unwritable.err, HasSubstr("cannot write /nowhere/a.svg"));
 }
 
 }  // namespace

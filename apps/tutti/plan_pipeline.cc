@@ -5,11 +5,12 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "apps/tutti/command.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/job.h"
 #include "tutti/planning/schedules/drawing.h"
 
 namespace tutti::cli {
@@ -25,7 +26,7 @@ Examples:
   tutti plan pipeline --stages 4 --microbatches 8 --schedule interleaved --chunks 2 --svg pipeline.svg
   tutti plan pipeline --stages 8 --microbatches 32 --schedule all
 
-Exit codes: 0 planned; 2 wrong usage, or a shape that the schedule cannot take.)";
+Exit codes: 0 planned; 1 the picture cannot be written; 2 wrong usage, or a shape that the schedule cannot take.)";
 
 struct Texts {
   std::string stages, microbatches, schedule = "1f1b", chunks, group, columns = "0", svg;
@@ -179,11 +180,7 @@ void print_comparison(const std::vector<Answer>& answers) {
 }
 
 Status write_svg(const std::string& path, const Answer& answer) {
-  std::ofstream file(path, std::ios::binary);
-  file << draw_svg(answer.timeline, headline(answer));
-  file.close();
-  if (!file)
-    return Error{.code = Code::kSystem, .detail = "cannot write " + path, .errno_value = errno};
+  TUTTI_TRY(write_file(path, draw_svg(answer.timeline, headline(answer))));
   std::fprintf(stderr, "the picture is in %s\n", path.c_str());
   return {};
 }

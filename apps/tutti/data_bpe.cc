@@ -1,0 +1,89 @@
+// tutti data bpe: the options, and what is said at the end.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "apps/command_line.h"
+#include "apps/tutti/data_commands.h"
+#include "apps/tutti/data_text.h"
+#include "tutti/base/text.h"
+#include "tutti/data/tokenizers/bpe_training.h"
+#include "tutti/data/tokenizers/pretokens.h"
+#include "tutti/launch/job.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Learns which bytes to merge from the text, and writes vocab.json and merges.txt into DIR, as GPT-2 and Hugging Face have them.
+The last token is <|endoftext|>. The result depends on the text alone, not on the number of threads.
+
+Examples:
+  tutti data bpe book.txt --vocab-size 8192 --output bpe
+  tutti data tokenize book.txt --output book --vocab-file bpe/vocab.json --merge-file bpe/merges.txt
+
+Exit codes: 0 learned; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
+there, or an output that is.)";
+
+struct Texts {
+  TextTexts text;
+  std::string output, size = "32768", least = "2", pattern = "gpt2";
+};
+
+void declare(CLI::App& app, Texts& texts) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  declare(app, texts.text);
+  const auto add = [&](const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group("Result")->type_name(type);
+  };
+  add("-o,--output", texts.output, "the folder for vocab.json and merges.txt", "DIR");
+  add("--vocab-size", texts.size, "tokens in all, the 256 bytes among them (32768)", "N");
+  add("--min-frequency", texts.least, "pairs that are rarer are not merged (2)", "N");
+  add("--pattern", texts.pattern, "how text is cut before bytes are merged: gpt2 (default), cl100k", "NAME");
+}
+
+Status act(const Texts& texts) {
+  TextDocuments documents = TUTTI_TRY(open_documents(texts.text, "tutti data bpe text.jsonl --output DIR"));
+  if (texts.output.empty()) return usage("--output DIR is missing: where vocab.json and merges.txt go");
+  BpeTrainingOptions options;
+  options.vocabulary = TUTTI_TRY(whole_number("--vocab-size", texts.size, 257, 1 << 24));
+  options.least_frequency = std::uint64_t(TUTTI_TRY(whole_number("--min-frequency", texts.least, 1, 1LL << 40)));
+  const std::string_view pattern = TUTTI_TRY(pretoken_pattern(texts.pattern));
+  std::error_code error;
+  std::filesystem::create_directories(texts.output, error);
+  if (error) return system_error(error.value(), "cannot make " + texts.output);
+  Progress progress;
+  const Clock::time_point begin = now();
+  const TextWork work = TUTTI_TRY(text_work(texts.text, documents, progress, "counting words"));
+  const auto words = count_words(documents, pattern, work);
+  if (!words.ok()) return progress.clear(), words.error();
+  options.progress = [&](double share) { progress.show("merging", share); };
+  const BpeVocabulary vocabulary = train_bpe(*words, options);
+  progress.clear();
+  TUTTI_TRY(write_vocabulary(vocabulary, texts.output + "/vocab.json", texts.output + "/merges.txt"));
+  fmt::print("{} tokens from {} different pieces of {}, in {}: {}/vocab.json, {}/merges.txt\n", vocabulary.tokens.size(),
+             words->counts().size(), bytes_text(documents.bytes()), seconds_text(seconds_since(begin)), texts.output,
+             texts.output);
+  if (std::int64_t(vocabulary.tokens.size()) < options.vocabulary)
+    fmt::print("fewer than {}: no pair is left that occurs {} times\n", options.vocabulary, options.least_frequency);
+  return {};
+}
+
+}  // namespace
+
+int data_bpe_command(std::vector<std::string> arguments) {
+  CLI::App app("Learns a byte-pair encoding from text.", "tutti data bpe");
+  Texts texts;
+  declare(app, texts);
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const Status status = act(texts);
+  if (status.ok()) return 0;
+  tell("tutti data bpe", status.error());
+  return exit_code_of(status.error().code);
+}
+
+}  // namespace tutti::cli

@@ -1,0 +1,108 @@
+// tutti data tokenize: the options, and what is said at the end.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/command_line.h"
+#include "apps/tutti/data_commands.h"
+#include "apps/tutti/data_text.h"
+#include "tutti/base/text.h"
+#include "tutti/data/tokenizers/pretokens.h"
+#include "tutti/launch/job.h"
+
+namespace tutti::cli {
+namespace {
+
+constexpr const char* kFooter = R"(
+Writes PREFIX.bin and PREFIX.idx as Megatron-LM's preprocess_data.py does; pretrain_gpt maps them into memory. The order of the
+documents is that of the text, whatever the number of threads. docs/token-data.md has the formats.
+
+Examples:
+  tutti data tokenize book.txt --output book                                        a token a byte: no file is needed
+  tutti data tokenize text.jsonl --output text --vocab-file vocab.json --merge-file merges.txt --append-eod
+  tutti data tokenize text.jsonl --output text --tokenizer-model gpt2.tiktoken --append-eod
+
+Exit codes: 0 written; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
+there, or an output that is.)";
+
+struct Texts {
+  TextTexts text;
+  std::string output, tokenizer, vocab_file, merge_file, model, pattern = "gpt2";
+  bool append_eod = false;
+};
+
+void declare(CLI::App& app, Texts& texts) {
+  app.set_help_flag("-h,--help", "this text");
+  app.footer(kFooter);
+  app.get_formatter()->column_width(34);
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  declare(app, texts.text);
+  const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
+    app.add_option(names, target, words)->group(group)->type_name(type);
+  };
+  add("Result", "-o,--output,--output-prefix", texts.output, "the files are PREFIX.bin and PREFIX.idx", "PREFIX");
+  app.add_flag("--append-eod", texts.append_eod, "the token for the end of a document after each")->group("Result");
+  add("The tokenizer", "--tokenizer-type", texts.tokenizer,
+      "byte, GPT2BPETokenizer, TikTokenizer (as the files say that are given; none: byte)", "NAME");
+  add("The tokenizer", "--vocab-file", texts.vocab_file, "GPT-2's vocab.json, or what `tutti data bpe` made", "FILE");
+  add("The tokenizer", "--merge-file", texts.merge_file, "the merges.txt to it", "FILE");
+  add("The tokenizer", "--tokenizer-model", texts.model, "a .tiktoken file", "FILE");
+  add("The tokenizer", "--pattern", texts.pattern, "how text is cut before bytes are merged: gpt2 (default), cl100k",
+      "NAME");
+}
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
+  const bool has_pair = !texts.vocab_file.empty() || !texts.merge_file.empty(), has_model = !texts.model.empty();
+  if (has_pair && has_model)
+    return usage("--vocab-file and --tokenizer-model are two tokenizers", "give one of them");
+  const std::vector<std::string> types = {"byte", "GPT2BPETokenizer", "TikTokenizer"};
+  std::size_t type = has_pair ? 1 : has_model ? 2 : 0;
+  if (!texts.tokenizer.empty()) {
+    type = TUTTI_TRY(choose("--tokenizer-type", texts.tokenizer, types));
+    if (type != 1 && has_pair) return usage("--tokenizer-type " + types[type] + " reads no --vocab-file");
+    if (type != 2 && has_model) return usage("--tokenizer-type " + types[type] + " reads no --tokenizer-model");
+  }
+  if (type == 0) return byte_tokenizer();
+  if (type == 1 && (texts.vocab_file.empty() || texts.merge_file.empty()))
+    return usage(std::string(texts.vocab_file.empty() ? "--vocab-file" : "--merge-file") + " is missing",
+                 "GPT-2's tokenizer has two files: vocab.json and merges.txt");
+  if (type == 2 && texts.model.empty()) return usage("--tokenizer-model is missing: a .tiktoken file");
+  const std::string_view pattern = TUTTI_TRY(pretoken_pattern(texts.pattern));
+  return bpe_tokenizer(type == 1 ? TUTTI_TRY(read_vocabulary(texts.vocab_file, texts.merge_file))
+                                 : TUTTI_TRY(read_tiktoken(texts.model)),
+                       pattern);
+}
+
+Status act(const Texts& texts) {
+  TextDocuments documents =
+      TUTTI_TRY(open_documents(texts.text, "tutti data tokenize text.jsonl --output PREFIX"));
+  if (texts.output.empty()) return usage("--output PREFIX is missing: the files to make are PREFIX.bin and PREFIX.idx");
+  const auto tokenizer = TUTTI_TRY(tokenizer_of(texts));
+  Progress progress;
+  const TextWork work = TUTTI_TRY(text_work(texts.text, documents, progress, "tokenizing"));
+  const Clock::time_point begin = now();
+  const auto report = tokenize(documents, *tokenizer, texts.output, texts.append_eod, work);
+  progress.clear();
+  if (!report.ok()) return report.error();
+  fmt::print("{} documents, {} tokens of {} ({:.2f} bytes a token)\n{}.bin: {} of text in {} ({:.0f} MB/s)\n",
+             report->documents, report->tokens, tokenizer->vocabulary(),
+             double(report->text_bytes) / double(std::max<std::int64_t>(report->tokens, 1)), texts.output,
+             bytes_text(report->text_bytes), seconds_text(seconds_since(begin)),
+             double(report->text_bytes) / 1e6 / seconds_since(begin));
+  return {};
+}
+
+}  // namespace
+
+int data_tokenize_command(std::vector<std::string> arguments) {
+  CLI::App app("Makes tokens of text, for pretrain_gpt and Megatron-LM.", "tutti data tokenize");
+  Texts texts;
+  declare(app, texts);
+  if (const auto code = parse(app, std::move(arguments))) return *code;
+  const Status status = act(texts);
+  if (status.ok()) return 0;
+  tell("tutti data tokenize", status.error());
+  return exit_code_of(status.error().code);
+}
+
+}  // namespace tutti::cli
