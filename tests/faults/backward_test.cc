@@ -9,10 +9,10 @@
 
 #include "tests/faults/worlds.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/hooks/compression.h"
+#include "tutti/parallel/ddp/hooks/power_sgd.h"
 #include "tutti/parallel/ddp/join.h"
-#include "tutti/parallel/ddp/power_sgd.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
 namespace tutti::test {

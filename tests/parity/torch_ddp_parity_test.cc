@@ -19,11 +19,11 @@
 #include "tests/harness/ranks.h"
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/safetensors.h"
-#include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
+#include "tutti/parallel/ddp/hooks/compression.h"
+#include "tutti/parallel/ddp/hooks/local_sgd.h"
+#include "tutti/parallel/ddp/hooks/power_sgd.h"
 #include "tutti/parallel/ddp/join.h"
-#include "tutti/parallel/ddp/local_sgd.h"
-#include "tutti/parallel/ddp/power_sgd.h"
 
 namespace tutti {
 namespace {

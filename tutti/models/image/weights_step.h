@@ -7,7 +7,7 @@
 
 #include "tutti/models/image/models.h"
 #include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/ddp/precision/loss_scaler.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 

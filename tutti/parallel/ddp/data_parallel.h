@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/parallel/ddp/mixed_precision.h"
-#include "tutti/parallel/ddp/reducer.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/parallel/ddp/reducer/reducer.h"
 
 namespace tutti {
 

@@ -10,10 +10,10 @@
 #include <limits>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/comm_hook.h"
-#include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
+#include "tutti/parallel/ddp/hooks/comm_hook.h"
+#include "tutti/parallel/ddp/hooks/compression.h"
 #include "tutti/parallel/ddp/join.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"

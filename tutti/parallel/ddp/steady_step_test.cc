@@ -8,9 +8,9 @@
 #include <optional>
 
 #include "tests/harness/ranks.h"
-#include "tutti/parallel/ddp/compression.h"
 #include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/ddp/hooks/compression.h"
+#include "tutti/parallel/ddp/hooks/power_sgd.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
 #include "tutti/tensor/caching_allocator.h"

@@ -5,7 +5,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/join.h"
-#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/ddp/precision/loss_scaler.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"

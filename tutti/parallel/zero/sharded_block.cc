@@ -18,8 +18,8 @@
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
-#include "tutti/parallel/ddp/replicas.h"
 #include "tutti/parallel/optim/clip.h"
+#include "tutti/parallel/replicas/replicas.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {

@@ -1,4 +1,4 @@
-// PowerSGD, local SGD and the loss scaler, against what their papers and PyTorch say they do. (Against PyTorch itself:
+// PowerSGD and local SGD, against what their papers and PyTorch say they do. (Against PyTorch itself:
 // tests/parity/torch_ddp_parity_test.cc.)
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -7,12 +7,9 @@
 #include <limits>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/compression.h"
-#include "tutti/parallel/ddp/local_sgd.h"
-#include "tutti/parallel/ddp/loss_scaler.h"
-#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/ddp/hooks/local_sgd.h"
+#include "tutti/parallel/ddp/hooks/power_sgd.h"
 #include "tutti/parallel/ddp/test_models.h"
-#include "tutti/parallel/optim/optimizer.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -171,79 +168,18 @@ TEST(LocalSgd, AveragesGradientsAtFirstAndThenWeights) {
         check(averager.average() == (step == 2 || step == 5), "averaged in step ", step);
         auto most = model->left->weight.detach().clone();
         all_reduce(world, most, ReduceOp::kMax);
-        const bool alike = at::allclose(most, model->left->weight);
-        check(step < 3 || step == 5 || world.rank() == 0 || !alike || true, "weights");
-        if (step < 3 || step == 5) check(alike, "weights differ after step ", step);
+        const double apart = (most - model->left->weight).abs().max().item<double>();
+        if (step < 3 || step == 5) {
+          check(apart < 1e-5, "weights differ by ", apart, " after step ", step);
+        } else if (world.rank() == 3) {  // its gradient is the largest, so its weights are the least
+          check(apart > 0.5, "weights are the same after step ", step);
+        }
       }
     }
   });
   EXPECT_THAT(error_of([] { local_sgd({.start_step = -1}); }), HasSubstr("start_step is -1; expected 0 or more"));
   EXPECT_THAT(error_of([] { PeriodicAverager averager({}, Group(), {.period = 0}); }),
               HasSubstr("the period is 0 steps; expected 1 or more"));
-}
-
-TEST(LossScaler, GradientsComeOutUnscaledAndTheScaleGrowsAndFalls) {
-  for (const bool views : {false, true}) {
-    run(2, 3, [&](Group& world, std::shared_ptr<Branches> model) {
-      auto options = hooked(views ? nullptr : f16_compression());
-      options.gradients_as_views = views;
-      options.finite_check = FiniteCheck::kReport;
-      DataParallel ddp(model, world, options);
-      LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
-      Sgd optimizer(model->parameters(), {.lr = 1});
-      const auto step = [&](float factor) {
-        ddp.zero_grad();
-        scaler.scale(ddp.forward(at::full({1, 3}, factor * float(world.rank() + 1))).sum()).backward();
-        ddp.finish();
-        const bool stepped = scaler.step(optimizer);
-        scaler.update();
-        return stepped;
-      };
-      const float tiny = 0x1p-26f;  // f16 has nothing below 2^-24
-      check(step(tiny) && scaler.scale() == 1024, "first");
-      check(at::allclose(model->left->weight.grad(), at::full({2, 3}, 1.5f * tiny), 1e-3, 0), "unscaled");
-      check(step(tiny) && scaler.scale() == 2048, "grown after two");
-      const auto before = model->left->weight.detach().clone();
-      const float huge = world.rank() == 1 ? std::numeric_limits<float>::infinity() : 1;
-      check(!step(huge) && scaler.scale() == 1024, "fallen");
-      check(at::equal(model->left->weight, before), "stepped with an infinity");
-      check(step(1) && scaler.scale() == 1024 && scaler.state().good_steps == 1, "counts anew");
-      check(step(1) && scaler.scale() == 2048, "grown again");
-      scaler.load({.scale = 4, .good_steps = 1});
-      check(step(1) && scaler.scale() == 8, "resumed");
-    });
-  }
-}
-
-// torch.cuda.amp.GradScaler's rule (_amp_update_scale_), step by step.
-TEST(LossScaler, NeverGrowsBeyondF32) {
-  run(1, 3, [](Group& world, std::shared_ptr<Branches> model) {
-    auto options = kPlain;
-    options.finite_check = FiniteCheck::kReport;
-    DataParallel ddp(model, world, options);
-    LossScaler scaler(ddp, {.initial_scale = 0x1p127, .growth_interval = 1});
-    ddp.forward(at::zeros({1, 3})).sum().mul(0).backward();
-    ddp.finish();
-    scaler.update();
-    check(scaler.scale() == 0x1p127, "grew");
-  });
-}
-
-TEST(LossScaler, RefusesWhatCannotBeRight) {
-  run(1, 3, [](Group& world, std::shared_ptr<Branches> model) {
-    DataParallel unchecked(model, world, kPlain);
-    check_says(error_of([&] { LossScaler scaler(unchecked); }), "set DataParallelOptions::finite_check to");
-    auto options = kPlain;
-    options.finite_check = FiniteCheck::kReport;
-    DataParallel ddp(model, world, options);
-    const auto says = [&](LossScalerOptions given, const char* words) {
-      check_says(error_of([&] { LossScaler scaler(ddp, given); }), words);
-    };
-    says({.initial_scale = 0}, "initial_scale is 0.000000; expected a positive number within f32");
-    says({.growth_factor = 1}, "growth_factor is 1.000000; expected more than 1");
-    says({.backoff_factor = 1}, "backoff_factor is 1.000000; expected a number between 0 and 1");
-    says({.growth_interval = 0}, "growth_interval is 0; expected at least one step");
-  });
 }
 
 }  // namespace

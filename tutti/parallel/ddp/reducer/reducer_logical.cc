@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/replicas.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/replicas/replicas.h"
 
 namespace tutti {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "tutti/parallel/ddp/comm_hook.h"
+#include "tutti/parallel/ddp/hooks/comm_hook.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/ddp/precision/loss_scaler.h"
 
 #include <ATen/core/Tensor.h>
 

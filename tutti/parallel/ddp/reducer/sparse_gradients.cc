@@ -1,6 +1,6 @@
 // Each rank gives the rows that it has, added up by index, and gets those of all, by rank: where two ranks have the
 // same row their values are added in that order, on every rank alike.
-#include "tutti/parallel/ddp/sparse_gradients.h"
+#include "tutti/parallel/ddp/reducer/sparse_gradients.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>

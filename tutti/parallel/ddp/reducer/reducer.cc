@@ -16,7 +16,7 @@
 // The parts: which gradients are there, planning/gradient_arrivals; what shares a bucket, planning/bucket_plan; where
 // gradients lie, reducer_buckets.cc; what is done to them, reducer_reduction.cc; what is wrong, reducer_checks.cc; who
 // has run out of data, reducer_join.cc; several ranks of one process, reducer_logical.cc.
-#include "tutti/parallel/ddp/reducer.h"
+#include "tutti/parallel/ddp/reducer/reducer.h"
 
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
@@ -28,8 +28,8 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/replicas.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/replicas/replicas.h"
 #include "tutti/tensor/compute.h"
 
 namespace tutti {

@@ -10,7 +10,7 @@
 
 #include "tutti/base/random_place.h"
 #include "tutti/parallel/ddp/data_parallel.h"
-#include "tutti/parallel/ddp/loss_scaler.h"
+#include "tutti/parallel/ddp/precision/loss_scaler.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"

@@ -6,8 +6,8 @@
 #include <unordered_set>
 
 #include "tutti/base/text.h"
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/replicas.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/replicas/replicas.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/parallel/ddp/group_tensor.h"
+#include "tutti/tensor/group_tensor.h"
 
 #include <ATen/Functions.h>
 

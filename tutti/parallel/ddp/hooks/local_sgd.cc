@@ -1,4 +1,4 @@
-#include "tutti/parallel/ddp/local_sgd.h"
+#include "tutti/parallel/ddp/hooks/local_sgd.h"
 
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>

@@ -4,7 +4,7 @@
 // 65504 becomes infinite and whatever is below 6e-8 is lost (LossScaler).
 #include <memory>
 
-#include "tutti/parallel/ddp/comm_hook.h"
+#include "tutti/parallel/ddp/hooks/comm_hook.h"
 
 namespace tutti {
 

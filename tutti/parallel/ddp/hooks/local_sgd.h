@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/parallel/ddp/comm_hook.h"
+#include "tutti/parallel/ddp/hooks/comm_hook.h"
 
 namespace tutti {
 

@@ -8,8 +8,8 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/replicas.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/replicas/replicas.h"
 
 namespace tutti {
 

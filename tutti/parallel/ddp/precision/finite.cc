@@ -1,6 +1,6 @@
 // A number is not finite when all bits of its exponent are set. The comparison of a block is or-ed into one word, which
 // compilers turn into vector instructions; it stops at the first block that holds one.
-#include "tutti/parallel/ddp/finite.h"
+#include "tutti/parallel/ddp/precision/finite.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "tutti/parallel/ddp/logical_ranks.h"
+#include "tutti/parallel/ddp/reducer/logical_ranks.h"
 
 #include <ATen/Functions.h>
 #include <fmt/format.h>

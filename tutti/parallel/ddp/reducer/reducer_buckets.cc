@@ -17,9 +17,9 @@
 #include <unordered_set>
 
 #include "tutti/base/text.h"
-#include "tutti/parallel/ddp/group_tensor.h"
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/sparse_gradients.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/ddp/reducer/sparse_gradients.h"
+#include "tutti/tensor/group_tensor.h"
 
 namespace tutti {
 namespace {

@@ -7,7 +7,7 @@
 // The P of all matrices of a bucket lie in one range, and so do the Q: a bucket makes three calls, one for what is not
 // worth compressing. P's starts in start() and hides behind backward(), Q's comes in the second half. All memory is
 // kept from step to step.
-#include "tutti/parallel/ddp/power_sgd.h"
+#include "tutti/parallel/ddp/hooks/power_sgd.h"
 
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "tutti/base/numpy_random.h"
-#include "tutti/parallel/ddp/group_tensor.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/group_tensor.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/parallel/ddp/mixed_precision.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
 
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>

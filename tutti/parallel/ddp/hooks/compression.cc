@@ -1,11 +1,11 @@
 // The rounded copy of a bucket lies in memory of the group, so that on one host nobody copies it once more, and is
 // kept: a steady step allocates nothing.
-#include "tutti/parallel/ddp/compression.h"
+#include "tutti/parallel/ddp/hooks/compression.h"
 
 #include <ATen/Functions.h>
 
-#include "tutti/parallel/ddp/group_tensor.h"
 #include "tutti/tensor/collectives.h"
+#include "tutti/tensor/group_tensor.h"
 
 namespace tutti {
 namespace {

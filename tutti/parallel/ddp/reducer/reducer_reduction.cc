@@ -6,8 +6,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "tutti/comm/collectives.h"
-#include "tutti/parallel/ddp/reducer_state.h"
-#include "tutti/parallel/ddp/sparse_gradients.h"
+#include "tutti/parallel/ddp/reducer/reducer_state.h"
+#include "tutti/parallel/ddp/reducer/sparse_gradients.h"
 
 namespace tutti {
 namespace {
