@@ -28,6 +28,7 @@ struct GradientBucket {
   std::size_t index = 0;  // in the order of launch
   bool is_last = false;
   at::Tensor buffer;               // [n]: all gradients, and zeros between them; not divided by anything
+  double scale = 1;                // a LossScaler's: by so much they are too large, and so shall be the averages
   std::vector<std::string> names;  // of the parameters
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;  // windows into `buffer`, each with the shape of its parameter

@@ -5,10 +5,12 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/hooks/local_sgd.h"
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
+#include "tutti/parallel/ddp/precision/loss_scaler.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"
 
@@ -139,6 +141,40 @@ TEST(PowerSgd, ANaNIsGoneWithItsStep) {
             step);
     }
   });
+}
+
+// A scale that is a power of two costs no bit, so what comes out is what comes out without one, to the bit: through
+// steps that are left out as well, after which the scale is smaller.
+TEST(PowerSgd, GivesTheSameWhateverTheLossIsScaledBy) {
+  for (const double epsilon : {0.0, 0.01}) {
+    run(2, 64, [&](Group& world, std::shared_ptr<Branches> model) {
+      auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+      const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
+      const auto gradients = [&](bool scaled) {
+        auto options = hooked(std::make_shared<PowerSgd>(
+            PowerSgdOptions{.start_step = 2, .min_compression_rate = 1, .orthogonalization_epsilon = epsilon}));
+        options.finite_check = FiniteCheck::kReport;
+        DataParallel ddp(model, world, options);
+        std::optional<LossScaler> scaler;
+        if (scaled) scaler.emplace(ddp, LossScalerOptions{.initial_scale = 1024, .growth_interval = 2});
+        std::vector<at::Tensor> found;
+        for (int step = 0; step < 12; ++step) {
+          ddp.zero_grad();
+          const bool bad = step == 5 || step == 8;
+          const auto loss = (ddp.forward(x) * g).sum() * (bad ? std::numeric_limits<float>::infinity() : 1.f);
+          (scaler ? scaler->scale(loss) : loss).backward();
+          ddp.finish();
+          check(ddp.non_finite().has_value() == bad, "step ", step);
+          if (scaler) scaler->update();
+          if (!bad) found.push_back(model->left->weight.grad().clone());
+        }
+        check(!scaler || scaler->scale() == 4096, "the scale has changed: ", scaler ? scaler->scale() : 0);
+        return found;
+      };
+      const auto plain = gradients(false), scaled = gradients(true);
+      for (std::size_t i = 0; i < plain.size(); ++i) check(at::equal(plain[i], scaled[i]), "gradient ", i);
+    });
+  }
 }
 
 TEST(PowerSgd, RefusesWhatCannotBeRight) {

@@ -7,6 +7,9 @@
 // The P of all matrices of a bucket lie in one range, and so do the Q: a bucket makes three calls, one for what is not
 // worth compressing. P's starts in start() and hides behind backward(), Q's comes in the second half. All memory is
 // kept from step to step.
+//
+// The error is as large as its gradients were. Where a LossScaler has changed their scale since, it is brought to the
+// new one before it is added to them: the steps are those of a run without a scale.
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
 
 #include <ATen/Functions.h>
@@ -50,6 +53,7 @@ struct Memory {
   std::vector<at::Tensor> others;  // windows into the bucket
   at::Tensor all_p, all_q, packed, error, given;
   bool has_q = false;
+  double scale = 1, given_scale = 1;  // of the gradients that left `error` and Q, and of those under way
 };
 
 }  // namespace
@@ -138,7 +142,8 @@ void PowerSgd::State::prepare_q(Memory& memory) {
     auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, 1'000'000'000)));
     for (const auto& [m, p, q] : memory.matrices) q.copy_(at::randn(q.sizes(), generator, q.options()));
   }
-  for (const auto& [m, p, q] : memory.matrices) orthogonalize(q, options.orthogonalization_epsilon);
+  const double scale = memory.has_q ? memory.scale : 1;
+  for (const auto& [m, p, q] : memory.matrices) orthogonalize(q, options.orthogonalization_epsilon * scale);
   memory.has_q = options.warm_start;
 }
 
@@ -168,6 +173,7 @@ void PowerSgd::State::keep_error(Memory& memory) {
     memory.has_q = false;
     return;
   }
+  memory.scale = memory.given_scale;
   if (!options.error_feedback) return;
   at::sub_out(memory.error, memory.given, memory.buffer);
   // Others lose nothing on the way: their difference is other ranks' gradients.
@@ -191,9 +197,10 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
   }
   auto& memory = state.memory_of(group, bucket);
   if (state.options.error_feedback) {
-    bucket.buffer.add_(memory.error);
+    bucket.buffer.add_(memory.error, bucket.scale / memory.scale);
     memory.given.copy_(bucket.buffer);
   }
+  memory.given_scale = bucket.scale;
   state.prepare_q(memory);
   for (auto& [m, p, q] : memory.matrices) {
     at::mm_out(p, m, q);
@@ -208,7 +215,7 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     packed_work.get();
     p_work.get();
     for (auto& [m, p, q] : memory.matrices) {
-      orthogonalize(p, state_->options.orthogonalization_epsilon);
+      orthogonalize(p, state_->options.orthogonalization_epsilon * memory.given_scale);
       at::mm_out(q, m.t(), p);
     }
     all_reduce(group, memory.all_q, ReduceOp::kAvg);
