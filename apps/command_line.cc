@@ -54,7 +54,7 @@ std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::str
 int exit_code(const Error& error) {
   constexpr int kUsageError = 2;
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
-                     error.code == Code::kNotFound || error.code == Code::kMismatch;
+                     error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
   const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
   return usage || is_missing ? kUsageError : 1;
 }

@@ -219,6 +219,7 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"batch_per_rank", options.batch_size},
       {"steps", result.steps},
       {"ms_per_step", result.steps > 0 ? rounded(1e3 * result.seconds / double(result.steps), 1000) : 0.0},
+      {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
       {"samples_per_s", rounded(result.samples_per_s, 10)},
       {"test_accuracy", result.test_accuracy},
       {"test_loss", result.test_loss},

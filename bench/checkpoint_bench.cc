@@ -22,6 +22,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/median.h"
 #include "tutti/checkpoint/background_saver.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
 #include "tutti/checkpoint/reader.h"
@@ -34,11 +35,6 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t(8) << 20;
 constexpr std::uint64_t kRows = 4096;  // of a tensor of 16 MiB
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 class Bench {
  public:

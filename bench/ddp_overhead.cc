@@ -17,16 +17,12 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/median.h"
 #include "tutti/models/image/models.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/runtime/init.h"
 
 namespace {
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 template <class Act>
 double seconds_of(const Act& act) {

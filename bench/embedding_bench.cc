@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <random>
 #include <thread>
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/median.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/embedding/local_shard.h"
 #include "tutti/embedding/sharded_tables.h"
@@ -44,11 +44,6 @@ double seconds_of(const Act& act) {
   const auto begin = now();
   act();
   return seconds_since(begin);
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 // Reads memory from end to end: a pooled sum of consecutive rows, which is bound by nothing but memory.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/median.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"
@@ -34,11 +35,6 @@ namespace {
 
 constexpr int kRounds = 15;
 constexpr std::int64_t kWidth = 2048;  // weights of 16 MiB
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ptrdiff_t(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 double seconds_of(const std::function<void()>& act) {
   const auto begin = now();

@@ -8,7 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "bench/collectives/statistics.h"
+#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 
 namespace tutti::bench {

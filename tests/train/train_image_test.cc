@@ -32,13 +32,17 @@ TEST_F(TrainImage, LearnsAloneAndOnRanksAndPrintsTheSameKeysAsThePeer) {
     std::vector<std::string> keys;
     for (const auto& [key, value] : json.items()) keys.push_back(key);
     EXPECT_THAT(keys, ElementsAre("peer", "torch", "model", "world", "batch_per_rank", "steps", "ms_per_step",
-                                  "samples_per_s", "test_accuracy", "test_loss", "last_loss", "data_parallel"));
+                                  "median_ms_per_step", "samples_per_s", "test_accuracy", "test_loss", "last_loss",
+                                  "data_parallel"));
     EXPECT_EQ(json["data_parallel"]["steps"], 62);
     EXPECT_EQ(json["data_parallel"]["rebuilt"], true);
     EXPECT_EQ(json["data_parallel"]["buckets"][0][0], "fc2.bias");
     EXPECT_EQ(json["peer"], "tutti");
     EXPECT_EQ(json["world"], ranks == 0 ? 1 : 2);
     EXPECT_EQ(json["steps"], 2 * (31 - 3)) << "1000 samples, the first three steps of an epoch are not timed";
+    EXPECT_GT(json["median_ms_per_step"], 0.0);
+    EXPECT_LE(json["median_ms_per_step"], 2.01 * json["ms_per_step"].get<double>())
+        << "half of the steps take as long as the median or longer";
     EXPECT_GE(json["test_accuracy"], 0.9);
     EXPECT_THAT(ended.err + ended.out, HasSubstr("step 62/62  loss "));
   }
@@ -109,6 +113,26 @@ TEST_F(TrainImage, EveryWayToTrainLearns) {
     const auto ended = train(2, arguments);
     ASSERT_EQ(ended.code, 0) << way[1] << ": " << ended.err;
     EXPECT_GE(json_of(ended)["test_accuracy"], 0.8) << way[0] << " " << way[1];
+  }
+}
+
+// Products in f16, with a loss that is scaled: a CPU can do them from LibTorch 2.4 on.
+TEST_F(TrainImage, LearnsInF16OrSaysWhyNot) {
+  const auto version = json_of(train(0, {"--max-steps", "1", "--json"}))["torch"].get<std::string>();
+  const std::vector<std::vector<std::string>> ways = {{"--sharded", "on"}, {"--sharded", "off", "--compress", "f16"}};
+  for (const auto& way : ways) {
+    std::vector<std::string> arguments = {"--lr", "0.02", "--precision", "f16", "--batch-size", "16", "--epochs", "2"};
+    arguments.insert(arguments.end(), way.begin(), way.end());
+    arguments.push_back("--json");
+    const auto ended = train(2, arguments);
+    if (version.starts_with("1.")) {
+      EXPECT_EQ(ended.code, 2);
+      EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot multiply f16 matrices on a CPU"), HasSubstr("compute in bf16"),
+                                   Not(HasSubstr("step "))));
+    } else {
+      ASSERT_EQ(ended.code, 0) << ended.err;
+      EXPECT_GE(json_of(ended)["test_accuracy"], 0.8);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -17,11 +18,6 @@ constexpr double kClocksApart = 1;  // seconds
 constexpr const char* kFirewall =
     "let the hosts of a job talk on all ports to one another: ufw allow from SUBNET, a security group that allows "
     "itself, a Kubernetes NetworkPolicy";
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 std::string rate_text(double bytes_per_second) { return bytes_text(std::uint64_t(bytes_per_second)) + "/s"; }
 

@@ -23,6 +23,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/sockaddr.h"
 
@@ -53,11 +54,6 @@ std::int64_t wall_ns() {
 template <class T>
 std::span<std::byte> bytes_of(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
-}
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + long(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 Result<Fd> datagram_socket(const Address& bind_to, Address* bound) {

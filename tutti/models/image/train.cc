@@ -13,6 +13,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
+#include "tutti/base/median.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
@@ -103,6 +104,7 @@ class Training {
     const auto begin = now();
     for (; progress_.epoch < options_.epochs && !result_.stopped; next_epoch()) fit_epoch();
     line_->finish();
+    if (!step_seconds_.empty()) result_.median_seconds = median(std::move(step_seconds_));
     result_.samples_per_s = result_.seconds > 0 ? double(result_.steps) * samples_per_step() / result_.seconds : 0;
     result_.exposed_percent = 100 * ddp_.stats().exposed_seconds / seconds_since(begin);
     result_.left_out = weights_.left_out();
@@ -173,6 +175,7 @@ class Training {
     const std::int64_t steps = steps_per_epoch_ - steps_behind();
     if (steps == 0) return;
     const std::int64_t warm_up = std::min(kWarmUpSteps, steps - 1);
+    step_seconds_.reserve(step_seconds_.size() + std::size_t(steps - warm_up));
     auto timed_from = now();
     std::int64_t done = 0;
     while (done < steps && !result_.stopped) {
@@ -181,7 +184,9 @@ class Training {
         timed_from = now();
       }
       ++done;
+      const auto begin = now();
       fit_step();
+      if (done > warm_up) step_seconds_.push_back(seconds_since(begin));
     }
     barrier(world_);
     result_.seconds += done > warm_up ? seconds_since(timed_from) : 0;
@@ -283,6 +288,7 @@ class Training {
   ImageProgress progress_;
   std::int64_t steps_per_epoch_ = 0;
   std::optional<StepLine> line_;
+  std::vector<double> step_seconds_;  // of the timed ones
   ImageTrainingResult result_;
 };
 

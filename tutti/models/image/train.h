@@ -54,6 +54,7 @@ struct ImageTrainingOptions {
 struct ImageTrainingResult {
   std::int64_t steps = 0;      // timed: all but the first three of each epoch, of a shorter one its last
   double seconds = 0;          // of them
+  double median_seconds = 0;   // of one of them, on this rank: what a step takes that nothing outside the job disturbed
   double samples_per_s = 0;    // all ranks
   double exposed_percent = 0;  // communication that computing did not hide, of all steps
   bool stopped = false;        // the job was told to, and all was saved: leave with kLeftEarly

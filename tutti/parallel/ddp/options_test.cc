@@ -59,6 +59,9 @@ TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
     const auto hooks = with([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
     check_says(error_of([&] { DataParallel ddp(model, world, hooks); }),
                "hook = f16_compression on rank 0, but hook = bf16_compression on rank 1");
+    const auto computes = with([&](auto& o) { o.autocast = world.rank() == 1 ? DType::kF32 : DType::kBF16; });
+    check_says(error_of([&] { DataParallel ddp(model, world, computes); }),
+               "autocast = bf16 on rank 0, but autocast = f32 on rank 1");
   });
 }
 
@@ -461,10 +464,16 @@ TEST(Autocast, ComputesInBf16AndKeepsGradientsInF32) {
 
 TEST(Autocast, RefusesWhatItCannotDo) {
   EXPECT_THAT(error_of([] { const Autocast precision(DType::kI32); }), testing::HasSubstr("expected bf16 or f16"));
-#if !TUTTI_TORCH_AT_LEAST(2, 4)
-  EXPECT_THAT(error_of([] { const Autocast precision(DType::kF16); }),
-              testing::HasSubstr("cannot multiply f16 matrices on a CPU (hint: compute in bf16"));
-#endif
+  run_branches(1, [](Group& world, Model model) {
+    const auto in_f16 = error_of([&] {
+      DataParallel ddp(model, world, with([](auto& o) { o.autocast = DType::kF16; }));
+      ddp.forward(kOnes * 3).sum().backward();
+      ddp.finish();
+      check(at::equal(model->left->weight.grad(), at::full({2, 3}, 3.0f)), "gradient");
+    });
+    check_says(in_f16, TUTTI_TORCH_AT_LEAST(2, 4) ? "no error"
+                                                  : "cannot multiply f16 matrices on a CPU (hint: compute in bf16");
+  });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "tutti/base/text.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
 #include "tutti/parallel/replicas/replicas.h"
 
@@ -48,6 +49,7 @@ void Reducer::State::require_sensible_options() const {
   if (options.find_unused && options.static_graph)
     refuse("find_unused and static_graph were both given",
            "drop find_unused: static_graph finds out in the first step what is not used");
+  const Autocast computes_in_it(options.autocast);  // better asked here than in the first forward()
   refuse_with_logical_ranks(options.hook != nullptr, "a hook");
   refuse_with_logical_ranks(options.gradients_as_views, "gradients_as_views");
   refuse_with_logical_ranks(options.static_graph, "static_graph");
@@ -107,7 +109,8 @@ std::vector<std::string> Reducer::State::option_lines() const {
           line("sparse", names(options.sparse)),
           line("logical_ranks", options.logical_ranks),
           line("hook", options.hook ? options.hook->name() : "none"),
-          line("finite_check", int(options.finite_check))};
+          line("finite_check", int(options.finite_check)),
+          line("autocast", options.autocast ? name(*options.autocast) : "none")};
 }
 
 void Reducer::State::require_all_ready() const {
