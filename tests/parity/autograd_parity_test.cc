@@ -8,17 +8,15 @@
 #include <torch/nn/modules/linear.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <ostream>
 #include <vector>
 
 #include "tests/harness/ranks.h"
+#include "tests/parity/torch_oracle.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/tensor/autograd_collectives.h"
 
@@ -374,31 +372,12 @@ TEST_P(AutogradParity, ARankWithoutParametersTakesPart) {
   EXPECT_EQ(outcome_of(GetParam(), body), "");
 }
 
-// A Python that has torch: TUTTI_PYTHON, else the first python3 that can import it; empty if there is none.
-std::string python_with_torch() {
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  for (const std::string& python :
-       chosen ? std::vector<std::string>{chosen} : std::vector<std::string>{"python3", "/usr/bin/python3"}) {
-    const std::string command = python + " -c 'import torch.distributed.nn.functional' >/dev/null 2>&1";
-    if (std::system(command.c_str()) == 0) return python;
-  }
-  return "";
-}
-
 // The same through torch.distributed.nn.functional over gloo.
 TEST(AutogradOracle, TorchDistributedGivesTheSame) {
-  const std::string python = python_with_torch();
-  if (python.empty())
-    GTEST_SKIP() << "no python3 can import torch.distributed (apt install python3-torch, or set TUTTI_PYTHON to a "
-                    "Python that has it)";
+  const std::string python = test::python_with_torch();
+  if (python.empty()) GTEST_SKIP() << test::kNoPythonWithTorch;
   for (const int ranks : {2, 3}) {
-    const std::string command = python + " " TUTTI_TORCH_FUNCTIONAL " " + std::to_string(ranks) + " 2>/dev/null";
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    ASSERT_NE(pipe, nullptr);
-    std::string text(1 << 20, '\0');
-    text.resize(std::fread(text.data(), 1, text.size(), pipe));
-    ASSERT_EQ(::pclose(pipe), 0) << command;
-    const auto oracle = nlohmann::json::parse(text);
+    const auto oracle = test::answer_of(python + " " TUTTI_TORCH_FUNCTIONAL " " + std::to_string(ranks));
     EXPECT_EQ(oracle.size(), 7u);
     const auto body = [&](Group& group) {
       const Rank rank{group, group.rank(), group.size()};

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, post_localSGD_hook, powerSGD_hook
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 TYPES = {"F32": torch.float32, "I64": torch.int64}
@@ -121,9 +122,18 @@ CASES = {
     "power_sgd_forgets": ({}, {}, {"hook": power(1, use_error_feedback=False)}),
     "power_sgd_epsilon": ({}, {}, {"hook": power(1, orthogonalization_epsilon=1e-6)}),
     "local_sgd": ({}, {}, {"hook": local, "average_every": 4, "after": 5}),
-    "autocast": ({}, {}, {"autocast": True}),
+    "autocast": ({}, {}, {"autocast": torch.bfloat16}),
+    "autocast_f16": ({}, {}, {"autocast": torch.float16, "scale": 1024}),
+    # So large that the first steps overflow in 16 bits, and are left out.
+    "f16_scaled": ({}, {}, {"hook": f16, "scale": 2.0**20}),
+    "clip_norm": ({}, {}, {"clip_norm": 0.5}),
+    "clip_value": ({}, {}, {"clip_value": 0.02}),
+    "zero_sgd": ({}, {}, {"zero": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01})}),
+    "zero_adam": ({}, {}, {"zero": (torch.optim.Adam, {"lr": 1e-3, "weight_decay": 0.01})}),
+    "zero_adamw": ({}, {}, {"zero": (torch.optim.AdamW, {"lr": 1e-3, "weight_decay": 0.1}), "clip_norm": 0.5}),
+    "zero_adagrad": ({}, {}, {"zero": (torch.optim.Adagrad, {"lr": 0.01})}),
 }
-SINCE = {"bf16": (2, 7)}
+SINCE = {"bf16": (2, 7), "autocast_f16": (2, 4), "f16_scaled": (2, 3)}
 
 
 def run_case(name, rank, size, weights, data):
@@ -142,7 +152,14 @@ def run_case(name, rank, size, weights, data):
 
         averager = PeriodicModelAverager(period=more["average_every"], warmup_steps=more["after"])
     trained = [p for p in net.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.05, momentum=more.get("momentum", 0.9))
+    if "zero" in more:
+        kind, rates = more["zero"]
+        optimizer = ZeroRedundancyOptimizer(trained, optimizer_class=kind, **rates)
+    else:
+        optimizer = torch.optim.SGD(trained, lr=0.05, momentum=more.get("momentum", 0.9))
+    scaler = None
+    if "scale" in more:
+        scaler = torch.amp.GradScaler("cpu", init_scale=more["scale"], growth_interval=3)
     use_extra = more.get("use_extra", NEVER)
     accumulate = more.get("accumulate", 1)
     losses = []
@@ -151,9 +168,9 @@ def run_case(name, rank, size, weights, data):
         x, y, rows = (data[what][number, rank] for what in ("x", "y", "rows"))
 
         def forward_and_backward():
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=more.get("autocast", False)):
+            with torch.autocast("cpu", dtype=more.get("autocast", torch.bfloat16), enabled="autocast" in more):
                 loss = nn.functional.nll_loss(ddp(x, rows, use_extra(number, rank)), y)
-            loss.backward()
+            (scaler.scale(loss) if scaler else loss).backward()
             losses.append(loss.item())
 
         if (number + 1) % accumulate:
@@ -161,7 +178,15 @@ def run_case(name, rank, size, weights, data):
                 forward_and_backward()
             return
         forward_and_backward()
-        optimizer.step()
+        if "clip_norm" in more:
+            nn.utils.clip_grad_norm_(net.parameters(), more["clip_norm"])
+        if "clip_value" in more:
+            nn.utils.clip_grad_value_(net.parameters(), more["clip_value"])
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
         if averager:  # of parameters that have a gradient
             averager.average_parameters(list(net.parameters()))
         optimizer.zero_grad(set_to_none=True)
