@@ -161,6 +161,36 @@ Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
   return options;
 }
 
+// Options that are right, each for itself.
+tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
+  using tutti::cli::usage;
+  const bool logical = training.parallel.logical_ranks > 0, views = training.parallel.gradients_as_views;
+  const bool compressed = training.compression != tutti::Compression::kNone;
+  if (logical && training.accumulate > 1)
+    return usage("--accumulate and --logical-ranks were both given",
+                 "take so many more logical ranks: each is a pass of its own");
+  if (logical && (compressed || views))
+    return usage(std::string(compressed ? "--compress" : "--views") + " and --logical-ranks were both given",
+                 "leave one of them out: gradients of logical ranks are added in an order of their own");
+  if (compressed && views)
+    return usage("--compress and --views were both given",
+                 "leave out --views: averages of compressed gradients may lie elsewhere than in the bucket");
+  if (compressed && training.sharding == tutti::Sharding::kOn)
+    return usage("--compress and --sharded on were both given",
+                 "leave one of them out: a sharded optimizer averages the gradients itself");
+  if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
+    return usage("--stage 2 is for --sharded auto or on");
+  if (training.compression == tutti::Compression::kPowerSgd)
+    for (const auto& [given, option] :
+         {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
+          std::pair(training.checkpoints.memory_copy_interval > 0, "--memory-copy-interval")})
+      if (given)
+        return usage(
+            fmt::format("{} with --compress powersgd: what it keeps back of each gradient is not saved", option),
+            "save with another --compress");
+  return {};
+}
+
 Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   using tutti::cli::choose, tutti::cli::real_number, tutti::cli::whole_number;
   constexpr double kAny = std::numeric_limits<double>::max();
@@ -176,9 +206,6 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.rule = TUTTI_TRY(update_rule(texts));
   training.clip_grad_norm = TUTTI_TRY(real_number("--clip-grad-norm", texts.clip_grad_norm, 0, kAny));
   training.parallel = TUTTI_TRY(data_parallel(texts));
-  if (training.parallel.logical_ranks > 0 && training.accumulate > 1)
-    return tutti::cli::usage("--accumulate and --logical-ranks were both given",
-                             "take so many more logical ranks: each is a pass of its own");
   using tutti::Compression;
   constexpr Compression kCompressions[] = {Compression::kNone, Compression::kBF16, Compression::kF16,
                                            Compression::kPowerSgd};
@@ -192,19 +219,10 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.log_every = TUTTI_TRY(real_number("--log-every", texts.log_every, -kAny, kAny));
   training.save = texts.save;
   training.checkpoints = TUTTI_TRY(checkpoints(texts));
-  if (training.compression == Compression::kPowerSgd)
-    for (const auto& [given, option] :
-         {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
-          std::pair(training.checkpoints.memory_copy_interval > 0, "--memory-copy-interval")})
-      if (given)
-        return tutti::cli::usage(
-            fmt::format("{} with --compress powersgd: what it keeps back of each gradient is not saved", option),
-            "save with another --compress");
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
-  if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
-    return tutti::cli::usage("--stage 2 is for --sharded auto or on");
+  TUTTI_TRY(check_together(training));
   return training;
 }
 

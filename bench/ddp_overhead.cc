@@ -78,7 +78,7 @@ Cost measure(const tutti::Group& world, const std::string& network, int rounds) 
     });
     if (i >= 2) steps.push_back(took);
   }
-  return {median(wrapped) - median(bare), median(steps)};
+  return {tutti::median(wrapped) - tutti::median(bare), tutti::median(steps)};
 }
 
 }  // namespace

@@ -311,38 +311,46 @@ bool can_compute_in(std::optional<DType> type) {
   }
 }
 
-TEST(TorchDdp, GivesTheSameLosses) {
+// On this rank; the cases whose losses differ, in words.
+std::string compare(Group& world, const nlohmann::json& oracle, const Files& files) {
+  const auto weights = SafetensorsFile::open(files.folder() + "/weights.safetensors").or_throw();
+  const auto data = SafetensorsFile::open(files.folder() + "/data.safetensors").or_throw();
+  const Batches batches{read(data, "x"), read(data, "y"), read(data, "rows")};
+  std::string wrong;
+  for (const auto& [name, with] : cases()) {
+    const std::string theirs = with.like.empty() ? name : with.like;
+    if (!oracle.contains(theirs) || !can_compute_in(with.options.autocast)) continue;
+    const auto expected = oracle[theirs][std::size_t(world.rank())].get<std::vector<double>>();
+    const auto found = train(world, with, weights, batches);
+    if (found.size() != expected.size()) wrong += name + ": another number of steps\n";
+    double most = 0;
+    for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i)
+      most = std::max(most, std::abs(found[i] - expected[i]));
+    const bool apart = !(most <= with.tolerance) || !std::isfinite(found.back());
+    if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
+      std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
+    if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
+  }
+  return wrong;
+}
+
+class TorchDdp : public testing::TestWithParam<int> {};
+
+TEST_P(TorchDdp, GivesTheSameLosses) {
+  const int ranks = GetParam();
   const std::string python = test::python_with_torch();
   if (python.empty()) GTEST_SKIP() << test::kNoPythonWithTorch;
   const Files files;
-  for (const int ranks : {2, 3}) {
-    const auto oracle =
-        test::answer_of(python + " " TUTTI_TORCH_DDP " " + std::to_string(ranks) + " " + files.folder());
-    EXPECT_GE(oracle.size(), 32u) << "cases that this PyTorch can do";
-    const auto outcomes = test::run_processes(ranks, [&](Group& world) {
-      const auto weights = SafetensorsFile::open(files.folder() + "/weights.safetensors").or_throw();
-      const auto data = SafetensorsFile::open(files.folder() + "/data.safetensors").or_throw();
-      const Batches batches{read(data, "x"), read(data, "y"), read(data, "rows")};
-      std::string wrong;
-      for (const auto& [name, with] : cases()) {
-        const std::string theirs = with.like.empty() ? name : with.like;
-        if (!oracle.contains(theirs) || !can_compute_in(with.options.autocast)) continue;
-        const auto expected = oracle[theirs][std::size_t(world.rank())].get<std::vector<double>>();
-        const auto found = train(world, with, weights, batches);
-        if (found.size() != expected.size()) wrong += name + ": another number of steps\n";
-        double most = 0;
-        for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i)
-          most = std::max(most, std::abs(found[i] - expected[i]));
-        const bool apart = !(most <= with.tolerance) || !std::isfinite(found.back());
-        if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
-          std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
-        if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
-      }
-      check(wrong.empty(), wrong);
-    });
-    EXPECT_EQ(test::describe(outcomes), "") << ranks << " ranks";
-  }
+  const auto oracle = test::answer_of(python + " " TUTTI_TORCH_DDP " " + std::to_string(ranks) + " " + files.folder());
+  EXPECT_GE(oracle.size(), 32u) << "cases that this PyTorch can do";
+  const auto outcomes = test::run_processes(ranks, [&](Group& world) {
+    const std::string wrong = compare(world, oracle, files);
+    check(wrong.empty(), wrong);
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TorchDdp, testing::Values(2, 3), testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace tutti

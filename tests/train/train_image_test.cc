@@ -197,6 +197,15 @@ TEST_F(TrainImage, MistakesGetASentence) {
   EXPECT_THAT(train(0, {"--stage", "2", "--sharded", "off"}).err, HasSubstr("--stage 2 is for --sharded auto or on"));
   EXPECT_THAT(train(0, {"--logical-ranks", "2", "--accumulate", "2"}).err,
               HasSubstr("--accumulate and --logical-ranks were both given"));
+  const auto together = [&](const std::vector<std::string>& options, const std::string& words) {
+    const auto told = train(0, options);
+    EXPECT_EQ(told.code, 2) << words;
+    EXPECT_THAT(told.err, HasSubstr("train_image: " + words + " were both given\nhint: "));
+  };
+  together({"--logical-ranks", "2", "--compress", "bf16"}, "--compress and --logical-ranks");
+  together({"--logical-ranks", "2", "--views"}, "--views and --logical-ranks");
+  together({"--views", "--compress", "f16"}, "--compress and --views");
+  together({"--sharded", "on", "--compress", "powersgd"}, "--compress and --sharded on");
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
               HasSubstr("3 logical ranks on 2 processes; expected a power of two"));
   EXPECT_THAT(train(0, {"--trace", "/proc/none/t.json"}).err, HasSubstr("--trace: cannot make the folder /proc/none"));

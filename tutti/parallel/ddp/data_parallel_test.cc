@@ -122,6 +122,21 @@ TEST(DataParallel, ShowsTheFirstDifferenceBetweenModels) {
   EXPECT_EQ(test::describe(outcomes), "");
 }
 
+TEST(DataParallel, TellsAnotherTypeAndAnotherOrder) {
+  auto models = make_models<Branches>(2);
+  models[1]->right->to(at::kDouble);
+  const std::vector turned = {std::make_shared<torch::nn::Module>(), std::make_shared<torch::nn::Module>()};
+  for (const std::string name : {"a", "b"}) turned[0]->register_parameter(name, at::ones({2}));
+  for (const std::string name : {"b", "a"}) turned[1]->register_parameter(name, at::ones({2}));
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }),
+               "tensor 3 of 4 is right.weight f32[2, 3] on rank 0, but right.weight f64[2, 3] on rank 1");
+    check_says(error_of([&] { Reducer reducer(turned[world.rank()], world, kPlain); }),
+               "tensor 1 of 2 is a f32[2] on rank 0, but b f32[2] on rank 1");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
 TEST(DataParallel, TellsAMissingParameterAndAFrozenOne) {
   std::vector<std::shared_ptr<Branches>> models = make_models<Branches>(2);
   models[1]->left->weight.set_requires_grad(false);
@@ -241,6 +256,44 @@ TEST(DataParallel, ATiedWeightTravelsOnceAndIsAveragedOnce) {
       });
       EXPECT_EQ(test::describe(outcomes), "") << (views ? "views" : "no views");
     }
+  }
+}
+
+// Two that one backward() goes through, and a third that trains in between.
+TEST(DataParallel, SeveralModelsShareAGroup) {
+  for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
+    auto first = make_models<Tied>(2), second = make_models<Tied>(2);
+    auto third = make_models<Branches>(2);
+    const auto outcomes = test::run_threads(2, [&](Group& world) {
+      auto options = kPlain;
+      options.overlap = overlap;
+      options.first_bucket_bytes = options.bucket_bytes = 1;
+      const auto me = std::size_t(world.rank());
+      DataParallel lower(first[me], world, options), upper(second[me], world, options);
+      DataParallel other(third[me], world, options);
+      for (int step = 0; step < 3; ++step) {
+        lower.zero_grad();
+        upper.zero_grad();
+        other.zero_grad();
+        const auto x = [](int rank) { return at::full({1, 3}, float(rank) + 1); };
+        upper.forward(lower.forward(x(world.rank()))).sum().backward();
+        other.forward(x(world.rank())).sum().backward();
+        other.finish();
+        upper.finish();
+        lower.finish();
+        check(at::equal(third[me]->left->weight.grad(), at::full({2, 3}, 1.5f)), "the third, step ", step);
+        const auto mine = first[me]->in->weight.grad().clone(), above = second[me]->in->weight.grad().clone();
+        lower.zero_grad();
+        upper.zero_grad();
+        const auto lower_pause = lower.no_sync();
+        const auto upper_pause = upper.no_sync();
+        ((second[me]->forward(first[me]->forward(x(0))) + second[me]->forward(first[me]->forward(x(1)))).sum() / 2)
+            .backward();
+        check(at::allclose(mine, first[me]->in->weight.grad()), "the lower one, step ", step);
+        check(at::allclose(above, second[me]->in->weight.grad()), "the upper one, step ", step);
+      }
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
   }
 }
 

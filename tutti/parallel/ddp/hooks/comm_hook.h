@@ -27,8 +27,11 @@ namespace tutti {
 struct GradientBucket {
   std::size_t index = 0;  // in the order of launch
   bool is_last = false;
-  at::Tensor buffer;               // [n]: all gradients, and zeros between them; not divided by anything
-  double scale = 1;                // a LossScaler's: by so much they are too large, and so shall be the averages
+  at::Tensor buffer;  // [n]: all gradients, and zeros between them; not divided by anything
+  double scale = 1;   // a LossScaler's: by so much they are too large, and so shall be the averages
+  // finite_check found something in the last step, so its averages were for nothing: what a hook keeps from step to
+  // step should be as before it.
+  bool last_was_left_out = false;
   std::vector<std::string> names;  // of the parameters
   std::vector<at::Tensor> parameters;
   std::vector<at::Tensor> gradients;  // windows into `buffer`, each with the shape of its parameter

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -175,6 +176,30 @@ TEST(PowerSgd, GivesTheSameWhateverTheLossIsScaledBy) {
       for (std::size_t i = 0; i < plain.size(); ++i) check(at::equal(plain[i], scaled[i]), "gradient ", i);
     });
   }
+}
+
+// A bucket that was finite itself in a step that was left out: nothing of its gradients may come later.
+TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
+  run(2, 64, [](Group& world, std::shared_ptr<Branches> model) {
+    auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+    const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
+    auto options = hooked(std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1}));
+    options.finite_check = FiniteCheck::kReport;
+    options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+    DataParallel ddp(model, world, options);
+    double largest = 0;
+    for (int step = 0; step < 12; ++step) {
+      const bool bad = step == 4 || step == 7;
+      ddp.zero_grad();
+      const auto left = (model->left->forward(x) * g).sum() * (bad ? 1e6f : 1.f);
+      const auto right = model->right->forward(x).sum() * (bad ? std::numeric_limits<float>::infinity() : 1.f);
+      (left + right).backward();
+      ddp.finish();
+      check(ddp.non_finite().has_value() == bad, "step ", step);
+      if (!bad) largest = std::max(largest, model->left->weight.grad().norm().item<double>());
+    }
+    check(largest < 200, "a gradient of norm ", largest, " where those of the steps that count are 30");
+  });
 }
 
 TEST(PowerSgd, RefusesWhatCannotBeRight) {

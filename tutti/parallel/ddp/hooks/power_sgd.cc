@@ -9,7 +9,8 @@
 // kept from step to step.
 //
 // The error is as large as its gradients were. Where a LossScaler has changed their scale since, it is brought to the
-// new one before it is added to them: the steps are those of a run without a scale.
+// new one before it is added to them: the steps are those of a run without a scale. A step that was left out, because
+// this bucket or another overflowed, leaves the error that was there before it.
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
 
 #include <ATen/Functions.h>
@@ -52,8 +53,8 @@ struct Memory {
   std::vector<Compressed> matrices;
   std::vector<at::Tensor> others;  // windows into the bucket
   at::Tensor all_p, all_q, packed, error, given;
-  bool has_q = false;
-  double scale = 1, given_scale = 1;  // of the gradients that left `error` and Q, and of those under way
+  bool has_q = false, has_new_error = false;  // in `given`, of the last step
+  double scale = 1, given_scale = 1;          // of the gradients that left `error`, and of the last ones
 };
 
 }  // namespace
@@ -71,7 +72,8 @@ struct PowerSgd::State {
   void prepare_q(Memory& memory);
   void gather_others(Memory& memory);
   void spread_others(Memory& memory);
-  void keep_error(Memory& memory);
+  void find_error(Memory& memory);
+  void take_over_error(Memory& memory, bool was_left_out);
 };
 
 PowerSgd::PowerSgd(PowerSgdOptions options) {
@@ -142,7 +144,7 @@ void PowerSgd::State::prepare_q(Memory& memory) {
     auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, 1'000'000'000)));
     for (const auto& [m, p, q] : memory.matrices) q.copy_(at::randn(q.sizes(), generator, q.options()));
   }
-  const double scale = memory.has_q ? memory.scale : 1;
+  const double scale = memory.has_q ? memory.given_scale : 1;
   for (const auto& [m, p, q] : memory.matrices) orthogonalize(q, options.orthogonalization_epsilon * scale);
   memory.has_q = options.warm_start;
 }
@@ -166,22 +168,26 @@ void PowerSgd::State::spread_others(Memory& memory) {
   }
 }
 
-// What this rank gave and the average lacks. A NaN would stay in it for good, so a step that had one, which shows in
-// the sums of all ranks alike, leaves error and Q as if it had not been.
-void PowerSgd::State::keep_error(Memory& memory) {
-  if (!memory.all_p.isfinite().all().item<bool>() || !memory.all_q.isfinite().all().item<bool>()) {
-    memory.has_q = false;
-    return;
-  }
-  memory.scale = memory.given_scale;
-  if (!options.error_feedback) return;
-  at::sub_out(memory.error, memory.given, memory.buffer);
+// What this rank gave and the average lacks: the error, once the step has counted. A NaN would stay in it for good, so
+// a step that had one, which shows in the sums of all ranks alike, leaves none.
+void PowerSgd::State::find_error(Memory& memory) {
+  memory.has_new_error = memory.all_p.isfinite().all().item<bool>() && memory.all_q.isfinite().all().item<bool>();
+  if (!memory.has_new_error) memory.has_q = false;
+  if (!memory.has_new_error || !options.error_feedback) return;
+  at::sub_out(memory.given, memory.given, memory.buffer);
   // Others lose nothing on the way: their difference is other ranks' gradients.
   for (const auto& other : memory.others) {
     const auto begin = (static_cast<char*>(other.data_ptr()) - static_cast<char*>(memory.buffer.data_ptr())) /
                        std::int64_t(memory.buffer.element_size());
-    memory.error.narrow(0, begin, other.numel()).zero_();
+    memory.given.narrow(0, begin, other.numel()).zero_();
   }
+}
+
+// Of the last step, unless that was left out: then what was lost before it has still to come.
+void PowerSgd::State::take_over_error(Memory& memory, bool was_left_out) {
+  if (was_left_out || !memory.has_new_error) return;
+  std::swap(memory.error, memory.given);
+  memory.scale = memory.given_scale;
 }
 
 CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucket) {
@@ -196,12 +202,13 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     };
   }
   auto& memory = state.memory_of(group, bucket);
+  state.take_over_error(memory, bucket.last_was_left_out);
   if (state.options.error_feedback) {
     bucket.buffer.add_(memory.error, bucket.scale / memory.scale);
     memory.given.copy_(bucket.buffer);
   }
-  memory.given_scale = bucket.scale;
   state.prepare_q(memory);
+  memory.given_scale = bucket.scale;
   for (auto& [m, p, q] : memory.matrices) {
     at::mm_out(p, m, q);
     state.elements.before += m.numel();
@@ -221,7 +228,7 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     all_reduce(group, memory.all_q, ReduceOp::kAvg);
     for (auto& [m, p, q] : memory.matrices) at::mm_out(m, p, q.t());
     state_->spread_others(memory);
-    state_->keep_error(memory);
+    state_->find_error(memory);
     return memory.buffer;
   };
 }

@@ -77,6 +77,7 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
   if (options.hook && parameters[bucket.parameters.front()].travel == Travel::kBucket) {
     const AsWritten no_autocast;
     bucket.contents.scale = gradient_scale;
+    bucket.contents.last_was_left_out = non_finite.has_value();
     bucket.finish_hook = options.hook->start(group, bucket.contents);
   } else {
     start(bucket, checked_bytes(bucket.contents.buffer, "a bucket of gradients"));
