@@ -9,6 +9,7 @@ constexpr Command kCommands[] = {
     {"criteo", "Criteo's raw text, Kaggle or Terabyte, to a packed file", data_criteo_command},
     {"clicks", "data in the shape of Criteo's that can be learned, and how well at best", data_clicks_command},
     {"trace", "profile a trace of accesses to a table, for synthetic clicks", data_trace_command},
+    {"text", "text whose entropy is known: the least loss that a model can reach", data_text_command},
     {"tokenize", "text to tokens, as pretrain_gpt and Megatron-LM read them", data_tokenize_command},
     {"bpe", "learn a byte-pair encoding from text: vocab.json and merges.txt", data_bpe_command},
 };
