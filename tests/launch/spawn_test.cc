@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -108,7 +110,7 @@ TEST_F(Spawn, WithoutDescriptorsLeftTheEndsAreSeen) {
   rlimit few = before;
   const int free_one = dup(0);
   close(free_one);
-  few.rlim_cur = rlim_t(free_one) + 3;  // the pipe, and one of the two ranks
+  few.rlim_cur = rlim_t(free_one) + 4;  // the secret, the pipe, and one of the two ranks
   setrlimit(RLIMIT_NOFILE, &few);
   const auto error = error_of([] { spawn(2, [](int rank) { rank == 1 ? (void)raise(SIGKILL) : (void)pause(); }); });
   setrlimit(RLIMIT_NOFILE, &before);
@@ -126,6 +128,34 @@ TEST_F(Spawn, WhoDoesNotListenToSigtermIsKilled) {
           {.grace = std::chrono::milliseconds(100)});
   });
   EXPECT_THAT(error, HasSubstr("rank 0: enough"));
+}
+
+// Nobody has the time to tidy up then; so there must be nothing.
+TEST_F(Spawn, AProgramThatIsKilledLeavesNothing) {
+  for (const bool all_come : {false, true}) {
+    const testing::Folder temporary;
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const pid_t program = fork();
+    if (program == 0) {
+      for (const char* name : {"TMPDIR", "XDG_RUNTIME_DIR"}) setenv(name, temporary.path().c_str(), 1);
+      spawn(3, [&](int rank) {
+        if (rank == 2 && !all_come) pause();
+        if (rank == 0 && !all_come) (void)!write(ends[1], "!", 1);  // about to wait for rank 2
+        const Group world = init();
+        if (rank == 0) (void)!write(ends[1], "!", 1);
+        pause();
+      });
+    }
+    close(ends[1]);
+    char byte = 0;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
+    kill(program, SIGKILL);
+    EXPECT_EQ(waitpid(program, nullptr, 0), program);
+    EXPECT_EQ(read(ends[0], &byte, 1), 0) << "the ranks have ended, too";
+    close(ends[0]);
+    EXPECT_TRUE(std::filesystem::is_empty(temporary.path())) << (all_come ? "met" : "meeting");
+  }
 }
 
 TEST_F(Spawn, RefusesToForkAProcessWithThreads) {

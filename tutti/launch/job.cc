@@ -2,8 +2,6 @@
 // before there is a thread, and only then is the store served.
 #include "tutti/launch/job.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -21,6 +19,7 @@
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/watch/status_server.h"
+#include "tutti/rendezvous/secret.h"
 
 namespace tutti {
 namespace {
@@ -36,17 +35,6 @@ class ErrorFiles {
  private:
   std::string prefix_;
 };
-
-// The secret as a descriptor for the workers: memory that nobody can change, in no file and on no command line.
-Result<Fd> secret_descriptor(const Secret& secret) {
-  Fd fd(memfd_create("tutti-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto bytes = secret.bytes();
-  if (!fd || write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
-      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
-    return system_error(errno, "could not make the descriptor with the job's secret");
-  }
-  return fd;
-}
 
 // Started with '&' from a shell: what is typed there is meant for the shell. The kernel would stop a process of this
 // session that read it (SIGTTIN), but the ranks are in a session of their own, and would take it away.

@@ -1,5 +1,6 @@
-// The ranks are forked and not executed anew, which is what lets them run a function. They meet through a file in a
-// folder of their own: no port to find free, no thread in this process, which would forbid the fork.
+// The ranks are forked and not executed anew, which is what lets them run a function. They meet at a Unix socket that
+// is in no folder, with a secret that they inherit: no port to find free, no thread in this process, which would forbid
+// the fork, and nothing that is left behind when all of them are killed.
 //
 // Who was first? All write their error into one pipe, in one piece each, so the order in the pipe is the order of the
 // errors. A rank that a signal killed writes nothing, and its peers, which lose it, do: so when the first word comes,
@@ -31,6 +32,8 @@
 #include "tutti/launch/environment.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/process.h"
+#include "tutti/rendezvous/secret.h"
+#include "tutti/transport/abstract_socket.h"
 
 namespace tutti {
 namespace {
@@ -45,23 +48,10 @@ int threads_of_this_process() {
   return count;
 }
 
-class Folder {
- public:
-  Folder() {
-    std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti_spawn_XXXXXX";
-    if (!mkdtemp(pattern.data()))
-      throw Exception(system_error(errno, "could not make a folder for the ranks to meet in", "is TMPDIR writable?"));
-    path_ = pattern;
-  }
-  Folder(const Folder&) = delete;
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
+// What the ranks have in common before they meet.
+struct MeetingPlace {
+  Address address = new_abstract_address();
+  Fd secret = secret_descriptor(Secret::random()).or_throw();
 };
 
 // What a rank writes when rank_main has thrown; at most PIPE_BUF, so that it arrives in one piece.
@@ -74,7 +64,7 @@ static_assert(sizeof(Word) <= PIPE_BUF);
 
 bool is_echo(Code code) { return code == Code::kPeerLost || code == Code::kAborted; }
 
-void set_variables(int rank, int ranks, const std::string& folder) {
+void set_variables(int rank, int ranks, const MeetingPlace& place) {
   Environment environment = current_environment();
   std::vector<std::string> before;
   for (const auto& [name, value] : environment) before.push_back(name);
@@ -84,17 +74,18 @@ void set_variables(int rank, int ranks, const std::string& folder) {
                                .local_rank = rank,
                                .local_world_size = ranks,
                                .master_address = "127.0.0.1",
-                               .job = folder.substr(folder.find_last_of('/') + 1)});
-  for (const char* name : {"TUTTI_INSECURE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"})
-    environment.erase(name);
-  environment["TUTTI_INIT"] = "file://" + folder + "/meet";
+                               .job = place.address.path.substr(1),
+                               .secret_fd = place.secret.get()});
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}) environment.erase(name);
+  environment["TUTTI_INIT"] = "unix://" + place.address.path;
+  (void)fcntl(place.secret.get(), F_SETFD, 0);  // a rank may become a program that joins
   for (const std::string& name : before) {
     if (!environment.count(name)) unsetenv(name.c_str());
   }
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
 }
 
-[[noreturn]] void be_a_rank(int rank, int ranks, const std::string& folder, int words, pid_t parent,
+[[noreturn]] void be_a_rank(int rank, int ranks, const MeetingPlace& place, int words, pid_t parent,
                             const std::function<void(int)>& rank_main) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(128 + SIGKILL);
   Word word{.rank = rank, .code = Code::kInternal, .text = {}};
@@ -105,7 +96,7 @@ void set_variables(int rank, int ranks, const std::string& folder) {
     _exit(1);
   };
   try {
-    set_variables(rank, ranks, folder);
+    set_variables(rank, ranks, place);
     rank_main(rank);
   } catch (const Exception& error) {
     word.code = error.error().code;
@@ -158,7 +149,7 @@ class Ranks {
   std::optional<Error> cause() const;
 
   const OwnChildren own_children_;
-  Folder folder_;
+  const MeetingPlace place_;
   Fd words_;
   std::vector<Child> children_;
   std::vector<Word> said_;
@@ -175,7 +166,7 @@ Ranks::Ranks(int count, const std::function<void(int)>& rank_main) {
   for (int rank = 0; rank < count; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) own_children_.give_back();
-    if (pid == 0) be_a_rank(rank, count, folder_.path(), writing.get(), parent, rank_main);
+    if (pid == 0) be_a_rank(rank, count, place_, writing.get(), parent, rank_main);
     if (pid < 0) {
       const int cause = errno;
       kill_all();

@@ -166,6 +166,8 @@ void Identifier::find_job() {
     job = "port-" + std::to_string(url_.port);
   } else if (url_.scheme == Scheme::kFile) {
     job = "file-" + url_.path.substr(url_.path.find_last_of('/') + 1);
+  } else if (url_.scheme == Scheme::kUnix) {
+    job = "unix-" + url_.path.substr(url_.path.find_last_of("/@") + 1);
   } else if (torchrun_) {
     job = "torchrun-" + *value("TORCHELASTIC_RUN_ID") + "-" + value("MASTER_PORT").value_or("0");
   } else if (scheduler_ && !scheduler_->job.empty()) {
@@ -185,6 +187,11 @@ void Identifier::find_meeting() {
   } else if (url_.scheme == Scheme::kFile) {
     me.meeting = Meeting::kFile;
     me.path = url_.path;
+    me.meeting_source = url_source_;
+  } else if (url_.scheme == Scheme::kUnix) {
+    me.meeting = Meeting::kLocal;
+    me.one_host = Identity::OneHost::kYes;
+    me.address.path = url_.path;
     me.meeting_source = url_source_;
   } else if (tutti_run_) {
     me.meeting = Meeting::kServed;
@@ -298,7 +305,10 @@ Error Identifier::missing_error() const {
       if (!set.empty()) hint += ", or alone with env -u " + join(set, " -u ");
     } else {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +
-             (url_.scheme == Scheme::kTcp ? "tcp://host:port" : "file:///path") + "?rank=R&world_size=N";
+             (url_.scheme == Scheme::kTcp    ? "tcp://host:port"
+              : url_.scheme == Scheme::kFile ? "file:///path"
+                                             : "unix://@name") +
+             "?rank=R&world_size=N";
     }
   } else {
     if (scheduler_ && set.empty()) {

@@ -20,8 +20,8 @@ enum class Meeting {
   kNowhere,  // a world of one
   kServed,   // somebody else serves a store at `address`: the agent of tutti run
   kTcp,      // rank 0 serves at `address` (the host may be a name)
-  kLocal,    // rank 0 serves on a Unix socket in the user's runtime folder, named after the job: all ranks are on one
-             // host
+  kLocal,    // rank 0 serves on a Unix socket: at `address`, or, where that is empty, in the user's runtime folder and
+             // named after the job; all ranks are on one host
   kPorts,    // rank 0 serves at `address.host` on the first free one of `ports`, all derived from the job
   kFile,     // a file at `path`
 };

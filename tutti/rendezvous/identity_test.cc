@@ -167,6 +167,12 @@ TEST(Identity, UrlThenCallThenEnvironment) {
   EXPECT_EQ(mixed.meeting, Meeting::kFile);
   EXPECT_EQ(mixed.path, "/tmp/x");
   EXPECT_EQ(mixed.job, "file-x");
+  const Identity local = good({}, {.url = "unix://@mine?rank=0&world_size=2"});
+  EXPECT_EQ(local.meeting, Meeting::kLocal);
+  EXPECT_EQ(local.address, (Address{.path = "@mine"}));
+  EXPECT_EQ(local.one_host, OneHost::kYes);
+  EXPECT_EQ(local.job, "unix-mine");
+  EXPECT_THAT(bad({}, {.url = "unix://@mine"}), HasSubstr("or write unix://@name?rank=R&world_size=N"));
   const Identity init = good({{"TUTTI_INIT", "tcp://10.0.0.7:4000?rank=0&world_size=2"}});
   EXPECT_EQ(init.rank_source, "rank= in TUTTI_INIT");
 }
@@ -202,7 +208,8 @@ TEST(Identity, TuttiRun) {
   EXPECT_EQ(me.generation, 3u);
   EXPECT_EQ(good(with(kTuttiRun, {{"TUTTI_STORE", "unix:/run/x"}})).address.path, "/run/x");
   const Identity two = good(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,[fd00::2]:2"}}));
-  EXPECT_THAT(two.stores, testing::ElementsAre(Address{.host = "10.0.0.7", .port = 1}, Address{.host = "fd00::2", .port = 2}));
+  EXPECT_THAT(two.stores,
+              testing::ElementsAre(Address{.host = "10.0.0.7", .port = 1}, Address{.host = "fd00::2", .port = 2}));
   EXPECT_EQ(two.address, two.stores[0]);
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,x"}})), HasSubstr("expected host:port or unix:path"));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})),
@@ -301,8 +308,9 @@ TEST(Identity, AHostileNodeListIsAnErrorNotAnAllocation) {
 
 TEST(Url, SaysWhatIsWrong) {
   const auto detail = [](const std::string& url) { return to_string(parse_url(url).error()); };
-  EXPECT_THAT(detail("localhost:29500"),
-              HasSubstr("has no scheme (hint: expected env://, tcp://host:port?rank=0&world_size=2 or file:///"));
+  EXPECT_THAT(
+      detail("localhost:29500"),
+      HasSubstr("has no scheme (hint: expected env://, or tcp://host:port, file:///path or unix://@name with ?rank=0"));
   EXPECT_THAT(detail("tpc://h:1"), HasSubstr("has the unknown scheme \"tpc\" (hint: did you mean tcp?)"));
   EXPECT_THAT(detail("tcp://10.0.0.7"),
               HasSubstr("has no port (hint: every rank must know it: for example tcp://10.0.0.7:29500)"));
@@ -316,6 +324,11 @@ TEST(Url, SaysWhatIsWrong) {
   EXPECT_THAT(detail("file://x"), HasSubstr("has a path that is not absolute (hint: write three slashes: file:///x)"));
   EXPECT_THAT(detail("file://"), HasSubstr("has no path"));
   EXPECT_THAT(detail("env://h:1"), HasSubstr("use tcp://host:port"));
+  EXPECT_THAT(detail("unix://"), HasSubstr("names no socket (hint: for example unix://@job-17)"));
+  EXPECT_THAT(detail("unix://@?rank=0"), HasSubstr("names no socket"));
+  EXPECT_THAT(detail("unix://job"), HasSubstr("is not absolute (hint: write unix://@job, or three slashes)"));
+  EXPECT_THAT(detail("unix://@" + std::string(107, 'x')),
+              HasSubstr("has a name of 108 bytes (hint: the system allows 107)"));
 }
 
 TEST(Url, Parses) {
@@ -327,6 +340,8 @@ TEST(Url, Parses) {
   EXPECT_EQ(v6->world_size, 8);
   EXPECT_EQ(parse_url("file:///a/b?rank=0")->path, "/a/b");
   EXPECT_EQ(parse_url("env://?rank=0")->rank, 0);
+  EXPECT_EQ(parse_url("unix://@a/b?rank=0")->path, "@a/b");
+  EXPECT_EQ(parse_url("unix:///a/b")->path, "/a/b");
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ Result<std::string> first_host_in(const std::string& path) {
 // What the environment says that is not a number or a URL: where the socket of a job on this host is, who is first in a
 // file.
 Status complete(Identity& identity, const Environment& environment) {
-  if (identity.meeting == Meeting::kLocal)
+  if (identity.meeting == Meeting::kLocal && !identity.address.is_unix())
     identity.address =
         Address{.path = TUTTI_TRY(runtime_directory(environment)) + "/" + file_name_of(identity.job) + ".sock"};
   if (identity.meeting == Meeting::kPorts && identity.address.host.empty())

@@ -7,6 +7,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -45,6 +46,19 @@ Result<Secret> secret_of_descriptor(const std::string& text) {
   if (std::size_t(size) != kSecretSize) return wrong("but it holds no secret of 32 bytes");
   return Secret::from_bytes(std::span(bytes).first(kSecretSize));
 }
+
+}  // namespace
+
+Result<Fd> secret_descriptor(const Secret& secret) {
+  Fd fd(::memfd_create("tutti-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto bytes = secret.bytes();
+  if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+    return system_error(errno, "could not make the descriptor with the job's secret");
+  return fd;
+}
+
+namespace {
 
 // Whether `path` is a folder that only this user can enter; an errno or a clause that says why not.
 Status check_private(const std::string& path) {

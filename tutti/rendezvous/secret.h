@@ -31,6 +31,9 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
 // The secret that the environment gives; none if it gives none.
 Result<std::optional<Secret>> given_secret(const Environment& environment);
 
+// The secret for TUTTI_SECRET_FD, closed on exec: memory that nobody can change, in no file and on no command line.
+Result<Fd> secret_descriptor(const Secret& secret);
+
 // A folder that belongs to this user and that nobody else can enter, made if need be: tutti/ below XDG_RUNTIME_DIR or
 // /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if what is there belongs to somebody else or is open to
 // others.

@@ -1,6 +1,8 @@
 // scheme "://" place [ "?" name "=" number { "&" name "=" number } ]
 #include "tutti/rendezvous/url.h"
 
+#include <sys/un.h>
+
 #include <vector>
 
 #include "tutti/base/text.h"
@@ -9,7 +11,9 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kForms = "env://, tcp://host:port?rank=0&world_size=2 or file:///path?rank=0&world_size=2";
+constexpr const char* kForms = "env://, or tcp://host:port, file:///path or unix://@name with ?rank=0&world_size=2";
+
+constexpr std::size_t kLongestSocketName = sizeof(sockaddr_un::sun_path) - 1;
 
 Error wrong(const std::string& url, const std::string& how, std::string hint = {}) {
   return Error{.code = Code::kUsage, .detail = "the rendezvous URL \"" + url + "\" " + how, .hint = std::move(hint)};
@@ -37,7 +41,7 @@ Status read_query(RendezvousUrl& parsed, const std::string& url, std::string_vie
 }  // namespace
 
 Result<RendezvousUrl> parse_url(const std::string& url) {
-  const std::vector<std::string> schemes = {"env", "tcp", "file"};
+  const std::vector<std::string> schemes = {"env", "tcp", "file", "unix"};
   RendezvousUrl parsed;
   const std::size_t colon = url.find("://");
   if (colon == std::string::npos) return wrong(url, "has no scheme", std::string("expected ") + kForms);
@@ -67,6 +71,15 @@ Result<RendezvousUrl> parse_url(const std::string& url) {
     if (rest.empty()) return wrong(url, "has no path", "for example file:///shared/job-17");
     if (rest.front() != '/')
       return wrong(url, "has a path that is not absolute", "write three slashes: file:///" + std::string(rest));
+    parsed.path = rest;
+  } else if (scheme == "unix") {
+    parsed.scheme = Scheme::kUnix;
+    if (rest.empty() || rest == "@") return wrong(url, "names no socket", "for example unix://@job-17");
+    if (rest.front() != '/' && rest.front() != '@')
+      return wrong(url, "has a path that is not absolute", "write unix://@" + std::string(rest) + ", or three slashes");
+    if (rest.size() > kLongestSocketName)
+      return wrong(url, "has a name of " + std::to_string(rest.size()) + " bytes",
+                   "the system allows " + std::to_string(kLongestSocketName));
     parsed.path = rest;
   } else {
     return wrong(url, "has the unknown scheme \"" + scheme + "\"",

@@ -15,6 +15,7 @@
 #include "tutti/base/log.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/store_server_thread.h"
+#include "tutti/transport/abstract_socket.h"
 
 namespace tutti {
 namespace {
@@ -104,7 +105,7 @@ void StoreServerThread::say_goodbye() {
   }
   // Doors first: who loses the connection may come back at once, and must not be let into an empty house.
   for (const auto& listener : listeners_)
-    if (listener.address.is_unix()) (void)::unlink(listener.address.path.c_str());
+    if (listener.address.is_unix() && !is_abstract(listener.address)) (void)::unlink(listener.address.path.c_str());
   listeners_.clear();
   connections_.clear();
   half_open_.clear();

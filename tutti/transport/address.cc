@@ -22,6 +22,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/abstract_socket.h"
 #include "tutti/transport/sockaddr.h"
 
 namespace tutti {
@@ -113,6 +114,9 @@ Result<SocketAddress> to_socket_address(const Address& address) {
                               "choose a shorter folder, for example through XDG_RUNTIME_DIR or TMPDIR");
     std::memcpy(un->sun_path, address.path.c_str(), address.path.size() + 1);
     result.length = socklen_t(offsetof(sockaddr_un, sun_path) + address.path.size() + 1);
+    if (!is_abstract(address)) return result;
+    un->sun_path[0] = '\0';
+    result.length -= 1;  // all bytes of the length belong to the name
     return result;
   }
   auto* v4 = reinterpret_cast<sockaddr_in*>(&result.storage);
@@ -136,7 +140,10 @@ Address from_socket_address(const SocketAddress& from) {
     const auto* un = reinterpret_cast<const sockaddr_un*>(&from.storage);
     const std::size_t size =
         from.length > offsetof(sockaddr_un, sun_path) ? from.length - offsetof(sockaddr_un, sun_path) : 0;
-    address.path.assign(un->sun_path, strnlen(un->sun_path, size));
+    if (size > 1 && un->sun_path[0] == '\0')
+      address.path = "@" + std::string(un->sun_path + 1, size - 1);
+    else
+      address.path.assign(un->sun_path, strnlen(un->sun_path, size));
     return address;
   }
   char host[NI_MAXHOST];

@@ -11,7 +11,7 @@ using testing::HasSubstr;
 
 TEST(Address, ParsesWhatItPrints) {
   for (const char* text :
-       {"10.0.0.7:4123", "[fe80::1]:80", "[::1]:0", "unix:/run/user/0/x", "head-node:29500", "localhost:1"})
+       {"10.0.0.7:4123", "[fe80::1]:80", "[::1]:0", "unix:/run/user/0/x", "unix:@x", "head-node:29500", "localhost:1"})
     EXPECT_EQ(to_string(parse_address(text).or_throw()), text);
 }
 

@@ -20,6 +20,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/abstract_socket.h"
 #include "tutti/transport/port_holder.h"
 #include "tutti/transport/sockaddr.h"
 
@@ -52,6 +53,8 @@ void set_tcp_options(int fd) {
   set(IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set(IPPROTO_TCP, TCP_KEEPCNT, 6);
 }
+
+bool has_file(const Address& address) { return address.is_unix() && !is_abstract(address); }
 
 // A socket file to which nobody listens any more: left by a program that was killed.
 bool is_abandoned(const SocketAddress& address, const std::string& path) {
@@ -95,6 +98,7 @@ Result<Fd> connect_once(const Address& address, Deadline deadline) {
     (void)::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &result, &size);
     if (result != 0) return failure(result);
   }
+  if (is_abstract(address)) TUTTI_TRY(check_listener(fd.get(), address));
   if (!address.is_unix()) {
     set_tcp_options(fd.get());
     // The kernel may pick the target's own port as ours when nobody listens there: a socket connected to itself.
@@ -161,14 +165,14 @@ Result<Listener> listen(const Address& address, int backlog) {
   const SocketAddress target = TUTTI_TRY(to_socket_address(address));
   Fd fd = TUTTI_TRY(open_socket(target.family()));
   const int on = 1;
-  if (address.is_unix()) {
+  if (has_file(address)) {
     (void)::fchmod(fd.get(), 0600);  // before bind: the file is born private
-  } else {
+  } else if (!address.is_unix()) {
     (void)::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   }
   if (target.family() == AF_INET6) (void)::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   bool bound = ::bind(fd.get(), target.get(), target.length) == 0;
-  if (!bound && errno == EADDRINUSE && address.is_unix() && is_abandoned(target, address.path)) {
+  if (!bound && errno == EADDRINUSE && has_file(address) && is_abandoned(target, address.path)) {
     (void)::unlink(address.path.c_str());
     bound = ::bind(fd.get(), target.get(), target.length) == 0;
   }

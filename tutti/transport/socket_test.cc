@@ -7,10 +7,15 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <thread>
+
+#include "tutti/transport/abstract_socket.h"
 
 namespace tutti {
 namespace {
@@ -123,6 +128,45 @@ TEST(Socket, UnixSocketIsPrivateAndAnAbandonedOneIsReplaced) {
   const auto listener = listen(address);  // the file is still there, as after kill -9
   EXPECT_TRUE(listener.ok());
   ::unlink(address.path.c_str());
+}
+
+TEST(Socket, AbstractSocketIsInNoFolder) {
+  const Address address = new_abstract_address();
+  EXPECT_NE(address, new_abstract_address());
+  {
+    const auto listener = listen(address).or_throw();
+    const Fd client = connect(address, soon()).or_throw(), server = accept_soon(listener);
+    EXPECT_EQ(local_address(server.get()), address);
+    EXPECT_EQ(peer_address(client.get()), address);
+    EXPECT_FALSE(std::filesystem::exists(address.path)) << "not in this folder either";
+    EXPECT_EQ(listen(address).status().error().code, Code::kAddressInUse);
+  }
+  EXPECT_EQ(connect(address, at_once(), false).status().error().code, Code::kUnreachable) << "nothing is left of it";
+  EXPECT_TRUE(listen(address).ok());
+}
+
+// Anybody may take a name that is in no folder.
+TEST(Socket, AbstractSocketOfAnotherUserIsRefused) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const Address address = new_abstract_address();
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    const auto listener = listen(address);
+    (void)!::write(told[1], "!", 1);
+    ::pause();
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(told[0], &byte, 1), 1);
+  const auto socket = connect(address, soon());
+  ::kill(stranger, SIGKILL);
+  ::waitpid(stranger, nullptr, 0);
+  for (const int fd : told) ::close(fd);
+  ASSERT_FALSE(socket.ok());
+  EXPECT_EQ(socket.error().code, Code::kRefused);
+  EXPECT_THAT(to_string(socket.error()), HasSubstr("of user id 65534 listens at unix:@tutti-"));
 }
 
 TEST(Socket, FileThatIsNoSocketIsNotReplaced) {

@@ -5,18 +5,15 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 
-#include "tutti/base/env.h"
 #include "tutti/base/text.h"
+#include "tutti/transport/abstract_socket.h"
 
 namespace tutti {
 namespace {
@@ -25,7 +22,6 @@ constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
 constexpr std::size_t kMostArrivals = 256;
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kLook = std::chrono::seconds(1);
-constexpr const char* kSocketName = "/rank";
 
 struct Greeting {
   std::uint64_t reserved = 0;  // bytes of address space of the sender's arena
@@ -51,29 +47,14 @@ pid_t peer_pid(int socket) {
   return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
 }
 
-// A folder of mode 0700 for one socket: below XDG_RUNTIME_DIR or TMPDIR, or else below /tmp, where those cannot be
-// written to or are too long for the address of a socket.
-Result<std::string> private_directory() {
-  const std::string wanted = env("XDG_RUNTIME_DIR").value_or(env("TMPDIR").value_or("/tmp"));
-  int trouble = 0;
-  for (const std::string& parent : {wanted, std::string("/tmp")}) {
-    std::string directory = parent + "/tutti-XXXXXX";
-    if (directory.size() + std::strlen(kSocketName) >= sizeof(sockaddr_un::sun_path)) continue;
-    if (::mkdtemp(directory.data())) return directory;
-    trouble = errno;
-  }
-  return system_error(trouble, "cannot create a private directory for sockets in /tmp");
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Host>> Host::open(const Credentials& credentials, int global_rank) {
   auto host = std::unique_ptr<Host>(new Host);
   host->credentials_ = std::make_unique<Credentials>(credentials);
   host->global_rank_ = global_rank;
-  host->directory_ = TUTTI_TRY(private_directory());
-  host->contact_ = host->directory_ + kSocketName;
-  host->listener_ = TUTTI_TRY(listen(Address{.path = host->contact_}));
+  host->listener_ = TUTTI_TRY(listen(new_abstract_address()));
+  host->contact_ = host->listener_.address.path;
   return host;
 }
 
@@ -114,9 +95,6 @@ Status Host::join(const std::vector<std::string>& contacts, const std::vector<in
   TUTTI_TRY(met);
   settle_fences();
   listener_.fd.reset();
-  ::unlink(contact_.c_str());
-  ::rmdir(directory_.c_str());
-  directory_.clear();
   return {};
 }
 
@@ -272,11 +250,6 @@ void Host::die() {
   for (PeerData& peer : peers_) peer.bell.ring_awake();
 }
 
-Host::~Host() {
-  if (!directory_.empty()) {
-    ::unlink(contact_.c_str());
-    ::rmdir(directory_.c_str());
-  }
-}
+Host::~Host() = default;
 
 }  // namespace tutti
