@@ -88,6 +88,23 @@ TEST_F(EtcdRounds, ARankFailsAndTheJobGoesOnFromItsSave) {
   }
 }
 
+// The ranks have a store of their own, at node 0; only an agent knows of the signal.
+TEST_F(EtcdRounds, RanksOfOtherNodesSayWhatHappened) {
+  for (const char* culprit : {"0", "1"}) {
+    const Arguments program = {TUTTI_TEST_WORLD, "die", culprit};
+    auto variables = secret_;
+    variables["TUTTI_TRANSPORT"] = "tcp";
+    Running first(node("2", program), variables), second(node("2", program), variables);
+    const Ended one = first.wait(), two = second.wait();
+    EXPECT_EQ(one.code, 137) << one.err;
+    const std::string mourner = *culprit == '0' ? "[1] " : "[0] ", all = one.err + two.err;
+    const auto begin = all.find(mourner + "PeerLost: ");
+    ASSERT_NE(begin, std::string::npos) << all;
+    EXPECT_THAT(all.substr(begin, all.find('\n', begin) - begin),
+                AllOf(HasSubstr("rank " + std::string(culprit) + " (pid "), HasSubstr("was killed by SIGKILL")));
+  }
+}
+
 TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
   Running first(node("1:2", rank()), secret_);
   first.await_out("world 1 in 0, restart 0, at 127.0.0.1");

@@ -54,7 +54,7 @@ Result<std::unique_ptr<Nodes>> Nodes::open(NodesOptions options) {
 void Nodes::update() {
   if (one_node() || news_ || !watch_) return;
   if (const auto answer = watch_->try_read()) {
-    if (answer->ok()) return end_with(parse_news(**answer));
+    if (answer->ok()) return hear(parse_news(**answer));
     store_lost_ = true;
     return lose_touch("lost the store of " + (coordination_ ? "the job" : coordinator_words_) + ": " +
                       to_string(answer->error()));
@@ -158,13 +158,30 @@ News Nodes::publish(const Fault& fault) {
     }
     if (!ended.ok()) return cannot_tell();
     if (!ended->stored) {
-      end_with(parse_news(ended->value.value_or("another failure")));
+      hear(parse_news(ended->value.value_or("another failure")));
       return *news_;
     }
   }
   news_ = mine;
-  (void)store_->set(keys::fault(round_.number), fault.text);  // for ranks, which else see the others end, and not why
+  tell_ranks(fault.text);
   return mine;
+}
+
+// What another node has told. Its own words to the ranks are in the nodes' store: with etcd the ranks have another.
+void Nodes::hear(News news) {
+  if (uses_etcd(options_) && news.kind == News::Kind::kFault) tell_ranks(news.fault.text);
+  if (uses_etcd(options_) && news.kind == News::Kind::kMembership && !news.gentle) tell_ranks(news.text);
+  end_with(std::move(news));
+}
+
+// The ranks would else see the others end, and not why.
+void Nodes::tell_ranks(const std::string& why) {
+  const std::string key = keys::fault(round_.number);
+  if (!uses_etcd(options_)) {
+    (void)store_->set(key, why);
+  } else if (place_.ranks_server() != nullptr) {
+    (void)place_.ranks_server()->local()->set(key, why);
+  }
 }
 
 void Nodes::done() {
@@ -202,7 +219,7 @@ void Nodes::leave(Duration patience) {
   if (!coordination_) {
     (void)store_->push(keys::inbox(coordinator_->term), leave_note(id_));
   } else if (others_go_on) {  // and one of them coordinates
-    const News news{.kind = News::Kind::kMembership, .again = true, .text = this_node() + " has left"};
+    const News news{.kind = News::Kind::kMembership, .again = true, .text = this_node() + " has left", .gentle = true};
     if (!news_) (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(news));
     coordination_.reset();
   } else {

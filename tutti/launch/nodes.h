@@ -99,6 +99,8 @@ class Nodes {
   // A round.
   Status no_heartbeat() const;
   void end_with(News news) { news_ = std::move(news); }
+  void hear(News news);
+  void tell_ranks(const std::string& why);
   void lose_coordinator();
   void lose_touch(const std::string& how);
   std::string this_node() const { return "node " + std::to_string(round_.node) + " (" + options_.host + ")"; }

@@ -286,7 +286,7 @@ void Coordination::seat_all(const Roster& roster) {
 
 // First wins: a fault that another node told in this moment is what ended the round.
 void Coordination::end_round(const GatheringStep& step) {
-  News news{.kind = News::Kind::kMembership, .again = true, .text = step.text};
+  News news{.kind = News::Kind::kMembership, .again = true, .text = step.text, .gentle = step.gentle};
   if (step.kind == GatheringStep::Kind::kFail) {
     news = {.kind = News::Kind::kFault, .fault = {.text = step.text, .code = kExitRendezvous}};
     if (options_.judge) news.verdict = options_.judge(book_.roster().past, news.fault);
@@ -296,8 +296,9 @@ void Coordination::end_round(const GatheringStep& step) {
   const auto ended = insist([&] { return store_->compare_set(keys::end(step.round), std::nullopt, text); });
   if (!ended.ok()) return;
   if (ended->stored || ended->value == text) {
-    // It breaks off the ranks' collectives; without it their agents end them half a second later.
-    if (!step.gentle) (void)store_->set(keys::fault(step.round), step.text);
+    // It breaks off the ranks' collectives; without it their agents end them half a second later. With etcd this is not
+    // the ranks' store: who serves that hears how the round ended.
+    if (!step.gentle && !options_.limits.witness) (void)store_->set(keys::fault(step.round), step.text);
   } else {
     news = parse_news(ended->value.value_or(""));
   }

@@ -36,6 +36,8 @@ class MeetingPlace {
 
   // Where this node serves the store, else null. A successor that has taken over serves.
   StoreServer* server();
+  // With etcd, where this node serves the ranks of the round; else null.
+  StoreServer* ranks_server() const { return round_server_.get(); }
   // Whether the successor is the one that answers.
   bool is_taken_over() const;
   // Whether this node served the store and another one does now; then stop_serving().

@@ -53,9 +53,10 @@ struct News {
     kEnded,       // all ranks of all nodes ended well
   };
   Kind kind = Kind::kEnded;
-  bool mine = false;   // kFault: told by this node
-  bool again = false;  // meet() again once the workers are gone; else the job ends
-  std::string text;    // kMembership: "node 2 (c) is lost: ...", "node d came"
+  bool mine = false;    // kFault: told by this node
+  bool again = false;   // meet() again once the workers are gone; else the job ends
+  std::string text;     // kMembership: "node 2 (c) is lost: ...", "node d came"
+  bool gentle = false;  // kMembership: all who take part are there, so their ranks can save before they end
   Fault fault;
   Verdict verdict;
 

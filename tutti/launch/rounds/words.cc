@@ -169,6 +169,7 @@ std::string encode(const News& news) {
     case News::Kind::kMembership:
       object["kind"] = "membership";
       object["text"] = news.text;
+      object["gentle"] = news.gentle;
       break;
     case News::Kind::kFault:
       object["kind"] = "fault";
@@ -184,12 +185,14 @@ std::string encode(const News& news) {
 News parse_news(const std::string& value) {
   const json object = parse(value);
   const std::string kind = object.is_object() ? word(object, "kind") : std::string();
-  const auto again = [&] { return object.contains("again") && object["again"] == true; };
+  const auto is = [&](const char* what) { return object.contains(what) && object[what] == true; };
   if (kind == "ended") return {};
-  if (kind == "membership") return {.kind = News::Kind::kMembership, .again = again(), .text = word(object, "text")};
+  if (kind == "membership")
+    return {
+        .kind = News::Kind::kMembership, .again = is("again"), .text = word(object, "text"), .gentle = is("gentle")};
   News news{.kind = News::Kind::kFault, .fault = {.text = value}};
   if (kind != "fault") return news;
-  news.again = again();
+  news.again = is("again");
   news.fault = parse_end(word(object, "fault")).value_or(Fault{.text = "another failure"});
   const auto pause = object.find("pause");
   news.verdict = {.restart = news.again,

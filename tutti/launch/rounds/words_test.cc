@@ -34,8 +34,10 @@ TEST(RoundWords, NewsAreReadAsTheyWereWritten) {
                    .fault = {.text = "crash", .code = 139, .rank = 2},
                    .verdict = {.restart = true, .pause = std::chrono::seconds(2), .reason = "restart 1 of 3"}};
   EXPECT_EQ(parse_news(encode(fault)), fault);
-  const News membership{.kind = News::Kind::kMembership, .again = true, .text = "node 2 is lost"};
-  EXPECT_EQ(parse_news(encode(membership)), membership);
+  for (const bool gentle : {false, true}) {
+    const News membership{.kind = News::Kind::kMembership, .again = true, .text = "node 2 is lost", .gentle = gentle};
+    EXPECT_EQ(parse_news(encode(membership)), membership);
+  }
   EXPECT_EQ(parse_news(encode(News())), News());
   EXPECT_EQ(parse_news("what?").fault.text, "what?");
   EXPECT_FALSE(parse_news("what?").again);
