@@ -28,7 +28,9 @@ std::vector<std::string> known_options(const CLI::App& app) {
 
 Error unknown_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
-  const auto best = name.size() > 2 ? nearest(name, known_options(app)) : std::nullopt;
+  // -rank is nearer to --rank than to -r; one letter is near to nothing.
+  const bool one_dash = name.size() > 2 && name[1] != '-';
+  const auto best = name.size() > 2 ? nearest(one_dash ? "-" + name : name, known_options(app)) : std::nullopt;
   return Error{.code = Code::kUsage,
                .detail = "unknown option " + name,
                .hint = did_you_mean(best, app.get_name() + " --help lists the options")};

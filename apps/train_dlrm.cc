@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/answering.h"
 #include "apps/command_line.h"
 #include "apps/train_dlrm_options.h"
 #include "tutti/base/log.h"
@@ -76,9 +77,7 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int act(const std::vector<std::string>& arguments) {
   tutti::cli::DlrmCommandLine line;
   CLI::App app(
       "Trains the deep learning recommendation model (arXiv:1906.00091); on several ranks under tutti run, torchrun, "
@@ -86,7 +85,7 @@ int main(int argc, char** argv) {
       "train_dlrm");
   app.footer(kFooter);
   line.declare(app);
-  if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
+  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
   const auto options = line.interpret();
   if (!options.ok()) {
     tutti::cli::tell("train_dlrm", options.error());
@@ -98,4 +97,10 @@ int main(int argc, char** argv) {
     return kUsageError;
   }
   return tutti::cli::run_training([&] { return train(line, *options, *checkpoints); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::cli::answering("train_dlrm", [&] { return act({argv + 1, argv + argc}); });
 }

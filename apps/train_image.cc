@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "apps/answering.h"
 #include "apps/command_line.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
@@ -265,19 +266,23 @@ int train(const Texts& texts, const tutti::ImageTrainingOptions& options) {
   return 0;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int act(const std::vector<std::string>& arguments) {
   Texts texts;
   CLI::App app(
       "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
       "train_image");
   declare(app, texts);
-  if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
+  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
   const auto options = interpret(texts);
   if (!options.ok()) {
     tutti::cli::tell("train_image", options.error());
     return kUsageError;
   }
   return tutti::cli::run_training([&] { return train(texts, *options); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::cli::answering("train_image", [&] { return act({argv + 1, argv + argc}); });
 }

@@ -1,6 +1,8 @@
 // The command: `tutti COMMAND ...`. The table below is the list of commands.
+#include <algorithm>
 #include <cstdio>
 
+#include "apps/answering.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
@@ -40,14 +42,13 @@ int unknown(const std::string& given) {
   tutti::cli::tell("tutti",
                    {.code = tutti::Code::kUsage,
                     .detail = (given[0] == '-' ? "unknown option " : "unknown command ") + given,
-                    .hint = tutti::did_you_mean(tutti::nearest(given, known), "tutti --help lists the commands")});
+                    .hint = tutti::did_you_mean(tutti::nearest(given, known),
+                                                "to start a program: tutti run -n 4 ./program; tutti --help lists the "
+                                                "commands")});
   return 2;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
+int act(const std::vector<std::string>& arguments) {
   if (arguments.empty()) {
     print_help();
     return 2;
@@ -65,4 +66,14 @@ int main(int argc, char** argv) {
     if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
   }
   return unknown(first);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool named = std::any_of(std::begin(kCommands), std::end(kCommands), [&](const auto& command) {
+    return !arguments.empty() && arguments[0] == command.name;
+  });
+  return tutti::cli::answering(named ? "tutti " + arguments[0] : "tutti", [&] { return act(arguments); });
 }

@@ -1,5 +1,6 @@
 // tutti run: from the command line to a job.
 #include "apps/tutti/command.h"
+#include "apps/tutti/other_launchers.h"
 #include "apps/tutti/run_in_scheduler.h"
 #include "apps/tutti/run_on_hosts.h"
 #include "apps/tutti/run_options.h"
@@ -18,8 +19,15 @@ namespace {
 
 constexpr std::uint64_t kMostOfANodeFile = 16 << 20;
 
-int report(const Error& error) {
-  tell("tutti run", with_source(error));
+int report(const Error& error, const OutputOptions& output = {}) {
+  const Error sourced = with_source(error);
+  if (output.json) {
+    const std::string text = "tutti run: " + to_string(sourced);
+    const LogLine line{.line = text, .level = LineLevel::kError};
+    std::fprintf(stderr, "%s\n", json_line(line, host_name(), 0, microseconds_since_epoch()).c_str());
+  } else {
+    tell("tutti run", sourced);
+  }
   return exit_code_of(error.code);
 }
 
@@ -53,15 +61,16 @@ int run_command(std::vector<std::string> arguments) {
   job.watch.describe = describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
+  if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);
   if (const auto code = parse(app, arguments)) return *code;
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);
-  if (!elsewhere.ok()) return report(elsewhere.error());
+  if (!elsewhere.ok()) return report(elsewhere.error(), job.output);
   if (*elsewhere) return **elsewhere;
 #ifdef TUTTI_HWLOC
   job.topology = topology_from_hwloc;
 #endif
   const Result<int> code = run_job(job);
-  return code.ok() ? *code : report(code.error());
+  return code.ok() ? *code : report(code.error(), job.output);
 }
 
 }  // namespace tutti::cli

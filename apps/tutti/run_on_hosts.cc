@@ -80,7 +80,8 @@ Result<std::optional<HostList>> hosts_of(const RunTexts& texts, const std::optio
     for (const auto& [given, option] :
          {std::pair(!texts.ssh.shell.empty(), "--ssh"), {!texts.ssh.variables.empty(), "-x"}})
       if (given)
-        return usage(std::string(option) + " is for hosts that are started over ssh", "name them: --hosts a:8,b:2");
+        return usage(std::string(option) + " is for hosts that are started over ssh",
+                     "name them: --hosts a:8,b:2 (on this host ranks have the variables of this shell)");
     return hosts;
   }
   const std::string source = texts.ssh.hosts.empty() ? "--hostfile" : "--hosts";
@@ -137,6 +138,7 @@ Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const Job
   options.program = rest;
   if (!options.program.empty() && options.program.front() == "--") options.program.erase(options.program.begin());
   options.log_dir = job.output.log_dir;
+  options.json = job.output.json;
   options.master_address = job.master_address;
   options.patience = job.connect_timeout;
   return run_over_ssh(options);

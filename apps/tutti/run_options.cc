@@ -333,9 +333,12 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
                  "leave it out; docs/launching.md lists torchrun's options");
   }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
-  if (texts.ranks.ranks == "p")  // -np N, as mpirun has it, is -n with the value "p"
-    return usage("unknown option -np", "tutti run -n " + (rest.empty() ? std::string("N") : rest[0]) + " ...");
   if (rest.empty()) return usage("which program?", std::string(kUsageLine));
+  if (rest[0].starts_with('-'))
+    return usage("'" + rest[0] + "' stands where the program should", "options of tutti run come before the --");
+  if (const auto count = parse_int(rest[0]); count && *count > 0 && rest.size() > 1 && texts.ranks.ranks.empty())
+    return usage("'" + rest[0] + "' stands where the program should",
+                 "tutti run -n " + rest[0] + " " + rest[1] + " ...");
   job.program = rest[0];
   job.arguments.assign(rest.begin() + 1, rest.end());
   return {};

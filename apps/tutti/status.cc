@@ -158,7 +158,7 @@ int top_command(std::vector<std::string> arguments) {
     }
     if (!text.ok()) return fail("tutti top", text.error());
     if (terminal) std::fputs("\033[H\033[J", stdout);
-    if (std::fputs(text->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;
+    if (std::fputs(text->c_str(), stdout) < 0 || std::fflush(stdout) != 0) return 1;  // main() tells why
   }
   return 0;
 }

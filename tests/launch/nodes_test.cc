@@ -233,15 +233,20 @@ TEST_F(Nodes, ANodeThatCannotStartItsRanksEndsAllWithItsCode) {
 }
 
 TEST(NodesUsage, IsToldInASentence) {
-  const auto told = [](const Arguments& arguments) {
-    const Ended ended = run(arguments, {{"TUTTI_SECRET", ""}});
+  const auto told = [](const Arguments& arguments, const std::string& nodes = "") {
+    const Ended ended = run(arguments, {{"TUTTI_SECRET", ""}, {"PET_NNODES", nodes}});
     EXPECT_EQ(ended.code, 2) << ended.err;
     return ended.err;
   };
   EXPECT_THAT(told({"run", "--nnodes", "2", "sh"}),
-              AllOf(HasSubstr("2 nodes need --master-addr"), HasSubstr("--rdzv-backend elastic --rdzv-endpoint HOST")));
+              AllOf(HasSubstr("--nnodes 2 needs --master-addr"), Not(HasSubstr("PET_")),
+                    HasSubstr("--rdzv-backend elastic --rdzv-endpoint HOST")));
+  EXPECT_THAT(told({"run", "sh"}, "2"),
+              AllOf(HasSubstr("--nnodes 2 needs --master-addr"), HasSubstr("PET_NNODES is '2' in the environment")));
+  EXPECT_THAT(told({"run", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}, "2"),
+              AllOf(HasSubstr("--node-rank 2 is not one"), HasSubstr("PET_NNODES is '2' in the environment")));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}),
-              HasSubstr("--node-rank 2 is not one of 2 nodes"));
+              HasSubstr("--node-rank 2 is not one of the 2 nodes of --nnodes"));
   EXPECT_THAT(told({"run", "--node-rank", "1", "sh"}), HasSubstr("--node-rank 1 is not one of 1 node"));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "sh"}),
               AllOf(HasSubstr("needs a secret"), HasSubstr("--secret-file")));

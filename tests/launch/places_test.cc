@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/base/cores.h"
 
@@ -85,6 +86,18 @@ TEST(Torchrun, ItsSpellingsAndVariablesAreUnderstood) {
               AllOf(HasSubstr("-n needs a number of ranks"), HasSubstr("PET_NPROC_PER_NODE is 'some'")));
   EXPECT_THAT(run_with({"-n", "none"}, program, {{"PET_NPROC_PER_NODE", "some"}}).err,
               Not(HasSubstr("PET_NPROC_PER_NODE")));
+}
+
+TEST(Torchrun, TheEndpointBeatsTheMaster) {
+  const Arguments program = {worker(), "env", "MASTER_ADDR", "MASTER_PORT"};
+  const test::ReservedPort port;
+  const std::string place = "localhost:" + port.text();
+  const std::string expected = "[0] MASTER_ADDR=localhost\n[0] MASTER_PORT=" + port.text() + "\n";
+  const Arguments master = {"-q", "--master-addr", "127.0.0.2", "--master-port", "1"};
+  EXPECT_EQ(run_with(master, program, {{"PET_RDZV_ENDPOINT", place}}).out, expected);
+  Arguments options = master;
+  options.insert(options.end(), {"--rdzv_backend", "static", "--rdzv_endpoint", place});
+  EXPECT_EQ(run_with(options, program).out, expected);
 }
 
 TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {

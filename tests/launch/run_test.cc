@@ -325,6 +325,27 @@ TEST(Run, AFullDiskIsToldAndTheJobGoesOn) {
   EXPECT_EQ(ended.err.find(words), ended.err.rfind(words)) << "once";
 }
 
+// Every command answers through the same place; `run --help` is longer than a buffer, `status` fails by itself.
+TEST(Run, AnAnswerThatNobodyTakesIsNoSuccess) {
+  for (const auto& [words, code] : {std::pair("--version", 1),
+                                    {"--help", 1},
+                                    {"run --help", 1},
+                                    {"run --man", 1},
+                                    {"env", 1},
+                                    {"plan --help", 1},
+                                    {"data --help", 1},
+                                    {"ckpt", 2}}) {
+    const std::string command = std::string(TUTTI_TEST_COMMAND) + " " + words;
+    const Ended full = run({"run", "-q", "--no-prefix", "sh", "-c", command + " > /dev/full; echo code $?"});
+    EXPECT_EQ(full.out, "code " + std::to_string(code) + "\n") << words;
+    EXPECT_THAT(full.err, HasSubstr("could not write all of the answer to standard output: No space left on device"))
+        << words;
+  }
+  const Ended closed =
+      run({"run", "-q", "--no-prefix", "sh", "-c", std::string(TUTTI_TEST_COMMAND) + " env >&-; echo code $? >&2"});
+  EXPECT_THAT(closed.err, AllOf(HasSubstr("tutti env: "), HasSubstr("Bad file descriptor"), HasSubstr("code 1\n")));
+}
+
 // ulimit -f: the kernel's signal for it would end the agent, and with it the job.
 TEST(Run, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
   const Folder folder;
@@ -417,7 +438,19 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", "-n", "1000000", "sh"}, "more than the 4096", ""},
            {{"run", "-n", "2,,3", "sh"}, "not '' (in '2,,3')", ""},
            {{"run", "-n"}, "-n", "needs a value"},
-           {{"run", "-np", "2", "sh"}, "unknown option -np", "tutti run -n 2"},
+           {{"-n", "4", "sh"}, "unknown option -n", "to start a program: tutti run -n 4 ./program"},
+           {{"run", "-np", "2", "sh"}, "unknown option -np", "here that is -n: tutti run -n 2 ..."},
+           {{"run", "-n", "2", "--num_gpus=4", "sh"}, "unknown option --num_gpus", "tutti run -n 4 ..."},
+           {{"run", "-np", "-host", "a"}, "unknown option -np", "tutti run -n N ..."},
+           {{"run", "-host", "a,b", "sh"}, "unknown option -host", "here that is --hosts: tutti run --hosts a:8,b:2"},
+           {{"run", "-hostfile", "h", "sh"}, "unknown option -hostfile", "here that is --hostfile FILE"},
+           {{"run", "-n", "2", "--bind-to", "core", "sh"}, "unknown option --bind-to", "--bind core, socket or numa"},
+           {{"run", "--allow-run-as-root", "sh"}, "unknown option --allow-run-as-root", "leave it out"},
+           {{"run", "--", "-np", "2", "sh"}, "'-np' stands where the program should", "come before the --"},
+           {{"run", "4", "sh"}, "'4' stands where the program should", "tutti run -n 4 sh ..."},
+           {{"run", "--rank", "3", "sh"}, "unknown option --rank", "--node-rank"},
+           {{"run", "-x", "A=1", "sh"}, "-x is for hosts that are started over ssh", "the variables of this shell"},
+           {{"run", "-zz", "sh"}, "unknown option -zz", "tutti run --help lists the options"},
            {{"run", "-n", "2", "--only-ranks", "1,9", "sh"}, "--only-ranks names rank 9, but the job has 2 ranks", ""},
            {{"run", "--master-port", "29876", "--store-port", "29876", "sh"}, "are both 29876", "another one"},
            {{"run", "-n", "2"}, "which program?", "tutti run -n N"},

@@ -6,8 +6,11 @@
 
 #include <csignal>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 
 #include "tests/launch/running.h"
+#include "tutti/base/text.h"
 #include "tutti/version.h"
 
 namespace tutti::testing {
@@ -41,6 +44,29 @@ TEST(OnHosts, TwoNodesByAShellThatIsGiven) {
   EXPECT_THAT(ended.out,
               AllOf(HasSubstr("[2] RANK=2\n[2] GROUP_RANK=1\n[2] WORLD_SIZE=3\n"), Not(HasSubstr("Welcome"))));
   EXPECT_THAT(ended.err, HasSubstr("ranks 1-2  on "));
+}
+
+// What this end says, what comes from ssh itself, and what the hosts say before they have met: all are objects.
+TEST(OnHosts, AllLinesAreJsonOnRequest) {
+  const Folder folder;
+  const std::string rsh = script(folder, "echo \"a word of ssh\" >&2; sh -c \"$2\"; echo bye >&2; exit 255");
+  const Ended ended = run({"run", "--log-format", "json", "--ssh", rsh, "-H", "a:1", "sh", "-c", "echo ready"});
+  std::map<std::string, std::string> from;  // line -> who said it
+  for (const std::string& line : split(ended.out + ended.err, '\n')) {
+    if (line.empty()) continue;
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    ASSERT_FALSE(json.is_discarded()) << line;
+    from[json["line"]] = json.contains("rank") ? "rank" : json["from"];
+    EXPECT_EQ(json["host"] == "a", json["line"] == "bye") << line;
+  }
+  EXPECT_EQ(from["ready"], "rank") << ended.out << ended.err;
+  EXPECT_EQ(from["bye"], "ssh");
+  EXPECT_EQ(from["the connection to a is lost; stopping the job on the other hosts"], "tutti") << ended.err;
+
+  const Ended refused = run({"run", "--log-format", "json", "--ssh", "false", "-H", "a", "sh"});
+  EXPECT_EQ(refused.code, 4);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr(R"({"time":")"), HasSubstr(R"("from":"tutti","level":"error")"),
+                                 HasSubstr("a did not start tutti")));
 }
 
 TEST(OnHosts, RanksReadNothing) {

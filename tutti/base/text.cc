@@ -137,22 +137,35 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
   return std::uint64_t(value);
 }
 
+namespace {
+
+// Letters to insert, to leave out or to change, or neighbours to swap, until one word is the other (optimal string
+// alignment).
+size_t edits(std::string_view from, std::string_view to) {
+  std::vector<size_t> before(to.size() + 1), row(to.size() + 1), next(to.size() + 1);
+  std::iota(row.begin(), row.end(), size_t(0));
+  for (size_t i = 0; i < from.size(); ++i) {
+    next[0] = i + 1;
+    for (size_t j = 0; j < to.size(); ++j) {
+      next[j + 1] = std::min({next[j] + 1, row[j + 1] + 1, row[j] + (from[i] != to[j])});
+      const bool swapped = i > 0 && j > 0 && from[i] == to[j - 1] && from[i - 1] == to[j];
+      if (swapped) next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
+    }
+    before.swap(row);
+    row.swap(next);
+  }
+  return row.back();
+}
+
+}  // namespace
+
 std::optional<std::string> nearest(std::string_view given, std::span<const std::string> known) {
   std::optional<std::string> best;
-  size_t least = std::min(given.size(), std::max<size_t>(2, given.size() / 3) + 1);  // some letters must agree
+  const size_t most = given.size() <= 4 ? 1 : std::max<size_t>(2, given.size() / 3);
+  size_t least = std::min(given.size(), most + 1);  // some letters must agree
   for (const std::string& candidate : known) {
-    std::vector<size_t> row(candidate.size() + 1);
-    std::iota(row.begin(), row.end(), size_t(0));
-    for (size_t i = 0; i < given.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i + 1;
-      for (size_t j = 0; j < candidate.size(); ++j) {
-        const size_t substituted = diagonal + (given[i] != candidate[j]);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({row[j] + 1, row[j + 1] + 1, substituted});
-      }
-    }
-    if (row.back() < least) least = row.back(), best = candidate;
+    const size_t distance = edits(given, candidate);
+    if (distance < least) least = distance, best = candidate;
   }
   return best;
 }

@@ -91,6 +91,9 @@ TEST(Text, FindsTheNearestKnownName) {
   EXPECT_EQ(nearest("--batchsize", known), "--batch-size");
   EXPECT_EQ(nearest("--model", known), "--model");
   EXPECT_EQ(nearest("--quantize-everything", known), std::nullopt);
+  EXPECT_EQ(nearest("rnu", std::vector<std::string>{"rn", "run"}), "rn");
+  EXPECT_EQ(nearest("rnu", std::vector<std::string>{"un", "run"}), "run") << "neighbours swapped";
+  EXPECT_EQ(nearest("app", std::vector<std::string>{"zip", "ls"}), std::nullopt) << "of three letters two agree";
   EXPECT_EQ(nearest("x", std::vector<std::string>{}), std::nullopt);
   EXPECT_EQ(nearest("x", std::vector<std::string>{"ip"}), std::nullopt);
   EXPECT_EQ(did_you_mean(nearest("--modle", known)), "did you mean --model?");

@@ -164,7 +164,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   if (options.node < nodes.nodes) return {};
   return Error{.code = Code::kUsage,
                .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
-                         std::to_string(nodes.nodes) + (nodes.nodes == 1 ? " node" : " nodes"),
+                         (nodes.nodes == 1 ? "1 node" : "the " + std::to_string(nodes.nodes) + " nodes of --nnodes"),
                .hint = "nodes are numbered from 0; --nnodes says how many there are"};
 }
 
@@ -178,7 +178,7 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
   if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");
   return Error{.code = Code::kUsage,
-               .detail = std::to_string(nodes.nodes) + " nodes need --master-addr",
+               .detail = "--nnodes " + std::to_string(nodes.nodes) + " needs --master-addr",
                .hint =
                    "the address of node 0, as all nodes see it; or nodes without numbers: --rdzv-backend elastic "
                    "--rdzv-endpoint HOST"};

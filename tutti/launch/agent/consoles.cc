@@ -19,7 +19,7 @@ constexpr std::string_view kPrefix = "[tutti] ";
 
 void Consoles::say(const std::string& text) {
   if (!json_) return errors_.write_line(kPrefix, text);
-  errors_.write_line("", json_line({.line = text}, host_, 0, microseconds_of_day()));
+  errors_.write_line("", json_line({.line = text}, host_, 0, microseconds_since_epoch()));
 }
 
 void Consoles::say_block(const std::string& text) {

@@ -92,7 +92,7 @@ std::optional<LineLevel> level_of_line(std::string_view line) {
   return found;
 }
 
-std::int64_t microseconds_of_day() {
+std::int64_t microseconds_since_epoch() {
   timespec at{};
   ::clock_gettime(CLOCK_REALTIME, &at);
   return std::int64_t(at.tv_sec) * 1000000 + at.tv_nsec / 1000;
@@ -113,11 +113,13 @@ std::string json_line(const LogLine& line, std::string_view host, int attempt, s
     json["rank"] = line.rank;
     json["stream"] = line.stream;
   } else {
-    json["from"] = "tutti";
+    json["from"] = line.from;
   }
   if (line.level) json["level"] = name(*line.level);
   json["line"] = line.line;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
+
+bool is_json_line(std::string_view line) { return line.starts_with(R"({"time":")") && line.ends_with('}'); }
 
 }  // namespace tutti

@@ -19,13 +19,17 @@ std::optional<LineLevel> level_of_line(std::string_view line);
 
 struct LogLine {
   std::string_view line;
-  int rank = -1;            // -1: tutti itself
-  std::string_view stream;  // "stdout", "stderr"
+  int rank = -1;                    // -1: of no rank
+  std::string_view stream;          // "stdout", "stderr"
+  std::string_view from = "tutti";  // who says it, where no rank does
   std::optional<LineLevel> level;
 };
+// Of the system's clock, now; since 1970 in UTC.
+std::int64_t microseconds_since_epoch();
 // {"time": "2026-11-21T12:00:00.123Z", "rank": 0, "stream": "stdout", "level": "warn", "line": "..."}, without '\n';
-// bytes that are not UTF-8 are replaced. `microseconds` since 1970.
-std::int64_t microseconds_of_day();  // since 1970, now
+// bytes that are not UTF-8 are replaced. `microseconds`: since 1970.
 std::string json_line(const LogLine& line, std::string_view host, int attempt, std::int64_t microseconds);
+// Whether that made it.
+bool is_json_line(std::string_view line);
 
 }  // namespace tutti

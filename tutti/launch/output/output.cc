@@ -114,7 +114,7 @@ void WorkerOutput::show(Stream stream, std::string_view line) {
     return;
   if (!options_.json) return channel.console->write_line(channel.prefix, line);
   const LogLine of{.line = line, .rank = rank_, .stream = stream == kOutput ? "stdout" : "stderr", .level = level};
-  channel.console->write_line("", json_line(of, options_.host, options_.attempt, microseconds_of_day()));
+  channel.console->write_line("", json_line(of, options_.host, options_.attempt, microseconds_since_epoch()));
 }
 
 // A full disk must not end a training that goes on well: it is told once, and the console still shows the lines.

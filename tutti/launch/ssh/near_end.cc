@@ -29,6 +29,7 @@
 #include "tutti/launch/environment.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/output/lines.h"
+#include "tutti/launch/output/log_lines.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/ssh/words.h"
@@ -95,7 +96,7 @@ class NearEnd {
   Error unanswered(const Session& session) const;
 
   const SshOptions& options_;
-  Consoles consoles_{options_.log_dir};
+  Consoles consoles_{{.log_dir = options_.log_dir, .json = options_.json}, host_name()};
   std::optional<Signals> signals_;
   std::vector<Session> sessions_;
   bool instructed_ = false;
@@ -317,7 +318,9 @@ void NearEnd::on_line(Session& session, bool is_output, std::string_view line) {
   }
   if (!is_output) session.last_words.add(line);
   if (!session.greeting) return;  // unanswered() has it
-  (is_output ? consoles_.output() : consoles_.errors()).write_line("", line);
+  Console& console = is_output ? consoles_.output() : consoles_.errors();
+  if (!options_.json || is_json_line(line)) return console.write_line("", line);
+  console.write_line("", json_line({.line = line, .from = "ssh"}, session.host, 0, microseconds_since_epoch()));
 }
 
 void NearEnd::on_signals() {

@@ -13,6 +13,7 @@ namespace tutti {
 
 struct SshOptions {
   std::string log_dir;  // that the launchers over there were given; empty: what nobody reads here is lost
+  bool json = false;  // they say JSON lines; so does this end, also of what is none (of ssh, or said before they meet)
   HostList hosts;
   std::vector<std::string> shell;                // "ssh" and its options; empty: ssh with ours
   std::string self;                              // the path of tutti, tried on each host before PATH is
