@@ -2,8 +2,10 @@
 // of as many bytes, loading against pread() of them, and what an asynchronous save, and under tutti run a copy in
 // memory, keep training waiting against memcpy() into memory that is there.
 //
-//   checkpoint_bench FOLDER [MiB a rank] [rounds]
+//   checkpoint_bench FOLDER [MiB a rank] [rounds] [--json]
 //   tutti run -n 2 -- checkpoint_bench FOLDER [MiB a rank] [rounds]
+//
+// --json: one line of it, for bench/compare_checkpoints.
 //
 // A and B alternate; the figures are medians, the ratio the median of the ratios (above 1: faster than plain). FOLDER
 // is made, and its checkpoints and plain files are removed at the end.
@@ -16,6 +18,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -38,8 +41,12 @@ constexpr std::uint64_t kRows = 4096;  // of a tensor of 16 MiB
 
 class Bench {
  public:
-  Bench(const Group& world, std::string folder, std::size_t mib, int rounds)
-      : world_(world), folder_(std::move(folder)), rounds_(rounds), tensors_(std::max<std::size_t>(1, mib / 16)) {
+  Bench(const Group& world, std::string folder, std::size_t mib, int rounds, bool json)
+      : world_(world),
+        folder_(std::move(folder)),
+        rounds_(rounds),
+        json_(json),
+        tensors_(std::max<std::size_t>(1, mib / 16)) {
     std::filesystem::create_directories(folder_);
     for (std::size_t t = 0; t < tensors_; ++t) memory_.emplace_back(kRows * 1024, float(t + 1));
     for (std::size_t t = 0; t < tensors_; ++t) {
@@ -58,9 +65,8 @@ class Bench {
   }
 
   void run() {
-    if (world_.rank() == 0)
-      fmt::print("{} ranks, {} MiB each\n{:34} {:>12} {:>12} {:>8}\n", world_.size(), bytes() >> 20, "", "ours GB/s",
-                 "plain GB/s", "ratio");
+    say(fmt::format("{} ranks, {} MiB each\n{:34} {:>12} {:>12} {:>8}\n", world_.size(), bytes() >> 20, "", "ours GB/s",
+                    "plain GB/s", "ratio"));
     row(
         "save / pwrite + fsync", [&] { save_checkpoint(world_, saved(), boxes_, {.step = 1}).or_throw(); },
         [&] { write_plain(); });
@@ -72,9 +78,22 @@ class Bench {
     row("load / pread, from the disk", cold([&] { load(VerifyLevel::kFiles); }), cold([&] { read_plain(); }));
     replicated(cold);
     stalls();
+    if (!json_ || world_.rank() != 0) return;
+    figures_["peer"] = "tutti";
+    figures_["ranks"] = world_.size();
+    figures_["bytes"] = bytes() * std::size_t(world_.size());
+    std::uint64_t on_disk = 0;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(list_checkpoints(saved()).or_throw().back().path))
+      on_disk += entry.file_size();
+    figures_["saved bytes"] = on_disk;
+    fmt::print("{}\n", figures_.dump());
   }
 
  private:
+  void say(const std::string& text) const {
+    if (world_.rank() == 0 && !json_) fmt::print("{}", text);
+  }
   std::size_t bytes() const { return tensors_ * kRows * 1024 * sizeof(float); }
   std::string saved() const { return folder_ + "/saved"; }
   std::string plain_path() const { return fmt::format("{}/plain-{}", folder_, world_.rank()); }
@@ -121,8 +140,9 @@ class Bench {
       ratios.push_back(second.back() / first.back());
     }
     const double all = double(bytes()) * world_.size() / 1e9;
-    if (world_.rank() == 0)
-      fmt::print("{:34} {:12.3f} {:12.3f} {:8.2f}\n", name, all / median(first), all / median(second), median(ratios));
+    figures_[name] = {{"seconds", median(first)}, {"to_plain", median(ratios)}};
+    say(fmt::format("{:34} {:12.3f} {:12.3f} {:8.2f}\n", name, all / median(first), all / median(second),
+                    median(ratios)));
   }
 
   // As with checkpoints the old bytes go when the new ones are there: else their pages in memory would be taken again,
@@ -200,15 +220,17 @@ class Bench {
       ratios.push_back(stalls.back() / copies.back());
       whole.push_back(seconds_of(end));
     }
-    if (world_.rank() == 0)
-      fmt::print("stall of {} {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times; {:.0f} ms later it is done\n", name,
-                 median(stalls) * 1e3, median(copies) * 1e3, median(ratios), median(whole) * 1e3);
+    figures_[fmt::format("stall of {}", name)] = {{"seconds", median(stalls)}, {"to_memcpy", median(ratios)}};
+    say(fmt::format("stall of {} {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times; {:.0f} ms later it is done\n", name,
+                    median(stalls) * 1e3, median(copies) * 1e3, median(ratios), median(whole) * 1e3));
   }
 
   const Group& world_;
   const std::string folder_;
   const int rounds_;
+  const bool json_;
   const std::size_t tensors_;
+  nlohmann::ordered_json figures_;
   std::vector<std::vector<float>> memory_;
   std::vector<SavedBox> boxes_;
 };
@@ -217,15 +239,17 @@ class Bench {
 }  // namespace tutti
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    fmt::print(stderr, "usage: checkpoint_bench FOLDER [MiB a rank] [rounds]\n");
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  const bool json = std::erase(arguments, "--json") > 0;
+  if (arguments.empty()) {
+    fmt::print(stderr, "usage: checkpoint_bench FOLDER [MiB a rank] [rounds] [--json]\n");
     return 2;
   }
   try {
     const auto world = tutti::init();
-    const auto mib = argc > 2 ? std::max(1L, std::atol(argv[2])) : 256L;
-    const auto rounds = argc > 3 ? std::max(1, std::atoi(argv[3])) : 7;
-    tutti::Bench(world, argv[1], std::size_t(mib), rounds).run();
+    const auto mib = arguments.size() > 1 ? std::max(1L, std::atol(arguments[1].c_str())) : 256L;
+    const auto rounds = arguments.size() > 2 ? std::max(1, std::atoi(arguments[2].c_str())) : 7;
+    tutti::Bench(world, arguments[0], std::size_t(mib), rounds, json).run();
   } catch (const tutti::Exception& error) {
     fmt::print(stderr, "{}\n", error.what());
     return 1;

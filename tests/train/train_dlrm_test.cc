@@ -5,11 +5,14 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tests/launch/running.h"
+#include "tests/train/processes.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/reader.h"
 
 namespace tutti {
 namespace {
@@ -238,6 +241,42 @@ TEST(TrainDlrm, GoesOnAfterAKill) {
   auto found = losses_of(resumed);
   ASSERT_LT(found.size(), straight.size());
   EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
+}
+
+// Every tensor of a checkpoint, as bytes.
+std::map<TensorKey, std::string> contents(const std::string& folder) {
+  const auto saved = CheckpointReader::open(folder).or_throw();
+  std::map<TensorKey, std::string> found;
+  for (const auto& [key, tensor] : saved.manifest().tensors) {
+    std::string bytes(*elements_of(tensor.shape) * size_of(tensor.dtype), '\0');
+    saved.read(key, std::as_writable_bytes(std::span(bytes))).or_throw();
+    found.emplace(key, std::move(bytes));
+  }
+  return found;
+}
+
+// A rank is killed, the launcher starts both again, and they end where those that nobody disturbed end.
+TEST(TrainDlrm, ARankThatIsKilledCostsNoBits) {
+  const testing::Folder folder;
+  const auto line = [&](const std::string& run, const Texts& of_run = {}) {
+    return Texts{TUTTI_COMMAND, "run", "-n", "2"} + of_run + Texts{"--", TRAIN_DLRM} + kSmall +
+           Texts{"--nepochs=100",       "--print-freq=12",
+                 "--optimizer=adagrad", "--save-dir=" + folder.path() + "/" + run,
+                 "--save-interval=50",  "--keep=2"};
+  };
+  const std::map<std::string, std::string> one_thread = {{"OMP_NUM_THREADS", "1"}};
+  const auto straight = testing::run(line("straight"), one_thread);
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  testing::Running job(line("killed", {"--max-restarts", "2"}), one_thread);
+  job.await_out("Finished training it 12/12 of epoch 20");
+  const auto ranks = test::processes_under(job.pid(), "train_dlrm");
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  const auto ended = job.wait();
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
+  EXPECT_EQ(contents(folder.path() + "/killed/step-0001200"), contents(folder.path() + "/straight/step-0001200"));
+  EXPECT_EQ(losses_of(ended).back(), losses_of(straight).back());
 }
 
 // Told to stop, it saves and leaves with 75.

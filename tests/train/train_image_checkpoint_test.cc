@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "tests/train/processes.h"
 #include "tests/train/train_image.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/safetensors.h"
@@ -23,28 +24,6 @@ using Arguments = std::vector<std::string>;
 Arguments operator+(Arguments left, const Arguments& right) {
   left.insert(left.end(), right.begin(), right.end());
   return left;
-}
-
-// The processes of this program that descend from `root`.
-std::vector<pid_t> ranks_under(pid_t root) {
-  std::map<pid_t, pid_t> parents;
-  std::map<pid_t, std::string> names;
-  for (const auto& entry : fs::directory_iterator("/proc")) {
-    const auto pid = parse_int(entry.path().filename().string());
-    if (!pid) continue;
-    const std::string stat = bytes_of(entry.path().string() + "/stat");
-    const auto open = stat.find('('), close = stat.rfind(')');
-    if (close == std::string::npos || close + 4 > stat.size()) continue;
-    names[pid_t(*pid)] = stat.substr(open + 1, close - open - 1);
-    parents[pid_t(*pid)] = pid_t(std::atoi(stat.c_str() + close + 4));
-  }
-  std::vector<pid_t> found;
-  for (const auto& [pid, name] : names) {
-    if (name != "train_image") continue;
-    for (pid_t up = pid; up > 1; up = parents[up])
-      if (up == root) found.push_back(pid);
-  }
-  return found;
 }
 
 class TrainImageCheckpoints : public test::TrainImage {
@@ -151,7 +130,7 @@ TEST_F(TrainImageCheckpoints, ARankThatIsKilledCostsNoBits) {
               {"--max-restarts", "2"}),
       kOneThread);
   running.await_err("step  25/310");
-  const auto ranks = ranks_under(running.pid());
+  const auto ranks = test::processes_under(running.pid(), "train_image");
   ASSERT_EQ(ranks.size(), 2u);
   ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
   const auto ended = running.wait();
@@ -171,7 +150,7 @@ TEST_F(TrainImageCheckpoints, ARankThatIsKilledGoesOnFromMemory) {
   tutti::testing::Running running(
       command(2, usual + Arguments{"--memory-copy-interval", "10", "--json"}, {"--max-restarts", "2"}), kOneThread);
   running.await_err("step  45/310");
-  const auto ranks = ranks_under(running.pid());
+  const auto ranks = test::processes_under(running.pid(), "train_image");
   ASSERT_EQ(ranks.size(), 2u);
   ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
   const auto ended = running.wait();

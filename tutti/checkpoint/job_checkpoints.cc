@@ -98,7 +98,12 @@ void JobCheckpoints::copy(std::span<const SavedBox> boxes, const CheckpointFacts
 
 void JobCheckpoints::finish() {
   if (copies_) copies_->wait();
-  if (saver_) saver_->finish().or_throw();
+  if (!saver_) return;
+  const Status last = saver_->finish();
+  if (last.ok()) return;
+  Error error = last.error();
+  error.detail = "what was trained since the last checkpoint is not saved: " + error.detail;
+  throw Exception(std::move(error));
 }
 
 BackgroundSaverStats JobCheckpoints::stats() { return saver_ ? saver_->stats() : BackgroundSaverStats(); }

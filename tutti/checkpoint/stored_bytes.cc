@@ -44,6 +44,24 @@ Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
   }
 }
 
+namespace {
+
+// The longest run of whole sectors that hold nothing but zeros, of bytes that begin at `at` in their file: where a hole
+// was punched, or a file system lost a page. Empty: there is none.
+std::string zeros_text(std::uint64_t at, std::span<const std::byte> bytes) {
+  constexpr std::uint64_t kSector = 512;
+  std::uint64_t longest = 0, where = 0, run = 0;
+  for (std::uint64_t place = (kSector - at % kSector) % kSector; place + kSector <= bytes.size(); place += kSector) {
+    const auto sector = bytes.subspan(place, kSector);
+    const bool zero = std::all_of(sector.begin(), sector.end(), [](std::byte byte) { return byte == std::byte(0); });
+    run = zero ? run + kSector : 0;
+    if (run > longest) longest = run, where = at + place + kSector - run;
+  }
+  return longest == 0 ? "" : fmt::format("; bytes {} to {} are zeros: a hole?", where, where + longest);
+}
+
+}  // namespace
+
 StoredBytes::StoredBytes(int fd, std::string path, const StoredBox& box, std::uint64_t bytes, std::uint64_t chunk_bytes,
                          std::string what, HeldChunks& chunks)
     : fd_(fd),
@@ -72,6 +90,7 @@ Status StoredBytes::read_chunk(std::uint64_t chunk, std::span<std::byte> into) {
   if (const auto one = one_changed_byte(digest, box_.crc32c[chunk], into.size()))
     text += fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", at + one->place,
                         unsigned(into[one->place]) ^ one->change, unsigned(into[one->place]));
+  text += zeros_text(at, into);
   return Error{.code = Code::kCorrupt, .detail = std::move(text)};
 }
 
