@@ -370,6 +370,9 @@ void DlrmCommandLine::declare(CLI::App& app) {
       if (option.group == group) add_flag(option);
     }
   }
+  app.add_flag("--save-dir-per-node", flags_["--save-dir-per-node"] = false,
+               "--save-dir is another folder on each node, which keeps what its ranks write")
+      ->group("Checkpoints");
   for (const auto& option : kLegacy) {  // not in the help
     legacy_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
                                               : app.add_flag(std::string(option.name))->group("");
@@ -403,6 +406,7 @@ Result<Options> DlrmCommandLine::interpret() const {
 Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options) const {
   JobCheckpointOptions made{
       .folder = values_.at("--save-dir"), .resume = values_.at("--resume"), .in_background = false};
+  made.folder_per_node = flags_.at("--save-dir-per-node");
   made.interval = TUTTI_TRY(whole_number("--save-interval", values_.at("--save-interval"), 0, kMost));
   made.keep = int(TUTTI_TRY(whole_number("--keep", values_.at("--keep"), 0, 1 << 30)));
   made.keep_every = TUTTI_TRY(whole_number("--keep-every", values_.at("--keep-every"), 0, kMost));

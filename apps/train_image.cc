@@ -45,7 +45,8 @@ struct Texts {
   std::string save_dir, save_interval = "0", keep = "0", keep_every = "0", resume = "auto";
   std::string memory_copy_interval = "0";
   std::string log_every = "1", trace, tensorboard;
-  bool nesterov = false, deterministic = false, views = false, no_heap = false, json = false, profile = false;
+  bool save_dir_per_node = false, nesterov = false, deterministic = false, views = false, no_heap = false, json = false,
+       profile = false;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -87,6 +88,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("Checkpoints", "--save-dir", texts.save_dir,
       "keep what is needed to go on in this folder, which all nodes share; saves at the end, and when told to stop",
       "DIR");
+  add_flag("Checkpoints", "--save-dir-per-node", texts.save_dir_per_node,
+           "it is another folder on each node, which keeps what its ranks write");
   add("Checkpoints", "--save-interval", texts.save_interval, "and after every N steps, while training goes on", "N");
   add("Checkpoints", "--keep", texts.keep, "older checkpoints are removed, so that N are there; 0 (default): none is",
       "N");
@@ -152,7 +155,8 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
 Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
   using tutti::cli::whole_number;
   constexpr std::int64_t kMost = 1'000'000'000;
-  tutti::JobCheckpointOptions options{.folder = texts.save_dir, .resume = texts.resume};
+  tutti::JobCheckpointOptions options{
+      .folder = texts.save_dir, .folder_per_node = texts.save_dir_per_node, .resume = texts.resume};
   options.interval = TUTTI_TRY(whole_number("--save-interval", texts.save_interval, 0, kMost));
   options.keep = int(TUTTI_TRY(whole_number("--keep", texts.keep, 0, kMost)));
   options.keep_every = TUTTI_TRY(whole_number("--keep-every", texts.keep_every, 0, kMost));

@@ -70,5 +70,46 @@ TEST_F(LostMemory, IsDealtOutToThoseThatAreLeft) {
   EXPECT_THAT(here.out, HasSubstr("step 60 of 2"));
 }
 
+// Each host has a folder of its own: together they are the checkpoint.
+class OwnFolders : public OnHosts {
+ protected:
+  OwnFolders() : OnHosts(2) {}
+  Running train(int host, const Arguments& words) {
+    Arguments line = {TUTTI_TEST_TRAINING, "steps=40", "interval=10", "per_node=1",
+                      "folder=" + hosts().folder(host) + "/run"};
+    line.insert(line.end(), words.begin(), words.end());
+    return start(host, node(host, 2, "2", line));
+  }
+};
+
+TEST_F(OwnFolders, AJobGoesOnFromThemAndNamesTheLostOne) {
+  {
+    Running a = train(0, {"die=25:3"}), b = train(1, {"die=25:3"});
+    EXPECT_NE(a.wait().code, 0);
+    b.wait();
+  }
+  std::string resumed;
+  {
+    Running a = train(0, {}), b = train(1, {});
+    const Ended here = a.wait(), there = b.wait();
+    ASSERT_EQ(here.code, 0) << here.err << there.err;
+    EXPECT_THAT(here.err, HasSubstr("goes on after step "));
+    resumed = line_with(here.out, "ended with ");
+  }
+  for (const int host : {0, 1}) must(hosts().shell(host, "rm -rf " + hosts().folder(host) + "/run").status());
+  {
+    Running a = train(0, {}), b = train(1, {});
+    const Ended here = a.wait(), there = b.wait();
+    const std::string undisturbed = line_with(here.out, "ended with ");
+    ASSERT_NE(undisturbed.find("ended with "), std::string::npos) << here.err << there.err;
+    EXPECT_EQ(resumed.substr(resumed.find("ended")), undisturbed.substr(undisturbed.find("ended")));
+  }
+  must(hosts().shell(1, "rm -rf " + hosts().folder(1) + "/run").status());
+  Running a = train(0, {}), b = train(1, {});
+  const Ended here = a.wait(), there = b.wait();
+  EXPECT_NE(here.code, 0);
+  EXPECT_THAT(here.err + there.err, HasSubstr("which was written on host node-b, is on none of the nodes"));
+}
+
 }  // namespace
 }  // namespace tutti::testing

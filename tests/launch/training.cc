@@ -2,7 +2,7 @@
 // all ranks have. It keeps checkpoints and copies in memory as its arguments say, may kill one of its ranks in the
 // first attempts (the n-th of `die` in the n-th), and prints what it ended with.
 //
-//   launch_training steps=40 copies=10 [folder=DIR] [interval=N] [die=STEP:RANK,...] [pause=MILLISECONDS]
+//   launch_training steps=40 copies=10 [folder=DIR [per_node=1]] [interval=N] [die=STEP:RANK,...] [pause=MILLISECONDS]
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -85,6 +85,7 @@ int run(const std::map<std::string, std::string>& given) {
   const Group world = init();
   const std::int64_t steps = number(given, "steps");
   JobCheckpoints checkpoints(world, {.folder = given.contains("folder") ? given.at("folder") : "",
+                                     .folder_per_node = given.contains("per_node"),
                                      .interval = number(given, "interval"),
                                      .memory_copy_interval = number(given, "copies")});
   Training training(world);

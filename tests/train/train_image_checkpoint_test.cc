@@ -239,6 +239,7 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   refused({"--keep", "2"}, "--save-interval and --keep are for --save-dir, which is not given");
   refused({"--save-dir", "a", "--keep-every", "2"}, "--keep-every is for --keep: without it all checkpoints stay");
   refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
+  refused({"--save-dir-per-node"}, "--save-dir-per-node is for --save-dir");
   refused({"--resume", ""}, "--resume needs auto, never or the path of a checkpoint");
   refused({"--save-dir", "a", "--compress", "powersgd"},
           "--save-dir with --compress powersgd: what it keeps back of each gradient is not saved");

@@ -10,6 +10,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/quiet_thread.h"
+#include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
 
 namespace tutti {
@@ -32,8 +33,13 @@ std::string to_json(const BackgroundSaverStats& stats) {
       .dump();
 }
 
-BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOptions options)
-    : group_(group), writing_(group_for_writing(group)), folder_(std::move(folder)), options_(options) {
+BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOptions options,
+                                 std::shared_ptr<const NodeFolders> nodes)
+    : group_(group),
+      writing_(group_for_writing(group)),
+      folder_(std::move(folder)),
+      options_(options),
+      nodes_(std::move(nodes)) {
   thread_ = quiet_thread([this] { work(); });
 }
 
@@ -75,7 +81,8 @@ Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFa
 
 Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
   wait_until_idle();
-  const Status ended = save_checkpoint(group_, folder_, boxes, facts, options_);
+  const Status ended = nodes_ ? save_on_nodes(group_, *nodes_, folder_, boxes, facts, options_)
+                              : save_checkpoint(group_, folder_, boxes, facts, options_);
   note(facts.step, ended);
   return ended;
 }
@@ -123,7 +130,7 @@ void BackgroundSaver::work() {
     lock.unlock();
     Status ended;
     try {
-      ended = write_my_part(writing_, folder_, job_->boxes, job_->part, job_->facts, options_);
+      ended = write_my_part(writing_, folder_, job_->boxes, job_->part, job_->facts, options_, nodes_.get());
     } catch (const Exception& error) {
       ended = error.error();
     } catch (const std::exception& error) {

@@ -12,6 +12,7 @@
 // its own, so it never gets in the way of training's calls.
 #include <condition_variable>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -40,8 +41,9 @@ std::string to_json(const BackgroundSaverStats& stats);
 
 class BackgroundSaver {
  public:
-  // Collective. Throws Exception.
-  BackgroundSaver(const Group& group, std::string folder, SaveOptions options = {});
+  // Collective. Throws Exception. `nodes`: the folder is another one on each node; null: all ranks see the same.
+  BackgroundSaver(const Group& group, std::string folder, SaveOptions options = {},
+                  std::shared_ptr<const NodeFolders> nodes = nullptr);
   // Waits for the save that is under way: a collective's deadline for every gigabyte at most.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -74,6 +76,7 @@ class BackgroundSaver {
   const Group group_, writing_;  // writing_: the thread's
   const std::string folder_;
   const SaveOptions options_;
+  const std::shared_ptr<const NodeFolders> nodes_;
   PlannedPart planned_;
   PrefaultedMemory memory_;
 

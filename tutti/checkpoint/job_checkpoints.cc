@@ -16,6 +16,7 @@ Status check(const JobCheckpointOptions& options) {
   if (options.resume.empty()) return usage("--resume needs auto, never or the path of a checkpoint");
   if (options.keep_every > 0 && options.keep == 0)
     return usage("--keep-every is for --keep: without it all checkpoints stay");
+  if (options.folder.empty() && options.folder_per_node) return usage("--save-dir-per-node is for --save-dir");
   if (options.folder.empty() && (options.interval > 0 || options.keep > 0))
     return usage("--save-interval and --keep are for --save-dir, which is not given",
                  "say where to save: --save-dir DIR");
@@ -30,20 +31,28 @@ JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
       log::warn("copies in memory are for who is started again, and --max-restarts of tutti run is 0");
   }
   if (!saves()) return;
-  check_shared_folder(world_, options_.folder).or_throw();
+  if (options_.folder_per_node) {
+    node_folders_ = std::make_shared<NodeFolders>(meet_node_folders(world_, options_.folder).or_throw());
+  } else {
+    check_shared_folder(world_, options_.folder).or_throw();
+  }
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
-  saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save);
+  saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save, node_folders_);
 }
 
 std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox> wanted) {
   const bool restarted = was_restarted();
   if (auto copy = copies_ && restarted ? newest_copy(wanted) : std::nullopt) {
-    if (auto later = later_on_disk(copy->facts().step)) return later;
+    if (auto later = later_on_disk(copy->facts().step, wanted)) return later;
     if (world_.rank() == 0)
       log::info(fmt::format("goes on after step {}, from {}", copy->facts().step, copy->folder()));
     return copy;
   }
-  return resume_point(world_, {.folder = options_.folder, .resume = options_.resume, .restarted = saves() && restarted})
+  return resume_point(world_, {.folder = options_.folder,
+                               .resume = options_.resume,
+                               .restarted = saves() && restarted,
+                               .node_folders = node_folders_.get(),
+                               .wanted = wanted})
       .or_throw();
 }
 
@@ -59,9 +68,12 @@ std::optional<CheckpointReader> JobCheckpoints::newest_copy(std::span<const Save
 }
 
 // What was saved after that step, and verifies.
-std::optional<CheckpointReader> JobCheckpoints::later_on_disk(std::int64_t step) const {
-  if (!saves() || newest_saved_step(world_, options_.folder).or_throw() <= step) return {};
-  auto found = resume_point(world_, {.folder = options_.folder, .restarted = true});
+std::optional<CheckpointReader> JobCheckpoints::later_on_disk(std::int64_t step,
+                                                              std::span<const SavedBox> wanted) const {
+  const ResumeOptions options{
+      .folder = options_.folder, .restarted = true, .node_folders = node_folders_.get(), .wanted = wanted};
+  if (!saves() || newest_saved_step(world_, options).or_throw() <= step) return {};
+  auto found = resume_point(world_, options);
   world_.status().or_throw();
   if (found.ok() && *found && (*found)->facts().step > step) return *std::move(found);
   return {};

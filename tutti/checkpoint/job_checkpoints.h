@@ -27,7 +27,9 @@
 namespace tutti {
 
 struct JobCheckpointOptions {
-  std::string folder;           // --save-dir; empty: nothing is saved
+  std::string folder;  // --save-dir; empty: nothing is saved
+  // --save-dir-per-node: it is another one on each node, which keeps what its ranks write.
+  bool folder_per_node = false;
   std::int64_t interval = 0;    // --save-interval, in steps; 0: only at the end, and where the job is told to stop
   int keep = 0;                 // --keep: of the older ones so many stay; 0: all
   std::int64_t keep_every = 0;  // --keep-every: and those whose step is a multiple of this
@@ -76,10 +78,11 @@ class JobCheckpoints {
 
  private:
   std::optional<CheckpointReader> newest_copy(std::span<const SavedBox> wanted);
-  std::optional<CheckpointReader> later_on_disk(std::int64_t step) const;
+  std::optional<CheckpointReader> later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const;
 
   const Group world_;
   const JobCheckpointOptions options_;
+  std::shared_ptr<const NodeFolders> node_folders_;  // with folder_per_node
   std::unique_ptr<BackgroundSaver> saver_;
   std::unique_ptr<MemoryCopies> copies_;
 };

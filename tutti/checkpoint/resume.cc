@@ -67,12 +67,20 @@ Status check_owners(const Group& group, const ResumeOptions& options, const Chec
   return {};
 }
 
+Result<CheckpointReader> open(const Group& group, const ResumeOptions& options, const std::string& path) {
+  if (!options.node_folders) return CheckpointReader::open(group, path);
+  auto found = TUTTI_TRY(open_node_folders(group, *options.node_folders, path, options.wanted));
+  if (group.rank() == 0)
+    for (const std::string& why : found.passed_over) log::warn("passed over a checkpoint: " + why);
+  return std::move(found.reader);
+}
+
 Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
-  const std::int64_t newest = TUTTI_TRY(newest_saved_step(group, options.folder));
+  const std::int64_t newest = TUTTI_TRY(newest_saved_step(group, options));
   const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
   if (newest_counts) {
     if (newest < 0) return std::optional<CheckpointReader>();
-    auto saved = TUTTI_TRY(CheckpointReader::open(group, options.folder));
+    auto saved = TUTTI_TRY(open(group, options, options.folder));
     TUTTI_TRY(check_owners(group, options, saved, false));
     return std::optional(std::move(saved));
   }
@@ -80,7 +88,7 @@ Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOpt
     if (newest >= 0) return later_ones(options.folder, newest, "anew");
     return std::optional<CheckpointReader>();
   }
-  auto opened = CheckpointReader::open(group, options.resume);
+  auto opened = open(group, options, options.resume);
   if (!opened.ok()) return with_hint(opened.error(), options.resume);
   auto saved = *std::move(opened);
   TUTTI_TRY(check_owners(group, options, saved, true));
@@ -91,9 +99,11 @@ Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOpt
 
 }  // namespace
 
-Result<std::int64_t> newest_saved_step(const Group& group, const std::string& folder) {
+Result<std::int64_t> newest_saved_step(const Group& group, const ResumeOptions& options) {
+  if (options.node_folders && !options.folder.empty())
+    return newest_node_step(group, *options.node_folders, options.folder);
   Result<std::int64_t> newest = std::int64_t(-1);
-  if (!group || group.rank() == 0) newest = newest_step(folder);
+  if (!group || group.rank() == 0) newest = newest_step(options.folder);
   TUTTI_TRY(agree(group, newest.status()));
   if (!group) return newest;
   std::string word = std::to_string(*newest);

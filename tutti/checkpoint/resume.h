@@ -4,8 +4,10 @@
 //   auto saved = resume_point(world, {.folder = "runs/a"}).or_throw();
 //   if (saved) load(*saved);
 #include <optional>
+#include <span>
 #include <string>
 
+#include "tutti/checkpoint/node_folders.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/comm/group.h"
 
@@ -17,9 +19,12 @@ struct ResumeOptions {
   // The launcher has started this job again after a failure: what it has saved itself in `folder` counts, as with
   // "auto", and `resume` only where there is nothing yet.
   bool restarted = false;
+  // The folder is another one on each node; then what of the others' files this rank is going to read.
+  const NodeFolders* node_folders = nullptr;
+  std::span<const SavedBox> wanted = {};
 };
-// The step of the newest checkpoint in the folder, as rank 0 sees it; -1: there is none. Collective.
-Result<std::int64_t> newest_saved_step(const Group& group, const std::string& folder);
+// The step of the newest checkpoint in options.folder, as rank 0 sees it, or any node; -1: there is none. Collective.
+Result<std::int64_t> newest_saved_step(const Group& group, const ResumeOptions& options);
 // From the environment: whether this is not the job's first attempt.
 bool was_restarted();
 

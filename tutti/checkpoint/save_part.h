@@ -10,6 +10,8 @@
 
 namespace tutti {
 
+struct NodeFolders;  // checkpoint/node_folders.h
+
 // What this rank writes.
 struct SavePart {
   std::vector<std::size_t> boxes;  // numbers of those given, rising
@@ -19,8 +21,10 @@ struct SavePart {
 // Looks at what every rank was given and deals it out (save_plan.h). A plan holds as long as no rank gives other boxes.
 Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
                               const SaveOptions& options);
-// Of `boxes` only those of the part are looked at.
+// Of `boxes` only those of the part are looked at. `nodes`: the folder is another one on each node; null: all ranks see
+// the same.
 Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
-                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options);
+                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
+                     const NodeFolders* nodes = nullptr);
 
 }  // namespace tutti

@@ -12,6 +12,8 @@
 #include <random>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/machine.h"
+#include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/objects.h"
 
@@ -58,18 +60,16 @@ Status make_folder(const std::string& folder) {
   return {};
 }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
-
 Status look_for(const std::string& folder, const std::string& word, const std::string& host) {
   if (::access(probe_path(folder, word, 0).c_str(), F_OK) == 0) return {};
   return Error{.code = Code::kMismatch,
                .detail = fmt::format("the folder {} on host {} is not the one of rank 0 on host {}: what rank 0 wrote "
                                      "there cannot be seen",
                                      folder, host_name(), host),
-               .hint = "checkpoints need a folder that all nodes share: one on a file system that each of them mounts"};
+               .hint =
+                   "checkpoints need a folder that all nodes share: one on a file system that each of them mounts; or "
+                   "let each node keep what "
+                   "its ranks write: --save-dir-per-node"};
 }
 
 }  // namespace
@@ -95,6 +95,28 @@ Status check_shared_folder(const Group& group, const std::string& folder) {
       if (good.ok()) good = prove(random);
     }
     return agree(group, good);  // and only then does rank 0's file go
+  } catch (const Exception& error) {
+    return error.error();
+  }
+}
+
+// Each rank sees the files of those whose folder is its own, and takes the word of the lowest of them.
+Result<NodeFolders> meet_node_folders(const Group& group, const std::string& folder) {
+  try {
+    std::string word = random_word();
+    broadcast_bytes(group, word);
+    std::optional<ProbeFile> mine;
+    const auto prove = [&]() -> Status {
+      TUTTI_TRY(make_folder(folder));
+      mine.emplace(TUTTI_TRY(ProbeFile::create(probe_path(folder, word, group.rank()))));
+      return {};
+    };
+    TUTTI_TRY(agree(group, prove()));
+    int lowest = 0;
+    while (lowest < group.rank() && ::access(probe_path(folder, word, lowest).c_str(), F_OK) != 0) ++lowest;
+    NodeFolders made{.hosts = all_gather_bytes(group, host_name())};
+    made.places = ranks_by_place(all_gather_bytes(group, std::to_string(lowest)));
+    return made;
   } catch (const Exception& error) {
     return error.error();
   }

@@ -24,6 +24,7 @@
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/manifest_text.h"
+#include "tutti/checkpoint/node_folders.h"
 #include "tutti/checkpoint/save_part.h"
 #include "tutti/checkpoint/save_plan.h"
 #include "tutti/checkpoint/shard_file.h"
@@ -81,8 +82,8 @@ class Meetings {
 class Saving {
  public:
   Saving(const Group& group, const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
-         const SaveOptions& options)
-      : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options) {}
+         const SaveOptions& options, const NodeFolders* nodes)
+      : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options), nodes_(nodes) {}
 
   // Steps 3 to 6.
   Status write(const SavePart& mine) {
@@ -100,16 +101,20 @@ class Saving {
     const auto part = write_files(CheckpointDraft::path_of(folder_, step), mark, mine.boxes, meetings);
     meetings.finish();
     TUTTI_TRY(agree(group_, part.status()));
+    if (nodes_) return finish_on_nodes(draft, step, *part);
     return agree(group_, finish(draft, *part));
   }
 
  private:
   bool is_root() const { return !group_ || group_.rank() == 0; }
+  bool commits() const {  // makes the folder, and gives it its name
+    return nodes_ ? nodes_->places.leads(rank()) : is_root();
+  }
   int rank() const { return group_ ? group_.rank() : 0; }
   int size() const { return group_ ? group_.size() : 1; }
 
   Status begin(std::optional<CheckpointDraft>& draft) const {
-    if (is_root()) draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
+    if (commits()) draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
     return {};
   }
 
@@ -144,16 +149,39 @@ class Saving {
     }
   }
 
-  Status finish(std::optional<CheckpointDraft>& draft, const std::string& part) const {
+  // Of all parts, as text, on rank 0.
+  Result<std::string> put_together(const std::string& part) const {
     const std::vector<std::string> parts =
         group_ ? gather_bytes(group_, part, 0, kParts) : std::vector<std::string>{part};
-    if (!is_root()) return {};
+    if (!is_root()) return std::string();
     Manifest whole{.facts = facts_};
     whole.facts.versions.emplace("tutti", TUTTI_VERSION);
+    if (nodes_) whole.facts.layout["hosts"] = join(nodes_->hosts, ",");
     for (const std::string& one : parts) merge(whole, TUTTI_TRY(parse_manifest_part(one)));
-    const std::string manifest = TUTTI_TRY(compose_manifest(whole));
+    return compose_manifest(whole);
+  }
+
+  Status commit(CheckpointDraft& draft) const {
+    return draft.commit({.last = options_.keep, .every = options_.keep_every});
+  }
+
+  Status finish(std::optional<CheckpointDraft>& draft, const std::string& part) const {
+    const std::string manifest = TUTTI_TRY(put_together(part));
+    if (!is_root()) return {};
     TUTTI_TRY(write_flushed(CheckpointDraft::path_of(folder_, facts_.step) + "/" + kManifestName, manifest));
-    return draft->commit({.last = options_.keep, .every = options_.keep_every});
+    return commit(*draft);
+  }
+
+  // One rename on each node, when all have all else: a node that dies between them leaves a step that some have and
+  // some have not, which whoever loads finds out.
+  Status finish_on_nodes(std::optional<CheckpointDraft>& draft, std::int64_t step, const std::string& part) const {
+    auto manifest = put_together(part);
+    TUTTI_TRY(agree(group_, manifest.status()));
+    broadcast_bytes(group_, *manifest, 0, kParts);
+    Status written;
+    if (commits()) written = write_flushed(CheckpointDraft::path_of(folder_, step) + "/" + kManifestName, *manifest);
+    TUTTI_TRY(agree(group_, written));
+    return agree(group_, commits() ? commit(*draft) : Status());
   }
 
   const Group& group_;
@@ -161,6 +189,7 @@ class Saving {
   const std::span<const SavedBox> boxes_;
   const CheckpointFacts& facts_;
   const SaveOptions& options_;
+  const NodeFolders* const nodes_;  // null: all ranks see one folder
 };
 
 Status check(std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
@@ -201,8 +230,19 @@ Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxe
 }
 
 Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
-                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options) {
-  return Saving(group, folder, boxes, facts, options).write(part);
+                     const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
+                     const NodeFolders* nodes) {
+  return Saving(group, folder, boxes, facts, options, nodes).write(part);
+}
+
+Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::string& folder,
+                     std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {
+  try {
+    const SavePart part = TUTTI_TRY(plan_my_part(group, boxes, facts, options));
+    return write_my_part(group, folder, boxes, part, facts, options, &nodes);
+  } catch (const Exception& error) {
+    return error.error();
+  }
 }
 
 Status save_checkpoint(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,

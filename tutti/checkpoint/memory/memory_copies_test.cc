@@ -158,6 +158,8 @@ TEST_F(Copies, OneThatIsTornIsNotUsed) {
     copies.wait();
   });
   EXPECT_THAT(gone, HasSubstr("rank 1: Killed"));
+  for (const auto& one : Shelves(KeptMemory::open(nodes_[0].get()).or_throw()).whole())
+    EXPECT_TRUE(one.label.part == 0 || one.label.step == 2) << "that of step 1 was overwritten";
   EXPECT_EQ(attempt({0, 0}, [&](Group& world) { expect_restored(world, 2); }), "");
 }
 

@@ -315,6 +315,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--stage", text(options.sharded_stage)},
           {"--no-heap", options.parallel.heap_tensors ? "off" : "on"},
           {"--save-dir", options.checkpoints.folder.empty() ? "none" : "given"},
+          {"--save-dir-per-node", options.checkpoints.folder_per_node ? "on" : "off"},
           {"--save-interval", text(options.checkpoints.interval)},
           {"--keep", text(options.checkpoints.keep)},
           {"--keep-every", text(options.checkpoints.keep_every)},

@@ -44,6 +44,7 @@ void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
                        number("batch_size"));
   };
   const auto of_a_step = [](CheckpointValues layout) {  // which processes compute for the logical ranks is the same
+    layout.erase("hosts");                              // and where
     if (whole_number(layout, "logical_ranks").value_or(0) > 0) layout["ranks"] = std::int64_t(0);
     return layout;
   };
