@@ -1,7 +1,7 @@
 #pragma once
 // The ranks of one host, as one of them sees them: everybody's arena mapped, everybody's bell, and who is still alive.
 //
-// Joining: each rank listens on a Unix socket in a private directory, connects to the ranks below it, passes the
+// Joining: each rank listens on a Unix socket that is in no folder, connects to the ranks below it, passes the
 // handshake of the job, and hands over two descriptors, its arena and its bell: nothing else has a name. The sockets
 // stay open: an end of file without a goodbye is the death of that rank. Threads: after join() everything but watch()
 // may be called from any thread; watch() belongs to the engine.
@@ -99,7 +99,7 @@ class Host {
   std::unique_ptr<Credentials> credentials_;
   Listener listener_;
   std::vector<Arrival> arrivals_;  // while joining
-  std::string directory_, contact_;
+  std::string contact_;
   std::vector<PeerData> peers_;
   Mutex watch_mutex_;  // around reading a note and storing what it says
 };
