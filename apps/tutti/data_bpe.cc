@@ -65,9 +65,9 @@ Status act(const Texts& texts) {
   const BpeVocabulary vocabulary = train_bpe(*words, options);
   progress.clear();
   TUTTI_TRY(write_vocabulary(vocabulary, texts.output + "/vocab.json", texts.output + "/merges.txt"));
-  fmt::print("{} tokens from {} different pieces of {}, in {}: {}/vocab.json, {}/merges.txt\n", vocabulary.tokens.size(),
-             words->counts().size(), bytes_text(documents.bytes()), seconds_text(seconds_since(begin)), texts.output,
-             texts.output);
+  fmt::print("{} tokens from {} different pieces of {}, in {}: {}/vocab.json, {}/merges.txt\n",
+             vocabulary.tokens.size(), words->counts().size(), bytes_text(documents.bytes()),
+             seconds_text(seconds_since(begin)), texts.output, texts.output);
   if (std::int64_t(vocabulary.tokens.size()) < options.vocabulary)
     fmt::print("fewer than {}: no pair is left that occurs {} times\n", options.vocabulary, options.least_frequency);
   return {};

@@ -17,7 +17,8 @@ void declare(CLI::App& app, TextTexts& texts) {
     app.add_option(names, target, words)->group("The text")->type_name(type);
   };
   add("--documents", texts.documents,
-      "what is a document: json (a line of JSON), file, line, or paragraph (between empty lines); as it stands: json for "
+      "what is a document: json (a line of JSON), file, line, or paragraph (between empty lines); as it stands: json "
+      "for "
       ".jsonl and .json, else file",
       "HOW");
   add("--json-key,--json-keys", texts.json_key, "the value of a line of JSON that is the text (text)", "KEY");

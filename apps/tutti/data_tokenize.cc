@@ -53,8 +53,7 @@ void declare(CLI::App& app, Texts& texts) {
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
   const bool has_pair = !texts.vocab_file.empty() || !texts.merge_file.empty(), has_model = !texts.model.empty();
-  if (has_pair && has_model)
-    return usage("--vocab-file and --tokenizer-model are two tokenizers", "give one of them");
+  if (has_pair && has_model) return usage("--vocab-file and --tokenizer-model are two tokenizers", "give one of them");
   const std::vector<std::string> types = {"byte", "GPT2BPETokenizer", "TikTokenizer"};
   std::size_t type = has_pair ? 1 : has_model ? 2 : 0;
   if (!texts.tokenizer.empty()) {
@@ -74,8 +73,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
 }
 
 Status act(const Texts& texts) {
-  TextDocuments documents =
-      TUTTI_TRY(open_documents(texts.text, "tutti data tokenize text.jsonl --output PREFIX"));
+  TextDocuments documents = TUTTI_TRY(open_documents(texts.text, "tutti data tokenize text.jsonl --output PREFIX"));
   if (texts.output.empty()) return usage("--output PREFIX is missing: the files to make are PREFIX.bin and PREFIX.idx");
   const auto tokenizer = TUTTI_TRY(tokenizer_of(texts));
   Progress progress;

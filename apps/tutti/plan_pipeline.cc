@@ -188,8 +188,7 @@ Status write_svg(const std::string& path, const Answer& answer) {
 Status act(const Texts& texts) {
   Question question;
   TUTTI_TRY(interpret(texts, question));
-  if (question.all && !texts.svg.empty())
-    return usage("--svg draws one schedule", "name it with --schedule");
+  if (question.all && !texts.svg.empty()) return usage("--svg draws one schedule", "name it with --schedule");
   std::vector<Answer> answers;
   for (const ScheduleKind kind : question.kinds) answers.push_back(answer(question, kind));
   if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, answers[0]));

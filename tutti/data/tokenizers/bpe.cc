@@ -189,8 +189,7 @@ Result<std::unique_ptr<Tokenizer>> bpe_tokenizer(BpeVocabulary vocabulary, std::
   } catch (const Exception& error) {
     return error.error();
   }
-  return std::unique_ptr<Tokenizer>(
-      std::make_unique<BpeTokenizer>(std::move(vocabulary), std::string(pattern), bytes));
+  return std::unique_ptr<Tokenizer>(std::make_unique<BpeTokenizer>(std::move(vocabulary), std::string(pattern), bytes));
 }
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 #pragma once
-// Byte-pair encoding (Sennrich et al. 2016) of bytes, as GPT-2 does it: a text is cut into pieces (pretokens.h), a piece
-// begins as its bytes, and the two neighbours whose pair was learned first become one token, again and again.
+// Byte-pair encoding (Sennrich et al. 2016) of bytes, as GPT-2 does it: a text is cut into pieces (pretokens.h), a
+// piece begins as its bytes, and the two neighbours whose pair was learned first become one token, again and again.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct BpeVocabulary {
     std::int32_t left, right, result;
     bool operator==(const Merge&) const = default;
   };
-  std::vector<Merge> merges;  // the earlier one goes first
+  std::vector<Merge> merges;          // the earlier one goes first
   std::int32_t end_of_document = -1;  // -1: there is none
 };
 
@@ -28,8 +28,8 @@ Result<std::unique_ptr<Tokenizer>> bpe_tokenizer(BpeVocabulary vocabulary, std::
 // OpenAI's and Hugging Face's pair of files: tokens with their numbers in JSON, and merges in their order, both in the
 // characters of byte_characters.h. kCorrupt with file and line.
 Result<BpeVocabulary> read_vocabulary(const std::string& vocab_json, const std::string& merges_txt);
-// tiktoken's file: a token in base64 and its number a line, of which the numbers are the order of the merges too. The end
-// of a document gets the next number.
+// tiktoken's file: a token in base64 and its number a line, of which the numbers are the order of the merges too. The
+// end of a document gets the next number.
 Result<BpeVocabulary> read_tiktoken(const std::string& path);
 // The pair of files. kInvalidArgument: one of them is there already.
 Status write_vocabulary(const BpeVocabulary& vocabulary, const std::string& vocab_json, const std::string& merges_txt);

@@ -25,7 +25,8 @@ Error corrupt(const std::string& path, std::string why) {
 }
 
 // Calls with each line and its number, from 1, without what ends it.
-Status for_each_line(std::string_view text, const std::function<Status(std::string_view line, std::size_t number)>& take) {
+Status for_each_line(std::string_view text,
+                     const std::function<Status(std::string_view line, std::size_t number)>& take) {
   for (std::size_t at = 0, number = 1; at < text.size(); ++number) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     std::string_view line = text.substr(at, end - at);
@@ -53,8 +54,8 @@ Result<std::vector<std::string>> read_tokens(const std::string& path, std::int32
     given[at] = true;
     if (characters == kEndOfText) end_of_document = std::int32_t(at);
     // Other special tokens are written as they are, too: these are their own text.
-    tokens[at] = characters == kEndOfText ? std::string(kEndOfText)
-                                          : from_byte_characters(characters).value_or(characters);
+    tokens[at] =
+        characters == kEndOfText ? std::string(kEndOfText) : from_byte_characters(characters).value_or(characters);
   }
   return tokens;
 }
@@ -79,9 +80,10 @@ Result<BpeVocabulary> read_vocabulary(const std::string& vocab_json, const std::
       return found == numbers.end() ? -1 : found->second;
     };
     if (!left || !right || number_of(*left) < 0 || number_of(*right) < 0 || number_of(*left + *right) < 0)
-      return corrupt(merges_txt, fmt::format("line {} merges \"{}\", of which {} does not have all three tokens: the two "
-                                             "files do not belong together",
-                                             number, line, vocab_json));
+      return corrupt(merges_txt,
+                     fmt::format("line {} merges \"{}\", of which {} does not have all three tokens: the two "
+                                 "files do not belong together",
+                                 number, line, vocab_json));
     vocabulary.merges.push_back({number_of(*left), number_of(*right), number_of(*left + *right)});
     return {};
   }));

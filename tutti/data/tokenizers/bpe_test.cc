@@ -1,4 +1,5 @@
-// Compared with Hugging Face's tokenizers 0.22 (BpeTrainer with the byte-level alphabet), which learned from the same text.
+// Compared with Hugging Face's tokenizers 0.22 (BpeTrainer with the byte-level alphabet), which learned from the same
+// text.
 #include "tutti/data/tokenizers/bpe.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +43,8 @@ std::vector<std::int32_t> encoded(const Tokenizer& tokenizer, std::string_view w
 }
 
 const char* const kMerges =
-    "a t|t h|\u0120 th|\u0120th e|' s|a n|c at|h at|m at|o n|\u0120 cat|\u0120 hat|\u0120 mat|\u0120 on|e r|\u0120 n|' t|"
+    "a t|t h|\u0120 th|\u0120th e|' s|a n|c at|h at|m at|o n|\u0120 cat|\u0120 hat|\u0120 mat|\u0120 on|e r|\u0120 n|' "
+    "t|"
     "1 2|3 4|a b|a \u00c3|b l|b er|e s|i s|k s|l o|s at|t ab|v e|\u00af ve|\u00c3 \u013e|\u010a \u010a|\u0120 \u0120|"
     "\u0120 12|\u0120 34|\u0120 bl|\u0120 is|\u0120 sat|\u0120 tab|\u0120 \u00c3\u013e|th e|\u0120th at";
 const std::string kSentence = "the lowest newest hat isn't \u00dcber-na\u00efve \u6771\u4eac\u90fd!\n";
@@ -78,8 +80,9 @@ TEST(Bpe, LongPiecesAsShortOnes) {
     const BpeVocabulary vocabulary = learned(300);
     std::vector<std::int32_t> tokens;
     for (const char byte : word)
-      tokens.push_back(std::int32_t(std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), std::string(1, byte)) -
-                                    vocabulary.tokens.begin()));
+      tokens.push_back(
+          std::int32_t(std::find(vocabulary.tokens.begin(), vocabulary.tokens.end(), std::string(1, byte)) -
+                       vocabulary.tokens.begin()));
     for (const auto& merge : vocabulary.merges)  // each as often as it goes, the earlier ones first
       for (std::size_t i = 0; i + 1 < tokens.size(); ++i)
         if (tokens[i] == merge.left && tokens[i + 1] == merge.right) {
@@ -91,7 +94,8 @@ TEST(Bpe, LongPiecesAsShortOnes) {
   std::uint32_t state = 5;
   for (int length : {1, 2, 7, 63, 64, 65, 66, 200, 1000}) {
     std::string word;
-    for (int i = 0; i < length; ++i) state = state * 1664525u + 1013904223u, word += "theatcons b"[state >> 24 % 11 & 7];
+    for (int i = 0; i < length; ++i)
+      state = state * 1664525u + 1013904223u, word += "theatcons b"[state >> 24 % 11 & 7];
     EXPECT_EQ(encoded(*tokenizer, word), by_definition(word)) << length << ": " << word;
   }
 }
@@ -148,16 +152,17 @@ TEST_F(BpeFiles, OfTiktoken) {
 TEST_F(BpeFiles, DamageIsNamed) {
   const std::string merges = put("merges.txt", "#version: 0.2\na b\nb c\n");
   const std::string vocab = put("vocab.json", R"({"a":0,"b":1,"ab":2})");
-  EXPECT_EQ(read_vocabulary(vocab, merges).error().detail,
-            merges + ": line 3 merges \"b c\", of which " + vocab + " does not have all three tokens: the two files do not "
-                                                                   "belong together");
+  EXPECT_EQ(read_vocabulary(vocab, merges).error().detail, merges + ": line 3 merges \"b c\", of which " + vocab +
+                                                               " does not have all three tokens: the two files do not "
+                                                               "belong together");
   EXPECT_EQ(read_vocabulary(put("1", "[1]"), merges).error().detail,
             folder_ + "/1: is no JSON object of tokens and their numbers");
   EXPECT_EQ(read_vocabulary(put("2", R"({"a":0,"b":5})"), merges).error().detail,
             folder_ + "/2: token \"b\" has number 5, expected 0 to 1");
   EXPECT_EQ(read_vocabulary(put("3", R"({"a":0,"b":0})"), merges).error().detail,
             folder_ + "/3: number 0 is given to two tokens, one is \"b\"");
-  EXPECT_EQ(read_vocabulary(vocab, put("4", "a\n")).error().detail, folder_ + "/4: line 1 is \"a\", expected two tokens");
+  EXPECT_EQ(read_vocabulary(vocab, put("4", "a\n")).error().detail,
+            folder_ + "/4: line 1 is \"a\", expected two tokens");
   const auto few = bpe_tokenizer(read_vocabulary(vocab, put("5", "a b\n")).or_throw(), kPattern);
   EXPECT_EQ(few.error().detail, "the vocabulary has no token for byte 0");
 }

@@ -1,6 +1,6 @@
 // Words are lists of tokens with a frequency. The count of each pair over all words is kept up to date: a merge touches
-// only the words in which its pair occurs, which are listed for each pair. The most frequent pair comes from a heap whose
-// entries may be out of date: one whose count has changed is put back with the count it has now.
+// only the words in which its pair occurs, which are listed for each pair. The most frequent pair comes from a heap
+// whose entries may be out of date: one whose count has changed is put back with the count it has now.
 #include "tutti/data/tokenizers/bpe_training.h"
 
 #include <algorithm>

@@ -29,8 +29,9 @@ struct BpeTrainingOptions {
   std::function<void(double share)> progress;  // may be empty; called now and then, on the calling thread
 };
 
-// Of pairs that are equally frequent, that of the smaller numbers comes first: so the result depends on the counts alone.
-// (Hugging Face's tokenizers choose alike.) May have fewer tokens than asked for, if there is nothing more to merge.
+// Of pairs that are equally frequent, that of the smaller numbers comes first: so the result depends on the counts
+// alone. (Hugging Face's tokenizers choose alike.) May have fewer tokens than asked for, if there is nothing more to
+// merge.
 BpeVocabulary train_bpe(const WordCounts& words, const BpeTrainingOptions& options);
 
 }  // namespace tutti

@@ -11,7 +11,8 @@ constexpr bool is_printable(int byte) {
 constexpr std::array<std::uint16_t, 256> kCharacters = [] {
   std::array<std::uint16_t, 256> characters{};
   std::uint16_t next = 0x100;
-  for (int byte = 0; byte < 256; ++byte) characters[std::size_t(byte)] = is_printable(byte) ? std::uint16_t(byte) : next++;
+  for (int byte = 0; byte < 256; ++byte)
+    characters[std::size_t(byte)] = is_printable(byte) ? std::uint16_t(byte) : next++;
   return characters;
 }();
 constexpr std::size_t kMost = 0x100 + 68;

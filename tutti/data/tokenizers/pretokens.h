@@ -1,7 +1,7 @@
 #pragma once
 // Where GPT-2 cuts a text before it merges bytes: words with the blank before them, numbers, runs of signs, runs of
-// blanks. No token reaches over such a cut. The cuts are those of a regular expression (Radford et al. 2019, encoder.py),
-// matched by PCRE2 with Unicode's classes.
+// blanks. No token reaches over such a cut. The cuts are those of a regular expression (Radford et al. 2019,
+// encoder.py), matched by PCRE2 with Unicode's classes.
 #include <memory>
 #include <string_view>
 
@@ -12,8 +12,8 @@ namespace tutti {
 // The expressions that are known by a name: "gpt2" (also of r50k_base and p50k_base), "cl100k".
 Result<std::string_view> pretoken_pattern(std::string_view name);
 
-// A text's pieces, in order, nothing left out: bytes that are no UTF-8, or that the expression does not match, are pieces
-// of their own. One thread.
+// A text's pieces, in order, nothing left out: bytes that are no UTF-8, or that the expression does not match, are
+// pieces of their own. One thread.
 class Pretokens {
  public:
   explicit Pretokens(std::string_view pattern);  // throws Exception(kInvalidArgument) if it is no expression

@@ -42,8 +42,8 @@ void append_documents(std::vector<std::int32_t>& index, std::int64_t first, std:
 }
 
 // Where each sample begins, and where the last one ends: a walk over the documents in their order.
-std::vector<GptSamples::Place> walk(const TokenFile& file, std::span<const std::int32_t> documents, std::int64_t samples,
-                                    std::int64_t length) {
+std::vector<GptSamples::Place> walk(const TokenFile& file, std::span<const std::int32_t> documents,
+                                    std::int64_t samples, std::int64_t length) {
   std::vector<GptSamples::Place> places{{0, 0}};
   places.reserve(std::size_t(samples) + 1);
   GptSamples::Place at{0, 0};
@@ -82,9 +82,9 @@ GptSamples::GptSamples(const TokenFile& file, std::int64_t first, std::int64_t l
                 last, " of ", file.sequences());
   std::int64_t tokens = 0;
   for (std::int64_t sequence = first; sequence < last; ++sequence) tokens += file.length(sequence);
-  TUTTI_REQUIRE(tokens >= length_ + kExtra || (tokens > 0 && options.samples > 0), file.prefix(), ": the ", last - first,
-                " sequences of this part have ", tokens, " tokens, too few for one sample of ", length_, " + 1: give ",
-                "more text, a shorter --seq-length, or another --split");
+  TUTTI_REQUIRE(tokens >= length_ + kExtra || (tokens > 0 && options.samples > 0), file.prefix(), ": the ",
+                last - first, " sequences of this part have ", tokens, " tokens, too few for one sample of ", length_,
+                " + 1: give ", "more text, a shorter --seq-length, or another --split");
   const Epochs epochs = epochs_for(tokens, options);
   epochs_ = epochs.count;
   const std::int64_t samples = (epochs_ * tokens - kExtra) / length_;

@@ -1,10 +1,11 @@
 #pragma once
-// Which tokens the i-th sample of a GPT dataset has: Megatron-LM's three indices (megatron/core/datasets/gpt_dataset.py),
-// bit for bit, so that a run here and one there see the same samples.
+// Which tokens the i-th sample of a GPT dataset has: Megatron-LM's three indices
+// (megatron/core/datasets/gpt_dataset.py), bit for bit, so that a run here and one there see the same samples.
 //
 // The documents of all epochs are put in a shuffled order and read as one stream of tokens; sample k is tokens
 // [k L, k L + L] of it, L + 1 of them: the last of one sample is the first of the next, which predicts it. The order of
-// the samples is shuffled once more. (The last epoch is shuffled by itself where less than four fifths of it are needed.)
+// the samples is shuffled once more. (The last epoch is shuffled by itself where less than four fifths of it are
+// needed.)
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -23,8 +24,8 @@ struct GptSampleOptions {
 // Of some sequences of a token file: [first, last), as a split has them. Immutable: any thread may call it.
 class GptSamples {
  public:
-  // `file` must outlive it. Throws Exception (kInvalidArgument) where the sequences have no tokens at all, or not enough
-  // for one sample.
+  // `file` must outlive it. Throws Exception (kInvalidArgument) where the sequences have no tokens at all, or not
+  // enough for one sample.
   GptSamples(const TokenFile& file, std::int64_t first, std::int64_t last, const GptSampleOptions& options);
 
   std::int64_t size() const { return std::int64_t(sample_index_.size()) - 1; }

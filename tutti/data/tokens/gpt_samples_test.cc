@@ -78,7 +78,9 @@ TEST_F(GptSample, OfManyDocuments) {
   const TokenFile file = file_of(sizes);
   const GptSamples samples(file, 0, 200, {.sequence_length = 64, .samples = 1000, .seed = 42});
   EXPECT_EQ(samples.size(), 1412);
-  const auto crc = [](const void* data, std::size_t bytes) { return ::crc32(0, static_cast<const Bytef*>(data), uInt(bytes)); };
+  const auto crc = [](const void* data, std::size_t bytes) {
+    return ::crc32(0, static_cast<const Bytef*>(data), uInt(bytes));
+  };
   EXPECT_EQ(crc(samples.document_index().data(), samples.document_index().size_bytes()), 3692295079u);
   const List places = list(samples.sample_index());
   EXPECT_EQ(crc(places.data(), places.size() * 8), 1525481930u);
@@ -105,8 +107,9 @@ TEST_F(GptSample, TooLittleTextIsASentence) {
     GptSamples(file, 0, 2, {.sequence_length = 4});
     FAIL();
   } catch (const Exception& error) {
-    EXPECT_EQ(error.error().detail, folder_ + "/text: the 2 sequences of this part have 4 tokens, too few for one sample "
-                                    "of 4 + 1: give more text, a shorter --seq-length, or another --split");
+    EXPECT_EQ(error.error().detail, folder_ +
+                                        "/text: the 2 sequences of this part have 4 tokens, too few for one sample "
+                                        "of 4 + 1: give more text, a shorter --seq-length, or another --split");
   }
   EXPECT_THROW(GptSamples(file, 0, 3, {.sequence_length = 1}), Exception);
   EXPECT_THROW(GptSamples(file, 0, 0, {.sequence_length = 1, .samples = 5}), Exception);

@@ -45,7 +45,8 @@ TEST(PlantedText, HasTheEntropyThatItTells) {
 }
 
 TEST(PlantedText, IsAFunctionOfItsSeed) {
-  const PlantedText text({.seed = 3, .length = 1000}), longer({.seed = 3, .length = 2000}), other({.seed = 4, .length = 1000});
+  const PlantedText text({.seed = 3, .length = 1000}), longer({.seed = 3, .length = 2000}),
+      other({.seed = 4, .length = 1000});
   EXPECT_EQ(text.document(5), longer.document(5).substr(0, 1000));
   EXPECT_NE(text.document(5), text.document(6));
   EXPECT_NE(text.document(5), other.document(5));

@@ -30,16 +30,18 @@ std::array<SplitRange, 3> split_ranges(std::string_view split, std::int64_t coun
   for (std::size_t i = 0; i < 3; ++i) {
     // In the order of Megatron-LM's additions, so that the same bounds come out.
     const double after = before + shares[i] / sum;
-    ranges[i] = {std::int64_t(std::nearbyint(before * double(count))), std::int64_t(std::nearbyint(after * double(count)))};
+    ranges[i] = {std::int64_t(std::nearbyint(before * double(count))),
+                 std::int64_t(std::nearbyint(after * double(count)))};
     before = after;
   }
-  for (SplitRange& range : ranges) range.end = std::min(range.end, count), range.begin = std::min(range.begin, range.end);
+  for (SplitRange& range : ranges)
+    range.end = std::min(range.end, count), range.begin = std::min(range.begin, range.end);
   return ranges;
 }
 
 BlendIndex blend(std::span<const double> weights, std::int64_t samples) {
-  TUTTI_REQUIRE(!weights.empty() && weights.size() <= std::size_t(std::numeric_limits<std::int16_t>::max()), "blend: ",
-                weights.size(), " datasets, expected 1 to 32767");
+  TUTTI_REQUIRE(!weights.empty() && weights.size() <= std::size_t(std::numeric_limits<std::int16_t>::max()),
+                "blend: ", weights.size(), " datasets, expected 1 to 32767");
   for (const double weight : weights)
     TUTTI_REQUIRE(weight >= 0 && weight < 1e300, "blend: a weight of ", weight, ", expected 0 or more");
   const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);

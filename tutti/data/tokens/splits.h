@@ -1,6 +1,6 @@
 #pragma once
-// How datasets are divided into parts for training, validation and test, and mixed with one another: as Megatron-LM does
-// both. Pure arithmetic; mistakes throw Exception.
+// How datasets are divided into parts for training, validation and test, and mixed with one another: as Megatron-LM
+// does both. Pure arithmetic; mistakes throw Exception.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -13,8 +13,8 @@ struct SplitRange {
   std::int64_t begin, end;  // end is not included
   bool operator==(const SplitRange&) const = default;
 };
-// "949,50,1": train, validation and test in these proportions; fewer numbers are filled up with 0. The bounds of `count`
-// elements (sequences) are where the sums of the shares round to, halves to even.
+// "949,50,1": train, validation and test in these proportions; fewer numbers are filled up with 0. The bounds of
+// `count` elements (sequences) are where the sums of the shares round to, halves to even.
 std::array<SplitRange, 3> split_ranges(std::string_view split, std::int64_t count);
 
 // Which dataset, and which of its samples, is each sample of a blend: always the dataset that lags most behind its

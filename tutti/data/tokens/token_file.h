@@ -34,8 +34,8 @@ class PackedList {
 // thread may read.
 class TokenFile {
  public:
-  // kNotFound; kCorrupt with the file and the byte: it is no .idx, or not of this version, its parts do not fit together,
-  // or sequences reach beyond the .bin. All of the .idx is looked at, and of the .bin its size.
+  // kNotFound; kCorrupt with the file and the byte: it is no .idx, or not of this version, its parts do not fit
+  // together, or sequences reach beyond the .bin. All of the .idx is looked at, and of the .bin its size.
   static Result<TokenFile> open(const std::string& prefix);
 
   const std::string& prefix() const { return prefix_; }

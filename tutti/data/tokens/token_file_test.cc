@@ -48,15 +48,20 @@ TEST_F(TokenFiles, AreAsMegatronWritesThem) {
   EXPECT_EQ(bytes(".bin"), std::string("\1\0\2\0\3\0\4\0\5\0\x3c\0\7\0", 14));
   const std::string index = bytes(".idx");
   EXPECT_EQ(index.size(), 34 + 4 * 12 + 4 * 8u);
-  EXPECT_EQ(index.substr(0, 34), std::string("MMIDIDX\0\0" "\1\0\0\0\0\0\0\0" "\x08" "\4\0\0\0\0\0\0\0" "\4\0\0\0\0\0\0\0", 34));
+  EXPECT_EQ(index.substr(0, 34), std::string("MMIDIDX\0\0"
+                                             "\1\0\0\0\0\0\0\0"
+                                             "\x08"
+                                             "\4\0\0\0\0\0\0\0"
+                                             "\4\0\0\0\0\0\0\0",
+                                             34));
   EXPECT_EQ(index.substr(34, 16), std::string("\3\0\0\0\1\0\0\0\1\0\0\0\2\0\0\0", 16));
-  EXPECT_EQ(index.substr(34 + 16 + 8, 8), std::string("\6\0\0\0\0\0\0\0", 8));        // the second sequence's offset
+  EXPECT_EQ(index.substr(34 + 16 + 8, 8), std::string("\6\0\0\0\0\0\0\0", 8));   // the second sequence's offset
   EXPECT_EQ(index.substr(34 + 48 + 16, 8), std::string("\3\0\0\0\0\0\0\0", 8));  // the third document's first sequence
 }
 
 TEST_F(TokenFiles, ReadWhatWasWrittenInEveryType) {
-  for (const TokenType type : {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kU16, TokenType::kI32,
-                               TokenType::kI64}) {
+  for (const TokenType type :
+       {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kU16, TokenType::kI32, TokenType::kI64}) {
     write(type);
     const TokenFile file = TokenFile::open(prefix()).or_throw();
     EXPECT_EQ(file.type(), type);
@@ -100,16 +105,20 @@ TEST_F(TokenFiles, DamageIsNamedToTheByte) {
     put(".idx", changed);
     return refusal();
   };
-  EXPECT_EQ(with(3, "X"), path + ": does not begin with MMIDIDX: it is no index of tokens as Megatron-LM and `tutti data "
-                                 "tokenize` write it");
+  EXPECT_EQ(with(3, "X"), path +
+                              ": does not begin with MMIDIDX: it is no index of tokens as Megatron-LM and `tutti data "
+                              "tokenize` write it");
   EXPECT_EQ(with(9, "\2"), path + ": is of version 2, expected 1");
   EXPECT_EQ(with(17, "\6"), path + ": has tokens of type 6 (byte 17), which is no whole number");
-  EXPECT_EQ(with(18, "\7"), path + ": has 114 bytes, too few for its 7 sequences and 4 entries of documents: it was cut "
-                                   "off, or is damaged");
+  EXPECT_EQ(with(18, "\7"), path +
+                                ": has 114 bytes, too few for its 7 sequences and 4 entries of documents: it was cut "
+                                "off, or is damaged");
   EXPECT_EQ(with(25, "\xff").substr(0, path.size() + 15), path + ": has 114 bytes");
   EXPECT_EQ(with(37, "\x80"), path + ": sequence 0 has a length of -2147483645 (byte 34)");
-  EXPECT_EQ(with(34, "\x09"), path + ": sequence 0 is 18 bytes from byte 0 on (byte 50), but " + prefix() + ".bin has 14");
-  EXPECT_EQ(with(58, "\xf0"), path + ": sequence 1 is 2 bytes from byte 240 on (byte 58), but " + prefix() + ".bin has 14");
+  EXPECT_EQ(with(34, "\x09"),
+            path + ": sequence 0 is 18 bytes from byte 0 on (byte 50), but " + prefix() + ".bin has 14");
+  EXPECT_EQ(with(58, "\xf0"),
+            path + ": sequence 1 is 2 bytes from byte 240 on (byte 58), but " + prefix() + ".bin has 14");
   EXPECT_EQ(with(82 + 8, "\5"), path + ": document 1 begins at sequence 5 (byte 90), expected ascending ones up to 4");
   put(".idx", index.substr(0, 20));
   EXPECT_EQ(refusal(), path + ": has 20 bytes, fewer than the 34 of a header");

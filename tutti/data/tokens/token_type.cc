@@ -5,8 +5,8 @@
 namespace tutti {
 
 std::optional<TokenType> token_type(std::uint8_t code) {
-  for (const TokenType type : {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kI32, TokenType::kI64,
-                               TokenType::kU16})
+  for (const TokenType type :
+       {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kI32, TokenType::kI64, TokenType::kU16})
     if (std::uint8_t(type) == code) return type;
   return {};
 }

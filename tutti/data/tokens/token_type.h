@@ -1,5 +1,6 @@
 #pragma once
-// How wide a token is in a .bin file: the codes of Megatron-LM's .idx format (megatron/core/datasets/indexed_dataset.py).
+// How wide a token is in a .bin file: the codes of Megatron-LM's .idx format
+// (megatron/core/datasets/indexed_dataset.py).
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-// Both files stand under other names (PREFIX.bin.unfinished) until finish() has renamed them, the .idx last: so there is
-// never an index of what is not there. One thread. Removes what it wrote if finish() is not reached.
+// Both files stand under other names (PREFIX.bin.unfinished) until finish() has renamed them, the .idx last: so there
+// is never an index of what is not there. One thread. Removes what it wrote if finish() is not reached.
 class TokenWriter {
  public:
   // kInvalidArgument: the files are there already; kSystem.

@@ -1,5 +1,5 @@
-// Threads take batches in turn, work on them side by side, and hand in their results in the order of the batches: who is
-// done early waits for those before. So at most a batch a thread is in memory.
+// Threads take batches in turn, work on them side by side, and hand in their results in the order of the batches: who
+// is done early waits for those before. So at most a batch a thread is in memory.
 #include "tutti/data/tokens/tokenize.h"
 
 #include <fmt/format.h>

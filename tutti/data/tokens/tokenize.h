@@ -21,8 +21,8 @@ struct TokenizeReport {
   std::int64_t documents = 0, tokens = 0;
   std::uint64_t text_bytes = 0;
 };
-// Each document becomes a sequence, and with `append_end` the tokenizer's end of a document follows it. kInvalidArgument:
-// the output is there already, or append_end without such a token.
+// Each document becomes a sequence, and with `append_end` the tokenizer's end of a document follows it.
+// kInvalidArgument: the output is there already, or append_end without such a token.
 Result<TokenizeReport> tokenize(TextDocuments& documents, const Tokenizer& tokenizer, const std::string& output_prefix,
                                 bool append_end, const TextWork& work);
 

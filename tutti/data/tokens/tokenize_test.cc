@@ -20,7 +20,8 @@ class Tokenize : public testing::Test {
     return folder_ + "/" + name;
   }
   // The documents as text, "|" after each.
-  std::string documents(const std::vector<std::string>& paths, TextForm form, int threads = 2, bool append_end = false) {
+  std::string documents(const std::vector<std::string>& paths, TextForm form, int threads = 2,
+                        bool append_end = false) {
     auto documents = TextDocuments::open(paths, form, "text").or_throw();
     const auto tokenizer = byte_tokenizer();
     const std::string prefix = folder_ + "/out" + std::to_string(made_++);
@@ -44,7 +45,8 @@ TEST_F(Tokenize, AllFormsOfText) {
   EXPECT_EQ(documents({a, b}, TextForm::kFile), "one\ntwo\n\n\nthree|four\n|");
   EXPECT_EQ(documents({a, b}, TextForm::kLine), "one|two|three|four|");
   EXPECT_EQ(documents({a, b}, TextForm::kParagraphs), "one\ntwo|\nthree|four\n|");
-  const std::string lines = put("lines", "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\": \"\\u00fc\"}");
+  const std::string lines =
+      put("lines", "{\"text\": \"a\\nb\", \"id\": 1}\n\n{\"text\": \"\"}\n{\"text\": \"\\u00fc\"}");
   EXPECT_EQ(documents({lines}, TextForm::kJsonLines), "a\nb|\xc3\xbc|");
   EXPECT_EQ(documents({lines}, TextForm::kJsonLines, 1, true), "a\nb<end>|\xc3\xbc<end>|");
 }
@@ -65,7 +67,8 @@ TEST_F(Tokenize, MistakesAreSentences) {
     const auto result = tokenize(documents, *byte_tokenizer(), folder_ + "/out", false, {.threads = 2, .progress = {}});
     return result.ok() ? "none" : result.error().detail;
   };
-  const std::string lines = put("lines", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"), broken = put("broken", "\n{\"text\"\n");
+  const std::string lines = put("lines", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"),
+                    broken = put("broken", "\n{\"text\"\n");
   EXPECT_EQ(refusal(lines, TextForm::kJsonLines), lines + ": line 2 has no text under \"text\"");
   EXPECT_EQ(refusal(broken, TextForm::kJsonLines), broken + ": line 2 is no JSON object");
   EXPECT_EQ(refusal(put("empty", "\n \n"), TextForm::kLine), "there is no document in the text that was given");

@@ -16,8 +16,9 @@ std::vector<std::string> axes_of(std::string_view token, const char* what) {
     TUTTI_REQUIRE(std::find(kAxes.begin(), kAxes.end(), names[i]) != kAxes.end(), "grid: ", what, " \"",
                   std::string(token), "\" has \"", names[i], "\", expected some of ", join(kAxes, ", "),
                   " with - between");
-    TUTTI_REQUIRE(std::find(names.begin(), names.begin() + std::ptrdiff_t(i), names[i]) == names.begin() + std::ptrdiff_t(i),
-                  "grid: ", what, " \"", std::string(token), "\" has \"", names[i], "\" twice");
+    TUTTI_REQUIRE(
+        std::find(names.begin(), names.begin() + std::ptrdiff_t(i), names[i]) == names.begin() + std::ptrdiff_t(i),
+        "grid: ", what, " \"", std::string(token), "\" has \"", names[i], "\" twice");
   }
   return names;
 }
@@ -33,8 +34,8 @@ int data_size(int world, const GridOptions& options) {
        {std::pair(options.tensor, "tensor"), {options.pipeline, "pipeline"}, {options.context, "context"}})
     TUTTI_REQUIRE(size >= 1, "grid: ", name, " parallel size ", size, ", expected 1 or more");
   const std::int64_t model = std::int64_t(options.tensor) * options.pipeline * options.context;
-  TUTTI_REQUIRE(world % model == 0, "grid: ", world, " ranks cannot be laid out as ", product_text(options), " (= ",
-                model, ") x data: ",
+  TUTTI_REQUIRE(world % model == 0, "grid: ", world, " ranks cannot be laid out as ", product_text(options),
+                " (= ", model, ") x data: ",
                 world < model ? detail::words("start ", model, " ranks, or a multiple")
                               : detail::words("start ", world / model * model, " or ", (world / model + 1) * model,
                                               " ranks, or choose sizes whose product divides ", world));

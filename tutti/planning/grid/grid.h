@@ -1,7 +1,7 @@
 #pragma once
 // The ranks of a job that is parallel in several ways at once, as Megatron-LM lays them out: an order such as
-// "tp-cp-ep-dp-pp" names the axes, the LEFTMOST varies fastest. So tensor ranks are neighbours, stages of a pipeline are
-// far apart. Pure arithmetic over Mesh. Mistakes throw Exception, in one sentence with what would fit.
+// "tp-cp-ep-dp-pp" names the axes, the LEFTMOST varies fastest. So tensor ranks are neighbours, stages of a pipeline
+// are far apart. Pure arithmetic over Mesh. Mistakes throw Exception, in one sentence with what would fit.
 #include <string>
 #include <string_view>
 #include <vector>

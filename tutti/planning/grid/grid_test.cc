@@ -20,8 +20,8 @@ std::string sentence(const std::function<void()>& act) {
   return "none";
 }
 
-// The 35 grids of Megatron-LM's test_parallel_state.py (test_rank_generator_for_tp_dp_pp), as tensor, pipeline and world,
-// against the closed forms of the groups in the default order.
+// The 35 grids of Megatron-LM's test_parallel_state.py (test_rank_generator_for_tp_dp_pp), as tensor, pipeline and
+// world, against the closed forms of the groups in the default order.
 TEST(Grid, GroupsAreMegatrons) {
   struct Case {
     int world, tensor, pipeline;
@@ -71,13 +71,22 @@ TEST(Grid, SixteenRanksOfMegatronsExample) {
   EXPECT_EQ(Grid(1, {}).embedding_group(0), std::vector{0});
 }
 
-// As many groups of a token as the world has ranks over the product of the sizes that it names; and each rank is in one.
+// As many groups of a token as the world has ranks over the product of the sizes that it names; and each rank is in
+// one.
 TEST(Grid, GroupsOfEveryTokenAndOrder) {
   for (const char* order : {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-tp-pp-cp", "pp-dp-cp-tp-ep"}) {
     const Grid grid(24 * 3, {.tensor = 2, .pipeline = 4, .context = 3, .order = order});
     ASSERT_EQ(grid.data_size(), 3);
-    for (const auto& [token, size] : {std::pair("tp", 2), {"pp", 4}, {"cp", 3}, {"dp", 3}, {"dp-cp", 9}, {"tp-pp", 8},
-                                      {"tp-cp", 6}, {"tp-dp-cp", 18}, {"tp-cp-dp-pp", 72}, {"ep", 1}}) {
+    for (const auto& [token, size] : {std::pair("tp", 2),
+                                      {"pp", 4},
+                                      {"cp", 3},
+                                      {"dp", 3},
+                                      {"dp-cp", 9},
+                                      {"tp-pp", 8},
+                                      {"tp-cp", 6},
+                                      {"tp-dp-cp", 18},
+                                      {"tp-cp-dp-pp", 72},
+                                      {"ep", 1}}) {
       const auto groups = grid.groups(token);
       ASSERT_EQ(int(groups.size()), 72 / size) << order << " " << token;
       for (int rank = 0; rank < 72; ++rank) {
@@ -92,9 +101,10 @@ TEST(Grid, GroupsOfEveryTokenAndOrder) {
 }
 
 TEST(Grid, ImpossibleOnesAreSentences) {
-  EXPECT_EQ(sentence([] { Grid(12, {.tensor = 4, .pipeline = 2}); }),
-            "grid: 12 ranks cannot be laid out as tensor 4 x pipeline 2 x context 1 (= 8) x data: start 8 or 16 ranks, or "
-            "choose sizes whose product divides 12");
+  EXPECT_EQ(
+      sentence([] { Grid(12, {.tensor = 4, .pipeline = 2}); }),
+      "grid: 12 ranks cannot be laid out as tensor 4 x pipeline 2 x context 1 (= 8) x data: start 8 or 16 ranks, or "
+      "choose sizes whose product divides 12");
   EXPECT_EQ(sentence([] { Grid(2, {.tensor = 4}); }),
             "grid: 2 ranks cannot be laid out as tensor 4 x pipeline 1 x context 1 (= 4) x data: start 4 ranks, or a "
             "multiple");

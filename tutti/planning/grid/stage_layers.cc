@@ -52,7 +52,8 @@ std::vector<LayerRange> balanced_stages(std::span<const double> costs, int stage
                   " has a cost of ", costs[i], ", expected 0 or more");
     before[i + 1] = before[i] + costs[i];
   }
-  // least[s][i]: the cheapest dearest stage where s stages have the layers from i on; its first stage ends at ends[s][i].
+  // least[s][i]: the cheapest dearest stage where s stages have the layers from i on; its first stage ends at
+  // ends[s][i].
   const double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> least(stages + 1, std::vector<double>(layers + 1, kNever));
   std::vector<std::vector<int>> ends(stages + 1, std::vector<int>(layers + 1, 0));

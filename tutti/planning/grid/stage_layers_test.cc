@@ -37,8 +37,8 @@ TEST(StageLayers, BalancedAsWellAsCanBe) {
         if (left == 1) return std::accumulate(costs.begin() + begin, costs.end(), 0.0);
         double best = std::numeric_limits<double>::infinity();
         for (int end = begin + 1; end <= layers - left + 1; ++end)
-          best = std::min(best, std::max(std::accumulate(costs.begin() + begin, costs.begin() + end, 0.0),
-                                         least(end, left - 1)));
+          best = std::min(
+              best, std::max(std::accumulate(costs.begin() + begin, costs.begin() + end, 0.0), least(end, left - 1)));
         return best;
       };
       const auto ranges = balanced_stages(costs, stages);
@@ -69,14 +69,21 @@ TEST(StageLayers, MistakesAreSentences) {
     }
     return std::string("none");
   };
-  EXPECT_EQ(sentence([] { even_stages(3, 4); }),
-            "pipeline: 3 layers are not enough for 4 stages: each needs one at least, so choose at most 3 stages (ranks x "
-            "chunks)");
-  EXPECT_EQ(sentence([] { given_stages(5, std::vector{2, 0, 3}); }),
+  EXPECT_EQ(
+      sentence([] { even_stages(3, 4); }),
+      "pipeline: 3 layers are not enough for 4 stages: each needs one at least, so choose at most 3 stages (ranks x "
+      "chunks)");
+  EXPECT_EQ(sentence([] {
+              given_stages(5, std::vector{2, 0, 3});
+            }),
             "pipeline: stage 1 was given 0 layers, expected 1 or more: it would have no parameters");
-  EXPECT_EQ(sentence([] { given_stages(5, std::vector{2, 2}); }),
+  EXPECT_EQ(sentence([] {
+              given_stages(5, std::vector{2, 2});
+            }),
             "pipeline: the stages were given 4 layers in all, the model has 5");
-  EXPECT_EQ(sentence([] { balanced_stages(std::vector<double>{1, -1}, 2); }).substr(0, 36),
+  EXPECT_EQ(sentence([] {
+              balanced_stages(std::vector<double>{1, -1}, 2);
+            }).substr(0, 36),
             "pipeline: layer 1 has a cost of -1.0");
 }
 

@@ -29,7 +29,8 @@ void check_steps(std::span<const BatchScheduleOptions::Step> steps) {
     TUTTI_REQUIRE(steps[i].global_batch >= 1, "batches: a global batch of ", steps[i].global_batch,
                   ", expected 1 or more");
     TUTTI_REQUIRE(i == 0 || steps[i].from_samples > steps[i - 1].from_samples, "batches: the step at sample ",
-                  steps[i].from_samples, " comes after that at ", steps[i - 1].from_samples, ", expected ascending ones");
+                  steps[i].from_samples, " comes after that at ", steps[i - 1].from_samples,
+                  ", expected ascending ones");
   }
 }
 
@@ -51,7 +52,8 @@ BatchSchedule::BatchSchedule(BatchScheduleOptions options)
   as_run(options_.global_batch);
   if (!options_.ramp_up) return;
   check_ramp_up(*options_.ramp_up, options_.global_batch);
-  for (std::int64_t batch = options_.ramp_up->start; batch < options_.global_batch; batch += options_.ramp_up->increment)
+  for (std::int64_t batch = options_.ramp_up->start; batch < options_.global_batch;
+       batch += options_.ramp_up->increment)
     as_run(batch);
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // How large the global batch of a step is, and of how many microbatches it consists: as Megatron-LM counts them
-// (megatron/core/num_microbatches_calculator.py). Everything hangs on the samples consumed so far, so a run resumes from
-// that one number. Pure arithmetic; mistakes throw Exception.
+// (megatron/core/num_microbatches_calculator.py). Everything hangs on the samples consumed so far, so a run resumes
+// from that one number. Pure arithmetic; mistakes throw Exception.
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -10,13 +10,13 @@
 namespace tutti {
 
 struct BatchScheduleOptions {
-  int micro_batch = 1;             // samples that a replica's forward takes at once
-  int replicas = 1;                // data parallel size
-  std::int64_t global_batch = 1;   // samples of a step, over all replicas; of the last steps, where it grows
+  int micro_batch = 1;            // samples that a replica's forward takes at once
+  int replicas = 1;               // data parallel size
+  std::int64_t global_batch = 1;  // samples of a step, over all replicas; of the last steps, where it grows
   // Where micro_batch x replicas does not divide a global batch: rounds it down instead of refusing.
   bool decrease_if_needed = false;
-  // --rampup-batch-size START INCREMENT SAMPLES: begins with START, grows by INCREMENT as often as leads to global_batch,
-  // evenly over the first SAMPLES samples.
+  // --rampup-batch-size START INCREMENT SAMPLES: begins with START, grows by INCREMENT as often as leads to
+  // global_batch, evenly over the first SAMPLES samples.
   struct RampUp {
     std::int64_t start, increment, samples;
   };

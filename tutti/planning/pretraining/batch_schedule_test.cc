@@ -57,14 +57,19 @@ TEST(BatchSchedule, StepsAtGivenSamples) {
 }
 
 TEST(BatchSchedule, MistakesAreSentences) {
-  EXPECT_EQ(sentence([] { BatchSchedule({.micro_batch = 8, .replicas = 3, .global_batch = 32}); }),
-            "batches: a global batch of 32 is no multiple of micro batch 8 x 3 replicas (= 24): choose 24 or 48, or let it "
-            "be decreased");
+  EXPECT_EQ(
+      sentence([] { BatchSchedule({.micro_batch = 8, .replicas = 3, .global_batch = 32}); }),
+      "batches: a global batch of 32 is no multiple of micro batch 8 x 3 replicas (= 24): choose 24 or 48, or let it "
+      "be decreased");
   EXPECT_EQ(sentence([] { BatchSchedule({.micro_batch = 8, .replicas = 4, .global_batch = 8}); }),
             "batches: a global batch of 8 is no multiple of micro batch 8 x 4 replicas (= 32): choose 32");
-  EXPECT_EQ(sentence([] { BatchSchedule({.global_batch = 32, .ramp_up = {{16, 5, 100}}}); }),
+  EXPECT_EQ(sentence([] {
+              BatchSchedule({.global_batch = 32, .ramp_up = {{16, 5, 100}}});
+            }),
             "batches: the ramp-up cannot lead from 16 to 32 in increments of 5: these do not divide 16");
-  EXPECT_EQ(sentence([] { BatchSchedule({.micro_batch = 4, .global_batch = 32, .ramp_up = {{2, 5, 100}}}); }),
+  EXPECT_EQ(sentence([] {
+              BatchSchedule({.micro_batch = 4, .global_batch = 32, .ramp_up = {{2, 5, 100}}});
+            }),
             "batches: a global batch of 2 is no multiple of micro batch 4 x 1 replicas (= 4): choose 4");
   EXPECT_EQ(sentence([] { parse_batch_steps("0:8 x:9"); }),
             "batches: \"x\" in \"0:8 x:9\", expected a count such as 1536 or 250B");

@@ -23,9 +23,8 @@ constexpr Named<AnnealStyle> kAnneals[] = {{"linear", AnnealStyle::kLinear},
                                            {"cosine", AnnealStyle::kCosine},
                                            {"exponential", AnnealStyle::kExponential},
                                            {"minus_sqrt", AnnealStyle::kMinusSquareRoot}};
-constexpr Named<IncreaseStyle> kIncreases[] = {{"constant", IncreaseStyle::kConstant},
-                                               {"linear", IncreaseStyle::kLinear},
-                                               {"cosine", IncreaseStyle::kCosine}};
+constexpr Named<IncreaseStyle> kIncreases[] = {
+    {"constant", IncreaseStyle::kConstant}, {"linear", IncreaseStyle::kLinear}, {"cosine", IncreaseStyle::kCosine}};
 
 template <class Style, std::size_t n>
 std::optional<Style> find(const Named<Style> (&table)[n], std::string_view name) {

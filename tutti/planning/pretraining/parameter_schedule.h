@@ -1,7 +1,8 @@
 #pragma once
-// The learning rate and the weight decay of a step, as Megatron-LM sets them (megatron/core/optimizer_param_scheduler.py):
-// a linear warm-up, then a decay to the least rate; weight decay grows from one value to another. Counted in samples, so
-// that a step means the same whatever the batch. Pure arithmetic; mistakes throw Exception.
+// The learning rate and the weight decay of a step, as Megatron-LM sets them
+// (megatron/core/optimizer_param_scheduler.py): a linear warm-up, then a decay to the least rate; weight decay grows
+// from one value to another. Counted in samples, so that a step means the same whatever the batch. Pure arithmetic;
+// mistakes throw Exception.
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -13,8 +14,8 @@ enum class DecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWarmUp
 enum class AnnealStyle { kLinear, kCosine, kExponential, kMinusSquareRoot };
 enum class IncreaseStyle { kConstant, kLinear, kCosine };
 
-// As options spell them: "constant", "linear", "cosine", "inverse-square-root", "WSD"; "linear", "cosine", "exponential",
-// "minus_sqrt"; "constant", "linear", "cosine". None for another word.
+// As options spell them: "constant", "linear", "cosine", "inverse-square-root", "WSD"; "linear", "cosine",
+// "exponential", "minus_sqrt"; "constant", "linear", "cosine". None for another word.
 std::optional<DecayStyle> decay_style(std::string_view name);
 std::optional<AnnealStyle> anneal_style(std::string_view name);
 std::optional<IncreaseStyle> increase_style(std::string_view name);

@@ -11,11 +11,17 @@ namespace tutti {
 namespace {
 
 LearningRateOptions options(DecayStyle style) {
-  return {.most = 1e-2, .least = 1e-3, .at_start = 0, .warm_up_samples = 100, .decay_samples = 1100, .style = style,
+  return {.most = 1e-2,
+          .least = 1e-3,
+          .at_start = 0,
+          .warm_up_samples = 100,
+          .decay_samples = 1100,
+          .style = style,
           .anneal_samples = 400};
 }
 
-// The points of Megatron-LM's test_optimizer_param_scheduler.py: in the warm-up, at its end, half way, at the end, after.
+// The points of Megatron-LM's test_optimizer_param_scheduler.py: in the warm-up, at its end, half way, at the end,
+// after.
 TEST(LearningRate, IsMegatrons) {
   using enum DecayStyle;
   for (const DecayStyle style : {kConstant, kLinear, kCosine, kInverseSquareRoot, kWarmUpStableDecay}) {

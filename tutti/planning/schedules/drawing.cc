@@ -41,7 +41,8 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// Forward blue, backward green, the gradient of the input as the backward, that of the weights brown; later chunks paler.
+// Forward blue, backward green, the gradient of the input as the backward, that of the weights brown; later chunks
+// paler.
 std::string colour(const Action& action, int chunks) {
   constexpr int kHues[] = {212, 142, 142, 32};
   const double pale = chunks > 1 ? double(action.chunk) / (chunks - 1) : 0;
@@ -54,7 +55,8 @@ std::string draw_text(const Timeline& timeline, int columns) {
   constexpr int kMost = 240;
   const Span span = span_of(timeline);
   const double length = span.end - span.begin;
-  if (columns <= 0) columns = int(std::min<double>(std::ceil(length / span.shortest * double(span.longest_name + 1)), kMost));
+  if (columns <= 0)
+    columns = int(std::min<double>(std::ceil(length / span.shortest * double(span.longest_name + 1)), kMost));
   const auto column = [&](double at) { return int(std::lround((at - span.begin) / length * columns)); };
   const std::size_t digits = std::to_string(timeline.ranks.size() - 1).size();
   std::string text;
@@ -85,14 +87,16 @@ std::string draw_svg(const Timeline& timeline, const std::string& title, bool se
   const int bottom = kTop + int(timeline.ranks.size()) * (kRow + kGap);
   const double full_width = kLeft + width + 16;
   std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1}\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n"
       "<rect width=\"{0:.0f}\" height=\"{1}\" fill=\"#fff\"/>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
       full_width, bottom + 64, kLeft, escaped(title));
   for (std::size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
     const int y = kTop + int(rank) * (kRow + kGap);
     svg += fmt::format("<text x=\"8\" y=\"{}\">rank {}</text>\n", y + 17, rank);
-    svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n", kLeft, y, width, kRow);
+    svg +=
+        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"#eee\"/>\n", kLeft, y, width, kRow);
     for (const TimedAction& timed : timeline.ranks[rank]) {
       const double x = kLeft + (timed.begin - span.begin) * scale, wide = (timed.end - timed.begin) * scale;
       const std::string name = to_string(timed.action, timeline.chunks);
@@ -107,8 +111,8 @@ std::string draw_svg(const Timeline& timeline, const std::string& title, bool se
                            x + wide / 2, y + 17, name);
     }
   }
-  svg += fmt::format("<text x=\"{}\" y=\"{}\">0</text><text x=\"{:.0f}\" y=\"{}\" text-anchor=\"end\">{}</text>\n", kLeft,
-                     bottom + 14, kLeft + width, bottom + 14,
+  svg += fmt::format("<text x=\"{}\" y=\"{}\">0</text><text x=\"{:.0f}\" y=\"{}\" text-anchor=\"end\">{}</text>\n",
+                     kLeft, bottom + 14, kLeft + width, bottom + 14,
                      seconds ? seconds_text(length) : fmt::format("{:g}", length));
   constexpr struct {
     ActionKind kind;
@@ -119,8 +123,8 @@ std::string draw_svg(const Timeline& timeline, const std::string& title, bool se
   double x = kLeft;
   for (const auto& [kind, words] : kLegend) {
     svg += fmt::format(
-        "<rect x=\"{:.0f}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/><text x=\"{:.0f}\" y=\"{}\">{}</text>\n", x,
-        bottom + 32, colour({kind, 0, 0}, 1), x + 20, bottom + 44, words);
+        "<rect x=\"{:.0f}\" y=\"{}\" width=\"14\" height=\"14\" fill=\"{}\"/><text x=\"{:.0f}\" y=\"{}\">{}</text>\n",
+        x, bottom + 32, colour({kind, 0, 0}, 1), x + 20, bottom + 44, words);
     x += 44 + 6.4 * double(std::string_view(words).size());
   }
   return svg + "</svg>\n";

@@ -1,7 +1,7 @@
 // 1F1B over virtual stages. Microbatches pass in groups of N: a group goes through the rank's first chunk, then through
-// the second, and so on, before the next group comes. The order of (microbatch, chunk) that this gives is the table; the
-// k-th forward is its k-th line, the k-th backward the same line with the chunks counted from the end. The bubble is
-// (p-1)/(m v) of the work, v chunks a rank, for v times the messages and a little more memory.
+// the second, and so on, before the next group comes. The order of (microbatch, chunk) that this gives is the table;
+// the k-th forward is its k-th line, the k-th backward the same line with the chunks counted from the end. The bubble
+// is (p-1)/(m v) of the work, v chunks a rank, for v times the messages and a little more memory.
 //
 // Megatron-LM refuses a number of microbatches that N does not divide with a rest below p: its rule of who is ahead of
 // whom would let ranks wait for one another for ever. Here the microbatches are then dealt out to as many groups as
@@ -43,9 +43,7 @@ std::vector<Action> interleaved(const PipelineShape& shape, int rank) {
   const int total = int(table.size());
   const int warm_up = std::min((shape.ranks - rank - 1) * 2 + (chunks - 1) * groups[0], total);
   std::vector<Action> actions;
-  const auto forward = [&](int k) {
-    actions.push_back({ActionKind::kForward, table[k].first, table[k].second});
-  };
+  const auto forward = [&](int k) { actions.push_back({ActionKind::kForward, table[k].first, table[k].second}); };
   for (int k = 0; k < warm_up; ++k) forward(k);
   for (int k = 0; k < total; ++k) {
     if (warm_up + k < total) forward(warm_up + k);

@@ -1,5 +1,5 @@
-// Rank r warms up with as many forwards as there are ranks after it, then alternates, then drains. So it never keeps the
-// activations of more than p - r microbatches, however many there are.
+// Rank r warms up with as many forwards as there are ranks after it, then alternates, then drains. So it never keeps
+// the activations of more than p - r microbatches, however many there are.
 #include <algorithm>
 
 #include "tutti/planning/schedules/schedule.h"

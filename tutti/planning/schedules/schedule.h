@@ -1,10 +1,10 @@
 #pragma once
-// What each rank of a pipeline does, in order. A schedule is data: a list of actions a rank, which one interpreter runs,
-// one simulator times and one drawing shows. Who sends to whom follows from the placement of the stages; messages are
-// matched by (microbatch, stage), so that any number of microbatches will do.
+// What each rank of a pipeline does, in order. A schedule is data: a list of actions a rank, which one interpreter
+// runs, one simulator times and one drawing shows. Who sends to whom follows from the placement of the stages; messages
+// are matched by (microbatch, stage), so that any number of microbatches will do.
 //
-// A pipeline of `ranks` ranks has ranks * chunks stages, each a run of consecutive layers ("virtual stages" where a rank
-// has more than one chunk). Pure arithmetic; mistakes throw Exception.
+// A pipeline of `ranks` ranks has ranks * chunks stages, each a run of consecutive layers ("virtual stages" where a
+// rank has more than one chunk). Pure arithmetic; mistakes throw Exception.
 #include <optional>
 #include <span>
 #include <string>
@@ -14,9 +14,9 @@
 namespace tutti {
 
 enum class ScheduleKind {
-  kFillDrain,    // GPipe (Huang et al. 2018, arXiv:1811.06965): all forwards, then all backwards
+  kFillDrain,              // GPipe (Huang et al. 2018, arXiv:1811.06965): all forwards, then all backwards
   kOneForwardOneBackward,  // PipeDream-Flush (Narayanan et al. 2020, arXiv:2006.09503), Megatron-LM's without chunks
-  kInterleaved,  // the same over several chunks a rank (Narayanan et al. 2021, arXiv:2104.04473), Megatron-LM's with
+  kInterleaved,   // the same over several chunks a rank (Narayanan et al. 2021, arXiv:2104.04473), Megatron-LM's with
   kZeroBubbleH1,  // backward in two halves, memory of 1F1B (Qi et al. 2023, arXiv:2401.10241)
   kZeroBubbleV,   // two chunks a rank, laid out as a V (Qi et al. 2024, arXiv:2405.15362, "V-ZB")
 };

@@ -20,20 +20,14 @@ struct Golden {
 const Golden kGolden[] = {
     {ScheduleKind::kOneForwardOneBackward,
      {.ranks = 2, .microbatches = 4},
-     {"F0 F1 B0 F2 B1 F3 B2 B3",
-      "F0 B0 F1 B1 F2 B2 F3 B3"}},
+     {"F0 F1 B0 F2 B1 F3 B2 B3", "F0 B0 F1 B1 F2 B2 F3 B3"}},
     {ScheduleKind::kOneForwardOneBackward,
      {.ranks = 4, .microbatches = 8},
-     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7",
-      "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
-      "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7",
-      "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
+     {"F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7", "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7",
+      "F0 F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5 F7 B6 B7", "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5 F6 B6 F7 B7"}},
     {ScheduleKind::kOneForwardOneBackward,
      {.ranks = 4, .microbatches = 2},
-     {"F0 F1 B0 B1",
-      "F0 F1 B0 B1",
-      "F0 F1 B0 B1",
-      "F0 B0 F1 B1"}},
+     {"F0 F1 B0 B1", "F0 F1 B0 B1", "F0 F1 B0 B1", "F0 B0 F1 B1"}},
     {ScheduleKind::kInterleaved,
      {.ranks = 2, .microbatches = 4, .chunks = 2},
      {"F0a F1a F0b F1b F2a B0b F3a B1b F2b B0a F3b B1a B2b B3b B2a B3a",
@@ -57,7 +51,8 @@ const Golden kGolden[] = {
       "F0a F1a F2a F3a F0b F1b F2b F3b F0c F1c F2c F3c F0d F1d F2d B0d F3d B1d B2d B3d B0c B1c B2c B3c B0b "
       "B1b B2b B3b B0a B1a B2a B3a",
       "F0a F1a F2a F3a F0b F1b F2b F3b F0c F1c F2c F3c F0d B0d F1d B1d F2d B2d F3d B3d B0c B1c B2c B3c B0b "
-      "B1b B2b B3b B0a B1a B2a B3a"}},};
+      "B1b B2b B3b B0a B1a B2a B3a"}},
+};
 
 TEST(Schedules, AreMegatronsToTheLetter) {
   for (const Golden& golden : kGolden) {
@@ -76,10 +71,8 @@ TEST(Schedules, ZeroBubbleByHand) {
   EXPECT_EQ(to_string(h1.actions[1], 1), "F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3");
   EXPECT_EQ(to_string(h1.actions[2], 1), "F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3");
   const Schedule v = make_schedule(ScheduleKind::kZeroBubbleV, {.ranks = 2, .microbatches = 3, .chunks = 2});
-  EXPECT_EQ(to_string(v.actions[0], 2),
-            "F0a F1a F2a F0b I0b W0b F1b I1b W1b I0a W0a F2b I2b W2b I1a W1a I2a W2a");
-  EXPECT_EQ(to_string(v.actions[1], 2),
-            "F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b I1a I2b I2a W1a W2b W2a");
+  EXPECT_EQ(to_string(v.actions[0], 2), "F0a F1a F2a F0b I0b W0b F1b I1b W1b I0a W0a F2b I2b W2b I1a W1a I2a W2a");
+  EXPECT_EQ(to_string(v.actions[1], 2), "F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b I1a I2b I2a W1a W2b W2a");
 }
 
 TEST(Schedules, StagesOfAVComeBack) {
@@ -142,9 +135,10 @@ TEST(Schedules, WhatTheyCannotTakeIsASentence) {
             "schedule 1f1b: 2 chunks a rank, expected 1 (interleaved and zb-v take more)");
   EXPECT_EQ(text(kInterleaved, {.ranks = 4, .microbatches = 8}),
             "schedule interleaved: 1 chunk a rank, expected 2 or more (1f1b has one)");
-  EXPECT_EQ(text(kInterleaved, {.ranks = 4, .microbatches = 8, .chunks = 2, .microbatch_group = 3}),
-            "schedule interleaved: groups of 3 microbatches, expected at least as many as there are pipeline ranks (4): "
-            "else each waits for the last rank");
+  EXPECT_EQ(
+      text(kInterleaved, {.ranks = 4, .microbatches = 8, .chunks = 2, .microbatch_group = 3}),
+      "schedule interleaved: groups of 3 microbatches, expected at least as many as there are pipeline ranks (4): "
+      "else each waits for the last rank");
   EXPECT_EQ(text(kZeroBubbleV, {.ranks = 4, .microbatches = 8, .chunks = 3}),
             "schedule zb-v: 3 chunks a rank, expected 2: a V has two arms");
   EXPECT_EQ(text(kFillDrain, {.ranks = 0, .microbatches = 8}),

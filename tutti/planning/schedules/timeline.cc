@@ -1,7 +1,7 @@
-// An action can begin when its rank is free and what it needs is there: a forward needs the forward of the stage before,
-// the gradient of an input that of the stage after (the last stage: its own forward), the gradient of the weights that of
-// the input. So each rank goes through its list as far as it can, again and again, until all lists are done, or nobody
-// moves.
+// An action can begin when its rank is free and what it needs is there: a forward needs the forward of the stage
+// before, the gradient of an input that of the stage after (the last stage: its own forward), the gradient of the
+// weights that of the input. So each rank goes through its list as far as it can, again and again, until all lists are
+// done, or nobody moves.
 #include "tutti/planning/schedules/timeline.h"
 
 #include <algorithm>
@@ -15,8 +15,8 @@ namespace {
 double cost_of(const std::vector<double>& costs, int stage) { return costs[costs.size() == 1 ? 0 : stage]; }
 
 void check(const char* what, const std::vector<double>& costs, int stages) {
-  TUTTI_REQUIRE(costs.size() == 1 || costs.size() == std::size_t(stages), "pipeline: ", costs.size(), " costs of ", what,
-                ", expected 1 or one for each of the ", stages, " stages");
+  TUTTI_REQUIRE(costs.size() == 1 || costs.size() == std::size_t(stages), "pipeline: ", costs.size(), " costs of ",
+                what, ", expected 1 or one for each of the ", stages, " stages");
   for (const double cost : costs)
     TUTTI_REQUIRE(cost >= 0 && cost < std::numeric_limits<double>::infinity(), "pipeline: a cost of ", cost, " for ",
                   what, ", expected 0 or more");

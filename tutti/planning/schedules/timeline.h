@@ -1,6 +1,6 @@
 #pragma once
-// When each action of a schedule runs: predicted from the cost of the stages, or measured in a run. What is drawn and what
-// the bubble and the memory are read from.
+// When each action of a schedule runs: predicted from the cost of the stages, or measured in a run. What is drawn and
+// what the bubble and the memory are read from.
 #include <optional>
 #include <vector>
 
@@ -24,17 +24,17 @@ struct Timeline {
   int chunks = 1;
   std::vector<std::vector<TimedAction>> ranks;
 
-  double length() const;                  // from the first beginning to the last end
-  double busy(int rank) const;            // of it, in actions
+  double length() const;        // from the first beginning to the last end
+  double busy(int rank) const;  // of it, in actions
   // Waiting as a share of working: length() over the work of the busiest rank, less one. (The papers' "bubble".)
   double bubble() const;
-  // The most microbatches times chunks whose activations a rank kept at once: from the end of their forward to the end of
-  // the last part of their backward.
+  // The most microbatches times chunks whose activations a rank kept at once: from the end of their forward to the end
+  // of the last part of their backward.
   int most_kept(int rank) const;
 };
 
-// Runs the schedule on a clock. Throws Exception where the ranks would wait for each other for ever, saying which action
-// waits for what, and for costs that are negative or not as many as there are stages.
+// Runs the schedule on a clock. Throws Exception where the ranks would wait for each other for ever, saying which
+// action waits for what, and for costs that are negative or not as many as there are stages.
 Timeline simulate(const Schedule& schedule, const StageCosts& costs = {});
 
 // What the papers say of the bubble, where they do: stages of equal costs; kInterleaved from p microbatches, or such as

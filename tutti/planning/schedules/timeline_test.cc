@@ -22,11 +22,13 @@ TEST(Timelines, HaveTheBubbleOfTheFormula) {
           const bool interleaves = kind == ScheduleKind::kInterleaved;
           if (interleaves ? chunks == 1 : chunks != (kind == ScheduleKind::kZeroBubbleV ? 2 : 1)) continue;
           for (const StageCosts& costs : {StageCosts{}, StageCosts{{1}, {1.25}, {0.75}, 0}}) {
-            const Schedule schedule = make_schedule(kind, {.ranks = ranks, .microbatches = microbatches, .chunks = chunks});
+            const Schedule schedule =
+                make_schedule(kind, {.ranks = ranks, .microbatches = microbatches, .chunks = chunks});
             const auto formula = bubble_by_formula(schedule, costs);
             if (!formula) continue;
             EXPECT_NEAR(simulate(schedule, costs).bubble(), *formula, 1e-9)
-                << name(kind) << ": " << ranks << " ranks, " << microbatches << " microbatches, " << chunks << " chunks";
+                << name(kind) << ": " << ranks << " ranks, " << microbatches << " microbatches, " << chunks
+                << " chunks";
             ++compared;
           }
         }
@@ -51,13 +53,13 @@ TEST(Timelines, KeepAsManyActivationsAsPublished) {
 
 TEST(Timelines, ASlowStageAndAMessageShow) {
   const PipelineShape shape{.ranks = 2, .microbatches = 4};
-  const Timeline slow =
-      timeline_of(ScheduleKind::kOneForwardOneBackward, shape, {{1, 3}, {1, 3}, {1, 3}, 0});
+  const Timeline slow = timeline_of(ScheduleKind::kOneForwardOneBackward, shape, {{1, 3}, {1, 3}, {1, 3}, 0});
   EXPECT_DOUBLE_EQ(slow.busy(0), 12);
   EXPECT_DOUBLE_EQ(slow.busy(1), 36);
   EXPECT_DOUBLE_EQ(slow.length(), 1 + 36 + 2);
   EXPECT_NEAR(slow.bubble(), 3.0 / 36, 1e-9);
-  const Timeline far = timeline_of(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 1}, {{1}, {1}, {1}, 10});
+  const Timeline far =
+      timeline_of(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 1}, {{1}, {1}, {1}, 10});
   EXPECT_DOUBLE_EQ(far.length(), 1 + 10 + 3 + 10 + 2);
 }
 
@@ -88,7 +90,8 @@ TEST(Drawings, ForAPage) {
   const std::string svg =
       draw_svg(timeline_of(ScheduleKind::kInterleaved, {.ranks = 2, .microbatches = 2, .chunks = 2}), "a < b");
   EXPECT_NE(svg.find("<text x=\"64\" y=\"24\" font-size=\"15\">a &lt; b</text>"), std::string::npos);
-  for (const char* action : {">F0a<", ">F1b<", ">B0b<", ">B1a<"}) EXPECT_NE(svg.find(action), std::string::npos) << action;
+  for (const char* action : {">F0a<", ">F1b<", ">B0b<", ">B1a<"})
+    EXPECT_NE(svg.find(action), std::string::npos) << action;
   EXPECT_EQ(svg.substr(svg.size() - 7), "</svg>\n");
 }
 

@@ -1,7 +1,7 @@
 // 1F1B with each backward cut in two: the gradient of the input, which the rank before waits for, and the gradient of
-// the weights, for which nobody waits. Rank r lets the latter lag r microbatches behind: so the drain of the pipeline is
-// filled with it, and no rank keeps more than rank 0 of 1F1B, p microbatches. Where the two halves and a forward take
-// equal times, the bubble is a third of 1F1B's.
+// the weights, for which nobody waits. Rank r lets the latter lag r microbatches behind: so the drain of the pipeline
+// is filled with it, and no rank keeps more than rank 0 of 1F1B, p microbatches. Where the two halves and a forward
+// take equal times, the bubble is a third of 1F1B's.
 #include <algorithm>
 
 #include "tutti/planning/schedules/schedule.h"

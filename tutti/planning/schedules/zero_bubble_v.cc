@@ -1,8 +1,8 @@
-// Two chunks a rank, laid out as a V: the first half of the model runs down the ranks, the second half back up, so rank 0
-// has the first stage and the last, and the backward of a microbatch can begin on the rank where its forward ended. With
-// backwards cut in two as in ZB-H1, and 2p - 1 microbatches or more, no rank waits between its first action and its
-// last, where forward, gradient of the input and gradient of the weights take equal times. Every rank keeps 2p chunks
-// (half the layers of a 1F1B stage each), as much as rank 0 of 1F1B.
+// Two chunks a rank, laid out as a V: the first half of the model runs down the ranks, the second half back up, so rank
+// 0 has the first stage and the last, and the backward of a microbatch can begin on the rank where its forward ended.
+// With backwards cut in two as in ZB-H1, and 2p - 1 microbatches or more, no rank waits between its first action and
+// its last, where forward, gradient of the input and gradient of the weights take equal times. Every rank keeps 2p
+// chunks (half the layers of a 1F1B stage each), as much as rank 0 of 1F1B.
 //
 // The list is that of at least 2p - 1 microbatches, less those that are not there.
 #include <algorithm>
@@ -53,8 +53,7 @@ std::vector<Action> zero_bubble_v(const PipelineShape& shape, int rank) {
   // Drain: what others wait for first.
   for (int i = 0; i < rank; ++i) order.add(kBackwardInput, 0), order.add(kBackwardInput, 1);
   for (int i = 0; i < ranks - rank; ++i) order.add_backward(0);
-  for (const int chunk : {1, 0})
-    order.add(kBackwardWeight, chunk, total - order.done(kBackwardWeight, chunk));
+  for (const int chunk : {1, 0}) order.add(kBackwardWeight, chunk, total - order.done(kBackwardWeight, chunk));
   return order.take();
 }
 
