@@ -345,16 +345,15 @@ TEST(DataParallel, LaunchesInTheObservedOrderFromTheSecondStepOn) {
     DataParallel ddp(models[world.rank()], world, options);
     check(ddp.stats().buckets.front().front() == "right.bias", "first the reverse of the registration");
     const auto x = at::ones({1, 3});
-    const auto y = models[world.rank()]->right->forward(x).sum() * models[world.rank()]->left->forward(x).sum();
-    y.backward();
+    const auto right = models[world.rank()]->right->forward(x).sum(),
+               left = models[world.rank()]->left->forward(x).sum();
+    (right * left).backward();  // what came last goes first
     ddp.finish();
     const auto after = ddp.stats().buckets;
     const auto mine = after.front().front();
     check(after.size() == 4, "four buckets");
     check(ddp.stats().steps == 1 && ddp.stats().bytes_per_step == 4 * (3 * 2 + 2) * 2, "stats");
-    std::int64_t first_is_left = mine.starts_with("left");
-    check(all_reduce(world, first_is_left, ReduceOp::kMin) == all_reduce(world, first_is_left, ReduceOp::kMax),
-          "ranks disagree");
+    check(mine.starts_with("left."), "the first bucket is that of ", mine);
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }
