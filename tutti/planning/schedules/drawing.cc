@@ -41,12 +41,26 @@ std::string escaped(const std::string& text) {
   return result;
 }
 
-// Forward blue, backward green, the gradient of the input as the backward, that of the weights brown; later chunks
-// paler.
+struct Colour {
+  int red, green, blue;
+};
+// Forward blue, backward and the gradient of the input green, that of the weights brown; of the first chunk and the
+// last.
+struct Shades {
+  Colour first, last;
+};
+constexpr Shades kForward{{92, 148, 214}, {196, 218, 244}}, kBackward{{104, 176, 114}, {200, 230, 204}},
+    kWeight{{214, 158, 88}, {246, 224, 194}};
+
+// "#5c94d6": not every program that shows SVG knows hsl().
 std::string colour(const Action& action, int chunks) {
-  constexpr int kHues[] = {212, 142, 142, 32};
-  const double pale = chunks > 1 ? double(action.chunk) / (chunks - 1) : 0;
-  return fmt::format("hsl({},{}%,{}%)", kHues[int(action.kind)], 55, int(52 + 26 * pale));
+  const Shades& shades = action.kind == ActionKind::kForward          ? kForward
+                         : action.kind == ActionKind::kBackwardWeight ? kWeight
+                                                                      : kBackward;
+  const double at = chunks > 1 ? double(action.chunk) / (chunks - 1) : 0;
+  const auto between = [&](int first, int last) { return int(std::lround(first + at * (last - first))); };
+  return fmt::format("#{:02x}{:02x}{:02x}", between(shades.first.red, shades.last.red),
+                     between(shades.first.green, shades.last.green), between(shades.first.blue, shades.last.blue));
 }
 
 }  // namespace
