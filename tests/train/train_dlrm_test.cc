@@ -329,11 +329,9 @@ TEST(TrainDlrm, ARankThatIsKilledGoesOnFromMemory) {
                            Texts{"--memory-copy-interval=10"},
                        {{"OMP_NUM_THREADS", "1"}});
   job.await_out("Finished training it 12/12 of epoch 20");
-  pid_t rank = 0;
-  for (const auto& line : split(job.census(), '\n'))  // "PID COMMAND"
-    if (line.find(std::string(" ") + TRAIN_DLRM) == line.find(' ')) rank = pid_t(std::atoi(line.c_str()));
-  ASSERT_GT(rank, 0) << job.census();
-  ASSERT_EQ(::kill(rank, SIGKILL), 0);
+  const auto ranks = test::processes_under(job.pid(), "train_dlrm");
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
   const auto ended = job.wait();
   EXPECT_EQ(ended.code, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("from the copy in memory of step "));

@@ -131,7 +131,7 @@ class Training {
       printer_.line(architecture_text(model_.architecture(), feature_dims()));
       print_data(printer_, source_, train_.batches(), report.print_precision);
     }
-    const auto saved = checkpoints_.resume(boxes_of(model_));
+    const auto saved = checkpoints_.resume(boxes());
     if (saved) {
       printer_.line("Loading saved model " + saved->folder());
       auto state = load_model(*saved, model_, !options_.inference.only);
@@ -143,7 +143,7 @@ class Training {
       printer_.line("Loading saved model " + report.load_model);
       take_up(report.load_model, load_model(world_, report.load_model, model_, !options_.inference.only).or_throw());
     }
-    checkpoints_.prepare(boxes_of(model_));
+    checkpoints_.prepare(boxes());
     model_.quantise(options_.inference.mlp_bits, options_.inference.table_bits);
     if (model_.packed_bytes() > 0)
       printer_.line(
@@ -292,7 +292,7 @@ class Training {
     if (std::exchange(save_waits_, false) && saved_at_ != state_.steps) save();
     const auto due = checkpoints_.after(state_.steps, false);
     if (due.save) keep();
-    if (due.copy) checkpoints_.copy(boxes_of(model_), facts_of(world_, model_, state_to_save()));
+    if (due.copy) checkpoints_.copy(boxes(), facts_of(world_, model_, state_to_save()));
     result_.stopped = due.stop;
     return going && !due.stop;
   }
@@ -343,9 +343,12 @@ class Training {
     saved_at_ = state_.steps;
   }
 
+  // What a checkpoint has of the model: nothing where it is only asked, with tables that may be packed.
+  std::vector<SavedBox> boxes() { return options_.inference.only ? std::vector<SavedBox>{} : boxes_of(model_); }
+
   // Into --save-dir.
   void keep() {
-    checkpoints_.save(boxes_of(model_), facts_of(world_, model_, state_to_save()));
+    checkpoints_.save(boxes(), facts_of(world_, model_, state_to_save()));
     kept_at_ = state_.steps;
   }
 
