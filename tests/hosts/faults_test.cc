@@ -210,6 +210,16 @@ TEST_F(Faults, WhatRanksLeftBehindIsEndedOnBothNodes) {
   EXPECT_THAT(there.err, HasSubstr("ended what the ranks had left running: "));
 }
 
+// In a container nobody above collects what the ranks leave behind: the agent's keeper is the first process there.
+TEST_F(Faults, TheFirstProcessOfAContainerCollectsWhatRanksLeftBehind) {
+  const Ended ended = start(0, {"run", "-n", "2", worker(), "daemon", shared().path(), "exit"}, {},
+                            {"unshare", "--pid", "--fork", "--mount-proc"})
+                          .wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, ContainsRegex("ended what the ranks had left running: launch_worker \\(pid [0-9]+\\), "
+                                       "launch_worker \\(pid [0-9]+\\)"));
+}
+
 TEST_F(Faults, ASecondSignalLeavesAtOnceOnBothNodes) {
   const Arguments program = {"--signal-grace", "10min", worker(), "stubborn", shared().path()};
   Running first = start(0, node(0, 2, "1", program));
