@@ -30,7 +30,13 @@
 #include <string>
 #include <vector>
 
+#include "bench/peers/bare_sum.h"
+
 namespace {
+
+using bare::Sum;
+using bare::Vector;
+using bare::widest_sum;
 
 constexpr int kMostRanks = 16;
 
@@ -59,8 +65,6 @@ struct Settings {
   std::vector<Item> items;
 };
 
-typedef float Vector __attribute__((vector_size(64), aligned(64), may_alias));
-
 inline void store_past_caches(float* to, const Vector& value) {
 #if defined(__x86_64__)
   for (int i = 0; i < 16; i += 4) _mm_stream_ps(to + i, _mm_load_ps(reinterpret_cast<const float*>(&value) + i));
@@ -68,40 +72,6 @@ inline void store_past_caches(float* to, const Vector& value) {
   *reinterpret_cast<Vector*>(to) = value;
 #endif
 }
-
-inline __attribute__((always_inline)) void sum_body(float* const* vectors, int ranks, std::size_t begin,
-                                                    std::size_t end) {
-  if (ranks == 2) {
-    float *const a = vectors[0], *const b = vectors[1];
-    for (std::size_t i = begin; i < end; i += 16) {
-      const Vector sum = *reinterpret_cast<Vector*>(a + i) + *reinterpret_cast<Vector*>(b + i);
-      *reinterpret_cast<Vector*>(a + i) = sum;
-      *reinterpret_cast<Vector*>(b + i) = sum;
-    }
-    return;
-  }
-  for (std::size_t i = begin; i < end; i += 16) {
-    Vector sum = *reinterpret_cast<Vector*>(vectors[0] + i);
-    for (int r = 1; r < ranks; ++r) sum += *reinterpret_cast<Vector*>(vectors[r] + i);
-    for (int r = 0; r < ranks; ++r) *reinterpret_cast<Vector*>(vectors[r] + i) = sum;
-  }
-}
-
-using Sum = void(float* const*, int, std::size_t, std::size_t);
-void sum_plain(float* const* v, int n, std::size_t begin, std::size_t end) { sum_body(v, n, begin, end); }
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) void sum_avx2(float* const* v, int n, std::size_t begin, std::size_t end) {
-  sum_body(v, n, begin, end);
-}
-__attribute__((target("avx512f"))) void sum_avx512(float* const* v, int n, std::size_t begin, std::size_t end) {
-  sum_body(v, n, begin, end);
-}
-Sum* widest_sum() {
-  return __builtin_cpu_supports("avx512f") ? sum_avx512 : __builtin_cpu_supports("avx2") ? sum_avx2 : sum_plain;
-}
-#else
-Sum* widest_sum() { return sum_plain; }
-#endif
 
 // The sum of a part of all vectors, to another place past the caches.
 inline __attribute__((always_inline)) void sum_to_body(float* to, float* const* vectors, int ranks, std::size_t begin,
