@@ -102,8 +102,8 @@ Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOpt
 Result<std::int64_t> newest_saved_step(const Group& group, const ResumeOptions& options) {
   if (options.node_folders && !options.folder.empty())
     return newest_node_step(group, *options.node_folders, options.folder);
-  Result<std::int64_t> newest = std::int64_t(-1);
-  if (!group || group.rank() == 0) newest = newest_step(options.folder);
+  const Result<std::int64_t> newest =
+      !group || group.rank() == 0 ? newest_step(options.folder) : Result(std::int64_t(-1));
   TUTTI_TRY(agree(group, newest.status()));
   if (!group) return newest;
   std::string word = std::to_string(*newest);

@@ -3,6 +3,7 @@
 #include "tutti/parallel/data/scattered_batches.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
