@@ -38,6 +38,22 @@ proposes verify tutti ckpt ve
 proposes --split tutti ckpt reshard a b --sp
 proposes columns tutti ckpt reshard a b --split c
 proposes clicks tutti data cl
+# Values, operations and files, and not every command of the shell.
+proposes elastic tutti run --rdzv-backend ''
+proposes stderr tutti run --show ''
+proposes 3 tutti run --redirects ''
+proposes reduce_scatter tutti bench ''
+proposes monitored_barrier tutti bench --min 8 ''
+proposes bf16 tutti bench --dtype ''
+proposes gloo tutti bench --engine ''
+proposes all_to_all tutti plan ''
+proposes pipeline tutti plan p
+proposes all tutti plan all_reduce --algorithm a
+for place in 'run --rdzv-backend' 'run --show' bench 'bench --dtype' 'bench --engine' plan 'plan --algorithm' status 'run --log-dir'; do
+  # shellcheck disable=SC2086
+  never grep tutti $place ''
+done
+proposes grep tutti run -n 2 gre
 # What stands behind the program is the program's.
 never --bind tutti run -n 4 ./train --bi
 never --bind tutti run --no-prefix -- ./train --bi
