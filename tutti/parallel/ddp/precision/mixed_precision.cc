@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "tutti/base/error.h"
+#include "tutti/parallel/ddp/precision/autocast_now.h"
 #include "tutti/tensor/compat.h"
 #include "tutti/tensor/compute.h"
 
@@ -50,6 +51,11 @@ Autocast::~Autocast() {
   if (!active_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();  // of casted weights
   set(was_enabled_, at::ScalarType(previous_type_));
+}
+
+DType autocast_now() {
+  if (!enabled()) return DType::kF32;
+  return type_now() == at::kHalf ? DType::kF16 : DType::kBF16;
 }
 
 }  // namespace tutti

@@ -1,0 +1,42 @@
+#pragma once
+// Activations that are made a second time in place of being kept (Chen et al. 2016, arXiv:1604.06174; torch's
+// utils.checkpoint). Of what runs inside, only the inputs are kept; backward runs it again and then goes through it.
+//
+//   at::Tensor y = recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
+#include <functional>
+#include <span>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace tutti {
+
+using TensorFunction = std::function<at::Tensor(const at::Tensor& input)>;
+using TensorsFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
+// function(input), whose parameters get their gradients as ever. The second run sees LibTorch's default generator (of
+// the CPU) and Autocast as the first one did, and afterwards both are put back: dropout drops the same. Whatever else
+// the function reads must be the same until backward. `function` is kept until then. Gradients go to .grad
+// (backward()); torch::autograd::grad() of the parameters inside is not supported. Where gradients are off, this is
+// function(input).
+at::Tensor recompute(const TensorFunction& function, const at::Tensor& input);
+std::vector<at::Tensor> recompute(const TensorsFunction& function, const std::vector<at::Tensor>& inputs);
+
+// Megatron-LM's --recompute-method with --recompute-granularity full.
+enum class RecomputeMethod {
+  kNone,
+  kUniform,  // every `layers` layers together: only the input of each such run is kept
+  kBlock,    // the first `layers` layers, each for itself; the others keep all
+};
+struct RecomputeOptions {
+  RecomputeMethod method = RecomputeMethod::kNone;
+  int layers = 1;  // --recompute-num-layers: 1 or more; kBlock: at most as many as there are in a chunk, more are all
+};
+
+// The layers one after another, recomputed as the options say.
+at::Tensor run_layers(std::span<const TensorFunction> layers, const at::Tensor& input,
+                      const RecomputeOptions& options = {});
+
+}  // namespace tutti

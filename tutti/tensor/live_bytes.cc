@@ -1,0 +1,77 @@
+// An allocator over the one that is there. What it hands out has its own address as its context, as some of LibTorch
+// (oneDNN's scratch memory) frees by the bare pointer; so the sizes stand in a table by address.
+#include "tutti/tensor/live_bytes.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <mutex>
+#include <unordered_map>
+
+#include "tutti/tensor/caching_allocator.h"
+#include "tutti/tensor/compat.h"
+
+namespace tutti {
+namespace {
+
+thread_local std::int64_t bytes_of_thread = 0;
+
+class CountingAllocator final : public compat::Allocator {
+ public:
+  explicit CountingAllocator(c10::Allocator* below) : below_(below) {}
+
+  // Never destroyed: static tensors of the program may be freed after any destructor of ours.
+  static CountingAllocator& instance() {
+    static auto* const only = new CountingAllocator(c10::GetCPUAllocator());
+    return *only;
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+
+ protected:
+  c10::DataPtr get(std::size_t bytes) const override {
+    c10::DataPtr memory = below_->allocate(bytes);
+    void* const data = memory.get();
+    if (!data) return memory;
+    const std::lock_guard lock(mutex_);
+    taken_.insert_or_assign(data, Taken{std::move(memory), std::int64_t(bytes)});
+    bytes_of_thread += std::int64_t(bytes);
+    return {data, data, &give_back, at::Device(at::DeviceType::CPU)};
+  }
+
+ private:
+  struct Taken {
+    c10::DataPtr memory;
+    std::int64_t bytes = 0;
+  };
+
+  static void give_back(void* data) {
+    CountingAllocator& all = instance();
+    Taken gone;  // leaves after the lock
+    const std::lock_guard lock(all.mutex_);
+    const auto at = all.taken_.find(data);
+    if (at == all.taken_.end()) return;
+    gone = std::move(at->second);
+    all.taken_.erase(at);
+    bytes_of_thread -= gone.bytes;
+  }
+
+  c10::Allocator* const below_;
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<void*, Taken> taken_;
+};
+
+constexpr std::uint8_t kPriority = 2;  // above the caching allocator's
+
+}  // namespace
+
+void count_live_bytes() {
+  static const bool installed = [] {
+    install_caching_allocator();
+    c10::SetCPUAllocator(&CountingAllocator::instance(), kPriority);
+    return true;
+  }();
+  (void)installed;
+}
+
+std::int64_t live_bytes() { return bytes_of_thread; }
+
+}  // namespace tutti
