@@ -9,6 +9,7 @@ namespace tutti::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -65,7 +66,29 @@ TEST_F(Faults, ARankThatLeavesEarlyWithoutAWordIsNamed) {
   const Both ended = run_with({"exit", "2", "0"});
   EXPECT_NE(ended.here.code, 0);
   EXPECT_NE(ended.there.code, 0);
-  EXPECT_THAT(ended.here.err + ended.there.err, AllOf(HasSubstr("PeerLost"), HasSubstr("rank 2")));
+  EXPECT_THAT(
+      ended.here.err + ended.there.err,
+      AnyOf(ContainsRegex("the job failed: rank 2 \\(pid [0-9]+ on node-b\\) ended well without leaving, "
+                          "while rank 3 still needed it\n"),
+            ContainsRegex("the job failed: rank [01] \\(pid [0-9]+ on node-a\\) exited with code 1, for want of "
+                          "rank 2, which is on another node")));
+}
+
+TEST_F(Faults, ARankThatLeavesEarlyIsTheCulpritAndTheOthersAreInnocent) {
+  const Ended ended = start(0, {"run", "-n", "3", faulty(), "exit", "1", "0"}).wait();
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(
+      ended.err,
+      AllOf(ContainsRegex("the job failed: rank 1 \\(pid [0-9]+ on node-a\\) ended well without leaving, "
+                          "while rank [02] still needed it\n"),
+            HasSubstr("innocent: ranks 0, 2 were running and ended because of it"), Not(HasSubstr("failed as well"))));
+}
+
+TEST_F(Faults, ARankThatEndsBeforeInitIsNotWaitedFor) {
+  const Ended ended = start(0, {"run", "-n", "2", "sh", "-c", "[ $RANK = 1 ] || exec " + faulty() + " none"}).wait();
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, ContainsRegex("the job failed: rank 1 \\(pid [0-9]+ on node-a\\) ended well and never "
+                                       "called tutti::init\\(\\), where rank 0 waits for it"));
 }
 
 TEST_F(Faults, TheRanksOfTheOtherNodeNameTheOneThatDied) {

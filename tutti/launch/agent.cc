@@ -62,7 +62,7 @@ class Agent {
   void on_signals();
   void on_user_signal(int signal);
   void on_workers();
-  void on_failure(Worker& culprit);
+  void on_failure(Worker& failed);
   void on_hang(const Fault& fault);
   void on_last_end();
   void tell_of_signal();
@@ -265,12 +265,13 @@ void Agent::on_workers() {
   }
 }
 
-void Agent::on_failure(Worker& culprit) {
-  const Fault fault = attempt_->fault_of(culprit);
+void Agent::on_failure(Worker& failed) {
+  Worker& culprit = attempt_->cause_of(failed);
+  const Fault fault = attempt_->fault_of(culprit, failed);
   const int others = attempt_->workers().alive();
   attempt_->freeze();
   if (const News news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
-  attempt_->blame(culprit);
+  attempt_->blame(culprit, &culprit == &failed ? std::string() : fault.text);
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
                                                 (others == 1 ? " rank" : " ranks") + " of this node"));

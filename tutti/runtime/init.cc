@@ -338,6 +338,7 @@ Result<Group> try_init(const Options& options) {
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
   auto page = open_progress();
+  if (page) page->set_called();
   (void)flight_signal();  // who waits for the others is asked as well, and must not die of it
   Membership m = TUTTI_TRY(join(JoinOptions{
       .url = options.url, .rank = options.rank, .world_size = options.world_size, .timeout = settings.join_timeout}));

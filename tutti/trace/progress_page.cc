@@ -98,6 +98,8 @@ void ProgressPage::join(int rank, int world_size) {
   MutexLock lock(mutex_);
   ProgressLayout& l = *layout_;
   put(l.joined, 0u);
+  put(l.lost, 0u);
+  put(l.echoes, 0u);
   put(l.steps, std::uint64_t(0));
   put(l.message_size, 0u);
   put(l.ring_entries, std::uint64_t(0));
@@ -108,7 +110,10 @@ void ProgressPage::join(int rank, int world_size) {
   put(l.pid, std::int32_t(::getpid()), std::memory_order_release);
 }
 
+void ProgressPage::set_called() { put(layout_->called, 1u); }
 void ProgressPage::set_joined() { put(layout_->joined, 1u); }
+void ProgressPage::set_lost(int rank) { put(layout_->lost, std::uint32_t(rank) + 1); }
+void ProgressPage::set_echoes() { put(layout_->echoes, 1u); }
 
 void ProgressPage::begin_step(std::int64_t step) {
   timespec at{};

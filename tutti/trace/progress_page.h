@@ -38,7 +38,7 @@ struct ProgressStack {
 };
 
 struct ProgressLayout {
-  static constexpr std::uint64_t kMagic = 0x3167702069747475;  // "utti pg1": another layout, another number
+  static constexpr std::uint64_t kMagic = 0x3267702069747475;  // "utti pg2": another layout, another number
   static constexpr int kGroups = 96;
   static constexpr std::size_t kName = 48;
   static constexpr std::size_t kMessage = 2048;
@@ -61,6 +61,9 @@ struct ProgressLayout {
   alignas(64) std::int32_t pid;  // of the rank that wrote here last; 0: nobody has called init() yet
   std::int32_t rank, world_size;
   std::uint32_t joined;        // the world stands
+  std::uint32_t called;        // init() was, though it may not know yet who this is
+  std::uint32_t lost;          // 1 + the rank of the world for want of which a call of this one failed; 0: none
+  std::uint32_t echoes;        // a call of this rank failed because another rank had ended its group
   std::uint64_t ring_entries;  // of each ring; 0: the flight recorder is off
 
   alignas(64) std::int64_t step;  // valid if steps is not 0
@@ -86,9 +89,13 @@ class ProgressPage {
   static Result<std::unique_ptr<ProgressPage>> make_private();
   ~ProgressPage();
 
+  void set_called();                    // init() has begun
   void join(int rank, int world_size);  // who this is; rings and steps of an earlier user are forgotten
   void set_joined();
   void begin_step(std::int64_t step);
+  // A call of this rank failed, and not by its own fault: that rank is gone, or some rank has ended the group.
+  void set_lost(int rank);
+  void set_echoes();
   std::int64_t step() const;      // that begun last; -1: none
   int stop_request() const;       // 0: none; else a signal's number
   void request_stop(int signal);  // of a page of one's own; the agent writes through ProgressReader

@@ -34,7 +34,10 @@ class Page : public testing::Test {
 };
 
 TEST_F(Page, SaysNothingBeforeItsRankDoes) {
+  EXPECT_FALSE(reader_.read().called);
+  page_->set_called();  // it may wait for a store before it knows who it is
   const RankProgress p = reader_.read();
+  EXPECT_TRUE(p.called);
   EXPECT_EQ(p.pid, 0);
   EXPECT_EQ(p.steps, 0u);
   EXPECT_THAT(p.current(), IsNull());
@@ -49,6 +52,12 @@ TEST_F(Page, TellsWhoItsRankIs) {
   EXPECT_FALSE(p.joined);
   page_->set_joined();
   EXPECT_TRUE(reader_.read().joined);
+  EXPECT_EQ(reader_.read().lost, -1);
+  EXPECT_FALSE(reader_.read().echoes);
+  page_->set_lost(0);
+  page_->set_echoes();
+  EXPECT_EQ(reader_.read().lost, 0);
+  EXPECT_TRUE(reader_.read().echoes);
 }
 
 TEST_F(Page, CountsSteps) {

@@ -73,11 +73,15 @@ RankProgress ProgressReader::read(bool all) const {
   RankProgress p;
   const FlightClock::Scale scale = clock_.scale();
   p.read_at = scale.now();
-  if (::pread(fd_, page.get(), wanted, 0) != ssize_t(wanted) || page->pid == 0) return p;
+  if (::pread(fd_, page.get(), wanted, 0) != ssize_t(wanted)) return p;
+  p.called = page->called != 0;
+  if (page->pid == 0) return p;
   p.pid = page->pid;
   p.rank = page->rank;
   p.world_size = page->world_size;
   p.joined = page->joined != 0;
+  p.lost = int(page->lost) - 1;
+  p.echoes = page->echoes != 0;
   const std::uint64_t entries = page->ring_entries;
   p.recorded = entries != 0;
   p.steps = page->steps;

@@ -262,6 +262,7 @@ Status GroupState::fail(Trouble trouble) {
     if (error.code == Code::kPeerLost && error.peer >= 0 && !is_here(error.peer)) learn_of_leaving(error);
   }
   if (error.code == Code::kPeerLost && error.peer >= 0) process_->lost(spec_.global_ranks[error.peer]);
+  if (process_->page && trouble.evidence == Process::Evidence::kEcho) process_->page->set_echoes();
   error.cause = process_->root_cause(error, spec_.id, trouble.evidence);
   poison_ = Status(error);
   if (backend_) backend_->abort();

@@ -72,6 +72,7 @@ std::string Process::root_cause(const Error& mine, std::uint64_t group, Evidence
 }
 
 void Process::lost(int global_rank) {
+  if (page) page->set_lost(global_rank);
   MutexLock lock(fault_mutex_);
   if (std::find(lost_.begin(), lost_.end(), global_rank) == lost_.end()) lost_.push_back(global_rank);
 }

@@ -43,17 +43,59 @@ Status Attempt::start(const Environment& environment) {
   return workers_.start(spec_, round_, flight_folder_, environment, consoles_);
 }
 
-Fault Attempt::fault_of(const Worker& worker) const {
-  return {.text = fault_text(worker.end(), spec_.host),
-          .code = worker.end().exit.shell_code(),
+Worker& Attempt::cause_of(Worker& failed) {
+  const RankProgress progress = failed.progress().read_pulse();
+  if (progress.lost < 0 && !progress.echoes) return failed;
+  for (const Worker& witness : workers_) {  // whoever misses it, `failed` or the one that ended its group
+    const int lost = witness.progress().read_pulse().lost;
+    for (Worker& worker : workers_)
+      if (worker.rank() == lost && !worker.alive() && worker.end().exit.ok()) return worker;
+  }
+  return failed;
+}
+
+Fault Attempt::fault_of(const Worker& worker, const Worker& failed) {
+  const int lost = failed.progress().read_pulse().lost;
+  std::string text = fault_text(worker.end(), spec_.host);
+  if (&worker != &failed) {
+    text += " without leaving, while rank " + std::to_string(failed.rank()) + " still needed it";
+  } else if (lost >= 0 && !is_here(lost)) {
+    text += ", for want of rank " + std::to_string(lost) + ", which is on another node";
+  }
+  return {.text = std::move(text),
+          .code = failed.end().exit.shell_code(),
           .report = true,
           .rank = worker.rank(),
           .step = worker.progress().read_pulse().step,
           .seconds = worker.end().seconds};
 }
 
-void Attempt::blame(Worker& culprit) {
+bool Attempt::is_here(int rank) {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) { return worker.rank() == rank; });
+}
+
+// A rank that ended well and never called init(), where another waits for it: that other would wait in vain.
+std::optional<Fault> Attempt::one_never_came() {
+  const auto never_came = [](const Worker& worker) {
+    return !worker.alive() && worker.end().exit.ok() && !worker.progress().read_pulse().called;
+  };
+  const auto absent = std::find_if(workers_.begin(), workers_.end(), never_came);
+  if (absent == workers_.end()) return {};
+  for (const Worker& worker : workers_) {
+    if (!worker.alive()) continue;
+    const RankProgress waits = worker.progress().read_pulse();
+    if (!waits.called || waits.joined) continue;
+    const std::string text = fault_text(absent->end(), spec_.host) + " and never called tutti::init(), where rank " +
+                             std::to_string(worker.rank()) + " waits for it";
+    blame(*absent, text);
+    return Fault{.text = text, .code = 1, .report = true, .rank = absent->rank(), .seconds = seconds()};
+  }
+  return {};
+}
+
+void Attempt::blame(Worker& culprit, std::string headline) {
   culprit_ = &culprit;
+  headline_ = std::move(headline);
   freeze();
 }
 
@@ -106,6 +148,8 @@ std::optional<Fault> Attempt::look() {
     next_tale_ = now() + std::chrono::seconds(1);
     neighbours_->tell(encode(status()));
   }
+  if (running())
+    if (auto fault = one_never_came()) return fault;
   if (const auto hang = lookout_.look(workers_)) {
     // The node whose rank is to blame shall be heard first.
     found_hang_ = hang;
@@ -113,9 +157,8 @@ std::optional<Fault> Attempt::look() {
   }
   if (!found_hang_ || !running() || now() < tell_hang_at_) return {};
   const auto hang = std::exchange(found_hang_, std::nullopt);
-  hang_ = hang->text;
   for (Worker& worker : workers_)
-    if (worker.rank() == hang->rank) blame(worker);
+    if (worker.rank() == hang->rank) blame(worker, hang->text);
   return Fault{.text = hang->text,
                .code = kExitTimeLimit,
                .report = true,
@@ -151,7 +194,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.host = spec_.host;
     failure.job = spec_.job;
     failure.attempt = round_.number;
-    failure.headline = hang_;
+    failure.headline = headline_;
     failure.message = error_file_message(culprit_->error_file());
     failure.last_lines = culprit_->last_lines();
     failure.log_folder = culprit_->log_folder();

@@ -27,12 +27,15 @@ class Attempt {
   // What of the workers is running stays so on error.
   Status start(const Environment& environment);
 
-  // The fault that this worker's end is.
-  Fault fault_of(const Worker& worker) const;
+  // Whose end this worker's failure comes from: its own, or that of a rank which had ended with code 0 while this one
+  // still needed it.
+  Worker& cause_of(Worker& failed);
+  // The fault that this worker's end is. `failed`: whose failure showed it.
+  Fault fault_of(const Worker& worker, const Worker& failed);
   // What all ranks do now is what the report will tell; nothing the second time.
   void freeze() { lookout_.freeze(workers_); }
-  // Whose end it was that ended the attempt; none: nobody's of this node.
-  void blame(Worker& culprit);
+  // Whose end it was that ended the attempt, and the words for it; none: nobody's of this node.
+  void blame(Worker& culprit, std::string headline = {});
   // It failed because another rank did, which is seen to be dying and will be reaped soon.
   bool is_echo(Worker& worker);
   // One that was taken for an echo, though nothing else came for a while; null: none.
@@ -52,6 +55,8 @@ class Attempt {
   void report(const std::string& what, const std::optional<News>& news);
 
  private:
+  bool is_here(int rank);
+  std::optional<Fault> one_never_came();
   void write_json(const Failure& failure);
 
   const AgentSpec& spec_;
@@ -68,7 +73,7 @@ class Attempt {
   Clock::time_point echo_came_{};
   std::optional<Hang> found_hang_;  // and is not told yet
   Clock::time_point tell_hang_at_{};
-  std::string hang_;  // what the culprit is blamed for, if not for its end
+  std::string headline_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();
   const std::int64_t memory_kills_before_;

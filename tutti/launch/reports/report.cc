@@ -108,7 +108,8 @@ Part part_of(const WorkerEnd& worker, const Failure& failure) {
   if (exit.signal == 0 && worker.sent != 0) return Part::kStopped;  // its answer to the signal
   if (exit.signal != 0 && exit.signal == worker.sent) return Part::kStopped;
   const auto seen = failure.others.find(worker.rank);
-  const bool explained = seen != failure.others.end() && tells_of_another(seen->second.message);
+  const bool explained =
+      seen != failure.others.end() && (seen->second.for_others || tells_of_another(seen->second.message));
   return explained ? Part::kStopped : Part::kFailedAsWell;
 }
 

@@ -30,6 +30,7 @@ struct LastSeen {
   std::string doing;       // "step 12, for 3.2 s in all_reduce #42 (f32[1024], sum) on group world"; empty: unknown
   std::vector<std::string> stack;  // the innermost call first; of a hang
   std::string message;             // what the rank said of its own end
+  bool for_others = false;         // a call of it failed because another rank was gone, or had ended the group
 };
 
 struct Failure {

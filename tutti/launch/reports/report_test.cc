@@ -46,6 +46,16 @@ TEST(Report, SaysWhereItWas) {
             HasSubstr("\n[tutti]   rank 0 then: step 12, for 4 s in all_reduce #42")));
 }
 
+// A program that catches the exception and leaves with a code of its own is as innocent as one that does not.
+TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
+  Failure lost = failure();
+  const std::vector<WorkerEnd> all = {{.rank = 0, .exit = {.code = 1}}, {.rank = 1, .exit = {.code = 1}}, kAll[2]};
+  lost.others[0].for_others = true;
+  EXPECT_THAT(failure_report(lost, all),
+              AllOf(HasSubstr("innocent: rank 0 was running and ended because of it"),
+                    HasSubstr("failed as well, because of it or by itself: rank 1 exited with code 1")));
+}
+
 TEST(Report, OfAHangBeginsWithIt) {
   Failure hang = failure();
   hang.headline = "no rank of this node has got on for 5 min";

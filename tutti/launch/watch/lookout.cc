@@ -243,7 +243,11 @@ void Lookout::complete(Failure& failure, Workers& workers) const {
     if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);
   for (Worker& worker : workers) {
     if (worker.rank() != failure.culprit.rank) {
-      if (!worker.end().exit.ok()) failure.others[worker.rank()].message = words_of(worker);
+      if (worker.end().exit.ok()) continue;
+      const RankProgress last = worker.progress().read_pulse();
+      LastSeen& seen = failure.others[worker.rank()];
+      seen.message = words_of(worker);
+      seen.for_others = last.echoes || (last.lost >= 0 && last.lost != worker.rank());
       continue;
     }
     // A rank that is dead says no more; one that hangs is told of as it was found.
