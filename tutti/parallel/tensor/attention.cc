@@ -1,0 +1,236 @@
+// A ring. Rank r keeps its queries; keys and values go round, so that after n steps each rank has met all of them. With
+// the chunks of context_part() (rank r has chunks r and 2n - 1 - r, called early and late here) a causal mask leaves
+// three cases, all of the same amount of work but the first, which has half a chunk more:
+//
+//   keys of this rank:           the usual triangle over its rows, which ascend
+//   keys of a rank before it:    all queries see all of the early chunk, and nothing of the late one
+//   keys of a rank behind it:    the late queries see both chunks, the early ones nothing
+//
+// What the steps give is put together by the sums of their exponentials (online softmax). In backward the probabilities
+// of a step follow from the sum over all steps, so each step's gradients are final: those of queries add up here, those
+// of keys and values travel one rank behind the keys and values themselves, and are home after n steps.
+#include "tutti/parallel/tensor/attention.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <utility>
+
+#include "tutti/parallel/tensor/attention_tiles.h"
+#include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// On the group that keys and values travel on.
+constexpr int kKeysTag = 0, kGradientsTag = 1;
+
+struct Call : torch::CustomClassHolder {
+  Group context;
+  AttentionOptions options;
+};
+using CallPtr = c10::intrusive_ptr<Call>;
+
+at::Tensor computed(const at::Tensor& tensor) {
+  const at::Tensor packed = tensor.stride(-1) == 1 ? tensor.detach() : tensor.detach().contiguous();
+  return packed.to(packed.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+}
+
+// ---- What a step computes ----
+
+// One meeting of this rank's queries and some rank's keys: which rows of both.
+struct Meeting {
+  AttentionTask task;
+  std::int64_t first_query = 0, queries = 0, keys = 0;
+
+  at::Tensor of_queries(const at::Tensor& tensor) const { return tensor.narrow(0, first_query, queries); }
+  at::Tensor of_keys(const at::Tensor& tensor) const { return tensor.narrow(0, 0, keys); }
+};
+
+class Meetings {
+ public:
+  Meetings(const Call& call, std::int64_t rows, double scale)
+      : call_(call), ranks_(ranks_of(call.context)), rank_(rank_in(call.context)), rows_(rows), scale_(scale) {}
+
+  int ranks() const { return ranks_; }
+  int source(int step) const { return (rank_ - step + ranks_) % ranks_; }
+  int next() const { return (rank_ + 1) % ranks_; }
+  int previous() const { return (rank_ - 1 + ranks_) % ranks_; }
+
+  Meeting with(int source) const {
+    const AttentionOptions& options = call_.options;
+    const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
+    const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
+    Meeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
+                     options.first_head, mine, theirs},
+                    0,
+                    rows_,
+                    rows_};
+    if (!options.causal || source == rank_) return meeting;
+    if (source < rank_) {
+      meeting.keys = rows_ / 2;
+      meeting.task.keys = tensor_part(theirs, 0, 2);
+    } else {
+      meeting.first_query = meeting.queries = rows_ / 2;
+      meeting.task.queries = tensor_part(mine, 1, 2);
+    }
+    return meeting;
+  }
+
+ private:
+  const Call& call_;
+  const int ranks_, rank_;
+  const std::int64_t rows_;
+  const double scale_;
+};
+
+// Adds what some more keys give to what others gave.
+void merge(const at::Tensor& out, const at::Tensor& log_sum, const Attended& more) {
+  const at::Tensor together = at::logaddexp(log_sum, more.log_sum);
+  out.mul_((log_sum - together).exp_().unsqueeze(-1));
+  out.addcmul_(more.out, (more.log_sum - together).exp_().unsqueeze(-1));
+  log_sum.copy_(together);
+}
+
+// ---- What travels ----
+
+// Keys and values, [2, rows, batch, groups, dim], from rank to rank.
+struct Travelling {
+  at::Tensor arriving;
+  TensorWork work = {};
+  at::Tensor get() {
+    work.get();
+    return std::exchange(arriving, at::Tensor());
+  }
+};
+Travelling pass_on(const Group& group, const Meetings& meetings, const at::Tensor& tensor, int tag) {
+  Travelling travelling{at::empty_like(tensor)};
+  TensorBatch batch(group);
+  batch.send(tensor, meetings.next(), tag).recv(travelling.arriving, meetings.previous(), tag);
+  travelling.work = batch.submit();
+  return travelling;
+}
+
+double scale_of(const Call& call, const at::Tensor& query) {
+  return call.options.scale != 0 ? call.options.scale : 1 / std::sqrt(double(query.size(3)));
+}
+
+Attended forward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  const Meetings meetings(call, query.size(0), scale_of(call, query));
+  const at::Tensor q = computed(query);
+  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  Attended result;
+  for (int step = 0; step < meetings.ranks(); ++step) {
+    const bool last = step + 1 == meetings.ranks();
+    Travelling next;
+    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
+    const Meeting meeting = meetings.with(meetings.source(step));
+    const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
+    const Attended some = attend(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.task);
+    if (step == 0) {
+      result = some;
+    } else {
+      merge(meeting.of_queries(result.out), meeting.of_queries(result.log_sum), some);
+    }
+    if (!last) both = next.get();
+  }
+  return result;
+}
+
+AttentionGradients backward_ring(const Call& call, const at::Tensor& query, const at::Tensor& key,
+                                 const at::Tensor& value, const at::Tensor& out, const at::Tensor& log_sum,
+                                 const at::Tensor& out_gradient) {
+  const Meetings meetings(call, query.size(0), scale_of(call, query));
+  const at::Tensor q = computed(query), of_out = computed(out_gradient);
+  const at::Tensor product = (computed(out) * of_out).sum(-1);
+  at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
+  at::Tensor of_query = at::zeros_like(q, at::MemoryFormat::Contiguous), of_both;
+  Travelling gradients;
+  for (int step = 0; step < meetings.ranks(); ++step) {
+    const bool last = step + 1 == meetings.ranks();
+    Travelling next;
+    if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
+    const Meeting meeting = meetings.with(meetings.source(step));
+    const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
+    std::vector<std::int64_t> sizes = k.sizes().vec();
+    sizes.insert(sizes.begin(), 2);
+    of_both = at::zeros(sizes, k.options());
+    attend_backward(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.of_queries(of_out),
+                    meeting.of_queries(log_sum), meeting.of_queries(product), meeting.task,
+                    {meeting.of_queries(of_query), meeting.of_keys(of_both[0]), meeting.of_keys(of_both[1])});
+    if (step > 0) of_both.add_(gradients.get());
+    if (meetings.ranks() > 1) gradients = pass_on(call.context, meetings, of_both, kGradientsTag);
+    if (!last) both = next.get();
+  }
+  if (meetings.ranks() > 1) of_both = gradients.get();
+  return {of_query, of_both[0], of_both[1]};
+}
+
+// ---- Autograd ----
+
+struct Node : Function<Node> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
+                            const at::Tensor& value, const CallPtr& call) {
+    const Attended result = forward_ring(*call, query, key, value);
+    const at::Tensor out = result.out.to(query.scalar_type());
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    context->save_for_backward({query, key, value, out, result.log_sum});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+    if (c10::GradMode::is_enabled())
+      throw Exception(Error{.code = Code::kUnsupported,
+                            .detail = "attention has no second derivative, and backward() was asked for one "
+                                      "(create_graph)"});
+    const auto saved = context->get_saved_variables();
+    const auto [of_query, of_key, of_value] =
+        backward_ring(*call, saved[0], saved[1], saved[2], saved[3], saved[4], gradients[0]);
+    const auto type = saved[0].scalar_type();
+    return {of_query.to(type), of_key.to(type), of_value.to(type), at::Tensor()};
+  }
+};
+
+void require_shapes(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                    const AttentionOptions& options) {
+  const auto is = [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.dim() == 4 && tensor.is_floating_point() && tensor.numel() > 0;
+  };
+  TUTTI_REQUIRE(is(query) && is(key) && is(value) && key.sizes() == value.sizes() && query.size(1) == key.size(1) &&
+                    query.size(3) == key.size(3) && key.scalar_type() == query.scalar_type() &&
+                    value.scalar_type() == query.scalar_type(),
+                "attention: query ", describe(query), ", key ", describe(key), ", value ", describe(value),
+                ", expected [seq, batch, heads, dim] and twice [seq, batch, groups, dim] of one floating type");
+  TUTTI_REQUIRE(query.size(0) == key.size(0), "attention: ", query.size(0), " queries and ", key.size(0),
+                " keys, expected as many");
+  head_share(query.size(2), key.size(2), 1);
+  TUTTI_REQUIRE(options.dropout >= 0 && options.dropout < 1, "attention: dropout of ", options.dropout,
+                ", expected 0 or more and less than 1");
+}
+
+}  // namespace
+
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const AttentionOptions& options) {
+  return ring_attention(Group{}, query, key, value, options);
+}
+
+at::Tensor ring_attention(const Group& context, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const AttentionOptions& options) {
+  require_shapes(query, key, value, options);
+  if (ranks_of(context) > 1) equal_part(query.size(0), 2, "context parallelism", "rows of a rank (in two chunks)");
+  const auto call = c10::make_intrusive<Call>();
+  call->context = context;
+  call->options = options;
+  return Node::apply(query, key, value, call);
+}
+
+}  // namespace tutti

@@ -1,0 +1,39 @@
+#pragma once
+// Attention of the heads that a rank has, and over a context group, where each rank has a part of the sequence. Between
+// the ranks of a tensor group heads need not speak to each other.
+//
+// Scores are computed in tiles of some queries by all keys that they may see, and never kept: backward computes them
+// again from queries, keys and the logarithm of each row's sum (FlashAttention-2, Dao, 2023). Memory beside inputs,
+// output and one number a row: one tile. In f32 for 16-bit inputs, else in the type of the inputs.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "tutti/comm/group.h"
+
+namespace tutti {
+
+struct AttentionOptions {
+  bool causal = true;  // a query sees keys of its own position and before
+  double scale = 0;    // of the scores; 0: 1 / sqrt(head dim)
+  double dropout = 0;  // of probabilities, in [0, 1)
+  // Which are dropped depends on this seed (seed_at() of step, replica, micro batch and layer), the sample's place in
+  // the batch, the head's number in the whole layer, and the positions of query and key: not on the layout.
+  std::uint64_t dropout_seed = 0;
+  std::int64_t first_head = 0;  // of this rank, in the whole layer
+};
+
+// query [seq, batch, heads, dim]; key and value [seq, batch, groups, dim], where groups divides heads: query heads
+// h * heads / groups and on use group h. The result: [seq, batch, heads, dim]. No second derivative. Wrong shapes throw
+// Exception.
+at::Tensor attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const AttentionOptions& options = {});
+
+// The same of a sequence that is dealt out over `context` by context_part() (sequence.h): tensors have this rank's
+// rows. Keys and values go round in a ring (Liu et al., 2023), each rank's while it computes with the last ones; in
+// backward their gradients travel with them. Every rank calls, and runs backward, in the same order. One rank, or
+// Group{}: attention().
+at::Tensor ring_attention(const Group& context, const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                          const AttentionOptions& options = {});
+
+}  // namespace tutti

@@ -1,0 +1,177 @@
+// For each head and each run of kRows queries Q (scaled), over the keys K, V that they see (FlashAttention-2's
+// formulas; a causal tile ends at its diagonal, so half of the scores are never computed):
+//
+//   forward:    S = Q K'   m = max S   P = exp(S - m)   l = sum P   O = drop(P) V / l   L = m + log l
+//   backward:   P = exp(Q K' - L)   dP = drop(dO V')   dS = P (dP - product)
+//               dV += drop(P)' dO   dQ += dS K scale   dK += dS' Q
+//
+// where drop() multiplies by the mask of dropout, 1 / (1 - p) or 0. A tile of 128 rows by 1024 keys is 512 KiB in f32.
+#include "tutti/parallel/tensor/attention_tiles.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+#include "tutti/parallel/tensor/random_mask.h"
+
+namespace tutti {
+namespace {
+
+constexpr std::int64_t kRows = 128;
+
+// Of one head: [rows, dim].
+at::Tensor head_of(const at::Tensor& tensor, std::int64_t batch, std::int64_t head) {
+  return tensor.select(1, batch).select(1, head);
+}
+
+// Minus infinity above the diagonal: [kRows, kRows].
+at::Tensor future(const at::TensorOptions& options) {
+  return at::full({kRows, kRows}, -std::numeric_limits<double>::infinity(), options).triu(1);
+}
+
+template <class T>
+void drop(const RandomMask& random, const AttentionTask& task, std::uint64_t head, std::int64_t first_row, T* values,
+          std::int64_t rows, std::int64_t keys) {
+  std::int64_t row = 0;  // of all queries
+  for (const SequenceRange& queries : task.queries) {
+    for (std::int64_t i = 0; i < queries.count; ++i, ++row) {
+      if (row < first_row || row >= first_row + rows) continue;
+      const std::uint64_t row_key = random.row_key(std::uint64_t(queries.first + i), head);
+      T* const of_row = values + (row - first_row) * keys;
+      std::int64_t column = 0;
+      for (const SequenceRange& seen : task.keys) {
+        const std::int64_t count = std::min(seen.count, keys - column);
+        if (count <= 0) break;
+        random.multiply(row_key, std::uint64_t(seen.first), std::span(of_row + column, std::size_t(count)));
+        column += count;
+      }
+    }
+  }
+}
+
+// What a thread needs for its tiles, and the tile that it is at.
+class Tiles {
+ public:
+  Tiles(const at::Tensor& query, const at::Tensor& key, const AttentionTask& task, int matrices)
+      : task_(task), keys_(key.size(0)), random_(task.dropout, task.seed) {
+    for (int i = 0; i < matrices; ++i) memory_.push_back(at::empty({kRows * keys_}, query.options()));
+    if (task.causal) future_ = future(query.options());
+  }
+
+  void begin(std::int64_t first_row, std::int64_t rows) {
+    first_ = first_row;
+    rows_ = rows;
+    seen_ = task_.causal ? first_row + rows : keys_;
+  }
+  std::int64_t seen() const { return seen_; }
+
+  // [rows, seen]
+  at::Tensor matrix(int number) const {
+    return memory_[std::size_t(number)].narrow(0, 0, rows_ * seen_).view({rows_, seen_});
+  }
+  // Scores into matrix 0.
+  at::Tensor scores(const at::Tensor& scaled_query, const at::Tensor& key) const {
+    at::Tensor out = matrix(0);
+    at::mm_out(out, scaled_query, key.narrow(0, 0, seen_).t());
+    if (task_.causal) out.narrow(1, first_, rows_).add_(future_.narrow(0, 0, rows_).narrow(1, 0, rows_));
+    return out;
+  }
+  // The mask of dropout, on a matrix.
+  void drop(const at::Tensor& tile, std::int64_t batch, std::int64_t head) const {
+    if (task_.dropout == 0) return;
+    // A number for each head of each sample that does not depend on how many of them this rank has.
+    const std::uint64_t number = std::uint64_t(batch) << 32 | std::uint64_t(task_.first_head + head);
+    if (tile.scalar_type() == at::kDouble) {
+      tutti::drop(random_, task_, number, first_, tile.data_ptr<double>(), rows_, seen_);
+    } else {
+      tutti::drop(random_, task_, number, first_, tile.data_ptr<float>(), rows_, seen_);
+    }
+  }
+
+ private:
+  const AttentionTask& task_;
+  const std::int64_t keys_;
+  const RandomMask random_;
+  std::vector<at::Tensor> memory_;
+  at::Tensor future_;
+  std::int64_t first_ = 0, rows_ = 0, seen_ = 0;
+};
+
+// act(tiles, batch, head, group, first row, rows) for every tile. The heads of one group are one thread's, so that
+// gradients of keys and values can be added up.
+template <class Act>
+void for_tiles(const at::Tensor& query, const at::Tensor& key, const AttentionTask& task, int matrices, Act act) {
+  const std::int64_t rows = query.size(0), batches = query.size(1), heads = query.size(2), groups = key.size(2);
+  const std::int64_t heads_each = heads / groups;
+  at::parallel_for(0, batches * groups, 1, [&](std::int64_t begin, std::int64_t end) {
+    Tiles tiles(query, key, task, matrices);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t batch = i / groups, group = i % groups;
+      for (std::int64_t head = group * heads_each; head < (group + 1) * heads_each; ++head) {
+        for (std::int64_t first = 0; first < rows; first += kRows) {
+          const std::int64_t count = std::min(kRows, rows - first);
+          tiles.begin(first, count);
+          act(tiles, batch, head, group, first, count);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+
+Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const AttentionTask& task) {
+  Attended result{at::empty(query.sizes(), query.options()), at::empty(query.sizes().slice(0, 3), query.options())};
+  for_tiles(query, key, task, 1,
+            [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
+                std::int64_t count) {
+              const at::Tensor scaled = head_of(query, batch, head).narrow(0, first, count).mul(task.scale);
+              at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
+              const at::Tensor largest = p.amax(1, true);
+              p.sub_(largest).exp_();
+              const at::Tensor sum = p.sum(1, true);
+              tiles.drop(p, batch, head);
+              const at::Tensor out = at::mm(p, head_of(value, batch, group).narrow(0, 0, tiles.seen()));
+              head_of(result.out, batch, head).narrow(0, first, count).copy_(out.div_(sum));
+              result.log_sum.select(1, batch)
+                  .select(1, head)
+                  .narrow(0, first, count)
+                  .copy_(sum.log().add_(largest).squeeze(1));
+            });
+  return result;
+}
+
+void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
+                     const at::Tensor& out_gradient, const at::Tensor& log_sum, const at::Tensor& product,
+                     const AttentionTask& task, const AttentionGradients& gradients) {
+  for_tiles(query, key, task, 3,
+            [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
+                std::int64_t count) {
+              const auto rows = [&](const at::Tensor& tensor) {
+                return head_of(tensor, batch, head).narrow(0, first, count);
+              };
+              const auto seen = [&](const at::Tensor& tensor) {
+                return head_of(tensor, batch, group).narrow(0, 0, tiles.seen());
+              };
+              const at::Tensor scaled = rows(query).mul(task.scale), of_out = rows(out_gradient);
+              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
+              p.sub_(rows(log_sum).unsqueeze(1)).exp_();
+              at::Tensor of_p = tiles.matrix(1);
+              at::mm_out(of_p, of_out, seen(value).t());
+              at::Tensor dropped = p;
+              if (task.dropout > 0) {
+                dropped = tiles.matrix(2).copy_(p);
+                tiles.drop(dropped, batch, head);
+                tiles.drop(of_p, batch, head);
+              }
+              seen(gradients.value).addmm_(dropped.t(), of_out);
+              of_p.sub_(rows(product).unsqueeze(1)).mul_(p);
+              rows(gradients.query).addmm_(of_p, seen(key), 1, task.scale);
+              seen(gradients.key).addmm_(of_p.t(), scaled);
+            });
+}
+
+}  // namespace tutti

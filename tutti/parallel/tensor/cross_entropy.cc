@@ -1,0 +1,179 @@
+// Each rank has some logits of every token. It tells the others four numbers for each: its largest logit m, the sum of
+// exp(x - m), the target's logit (0 if another rank has it) and, for smoothing, the sum of its logits. From those all
+// ranks put together M = max m, S = sum of s exp(m - M), and the loss log S + (M - x_target).
+//
+// The logits are by far the largest tensor of a language model, so they are gone over in runs of rows that fit in the
+// cache, once forward and once backward: forward leaves exp(x - m) in a buffer, and backward scales that by what has
+// become known since and takes the target off, in place. The buffer then is the gradient.
+#include "tutti/parallel/tensor/cross_entropy.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+constexpr char kWho[] = "vocab_parallel_cross_entropy";
+constexpr std::int64_t kRunElements = std::int64_t(1) << 17;
+
+struct Call : torch::CustomClassHolder {
+  Group group;
+  std::int64_t words = 0;  // of the whole vocabulary
+  std::int64_t mine = 0;   // of these, on this rank: the first columns of its logits
+  double smoothing = 0;
+  bool keeps = false;  // backward will come
+  bool overwrites = false;
+  at::Tensor places, columns;  // of the targets that this rank has: which tokens, which of its words
+  // For backward: exp(x - m), [tokens, v]; and what it has to be multiplied by to be the probability, [tokens].
+  at::Tensor exponentials, to_probability;
+};
+using CallPtr = c10::intrusive_ptr<Call>;
+
+at::ScalarType compute_type(const at::Tensor& logits) {
+  return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// f(first row, rows) for runs of rows of a matrix.
+template <class Act>
+void for_runs(const at::Tensor& matrix, Act act) {
+  const std::int64_t rows = matrix.size(0);
+  const std::int64_t each = std::max<std::int64_t>(1, kRunElements / std::max<std::int64_t>(1, matrix.size(1)));
+  for (std::int64_t first = 0; first < rows; first += each) act(first, std::min(each, rows - first));
+}
+
+// This rank's four numbers for each token, [4, tokens], and `call.exponentials`.
+at::Tensor own_numbers(Call& call, const at::Tensor& logits) {
+  const std::int64_t tokens = logits.size(0), all = logits.size(1);
+  const auto options = logits.options().dtype(compute_type(logits));
+  const at::Tensor numbers = at::zeros({4, tokens}, options);
+  const at::Tensor largest = numbers[0], sums = numbers[1], targets = numbers[2], totals = numbers[3];
+  targets.index_copy_(0, call.places,
+                      logits.view({-1}).index_select(0, call.places * all + call.columns).to(targets.scalar_type()));
+  if (call.mine == 0) {
+    largest.fill_(-std::numeric_limits<double>::infinity());
+    if (call.keeps) call.exponentials = at::zeros({tokens, all}, options);
+    return numbers;
+  }
+  const bool in_place = call.overwrites && logits.scalar_type() == compute_type(logits);
+  at::Tensor buffer;
+  if (call.keeps) buffer = in_place ? logits : at::empty({tokens, all}, options);
+  for_runs(logits, [&](std::int64_t first, std::int64_t rows) {
+    const at::Tensor x = logits.narrow(0, first, rows).narrow(1, 0, call.mine);
+    const at::Tensor exponentials = buffer.defined() ? buffer.narrow(0, first, rows).narrow(1, 0, call.mine)
+                                                     : at::empty({rows, call.mine}, options);
+    if (!exponentials.is_alias_of(x)) exponentials.copy_(x);
+    at::Tensor m = largest.narrow(0, first, rows), s = sums.narrow(0, first, rows), u = totals.narrow(0, first, rows);
+    at::amax_out(m, exponentials, 1);
+    if (call.smoothing > 0) at::sum_out(u, exponentials, 1);
+    exponentials.sub_(m.unsqueeze(1)).exp_();
+    at::sum_out(s, exponentials, 1);
+  });
+  if (call.keeps && call.mine < all) buffer.narrow(1, call.mine, all - call.mine).zero_();
+  call.exponentials = buffer;
+  return numbers;
+}
+
+struct Node : Function<Node> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const CallPtr& call) {
+    context->saved_data["call"] = c10::IValue::make_capsule(call);
+    context->saved_data["type"] = std::int64_t(given.scalar_type());
+    const at::Tensor logits = given.detach().reshape({-1, given.size(-1)}).contiguous();
+    const at::Tensor numbers = own_numbers(*call, logits);
+    const int ranks = ranks_of(call->group);
+    at::Tensor all = numbers.unsqueeze(0);
+    if (ranks > 1) {
+      all = at::empty({ranks, 4, numbers.size(1)}, numbers.options());
+      all_gather(call->group, numbers, all);
+    }
+    const at::Tensor largest = all.select(1, 0).amax(0);
+    const at::Tensor sums = (all.select(1, 1) * (all.select(1, 0) - largest).exp()).sum(0);
+    if (call->keeps) call->to_probability = (numbers[0] - largest).exp() / sums;
+    // Differences of logits first: those of large ones are exact, their sum with a small logarithm is not.
+    const at::Tensor log_sum = sums.log();
+    at::Tensor loss = log_sum + (largest - all.select(1, 2).sum(0));
+    if (call->smoothing > 0) {
+      const at::Tensor mean = all.select(1, 3).sum(0) / double(call->words);
+      loss = loss * (1 - call->smoothing) + (log_sum + (largest - mean)) * call->smoothing;
+    }
+    return loss.view(given.sizes().slice(0, std::size_t(given.dim() - 1)));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+    if (c10::GradMode::is_enabled())
+      throw Exception(Error{.code = Code::kUnsupported,
+                            .detail = detail::words(kWho,
+                                                    " has no second derivative, and backward() was asked for one "
+                                                    "(create_graph)")});
+    TUTTI_REQUIRE(call->exponentials.defined(), kWho,
+                  ": backward() ran through it before, and its buffer became the gradient; compute the loss again");
+    at::Tensor result = std::exchange(call->exponentials, at::Tensor());
+    const std::int64_t all = result.size(1);
+    const at::Tensor of_loss = gradients[0].reshape({-1}).to(result.scalar_type());
+    const at::Tensor factor = of_loss * call->to_probability;
+    const at::Tensor smoothed = of_loss * (call->smoothing / double(call->words));
+    for_runs(result, [&](std::int64_t first, std::int64_t rows) {
+      const at::Tensor words = result.narrow(0, first, rows).narrow(1, 0, call->mine);
+      words.mul_(factor.narrow(0, first, rows).unsqueeze(1));
+      if (call->smoothing > 0) words.sub_(smoothed.narrow(0, first, rows).unsqueeze(1));
+    });
+    result.view({-1}).index_add_(0, call->places * all + call->columns,
+                                 of_loss.index_select(0, call->places) * (call->smoothing - 1));
+    std::vector<std::int64_t> sizes = gradients[0].sizes().vec();
+    sizes.push_back(all);
+    const auto type = at::ScalarType(context->saved_data["type"].toInt());
+    return {result.view(sizes).to(type), at::Tensor()};
+  }
+};
+
+void require_sensible(const at::Tensor& logits, const at::Tensor& targets, std::int64_t words, std::int64_t all,
+                      double smoothing) {
+  TUTTI_REQUIRE(smoothing >= 0 && smoothing < 1, kWho, ": label smoothing of ", smoothing,
+                ", expected 0 or more and less than 1");
+  TUTTI_REQUIRE(words >= 1 && words <= all, kWho, ": a vocabulary of ", words, " words, expected 1 to ", all,
+                ", which is how many logits all ranks have together");
+  TUTTI_REQUIRE(targets.defined() && targets.scalar_type() == at::kLong &&
+                    targets.sizes() == logits.sizes().slice(0, std::size_t(logits.dim() - 1)),
+                kWho, ": the targets are ", describe(targets), ", expected i64 of the shape of ", describe(logits),
+                " without its last dimension");
+  if (targets.numel() == 0) return;
+  const auto [least, most] = at::aminmax(targets);
+  for (const std::int64_t target : {least.item<std::int64_t>(), most.item<std::int64_t>()})
+    TUTTI_REQUIRE(target >= 0 && target < words, kWho, ": the target ", target, " is no word: expected 0 to ",
+                  words - 1);
+}
+
+}  // namespace
+
+at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& logits, const at::Tensor& targets,
+                                        const CrossEntropyOptions& options) {
+  TUTTI_REQUIRE(logits.defined() && logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ",
+                describe(logits), ", expected [..., words of this rank] of a floating type");
+  const std::int64_t each = logits.size(-1), all = each * ranks_of(group), first = each * rank_in(group);
+  const auto call = c10::make_intrusive<Call>();
+  call->group = group;
+  call->words = options.words > 0 ? options.words : all;
+  require_sensible(logits, targets, call->words, all, options.label_smoothing);
+  call->mine = std::clamp<std::int64_t>(call->words - first, 0, each);
+  call->smoothing = options.label_smoothing;
+  call->keeps = c10::GradMode::is_enabled() && logits.requires_grad();
+  call->overwrites = options.overwrite_logits && logits.is_contiguous();
+  const at::Tensor local = targets.reshape({-1}) - first;
+  call->places = at::nonzero(local.ge(0).logical_and_(local.lt(each))).view({-1});
+  call->columns = local.index_select(0, call->places);
+  return Node::apply(logits, call);
+}
+
+}  // namespace tutti

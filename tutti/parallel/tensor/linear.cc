@@ -1,0 +1,315 @@
+// Two nodes. What has to travel, and what can be computed meanwhile:
+//
+//   column, forward:   [SP: gather x]        y = x W'
+//   column, backward:  dx = dy W             SP: x is gathered again meanwhile
+//                      dW = dy' x            meanwhile dx is added up over the ranks (SP: each gets its rows of the
+//                      sum)
+//   row, forward:      y = sum of x W'       (SP: each its rows)
+//   row, backward:     [SP: gather dy]       dx = dy W, dW = dy' x
+//
+// Tensors of more than two dimensions are taken as matrices of rows [n, features]; with SP the rows of a rank are then
+// a contiguous run of them. The bias's gradient is the sum of the rows of dy.
+//
+// Where ranks have no core to spare, what "travels meanwhile" takes turns with the computation on one core; it is the
+// same work in the same order, so it is submitted all the same.
+#include "tutti/parallel/tensor/linear.h"
+
+#include <ATen/Functions.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <string>
+#include <utility>
+
+#include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/autograd_collectives.h"
+#include "tutti/tensor/collectives.h"
+#include "tutti/tensor/weight_gradients.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+// Autograd keeps its nodes' data in IValues, which hold such objects.
+struct Over : torch::CustomClassHolder {
+  Over(const Group& on, bool wanted) : group(on), sequence_parallel(wanted && ranks_of(on) > 1) {}
+  Group group;
+  bool sequence_parallel;
+};
+using OverPtr = c10::intrusive_ptr<Over>;
+
+constexpr char kOver[] = "over";
+constexpr char kWeight[] = "weight";
+
+void keep(AutogradContext* context, const OverPtr& over, const at::Tensor& input, const at::Tensor& weight,
+          bool has_bias) {
+  context->save_for_backward({input, weight});
+  context->saved_data[kOver] = c10::IValue::make_capsule(over);
+  context->saved_data["bias"] = has_bias;
+}
+OverPtr over_of(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<Over>(context->saved_data[kOver].toCapsule());
+}
+
+void refuse_second_derivative(const char* who) {
+  if (c10::GradMode::is_enabled())
+    throw Exception(Error{.code = Code::kUnsupported,
+                          .detail = detail::words(who,
+                                                  " has no second derivative, and backward() was asked for one "
+                                                  "(create_graph)")});
+}
+
+at::Tensor matrix(const at::Tensor& tensor) { return tensor.reshape({-1, tensor.size(-1)}); }
+
+std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::int64_t last) {
+  std::vector<std::int64_t> changed = sizes.vec();
+  changed.back() = last;
+  return changed;
+}
+
+// input times weight', plus the bias if there is one: in the shape of `input` but for the last dimension.
+at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
+  const at::Tensor rows = matrix(input), transposed = weight.t();
+  const at::Tensor out = bias ? at::addmm(*bias, rows, transposed) : at::mm(rows, transposed);
+  return out.view(with_last(input.sizes(), weight.size(0)));
+}
+
+at::Tensor empty_rows(const at::Tensor& like, std::int64_t rows) {
+  std::vector<std::int64_t> sizes = like.sizes().vec();
+  sizes[0] = rows;
+  return at::empty(sizes, like.options());
+}
+
+// A gather of rows, a sum of rows: the tensor that will hold them, and the call under way.
+struct Travelling {
+  at::Tensor result;
+  TensorWork work = {};
+  at::Tensor get() {
+    work.get();
+    return result;
+  }
+};
+Travelling gather_rows(const Group& group, const at::Tensor& mine) {
+  const at::Tensor packed = mine.contiguous();
+  Travelling all{empty_rows(packed, packed.size(0) * group.size())};
+  all.work = all_gather_async(group, packed, all.result);
+  return all;
+}
+Travelling scatter_sum(const Group& group, const at::Tensor& whole) {
+  Travelling mine{empty_rows(whole, whole.size(0) / group.size())};
+  mine.work = reduce_scatter_async(group, whole, mine.result);
+  return mine;
+}
+at::Tensor gathered_rows(const Group& group, const at::Tensor& mine) {
+  const at::Tensor packed = mine.contiguous();
+  const at::Tensor all = empty_rows(packed, packed.size(0) * group.size());
+  all_gather(group, packed, all);
+  return all;
+}
+
+// ---- The weight's gradient, now or later ----
+
+void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& input) {
+  const at::NoGradGuard no_grad;
+  at::Tensor& sum = weight.mutable_grad();
+  if (sum.defined()) {
+    sum.addmm_(matrix(gradient).t(), matrix(input));
+  } else {
+    sum = at::mm(matrix(gradient).t(), matrix(input));
+  }
+}
+
+// Whether it goes into .grad later: then the graph gets none.
+bool is_put_off(const at::Tensor& weight) { return WeightGradients::current() && weight.is_leaf(); }
+
+// `input` is asked for when it is needed.
+template <class Input>
+at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& gradient, Input input) {
+  if (!is_put_off(weight)) return at::mm(matrix(gradient).t(), matrix(input()));
+  WeightGradients::current()->put(
+      [weight, gradient, input]() mutable { accumulate_product(weight, gradient, input()); });
+  return {};
+}
+
+at::Tensor bias_gradient(AutogradContext* context, const at::Tensor& gradient) {
+  if (!context->saved_data["bias"].toBool() || !context->needs_input_grad(2)) return {};
+  return matrix(gradient).sum(0);
+}
+
+// ---- Nodes ----
+
+struct ColumnNode : Function<ColumnNode> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            const c10::optional<at::Tensor>& bias, const OverPtr& over) {
+    keep(context, over, input, weight, bias.has_value());
+    return product(over->sequence_parallel ? gathered_rows(over->group, input) : input, weight, bias);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_derivative("column_parallel_linear");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &input = saved[0], &weight = saved[1];
+    const OverPtr over = over_of(context);
+    const Group& group = over->group;
+    const bool later = is_put_off(weight), of_input = context->needs_input_grad(0);
+    const at::Tensor gradient = gradients[0].contiguous();
+
+    // What is put off gathers its input when it runs.
+    Travelling whole_input{input};
+    if (over->sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
+    Travelling input_gradient;
+    if (of_input) {
+      at::Tensor mine = at::mm(matrix(gradient), weight);
+      input_gradient.result = mine.view(with_last(gradient.sizes(), weight.size(1)));
+      if (over->sequence_parallel) {
+        input_gradient = scatter_sum(group, input_gradient.result);
+      } else if (ranks_of(group) > 1) {
+        input_gradient.work = all_reduce_async(group, input_gradient.result);
+      }
+    }
+    at::Tensor of_weight;
+    if (context->needs_input_grad(1)) {
+      of_weight = weight_gradient(weight, gradient, [whole_input, over, later]() mutable {
+        return later && over->sequence_parallel ? gathered_rows(over->group, whole_input.result) : whole_input.get();
+      });
+    }
+    at::Tensor of_bias = bias_gradient(context, gradient);
+    return {of_input ? input_gradient.get() : at::Tensor(), of_weight, of_bias, at::Tensor()};
+  }
+};
+
+struct RowNode : Function<RowNode> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
+                            const c10::optional<at::Tensor>& bias, const OverPtr& over) {
+    keep(context, over, input, weight, bias.has_value());
+    if (ranks_of(over->group) == 1) return product(input, weight, bias);
+    at::Tensor out = product(input, weight, c10::nullopt);
+    if (over->sequence_parallel) {
+      const at::Tensor mine = empty_rows(out, out.size(0) / over->group.size());
+      reduce_scatter(over->group, out, mine);
+      out = mine;
+    } else {
+      all_reduce(over->group, out);
+    }
+    if (bias) out.add_(*bias);
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    refuse_second_derivative("row_parallel_linear");
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &input = saved[0], &weight = saved[1];
+    const OverPtr over = over_of(context);
+    at::Tensor of_input, of_weight;
+    const at::Tensor mine = gradients[0].contiguous();
+    const at::Tensor gradient = over->sequence_parallel ? gathered_rows(over->group, mine) : mine;
+    if (context->needs_input_grad(0)) of_input = at::mm(matrix(gradient), weight).view(input.sizes());
+    if (context->needs_input_grad(1)) of_weight = weight_gradient(weight, gradient, [input] { return input; });
+    return {of_input, of_weight, bias_gradient(context, mine), at::Tensor()};
+  }
+};
+
+// ---- What a call needs ----
+
+void require_matching(const char* who, const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  TUTTI_REQUIRE(weight.defined() && weight.dim() == 2, who, ": the weight is ", describe(weight),
+                ", expected [outputs, inputs]");
+  TUTTI_REQUIRE(input.defined() && input.dim() >= 1 && input.size(-1) == weight.size(1), who, ": the input is ",
+                describe(input), ", expected [..., ", weight.size(1), "] for a weight of ", describe(weight));
+  TUTTI_REQUIRE(input.scalar_type() == weight.scalar_type(), who, ": the input is ", describe(input),
+                ", of another type than the weight, ", describe(weight));
+  TUTTI_REQUIRE(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), who, ": the bias is ",
+                describe(bias), ", expected [", weight.size(0), "]");
+}
+
+void require_rows(const char* who, const at::Tensor& input, int ranks) {
+  TUTTI_REQUIRE(input.dim() >= 2, who, ": the input is ", describe(input),
+                ", expected [seq, ..., features] with sequence parallelism");
+  equal_part(input.size(0), ranks, who, "rows of a sequence");
+}
+
+c10::optional<at::Tensor> if_defined(const at::Tensor& tensor) {
+  return tensor.defined() ? c10::optional<at::Tensor>(tensor) : c10::nullopt;
+}
+
+}  // namespace
+
+at::Tensor column_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,
+                                  const at::Tensor& bias, bool sequence_parallel) {
+  require_matching("column_parallel_linear", input, weight, bias);
+  if (sequence_parallel) require_rows("column_parallel_linear", input, 1);
+  return ColumnNode::apply(input, weight, if_defined(bias), c10::make_intrusive<Over>(group, sequence_parallel));
+}
+
+at::Tensor row_parallel_linear(const Group& group, const at::Tensor& input, const at::Tensor& weight,
+                               const at::Tensor& bias, bool sequence_parallel) {
+  require_matching("row_parallel_linear", input, weight, bias);
+  if (sequence_parallel) require_rows("row_parallel_linear", input, ranks_of(group));
+  return RowNode::apply(input, weight, if_defined(bias), c10::make_intrusive<Over>(group, sequence_parallel));
+}
+
+// ---- Modules ----
+
+namespace {
+
+constexpr char kColumn[] = "ColumnParallelLinear";
+constexpr char kRow[] = "RowParallelLinear";
+
+}  // namespace
+
+ColumnParallelLinearImpl::ColumnParallelLinearImpl(const Group& group, ColumnParallelLinearOptions options)
+    : group_(group), options_(std::move(options)) {
+  TUTTI_REQUIRE(options_.in_features >= 1, kColumn, ": ", options_.in_features, " input features, expected 1 or more");
+  weight = register_parameter("weight", draw_weights(layout_of("weight"), options_.initial, options_.dtype));
+  if (options_.bias)
+    bias = register_parameter("bias", draw_weights(layout_of("bias"), InitialWeights::constant(0), options_.dtype));
+}
+
+ParameterLayout ColumnParallelLinearImpl::layout_of(std::string_view name) const {
+  TensorShape shape = {std::uint64_t(options_.out_features)};
+  if (name == "weight") shape.push_back(std::uint64_t(options_.in_features));
+  return ParameterLayout::divide(std::move(shape), 0, rank_in(group_), ranks_of(group_), kColumn, "output features",
+                                 options_.blocks);
+}
+
+at::Tensor ColumnParallelLinearImpl::forward(const at::Tensor& input) {
+  const at::Tensor out = column_parallel_linear(group_, input, weight, options_.skip_bias_add ? at::Tensor() : bias,
+                                                options_.sequence_parallel);
+  if (!options_.gather_output || ranks_of(group_) == 1) return out;
+  if (options_.blocks.empty()) return autograd::gather_from_region(group_, out, -1);
+  std::vector<at::Tensor> whole;
+  std::int64_t first = 0;
+  for (const std::int64_t block : options_.blocks) {
+    const std::int64_t mine = block / group_.size();
+    whole.push_back(autograd::gather_from_region(group_, out.narrow(-1, first, mine), -1));
+    first += mine;
+  }
+  return at::cat(whole, -1);
+}
+
+RowParallelLinearImpl::RowParallelLinearImpl(const Group& group, RowParallelLinearOptions options)
+    : group_(group), options_(std::move(options)) {
+  TUTTI_REQUIRE(options_.out_features >= 1, kRow, ": ", options_.out_features, " output features, expected 1 or more");
+  TUTTI_REQUIRE(options_.input_is_parallel || !options_.sequence_parallel, kRow,
+                ": sequence_parallel with input_is_parallel = false, expected an input that is divided by features");
+  weight = register_parameter("weight", draw_weights(layout_of("weight"), options_.initial, options_.dtype));
+  if (options_.bias)
+    bias = register_parameter("bias", draw_weights(layout_of("bias"), InitialWeights::constant(0), options_.dtype));
+}
+
+ParameterLayout RowParallelLinearImpl::layout_of(std::string_view name) const {
+  const auto outputs = std::uint64_t(options_.out_features);
+  if (name == "bias") return ParameterLayout::whole({outputs}, options_.sequence_parallel && ranks_of(group_) > 1);
+  return ParameterLayout::divide({outputs, std::uint64_t(options_.in_features)}, 1, rank_in(group_), ranks_of(group_),
+                                 kRow, "input features");
+}
+
+at::Tensor RowParallelLinearImpl::forward(const at::Tensor& input) {
+  const bool divide = !options_.input_is_parallel && ranks_of(group_) > 1;
+  return row_parallel_linear(group_, divide ? autograd::scatter_to_region(group_, input, -1) : input, weight,
+                             options_.skip_bias_add ? at::Tensor() : bias, options_.sequence_parallel);
+}
+
+}  // namespace tutti

@@ -1,0 +1,158 @@
+#include "tutti/parallel/tensor/parameter_layout.h"
+
+#include <ATen/Functions.h>
+#include <fmt/format.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/named_tensor.h"
+#include "tutti/tensor/tensor_bytes.h"
+
+namespace tutti {
+namespace {
+
+TensorShape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
+
+ParameterLayout layout_of(const torch::nn::Module& module, const std::string& name, const at::Tensor& tensor) {
+  const auto* const known = dynamic_cast<const TensorParallelModule*>(&module);
+  return known ? known->layout_of(name) : ParameterLayout::whole(shape_of(tensor));
+}
+
+void collect(const torch::nn::Module& module, const std::string& prefix, std::vector<PlacedParameter>& into) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) {
+    const at::Tensor& tensor = item.value();
+    const auto is_same = [&](const PlacedParameter& other) { return other.tensor.is_same(tensor); };
+    if (!tensor.defined() || std::any_of(into.begin(), into.end(), is_same)) continue;
+    into.push_back({prefix + item.key(), tensor, layout_of(module, item.key(), tensor)});
+  }
+  for (const auto& child : module.named_children()) collect(*child.value(), prefix + child.key() + ".", into);
+}
+
+DType dtype_of(const PlacedParameter& parameter) {
+  return checked_bytes(at::empty({0}, parameter.tensor.options().requires_grad(false)), parameter.name).dtype;
+}
+
+bool is_empty(const TensorBox& box) {
+  return std::find(box.extent.begin(), box.extent.end(), std::uint64_t(0)) != box.extent.end();
+}
+
+}  // namespace
+
+ParameterLayout ParameterLayout::whole(TensorShape shape, bool partial_gradient) {
+  ParameterLayout layout{.shape = std::move(shape), .partial_gradient = partial_gradient};
+  layout.boxes = {TensorBox::whole(layout.shape)};
+  return layout;
+}
+
+ParameterLayout ParameterLayout::divide(TensorShape shape, std::int64_t dimension, int rank, int ranks,
+                                        const std::string& who, const std::string& what,
+                                        const std::vector<std::int64_t>& blocks) {
+  ParameterLayout layout{.shape = std::move(shape), .dimension = dimension};
+  const auto d = std::size_t(dimension);
+  const auto length = std::int64_t(layout.shape.at(d));
+  std::int64_t first = 0;
+  for (const std::int64_t block : blocks.empty() ? std::vector<std::int64_t>{length} : blocks) {
+    const std::int64_t part = equal_part(block, ranks, who, what);
+    TensorBox box = TensorBox::whole(layout.shape);
+    box.begin[d] = std::uint64_t(first + rank * part);
+    box.extent[d] = std::uint64_t(part);
+    layout.boxes.push_back(std::move(box));
+    first += block;
+  }
+  TUTTI_REQUIRE(first == length, who, ": blocks of ", first, " ", what, " in all, expected ", length);
+  return layout;
+}
+
+ParameterLayout ParameterLayout::rows(TensorShape shape, std::int64_t rows_each, int rank) {
+  ParameterLayout layout{.shape = std::move(shape), .dimension = 0};
+  const std::uint64_t all = layout.shape.at(0), each = std::uint64_t(rows_each);
+  const std::uint64_t first = std::min(all, std::uint64_t(rank) * each);
+  layout.boxes = {TensorBox::rows(layout.shape, first, std::min(all - first, each))};
+  return layout;
+}
+
+std::vector<std::int64_t> ParameterLayout::local_sizes() const {
+  std::vector<std::int64_t> sizes(shape.begin(), shape.end());
+  if (!divided()) return sizes;
+  sizes[std::size_t(dimension)] = 0;
+  for (const TensorBox& box : boxes) sizes[std::size_t(dimension)] += std::int64_t(box.extent[std::size_t(dimension)]);
+  return sizes;
+}
+
+std::vector<PlacedParameter> placed_parameters(const torch::nn::Module& module) {
+  std::vector<PlacedParameter> all;
+  collect(module, "", all);
+  return all;
+}
+
+std::vector<std::pair<TensorBox, at::Tensor>> pieces(const ParameterLayout& layout, const at::Tensor& local) {
+  std::vector<std::pair<TensorBox, at::Tensor>> parts;
+  std::int64_t first = 0;
+  for (const TensorBox& box : layout.boxes) {
+    if (is_empty(box)) continue;
+    if (!layout.divided()) {
+      parts.emplace_back(box, local);
+      continue;
+    }
+    const auto length = std::int64_t(box.extent[std::size_t(layout.dimension)]);
+    parts.emplace_back(box, local.narrow(layout.dimension, first, length));
+    first += length;
+  }
+  return parts;
+}
+
+std::vector<SavedBox> saved_boxes(std::span<const PlacedParameter> parameters) {
+  std::vector<SavedBox> boxes;
+  for (const PlacedParameter& parameter : parameters) {
+    const DType dtype = dtype_of(parameter);
+    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
+      SavedBox saved{.key = {parameter.name, ""}, .dtype = dtype, .shape = parameter.layout.shape, .box = box};
+      require_cpu_memory(part, parameter.name);
+      if (part.is_contiguous()) {
+        saved.data = part.data_ptr();
+      } else {
+        saved.source = [part = part](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
+          const auto rows = part.narrow(0, std::int64_t(first), std::int64_t(count)).contiguous();
+          std::memcpy(into, rows.data_ptr(), std::size_t(rows.nbytes()));
+          return {};
+        };
+      }
+      boxes.push_back(std::move(saved));
+    }
+  }
+  return boxes;
+}
+
+std::vector<ExpectedTensor> expected_tensors(std::span<const PlacedParameter> parameters) {
+  std::vector<ExpectedTensor> wanted;
+  for (const PlacedParameter& parameter : parameters)
+    wanted.push_back({{parameter.name, ""}, dtype_of(parameter), parameter.layout.shape});
+  return wanted;
+}
+
+Status read_parameters(const CheckpointReader& reader, std::span<const PlacedParameter> parameters) {
+  for (const PlacedParameter& parameter : parameters) {
+    const TensorKey key{parameter.name, ""};
+    const DType dtype = dtype_of(parameter);
+    const auto* stored = reader.find(key);
+    if (!stored || stored->dtype != dtype || stored->shape != parameter.layout.shape)
+      return Error{.code = Code::kMismatch,
+                   .detail = fmt::format(
+                       "{}: {} is {}, and {}{} in the model", reader.folder(), parameter.name,
+                       stored ? std::string(name(stored->dtype)) + shape_text(stored->shape) : std::string("not there"),
+                       name(dtype), shape_text(parameter.layout.shape))};
+    for (const auto& [box, part] : pieces(parameter.layout, parameter.tensor.detach())) {
+      require_cpu_memory(part, parameter.name);
+      const bool direct = part.is_contiguous();
+      const at::Tensor into = direct ? part : at::empty(part.sizes(), part.options());
+      TUTTI_TRY(reader.read(key, box, into.data_ptr()));
+      if (!direct) part.copy_(into);
+    }
+  }
+  return {};
+}
+
+}  // namespace tutti

@@ -1,0 +1,123 @@
+// Each rank copies the rows that it has into a result that is zero elsewhere, and the sum over ranks is the embedding.
+// Backward, each rank picks the gradients of its ids out.
+#include "tutti/parallel/tensor/vocab_embedding.h"
+
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "tutti/parallel/tensor/division.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using torch::autograd::variable_list;
+
+constexpr char kWho[] = "VocabParallelEmbedding";
+
+struct Lookup : torch::CustomClassHolder {
+  Lookup(const Group& on, bool wanted) : group(on), sequence_parallel(wanted && ranks_of(on) > 1) {}
+  Group group;
+  bool sequence_parallel;
+  std::vector<std::int64_t> sizes;  // of the ids
+  at::Tensor places, rows;          // where among the ids this rank's are, and which of its rows they choose
+};
+using LookupPtr = c10::intrusive_ptr<Lookup>;
+
+std::vector<std::int64_t> with_columns(std::vector<std::int64_t> sizes, std::int64_t columns) {
+  sizes.push_back(columns);
+  return sizes;
+}
+
+struct Node : Function<Node> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& weight, const LookupPtr& lookup) {
+    context->saved_data["lookup"] = c10::IValue::make_capsule(lookup);
+    context->saved_data["weight_rows"] = weight.size(0);
+    const std::int64_t columns = weight.size(1);
+    const std::vector<std::int64_t> sizes = with_columns(lookup->sizes, columns);
+    if (ranks_of(lookup->group) == 1) return weight.index_select(0, lookup->rows).view(sizes);
+    at::Tensor out = at::zeros(sizes, weight.options());
+    out.view({-1, columns}).index_copy_(0, lookup->places, weight.index_select(0, lookup->rows));
+    if (!lookup->sequence_parallel) {
+      all_reduce(lookup->group, out);
+      return out;
+    }
+    std::vector<std::int64_t> mine = sizes;
+    mine[0] /= lookup->group.size();
+    const at::Tensor part = at::empty(mine, weight.options());
+    reduce_scatter(lookup->group, out, part);
+    return part;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const auto lookup = c10::static_intrusive_pointer_cast<Lookup>(context->saved_data["lookup"].toCapsule());
+    const std::int64_t rows = context->saved_data["weight_rows"].toInt();
+    at::Tensor gradient = gradients[0].contiguous();
+    if (lookup->sequence_parallel) {
+      const at::Tensor all = at::empty(with_columns(lookup->sizes, gradient.size(-1)), gradient.options());
+      all_gather(lookup->group, gradient, all);
+      gradient = all;
+    }
+    gradient = gradient.view({-1, gradient.size(-1)});
+    if (ranks_of(lookup->group) > 1) gradient = gradient.index_select(0, lookup->places);
+    return {at::embedding_dense_backward(gradient, lookup->rows, rows, /*padding_idx=*/-1, false), at::Tensor()};
+  }
+};
+
+void require_words(const at::Tensor& ids, std::int64_t words) {
+  if (ids.numel() == 0) return;
+  const auto [least, most] = at::aminmax(ids);
+  for (const std::int64_t id : {least.item<std::int64_t>(), most.item<std::int64_t>()})
+    TUTTI_REQUIRE(id >= 0 && id < words, kWho, ": the id ", id, " is no word: expected 0 to ", words - 1);
+}
+
+}  // namespace
+
+std::int64_t padded_vocabulary(std::int64_t words, std::int64_t divisible, int ranks) {
+  TUTTI_REQUIRE(words >= 1, "vocabulary: ", words, " words, expected 1 or more");
+  TUTTI_REQUIRE(divisible >= 1 && ranks >= 1, "vocabulary: to be divisible by ", divisible, " for ", ranks,
+                " ranks, expected 1 or more of both");
+  const std::int64_t unit = divisible * ranks;
+  return (words + unit - 1) / unit * unit;
+}
+
+VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const Group& group, VocabParallelEmbeddingOptions options)
+    : group_(group), options_(std::move(options)) {
+  TUTTI_REQUIRE(options_.columns >= 1, kWho, ": ", options_.columns, " columns, expected 1 or more");
+  weight = register_parameter(
+      "weight", draw_weights(layout_of("weight"), options_.initial, options_.dtype, padded_words() / ranks_of(group_)));
+}
+
+std::int64_t VocabParallelEmbeddingImpl::padded_words() const {
+  return padded_vocabulary(options_.words, options_.divisible, ranks_of(group_));
+}
+
+ParameterLayout VocabParallelEmbeddingImpl::layout_of(std::string_view) const {
+  return ParameterLayout::rows({std::uint64_t(options_.words), std::uint64_t(options_.columns)},
+                               padded_words() / ranks_of(group_), rank_in(group_));
+}
+
+at::Tensor VocabParallelEmbeddingImpl::forward(const at::Tensor& ids) {
+  TUTTI_REQUIRE(ids.defined() && ids.scalar_type() == at::kLong && ids.dim() >= 1, kWho, ": the ids are ",
+                describe(ids), ", expected i64[seq, ...]");
+  require_words(ids, options_.words);
+  const auto lookup = c10::make_intrusive<Lookup>(group_, options_.sequence_parallel);
+  if (lookup->sequence_parallel) equal_part(ids.size(0), ranks_of(group_), kWho, "rows of a sequence");
+  lookup->sizes = ids.sizes().vec();
+  lookup->rows = ids.reshape({-1});
+  if (ranks_of(group_) > 1) {
+    const std::int64_t each = weight.size(0);
+    lookup->rows = lookup->rows - rank_in(group_) * each;
+    lookup->places = at::nonzero(lookup->rows.ge(0).logical_and_(lookup->rows.lt(each))).view({-1});
+    lookup->rows = lookup->rows.index_select(0, lookup->places);
+  }
+  return Node::apply(weight, lookup);
+}
+
+}  // namespace tutti
