@@ -244,7 +244,7 @@ const std::vector<ValueOption>& value_options() {
       {"Output", "--load-model", "", "DIR", "go on from there, or with --inference-only score with it",
        text_of(FIELD(report.load_model))},
       {"Checkpoints", "--save-dir", "", "DIR",
-       "keep what is needed to go on in this folder, which all nodes share; saves at the end, and when told to stop",
+       "keep what is needed to go on in this folder, which all nodes see; saves at the end, and when told to stop",
        for_checkpoints()},
       {"Checkpoints", "--save-interval", "0", "N", "and after every N steps", for_checkpoints()},
       {"Checkpoints", "--keep", "0", "N", "older checkpoints are removed, so that N are there; 0: none is",

@@ -67,7 +67,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("Data", "--loader-threads", texts.loader_threads,
       "threads that make batches ahead; 0 (default): the training thread makes them", "N");
   add("Data", "--epochs", texts.epochs, "times through the training set (1)", "N");
-  add("Data", "--max-steps", texts.max_steps, "stop an epoch after this many steps; 0 (default): never", "N");
+  add("Data", "--max-steps", texts.max_steps,
+      "stop an epoch after this many steps, those before --resume among them; 0 (default): never", "N");
   add("Model", "--model", texts.model, "cnn (default, 1.2 M parameters) or mlp (20 M)", "NAME");
   add("Model", "--dropout", texts.dropout, "probability, in front of the later linear layers (0)", "P");
   add("Model", "--seed", texts.seed, "of the weights, of the order of samples, and of dropout (0)", "N");
@@ -86,10 +87,10 @@ void declare(CLI::App& app, Texts& texts) {
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
   add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
   add("Checkpoints", "--save-dir", texts.save_dir,
-      "keep what is needed to go on in this folder, which all nodes share; saves at the end, and when told to stop",
+      "keep what is needed to go on in this folder, which all nodes see; saves at the end, and when told to stop",
       "DIR");
   add_flag("Checkpoints", "--save-dir-per-node", texts.save_dir_per_node,
-           "it is another folder on each node, which keeps what its ranks write");
+           "--save-dir is another folder on each node, which keeps what its ranks write");
   add("Checkpoints", "--save-interval", texts.save_interval, "and after every N steps, while training goes on", "N");
   add("Checkpoints", "--keep", texts.keep, "older checkpoints are removed, so that N are there; 0 (default): none is",
       "N");
@@ -185,14 +186,6 @@ tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
                  "leave one of them out: a sharded optimizer averages the gradients itself");
   if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
     return usage("--stage 2 is for --sharded auto or on");
-  if (training.compression == tutti::Compression::kPowerSgd)
-    for (const auto& [given, option] :
-         {std::pair(!training.checkpoints.folder.empty(), "--save-dir"),
-          std::pair(training.checkpoints.memory_copy_interval > 0, "--memory-copy-interval")})
-      if (given)
-        return usage(
-            fmt::format("{} with --compress powersgd: what it keeps back of each gradient is not saved", option),
-            "save with another --compress");
   return {};
 }
 

@@ -3,7 +3,6 @@
 
 #include <csignal>
 #include <filesystem>
-#include <set>
 
 #include "tests/train/processes.h"
 #include "tests/train/train_image.h"
@@ -74,7 +73,8 @@ INSTANTIATE_TEST_SUITE_P(
         Way{"loss_scaler", {"--optimizer", "adagrad", "--compress", "f16", "--overlap", "on"}, 35},
         Way{"accumulated",
             {"--nesterov", "--lr", "0.02", "--accumulate", "2", "--precision", "bf16", "--check-replicas", "5"},
-            20}),
+            20},
+        Way{"power_sgd", {"--lr", "0.002", "--compress", "powersgd", "--overlap", "on"}, 35}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST_F(TrainImageCheckpoints, LogicalRanksGoOnWithAnyNumberOfProcesses) {
@@ -117,6 +117,34 @@ TEST_F(TrainImageCheckpoints, OnAnotherNumberOfRanksItComesClose) {
   // Of steps of 48 samples, 20 in an epoch, the 640 that were passed count as 14.
   expect_trained(3, usual + Arguments{"--batch-size", "16", "--resume", path("run/step-0000020")});
   EXPECT_THAT(errors_, HasSubstr("step 46/46"));
+}
+
+// --max-steps counts the steps that were made, by however many ranks, and not the samples that they took.
+TEST_F(TrainImageCheckpoints, MaxStepsMeansStepsOnAnyNumberOfRanks) {
+  const Arguments usual = {"--batch-size", "16", "--sharded", "off", "--save-dir", path("run")};
+  expect_trained(2, usual + Arguments{"--max-steps", "6"});
+  EXPECT_THAT(steps_in("run"), ElementsAre(6));
+  expect_trained(1, usual + Arguments{"--max-steps", "10"});
+  EXPECT_THAT(errors_, HasSubstr("step 10/10"));
+  EXPECT_THAT(steps_in("run"), ElementsAre(6, 10));
+  expect_trained(3, usual + Arguments{"--max-steps", "10"});
+  EXPECT_THAT(errors_, HasSubstr("nothing is left to train"));
+}
+
+// What PowerSGD kept back on two ranks each of three takes the mean of.
+TEST_F(TrainImageCheckpoints, PowerSgdGoesOnWithTheMeanOfTheErrors) {
+  const Arguments usual = {"--compress", "powersgd", "--batch-size", "16", "--save-dir", path("run")};
+  expect_trained(2, usual + Arguments{"--max-steps", "12"});
+  expect_trained(3, usual + Arguments{"--max-steps", "14"});
+  EXPECT_THAT(errors_, AllOf(HasSubstr("step 14/14"), HasSubstr("close to what it would have become")));
+  const auto before = CheckpointReader::open(path("run/step-0000012")).or_throw();
+  const auto after = CheckpointReader::open(path("run/step-0000014")).or_throw();
+  const TensorKey key{"fc1.weight", "power_sgd_error"};
+  ASSERT_NE(before.find(key), nullptr);
+  EXPECT_EQ(before.find(key)->shape[0], 2u);
+  EXPECT_EQ(after.find(key)->shape[0], 3u);
+  const auto ended = train(2, {"--batch-size", "16", "--max-steps", "14", "--save-dir", path("run")});
+  EXPECT_THAT(ended.err, HasSubstr("is of a run with --compress powersgd"));
 }
 
 // A rank is killed, the launcher starts all again, and they go on from the newest checkpoint.
@@ -241,10 +269,6 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
   refused({"--save-dir-per-node"}, "--save-dir-per-node is for --save-dir");
   refused({"--resume", ""}, "--resume needs auto, never or the path of a checkpoint");
-  refused({"--save-dir", "a", "--compress", "powersgd"},
-          "--save-dir with --compress powersgd: what it keeps back of each gradient is not saved");
-  refused({"--memory-copy-interval", "2", "--compress", "powersgd"},
-          "--memory-copy-interval with --compress powersgd: what it keeps back of each gradient is not saved");
   refused({"--memory-copy-interval", "2"}, "copies of the state in memory are kept by the agent of tutti run");
   const Arguments usual = {"--max-steps", "2", "--save-dir", path("run")};
   expect_trained(0, usual);

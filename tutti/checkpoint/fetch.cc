@@ -79,8 +79,9 @@ std::vector<FileRun> runs_to_read(const Manifest& manifest, std::span<const Save
   std::map<const StoredBox*, Chunks> needed;
   for (const SavedBox& want : wanted) {
     const auto found = manifest.tensors.find(want.key);
-    if (found == manifest.tensors.end() || found->second.shape != want.shape) continue;
-    const TensorBox box = box_of(want);
+    if (found == manifest.tensors.end()) continue;
+    const bool as_given = found->second.shape == want.shape;
+    const TensorBox box = as_given ? box_of(want) : TensorBox::whole(found->second.shape);
     for (const StoredBox& stored : found->second.boxes) {
       if (!far(stored.file) || stored.crc32c.empty()) continue;
       auto& chunks = needed.try_emplace(&stored, stored.crc32c.size()).first->second;

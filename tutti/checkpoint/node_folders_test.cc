@@ -102,6 +102,19 @@ TEST_F(OwnFolders, AChangedByteIsTold) {
   EXPECT_THAT(load({0, 1}), AllOf(HasSubstr("1; Corrupt: on host host-1: " + path), HasSubstr("have changed")));
 }
 
+// A rank may find out only from the checkpoint how large a tensor is.
+TEST_F(OwnFolders, OfATensorOfAnotherShapeAllIsThere) {
+  save({0, 1}, {1});
+  on_nodes({0, 1}, [&](Group& world, const std::shared_ptr<NodeFolders>& met, const std::string& folder) {
+    const std::vector<SavedBox> wanted = {{.key = {"emb.0"}, .shape = {2, 1}, .box = TensorBox::rows({2, 1}, 0, 1)}};
+    const auto saved = open_node_folders(world, *met, folder, wanted).or_throw();
+    const auto expected = test::values(0, TensorBox::whole(test::model()[0].shape), 1);
+    std::vector<float> found(expected.size());
+    saved.reader.read({"emb.0"}, std::as_writable_bytes(std::span(found))).or_throw();
+    test::check(found == expected, "its elements");
+  });
+}
+
 TEST_F(OwnFolders, CopiedIntoOneTheyAreAnOrdinaryCheckpoint) {
   save({0, 1, 2}, {5});
   for (const int node : {1, 2})

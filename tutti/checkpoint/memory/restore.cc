@@ -79,8 +79,9 @@ Status verify(const Shelves& shelves, const LabelledShelf& labelled) {
   HeldChunks chunks;
   for (const auto& [key, tensor] : manifest.tensors)
     for (const StoredBox& stored : tensor.boxes) {
-      StoredBytes bytes(shelves.memory().fd(), "kept memory", stored, stored.box.elements() * size_of(tensor.dtype),
-                        manifest.chunk_bytes, to_string(key) + " " + box_text(stored.box), chunks);
+      StoredBytes bytes(shelves.memory().fd(), "kept memory, counted from its beginning", stored,
+                        stored.box.elements() * size_of(tensor.dtype), manifest.chunk_bytes,
+                        to_string(key) + " " + box_text(stored.box), chunks);
       for (std::uint64_t chunk = 0; chunk < bytes.chunks(); ++chunk) TUTTI_TRY(bytes.check_chunk(chunk));
     }
   return {};

@@ -63,12 +63,16 @@ bool halves_gradients(const ImageTrainingOptions& options) {
   return options.compression == Compression::kF16 || options.parallel.autocast == DType::kF16;
 }
 
-DataParallelOptions parallel_options(const ImageTrainingOptions& options) {
+std::shared_ptr<PowerSgd> make_power_sgd(const ImageTrainingOptions& options) {
+  if (options.compression != Compression::kPowerSgd) return nullptr;
+  return std::make_shared<PowerSgd>(PowerSgdOptions{.rank = 4, .start_step = 10});
+}
+
+DataParallelOptions parallel_options(const ImageTrainingOptions& options, const std::shared_ptr<PowerSgd>& power_sgd) {
   auto parallel = options.parallel;
   if (options.compression == Compression::kBF16) parallel.hook = bf16_compression();
   if (options.compression == Compression::kF16) parallel.hook = f16_compression();
-  if (options.compression == Compression::kPowerSgd)
-    parallel.hook = std::make_shared<PowerSgd>(PowerSgdOptions{.rank = 4, .start_step = 10});
+  if (power_sgd) parallel.hook = power_sgd;
   if (halves_gradients(options)) parallel.finite_check = FiniteCheck::kReport;
   return parallel;
 }
@@ -80,7 +84,8 @@ class Training {
         options_(options),
         pictures_(data),
         model_(make_image_model(options.model, options.seed, options.dropout)),
-        ddp_(model_, world, parallel_options(options)),
+        power_sgd_(make_power_sgd(options)),
+        ddp_(model_, world, parallel_options(options, power_sgd_)),
         weights_(ddp_, {.rule = options.rule,
                         .sharded_stage = is_sharded(world, options) ? options.sharded_stage : 0,
                         .clip_grad_norm = options.clip_grad_norm,
@@ -89,13 +94,12 @@ class Training {
         check_(world, parameters_of(*model_), {.every = options.check_replicas}),
         recorder_(world, options.record),
         checkpoints_(world, options.checkpoints),
-        state_(world, *model_, weights_, options, data.size()) {
+        state_(world, *model_, weights_, power_sgd_.get(), options, data.size()) {
     const std::size_t samples = DistributedSampler(data.size(), 0, ranks()).size();
     steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
     TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size,
                   options.accumulate > 1 ? fmt::format(", {} times a step,", options.accumulate) : std::string(),
                   " is larger than the ", samples, " samples of a rank");
-    if (options.max_steps > 0) steps_per_epoch_ = std::min(steps_per_epoch_, options.max_steps);
     resume();
     line_.emplace(stderr, progress_.steps + steps_left(), world.rank() == 0 ? options.log_every : -1, progress_.steps);
   }
@@ -134,21 +138,33 @@ class Training {
     return TurnBatches(std::move(made));
   }
 
-  // Steps of the epoch under way that lie behind; where fewer ranks or smaller batches saved than go on, a step that
-  // was half done counts as a whole.
+  // Of an epoch.
+  std::int64_t most_steps() const {
+    return options_.max_steps > 0 ? std::min(steps_per_epoch_, options_.max_steps) : steps_per_epoch_;
+  }
+  // Steps that the samples passed in this epoch would have taken: where fewer ranks or smaller batches saved than go
+  // on, a step that was half done counts as a whole.
   std::int64_t steps_behind() const {
     const auto samples = std::uint64_t(samples_per_step());
-    return std::min(steps_per_epoch_, std::int64_t((progress_.position + samples - 1) / samples));
+    return std::int64_t((progress_.position + samples - 1) / samples);
+  }
+  // Of the epoch under way; --max-steps counts the steps that were made.
+  std::int64_t epoch_steps_left() const {
+    std::int64_t left = steps_per_epoch_ - steps_behind();
+    if (options_.max_steps > 0) left = std::min(left, options_.max_steps - progress_.epoch_steps);
+    return std::max<std::int64_t>(0, left);
   }
   std::int64_t steps_left() const {
-    return std::max<std::int64_t>(0, steps_per_epoch_ * (options_.epochs - progress_.epoch) - steps_behind());
+    const std::int64_t epochs = options_.epochs - progress_.epoch;
+    return epochs > 0 ? epoch_steps_left() + (epochs - 1) * most_steps() : 0;
   }
 
   void resume() {
-    if (const auto saved = checkpoints_.resume(state_.boxes())) {
+    if (const auto saved = checkpoints_.resume(state_.wanted_boxes())) {
       auto loaded = state_.load(*saved);
       agree(world_, loaded.status()).or_throw();
       progress_ = *loaded;
+      if (progress_.epoch_steps < 0) progress_.epoch_steps = steps_behind();
       if (steps_left() == 0 && world_.rank() == 0)
         log::info(fmt::format("nothing is left to train: --epochs {}{} lies behind it", options_.epochs,
                               options_.max_steps > 0 ? fmt::format(" of --max-steps {}", options_.max_steps) : ""));
@@ -160,10 +176,12 @@ class Training {
   void note_position() {
     const auto state = loader_.state();
     progress_.position = state.ranks.front().position;
+    ++progress_.epoch_steps;
   }
   void next_epoch() {
     if (result_.stopped) return;
     ++progress_.epoch;
+    progress_.epoch_steps = 0;
     progress_.position = 0;
   }
 
@@ -172,7 +190,7 @@ class Training {
     for (auto& rank : place.ranks) rank = {.epoch = progress_.epoch, .position = progress_.position};
     place.next = 0;
     loader_.restore(place);
-    const std::int64_t steps = steps_per_epoch_ - steps_behind();
+    const std::int64_t steps = epoch_steps_left();
     if (steps == 0) return;
     const std::int64_t warm_up = std::min(kWarmUpSteps, steps - 1);
     step_seconds_.reserve(step_seconds_.size() + std::size_t(steps - warm_up));
@@ -274,6 +292,7 @@ class Training {
   const ImageTrainingOptions& options_;
   Pictures pictures_;
   std::shared_ptr<ImageModel> model_;
+  const std::shared_ptr<PowerSgd> power_sgd_;  // null: gradients travel otherwise
   DataParallel<ImageModel> ddp_;
   WeightsStep weights_;
   struct MakeBatch {

@@ -30,9 +30,10 @@ struct ImageTrainingOptions {
   std::size_t batch_size = 64;
   int accumulate = 1;  // forward and backward passes a step, whose gradients are averaged
   int epochs = 1;
-  std::int64_t max_steps = 0;  // stop an epoch after this many steps; 0: never
-  std::uint64_t seed = 0;      // of the weights, of the order of samples, and of dropout
-  int loader_threads = 0;      // that make batches ahead; 0: the training thread makes them
+  // Stop an epoch after this many steps, those before the checkpoint that it goes on from among them; 0: never.
+  std::int64_t max_steps = 0;
+  std::uint64_t seed = 0;  // of the weights, of the order of samples, and of dropout
+  int loader_threads = 0;  // that make batches ahead; 0: the training thread makes them
 
   UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
   double clip_grad_norm = 0;  // 0: not
@@ -45,9 +46,9 @@ struct ImageTrainingOptions {
   std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
   bool deterministic = false;       // as logical_ranks has it anyway
 
-  double log_every = 1;              // seconds between lines of progress; negative: none
-  JobCheckpointOptions checkpoints;  // not with PowerSGD, whose leftovers of gradients are in none
-  std::string save;                  // a safetensors file for the weights; empty: none
+  double log_every = 1;  // seconds between lines of progress; negative: none
+  JobCheckpointOptions checkpoints;
+  std::string save;  // a safetensors file for the weights; empty: none
   RecorderOptions record;
 };
 

@@ -35,6 +35,23 @@ Status expect_same(const CheckpointReader& saved, const CheckpointValues& wanted
   return {};
 }
 
+// The other way round PowerSGD begins with nothing kept back.
+Status expect_same_compression(const CheckpointReader& saved, const PowerSgd* power_sgd) {
+  if (power_sgd || PowerSgd::expected_tensors(saved).empty()) return {};
+  return Error{.code = Code::kMismatch,
+               .detail = fmt::format("the checkpoint {} is of a run with --compress powersgd: what that kept back of "
+                                     "the gradients would be lost",
+                                     saved.folder()),
+               .hint = "go on with --compress powersgd"};
+}
+
+PowerSgd::Progress power_sgd_progress(const CheckpointValues& values) {
+  return {.steps = whole_number(values, "power_sgd_steps").value_or(0),
+          .draws = whole_number(values, "power_sgd_draws").value_or(0),
+          .error_scale = real_number(values, "power_sgd_error_scale").value_or(1),
+          .q_scale = real_number(values, "power_sgd_q_scale").value_or(1)};
+}
+
 void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
   const auto words = [](const CheckpointValues& layout) {
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
@@ -58,19 +75,37 @@ void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
 std::vector<SavedBox> ImageTrainingState::boxes() const {
   auto boxes = saved_boxes(model_);
   for (auto& box : saved_boxes(weights_.own_state())) boxes.push_back(std::move(box));
+  if (!power_sgd_) return boxes;
+  for (auto& box : saved_boxes(power_sgd_->own_state(world_, weights_.last_was_left_out()).parts))
+    boxes.push_back(std::move(box));
   return boxes;
+}
+
+std::vector<SavedBox> ImageTrainingState::wanted_boxes() const {
+  auto wanted = boxes();
+  if (!power_sgd_) return wanted;
+  for (auto& box : power_sgd_->wanted_boxes(world_, parameters_of(model_))) wanted.push_back(std::move(box));
+  return wanted;
 }
 
 CheckpointFacts ImageTrainingState::facts(const ImageProgress& progress) const {
   CheckpointFacts facts{.step = progress.steps};
   facts.data = identity_of(options_, samples_);
   facts.data["epoch"] = progress.epoch;
+  facts.data["epoch_steps"] = progress.epoch_steps;
   facts.data["position"] = std::int64_t(progress.position);
   facts.values = {{"model", options_.model}, {"optimizer", std::string(name(options_.rule))}};
   facts.values["left_out"] = weights_.left_out();
   if (const auto scale = weights_.scale()) {
     facts.values["loss_scale"] = scale->scale;
     facts.values["loss_scale_good_steps"] = scale->good_steps;
+  }
+  if (power_sgd_) {
+    const auto now = power_sgd_->own_state(world_, weights_.last_was_left_out()).progress;
+    facts.values["power_sgd_steps"] = now.steps;
+    facts.values["power_sgd_draws"] = now.draws;
+    facts.values["power_sgd_error_scale"] = now.error_scale;
+    facts.values["power_sgd_q_scale"] = now.q_scale;
   }
   facts.layout = layout_of(world_, options_);
   return facts;
@@ -80,11 +115,15 @@ Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) co
   const auto parts = weights_.own_state();
   auto wanted = expected_tensors(model_);
   for (auto& tensor : expected_tensors(parts)) wanted.push_back(std::move(tensor));
+  if (power_sgd_)
+    for (auto& tensor : PowerSgd::expected_tensors(saved)) wanted.push_back(std::move(tensor));
+  TUTTI_TRY(expect_same_compression(saved, power_sgd_));
   TUTTI_TRY(saved.expect(wanted));
   TUTTI_TRY(expect_same(saved, identity_of(options_, samples_)));
   TUTTI_TRY(read_module(saved, model_));
   TUTTI_TRY(read_state(saved, parts));
   const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
+  if (power_sgd_) TUTTI_TRY(power_sgd_->load(saved, power_sgd_progress(values), world_, parameters_of(model_)));
   std::optional<LossScaler::State> scale;
   if (const auto found = real_number(values, "loss_scale"))
     scale = {.scale = *found, .good_steps = whole_number(values, "loss_scale_good_steps").value_or(0)};
@@ -93,6 +132,7 @@ Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) co
   return ImageProgress{
       .steps = saved.facts().step,
       .epoch = whole_number(data, "epoch").value_or(0),
+      .epoch_steps = std::max<std::int64_t>(-1, whole_number(data, "epoch_steps").value_or(-1)),
       .position = std::uint64_t(std::max<std::int64_t>(0, whole_number(data, "position").value_or(0)))};
 }
 

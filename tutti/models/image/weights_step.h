@@ -29,8 +29,9 @@ class WeightsStep {
   // Averages gradients and steps the weights. Throws Exception with the root cause, and for gradients that are not
   // finite, unless their scale can be lowered: then the step is left out, on every rank.
   void finish();
-  // Steps that were left out.
+  // Steps that were left out; whether the last one was.
   std::int64_t left_out() const { return left_out_; }
+  bool last_was_left_out() const { return ddp_.reducer().skips_step(); }
 
   // For checkpoints: what the optimizer of this rank keeps, in its own memory, and the scale of the loss, if it has
   // one.

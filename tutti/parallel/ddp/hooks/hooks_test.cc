@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 
+#include "tests/harness/checkpoints.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/hooks/local_sgd.h"
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
@@ -200,6 +201,122 @@ TEST(PowerSgd, AStepThatWasLeftOutLeavesNoError) {
     }
     check(largest < 200, "a gradient of norm ", largest, " where those of the steps that count are 30");
   });
+}
+
+// The gradients of eleven steps, of which two overflow, and those that follow a checkpoint, after one of these too, in
+// other objects, which begin with other buckets.
+TEST(PowerSgd, GoesOnToTheBitFromWhatItSaved) {
+  for (const int saved_after : {2, 4, 5, 6, 8}) {
+    const test::TemporaryFolder folder;
+    run(2, 64, [&](Group& world, std::shared_ptr<Branches> model) {
+      auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+      const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
+      std::vector<at::Tensor> found[2];
+      PowerSgd::Progress progress;
+      LossScaler::State scale;
+      for (const bool resumed : {false, true}) {
+        const auto hook = std::make_shared<PowerSgd>(
+            PowerSgdOptions{.start_step = 2, .min_compression_rate = 1, .orthogonalization_epsilon = 0.01});
+        auto options = hooked(hook);
+        options.finite_check = FiniteCheck::kReport;
+        options.first_bucket_bytes = options.bucket_bytes = 1;  // a bucket for each parameter
+        DataParallel ddp(model, world, options);
+        LossScaler scaler(ddp, {.initial_scale = 1024, .growth_interval = 2});
+        if (resumed) {
+          const auto saved = CheckpointReader::open(folder.path()).or_throw();
+          hook->load(saved, progress, world, parameters_of(*model)).or_throw();
+          scaler.load(scale);
+        }
+        for (int step = resumed ? saved_after + 1 : 0; step < 11; ++step) {
+          ddp.zero_grad();
+          const bool bad = step == 5 || step == 8;
+          const auto left = (model->left->forward(x) * g).sum() * (bad ? std::numeric_limits<float>::infinity() : 1.f);
+          scaler.scale(left + model->right->forward(x).square().sum()).backward();
+          ddp.finish();
+          const bool left_out = ddp.reducer().skips_step();
+          check(left_out == bad, "step ", step);
+          scaler.update();
+          if (step > saved_after && !bad)
+            for (const auto& parameter : model->parameters()) found[resumed].push_back(parameter.grad().clone());
+          if (step != saved_after || resumed) continue;
+          const auto own = hook->own_state(world, left_out);
+          save_checkpoint(world, folder.path(), saved_boxes(own.parts), {.step = step}).or_throw();
+          progress = own.progress;
+          scale = scaler.state();
+        }
+      }
+      check(found[0].size() == found[1].size() && !found[0].empty(), "gradients");
+      for (std::size_t i = 0; i < found[0].size(); ++i)
+        check(at::equal(found[0][i], found[1][i]), "saved after step ", saved_after, ": gradient ", i);
+    });
+  }
+}
+
+// Three ranks go on where two stood: what the average lacked, it lacks still.
+TEST(PowerSgd, OnAnotherNumberOfRanksTheErrorsHaveTheSameMean) {
+  const test::TemporaryFolder folder;
+  at::Tensor mean;
+  for (const int ranks : {2, 3}) {
+    run(ranks, 64, [&](Group& world, std::shared_ptr<Branches> model) {
+      const auto hook = std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1});
+      DataParallel ddp(model, world, hooked(hook));
+      if (ranks == 3) {
+        const auto saved = CheckpointReader::open(folder.path()).or_throw();
+        check(saved.expect(PowerSgd::expected_tensors(saved)).ok(), "nothing else is in it");
+        hook->load(saved, {.steps = 4, .draws = 1}, world, parameters_of(*model)).or_throw();
+      } else {
+        auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+        const auto x = at::randn({16, 64}, generator, at::kFloat), g = at::randn({16, 2}, generator, at::kFloat);
+        for (int step = 0; step < 4; ++step) {
+          ddp.zero_grad();
+          (ddp.forward(x) * g).sum().backward();
+          ddp.finish();
+        }
+      }
+      const auto own = hook->own_state(world, false);
+      check(own.parts.size() == 4, own.parts.size(), " parts: Q and error of two weights");
+      for (const auto& part : own.parts) {
+        if (part.state != "power_sgd_error" || part.parameter != "left.weight") continue;
+        check(part.shape == std::vector<std::int64_t>{ranks, 128}, "its shape");
+        check(part.values.norm().item<double>() > 1, "there is an error to speak of");
+        auto average = part.values.clone();
+        all_reduce(world, average, ReduceOp::kAvg);
+        if (world.rank() == 0 && ranks == 2) mean = average;
+        if (ranks == 3) check(at::allclose(average, mean, 1e-5, 1e-5), "the mean");
+      }
+      if (ranks == 2) save_checkpoint(world, folder.path(), saved_boxes(own.parts), {.step = 4}).or_throw();
+    });
+  }
+}
+
+TEST(PowerSgd, WhatDoesNotFitIsToldByName) {
+  const test::TemporaryFolder folder;
+  const std::vector<float> ones(4 * 128, 1);
+  const auto load = [&](const SavedBox& box, const PowerSgd::Progress& progress = {}) {
+    save_checkpoint(folder.path(), std::vector{box}, {.step = 1}).or_throw();
+    std::string words;
+    run(1, 64, [&](Group& world, std::shared_ptr<Branches> model) {
+      const auto saved = CheckpointReader::open(folder.path()).or_throw();
+      const Status loaded = PowerSgd().load(saved, progress, world, parameters_of(*model));
+      words = loaded.ok() ? "loaded" : to_string(loaded.error());
+    });
+    return words;
+  };
+  const auto q = [&](TensorShape shape, const char* parameter = "left.weight") {
+    return SavedBox{.key = {parameter, "power_sgd_q"}, .shape = std::move(shape), .data = ones.data()};
+  };
+  const auto error = [&](TensorShape shape) {
+    return SavedBox{.key = {"left.weight", "power_sgd_error"}, .shape = std::move(shape), .data = ones.data()};
+  };
+  EXPECT_EQ(load(q({64, 1})), "loaded");
+  EXPECT_EQ(load(error({4, 128})), "loaded") << "four ranks saved, one goes on";
+  EXPECT_THAT(load(q({64, 2})), HasSubstr("power_sgd_q of left.weight is f32[64, 2], expected f32[64, 1]"));
+  EXPECT_THAT(load(q({64, 1}, "left.bias")), HasSubstr("power_sgd_q of left.bias is of no matrix of this model"));
+  EXPECT_THAT(load(error({4, 127})), HasSubstr("expected f32[4, 128]"));
+  EXPECT_THAT(load(error({0, 128})), HasSubstr("power_sgd_error of left.weight"));
+  EXPECT_THAT(load(error({128})), HasSubstr("expected f32[128, 128]"));
+  EXPECT_THAT(load(q({64, 1}), {.steps = -1}), HasSubstr("-1 steps of PowerSGD with 0 draws make no sense"));
+  EXPECT_THAT(load(q({64, 1}), {.error_scale = 0}), HasSubstr("PowerSGD's scale of the loss is 0"));
 }
 
 TEST(PowerSgd, RefusesWhatCannotBeRight) {

@@ -6,7 +6,7 @@
 //
 // The P of all matrices of a bucket lie in one range, and so do the Q: a bucket makes three calls, one for what is not
 // worth compressing. P's starts in start() and hides behind backward(), Q's comes in the second half. All memory is
-// kept from step to step.
+// kept from step to step; where buckets are built anew, Q and error go with their parameters.
 //
 // The error is as large as its gradients were. Where a LossScaler has changed their scale since, it is brought to the
 // new one before it is added to them: the steps are those of a run without a scale. A step that was left out, because
@@ -18,9 +18,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
+#include <utility>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/parallel/ddp/hooks/power_sgd_state.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/group_tensor.h"
 
@@ -44,37 +44,13 @@ void orthogonalize(const at::Tensor& matrix, double epsilon) {
   }
 }
 
-struct Compressed {
-  at::Tensor m, p, q;  // m: a window into the bucket; p, q: into its ranges
-};
-
-struct Memory {
-  at::Tensor buffer;  // of the bucket for which it was made
-  std::vector<Compressed> matrices;
-  std::vector<at::Tensor> others;  // windows into the bucket
-  at::Tensor all_p, all_q, packed, error, given;
-  bool has_q = false, has_new_error = false;  // in `given`, of the last step
-  double scale = 1, given_scale = 1;          // of the gradients that left `error`, and of the last ones
-};
+// Of a window's first element, in elements.
+std::int64_t place_in(const at::Tensor& buffer, const at::Tensor& window) {
+  return (static_cast<char*>(window.data_ptr()) - static_cast<char*>(buffer.data_ptr())) /
+         std::int64_t(buffer.element_size());
+}
 
 }  // namespace
-
-struct PowerSgd::State {
-  PowerSgdOptions options;
-  NumpyRandom random;
-  std::int64_t step = 0;
-  Elements elements;
-  std::vector<Memory> buckets;
-
-  explicit State(const PowerSgdOptions& given) : options(given), random(given.seed) {}
-  Memory& memory_of(const Group& group, const GradientBucket& bucket);
-  void lay_out(Memory& memory, const Group& group, const GradientBucket& bucket);
-  void prepare_q(Memory& memory);
-  void gather_others(Memory& memory);
-  void spread_others(Memory& memory);
-  void find_error(Memory& memory);
-  void take_over_error(Memory& memory, bool was_left_out);
-};
 
 PowerSgd::PowerSgd(PowerSgdOptions options) {
   TUTTI_REQUIRE(options.rank >= 1, "PowerSgd: rank is ", options.rank, "; expected 1 or more");
@@ -97,17 +73,25 @@ std::string PowerSgd::name() const {
                      o.orthogonalization_epsilon, o.seed);
 }
 
+at::Tensor PowerSgd::State::Memory::error_of(const Compressed& one) const {
+  return error.defined() ? error.narrow(0, place_in(buffer, one.m), one.m.numel()) : at::Tensor();
+}
+
+std::int64_t PowerSgd::State::rank_of(const at::Tensor& matrix) const {
+  return std::min({matrix.size(0), matrix.size(1), options.rank});
+}
+
 void PowerSgd::State::lay_out(Memory& memory, const Group& group, const GradientBucket& bucket) {
   memory = Memory{.buffer = bucket.buffer};
-  std::vector<at::Tensor> matrices;
+  std::vector<NamedTensor> matrices;
   std::int64_t p_count = 0, q_count = 0, packed_count = 0;
-  const auto rank_of = [&](const at::Tensor& m) { return std::min({m.size(0), m.size(1), options.rank}); };
-  for (const auto& gradient : bucket.gradients) {
+  for (std::size_t i = 0; i < bucket.gradients.size(); ++i) {
+    const auto& gradient = bucket.gradients[i];
     const bool is_matrix = gradient.dim() >= 2 && gradient.numel() > 0 && gradient.is_contiguous();
     const auto matrix = is_matrix ? gradient.view({gradient.size(0), -1}) : at::Tensor();
     const auto thin = is_matrix ? double((matrix.size(0) + matrix.size(1)) * rank_of(matrix)) : 0;
     if (is_matrix && thin * options.min_compression_rate < double(gradient.numel())) {
-      matrices.push_back(matrix);
+      matrices.push_back({bucket.names[i], matrix});
       p_count += matrix.size(0) * rank_of(matrix);
       q_count += matrix.size(1) * rank_of(matrix);
     } else {
@@ -122,30 +106,67 @@ void PowerSgd::State::lay_out(Memory& memory, const Group& group, const Gradient
   if (options.error_feedback)
     memory.error = at::zeros_like(bucket.buffer), memory.given = at::zeros_like(bucket.buffer);
   std::int64_t p_at = 0, q_at = 0;
-  for (const auto& m : matrices) {
+  for (const auto& [name, m] : matrices) {
     const auto r = rank_of(m);
-    memory.matrices.push_back({m, memory.all_p.narrow(0, p_at, m.size(0) * r).view({m.size(0), r}),
+    memory.matrices.push_back({name, m, memory.all_p.narrow(0, p_at, m.size(0) * r).view({m.size(0), r}),
                                memory.all_q.narrow(0, q_at, m.size(1) * r).view({m.size(1), r})});
     p_at += m.size(0) * r;
     q_at += m.size(1) * r;
   }
+  fill_from_kept(memory);
 }
 
-Memory& PowerSgd::State::memory_of(const Group& group, const GradientBucket& bucket) {
-  if (buckets.size() <= bucket.index) buckets.resize(bucket.index + 1);
-  auto& memory = buckets[bucket.index];
-  if (!memory.buffer.is_same(bucket.buffer)) lay_out(memory, group, bucket);
-  return memory;
-}
-
-// Orthonormal columns: of the last step's Q, or of normal numbers that all ranks draw alike.
-void PowerSgd::State::prepare_q(Memory& memory) {
-  if (!memory.has_q) {
-    auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, 1'000'000'000)));
-    for (const auto& [m, p, q] : memory.matrices) q.copy_(at::randn(q.sizes(), generator, q.options()));
+// Between steps all buckets have the same scales.
+void PowerSgd::State::keep(const Memory& memory) {
+  if (memory.matrices.empty()) return;
+  progress.error_scale = memory.scale;
+  progress.q_scale = memory.given_scale;
+  for (const auto& one : memory.matrices) {
+    const auto error = memory.error_of(one);
+    kept[one.name] = {memory.has_q ? one.q.clone() : at::Tensor(), error.defined() ? error.clone() : at::Tensor()};
   }
+}
+
+void PowerSgd::State::fill_from_kept(Memory& memory) {
+  memory.has_q = options.warm_start && has_begun;  // each bucket draws once, also one without a matrix
+  memory.scale = progress.error_scale;
+  memory.given_scale = progress.q_scale;
+  for (const auto& one : memory.matrices) {
+    const auto found = kept.find(one.name);
+    if (found == kept.end() || !found->second.q.defined()) memory.has_q = false;
+    if (found == kept.end()) continue;
+    if (found->second.q.defined()) one.q.copy_(found->second.q);
+    if (found->second.error.defined() && options.error_feedback) memory.error_of(one).copy_(found->second.error);
+    kept.erase(found);
+  }
+}
+
+PowerSgd::State::Memory& PowerSgd::State::memory_of(const Group& group, const GradientBucket& bucket) {
+  if (buckets.size() <= bucket.index) buckets.resize(bucket.index + 1);
+  if (!buckets[bucket.index].buffer.is_same(bucket.buffer)) {
+    // The first of a step comes before any of it is on its way: then all that was is kept.
+    for (auto& old : std::span(buckets).subspan(bucket.index, bucket.index == 0 ? buckets.size() : 1)) {
+      take_over_error(old, bucket.last_was_left_out);
+      keep(old);
+      old = {};
+    }
+    lay_out(buckets[bucket.index], group, bucket);
+  }
+  return buckets[bucket.index];
+}
+
+// Of normal numbers that all ranks draw alike.
+void PowerSgd::State::draw_q(Memory& memory) {
+  ++progress.draws;
+  auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, kMostSeed)));
+  for (const auto& one : memory.matrices) one.q.copy_(at::randn(one.q.sizes(), generator, one.q.options()));
+}
+
+// Orthonormal columns: of the last step's Q, or of a new one.
+void PowerSgd::State::prepare_q(Memory& memory) {
+  if (!memory.has_q) draw_q(memory);
   const double scale = memory.has_q ? memory.given_scale : 1;
-  for (const auto& [m, p, q] : memory.matrices) orthogonalize(q, options.orthogonalization_epsilon * scale);
+  for (const auto& one : memory.matrices) orthogonalize(one.q, options.orthogonalization_epsilon * scale);
   memory.has_q = options.warm_start;
 }
 
@@ -169,31 +190,32 @@ void PowerSgd::State::spread_others(Memory& memory) {
 }
 
 // What this rank gave and the average lacks: the error, once the step has counted. A NaN would stay in it for good, so
-// a step that had one, which shows in the sums of all ranks alike, leaves none.
+// a step that had one, which shows in the sums of all ranks alike, leaves none, and a new Q, of the size that it would
+// have had.
 void PowerSgd::State::find_error(Memory& memory) {
   memory.has_new_error = memory.all_p.isfinite().all().item<bool>() && memory.all_q.isfinite().all().item<bool>();
-  if (!memory.has_new_error) memory.has_q = false;
+  if (!memory.has_new_error && memory.has_q) {
+    draw_q(memory);
+    memory.all_q.mul_(memory.given_scale);
+  }
   if (!memory.has_new_error || !options.error_feedback) return;
   at::sub_out(memory.given, memory.given, memory.buffer);
   // Others lose nothing on the way: their difference is other ranks' gradients.
-  for (const auto& other : memory.others) {
-    const auto begin = (static_cast<char*>(other.data_ptr()) - static_cast<char*>(memory.buffer.data_ptr())) /
-                       std::int64_t(memory.buffer.element_size());
-    memory.given.narrow(0, begin, other.numel()).zero_();
-  }
+  for (const auto& other : memory.others) memory.given.narrow(0, place_in(memory.buffer, other), other.numel()).zero_();
 }
 
-// Of the last step, unless that was left out: then what was lost before it has still to come.
+// Of the last step, unless that was left out: then what was lost before it has still to come. Once a step.
 void PowerSgd::State::take_over_error(Memory& memory, bool was_left_out) {
-  if (was_left_out || !memory.has_new_error) return;
+  if (!std::exchange(memory.has_new_error, false) || was_left_out) return;
   std::swap(memory.error, memory.given);
   memory.scale = memory.given_scale;
 }
 
 CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucket) {
   auto& state = *state_;
-  const bool plain = state.step < state.options.start_step;
-  if (bucket.is_last) ++state.step;
+  const bool plain = state.progress.steps < state.options.start_step;
+  state.has_begun = state.progress.steps > state.options.start_step;
+  if (bucket.is_last) ++state.progress.steps;
   if (plain) {
     auto work = all_reduce_async(group, bucket.buffer, ReduceOp::kAvg);
     return [work = std::move(work), buffer = bucket.buffer] {
@@ -209,10 +231,10 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
   }
   state.prepare_q(memory);
   memory.given_scale = bucket.scale;
-  for (auto& [m, p, q] : memory.matrices) {
-    at::mm_out(p, m, q);
-    state.elements.before += m.numel();
-    state.elements.after += p.numel() + q.numel();
+  for (auto& one : memory.matrices) {
+    at::mm_out(one.p, one.m, one.q);
+    state.elements.before += one.m.numel();
+    state.elements.after += one.p.numel() + one.q.numel();
   }
   state.gather_others(memory);
   auto packed_work = all_reduce_async(group, memory.packed, ReduceOp::kAvg);
@@ -221,12 +243,12 @@ CommHook::Finish PowerSgd::start(const Group& group, const GradientBucket& bucke
     auto& memory = state_->buckets[index];
     packed_work.get();
     p_work.get();
-    for (auto& [m, p, q] : memory.matrices) {
-      orthogonalize(p, state_->options.orthogonalization_epsilon * memory.given_scale);
-      at::mm_out(q, m.t(), p);
+    for (auto& one : memory.matrices) {
+      orthogonalize(one.p, state_->options.orthogonalization_epsilon * memory.given_scale);
+      at::mm_out(one.q, one.m.t(), one.p);
     }
     all_reduce(group, memory.all_q, ReduceOp::kAvg);
-    for (auto& [m, p, q] : memory.matrices) at::mm_out(m, p, q.t());
+    for (auto& one : memory.matrices) at::mm_out(one.m, one.p, one.q.t());
     state_->spread_others(memory);
     state_->find_error(memory);
     return memory.buffer;

@@ -7,8 +7,12 @@
 // zeros stays zeros (there it becomes NaN), and gradients that travel as they are keep no error.
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "tutti/parallel/ddp/hooks/comm_hook.h"
+#include "tutti/parallel/optim/state_part.h"
+#include "tutti/tensor/named_tensor.h"
 
 namespace tutti {
 
@@ -34,6 +38,31 @@ class PowerSgd final : public CommHook {
     std::int64_t before = 0, after = 0;  // of all gradients of all steps that were compressed
   };
   Elements elements() const;
+
+  // For checkpoints: what later steps hang on.
+  struct Progress {
+    std::int64_t steps = 0;               // so far
+    std::int64_t draws = 0;               // of the generator of first Qs
+    double error_scale = 1, q_scale = 1;  // of the gradients that left the errors, and the Qs
+  };
+  struct Saved {
+    // By parameter, in this object's own memory, until the next step: its Q, "power_sgd_q", the same on every rank,
+    // and its error, "power_sgd_error", of which each rank of the group has its own: [ranks, elements of the
+    // parameter]. None before the first step that compresses, whose Qs are drawn by buckets: where gradients come in
+    // another order than that of the parameters, a run that goes on just there draws others.
+    std::vector<StatePart> parts;
+    Progress progress;
+  };
+  // Between two steps. `was_left_out`: the last one was (Reducer::skips_step()).
+  Saved own_state(const Group& group, bool was_left_out);
+  // What load() may read on as many ranks as saved, for JobCheckpoints::resume().
+  std::vector<SavedBox> wanted_boxes(const Group& group, std::span<const NamedTensor> parameters) const;
+  // The parts that the checkpoint has, for CheckpointReader::expect().
+  static std::vector<ExpectedTensor> expected_tensors(const CheckpointReader& saved);
+  // Before the first step. On another number of ranks each takes the mean of the errors, which gives the averages as
+  // much as they lack. kMismatch names a part that does not fit these parameters, or this rank of approximation.
+  Status load(const CheckpointReader& saved, const Progress& progress, const Group& group,
+              std::span<const NamedTensor> parameters);
 
  private:
   struct State;
