@@ -143,6 +143,8 @@ TEST_F(Loading, WhereThereIsNone) {
   EXPECT_EQ(none.error().code, Code::kNotFound);
   EXPECT_THAT(to_string(none.error()), HasSubstr("there is no checkpoint in " + folder()));
   EXPECT_THAT(to_string(CheckpointReader::open(folder() + "/x").error()), HasSubstr("cannot read the folder"));
+  EXPECT_THAT(to_string(CheckpointReader::open(folder() + "/step-0000007").error()),
+              HasSubstr("NotFound: there is no folder " + folder() + "/step-0000007"));
 }
 
 TEST_F(Loading, EveryByteOfASmallOneIsWatched) {

@@ -41,6 +41,9 @@ Result<std::pair<Fd, std::uint64_t>> open_regular(const std::string& path) {
 }  // namespace
 
 Result<Manifest> read_manifest(const std::string& folder) {
+  std::error_code unknown;
+  if (!fs::exists(folder, unknown) && !unknown)
+    return Error{.code = Code::kNotFound, .detail = fmt::format("there is no folder {}", folder)};
   const std::string path = folder + "/" + kManifestName;
   const auto [fd, size] = TUTTI_TRY(open_regular(path));
   if (size > kMostManifest) return corrupt(path, fmt::format("has {}, which no manifest has", bytes_text(size)));
