@@ -25,22 +25,27 @@ using test::check_says;
 using test::error_of;
 using test::kPlain;
 
+// What it computes hangs on a buffer that every forward() changes, so turns that begin with other buffers are seen.
 class Normalised : public torch::nn::Module {
  public:
   Normalised()
       : first(register_module("first", torch::nn::Linear(8, 33))),
         norm(register_module("norm", torch::nn::BatchNorm1d(33))),
-        last(register_module("last", torch::nn::Linear(33, 5))) {
+        last(register_module("last", torch::nn::Linear(33, 5))),
+        forwards(register_buffer("forwards", at::zeros({}))) {
     const at::NoGradGuard no_grad;
     auto generator = generator_at(1, {});
     for (auto& parameter : parameters()) parameter.copy_(at::randn(parameter.sizes(), generator));
   }
   at::Tensor forward(const at::Tensor& x, const at::Tensor& mask) {
-    return last->forward(at::tanh(norm->forward(first->forward(x))) * mask);
+    const double grown = 1 + 0.1 * forwards.item<double>();
+    forwards += 1;
+    return last->forward(at::tanh(norm->forward(first->forward(x))) * mask) * grown;
   }
   torch::nn::Linear first;
   torch::nn::BatchNorm1d norm;
   torch::nn::Linear last;
+  at::Tensor forwards;
 };
 
 // One logical rank's part of a step: its samples and what drops out hang on the logical rank.
