@@ -1,5 +1,6 @@
 // A rank is killed, or throws, in the middle of backward(): the others end with an Exception that names it, from
-// backward() or from finish(), long before any limit, whatever way gradients travel.
+// backward() or from finish(), long before any limit, whatever way gradients travel. One that is stopped is named when
+// the limit is over.
 #include <ATen/ATen.h>
 #include <signal.h>
 #include <torch/nn/modules/embedding.h>
@@ -8,7 +9,6 @@
 #include <optional>
 
 #include "tests/faults/worlds.h"
-#include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/hooks/compression.h"
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
@@ -18,6 +18,7 @@
 namespace tutti::test {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class Net : public torch::nn::Module {
@@ -48,8 +49,9 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 class InBackward : public ::testing::TestWithParam<Case> {
  protected:
   // Rank 1 does `deed` between the gradients of the second layer and those of the first, in its third step.
-  std::vector<Outcome> run(const std::function<void()>& deed) {
+  std::vector<Outcome> run(const std::function<void()>& deed, double timeout = 60) {
     const auto body = [&](Group& world) {
+      const auto pids = processes_of(world);
       const auto& param = GetParam();
       at::set_num_threads(1);
       DataParallelOptions options{
@@ -67,13 +69,14 @@ class InBackward : public ::testing::TestWithParam<Case> {
           optimizer ? optimizer->step() : ddp.finish();
         }
       };
-      if (param.uneven) {
-        join_uneven(ddp, train);
-      } else {
-        train();
+      try {
+        param.uneven ? join_uneven(ddp, train) : train();
+      } catch (...) {
+        if (world.rank() == 0) ::kill(pids[1], SIGCONT);  // if it was stopped
+        throw;
       }
     };
-    return run_processes(3, body, {.transport = GetParam().transport, .timeout = 60});
+    return run_processes(3, body, {.transport = GetParam().transport, .timeout = timeout});
   }
 };
 
@@ -85,6 +88,19 @@ TEST_P(InBackward, AKilledRankIsNamedByAllOthers) {
     EXPECT_THAT(outcomes[std::size_t(rank)].error, HasSubstr("PeerLost: ")) << "rank " << rank;
     EXPECT_THAT(outcomes[std::size_t(rank)].error, HasSubstr("rank 1")) << "rank " << rank;
   }
+}
+
+TEST_P(InBackward, AStoppedRankIsNamedByAllOthers) {
+  const auto outcomes = run([] { ::raise(SIGSTOP); }, /*timeout=*/2);
+  for (const int rank : {0, 2}) {
+    EXPECT_FALSE(outcomes[std::size_t(rank)].hung);
+    EXPECT_THAT(
+        outcomes[std::size_t(rank)].error,
+        AllOf(HasSubstr("Timeout: "), GetParam().transport.empty() ? HasSubstr("is stopped (SIGSTOP or a debugger)")
+                                                                   : HasSubstr("rank 1 gives no answer")))
+        << "rank " << rank;
+  }
+  EXPECT_NE(outcomes[1].error, "") << "awake again it does not go on alone";
 }
 
 TEST_P(InBackward, AnExceptionOfOneRankReachesAll) {
