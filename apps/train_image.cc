@@ -12,6 +12,7 @@
 #include "apps/command_line.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
 #include "tutti/parallel/ddp/stats_json.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
@@ -81,7 +82,8 @@ void declare(CLI::App& app, Texts& texts) {
       "scale the gradients to this norm at most; 0 (default): not", "X");
   add("Parallel", "--logical-ranks", texts.logical_ranks,
       "compute as so many ranks would: any 1, 2, 4 ... processes that divide N give the same bits", "N");
-  add("Parallel", "--precision", texts.precision, "f32 (default), bf16 or f16: in which products are computed", "TYPE");
+  add("Parallel", "--precision", texts.precision,
+      "f32 (default), bf16, or f16 (LibTorch 2.4): in which products are computed", "TYPE");
   add("Parallel", "--compress", texts.compress, "gradients on their way: none (default), bf16, f16 or powersgd", "HOW");
   add("Parallel", "--check-replicas", texts.check_replicas,
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
@@ -150,6 +152,12 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
   const auto precision = TUTTI_TRY(choose("--precision", texts.precision, {"f32", "bf16", "f16"}));
   if (precision == 1) parallel.autocast = tutti::DType::kBF16;
   if (precision == 2) parallel.autocast = tutti::DType::kF16;
+  try {
+    const tutti::Autocast computes_in_it(parallel.autocast);
+  } catch (const tutti::Exception& cannot) {
+    return tutti::cli::usage("--precision " + texts.precision + ": " + cannot.error().detail,
+                             "take --precision bf16, or let only the gradients travel in f16 (--compress f16)");
+  }
   return parallel;
 }
 
@@ -186,6 +194,16 @@ tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
                  "leave one of them out: a sharded optimizer averages the gradients itself");
   if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
     return usage("--stage 2 is for --sharded auto or on");
+  if (training.sharded_stage > 1 && compressed)
+    return usage("--stage 2 and --compress were both given",
+                 "leave one of them out: gradients that a sharded optimizer averages are not compressed");
+  if (training.sharded_stage > 1 && training.parallel.overlap == tutti::Overlap::kOff)
+    return usage("--stage 2 and --overlap off were both given",
+                 "leave one of them out: in stage 2 gradients are averaged while the backward pass makes them");
+  if (training.sharded_stage == 1 && training.sharding == tutti::Sharding::kOn &&
+      training.parallel.overlap == tutti::Overlap::kOn)
+    return usage("--sharded on and --overlap on were both given",
+                 "leave one of them out, or take --stage 2: stage 1 averages when the backward pass is over");
   return {};
 }
 

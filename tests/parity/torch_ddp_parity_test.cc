@@ -301,6 +301,12 @@ std::vector<double> train(Group& world, const Case& with, const SafetensorsFile&
   return losses;
 }
 
+double most_apart(const std::vector<double>& a, const std::vector<double>& b) {
+  double most = 0;
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
 // LibTorch 1.13 cannot multiply f16 on a CPU.
 bool can_compute_in(std::optional<DType> type) {
   try {
@@ -316,6 +322,7 @@ std::string compare(Group& world, const nlohmann::json& oracle, const Files& fil
   const auto weights = SafetensorsFile::open(files.folder() + "/weights.safetensors").or_throw();
   const auto data = SafetensorsFile::open(files.folder() + "/data.safetensors").or_throw();
   const Batches batches{read(data, "x"), read(data, "y"), read(data, "rows")};
+  const auto plain = oracle["plain"][std::size_t(world.rank())].get<std::vector<double>>();
   std::string wrong;
   for (const auto& [name, with] : cases()) {
     const std::string theirs = with.like.empty() ? name : with.like;
@@ -323,13 +330,13 @@ std::string compare(Group& world, const nlohmann::json& oracle, const Files& fil
     const auto expected = oracle[theirs][std::size_t(world.rank())].get<std::vector<double>>();
     const auto found = train(world, with, weights, batches);
     if (found.size() != expected.size()) wrong += name + ": another number of steps\n";
-    double most = 0;
-    for (std::size_t i = 0; i < std::min(found.size(), expected.size()); ++i)
-      most = std::max(most, std::abs(found[i] - expected[i]));
+    const double most = most_apart(found, expected);
     const bool apart = !(most <= with.tolerance) || !std::isfinite(found.back());
     if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
       std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
     if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
+    if (with.options.autocast && most_apart(found, plain) < 2 * most)
+      wrong += name + ": computed in f32, as it seems\n";
   }
   return wrong;
 }

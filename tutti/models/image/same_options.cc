@@ -47,7 +47,7 @@ Status check_same_options(const Group& world, const std::vector<std::pair<std::s
     return Error{.code = Code::kMismatch,
                  .detail = fmt::format("{} is {} on rank 0, but {} on {} {}", options[option].first, first[option],
                                        other_value, others.size() == 1 ? "rank" : "ranks", ranks_text(others)),
-                 .hint = "start all ranks with the same options"};
+                 .hint = "start all ranks with the same options, and with the same data"};
   }
   return {};
 }

@@ -8,6 +8,7 @@
 #include <ATen/Functions.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <optional>
 #include <vector>
 
@@ -56,7 +57,8 @@ bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
   const int logical = options.parallel.logical_ranks;
   const bool same_bits = logical == 0 || world.size() == 2;
-  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits;
+  const bool may_wait = options.parallel.overlap != Overlap::kOn || options.sharded_stage > 1;  // for backward's end
+  return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits && may_wait;
 }
 
 bool halves_gradients(const ImageTrainingOptions& options) {
@@ -280,12 +282,26 @@ class Training {
       loss = at::nll_loss(ddp_.forward(batch->pictures), batch->labels);
     }
     lap(times.forward);
+    const double value = loss.item<double>();
+    refuse_nan(value);
     {
       const Region region("backward");
       weights_.scaled(share > 1 ? loss / share : loss).backward();
     }
     lap(times.backward);
-    return loss.item<double>();
+    return value;
+  }
+
+  // One in 16 bits may overflow: then the step is left out.
+  void refuse_nan(double loss) const {
+    if (std::isfinite(loss) || halves_gradients(options_)) return;
+    throw Exception(Error{.code = Code::kAborted,
+                          .detail = fmt::format("the loss of step {} is {} in the samples of rank {}", progress_.steps,
+                                                std::isnan(loss) ? "not a number" : "infinite", world_.rank()),
+                          .hint = fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
+                                              learning_rate(options_.rule)),
+                          .group = world_.name(),
+                          .rank = world_.rank()});
   }
 
   const Group& world_;

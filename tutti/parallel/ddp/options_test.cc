@@ -456,9 +456,17 @@ TEST(Autocast, ComputesInBf16AndKeepsGradientsInF32) {
       check(model->left->forward(kOnes).scalar_type() == at::kFloat, "turned off");
     }
     check(at::allclose(inside.to(at::kFloat), y, 2e-2, 2e-2), "values");
+    const auto tenths = kOnes * 0.1f;
+    const auto computed = ddp.forward(tenths);
+    check(!at::equal(computed, model->forward(tenths)), "forward() computed in f32");
+    {
+      const Autocast precision(DType::kBF16);
+      check(at::equal(computed, model->forward(tenths)), "forward() computed something else");
+    }
     ddp.forward(kOnes * float(world.rank() + 1)).sum().backward();
     ddp.finish();
     check(at::equal(model->left->weight.grad(), at::full({2, 3}, 1.5f)), "gradient");
+    check(model->left->weight.grad().scalar_type() == at::kFloat, "its type");
   });
 }
 

@@ -309,7 +309,7 @@ void Reducer::set_sync(bool on) {
 DataParallelStats Reducer::stats() const {
   std::lock_guard lock(state_->mutex);
   auto stats = state_->totals;
-  stats.overlapped = state_->overlap;
+  stats.overlapped = state_->taker ? state_->taker->takes_in_backward() : state_->overlap;
   for (const auto& bucket : state_->buckets) {
     stats.bytes_per_step += bucket.bytes;
     auto& names = stats.buckets.emplace_back();

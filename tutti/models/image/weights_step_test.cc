@@ -1,0 +1,113 @@
+// The end of a step, whole and sharded: what is left out, and what is clipped.
+#include "tutti/models/image/weights_step.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <limits>
+
+#include "tests/harness/ranks.h"
+#include "tutti/base/error.h"
+#include "tutti/tensor/named_tensor.h"
+
+namespace tutti {
+namespace {
+
+using test::check;
+using ::testing::HasSubstr;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+const UpdateRule kPlainSgd = SgdOptions{.lr = 0.1};
+
+class WeightsStepTest : public ::testing::TestWithParam<int> {
+ protected:
+  // On each of two ranks.
+  template <class Body>
+  void run(const WeightsStepOptions& options, const Body& body) {
+    const std::vector<std::shared_ptr<ImageModel>> models = {make_image_model("cnn", 1), make_image_model("cnn", 1)};
+    const auto outcomes = test::run_threads(2, [&](Group& world) {
+      DataParallel<ImageModel> ddp(
+          models[std::size_t(world.rank())], world,
+          {.heap_tensors = false, .finite_check = options.scales_loss ? FiniteCheck::kReport : FiniteCheck::kOff});
+      WeightsStep weights(ddp, options);
+      // Of a loss that is this factor times the usual one on rank 1.
+      const auto step = [&](float factor) {
+        ddp.zero_grad();
+        const auto loss = ddp.forward(at::ones({2, 1, 28, 28})).select(1, 3).mean();
+        weights.scaled(loss * (world.rank() == 1 ? factor : 1.0f)).backward();
+        weights.finish();
+      };
+      body(ddp, weights, step);
+    });
+    EXPECT_EQ(test::describe(outcomes), "");
+  }
+  static std::vector<at::Tensor> copies(DataParallel<ImageModel>& ddp) {
+    std::vector<at::Tensor> made;
+    for (const auto& parameter : ddp.module().parameters()) made.push_back(parameter.detach().clone());
+    return made;
+  }
+  static double moved(DataParallel<ImageModel>& ddp, const std::vector<at::Tensor>& from) {
+    double squares = 0;
+    const auto now = ddp.module().parameters();
+    for (std::size_t i = 0; i < from.size(); ++i)
+      squares += (now[i].detach() - from[i]).to(at::kDouble).pow(2).sum().item<double>();
+    return std::sqrt(squares);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(, WeightsStepTest, ::testing::Values(0, 1, 2),
+                         [](const auto& info) { return info.param ? "stage" + std::to_string(info.param) : "whole"; });
+
+TEST_P(WeightsStepTest, AnInfinityLeavesTheStepOutOnAllRanksAndLowersTheScale) {
+  for (const double clip : {0.0, 0.5}) {
+    run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip, .scales_loss = true},
+        [](auto& ddp, auto& weights, const auto& step) {
+          step(1);
+          const auto before = copies(ddp);
+          const double scale = weights.scale()->scale;
+          step(kInfinity);
+          check(moved(ddp, before) == 0, "a step with an infinity was made");
+          check(weights.left_out() == 1 && weights.scale()->scale == scale / 2, "left out ", weights.left_out());
+          step(1);
+          check(moved(ddp, before) > 0 && weights.left_out() == 1, "the step after it");
+        });
+  }
+}
+
+TEST_P(WeightsStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown) {
+  run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = 1}, [](auto& ddp, auto&, const auto& step) {
+    const auto before = copies(ddp);
+    std::string said;
+    try {
+      step(kInfinity);
+    } catch (const Exception& error) {
+      said = error.what();
+    }
+    check(said.find("the gradient of ") != std::string::npos && said.find("a NaN or an infinity") != std::string::npos,
+          said);
+    check(moved(ddp, before) == 0, "a step with an infinity was made");
+  });
+}
+
+// Without momentum a step is the rate times the gradient.
+TEST_P(WeightsStepTest, AGradientIsNeverStretchedToTheNormGiven) {
+  const auto length = [&](double clip) {
+    double found = 0;
+    run({.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
+        [&](auto& ddp, auto&, const auto& step) {
+          const auto before = copies(ddp);
+          step(1);
+          const double distance = moved(ddp, before);
+          if (ddp.reducer().group().rank() == 0) found = distance;
+        });
+    return found;
+  };
+  const double free = length(0);
+  EXPECT_GT(free, 0);
+  EXPECT_NEAR(length(1e4) / free, 1, 1e-6);
+  EXPECT_NEAR(length(free / 0.1 / 4) / free, 0.25, 1e-3);
+}
+
+}  // namespace
+}  // namespace tutti
