@@ -10,6 +10,7 @@ namespace tutti::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -130,6 +131,29 @@ TEST_F(Nodes, ALostNodeIsNamed) {
               AllOf(HasSubstr("node 1 ("), HasSubstr(") is lost: "), Not(HasSubstr("the report is on that node"))));
 }
 
+// As a virtual machine that is suspended: meanwhile the others went on without it, and its ranks saw them end.
+TEST_F(Nodes, AnAgentThatWasStoppedHearsWhyTheJobEndedBeforeItBlamesItsRanks) {
+  const std::string gone = folder_.path() + "/gone", pid_file = folder_.path() + "/pid";
+  const Arguments program = {
+      "sh", "-c",
+      "echo $$ > " + pid_file + "$RANK; echo ready; while [ ! -e " + gone + " ]; do sleep 0.02; done; exit 1"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  const pid_t stopped = second.agent();
+  kill(stopped, SIGSTOP);
+  EXPECT_EQ(first.wait().code, 4);
+  std::ofstream(gone) << "";
+  const std::string facts = "/proc/" + std::to_string(std::stoi(read_file(pid_file + "1"))) + "/stat";
+  const Deadline patience = Deadline::after_seconds(60);
+  while (read_file(facts).find(") Z ") == std::string::npos && !patience.expired()) usleep(1000);  // dead, not reaped
+  kill(stopped, SIGCONT);
+  const Ended there = second.wait();
+  EXPECT_EQ(there.code, 4) << there.err;
+  EXPECT_THAT(there.err, AllOf(ContainsRegex("the job failed: node 1 \\(.*\\) is lost: nothing was heard of its agent"),
+                               Not(HasSubstr("the job failed: rank 1")), HasSubstr("rank 1 exited with code 1")));
+}
+
 TEST_F(Nodes, LosingNodeZeroEndsTheOthers) {
   const Arguments program = {worker(), "pause"};
   Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
@@ -190,18 +214,51 @@ TEST_F(Nodes, TwoOfOneNumber) {
   const Arguments program = {worker(), "print"};
   Running server(node(0, 3, "1", program), secret_), one(node(1, 3, "1", program), secret_),
       twin(node(1, 3, "1", program), secret_);
+  const pid_t one_agent = one.agent(), twin_agent = twin.agent();
   // Whichever of the twins comes second is told; the other still waits for node 2.
   const Deadline patience = Deadline::after_seconds(60);
   while (!one.is_over() && !twin.is_over() && !patience.expired()) usleep(1000);
   Running& told = one.is_over() ? one : twin;
   const Ended ended = told.wait();
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr("Mismatch"), HasSubstr("every node needs its own --node-rank")));
+  const std::string pids[] = {"pid " + std::to_string(one_agent), "pid " + std::to_string(twin_agent)};
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(") takes part already"),
+                    AnyOf(HasSubstr(pids[0]), HasSubstr(pids[1])), HasSubstr("every node needs its own --node-rank")));
   const Ended first = server.wait();  // at once, and with the reason
   EXPECT_EQ(first.code, 2);
-  EXPECT_THAT(first.err, AllOf(HasSubstr("node 1 ("), HasSubstr("was turned away: node 1 has entered already")));
+  EXPECT_THAT(first.err, AllOf(ContainsRegex("node 1 \\(.*\\) was turned away: node 1 \\(.*\\) takes part already"),
+                               HasSubstr(pids[0]), HasSubstr(pids[1])));
   Running& other = &told == &one ? twin : one;
   EXPECT_EQ(other.wait().code, 2);
+}
+
+TEST_F(Nodes, ATwinOfANodeOfARunningJobIsToldAtOnceAndDisturbsNobody) {
+  // Only by hearing the second again: by patience it would take as long as that may be silent.
+  const Arguments program = {"--node-timeout", "10min", worker(), "pause"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  const std::string pid = "pid " + std::to_string(second.agent());
+  const Ended twin = run(node(1, 2, "1", program), secret_);
+  EXPECT_EQ(twin.code, 2) << twin.err;
+  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 1 ("), HasSubstr(pid + ") takes part already")));
+  first.await_err("was turned away: node 1 (");
+  first.send(SIGTERM);
+  first.wait(), second.wait();
+}
+
+TEST_F(Nodes, TwoOfNodeZeroOnOneHost) {
+  Running first(node(0, 2, "1", {worker(), "print"}), secret_);
+  first.await_err("node 1");
+  const std::string pid = "pid " + std::to_string(first.agent());
+  const Ended twin = run(node(0, 2, "1", {worker(), "print"}), secret_);
+  EXPECT_EQ(twin.code, 2);
+  EXPECT_THAT(twin.err, AllOf(HasSubstr("Mismatch: node 0 ("), HasSubstr(pid + ") takes part already"),
+                              HasSubstr("every node needs its own --node-rank"), Not(HasSubstr("--store-port"))));
+  const Ended told = first.wait();
+  EXPECT_EQ(told.code, 2);
+  EXPECT_THAT(told.err, AllOf(HasSubstr("was turned away: node 0 ("), HasSubstr(pid)));
 }
 
 TEST_F(Nodes, DifferentNumbersOfNodesAreToldToAll) {

@@ -139,6 +139,7 @@ void Nodes::lose_touch(const std::string& how) {
 
 News Nodes::publish(const Fault& fault) {
   News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
+  update();  // what ended the round may lie here unread, as where this process was stopped for a while: that was first
   if (news_) return *news_;
   if (options_.judge) mine.verdict = options_.judge(past_, fault);
   mine.again = mine.verdict.restart;

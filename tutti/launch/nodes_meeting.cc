@@ -10,6 +10,7 @@
 // over. Then it steps down and comes as any other node does.
 #include <poll.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "tutti/base/text.h"
 #include "tutti/launch/nodes.h"
@@ -320,7 +321,8 @@ Comer Nodes::comer() const {
                    .listed = options_.counts.all,
                    .host = options_.host,
                    .address = place_.local_address(),
-                   .about = options_.about}};
+                   .about = options_.about,
+                   .pid = int(getpid())}};
 }
 
 bool Nodes::interrupted() const {

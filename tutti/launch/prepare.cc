@@ -58,7 +58,8 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   if (listener.ok()) return int(listener->address.port);
   Error error = listener.error();
   if (wanted && error.code == Code::kAddressInUse)
-    error.hint = "choose another --master-port, or leave it out on one node";
+    error.hint =
+        "choose another --master-port, or leave it out on one node; or is this a second --node-rank 0 on this host?";
   return error;
 }
 

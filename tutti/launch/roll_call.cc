@@ -43,6 +43,7 @@ std::string encode(const RollNote& note) {
                   {"host", note.host},
                   {"address", note.address},
                   {"about", note.about},
+                  {"pid", note.pid},
                   {"release", note.release}});
 }
 
@@ -58,6 +59,7 @@ std::optional<RollNote> parse_roll_note(const std::string& text) {
                 .host = *std::move(host),
                 .address = *std::move(address),
                 .about = *std::move(about),
+                .pid = int(number(json, "pid", 1, INT32_MAX).value_or(0)),
                 .release = word(json, "release").value_or("")};
   for (const auto& item : *listed) {
     const auto count = number({{"count", item}}, "count", 1, kMostRanksPerNode);

@@ -18,6 +18,7 @@ struct RollNote {
   std::string host;         // for words
   std::string address;      // the one that reached the store
   std::string about;        // what its agent wants the others to know
+  int pid = 0;              // of its agent, for words; 0: it does not tell
   // Of tutti; empty: it is too old to tell. Builds of one release may differ: agents share no memory, and what they say
   // to each other is JSON, in which a field that is missing has its default. (Ranks do, and compare their builds:
   // rendezvous/assembly.h.)

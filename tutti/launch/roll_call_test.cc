@@ -13,7 +13,7 @@ std::string refusal(const std::vector<RollNote>& notes) {
 }
 
 TEST(RollCall, NodesTellTheirRanks) {
-  const RollNote first{.ranks = 2, .listed = {2, 1}, .host = "a", .address = "10.0.0.1", .about = "x"};
+  const RollNote first{.ranks = 2, .listed = {2, 1}, .host = "a", .address = "10.0.0.1", .about = "x", .pid = 71};
   EXPECT_EQ(parse_roll_note(encode(first)), first);
   EXPECT_EQ(first.release, TUTTI_VERSION);
   EXPECT_EQ(parse_roll_note(R"({"ranks": 1, "listed": [], "host": "", "address": "", "about": ""})")->release, "")

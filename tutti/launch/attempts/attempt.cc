@@ -214,9 +214,14 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     consoles_.pump();
     const auto text = read_report(round_.store, spec_.credentials, round_.number, spec_.grace + kReportLimit);
     if (text.ok()) consoles_.say_block("[tutti] the report of that node:\n" + *text);
+  }
+  const std::vector<WorkerEnd> ends = workers_.ends();
+  const bool some_failed =
+      std::any_of(ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.stopped && !end.exit.ok(); });
+  if (neighbours_ && (news->fault.report || some_failed)) {
     Failure failure{.culprit = {.rank = -1}, .host = spec_.host, .grace = to_seconds(stopping_.grace())};
     lookout_.complete(failure, workers_);
-    consoles_.say_block(elsewhere_report(failure, workers_.ends()));
+    consoles_.say_block(elsewhere_report(failure, ends));
   }
   if (!flight.empty()) consoles_.say(flight);
 }

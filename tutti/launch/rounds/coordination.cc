@@ -107,6 +107,7 @@ void Coordination::run() {
     }
     look_for_end();
     look_for_silent();
+    look_for_doubted();
     book_.tick(now());
     expect_others();
     for (GatheringStep& step : book_.take()) carry_out(std::move(step));
@@ -201,6 +202,11 @@ void Coordination::look_for_silent() {
                        : "is lost: nothing was heard of its agent for " + seconds_text(to_seconds(silence)),
                certain, now());
   }
+}
+
+void Coordination::look_for_doubted() {
+  for (const std::string& id : book_.doubted())
+    if (const auto when = id == options_.id ? now() : center_->heard(number_of(id))) book_.is_alive(id, *when, now());
 }
 
 void Coordination::carry_out(GatheringStep step) {

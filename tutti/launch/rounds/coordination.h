@@ -65,6 +65,7 @@ class Coordination {
   void read_note(const std::string& text);
   void look_for_end();
   void look_for_silent();
+  void look_for_doubted();
   void show_life();
   void ask_witness();
   void carry_out(GatheringStep step);

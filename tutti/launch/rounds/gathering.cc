@@ -4,8 +4,8 @@
 //
 // What is told of a node may be late. A node that comes although it takes part has left its round by itself (it was cut
 // off, or its round has ended and the news has not come through here yet): so the round ends. A node that asks for a
-// number that another one has may be its successor, started before anybody missed the first: it waits as long as that
-// can take, and is a mistake only then.
+// number that another one has may be its successor, started before anybody missed the first: it waits until the first
+// is heard again, at most as long as missing it can take, and is a mistake only then.
 #include "tutti/launch/rounds/gathering.h"
 
 #include <algorithm>
@@ -18,6 +18,7 @@ namespace {
 
 constexpr auto kMissedBy = std::chrono::seconds(1);  // beyond `lost_after`, until a death has been noticed
 constexpr std::size_t kMostNamed = 8;
+constexpr const char* kOwnNumber = "every node needs its own --node-rank, from 0 up";
 
 std::string nodes_text(std::size_t count) { return std::to_string(count) + (count == 1 ? " node" : " nodes"); }
 double seconds_between(Gathering::Time begin, Gathering::Time end) { return to_seconds(end - begin); }
@@ -65,19 +66,15 @@ void Gathering::come(Comer comer, Time now) {
     return;
   }
   if (contradicts(comer)) return;
-  if (limits_.numbered) {
-    std::string holder;
-    if (const auto at = numbers_.find(comer.wanted); at != numbers_.end() && at->second != comer.id)
-      holder = at->second;
-    if (running_) {
-      for (const Comer& member : roster_.nodes)
-        if (member.wanted == comer.wanted && member.id != comer.id && !members_[member.id].gone) holder = member.id;
-    }
-    if (!holder.empty()) {
-      std::erase_if(twins_, [&](const auto& twin) { return twin.first.id == comer.id; });
+  if (!holder_of(comer).empty()) {
+    const auto known =
+        std::find_if(twins_.begin(), twins_.end(), [&](const auto& t) { return t.first.id == comer.id; });
+    if (known == twins_.end()) {
       twins_.emplace_back(std::move(comer), now);
-      return;
+    } else {
+      known->first = std::move(comer);
     }
+    return;
   }
   const bool newcomer = running_ && !here_.contains(comer.id);
   const std::string who = words(comer);
@@ -110,20 +107,22 @@ void Gathering::add(Comer comer, Time now) {
 
 // Whether its release, its --nnodes or its number cannot be true of the same job.
 bool Gathering::contradicts(const Comer& comer) {
-  std::string detail, hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes";
+  std::string detail, hint;
   const auto nnodes = [](int min, int max) {
     return std::to_string(min) + (min == max ? "" : ":" + std::to_string(max));
   };
   if (comer.note.release != TUTTI_VERSION) {
     const std::string& release = comer.note.release;
-    detail = words(comer) + " runs " + (release.empty() ? "an older tutti" : "tutti " + release) +
+    detail = words_with_pid(comer) + " runs " + (release.empty() ? "an older tutti" : "tutti " + release) +
              ", but where the nodes meet it is tutti " TUTTI_VERSION;
     hint = "install the same release on all nodes";
   } else if (comer.min != limits_.min || comer.max != limits_.max) {
-    detail = words(comer) + " counts " + nnodes(comer.min, comer.max) + " nodes (--nnodes), but where the nodes meet " +
-             nnodes(limits_.min, limits_.max) + " are expected";
+    detail = words_with_pid(comer) + " counts " + nnodes(comer.min, comer.max) +
+             " nodes (--nnodes), but where the nodes meet " + nnodes(limits_.min, limits_.max) + " are expected";
+    hint = "give all nodes the same --nnodes";
   } else if (limits_.numbered && (comer.wanted < 0 || comer.wanted >= limits_.max)) {
-    detail = words(comer) + " is not one of " + nodes_text(std::size_t(limits_.max));
+    detail = words_with_pid(comer) + " is not one of " + nodes_text(std::size_t(limits_.max));
+    hint = kOwnNumber;
   } else {
     return false;
   }
@@ -134,8 +133,9 @@ bool Gathering::contradicts(const Comer& comer) {
 // Before the first round a node that cannot take part keeps the others waiting for what will never come: all are told.
 void Gathering::refuse(const Comer& comer, Error error, Time) {
   steps_.push_back({.kind = GatheringStep::Kind::kRefuse, .who = {comer}, .error = error});
-  if (error.code != Code::kMismatch || roster_.round >= 0) return;
-  error.detail = words(comer) + " was turned away: " + error.detail;
+  if (error.code != Code::kMismatch) return;
+  error.detail = words_with_pid(comer) + " was turned away: " + error.detail;
+  if (roster_.round >= 0) return say(error.detail);
   spoiled_ = error;
   refuse_all(std::move(error));
 }
@@ -149,6 +149,48 @@ void Gathering::refuse_all(Error error) {
   twins_.clear();
   last_call_.reset();
   if (!step.who.empty()) steps_.push_back(std::move(step));
+}
+
+// Who has the number that it asks for: it waits too, or takes part. Empty: nobody.
+std::string Gathering::holder_of(const Comer& comer) const {
+  if (!limits_.numbered) return {};
+  if (const auto at = numbers_.find(comer.wanted); at != numbers_.end() && at->second != comer.id) return at->second;
+  if (!running_) return {};
+  for (const Comer& member : roster_.nodes)
+    if (member.wanted == comer.wanted && member.id != comer.id && !members_.at(member.id).gone) return member.id;
+  return {};
+}
+
+const Comer* Gathering::comer_of(const std::string& id) const {
+  if (const auto at = here_.find(id); at != here_.end()) return &at->second.comer;
+  const auto member = members_.find(id);
+  return member == members_.end() ? nullptr : &roster_.nodes[std::size_t(member->second.node)];
+}
+
+void Gathering::refuse_twin(const Comer& twin, const std::string& holder, Time now) {
+  const Comer* const first = comer_of(holder);
+  refuse(twin,
+         {.code = Code::kMismatch,
+          .detail = (first ? words_with_pid(*first) : "node " + std::to_string(twin.wanted)) + " takes part already",
+          .hint = kOwnNumber},
+         now);
+}
+
+std::vector<std::string> Gathering::doubted() const {
+  std::vector<std::string> ids;
+  for (const auto& [twin, since] : twins_)
+    if (std::string holder = holder_of(twin); !holder.empty()) ids.push_back(std::move(holder));
+  return ids;
+}
+
+void Gathering::is_alive(const std::string& id, Time when, Time now) {
+  std::vector<Comer> mistaken;
+  std::erase_if(twins_, [&](const auto& twin) {
+    const bool mistake = twin.second < when && holder_of(twin.first) == id;
+    if (mistake) mistaken.push_back(twin.first);
+    return mistake;
+  });
+  for (const Comer& twin : mistaken) refuse_twin(twin, id, now);
 }
 
 void Gathering::lose(const std::string& id, const std::string& how, bool certain, Time now) {
@@ -186,6 +228,9 @@ void Gathering::end(int round, const std::optional<Fault>& fault, bool goes_on, 
     if (over_) refuse_all({.code = Code::kAborted, .detail = "the job has ended"});
     return;
   }
+  // A twin of one who took part to the end was a mistake, whatever became of the job.
+  if (!goes_on)
+    for (const std::string& holder : doubted()) is_alive(holder, Time::max(), now);
   running_ = false;
   grow_.reset();
   if (fault && goes_on) roster_.past.push_back(*fault);
@@ -204,23 +249,13 @@ void Gathering::tick(Time now) {
   std::vector<std::pair<Comer, Time>> twins = std::exchange(twins_, {});
   for (auto& [twin, since] : twins) {
     const bool patient = now - since < limits_.lost_after + kMissedBy;
-    const bool held = [&] {
-      const auto at = numbers_.find(twin.wanted);
-      if (at != numbers_.end() && at->second != twin.id) return true;
-      return running_ && std::any_of(roster_.nodes.begin(), roster_.nodes.end(), [&](const Comer& member) {
-               return member.wanted == twin.wanted && !members_[member.id].gone;
-             });
-    }();
-    if (!held) {
+    const std::string holder = holder_of(twin);
+    if (holder.empty()) {
       come(std::move(twin), now);
     } else if (patient) {
       twins_.emplace_back(std::move(twin), since);
     } else {
-      refuse(twin,
-             {.code = Code::kMismatch,
-              .detail = "node " + std::to_string(twin.wanted) + " has entered already",
-              .hint = "every node needs its own --node-rank from 0 up, and all the same --nnodes"},
-             now);
+      refuse_twin(twin, holder, now);
     }
   }
   if (running_ && grow_ && now >= *grow_) {

@@ -69,6 +69,10 @@ class Gathering {
   void come(Comer comer, Time now);
   // Nothing was heard of it for `lost_after`; or, `certain`, it is dead for sure. `how`: "is lost: nothing ...".
   void lose(const std::string& id, const std::string& how, bool certain, Time now);
+  // Who has a number that another asks for: is it dead, and that one its successor? As soon as is_alive() is told of a
+  // moment after that one came, it is a mistake.
+  std::vector<std::string> doubted() const;
+  void is_alive(const std::string& id, Time when, Time now);
   // It said goodbye.
   void leave(const std::string& id, Time now);
   // The round is over: a fault (with what the job goes on to, if it does), all ranks ended well, or a kEndRound of
@@ -108,6 +112,9 @@ class Gathering {
   bool contradicts(const Comer& comer);
   void refuse(const Comer& comer, Error error, Time now);
   void refuse_all(Error error);
+  void refuse_twin(const Comer& twin, const std::string& holder, Time now);
+  std::string holder_of(const Comer& comer) const;
+  const Comer* comer_of(const std::string& id) const;
   void end_running(std::string text, Time now, bool gentle = false);
   void check(Time now);
   bool enough(Time now) const;

@@ -7,6 +7,7 @@
 namespace tutti {
 namespace {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -37,6 +38,8 @@ class Book {
   void is_dead(const std::string& id) { book_.lose(id, "is lost", true, now_), collect(); }
   void leave(const std::string& id) { book_.leave(id, now_), collect(); }
   void fault(bool goes_on) { book_.end(book_.roster().round, Fault{.text = "crash"}, goes_on, now_), collect(); }
+  void is_alive(const std::string& id, Gathering::Time when) { book_.is_alive(id, when, now_), collect(); }
+  Gathering::Time time() const { return now_; }
   void pass(Duration time) {
     for (const auto end = now_ + time; now_ < end; now_ += std::chrono::milliseconds(100)) book_.tick(now_);
     collect();
@@ -251,12 +254,52 @@ TEST(Gathering, ContradictionsAreToldToAll) {
 
 TEST(Gathering, TwoOfOneNumberAreToldApart) {
   Book book({.min = 2, .max = 2, .numbered = true, .lost_after = seconds(2)});
-  book.come("a", 0), book.come("c", 0);
+  Comer first = book.comer("a", 0), second = book.comer("c", 0);
+  first.note.pid = 71, second.note.pid = 72;
+  book.come(first), book.come(second);
   EXPECT_EQ(book.told(kRefuse), "") << "the first may be dead, which nobody knows yet";
   book.pass(seconds(4));
   EXPECT_THAT(book.told(kRefuse),
-              AllOf(HasSubstr("c: Mismatch: node 0 has entered already (hint: every node needs its own --node-rank"),
-                    HasSubstr("a: Mismatch: node 0 (host-c at 10.0.0.3) was turned away")));
+              AllOf(HasSubstr("c: Mismatch: node 0 (host-a at 10.0.0.1, pid 71) takes part already (hint: every node "
+                              "needs its own --node-rank"),
+                    HasSubstr("a: Mismatch: node 0 (host-c at 10.0.0.3, pid 72) was turned away: node 0 (host-a at "
+                              "10.0.0.1, pid 71) takes part already")));
+}
+
+TEST(Gathering, ATwinOfANodeThatIsHeardIsToldAtOnce) {
+  Book book({.min = 2, .max = 2, .numbered = true});
+  book.come("a", 0), book.come("b", 1);
+  ASSERT_EQ(book.round(), "ab");
+  EXPECT_THAT(book.book().doubted(), IsEmpty());
+  const auto before = book.time();
+  book.pass(milliseconds(100));
+  book.come("c", 1);
+  EXPECT_THAT(book.book().doubted(), ElementsAre("b"));
+  book.is_alive("b", before);
+  EXPECT_EQ(book.told(kRefuse), "") << "that was before its twin came";
+  book.pass(milliseconds(200));
+  book.is_alive("a", book.time());
+  EXPECT_EQ(book.told(kRefuse), "");
+  book.is_alive("b", book.time());
+  EXPECT_THAT(book.told(kRefuse), HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) takes part already"));
+  EXPECT_THAT(book.told(kSay), HasSubstr("node 1 (host-c at 10.0.0.3) was turned away: node 1 (host-b"));
+  EXPECT_THAT(book.book().doubted(), IsEmpty());
+  EXPECT_TRUE(book.book().running());
+}
+
+TEST(Gathering, ATwinIsNoSpareWhenTheJobEnds) {
+  Book book({.min = 2, .max = 2, .numbered = true});
+  book.come("a", 0), book.come("b", 1), book.come("c", 1);
+  book.fault(false);
+  EXPECT_THAT(book.told(kRefuse), AllOf(HasSubstr("c: Mismatch: node 1 (host-b at 10.0.0.2) takes part already"),
+                                        Not(HasSubstr("the job has ended"))));
+}
+
+TEST(Gathering, ASuccessorThatCameTooLateHearsHowTheJobEnded) {
+  Book book({.min = 2, .max = 2, .numbered = true});
+  book.come("a", 0), book.come("b", 1), book.come("c", 1);
+  book.lose("b"), book.fault(false);
+  EXPECT_EQ(book.told(kRefuse), "c: Aborted: the job has ended\n");
 }
 
 TEST(Gathering, ASuccessorTakesTheNumberOfTheDead) {
@@ -276,7 +319,9 @@ TEST(Gathering, DifferentNumbersOfNodesAreToldToAll) {
   other.min = other.max = 3;
   book.come(other);
   EXPECT_THAT(book.told(kRefuse), AllOf(HasSubstr("b: Mismatch: node 1 (host-b at 10.0.0.2) counts 3 nodes (--nnodes), "
-                                                  "but where the nodes meet 2 are expected"),
+                                                  "but where the nodes meet 2 are expected (hint: give all nodes the "
+                                                  "same --nnodes)"),
+                                        Not(HasSubstr("--node-rank")),
                                         HasSubstr("a: Mismatch: node 1 (host-b at 10.0.0.2) was turned away")));
 }
 

@@ -42,8 +42,6 @@ EtcdOptions MeetingPlace::etcd_options() const {
           .password = access.password};
 }
 
-// Elastic: several agents of one host may each find that the meeting place is theirs. The first has the port, and the
-// others meet it there; if somebody else has it, the handshake will tell.
 Status MeetingPlace::serve() {
   const bool moved = moved_ || pair_.round >= 0;  // then the job goes on elsewhere
   if (server_ || moved || uses_etcd(options_)) return {};
@@ -63,14 +61,21 @@ Status MeetingPlace::serve() {
   }
   auto server = StoreServer::start(place, options_.credentials);
   if (!server.ok()) {
-    const bool another_may = options_.backend == RendezvousBackend::kElastic && !options_.hosts.value_or(false);
-    if (server.error().code == Code::kAddressInUse && another_may) return {};
+    if (server.error().code == Code::kAddressInUse && another_serves(place)) return {};
     return server.status();
   }
   server_ = *std::move(server);
   place_ = server_->address();
   address_ = to_string(place_);
   return {};
+}
+
+// Whether another agent of this job may have the port. Elastic: several of one host may each find that the meeting
+// place is theirs; the first has it, and the others meet it there; if somebody else does, the handshake will tell.
+// Static: there are two of node 0, which the coordinator will tell to both.
+bool MeetingPlace::another_serves(const Address& place) const {
+  if (options_.backend == RendezvousBackend::kElastic) return !options_.hosts.value_or(false);
+  return options_.nodes > 1 && serving_at(place, Deadline::after(kCallLimit)).ok();
 }
 
 std::vector<Address> MeetingPlace::servers() const {

@@ -72,6 +72,7 @@ class MeetingPlace {
   void take(StorePair pair, std::unique_ptr<Store>& store);
   std::vector<Address> servers() const;
   void put_up_signpost(const Address& former);
+  bool another_serves(const Address& place) const;
   Result<std::unique_ptr<TcpStore>> serving_at(const Address& server, Deadline deadline) const;
 
   const NodesOptions& options_;

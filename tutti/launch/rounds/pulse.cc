@@ -149,7 +149,9 @@ std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::D
 
 void Life::prove(std::uint64_t own_clock, Clock::time_point now) {
   if (own_clock == 0 || own_clock > clock_value(now)) return;
-  proven_ = std::max(proven_, Clock::time_point(Clock::duration(std::int64_t(own_clock))));
+  const Clock::time_point then{Clock::duration(std::int64_t(own_clock))};
+  proven_ = std::max(proven_, then);
+  heard_ = std::max(heard_.value_or(then), then);
 }
 
 }  // namespace pulse
@@ -200,6 +202,12 @@ std::vector<PulseCenter::Silent> PulseCenter::silent() const {
     if (silence >= times_.lost_after || certain) all.push_back({id, silence, certain});
   }
   return all;
+}
+
+std::optional<Clock::time_point> PulseCenter::heard(std::uint64_t id) const {
+  MutexLock lock(mutex_);
+  const auto peer = peers_.find(id);
+  return peer == peers_.end() ? std::nullopt : peer->second.life.heard();
 }
 
 std::set<std::uint64_t> PulseCenter::voices(std::int32_t round) const {

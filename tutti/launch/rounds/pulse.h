@@ -65,8 +65,11 @@ class Life {
   // We have slept: the other had no chance to be heard.
   void slept(Duration time) { proven_ += time; }
   Duration silence(Clock::time_point now) const { return now - proven_; }
+  // It lived at that moment; nothing is forgiven here. None: it was never heard.
+  std::optional<Clock::time_point> heard() const { return heard_; }
 
  private:
+  std::optional<Clock::time_point> heard_;
   Clock::time_point proven_;
 };
 
@@ -96,6 +99,8 @@ class PulseCenter {
     bool certain;  // its host says that nobody listens there any more
   };
   std::vector<Silent> silent() const;
+  // The last moment at which it is known to have lived, if it is expected and was heard.
+  std::optional<Clock::time_point> heard(std::uint64_t id) const;
 
   // From now on every agent that is heard is asked for its voice in that round; -1: none.
   void ask_voices(std::int32_t round) { asked_ = round; }

@@ -51,6 +51,11 @@ std::optional<Comer> from_json(const json& object) {
   return comer;
 }
 
+// "c at 10.0.0.3"
+std::string place_words(const RollNote& note) {
+  return note.host + (note.address.empty() ? "" : " at " + note.address);
+}
+
 }  // namespace
 
 std::uint64_t number_of(const std::string& id) { return std::strtoull(id.c_str(), nullptr, 16); }
@@ -66,12 +71,17 @@ std::optional<Comer> parse_comer(const std::string& text) { return from_json(par
 
 std::string words(const Comer& comer) {
   if (comer.wanted >= 0) return words(comer, comer.wanted);
-  return comer.note.host + (comer.note.address.empty() ? "" : " at " + comer.note.address);
+  return place_words(comer.note);
 }
 
 std::string words(const Comer& comer, int node) {
-  return "node " + std::to_string(node) + " (" + comer.note.host +
-         (comer.note.address.empty() ? "" : " at " + comer.note.address) + ")";
+  return "node " + std::to_string(node) + " (" + place_words(comer.note) + ")";
+}
+
+std::string words_with_pid(const Comer& comer) {
+  const std::string place =
+      place_words(comer.note) + (comer.note.pid == 0 ? "" : ", pid " + std::to_string(comer.note.pid));
+  return comer.wanted < 0 ? place : "node " + std::to_string(comer.wanted) + " (" + place + ")";
 }
 
 std::string encode(const Roster& roster) {

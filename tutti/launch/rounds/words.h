@@ -31,6 +31,8 @@ std::optional<Comer> parse_comer(const std::string& text);
 // "node 2 (c at 10.0.0.3)", or without a number "c at 10.0.0.3".
 std::string words(const Comer& comer);
 std::string words(const Comer& comer, int node);
+// Where two must be told apart that may be of one host: "node 2 (c at 10.0.0.3, pid 71)", "c at 10.0.0.3, pid 71".
+std::string words_with_pid(const Comer& comer);
 
 // Who takes part in a round, by node; and the faults that ended earlier ones.
 struct Roster {
