@@ -6,6 +6,7 @@
 
 #include "apps/command_line.h"
 #include "tutti/base/env.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/address.h"
 
@@ -32,11 +33,26 @@ Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signa
 
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
 // there.
-constexpr const char* kTorchrunOptions[] = {
-    "nnodes",       "nproc-per-node", "node-rank",         "master-addr", "master-port",   "standalone",
-    "role",         "module",         "no-python",         "log-dir",     "local-addr",    "virtual-local-rank",
-    "max-restarts", "rdzv-backend",   "rdzv-id",           "rdzv-conf",   "rdzv-endpoint", "shutdown-timeout",
-    "tee",          "redirects",      "local-ranks-filter"};
+constexpr const char* kTorchrunOptions[] = {"nnodes",
+                                            "nproc-per-node",
+                                            "node-rank",
+                                            "master-addr",
+                                            "master-port",
+                                            "standalone",
+                                            "role",
+                                            "module",
+                                            "no-python",
+                                            "log-dir",
+                                            "virtual-local-rank",
+                                            "max-restarts",
+                                            "rdzv-backend",
+                                            "rdzv-id",
+                                            "rdzv-conf",
+                                            "rdzv-endpoint",
+                                            "shutdown-timeout",
+                                            "tee",
+                                            "redirects",
+                                            "local-ranks-filter"};
 
 // What errors call some of them.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
@@ -58,6 +74,9 @@ constexpr Elsewhere kElsewhere[] = {
     {"logs-specs", "it has no Python to lay out logs; --log-dir says where they go"},
     {"signals-to-handle", "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are all passed on"},
     {"numa-binding", "its name here is --bind core, socket or numa"},
+    {"local-addr", "a node's address is the one by which it reaches the others; --iface chooses the network"},
+    {"duplicate-stdout-filters", "--level and --only-ranks choose what is shown here; the files of --log-dir keep all"},
+    {"duplicate-stderr-filters", "--level and --only-ranks choose what is shown here; the files of --log-dir keep all"},
 };
 
 // "nproc-per-node" -> "PET_NPROC_PER_NODE"
@@ -375,8 +394,16 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 
 namespace {
 
+// A variable may be there for other programs, so it is no mistake as the option would be.
+void tell_of_unused_variables() {
+  for (const Elsewhere& option : kElsewhere)
+    if (env(variable_of(option.name)))
+      log::warn(variable_of(option.name) + " has no meaning for tutti run: " + option.why);
+}
+
 Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
   TUTTI_TRY(interpret_program(texts, std::move(rest), job));
+  tell_of_unused_variables();
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
   TUTTI_TRY(interpret_places(texts.places, job));
   TUTTI_TRY(interpret_nodes(texts.nodes, job));

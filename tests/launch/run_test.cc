@@ -356,6 +356,18 @@ TEST(Run, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("a log file in " + folder.path()), HasSubstr("ends here: File too large")));
 }
 
+TEST(Run, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
+  const Ended address = run({"run", "--local-addr", "10.0.0.2", worker(), "print"});
+  EXPECT_EQ(address.code, 2);
+  EXPECT_THAT(address.err,
+              AllOf(HasSubstr("torchrun's --local-addr has no meaning for tutti run"), HasSubstr("--iface")));
+  EXPECT_THAT(run({"run", "--duplicate-stdout-filters", "x", worker(), "print"}).err,
+              HasSubstr("torchrun's --duplicate-stdout-filters has no meaning for tutti run"));
+  const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_NUMA_BINDING", "node"}});
+  EXPECT_EQ(variable.code, 0);
+  EXPECT_THAT(variable.err, HasSubstr("PET_NUMA_BINDING has no meaning for tutti run: its name here is --bind core"));
+}
+
 std::string python(const std::string& before) {
   return "import os, signal, sys; " + before + "; os.execv(sys.argv[1], sys.argv[1:])";
 }
