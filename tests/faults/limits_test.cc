@@ -31,8 +31,10 @@ TEST(Limits, AHeapThatIsFullSaysHowToGetMoreAndTheGroupLivesOn) {
       [](Group& world) {
         const auto memory = world.allocate(std::size_t(256) << 20);
         const std::string text = memory.ok() ? "" : to_string(memory.error());
-        check(text.find("cannot grow the shared heap by 256 MiB") != std::string::npos &&
-                  text.find("the limit is 32 MiB; TUTTI_HEAP_LIMIT=64G sets another") != std::string::npos,
+        const std::string who = "Limit: allocate on group world, rank " + std::to_string(world.rank()) + ": ";
+        check(text.find(who + "cannot grow the shared heap by 256 MiB") != std::string::npos &&
+                  text.find("the limit is 32 MiB, in steps of 2 MiB; TUTTI_HEAP_LIMIT=64G sets another") !=
+                      std::string::npos,
               text);
         sum_of_ones(world, 1 << 20);  // of private memory, through chunks that the heap has room for
       },

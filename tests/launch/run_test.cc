@@ -368,6 +368,20 @@ TEST(Run, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
   EXPECT_THAT(variable.err, HasSubstr("PET_NUMA_BINDING has no meaning for tutti run: its name here is --bind core"));
 }
 
+// Memory that processes share is a file for it as well.
+TEST(Run, WithoutRoomForAnyFileASentenceSaysWhy) {
+  const auto limited = [](const std::string& limit, const std::string& program) {
+    return run({"run", "-q", "--no-prefix", "sh", "-c",
+                "ulimit -f " + limit + "; " + TUTTI_TEST_COMMAND + " run -q -n 2 " + program + "; echo code $?"});
+  };
+  const Ended none = limited("0", worker() + " env RANK");
+  EXPECT_EQ(none.out, "code 1\n");
+  EXPECT_THAT(none.err, AllOf(HasSubstr("File too large"), HasSubstr("ulimit -f"), Not(HasSubstr("SIGXFSZ"))));
+  const Ended little = limited("1", std::string(TUTTI_TEST_WORLD) + " once");
+  EXPECT_THAT(little.err, AllOf(HasSubstr("cannot grow the shared heap by "), HasSubstr("File too large"),
+                                HasSubstr("limit of file sizes: ulimit -f unlimited")));
+}
+
 std::string python(const std::string& before) {
   return "import os, signal, sys; " + before + "; os.execv(sys.argv[1], sys.argv[1:])";
 }
@@ -388,12 +402,14 @@ TEST(Run, StrangeBeginnings) {
       run({"run", "-q", "--no-prefix", "sh", "-c",
            "ulimit -s 64; exec " + std::string(TUTTI_TEST_COMMAND) + " run -n 2 " + TUTTI_TEST_WORLD + " once"});
   EXPECT_EQ(small.code, 0) << small.err;
-  for (const std::string limit : {"36", "37", "38"}) {  // whichever descriptor is the first that cannot be had
-    const Ended none =
-        run({"run", "-q", "--no-prefix", "sh", "-c",
-             "ulimit -n " + limit + "; exec " + TUTTI_TEST_COMMAND + " run -n 20 " + worker() + " env RANK"});
+  for (const std::string limit : {"8", "16", "38"}) {
+    const Ended none = run(
+        {"run", "-q", "--no-prefix", "sh", "-c",
+         "ulimit -n 38; ulimit -n " + limit + "; exec " + TUTTI_TEST_COMMAND + " run -n 20 " + worker() + " env RANK"});
     EXPECT_EQ(none.code, 1) << none.err;
-    EXPECT_THAT(none.err, AllOf(HasSubstr("Too many open files"), HasSubstr("ulimit -n"), Not(HasSubstr("Usage"))));
+    EXPECT_THAT(none.err, AllOf(HasSubstr("Limit: a process may have " + limit +
+                                          " open files here, and to start 20 ranks takes at least 115"),
+                                HasSubstr("ulimit -n"), Not(HasSubstr("Usage"))));
   }
 #endif
   const Ended few = run({"run", "-q", "--no-prefix", "python3", "-c",

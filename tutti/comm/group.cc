@@ -260,7 +260,13 @@ void Group::in_order(const std::function<void()>& act) const {
 
 Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
   if (Heap* const heap = state().process().heap.get()) {
-    const std::size_t offset = TUTTI_TRY(heap->allocate(bytes));
+    const auto place = heap->allocate(bytes);
+    if (!place.ok()) {
+      Error error = place.error();
+      error.operation = "allocate", error.group = name(), error.rank = rank();
+      return error;
+    }
+    const std::size_t offset = *place;
     // The block lives as long as the process's heap does, which the deleter keeps alive.
     return std::shared_ptr<std::byte>(heap->at(offset), [process = state().process_ptr(), offset, bytes](std::byte*) {
       process->heap->release(offset, bytes);

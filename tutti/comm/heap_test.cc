@@ -82,8 +82,8 @@ TEST(Arena, RefusesToGrowBeyondItsLimitInASentence) {
   const auto more = arena.grow(64 << 20);
   ASSERT_FALSE(more.ok());
   EXPECT_EQ(to_string(more.error()),
-            "Limit: cannot grow the shared heap by 64 MiB beyond 0 B (hint: the limit is 2 MiB; TUTTI_HEAP_LIMIT=64G "
-            "sets another)");
+            "Limit: cannot grow the shared heap by 64 MiB beyond 0 B (hint: the limit is 2 MiB, in steps of "
+            "2 MiB; TUTTI_HEAP_LIMIT=64G sets another)");
 }
 
 }  // namespace

@@ -97,7 +97,6 @@ class Agent {
 
 Result<int> Agent::run() {
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit of ulimit -f is told as a full disk is; workers have the default
   signals_ = TUTTI_TRY(Signals::take());
   for (;;) {
     Result<Round> round = meet();

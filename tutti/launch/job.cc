@@ -2,8 +2,10 @@
 // before there is a thread, and only then is the store served.
 #include "tutti/launch/job.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -43,6 +45,22 @@ bool in_background_of_terminal() {
   return foreground >= 0 && foreground != getpgrp();
 }
 
+// Without which an agent cannot even begin: its own, and for each rank two pipes, a pidfd, a page and a connection.
+// Programs, logs and other nodes need more, which is asked for as far as it may be had.
+Status make_room_for_files(int ranks) {
+  const std::size_t least = 15 + 5 * std::size_t(ranks);
+  want_descriptors(std::max<std::size_t>(least, 256));
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= least) return {};
+  return Error{.code = Code::kLimit,
+               .detail = "a process may have " + std::to_string(limit.rlim_max) + " open files here, and to start " +
+                         std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") + " takes at least " +
+                         std::to_string(least),
+               .hint =
+                   "raise the limit: ulimit -n (nofile in /etc/security/limits.conf, LimitNOFILE= of a service, "
+                   "--ulimit nofile of a container), or start fewer ranks"};
+}
+
 Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   auto opened = Nodes::open(job.nodes);
   if (!opened.ok()) {
@@ -70,6 +88,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
 Result<int> run_job(const JobOptions& options) {
   make_sane();
   Prepared job = TUTTI_TRY(prepare(options));
+  TUTTI_TRY(make_room_for_files(job.nodes.counts.here));
   if (in_background_of_terminal()) job.agent.input_rank = -1;
   if (!options.iface.empty()) ::setenv("TUTTI_IFACE", options.iface.c_str(), 1);  // for the workers
   std::optional<ErrorFiles> error_files;

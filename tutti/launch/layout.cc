@@ -59,7 +59,14 @@ Result<RankCounts> parse_rank_counts(std::string_view text, std::optional<int> n
                            " nodes, but --nnodes is " + std::to_string(*nodes),
                  .hint = "give one number per node, or leave --nnodes out"};
   }
-  if (node < 0 || node >= int(counts.all.size())) {
+  if (node < 0) {
+    return Error{.code = Code::kUsage,
+                 .detail = "-n " + std::string(text) +
+                           " lists the ranks of node 0, 1 and so on, but nodes that come and go have no numbers",
+                 .hint = "give each node its own -n, such as -n " + std::to_string(counts.all.front()) +
+                         "; or number the nodes: --rdzv-backend static --node-rank R"};
+  }
+  if (node >= int(counts.all.size())) {
     return Error{.code = Code::kUsage,
                  .detail = "--node-rank " + std::to_string(node) + " is not one of the " +
                            std::to_string(counts.all.size()) + " nodes of -n " + std::string(text),

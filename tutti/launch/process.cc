@@ -217,6 +217,7 @@ void make_sane() {
     fcntl(fd, F_SETFD, 0);
   }
   ::signal(SIGCHLD, SIG_DFL);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file at the limit of ulimit -f is told as a full disk is; workers have the default
 }
 
 void want_descriptors(std::size_t count) {

@@ -36,7 +36,9 @@ namespace {
 constexpr int kCalls = 4;  // that the first slice lasts, at least
 constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice = std::chrono::seconds(5);
 constexpr Duration kFarewell =
-    std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
+    std::chrono::seconds(8);           // for the others to read the trouble: more than the longest slice
+constexpr std::size_t kMostNamed = 8;  // of those that have come
+constexpr int kMostAsked = 64;         // for them
 constexpr const char* kWorld = "join/world";
 constexpr const char* kArrivals = "join/arrivals";
 constexpr const char* kTokens = "join/tokens";
@@ -86,8 +88,8 @@ Error one_too_many(const Arrival& me, const std::optional<Arrival>& other) {
 
 class RollCall {
  public:
-  RollCall(Store& store, const Arrival& me, Deadline deadline)
-      : store_(store), me_(me), mine_(encode(me)), deadline_(deadline) {}
+  RollCall(Store& store, const Arrival& me, Deadline deadline, const std::string& place)
+      : store_(store), me_(me), mine_(encode(me)), deadline_(deadline), place_(place) {}
 
   Result<std::vector<Arrival>> run() {
     TUTTI_TRY(store_.append(member_key(me_.rank), mine_ + "\n"));
@@ -121,14 +123,30 @@ class RollCall {
       if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
         if (const auto other = TUTTI_TRY(somebody_else())) return one_too_many(me_, other);
       if (deadline_.expired()) {
-        const Error timeout = deadline_.error(error.detail, error.hint);
+        const Error timeout =
+            deadline_.error(error.detail, error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
         return me_.rank == 0 ? spread(timeout) : timeout;  // with rank 0 the store may end, so the others end here too
       }
       if (deadline_.waited() < next_line) continue;
       log::info("waiting for the others: " + error.detail + " after " + seconds_text(deadline_.waited()) + " of " +
-                seconds_text(deadline_.limit()));
+                seconds_text(deadline_.limit()) + who_came() + (place_.empty() ? "" : "; the ranks meet at " + place_));
       next_line = deadline_.waited() + to_seconds(kLongestSlice);
     }
+  }
+
+  // "; here: rank 0 (pid 7 on a), rank 2 (pid 9 on b)": this one, and of the others as many as a line can tell.
+  std::string who_came() {
+    std::vector<std::string> names;
+    for (int rank = 0; rank < me_.world_size && names.size() < kMostNamed; ++rank) {
+      if (rank == me_.rank) names.push_back(to_string(me_));
+      if (rank == me_.rank || rank >= kMostAsked) continue;
+      const auto there = store_.check({member_key(rank)});
+      if (!there.ok() || !*there) continue;
+      const auto lines = store_.get(member_key(rank), Deadline::after(kFirstSlice));
+      const auto arrival = lines.ok() ? decode(split(trim(*lines), '\n').back()) : Result<Arrival>(Error{});
+      if (arrival.ok()) names.push_back(to_string(*arrival));
+    }
+    return "; here: " + join(names, ", ") + (names.size() == kMostNamed ? " ..." : "");
   }
 
   // The last one that came as the same rank and is not this process.
@@ -171,6 +189,7 @@ class RollCall {
   const Arrival& me_;
   const std::string mine_;
   Deadline deadline_;
+  const std::string place_;  // empty: not known
 };
 
 }  // namespace
@@ -267,8 +286,8 @@ Error decode_trouble(const std::string& text) {
   return error;
 }
 
-Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline) {
-  return RollCall(store, me, deadline).run();
+Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline, const std::string& place) {
+  return RollCall(store, me, deadline, place).run();
 }
 
 Status check_builds(const std::vector<Arrival>& world, bool mixed) {

@@ -42,7 +42,9 @@ Error decode_trouble(const std::string& text);
 
 // Waits until all ranks have come; by rank. About every 5 s a line on the log names the missing. `store` is that of
 // this generation of the job; keys below join/ are used. kMismatch names both sides; kTimeout names who never came.
-Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline);
+// `place`: where the ranks meet, for words.
+Result<std::vector<Arrival>> assemble(Store& store, const Arrival& me, Deadline deadline,
+                                      const std::string& place = {});
 
 // kMismatch, which names two of them, if ranks run different releases of tutti, or (unless `mixed` is meant) different
 // builds of one program. Programs of different names are meant to differ.

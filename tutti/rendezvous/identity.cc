@@ -34,6 +34,30 @@ struct Said {
   std::string source;
 };
 
+// What launchers give to each rank, beside a world size.
+constexpr std::pair<const char*, const char*> kRankAndSize[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                                                {"MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"},
+                                                                {"PMI_RANK", "PMI_SIZE"},
+                                                                {"PALS_RANKID", "PMI_SIZE"},
+                                                                {"JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"},
+                                                                {"FLUX_TASK_RANK", "FLUX_JOB_SIZE"}};
+
+// A sentence for the log of a process that runs alone, where variables hint that it was meant to have company; else
+// empty.
+std::string lone_note(const Environment& environment) {
+  for (const auto& [rank, world_size] : kRankAndSize)
+    if (const auto number = lookup(environment, rank); number && !lookup(environment, world_size))
+      return std::string(rank) + " is " + *number + ", but " + world_size +
+             " is not set: this process runs alone (is it left from another start? env -u " + rank +
+             "; else give every rank RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT)";
+  const auto pod = lookup(environment, "JOB_COMPLETION_INDEX");
+  if (pod && lookup(environment, "KUBERNETES_SERVICE_HOST"))
+    return "JOB_COMPLETION_INDEX is " + *pod +
+           ", but nothing tells how many pods the Job has: this process runs alone (set WORLD_SIZE, MASTER_ADDR and "
+           "MASTER_PORT in every pod, or start it with tutti run --nnodes N)";
+  return slurm_note(environment);
+}
+
 std::string in_environment(const std::string& variable) { return variable + " in the environment"; }
 
 class Identifier {
@@ -335,7 +359,7 @@ Result<Identity> Identifier::run() {
     identity_.local_world_size = 1;
     identity_.rank_source = identity_.world_size_source = "no variable at all";
     identity_.one_host = Identity::OneHost::kYes;
-    identity_.note = slurm_note(environment_);
+    identity_.note = lone_note(environment_);
     return identity_;
   }
   identity_.started_by = tutti_run_   ? "tutti run"

@@ -7,6 +7,7 @@
 namespace tutti {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using OneHost = Identity::OneHost;
 
@@ -299,6 +300,20 @@ TEST(Identity, AnAllocationShellIsNoRank) {
     EXPECT_EQ(me.world_size, 1) << step;
     EXPECT_THAT(me.note, HasSubstr("SLURM_NTASKS is 4, but srun did not start this process")) << step;
   }
+}
+
+TEST(Identity, WhoIsAloneByALackOfVariablesIsTold) {
+  const Identity pod = good({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}, {"JOB_COMPLETION_INDEX", "1"}});
+  EXPECT_EQ(pod.started_by, "alone");
+  EXPECT_THAT(pod.note, AllOf(HasSubstr("JOB_COMPLETION_INDEX is 1, but nothing tells how many pods the Job has"),
+                              HasSubstr("WORLD_SIZE"), HasSubstr("tutti run --nnodes")));
+  for (const std::string rank : {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "FLUX_TASK_RANK"}) {
+    const Identity half = good({{rank, "0"}});
+    EXPECT_EQ(half.world_size, 1) << rank;
+    EXPECT_THAT(half.note,
+                AllOf(HasSubstr(rank + " is 0, but "), HasSubstr("SIZE is not set: this process runs alone")));
+  }
+  EXPECT_EQ(good({{"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}).note, "") << "a pod of any kind";
 }
 
 TEST(Identity, AHostileNodeListIsAnErrorNotAnAllocation) {

@@ -132,7 +132,8 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
     }
     point.local_host = *std::move(host);
   }
-  const auto world = TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline));
+  const auto world =
+      TUTTI_TRY(assemble(*store, arrival_of(identity, point.local_host), deadline, to_string(point.address)));
   TUTTI_TRY(check_builds(world, lookup(environment, "TUTTI_MIXED_BUILDS").value_or("0") == "1"));
   TUTTI_TRY(check_addresses(world));
   if (identity.rank == 0 && secret && !secret->file.empty()) (void)::unlink(secret->file.c_str());  // all have read it

@@ -281,6 +281,7 @@ TEST(JoinFails, AMissingRankIsNamedByAll) {
     EXPECT_FALSE(report.ok);
     EXPECT_THAT(report.error, HasSubstr("ranks 1, 3 of 4 did not come after 7"));
     EXPECT_THAT(report.error, HasSubstr(" ms of 700 ms (hint: look at the logs of the missing ranks"));
+    EXPECT_THAT(report.error, HasSubstr("; the ranks meet at 127.0.0.1:" + port.text()));
   }
   EXPECT_THAT(reports[0].error, HasSubstr("Timeout: join, rank 0: "));
   EXPECT_THAT(reports[1].error, HasSubstr("Timeout: join, rank 2: "));
@@ -292,7 +293,10 @@ TEST(JoinFails, WhileItWaitsALineSaysWhoIsMissing) {
   const auto reports =
       ranks.run({{by_hand(0, 3, port.text()), {.timeout = 12s}}, {by_hand(2, 3, port.text()), {.timeout = 12s}}});
   for (const Report& report : reports)
-    EXPECT_THAT(report.log, HasSubstr("waiting for the others: rank 1 of 3 did not come after ")) << report.error;
+    EXPECT_THAT(report.log, AllOf(HasSubstr("waiting for the others: rank 1 of 3 did not come after "),
+                                  ContainsRegex("; here: rank 0 [(]pid [0-9]+ on .*[)], rank 2 [(]pid "),
+                                  HasSubstr("; the ranks meet at 127.0.0.1:" + port.text())))
+        << report.error;
 }
 
 TEST(JoinFails, AForeignJobAtThePort) {

@@ -54,7 +54,9 @@ Result<Fd> secret_descriptor(const Secret& secret) {
   const auto bytes = secret.bytes();
   if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-    return system_error(errno, "could not make the descriptor with the job's secret");
+    return system_error(
+        errno, "could not make the descriptor with the job's secret",
+        errno == EFBIG ? "memory counts as a file for the limit of file sizes: ulimit -f unlimited" : "");
   return fd;
 }
 

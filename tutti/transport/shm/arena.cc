@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,6 +47,12 @@ void use_huge_pages(std::byte* base, std::size_t begin, std::size_t end) {
     if (::madvise(base + at, kPage, MADV_POPULATE_WRITE) != 0) return;
     if (::madvise(base + at, kHugePage, MADV_COLLAPSE) != 0 && (errno == EINVAL || ++failures == kMostFailures)) return;
   }
+}
+
+// A file that grows beyond the limit of the process (ulimit -f) does not fail: it kills.
+bool may_grow_to(std::size_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
 }
 
 }  // namespace
@@ -112,7 +119,13 @@ Result<std::size_t> Arena::grow(std::size_t bytes) {
   };
   if (bytes > reserved() - begin) {
     Error error = no_room(0);
-    error.hint = "the limit is " + bytes_text(reserved()) + "; TUTTI_HEAP_LIMIT=64G sets another";
+    error.hint = "the limit is " + bytes_text(reserved()) + ", in steps of " + bytes_text(kHugePage) +
+                 "; TUTTI_HEAP_LIMIT=64G sets another";
+    return error;
+  }
+  if (!may_grow_to(begin + bytes)) {
+    Error error = no_room(EFBIG);
+    error.hint = "shared memory counts as a file for the limit of file sizes: ulimit -f unlimited";
     return error;
   }
   if (begin + bytes > file_size_) {
