@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/running.h"
@@ -147,6 +148,35 @@ TEST(PlanPipeline, ComparesAll) {
                           "zb-h1             1         27    12.5 %       12.5 %          4",
                           "zb-v              2       25.5     6.2 %        6.2 %          4"})
     EXPECT_THAT(ended.out, HasSubstr(row));
+}
+
+TEST(PlanPipeline, DrawsWhatWasMeasured) {
+  const std::string path = ::testing::TempDir() + "plan_pipeline_measured.json";
+  std::ofstream(path)
+      << R"({"tutti_pipeline": 1, "title": "two ranks", "chunks": 1, "ranks": [[["F0", 0.5, 1], ["B0", 2, 3]], [["F0", 1, 1.5], ["B0", 1.5, 2]]]})";
+  const Ended ended = run({"plan", "pipeline", "--measured", path, "--svg", path + ".svg"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out,
+            "two ranks: bubble 66.7 %\n"
+            "rank 0 |F0 ......B0--- |\n"
+            "rank 1 |...F0 B0 ......|\n"
+            "time 2.5 s, of which the busiest rank works 1.5 s\n"
+            "kept at most (activations of a rank's layers for one microbatch): 1 1\n");
+  std::ifstream svg(path + ".svg");
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(svg), {}), HasSubstr("<title>B0 1.5 s to 2.5 s</title>"));
+  const auto line = only_line(run({"plan", "pipeline", "--measured", path, "--json"}));
+  EXPECT_EQ(line["ranks"], 2);
+  EXPECT_DOUBLE_EQ(line["seconds"], 2.5);
+  const Ended both = run({"plan", "pipeline", "--measured", path, "--stages", "4"});
+  EXPECT_EQ(both.code, 2);
+  EXPECT_THAT(both.err, HasSubstr("it takes no --stages"));
+  std::ofstream(path) << "{}";
+  const Ended other = run({"plan", "pipeline", "--measured", path});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("not a measured pipeline: no JSON object"));
+  const Ended missing = run({"plan", "pipeline", "--measured", "/nowhere/a.json"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("/nowhere/a.json"));
 }
 
 TEST(PlanPipeline, MistakesAreSentences) {

@@ -1,4 +1,4 @@
-// tutti plan pipeline: a schedule drawn, with its bubble and its memory.
+// tutti plan pipeline: a schedule drawn, or a measured run of one, with its bubble and its memory.
 #include <fmt/core.h>
 #include <fmt/format.h>
 
@@ -12,6 +12,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 #include "tutti/planning/schedules/drawing.h"
+#include "tutti/planning/schedules/measured.h"
 
 namespace tutti::cli {
 namespace {
@@ -25,11 +26,13 @@ Examples:
   tutti plan pipeline --stages 4 --microbatches 8
   tutti plan pipeline --stages 4 --microbatches 8 --schedule interleaved --chunks 2 --svg pipeline.svg
   tutti plan pipeline --stages 8 --microbatches 32 --schedule all
+  tutti plan pipeline --measured step.json --svg step.svg
 
-Exit codes: 0 planned; 1 the picture cannot be written; 2 wrong usage, or a shape that the schedule cannot take.)";
+Exit codes: 0 planned; 1 the file is no measured pipeline, or the picture cannot be written; 2 wrong usage, a file that is
+not there, or a shape that the schedule cannot take.)";
 
 struct Texts {
-  std::string stages, microbatches, schedule = "1f1b", chunks, group, columns = "0", svg;
+  std::string stages, microbatches, schedule = "1f1b", chunks, group, measured, columns = "0", svg;
   std::string forward = "1", backward_input = "1", backward_weight = "1", message = "0";
   bool forward_only = false, json = false;
 };
@@ -50,6 +53,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("The pipeline", "--group", texts.group,
       "interleaved: microbatches that pass a chunk before the next one's turn (P)", "N");
   app.add_flag("--forward-only", texts.forward_only, "evaluation: no backward")->group("The pipeline");
+  add("The pipeline", "--measured", texts.measured,
+      "draw a run in place of a plan: what to_json() of a measured_timeline() wrote (docs/pipeline.md)", "FILE");
   add("Costs of a rank", "--forward", texts.forward, "of one microbatch (1)", "T");
   add("Costs of a rank", "--backward-input", texts.backward_input, "gradient of the input (1)", "T");
   add("Costs of a rank", "--backward-weight", texts.backward_weight, "gradient of the weights (1)", "T");
@@ -70,6 +75,12 @@ struct Question {
 
 Status interpret(const Texts& texts, Question& question) {
   constexpr int kMost = 1 << 20;
+  question.columns = int(TUTTI_TRY(whole_number("--columns", texts.columns, 0, 10000)));
+  if (!texts.measured.empty()) {
+    if (!texts.stages.empty() || !texts.microbatches.empty())
+      return usage("--measured draws what ran: it takes no --stages and no --microbatches");
+    return {};
+  }
   if (texts.stages.empty() || texts.microbatches.empty())
     return usage(texts.stages.empty() ? "how many stages?" : "how many microbatches?",
                  "for example: tutti plan pipeline --stages 4 --microbatches 8");
@@ -95,7 +106,6 @@ Status interpret(const Texts& texts, Question& question) {
                     TUTTI_TRY(real_number("--message", texts.message, 0, 1e9))};
   if (question.costs.forward[0] + question.costs.backward_input[0] + question.costs.backward_weight[0] <= 0)
     return usage("all costs are 0: then there is no picture to draw");
-  question.columns = int(TUTTI_TRY(whole_number("--columns", texts.columns, 0, 10000)));
   return {};
 }
 
@@ -179,19 +189,49 @@ void print_comparison(const std::vector<Answer>& answers) {
   fmt::print("\nkept: the most activations that a rank keeps, in those of all its layers for one microbatch\n");
 }
 
-Status write_svg(const std::string& path, const Answer& answer) {
-  TUTTI_TRY(write_file(path, draw_svg(answer.timeline, headline(answer))));
+Status write_svg(const std::string& path, const std::string& svg) {
+  TUTTI_TRY(write_file(path, svg));
   std::fprintf(stderr, "the picture is in %s\n", path.c_str());
+  return {};
+}
+
+constexpr std::uint64_t kMostMeasured = std::uint64_t(256) << 20;  // bytes of a file
+
+Status draw_measured(const Texts& texts, int columns) {
+  auto parsed = measured_pipeline(TUTTI_TRY(read_file(texts.measured, kMostMeasured)));
+  if (!parsed.ok()) {
+    Error error = parsed.error();
+    error.operation = texts.measured;
+    return error;
+  }
+  const Timeline& timeline = parsed->timeline;
+  const std::string title = fmt::format("{}: bubble {:.1f} %", parsed->title, 100 * timeline.bubble());
+  if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, draw_svg(timeline, title, /*seconds=*/true)));
+  std::vector<double> kept;
+  for (int rank = 0; rank < int(timeline.ranks.size()); ++rank)
+    kept.push_back(double(timeline.most_kept(rank)) / timeline.chunks);
+  if (texts.json) {
+    const nlohmann::ordered_json line = {{"title", parsed->title},      {"ranks", timeline.ranks.size()},
+                                         {"chunks", timeline.chunks},   {"seconds", timeline.length()},
+                                         {"bubble", timeline.bubble()}, {"most_kept", kept}};
+    fmt::print("{}\n", line.dump());
+    return {};
+  }
+  fmt::print("{}\n{}", title, draw_text(timeline, columns));
+  fmt::print("time {}, of which the busiest rank works {}\n", seconds_text(timeline.length()),
+             seconds_text(timeline.length() / (1 + timeline.bubble())));
+  fmt::print("kept at most (activations of a rank's layers for one microbatch): {:g}\n", fmt::join(kept, " "));
   return {};
 }
 
 Status act(const Texts& texts) {
   Question question;
   TUTTI_TRY(interpret(texts, question));
+  if (!texts.measured.empty()) return draw_measured(texts, question.columns);
   if (question.all && !texts.svg.empty()) return usage("--svg draws one schedule", "name it with --schedule");
   std::vector<Answer> answers;
   for (const ScheduleKind kind : question.kinds) answers.push_back(answer(question, kind));
-  if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, answers[0]));
+  if (!texts.svg.empty()) TUTTI_TRY(write_svg(texts.svg, draw_svg(answers[0].timeline, headline(answers[0]))));
   if (texts.json) {
     for (const Answer& one : answers) fmt::print("{}", to_json(one));
   } else if (question.all) {

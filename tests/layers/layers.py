@@ -44,7 +44,7 @@ TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}
 ANYWHERE = ["version.h"]
 # Only trainers, and benches that measure against LibTorch, see it; everything else in apps/ and bench/ must start in milliseconds.
 TRAINERS = ("train_", "pretrain_")
-TORCH_BENCHES = ("ddp_overhead.cc", "optimizer_bench.cc", "tensor_layers_bench.cc")
+TORCH_BENCHES = ("ddp_overhead.cc", "optimizer_bench.cc", "pipeline_bench.cc", "tensor_layers_bench.cc")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 TORCH_HEADER = re.compile(r"^(ATen|c10|torch|caffe2)/")
