@@ -30,6 +30,9 @@ Asks the agent (tutti run) of the job on this host; it also knows what the job's
 cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of an agent,
 where two jobs have one name.
 
+Above the table stands what people should know: a rank that is slow, a node that does not answer, checkpoints that
+were not saved.
+
 Columns: STATE runs, slow (all others wait for it most of the time), stopped (SIGSTOP or a debugger), ended, failed;
   STEP and STEP/S as the program tells them with world.step(n); WAITS the share of its time in calls, lately; PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
   resident; FOR and DOING what it is in, and since when.

@@ -1,8 +1,10 @@
 // train_image that is interrupted, in every way that it can be, and goes on: to the bits of the run that never was.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 
 #include "tests/train/processes.h"
 #include "tests/train/train_image.h"
@@ -15,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::bytes_of;
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -256,6 +259,42 @@ TEST_F(TrainImageCheckpoints, ASaveThatFailsDoesNotStopTraining) {
   EXPECT_THAT(ended.err, HasSubstr("File too large"));
   EXPECT_THAT(ended.err, HasSubstr("step 6/6"));
   EXPECT_TRUE(fs::is_empty(path("run")));
+}
+
+// A disk with room for one checkpoint. The job goes on, and who looks at it is told; so is who reads how it ended.
+TEST_F(TrainImageCheckpoints, AFullDiskIsAnAlarmWhileTheJobGoesOn) {
+  fs::create_directory(path("run"));
+  const Arguments namespaces = ::geteuid() == 0 ? Arguments{} : Arguments{"--user", "--map-root-user"};
+  const Arguments small_disk =
+      Arguments{"unshare", "--mount"} + namespaces +
+      Arguments{"sh", "-c", "mount -t tmpfs -o size=14m tmpfs \"$0\" && exec \"$@\"", path("run")};
+  if (tutti::testing::run(small_disk + Arguments{"true"}).code != 0) GTEST_SKIP() << "cannot mount a tmpfs here";
+  fs::create_directory(path("sockets"));
+  fs::permissions(path("sockets"), fs::perms::owner_all);
+  auto environment = kOneThread;
+  environment["XDG_RUNTIME_DIR"] = path("sockets");
+  tutti::testing::Running running(small_disk + command(2,
+                                                       {"--batch-size", "8", "--epochs", "100", "--log-every", "0",
+                                                        "--save-dir", path("run"), "--save-interval", "5"},
+                                                       {"--job-id", "full", "--report", path("report.json")}),
+                                  environment);
+  running.await_err("the checkpoint of step 10 was not saved (1 in a row failed); the newest is that of step 5");
+  const std::string alarm =
+      "[0-9]+ of [0-9]+ checkpoints w[a-z]+ not saved, the last that of step [0-9]+: SystemError: rank [01]: cannot "
+      "[^\n]*No space left on device";
+  EXPECT_THAT(tutti::testing::run({TUTTI_COMMAND, "status", "full"}, environment).out,
+              ContainsRegex("\nrank 0: " + alarm));
+  const auto told = tutti::testing::run({TUTTI_COMMAND, "status", "--json", "full"}, environment).out;
+  EXPECT_THAT(nlohmann::json::parse(told)["nodes"][0]["ranks"][0].value("alarm", ""), ContainsRegex("^" + alarm));
+
+  running.await_err("(3 in a row failed)");
+  const auto ranks = test::processes_under(running.pid(), "train_image");
+  ASSERT_EQ(ranks.size(), 2u);
+  ASSERT_EQ(::kill(ranks[1], SIGKILL), 0);
+  EXPECT_THAT(running.wait().err, ContainsRegex("\n.tutti.   rank 0 had said: [0-9]+ of [0-9]+ checkpoints were not "
+                                                "saved, the last that of step"));
+  std::ifstream file(path("report.json"));
+  EXPECT_THAT(nlohmann::json::parse(file)["ranks"][0].value("alarm", ""), HasSubstr(" checkpoints were not saved"));
 }
 
 TEST_F(TrainImageCheckpoints, MistakesGetASentence) {

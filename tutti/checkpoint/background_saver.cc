@@ -9,9 +9,9 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
+#include "tutti/comm/alarm.h"
 
 namespace tutti {
 namespace {
@@ -26,6 +26,7 @@ std::string to_json(const BackgroundSaverStats& stats) {
   return nlohmann::ordered_json{{"saved", stats.saved},
                                 {"failed", stats.failed},
                                 {"newest", stats.newest},
+                                {"last_failure", stats.last_failure},
                                 {"waited_seconds", stats.waited_seconds},
                                 {"planned_seconds", stats.planned_seconds},
                                 {"snapshot_seconds", stats.snapshot_seconds},
@@ -39,22 +40,14 @@ BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOpt
       writing_(group_for_writing(group)),
       folder_(std::move(folder)),
       options_(options),
-      nodes_(std::move(nodes)) {
-  thread_ = quiet_thread([this] { work(); });
-}
+      nodes_(std::move(nodes)),
+      thread_([this](const Job& job) { write(job); }) {}
 
-BackgroundSaver::~BackgroundSaver() {
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+BackgroundSaver::~BackgroundSaver() = default;
 
 Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
   try {
-    wait_until_idle();
+    thread_.wait();
     TUTTI_TRY(planned_.update(group_, boxes, {}, options_));
     return agree(group_, memory_.reserve(snapshot_bytes(boxes, planned_.part().boxes)));
   } catch (const Exception& error) {
@@ -64,7 +57,7 @@ Status BackgroundSaver::prepare(std::span<const SavedBox> boxes) {
 
 Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
   const auto asked = now();
-  wait_until_idle();
+  thread_.wait();
   {
     const std::lock_guard lock(mutex_);
     stats_.waited_seconds += seconds_since(asked);
@@ -80,7 +73,7 @@ Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFa
 }
 
 Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
-  wait_until_idle();
+  thread_.wait();
   const Status ended = nodes_ ? save_on_nodes(group_, *nodes_, folder_, boxes, facts, options_)
                               : save_checkpoint(group_, folder_, boxes, facts, options_);
   note(facts.step, ended);
@@ -95,25 +88,22 @@ Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const Checkpoi
   auto copies = take_snapshot(boxes, planned_.part().boxes, memory_);
   const auto copied = now();
   TUTTI_TRY(agree(group_, copies.status()));
-  const std::lock_guard lock(mutex_);
-  stats_.planned_seconds += to_seconds(planned - begin);
-  stats_.snapshot_seconds += to_seconds(copied - planned);
-  stats_.snapshot_bytes += snapshot_bytes(boxes, planned_.part().boxes);
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.planned_seconds += to_seconds(planned - begin);
+    stats_.snapshot_seconds += to_seconds(copied - planned);
+    stats_.snapshot_bytes += snapshot_bytes(boxes, planned_.part().boxes);
+  }
   SavePart part{.boxes = std::vector<std::size_t>(copies->size()), .most = planned_.part().most};
   std::iota(part.boxes.begin(), part.boxes.end(), std::size_t(0));
-  job_.emplace(Job{*std::move(copies), std::move(part), facts});
-  changed_.notify_all();
+  thread_.begin({*std::move(copies), std::move(part), facts});
   return {};
 }
 
-void BackgroundSaver::wait_until_idle() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
-}
-
 Status BackgroundSaver::finish() {
-  wait_until_idle();
+  thread_.wait();
   const std::lock_guard lock(mutex_);
+  if (stats_.failed > 0 && last_.ok() && (!group_ || group_.rank() == 0)) log::warn(alarm());
   return last_;
 }
 
@@ -122,43 +112,47 @@ BackgroundSaverStats BackgroundSaver::stats() {
   return stats_;
 }
 
-void BackgroundSaver::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return job_ || leaving_; });
-    if (!job_) return;
-    lock.unlock();
-    Status ended;
-    try {
-      ended = write_my_part(writing_, folder_, job_->boxes, job_->part, job_->facts, options_, nodes_.get());
-    } catch (const Exception& error) {
-      ended = error.error();
-    } catch (const std::exception& error) {
-      ended = Error{.code = Code::kLimit, .detail = fmt::format("the thread that saves threw: {}", error.what())};
-    }
-    note(job_->facts.step, ended);
-    lock.lock();
-    job_.reset();
-    changed_.notify_all();
+void BackgroundSaver::write(const Job& job) {
+  Status ended;
+  try {
+    ended = write_my_part(writing_, folder_, job.boxes, job.part, job.facts, options_, nodes_.get());
+  } catch (const Exception& error) {
+    ended = error.error();
+  } catch (const std::exception& error) {
+    ended = Error{.code = Code::kLimit, .detail = fmt::format("the thread that saves threw: {}", error.what())};
   }
+  note(job.facts.step, ended);
+}
+
+std::string BackgroundSaver::alarm() const {
+  const auto all = stats_.failed + stats_.saved;
+  return fmt::format("{} of {} checkpoint{} {} not saved, the last {}{}", stats_.failed, all, all == 1 ? "" : "s",
+                     stats_.failed == 1 ? "was" : "were", stats_.last_failure,
+                     stats_.failed_in_a_row == 0 ? fmt::format("; step {} was saved since", stats_.newest) : "");
 }
 
 void BackgroundSaver::note(std::int64_t step, const Status& ended) {
   const std::lock_guard lock(mutex_);
   last_ = ended;
+  const bool tells = !group_ || group_.rank() == 0;
   if (ended.ok()) {
     ++stats_.saved;
     stats_.failed_in_a_row = 0;
     stats_.newest = step;
+    if (stats_.failed > 0 && tells) set_alarm(group_, alarm());
     return;
   }
   ++stats_.failed;
   ++stats_.failed_in_a_row;
-  if (group_ && group_.rank() != 0) return;
+  stats_.last_failure = fmt::format("that of step {}: {}", step, to_string(ended.error()));
+  if (!tells) return;
+  set_alarm(group_, alarm());
+  // Where a rank is gone its checkpoint is the least that is lost.
+  const char* const goes_on = ended.error().code == Code::kPeerLost ? "" : ", and training goes on";
   const std::string newest =
       stats_.newest < 0 ? "none of this run is there yet" : fmt::format("the newest is that of step {}", stats_.newest);
-  log::error(fmt::format("the checkpoint of step {} was not saved ({} in a row failed); {}, and training goes on: {}",
-                         step, stats_.failed_in_a_row, newest, to_string(ended.error())));
+  log::error(fmt::format("the checkpoint of step {} was not saved ({} in a row failed); {}{}: {}", step,
+                         stats_.failed_in_a_row, newest, goes_on, to_string(ended.error())));
 }
 
 }  // namespace tutti

@@ -10,15 +10,13 @@
 //
 // Threads: one at a time calls it. Every rank makes one and calls its functions alike. The thread works on a group of
 // its own, so it never gets in the way of training's calls.
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tutti/checkpoint/job_thread.h"
 #include "tutti/checkpoint/planned_part.h"
 #include "tutti/checkpoint/snapshot.h"
 #include "tutti/checkpoint/writer.h"
@@ -30,6 +28,7 @@ struct BackgroundSaverStats {
   std::int64_t saved = 0, failed = 0;
   std::int64_t failed_in_a_row = 0;
   std::int64_t newest = -1;          // step of the last that was saved
+  std::string last_failure;          // "that of step 40: ..."; empty: none
   double waited_seconds = 0;         // of save(), until the save before had ended
   double planned_seconds = 0;        // for who writes what
   double snapshot_seconds = 0;       // for the copies
@@ -69,9 +68,10 @@ class BackgroundSaver {
     CheckpointFacts facts;
   };
   Status save_now(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
-  void wait_until_idle();
-  void work();  // the thread
+  void write(const Job& job);  // on the thread
   void note(std::int64_t step, const Status& ended);
+  // "1 of 12 checkpoints was not saved, the last that of step 40: ...": in `tutti status`, and at the end.
+  std::string alarm() const;
 
   const Group group_, writing_;  // writing_: the thread's
   const std::string folder_;
@@ -80,13 +80,10 @@ class BackgroundSaver {
   PlannedPart planned_;
   PrefaultedMemory memory_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Job> job_;  // until it has ended
-  bool leaving_ = false;
+  std::mutex mutex_;  // of the next two
   Status last_;
   BackgroundSaverStats stats_;
-  std::thread thread_;  // last: it uses all of the above
+  JobThread<Job> thread_;  // last: it uses all of the above
 };
 
 }  // namespace tutti

@@ -156,10 +156,15 @@ TEST_F(InBackground, ASaveThatFailsStopsNobody) {
     EXPECT_EQ(stats.saved, 2);
     EXPECT_EQ(stats.failed, 1);
     EXPECT_EQ(stats.failed_in_a_row, 0);
+    EXPECT_THAT(stats.last_failure, testing::StartsWith("that of step 2: "));
   });
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("the checkpoint of step 2 was not saved (1 in a row failed); the newest is that of step 1, and "
-                        "training goes on: "));
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said,
+              HasSubstr("the checkpoint of step 2 was not saved (1 in a row failed); the newest is that of step 1, "
+                        "and training goes on: "));
+  EXPECT_THAT(said, HasSubstr("1 of 3 checkpoints was not saved, the last that of step 2: "))
+      << "at the end, once more";
+  EXPECT_THAT(said, HasSubstr("; step 3 was saved since"));
   EXPECT_EQ(CheckpointReader::open(path).or_throw().facts().step, 3);
 }
 

@@ -102,6 +102,7 @@ void ProgressPage::join(int rank, int world_size) {
   put(l.echoes, 0u);
   put(l.steps, std::uint64_t(0));
   put(l.message_size, 0u);
+  put(l.alarm_size, 0u);
   put(l.ring_entries, std::uint64_t(0));
   for (ProgressLayout::Group& group : l.groups) put(group.state, 0u);
   put(l.exact_clock, std::uint32_t(FlightClock().is_exact()));
@@ -132,6 +133,13 @@ void ProgressPage::request_stop(int signal) { put(layout_->stop_request, std::ui
 void ProgressPage::set_message(std::string_view text) {
   const std::size_t size = copy_text(layout_->message, text);
   put(layout_->message_size, std::uint32_t(size), std::memory_order_release);
+}
+
+void ProgressPage::set_alarm(std::string_view text) {
+  MutexLock lock(mutex_);
+  put(layout_->alarm_size, 0u, std::memory_order_release);
+  const std::size_t size = copy_text(layout_->alarm, text);
+  put(layout_->alarm_size, std::uint32_t(size), std::memory_order_release);
 }
 
 std::unique_ptr<ProgressPage::Place> ProgressPage::add(const FlightGroup& group, std::size_t ring_bytes) {

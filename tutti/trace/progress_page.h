@@ -42,6 +42,7 @@ struct ProgressLayout {
   static constexpr int kGroups = 96;
   static constexpr std::size_t kName = 48;
   static constexpr std::size_t kMessage = 2048;
+  static constexpr std::size_t kAlarm = 1024;
   static constexpr std::uint64_t kRingsBegin = 64 * 1024;
 
   struct Group {
@@ -73,6 +74,9 @@ struct ProgressLayout {
   alignas(64) std::uint32_t message_size;  // what the rank itself said of its failure
   char message[kMessage];
 
+  alignas(64) std::uint32_t alarm_size;  // what people should know while it runs; 0: nothing
+  char alarm[kAlarm];
+
   Group groups[kGroups];
   ProgressStack crash;  // of the thread that a fatal signal met
   ProgressStack look;   // of the main thread, as of the last SIGUSR2
@@ -100,6 +104,7 @@ class ProgressPage {
   int stop_request() const;       // 0: none; else a signal's number
   void request_stop(int signal);  // of a page of one's own; the agent writes through ProgressReader
   void set_message(std::string_view text);
+  void set_alarm(std::string_view text);  // empty: none any more
 
   // A group's place in the page: two rings, and what they are of. Freed with the last copy.
   class Place {

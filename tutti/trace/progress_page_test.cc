@@ -89,6 +89,16 @@ TEST_F(Page, KeepsAMessageAndCutsALongOne) {
   EXPECT_THAT(reader_.read().message, SizeIs(ProgressLayout::kMessage - 1));
 }
 
+TEST_F(Page, TellsAnAlarmUntilThereIsNone) {
+  page_->join(0, 2);
+  page_->set_alarm("the disk is full");
+  EXPECT_EQ(reader_.read_pulse().alarm, "the disk is full");
+  page_->set_alarm(std::string(1 << 16, 'x'));
+  EXPECT_THAT(reader_.read().alarm, SizeIs(ProgressLayout::kAlarm - 1));
+  page_->set_alarm("");
+  EXPECT_EQ(reader_.read().alarm, "");
+}
+
 TEST_F(Page, ShowsTheCallUnderWayAndTheOneThatEnded) {
   page_->join(0, 3);
   const auto track = add(7, "dp");

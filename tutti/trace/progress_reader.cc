@@ -85,6 +85,7 @@ RankProgress ProgressReader::read(bool all) const {
   const std::uint64_t entries = page->ring_entries;
   p.recorded = entries != 0;
   p.steps = page->steps;
+  if (page->alarm_size) p.alarm = text_in(page->alarm);
   if (p.steps) p.step = page->step, p.step_began = page->step_began;
   p.pulse = mix(mix(std::uint64_t(p.pid), p.steps), p.joined);
   for (int i = 0; i < ProgressLayout::kGroups && entries != 0 && (entries & (entries - 1)) == 0; ++i) {

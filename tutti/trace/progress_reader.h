@@ -58,6 +58,7 @@ struct RankProgress {
   std::int64_t step_began = 0;
   std::vector<ProgressGroup> groups;
   std::string message;
+  std::string alarm;  // what people should know of it while it runs; empty: nothing
   ProgressFrames crash, look;
   std::int64_t read_at = 0;  // nanoseconds of CLOCK_MONOTONIC
 

@@ -18,7 +18,6 @@
 #include "tutti/base/crc32c.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/shard_file.h"
 #include "tutti/checkpoint/snapshot.h"
@@ -116,24 +115,17 @@ MemoryCopies::MemoryCopies(const Group& group, bool restarted)
       carrying_(group_for_carrying(group)),
       shelves_(shelves_for(group)),
       neighbours_(meet_neighbours(group, shelves_.memory())),
-      history_(new_history(group)) {
+      history_(new_history(group)),
+      thread_([this](Job& job) { finish(job); }) {
   pairs_.push_back({.rank = group_.rank()});
   for (const int guest : neighbours_.guests_of(group_.rank()))
     pairs_.push_back({.rank = guest, .number = int(pairs_.size())});
   Status cleared;
   if (!restarted && neighbours_.leads(group_.rank())) cleared = shelves_.clear_all_but({});
   agree(group_, cleared).or_throw();
-  thread_ = quiet_thread([this] { work(); });
 }
 
-MemoryCopies::~MemoryCopies() {
-  {
-    const std::lock_guard lock(mutex_);
-    leaving_ = true;
-  }
-  changed_.notify_all();
-  thread_.join();
-}
+MemoryCopies::~MemoryCopies() = default;
 
 bool MemoryCopies::has_neighbour() const { return neighbours_.ranks_of.size() > 1; }
 
@@ -202,13 +194,15 @@ Status MemoryCopies::take(std::span<const SavedBox> boxes, const CheckpointFacts
   const auto planned = now();
   auto manifest = copy(boxes, facts);
   const auto copied = now();
-  const std::lock_guard lock(mutex_);
-  stats_.waited_seconds += to_seconds(begun - asked);
-  stats_.copy_seconds += to_seconds(copied - planned);
-  stats_.copied_bytes += pairs_[0].bytes;
-  job_.emplace(Job{.facts = facts, .copied = manifest.status()});
-  if (manifest.ok()) job_->manifest = *std::move(manifest);
-  changed_.notify_all();
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.waited_seconds += to_seconds(begun - asked);
+    stats_.copy_seconds += to_seconds(copied - planned);
+    stats_.copied_bytes += pairs_[0].bytes;
+  }
+  Job job{.facts = facts, .copied = manifest.status()};
+  if (manifest.ok()) job.manifest = *std::move(manifest);
+  thread_.begin(std::move(job));
   return {};
 }
 
@@ -246,33 +240,19 @@ void MemoryCopies::clear_old_ones() {
   if (const Status done = shelves_.clear_all_but(kept); !done.ok()) log::warn(to_string(done.error()));
 }
 
-void MemoryCopies::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return !job_; });
-}
-
 MemoryCopiesStats MemoryCopies::stats() {
   const std::lock_guard lock(mutex_);
   return stats_;
 }
 
-void MemoryCopies::work() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return job_ || leaving_; });
-    if (!job_) return;
-    lock.unlock();
-    Status ended;
-    try {
-      ended = complete(*job_);
-    } catch (const Exception& error) {
-      ended = error.error();
-    }
-    note(job_->facts.step, ended);
-    lock.lock();
-    job_.reset();
-    changed_.notify_all();
+void MemoryCopies::finish(Job& job) {
+  Status ended;
+  try {
+    ended = complete(job);
+  } catch (const Exception& error) {
+    ended = error.error();
   }
+  note(job.facts.step, ended);
 }
 
 // Equal on all ranks.

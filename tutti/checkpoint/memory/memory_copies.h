@@ -15,14 +15,13 @@
 //
 // Threads: one at a time calls it. Every rank makes one and calls its functions alike. A thread of its own, on a group
 // of its own, takes the digests and carries the copy to the next node.
-#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "tutti/checkpoint/job_thread.h"
 #include "tutti/checkpoint/memory/neighbours.h"
 #include "tutti/checkpoint/memory/restore.h"
 #include "tutti/checkpoint/memory/shelves.h"
@@ -61,7 +60,7 @@ class MemoryCopies {
   // What becomes of it tell stats(), and a warning where it fails: the copy before stays.
   Status take(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
   // Waits until nothing is under way.
-  void wait();
+  void wait() { thread_.wait(); }
   MemoryCopiesStats stats();
   bool has_neighbour() const;  // there is more than one node
 
@@ -84,7 +83,7 @@ class MemoryCopies {
   Status fit(Pair& pair, std::uint64_t bytes);
   Result<Manifest> copy(std::span<const SavedBox> boxes, const CheckpointFacts& facts);
   void clear_old_ones();
-  void work();  // the thread
+  void finish(Job& job);  // on the thread
   Status complete(Job& job);
   Status finish_own(Job& job, std::string& text);
   Status hand_on(const Job& job, const std::string& text);
@@ -99,12 +98,9 @@ class MemoryCopies {
   std::optional<std::pair<std::int64_t, std::uint64_t>> restored_;  // step and history of what the run went on from
   bool cleared_ = false;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::optional<Job> job_;  // until it has ended
-  bool leaving_ = false;
+  std::mutex mutex_;  // of the next
   MemoryCopiesStats stats_;
-  std::thread thread_;  // last: it uses all of the above
+  JobThread<Job> thread_;  // last: it uses all of the above
 };
 
 }  // namespace tutti

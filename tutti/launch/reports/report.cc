@@ -97,6 +97,18 @@ std::vector<std::string> parts_lines(const Failure& failure, const std::vector<W
   return lines;
 }
 
+// What ranks wanted people to know before: that checkpoints were not saved.
+std::vector<std::string> alarm_lines(const Failure& failure) {
+  std::vector<std::string> lines;
+  const auto add = [&](int rank, const LastSeen& seen) {
+    if (!seen.alarm.empty() && lines.size() < kMostTold)
+      lines.push_back("rank " + std::to_string(rank) + " had said: " + seen.alarm);
+  };
+  add(failure.culprit.rank, failure.seen);
+  for (const auto& [rank, seen] : failure.others) add(rank, seen);
+  return lines;
+}
+
 }  // namespace
 
 Part part_of(const WorkerEnd& worker, const Failure& failure) {
@@ -158,6 +170,7 @@ std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>&
     add_line(report, "all of its output: stdout.log and stderr.log in " + failure.log_folder);
   for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
+  for (const std::string& line : alarm_lines(failure)) add_line(report, line);
   if (!failure.flight.empty()) add_line(report, failure.flight);
   if (const std::string hint = hint_of(failure); !hint.empty()) add_line(report, "hint: " + hint);
   return report;
@@ -167,6 +180,7 @@ std::string elsewhere_report(const Failure& failure, const std::vector<WorkerEnd
   std::string report = "[tutti] the ranks of this node (" + failure.host + "):";
   for (const std::string& line : parts_lines(failure, all)) add_line(report, line);
   for (const std::string& line : others_lines(failure)) add_line(report, line);
+  for (const std::string& line : alarm_lines(failure)) add_line(report, line);
   return report;
 }
 

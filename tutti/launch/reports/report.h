@@ -31,6 +31,7 @@ struct LastSeen {
   std::vector<std::string> stack;  // the innermost call first; of a hang
   std::string message;             // what the rank said of its own end
   bool for_others = false;         // a call of it failed because another rank was gone, or had ended the group
+  std::string alarm;               // what it wanted people to know before (comm/alarm.h)
 };
 
 struct Failure {

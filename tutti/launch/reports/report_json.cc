@@ -28,6 +28,7 @@ void put_seen(Json& json, const LastSeen& seen) {
   if (!seen.doing.empty()) json["doing"] = seen.doing;
   if (!seen.stack.empty()) json["stack"] = seen.stack;
   if (!seen.message.empty()) json["message"] = seen.message;
+  if (!seen.alarm.empty()) json["alarm"] = seen.alarm;
 }
 
 void put_exit(Json& json, const Exit& exit) {

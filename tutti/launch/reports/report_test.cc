@@ -56,6 +56,13 @@ TEST(Report, WhoFailedForWantOfAnotherIsInnocent) {
                     HasSubstr("failed as well, because of it or by itself: rank 1 exited with code 1")));
 }
 
+TEST(Report, RepeatsWhatRanksHadSaidBefore) {
+  Failure full = failure();
+  full.others[0].alarm = "1 of 3 checkpoints was not saved";
+  EXPECT_THAT(failure_report(full, kAll), HasSubstr("\n[tutti]   rank 0 had said: 1 of 3 checkpoints was not saved"));
+  EXPECT_THAT(failure_json(full, kAll), HasSubstr("\"alarm\":\"1 of 3 checkpoints was not saved\""));
+}
+
 TEST(Report, OfAHangBeginsWithIt) {
   Failure hang = failure();
   hang.headline = "no rank of this node has got on for 5 min";

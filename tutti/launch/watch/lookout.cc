@@ -189,6 +189,7 @@ std::vector<RankStatus> Lookout::status(Workers& workers) const {
     rank.steps_a_second = worker.alive() ? watch.steps_a_second : 0;
     rank.waits = worker.alive() ? slow_.waits(worker.rank()) : -1;
     rank.doing = state_words(progress, options_.describe);
+    rank.alarm = progress.alarm;
     if (progress.joined) rank.seconds = seconds_in_state(progress);
     if (progress.pid != 0 && watch.moved != Clock::time_point{})
       rank.pulse = progress.pulse == watch.seen.progress.pulse ? seconds_since(watch.moved) : 0;
@@ -237,7 +238,7 @@ std::string Lookout::memory_words(const WorkerEnd& culprit, bool out_of_memory) 
 
 void Lookout::complete(Failure& failure, Workers& workers) const {
   const auto seen_as = [&](const RankProgress& progress) {
-    return LastSeen{.step = progress.step, .doing = doing_words(progress, options_.describe)};
+    return LastSeen{.step = progress.step, .doing = doing_words(progress, options_.describe), .alarm = progress.alarm};
   };
   for (const RankSeen& rank : frozen_)
     if (rank.rank != failure.culprit.rank) failure.others[rank.rank] = seen_as(rank.progress);

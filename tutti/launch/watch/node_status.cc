@@ -61,6 +61,7 @@ RankStatus rank_of(const Json& json) {
           .waits = real(json, "waits", -1, kLongest, -1),
           .doing = words(json, "doing", ""),
           .seconds = real(json, "seconds", -1, kLongest, -1),
+          .alarm = words(json, "alarm", ""),
           .pulse = real(json, "pulse", -1, kLongest, -1),
           .resident = std::uint64_t(whole(json, "resident", 0, INT64_MAX, 0))};
 }
@@ -99,6 +100,12 @@ Result<T> parse(const std::string& text, const Make& make) {
   }
 }
 
+// To what a line of the terminal holds; width 0: any.
+std::string cut(std::string line, int width) {
+  if (width > 0 && line.size() > std::size_t(width)) line.resize(std::size_t(width));
+  return line;
+}
+
 // A column as wide as its widest cell; numbers stand to the right.
 struct Column {
   const char* title;
@@ -118,8 +125,7 @@ std::string table_of(const std::vector<Column>& columns, std::size_t rows, int w
       made += (c ? "  " : "") + (columns[c].number ? room + text_of_cell : text_of_cell + room);
     }
     made.erase(made.find_last_not_of(' ') + 1);
-    if (width > 0 && made.size() > std::size_t(width)) made.resize(std::size_t(width));
-    text += made + "\n";
+    text += cut(std::move(made), width) + "\n";
   };
   line([](const Column& column) { return std::string(column.title); });
   for (std::size_t row = 0; row < rows; ++row) line([&](const Column& column) { return column.cells[row]; });
@@ -158,6 +164,7 @@ std::string encode(const NodeStatus& status) {
                              {"seconds", rank.seconds},
                              {"pulse", rank.pulse},
                              {"resident", rank.resident}});
+    if (!rank.alarm.empty()) json["ranks"].back()["alarm"] = rank.alarm;
   }
   return dump(json);
 }
@@ -213,6 +220,13 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
     if (node.trouble.empty()) continue;
     text += "node " + std::to_string(node.node) + " (" + node.host + "): " + node.trouble + "\n";
     ++used;
+  }
+  for (const NodeStatus& node : nodes) {
+    for (const RankStatus& rank : node.ranks) {
+      if (rank.alarm.empty()) continue;
+      text += cut("rank " + std::to_string(rank.rank) + ": " + rank.alarm, width) + "\n";
+      ++used;
+    }
   }
   std::vector<Column> columns = {{"RANK", true},   {"HOST", false},  {"PID", true},   {"STATE", false},
                                  {"STEP", true},   {"STEP/S", true}, {"WAITS", true}, {"PULSE", true},

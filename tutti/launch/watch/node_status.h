@@ -18,6 +18,7 @@ struct RankStatus {
   double waits = -1;           // the share of its time that it is in calls, lately; -1: not known
   std::string doing;           // "all_reduce #42 (f32[1024], sum) on group world", "computes", "in tutti::init()"
   double seconds = -1;         // in that; -1: not known
+  std::string alarm;           // what it wants people to know (comm/alarm.h); empty: nothing
   double pulse = -1;           // seconds since it got on; -1: never
   std::uint64_t resident = 0;  // bytes of memory
 

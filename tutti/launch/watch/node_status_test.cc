@@ -33,7 +33,8 @@ NodeStatus node(int number, int ranks) {
 }
 
 TEST(NodeStatus, SurvivesItsJourney) {
-  const NodeStatus status = node(1, 2);
+  NodeStatus status = node(1, 2);
+  status.ranks[0].alarm = "1 of 3 checkpoints was not saved";
   const auto back = parse_node_status(encode(status));
   ASSERT_TRUE(back.ok()) << to_string(back.error());
   EXPECT_EQ(*back, status);
@@ -61,6 +62,16 @@ TEST(Table, HasALineForEachRank) {
                     HasSubstr("RANK  HOST  PID  STATE  STEP  STEP/S  WAITS   PULSE"),
                     HasSubstr("   0  a     100  runs     12    9.50   93 %  250 ms   1 MiB  2 ms  all_reduce #42"),
                     HasSubstr("\n   3  bb    101")));
+}
+
+TEST(Table, TellsWhatRanksWantPeopleToKnow) {
+  NodeStatus status = node(0, 2);
+  status.ranks[1].alarm = "1 of 3 checkpoints was not saved, the last that of step 40: No space left on device";
+  EXPECT_THAT(
+      status_table({status}, 0, 0),
+      HasSubstr("1 restart\nrank 1: 1 of 3 checkpoints was not saved, the last that of step 40: No space left on "
+                "device\nRANK"));
+  EXPECT_THAT(status_table({status}, 0, 30), HasSubstr("\nrank 1: 1 of 3 checkpoints was\n"));
 }
 
 TEST(Table, NamesARankThatIsSlow) {
