@@ -20,7 +20,7 @@ if(TUTTI_INSTALL_TORCH)
   install(EXPORT tutti-torch-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
 endif()
 
-foreach(program tutti train_image train_dlrm)
+foreach(program tutti train_image train_dlrm pretrain_gpt)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()

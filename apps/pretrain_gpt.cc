@@ -1,0 +1,98 @@
+// pretrain_gpt: a GPT, alone or on a grid of ranks: tensor, sequence, pipeline, context and data parallel.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "apps/answering.h"
+#include "apps/command_line.h"
+#include "apps/pretrain_gpt_options.h"
+#include "tutti/models/gpt/training.h"
+#include "tutti/models/image/same_options.h"
+#include "tutti/runtime/init.h"
+#include "tutti/tensor/compute.h"
+
+namespace {
+
+constexpr int kUsageError = 2;
+constexpr const char* kFooter = R"(
+Options and printed lines are those of Megatron-LM; docs/gpt.md says what differs. All ranks must be given the same
+options; the last rank prints.
+
+Examples:
+  pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64
+      --micro-batch-size 4 --mock-data --vocab-size 127 --train-iters 20 --lr 1e-3 --eval-iters 2 --log-interval 5
+  tutti data tokenize book.txt --output book
+  tutti run -n 4 pretrain_gpt --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --sequence-parallel
+      --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 256 --max-position-embeddings 256
+      --micro-batch-size 4 --global-batch-size 32 --data-path book --tokenizer-type byte --train-iters 1000 --lr 6e-4
+      --lr-warmup-iters 50 --lr-decay-style cosine --min-lr 6e-5 --save runs/book --save-interval 100 --load runs/book
+  pretrain_gpt ... --load runs/book --skip-train --eval-iters 0 --generate "Once upon"
+
+Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
+75 told to stop, and saved in --save: start it again.)";
+
+void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
+  const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
+  const nlohmann::ordered_json json = {{"peer", "tutti"},
+                                       {"torch", tutti::torch_version()},
+                                       {"world", world.size()},
+                                       {"steps", result.steps},
+                                       {"median_ms_per_step", rounded(1e3 * result.median_seconds, 1000)},
+                                       {"tokens_per_s", rounded(result.tokens_per_s, 10)},
+                                       {"utilisation", rounded(result.utilisation, 1000)},
+                                       {"last_loss", result.last_loss},
+                                       {"validation_loss", result.validation_loss},
+                                       {"test_loss", result.test_loss}};
+  fmt::print("{}\n", json.dump());
+}
+
+int train(const tutti::cli::PretrainGptCommandLine& line, const tutti::gpt::Options& options,
+          const tutti::Tokenizer* tokenizer, const tutti::Options& init_options) {
+  using namespace tutti;
+  const auto world = init(init_options);
+  check_same_options(world, line.texts()).or_throw();
+  const auto planned = gpt::for_world(options, world.size()).or_throw();
+  const auto result = gpt::pretrain(world, planned, tokenizer);
+  if (result.stopped) return kLeftEarly;
+  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
+  return 0;
+}
+
+struct Meaning {
+  std::unique_ptr<tutti::Tokenizer> tokenizer;
+  tutti::gpt::Options options;
+  tutti::Options init;
+};
+tutti::Result<Meaning> interpret(const tutti::cli::PretrainGptCommandLine& line) {
+  Meaning meaning;
+  meaning.init.engine = TUTTI_TRY(line.backend());
+  meaning.init.collective_timeout = TUTTI_TRY(line.collective_timeout());
+  meaning.tokenizer = TUTTI_TRY(line.tokenizer());
+  meaning.options = TUTTI_TRY(line.interpret(meaning.tokenizer.get()));
+  return meaning;
+}
+
+int act(const std::vector<std::string>& arguments) {
+  tutti::cli::PretrainGptCommandLine line;
+  CLI::App app(
+      "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, torchrun, mpirun or srun.",
+      "pretrain_gpt");
+  app.footer(kFooter);
+  line.declare(app);
+  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
+  const auto meaning = interpret(line);
+  if (!meaning.ok()) {
+    tutti::cli::tell("pretrain_gpt", meaning.error());
+    return kUsageError;
+  }
+  return tutti::cli::run_training(
+      [&] { return train(line, meaning->options, meaning->tokenizer.get(), meaning->init); });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return tutti::cli::answering("pretrain_gpt", [&] { return act({argv + 1, argv + argc}); });
+}

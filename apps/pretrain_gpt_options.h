@@ -1,0 +1,64 @@
+#pragma once
+// The command line of pretrain_gpt: Megatron-LM's options, as far as they mean something on CPUs, and ours.
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tutti/data/tokenizers/tokenizer.h"
+#include "tutti/models/gpt/options.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace tutti::cli {
+
+// What the options say, each for itself, under Megatron-LM's names. -1, 0 or empty where it is not given and another
+// option decides.
+struct PretrainGptTexts {
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::vector<std::string>> words;  // of options that take several
+  std::map<std::string, bool> flags;
+
+  const std::string& value(const std::string& name) const { return values.at(name); }
+  bool has(const std::string& name) const { return !values.at(name).empty(); }
+  bool flag(const std::string& name) const { return flags.at(name); }
+};
+
+class PretrainGptCommandLine {
+ public:
+  // Binds all options to `app`; this has to outlive the parsing.
+  void declare(CLI::App& app);
+  // What they mean together, but for the size of the world. `vocabulary` is the tokenizer's, see below. kUsage.
+  Result<gpt::Options> interpret(const Tokenizer* tokenizer) const;
+  // The tokenizer that is named; null: none is (--vocab-size alone). Reads its files. kUsage, kNotFound, kCorrupt.
+  Result<std::unique_ptr<Tokenizer>> tokenizer() const;
+  // "tutti", "gloo" or "mpi", and the seconds that a collective may take.
+  Result<std::string> backend() const;
+  Result<Duration> collective_timeout() const;
+  // Name and text of every option that all ranks must have alike.
+  std::vector<std::pair<std::string, std::string>> texts() const;
+
+ private:
+  Status refuse() const;
+
+  PretrainGptTexts texts_;
+  std::map<std::string, const CLI::Option*> refused_;
+  std::string unused_;
+};
+
+// From the texts of options to what the training is told; kUsage names the option.
+Result<gpt::Options> interpret_pretraining(const PretrainGptTexts& texts, std::int64_t vocabulary);
+
+// An option of Megatron-LM's that has no meaning here, and what to do.
+struct RefusedOption {
+  const char* name;
+  bool takes_value;
+  const char* why;
+  const char* instead;
+};
+const std::vector<RefusedOption>& refused_pretraining_options();
+
+}  // namespace tutti::cli

@@ -1,0 +1,148 @@
+// What the command line of pretrain_gpt means, what it refuses, and what a grid makes of it. Without LibTorch.
+#include "apps/pretrain_gpt_options.h"
+
+#include <gmock/gmock.h>
+
+#include <CLI/CLI.hpp>
+
+#include "apps/command_line.h"
+#include "tutti/base/text.h"
+
+namespace tutti::cli {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr const char* kSmall =
+    "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 "
+    "--micro-batch-size 2 --mock-data --vocab-size 99 --train-iters 10 --lr 1e-3 ";
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (const auto& word : split(text, ' '))
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+Result<gpt::Options> read(const std::string& more, int world = 1, const std::string& base = kSmall) {
+  PretrainGptCommandLine line;
+  CLI::App app("", "pretrain_gpt");
+  line.declare(app);
+  const auto words = words_of(base + more);
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
+  app.parse(reversed);
+  const auto tokenizer = TUTTI_TRY(line.tokenizer());
+  return gpt::for_world(TUTTI_TRY(line.interpret(tokenizer.get())), world);
+}
+
+std::string refusal(const std::string& more, int world = 1, const std::string& base = kSmall) {
+  const auto options = read(more, world, base);
+  return options.ok() ? "accepted" : options.error().detail + " | " + options.error().hint;
+}
+
+TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
+  const auto options = read("").or_throw();
+  EXPECT_EQ(options.shape.ffn, 128);
+  EXPECT_EQ(options.shape.head_size, 8);
+  EXPECT_EQ(options.shape.groups, 4);
+  EXPECT_EQ(options.shape.vocabulary, 100) << "NullTokenizer has one more for the end of a document";
+  EXPECT_TRUE(options.shape.tied);
+  EXPECT_EQ(options.attention_dropout, 0.1);
+  EXPECT_EQ(options.optimizer.clip_grad, 1);
+  EXPECT_EQ(options.optimizer.weight_decay.end, 0.01);
+  EXPECT_EQ(options.batches.global_batch, 2) << "micro batch x data parallel size";
+  EXPECT_EQ(options.train_samples, 20);
+  EXPECT_EQ(options.optimizer.learning_rate.decay_samples, 20);
+  EXPECT_EQ(gpt::steps_left(options, 0), 10);
+  EXPECT_EQ(gpt::steps_left(options, 14), 3);
+  EXPECT_EQ(read("--swiglu").or_throw().shape.ffn, 64);
+}
+
+TEST(PretrainGptOptions, AGridMakesTheBatch) {
+  const auto options =
+      read("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --global-batch-size 16 --lr-warmup-iters 2",
+           8)
+          .or_throw();
+  EXPECT_EQ(options.batches.replicas, 2);
+  EXPECT_EQ(options.train_samples, 160);
+  EXPECT_EQ(options.optimizer.learning_rate.warm_up_samples, 32);
+  const auto stages = gpt::stages_of(options);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(stages[1], (LayerRange{2, 4}));
+  EXPECT_EQ(
+      gpt::stages_of(read("--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 1", 2).or_throw())[0],
+      (LayerRange{0, 1}));
+}
+
+TEST(PretrainGptOptions, BatchesThatGrowAreCountedInSamples) {
+  constexpr const char* kSamples =
+      "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 10 --max-position-embeddings 16 "
+      "--micro-batch-size 2 --mock-data --vocab-size 99 --train-samples 40 --lr 1e-3 --eval-iters 0 ";
+  auto options = read("--global-batch-size 8 --rampup-batch-size 4 4 16", 1, kSamples).or_throw();
+  EXPECT_EQ(gpt::steps_left(options, 0), 7) << "4 x 4 samples, then 3 x 8";
+  EXPECT_EQ(gpt::steps_left(options, 16), 3);
+  PretrainGptCommandLine line;
+  CLI::App app("", "pretrain_gpt");
+  line.declare(app);
+  auto words = words_of(kSamples);
+  words.insert(words.end(), {"--step-batch-size-schedule", "0:2 200:4"});  // in tokens: 20 samples
+  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  options = gpt::for_world(line.interpret(nullptr).or_throw(), 1).or_throw();
+  EXPECT_EQ(gpt::steps_left(options, 0), 15) << "10 x 2 samples, then 5 x 4";
+}
+
+TEST(PretrainGptOptions, MistakesAreSentences) {
+  EXPECT_THAT(refusal("--seq-length 32"),
+              AllOf(HasSubstr("a sequence of 32 tokens (--seq-length) is longer than the 16"),
+                    HasSubstr("--max-position-embeddings 32 would do")));
+  EXPECT_THAT(refusal("--num-attention-heads 5"),
+              HasSubstr("--hidden-size 32 cannot be divided into --num-attention-heads 5"));
+  EXPECT_THAT(refusal("--num-query-groups 2"), HasSubstr("is for --group-query-attention"));
+  EXPECT_THAT(refusal("--train-samples 5"), HasSubstr("--train-iters and --train-samples: both say how long"));
+  EXPECT_THAT(refusal("--lr-warmup-samples 5"), HasSubstr("--lr-warmup-samples with --train-iters"));
+  EXPECT_THAT(refusal("--rampup-batch-size 2 2 10 --global-batch-size 4"), HasSubstr("whose batches grow"));
+  EXPECT_THAT(refusal("--data-path x"), HasSubstr("exclude one another"));
+  EXPECT_THAT(refusal("--min-lr 1"), HasSubstr("--min-lr 1 is more than --lr 0.001"));
+  EXPECT_THAT(refusal("--save-interval 3"), HasSubstr("are for --save, which is not given"));
+  EXPECT_THAT(refusal("--finetune"), HasSubstr("are for --load, which is not given"));
+  EXPECT_THAT(refusal("--hidden-dropout 1"), HasSubstr("leaves nothing"));
+  EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("needs to know when to fall"));
+  EXPECT_THAT(refusal("--recompute-granularity selective"), HasSubstr("never kept here"));
+  EXPECT_THAT(refusal("--fp16"), AllOf(HasSubstr("--fp16 is not here"), HasSubstr("--bf16")));
+  EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
+  EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
+}
+
+TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
+  EXPECT_THAT(refusal("--tensor-model-parallel-size 2", 3),
+              AllOf(HasSubstr("3 ranks cannot be laid out"), HasSubstr("start 2 or 4 ranks")));
+  EXPECT_THAT(refusal("--tensor-model-parallel-size 3", 3), HasSubstr("4 attention heads cannot be divided"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 8", 8), HasSubstr("4 layers cannot be divided over 8 stages"));
+  EXPECT_THAT(refusal("--global-batch-size 6", 2), HasSubstr("choose 4 or 8"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+                      "--microbatch-group-size-per-virtual-pipeline-stage 1",
+                      2),
+              HasSubstr("groups of 1 microbatches"));
+  EXPECT_THAT(
+      refusal("--pipeline-model-parallel-size 2 --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2", 2),
+      HasSubstr("2 chunks a rank, expected 1"));
+  EXPECT_THAT(refusal("--num-virtual-stages-per-pipeline-rank 2"), HasSubstr("are for a pipeline of several"));
+  EXPECT_THAT(refusal("--use-distributed-optimizer"), HasSubstr("and there is one"));
+  EXPECT_THAT(refusal("--use-distributed-optimizer --tensor-model-parallel-size 2", 4), HasSubstr("alone"));
+  EXPECT_THAT(refusal("--overlap-grad-reduce --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1", 4),
+              HasSubstr("puts those of weights off"));
+}
+
+TEST(PretrainGptOptions, NothingThatIsRefusedIsAnOptionToo) {
+  PretrainGptCommandLine line;
+  CLI::App app("", "pretrain_gpt");
+  line.declare(app);  // CLI11 throws for a name that is declared twice
+  for (const auto& option : refused_pretraining_options()) {
+    EXPECT_NE(app.get_option_no_throw(option.name), nullptr) << option.name;
+    EXPECT_STRNE(option.instead, "") << option.name;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::cli

@@ -1,0 +1,289 @@
+// pretrain_gpt as a program: every grid prints the losses and norms of one process, a run goes on where it stood on
+// another grid, and mistakes get sentences.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "tests/launch/running.h"
+#include "tutti/base/text.h"
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using tutti::testing::Ended;
+
+using Words = std::vector<std::string>;
+
+// In f64, and with dropout: its masks do not hang on the grid either.
+const Words kModel = {"--num-layers",
+                      "4",
+                      "--hidden-size",
+                      "32",
+                      "--num-attention-heads",
+                      "4",
+                      "--seq-length",
+                      "16",
+                      "--max-position-embeddings",
+                      "16",
+                      "--vocab-size",
+                      "98",
+                      "--mock-data",
+                      "--micro-batch-size",
+                      "2",
+                      "--global-batch-size",
+                      "8",
+                      "--lr",
+                      "1e-2",
+                      "--fp64",
+                      "--eval-iters",
+                      "1",
+                      "--log-interval",
+                      "1"};
+
+Words with(Words words, const Words& more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+// On `ranks` ranks; 0: the program alone.
+Ended pretrain(int ranks, const Words& arguments) {
+  Words line;
+  if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
+  line.push_back(PRETRAIN_GPT);
+  return tutti::testing::run(with(line, arguments), {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+}
+
+// What stands between `name` and the next " |", of every line that has it.
+Words fields(const Ended& ended, const std::string& name) {
+  Words found;
+  for (const auto& line : split(ended.out, '\n')) {
+    const auto at = line.find(name + ": ");
+    if (at == std::string::npos) continue;
+    const auto begin = at + name.size() + 2;
+    found.push_back(line.substr(begin, line.find(" |", begin) - begin));
+  }
+  return found;
+}
+
+// Losses and norms of the steps, and losses of the evaluations.
+Words curve(const Ended& ended) {
+  return with(with(fields(ended, "lm loss"), fields(ended, "grad norm")), fields(ended, "lm loss value"));
+}
+
+class PretrainGpt : public ::testing::Test {
+ protected:
+  PretrainGpt() { std::filesystem::create_directories(folder_); }
+  ~PretrainGpt() override { std::filesystem::remove_all(folder_); }
+  const std::string folder_ = ::testing::TempDir() + "tutti_pretrain_" + std::to_string(::getpid());
+};
+
+TEST_F(PretrainGpt, PrintsTheLinesOfMegatron) {
+  const auto ended = pretrain(0, with(kModel, {"--train-iters", "2", "--log-throughput", "--log-params-norm",
+                                               "--log-num-zeros-in-grad", "--timing-log-level", "2"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  for (const char* text :
+       {"] iteration        1/       2 | consumed samples:            8 | elapsed time per iteration (ms): ",
+        " | throughput per GPU (TFLOP/s/GPU): ",
+        " | learning rate: 1.000000E-02 | global batch size:     8 | lm loss: ", " | loss scale: 1.0 | grad norm: ",
+        " | num zeros: ", " | params norm: ", " | number of skipped iterations:   0 | number of nan iterations:   0 |",
+        " tokens per second: ", " model FLOP utilisation: ", "(min, max) time across ranks (ms):",
+        "    forward-backward ....", "    optimizer ....", "    forward-compute ....",
+        " validation loss at iteration 2 on validation set | lm loss value: ",
+        " validation loss at iteration 2 on test set | lm loss value: ",
+        "GPT: 4 layers of 32, 4 heads, 16 positions, vocabulary 99"})
+    EXPECT_THAT(ended.out, HasSubstr(text));
+}
+
+TEST_F(PretrainGpt, Learns) {
+  const auto ended = pretrain(0, with(kModel, {"--train-iters", "60", "--hidden-dropout", "0", "--attention-dropout",
+                                               "0", "--lr-decay-style", "cosine", "--lr-warmup-iters", "5"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto losses = fields(ended, "lm loss");
+  ASSERT_EQ(losses.size(), 60u);
+  EXPECT_NEAR(*parse_double(losses.front()), 4.6, 0.1) << "log 99";
+  EXPECT_LT(*parse_double(losses.back()), 1.5);
+}
+
+struct OnGrid {
+  const char* name;
+  int ranks;
+  Words options;
+};
+
+TEST_F(PretrainGpt, EveryGridTrainsAsOneProcess) {
+  const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
+              sp = {"--sequence-parallel"}, cp = {"--context-parallel-size", "2"};
+  const auto schedule = [&](const char* name) { return with(pp, {"--pipeline-schedule", name}); };
+  const std::vector<OnGrid> grids = {
+      {"data", 2, {}},
+      {"data, overlapped", 2, {"--overlap-grad-reduce"}},
+      {"data, sharded optimizer", 2, {"--use-distributed-optimizer"}},
+      {"tensor", 2, tp},
+      {"tensor and sequence", 2, with(tp, sp)},
+      {"context", 2, cp},
+      {"recomputed", 1, {"--recompute-granularity", "full"}},
+      {"fill-drain", 2, schedule("fill-drain")},
+      {"1f1b", 2, schedule("1f1b")},
+      {"interleaved", 2, with(pp, {"--num-virtual-stages-per-pipeline-rank", "2"})},
+      {"zb-h1", 2, schedule("zb-h1")},
+      {"zb-v", 2, schedule("zb-v")},
+      {"pipeline, tensor and sequence", 4, with(with(tp, sp), pp)},
+      {"data and pipeline", 4, schedule("zb-h1")},
+      {"context and tensor", 4, with(with(tp, sp), cp)},
+  };
+  const Words steps = {"--train-iters", "3"};
+  const auto alone = pretrain(0, with(kModel, steps));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const auto expected = curve(alone);
+  ASSERT_EQ(expected.size(), 3u + 3u + 2u);
+  for (const auto& grid : grids) {
+    const auto ended = pretrain(grid.ranks, with(with(kModel, steps), grid.options));
+    EXPECT_EQ(ended.code, 0) << grid.name << "\n" << ended.err;
+    EXPECT_EQ(curve(ended), expected) << grid.name;
+  }
+}
+
+TEST_F(PretrainGpt, OtherKindsOfModelsTrainTheSameOnGrids) {
+  const Words llama = {"--swiglu",
+                       "--normalization",
+                       "RMSNorm",
+                       "--position-embedding-type",
+                       "rope",
+                       "--disable-bias-linear",
+                       "--untie-embeddings-and-output-weights",
+                       "--group-query-attention",
+                       "--num-query-groups",
+                       "2",
+                       "--train-iters",
+                       "2"};
+  const auto alone = pretrain(0, with(kModel, llama));
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const Words grid = {
+      "--tensor-model-parallel-size",        "2", "--sequence-parallel", "--pipeline-model-parallel-size", "2",
+      "--decoder-first-pipeline-num-layers", "1"};
+  const auto ended = pretrain(4, with(with(kModel, llama), grid));
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(curve(ended), curve(alone));
+  const auto context = pretrain(2, with(with(kModel, llama), {"--context-parallel-size", "2"}));
+  EXPECT_EQ(curve(context), curve(alone)) << context.err;
+}
+
+TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
+  const std::string save = folder_ + "/run";
+  const Words schedule = {"--train-iters", "4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1"};
+  const auto whole = pretrain(0, with(kModel, schedule));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Words keep = with(with(kModel, schedule), {"--save", save, "--load", save});
+  const auto first = pretrain(4, with(keep, {"--exit-interval", "2", "--tensor-model-parallel-size", "2",
+                                             "--pipeline-model-parallel-size", "2"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(fields(first, "lm loss").size(), 2u);
+  const auto second = pretrain(2, with(keep, {"--use-distributed-optimizer"}));
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("saved by tp=2 x cp=1 x dp=1 x pp=2 (micro batch 2), goes on with tp=1"));
+  EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss"));
+  EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value"));
+
+  const auto over = pretrain(2, with(keep, {"--tensor-model-parallel-size", "2"}));
+  EXPECT_EQ(over.code, 0) << over.err;
+  EXPECT_THAT(over.err, HasSubstr("nothing is left to train: 32 samples lie behind"));
+  EXPECT_EQ(fields(over, "lm loss value"), fields(whole, "lm loss value")) << "evaluated again, from the checkpoint";
+
+  const auto other = pretrain(0, with(keep, {"--seed", "5"}));
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("its seed is 1234, and 5 is given"));
+  const auto heads = pretrain(0, with(keep, {"--num-attention-heads", "2"}));
+  EXPECT_THAT(heads.err, HasSubstr("its heads is 4, and 2 is given"));
+  const auto finetuned = pretrain(0, with(with(kModel, schedule), {"--load", save, "--finetune", "--seed", "5"}));
+  EXPECT_EQ(finetuned.code, 0) << finetuned.err;
+  EXPECT_EQ(fields(finetuned, "lm loss").size(), 4u) << "from step 0";
+  EXPECT_LT(*parse_double(fields(finetuned, "lm loss").front()), *parse_double(fields(whole, "lm loss")[1]));
+}
+
+TEST_F(PretrainGpt, BF16StaysNearF32) {
+  Words f32 = kModel;
+  std::erase(f32, "--fp64");
+  const Words steps = {"--train-iters", "3", "--tensor-model-parallel-size", "2", "--sequence-parallel"};
+  const auto exact = fields(pretrain(2, with(f32, steps)), "lm loss");
+  const auto halved = pretrain(2, with(with(f32, steps), {"--bf16"}));
+  ASSERT_EQ(halved.code, 0) << halved.err;
+  const auto losses = fields(halved, "lm loss");
+  ASSERT_EQ(losses.size(), exact.size());
+  EXPECT_NE(losses, exact);
+  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(*parse_double(losses[i]), *parse_double(exact[i]), 0.05);
+}
+
+TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
+  const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text", save = folder_ + "/run";
+  {
+    std::ofstream out(text);
+    for (int i = 0; i < 1000; ++i) out << "abcdefghij";
+  }
+  const auto made = tutti::testing::run({TUTTI_COMMAND, "data", "tokenize", text, "--output", prefix});
+  ASSERT_EQ(made.code, 0) << made.err;
+  Words line = kModel;
+  std::erase(line, "--mock-data");
+  std::erase(line, "--fp64");
+  line.erase(std::find(line.begin(), line.end(), "--vocab-size"),
+             std::find(line.begin(), line.end(), "--vocab-size") + 2);
+  line = with(line, {"--data-path",
+                     prefix,
+                     "--split",
+                     "1",
+                     "--tokenizer-type",
+                     "byte",
+                     "--eval-iters",
+                     "0",
+                     "--hidden-dropout",
+                     "0",
+                     "--attention-dropout",
+                     "0",
+                     "--train-iters",
+                     "60",
+                     "--save",
+                     save,
+                     "--load",
+                     save,
+                     "--log-interval",
+                     "60"});
+  const auto trained = pretrain(2, line);
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto generated = pretrain(2, with(line, {"--skip-train", "--generate", "abc", "--generate-tokens", "12",
+                                                 "--temperature", "0", "--tensor-model-parallel-size", "2"}));
+  ASSERT_EQ(generated.code, 0) << generated.err;
+  EXPECT_THAT(generated.out, HasSubstr("abcdefghijabcde"));
+}
+
+TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
+  const auto refused = [&](int ranks, const Words& more, const std::string& words) {
+    const auto ended = pretrain(ranks, with(with(kModel, {"--train-iters", "1"}), more));
+    EXPECT_EQ(ended.code, 2) << words << ended.err;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+    EXPECT_EQ(ended.out, "");
+  };
+  refused(0, {"--num-layer", "3"}, "unknown option --num-layer\nhint: did you mean --num-layers?");
+  refused(0, {"--seq-length", "64"}, "a sequence of 64 tokens (--seq-length) is longer than the 16 positions");
+  refused(0, {"--transformer-impl", "local"}, "--transformer-impl is not here: it chooses among CUDA kernels");
+  refused(3, {"--tensor-model-parallel-size", "2"}, "3 ranks cannot be laid out");
+  refused(2, {"--pipeline-model-parallel-size", "2", "--num-layers", "1"}, "1 layers cannot be divided over 2 stages");
+  refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);
+}
+
+TEST_F(PretrainGpt, RanksWithDifferentOptionsAreTold) {
+  Words line = {
+      TUTTI_COMMAND, "run",       "-n", "2",
+      "--",          "sh",        "-c", "if [ $RANK = 0 ]; then n=4; else n=8; fi; exec \"$@\" --train-iters $n",
+      "sh",          PRETRAIN_GPT};
+  const auto ended = tutti::testing::run(with(line, kModel), {{"OMP_NUM_THREADS", "1"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("--train-iters is 4 on rank 0, but 8 on rank 1"));
+}
+
+}  // namespace
+}  // namespace tutti

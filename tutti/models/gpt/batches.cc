@@ -1,0 +1,58 @@
+#include "tutti/models/gpt/batches.h"
+
+#include <ATen/Functions.h>
+
+#include <span>
+
+#include "tutti/trace/region.h"
+
+namespace tutti::gpt {
+
+Batches::Batches(const GptDataset* dataset, const GridGroups& groups, const Options& options, SampleOrder order,
+                 const SequencePart& part)
+    : dataset_(dataset), groups_(groups), options_(options), part_(part) {
+  if (dataset)
+    sampler_.emplace(groups.data, BatchSamplerOptions{.dataset_size = std::size_t(dataset->size()),
+                                                      .batch_size = std::size_t(options.batches.micro_batch),
+                                                      .order = order});
+}
+
+void Batches::restore(std::int64_t consumed) {
+  if (sampler_) sampler_->restore(std::uint64_t(consumed));
+}
+
+std::vector<MicroBatch> Batches::take(int count, std::int64_t step) {
+  const Region region("batch-generator");
+  std::vector<MicroBatch> batches;
+  for (int i = 0; i < count; ++i) {
+    batches.push_back(sampler_ ? read(sampler_->take()) : MicroBatch());
+    batches.back().step = step;
+    batches.back().number = std::int64_t(i) * groups_.data.size() + groups_.data.rank();
+  }
+  return batches;
+}
+
+MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
+  const std::int64_t length = options_.shape.sequence_length, count = std::int64_t(samples.size());
+  TUTTI_REQUIRE(count == options_.batches.micro_batch, "the data has ended: a micro batch has ", count, " samples of ",
+                options_.batches.micro_batch);
+  const at::Tensor rows = at::empty({count, length + 1}, at::kLong);
+  auto* const at_row = rows.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < count; ++i)
+    dataset_->read(samples[std::size_t(i)], std::span(at_row + i * (length + 1), std::size_t(length + 1)));
+  const at::Tensor columns = rows.t();  // [positions, batch]
+  const at::Tensor all_tokens = columns.narrow(0, 0, length);
+  MicroBatch batch;
+  batch.tokens = take_part(all_tokens, part_).contiguous();
+  batch.targets = take_part(columns.narrow(0, 1, length), part_).contiguous();
+  if (options_.masked_token) {
+    const auto type = options_.precision == Precision::kF64 ? at::kDouble : at::kFloat;
+    const at::Tensor counts = all_tokens.ne(*options_.masked_token).to(type);
+    // Averaged over context ranks, of which each has its positions' sum, this is the mean over all that count.
+    const at::Tensor share = counts * (double(groups_.context.size()) / counts.sum().clamp_min(1));
+    batch.weights = take_part(share, part_).contiguous();
+  }
+  return batch;
+}
+
+}  // namespace tutti::gpt

@@ -1,0 +1,160 @@
+#include "tutti/models/gpt/options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace tutti::gpt {
+namespace {
+
+Error usage(std::string detail, std::string hint = {}) {
+  return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+// Every size that the batch has on its way.
+std::set<std::int64_t> batch_sizes(const BatchScheduleOptions& options) {
+  std::set<std::int64_t> sizes;
+  for (const auto& step : options.steps) sizes.insert(step.global_batch);
+  if (options.steps.empty()) sizes.insert(options.global_batch);
+  if (options.ramp_up)
+    for (std::int64_t size = options.ramp_up->start; size < options.global_batch; size += options.ramp_up->increment)
+      sizes.insert(size);
+  return sizes;
+}
+
+std::int64_t last_change(const BatchScheduleOptions& options) {
+  if (!options.steps.empty()) return options.steps.back().from_samples;
+  return options.ramp_up ? options.ramp_up->samples : 0;
+}
+
+Status check_parallel(const Options& options, int replicas) {
+  const auto& parallel = options.parallel;
+  const bool zero_bubble =
+      parallel.schedule == ScheduleKind::kZeroBubbleH1 || parallel.schedule == ScheduleKind::kZeroBubbleV;
+  const bool hooked = parallel.shard_optimizer || parallel.overlap_gradients;
+  const char* const what = parallel.shard_optimizer ? "--use-distributed-optimizer" : "--overlap-grad-reduce";
+  if (hooked && zero_bubble)
+    return usage(fmt::format("{} takes gradients as backward makes them, and --pipeline-schedule {} puts those of "
+                             "weights off",
+                             what, name(parallel.schedule)),
+                 "leave one of them out");
+  if (hooked && parallel.chunks > 1)
+    return usage(fmt::format("{} with {} stages on each rank is not here", what, parallel.chunks),
+                 "leave one of them out");
+  if (parallel.shard_optimizer && parallel.grid.tensor * parallel.grid.pipeline > 1)
+    return usage(
+        "--use-distributed-optimizer goes with data and context parallel ranks alone: a norm over tensor and "
+        "pipeline ranks does not know its parts",
+        "leave it out, or tensor and pipeline parallel sizes of 1");
+  if (parallel.grid.pipeline == 1 && parallel.chunks > 1)
+    return usage(
+        fmt::format("{} stages on each rank are for a pipeline of several, and "
+                    "--pipeline-model-parallel-size is 1",
+                    parallel.chunks));
+  if (parallel.shard_optimizer && replicas * parallel.grid.context == 1)
+    return usage("--use-distributed-optimizer divides the optimizer over replicas, and there is one",
+                 "leave it out, or start more ranks");
+  if (parallel.shard_optimizer && options.report.zero_gradients)
+    return usage("--log-num-zeros-in-grad with --use-distributed-optimizer: no rank has the whole gradient",
+                 "leave one of them out");
+  const auto& decay = options.optimizer.weight_decay;
+  if (parallel.shard_optimizer && decay.start != decay.end)
+    return usage("--use-distributed-optimizer with a weight decay that changes is not here",
+                 "--weight-decay-incr-style constant");
+  if (options.generate.prompt && parallel.grid.pipeline * parallel.grid.context > 1)
+    return usage("--generate is for grids without pipeline and context parallel ranks",
+                 "save a checkpoint, and load it for --skip-train --generate on one rank");
+  return {};
+}
+
+Status plan(Options& options, int world) {
+  const Grid grid(world, options.parallel.grid);
+  const auto& parallel = options.parallel;
+  TUTTI_TRY(check(options.shape, {.tensor = grid.tensor_size(),
+                                  .pipeline = grid.pipeline_size(),
+                                  .chunks = parallel.chunks,
+                                  .context = grid.context_size(),
+                                  .sequence_parallel = parallel.sequence_parallel}));
+  (void)stages_of(options);
+  TUTTI_TRY(check_parallel(options, grid.data_size()));
+
+  auto& batches = options.batches;
+  batches.replicas = grid.data_size();
+  if (batches.global_batch == 0) batches.global_batch = std::int64_t(batches.micro_batch) * batches.replicas;
+  const BatchSchedule schedule(batches);
+  for (const std::int64_t size : batch_sizes(batches)) {
+    const int microbatches = int(size / schedule.unit());
+    if (microbatches > 0) (void)pipeline_schedule(options, microbatches, false);
+  }
+
+  const std::int64_t batch = schedule.global_batch(last_change(batches));
+  if (options.train_steps > 0) options.train_samples = options.train_steps * batch;
+  auto& optimizer = options.optimizer;
+  const auto samples_of = [&](const Length& length, std::int64_t otherwise) {
+    return length.steps > 0 ? length.steps * batch : length.samples > 0 ? length.samples : otherwise;
+  };
+  auto& rate = optimizer.learning_rate;
+  rate.decay_samples = std::max<std::int64_t>(samples_of(optimizer.decay, options.train_samples), 1);
+  rate.warm_up_samples = optimizer.warm_up_fraction
+                             ? std::int64_t(*optimizer.warm_up_fraction * double(rate.decay_samples))
+                             : samples_of(optimizer.warm_up, 0);
+  rate.anneal_samples = samples_of(optimizer.anneal, 0);
+  optimizer.weight_decay.samples = std::max<std::int64_t>(options.train_samples, 1);
+  (void)LearningRate(rate);
+  (void)WeightDecay(optimizer.weight_decay);
+  return {};
+}
+
+}  // namespace
+
+Result<Options> for_world(Options options, int world) {
+  try {
+    TUTTI_TRY(plan(options, world));
+  } catch (const Exception& failure) {  // of planning/, whose sentences are as good
+    return failure.error();
+  }
+  return options;
+}
+
+std::vector<LayerRange> stages_of(const Options& options) {
+  const auto& parallel = options.parallel;
+  const int layers = options.shape.layers, stages = parallel.grid.pipeline * parallel.chunks;
+  const auto &first = parallel.first_stage_layers, &last = parallel.last_stage_layers;
+  if (!first && !last) return even_stages(layers, stages);
+  TUTTI_REQUIRE(stages > 1, "pipeline: layers were given to the first or the last stage, and there is one stage");
+  const int others = stages - int(first.has_value()) - int(last.has_value());
+  const int rest = layers - first.value_or(0) - last.value_or(0);
+  TUTTI_REQUIRE(rest >= 0, "pipeline: the first and the last stage were given ", layers - rest,
+                " layers, the model has ", layers);
+  std::vector<int> sizes;
+  if (first) sizes.push_back(*first);
+  if (others > 0)
+    for (const LayerRange& range : even_stages(rest, others)) sizes.push_back(range.size());
+  if (last) sizes.push_back(*last);
+  return given_stages(layers, sizes);
+}
+
+std::int64_t steps_left(const Options& options, std::int64_t consumed) {
+  const BatchSchedule schedule(options.batches);
+  const std::int64_t settled = last_change(options.batches);
+  std::int64_t steps = 0;
+  while (consumed < settled) {
+    const std::int64_t batch = schedule.global_batch(consumed);
+    if (consumed + batch > options.train_samples) return steps;
+    consumed += batch;
+    ++steps;
+  }
+  return steps + std::max<std::int64_t>(0, options.train_samples - consumed) / schedule.global_batch(consumed);
+}
+
+Schedule pipeline_schedule(const Options& options, int microbatches, bool forward_only) {
+  const auto& parallel = options.parallel;
+  return make_schedule(parallel.schedule, {.ranks = parallel.grid.pipeline,
+                                           .microbatches = microbatches,
+                                           .chunks = parallel.chunks,
+                                           .microbatch_group = parallel.microbatch_group,
+                                           .forward_only = forward_only});
+}
+
+}  // namespace tutti::gpt

@@ -1,0 +1,125 @@
+#pragma once
+// What a pre-training of a GPT is told: apps/pretrain_gpt_options.h makes it of a command line. No LibTorch here.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/data/batch_sampler.h"
+#include "tutti/data/tokens/gpt_dataset.h"
+#include "tutti/parallel/recompute/recompute.h"
+#include "tutti/planning/grid/grid.h"
+#include "tutti/planning/grid/stage_layers.h"
+#include "tutti/planning/pretraining/batch_schedule.h"
+#include "tutti/planning/pretraining/gpt_shape.h"
+#include "tutti/planning/pretraining/parameter_schedule.h"
+#include "tutti/planning/schedules/schedule.h"
+
+namespace tutti::gpt {
+
+enum class Precision {
+  kF32,
+  kBF16,  // linear layers in bf16; weights, their gradients and the residual in f32
+  kF64,   // to compare grids with one another: what differs is an error, not a rounding
+};
+
+struct ParallelOptions {
+  GridOptions grid;
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  int chunks = 1;            // stages of a rank
+  int microbatch_group = 0;  // PipelineShape::microbatch_group
+  // Layers of the first and of the last stage; none: as equal as can be.
+  std::optional<int> first_stage_layers, last_stage_layers;
+  bool sequence_parallel = false;
+  bool shard_optimizer = false;
+  bool overlap_gradients = false;
+  RecomputeOptions recompute;
+};
+
+// In steps, or in samples; both 0: not given.
+struct Length {
+  std::int64_t steps = 0, samples = 0;
+};
+
+struct OptimizerOptions {
+  bool adam = true;  // AdamW; else SGD
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, momentum = 0.9;
+  Length warm_up, decay, anneal;           // what of learning_rate for_world() fills in
+  std::optional<double> warm_up_fraction;  // of the decay
+  LearningRateOptions learning_rate;
+  WeightDecayOptions weight_decay;  // of matrices; vectors have none
+  double clip_grad = 1;             // 0: not
+};
+
+struct EvaluationOptions {
+  std::int64_t iterations = 100;  // batches
+  std::int64_t interval = 0;      // steps; 0: only at the end
+};
+
+struct ReportOptions {
+  std::int64_t log_interval = 100;
+  bool throughput = false, parameter_norm = false, zero_gradients = false;
+  int timing_level = 0;
+  bool timing_max_only = false;
+  std::string tensorboard;  // a folder; empty: none
+  std::int64_t tensorboard_interval = 1;
+  bool timers_to_tensorboard = false;
+  std::string trace;  // as RecorderOptions has it
+  bool json = false;
+};
+
+struct GenerateOptions {
+  std::optional<std::string> prompt;
+  int tokens = 64;
+  double temperature = 1;  // 0: always the likeliest
+  int top_k = 0;           // among the likeliest so many; 0: all
+};
+
+struct Options {
+  GptShape shape;
+  double attention_dropout = 0.1, hidden_dropout = 0.1;
+  double initial_deviation = 0.02;
+  int vocabulary_divisible_by = 128;  // rows that fill the word embedding up; they are in no checkpoint
+  std::uint64_t seed = 1234;
+  Precision precision = Precision::kF32;
+  bool deterministic = false;
+
+  ParallelOptions parallel;
+  BatchScheduleOptions batches;    // of them for_world() fills in `replicas`, and global_batch where it is 0
+  std::int64_t train_samples = 0;  // given, or what for_world() makes of the steps
+  std::int64_t train_steps = 0;    // given, or 0
+  bool skip_train = false;
+  EvaluationOptions evaluation;
+  OptimizerOptions optimizer;
+
+  GptDataOptions data;  // `samples` is filled in by the training
+  SampleOrder order = SampleOrder::kSequential;
+  std::optional<std::int64_t> masked_token;  // the end of a document, where its loss does not count
+
+  JobCheckpointOptions checkpoints;
+  std::string load;            // where to begin; empty: at --save, if there is something, else anew
+  bool must_load = false;      // there has to be something at `load`
+  bool weights_only = false;   // --finetune: the weights of `load`, from step 0
+  bool load_optimizer = true;  // else its state begins anew
+  bool save_optimizer = true;
+
+  std::int64_t exit_interval = 0;  // leave at a step that is a multiple of it; 0: not
+  double exit_after_seconds = 0;   // or after this time; 0: not
+  ReportOptions report;
+  GenerateOptions generate;
+};
+
+// The options as `world` ranks have them: the batch, the length of the training and of its schedules in samples.
+// kInvalidArgument or kUsage, in one sentence with what would fit: a grid that does not divide, heads, layers or a
+// sequence that it does not, a batch that the replicas do not, microbatches that the schedule cannot take, options that
+// exclude one another. Nothing is allocated.
+Result<Options> for_world(Options options, int world);
+// Layers [begin, end) of each stage, in the order of the stages.
+std::vector<LayerRange> stages_of(const Options& options);
+// Whole steps that can be made with the samples from `consumed` to options.train_samples.
+std::int64_t steps_left(const Options& options, std::int64_t consumed);
+// The pipeline of a step with so many microbatches, or of an evaluation.
+Schedule pipeline_schedule(const Options& options, int microbatches, bool forward_only);
+
+}  // namespace tutti::gpt

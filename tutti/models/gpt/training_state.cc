@@ -1,0 +1,203 @@
+// A parameter is saved as this rank's boxes of the whole. What the optimizer keeps for it is a run of elements of this
+// rank's tensor (all of them, or with a sharded optimizer some), which is cut into boxes of that tensor, and these into
+// boxes of the whole.
+#include "tutti/models/gpt/training_state.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "tutti/base/log.h"
+#include "tutti/checkpoint/facts.h"
+#include "tutti/tensor/tensor_bytes.h"
+
+namespace tutti::gpt {
+namespace {
+
+// Where the boxes of a layout lie in this rank's tensor, one after another along its dimension.
+struct PlacedBox {
+  TensorBox here, whole;
+};
+std::vector<PlacedBox> boxes_in_tensor(const ParameterLayout& layout) {
+  if (!layout.divided()) return {{TensorBox::whole(layout.shape), TensorBox::whole(layout.shape)}};
+  std::vector<PlacedBox> placed;
+  std::uint64_t begin = 0;
+  const auto dimension = std::size_t(layout.dimension);
+  for (const TensorBox& box : layout.boxes) {
+    if (box.elements() == 0) continue;
+    TensorBox here{TensorShape(box.begin.size(), 0), box.extent};
+    here.begin[dimension] = begin;
+    begin += box.extent[dimension];
+    placed.push_back({here, box});
+  }
+  return placed;
+}
+
+TensorShape shape_of(const at::Tensor& tensor) {
+  TensorShape shape;
+  for (const std::int64_t size : tensor.sizes()) shape.push_back(std::uint64_t(size));
+  return shape;
+}
+
+// What of `run`, a box of this rank's tensor whose elements lie packed at `data`, is in `placed`.
+std::optional<SavedBox> saved_box(const TensorBox& run, std::byte* data, const PlacedBox& placed,
+                                  const ParameterLayout& layout, TensorKey key, DType dtype) {
+  const auto common = run.common(placed.here);
+  if (!common) return {};
+  const auto size = size_of(dtype);
+  const std::uint64_t row = run.row_elements();
+  std::uint64_t offset = 0, inner = row;  // in elements, of the first one that is common
+  for (std::size_t d = 0; d < run.begin.size(); ++d) {
+    if (d > 0) inner /= run.extent[d];
+    offset += (common->begin[d] - run.begin[d]) * inner;
+  }
+  TensorBox box = *common;
+  for (std::size_t d = 0; d < box.begin.size(); ++d) box.begin[d] += placed.whole.begin[d] - placed.here.begin[d];
+  return SavedBox{.key = std::move(key),
+                  .dtype = dtype,
+                  .shape = layout.shape,
+                  .box = std::move(box),
+                  .data = data + offset * size,
+                  .row_stride = std::size_t(row) * size};
+}
+
+void append_state(std::vector<SavedBox>& boxes, const StatePart& part, const PlacedParameter& parameter) {
+  const TensorBytes bytes = checked_bytes(part.values, part.state + " of " + part.parameter);
+  const TensorKey key{part.parameter, part.state};
+  if (part.shape.empty()) {  // one number for all of the parameter
+    boxes.push_back({.key = key, .dtype = bytes.dtype, .shape = {}, .data = bytes.data});
+    return;
+  }
+  auto* data = static_cast<std::byte*>(bytes.data);
+  const auto placed = boxes_in_tensor(parameter.layout);
+  for (const TensorBox& run :
+       boxes_of_run(shape_of(parameter.tensor), std::uint64_t(part.begin), std::uint64_t(bytes.count))) {
+    for (const PlacedBox& piece : placed)
+      if (auto box = saved_box(run, data, piece, parameter.layout, key, bytes.dtype)) boxes.push_back(std::move(*box));
+    data += run.elements() * size_of(bytes.dtype);
+  }
+}
+
+std::vector<SavedBox> state_boxes(WeightsStep& weights) {
+  std::map<std::string, const PlacedParameter*> parameters;
+  for (const auto& parameter : weights.parameters()) parameters.emplace(parameter.name, &parameter);
+  std::vector<SavedBox> boxes;
+  for (const StatePart& part : weights.own_state()) append_state(boxes, part, *parameters.at(part.parameter));
+  return boxes;
+}
+
+Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& boxes) {
+  for (const SavedBox& box : boxes)
+    TUTTI_TRY(
+        saved.read(box.key, box.shape.empty() ? TensorBox{} : box.box, const_cast<void*>(box.data), box.row_stride));
+  return {};
+}
+
+std::vector<ExpectedTensor> weights_of(const Options& options) {
+  const DType dtype = options.precision == Precision::kF64 ? DType::kF64 : DType::kF32;
+  std::vector<ExpectedTensor> wanted;
+  for (const GptTensor& tensor : tensors_of(options.shape))
+    wanted.push_back({{tensor.name, ""}, dtype, TensorShape(tensor.shape.begin(), tensor.shape.end())});
+  return wanted;
+}
+
+std::vector<ExpectedTensor> with_state(std::vector<ExpectedTensor> weights, const UpdateRule& rule) {
+  std::vector<ExpectedTensor> wanted = weights;
+  for (const ExpectedTensor& weight : weights) {
+    for (const StateKind& kind : state_kinds(rule))
+      wanted.push_back({{weight.key.name, kind.name}, weight.dtype, weight.shape});
+    wanted.push_back({{weight.key.name, "step"}, DType::kI64, {}});
+  }
+  return wanted;
+}
+
+// What of a model the shapes of its tensors do not show.
+CheckpointValues unseen(const GptShape& shape) {
+  return {{"heads", std::int64_t(shape.heads)},
+          {"query_groups", std::int64_t(shape.groups)},
+          {"position_embedding_type", std::int64_t(shape.position)},
+          {"activation", std::int64_t(shape.activation)},
+          {"rotary_base", shape.rotary_base},
+          {"rotary_percent", shape.rotary_percent},
+          {"norm_epsilon", shape.norm_epsilon}};
+}
+
+std::string text_of(const CheckpointValue& value) {
+  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
+  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
+  return "something else";
+}
+
+Status expect_same(const CheckpointReader& saved, const CheckpointValues& found, const CheckpointValues& wanted) {
+  for (const auto& [name, value] : wanted) {
+    const auto there = found.find(name);
+    const bool same = there != found.end() && real_number(found, name) == real_number(wanted, name);
+    if (same) continue;
+    return Error{
+        .code = Code::kMismatch,
+        .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given", saved.folder(),
+                              name, there == found.end() ? "not there" : text_of(there->second), text_of(value)),
+        .hint = "give the options of the run that saved it, or for its weights alone --finetune"};
+  }
+  return {};
+}
+
+CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
+  return {{"ranks", std::int64_t(groups.world.size())},
+          {"tensor", std::int64_t(groups.grid.tensor_size())},
+          {"pipeline", std::int64_t(groups.grid.pipeline_size())},
+          {"context", std::int64_t(groups.grid.context_size())},
+          {"data", std::int64_t(groups.grid.data_size())},
+          {"micro_batch", std::int64_t(options.batches.micro_batch)}};
+}
+
+void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
+  const auto words = [](const CheckpointValues& layout) {
+    const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
+    return fmt::format("tp={} x cp={} x dp={} x pp={} (micro batch {})", number("tensor"), number("context"),
+                       number("data"), number("pipeline"), number("micro_batch"));
+  };
+  if (saved.facts().layout == now) return;
+  log::info(fmt::format("saved by {}, goes on with {}", words(saved.facts().layout), words(now)));
+}
+
+}  // namespace
+
+std::vector<SavedBox> TrainingState::boxes() const {
+  auto boxes = saved_boxes(weights_.parameters());
+  if (!options_.save_optimizer) return boxes;
+  for (auto& box : state_boxes(weights_)) boxes.push_back(std::move(box));
+  return boxes;
+}
+
+CheckpointFacts TrainingState::facts(const Progress& progress) const {
+  CheckpointFacts facts{.step = progress.step};
+  facts.data = {{"consumed_samples", progress.consumed}, {"seed", std::int64_t(options_.seed)}};
+  facts.values = unseen(options_.shape);
+  facts.values["optimizer"] = std::string(name(weights_.rule()));
+  facts.layout = layout_of(groups_, options_);
+  return facts;
+}
+
+Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
+  auto wanted = weights_of(options_);
+  // Of a --finetune that was started again its own checkpoints are whole ones.
+  const bool weights_only = options_.weights_only && saved.folder().starts_with(options_.load);
+  const bool with_optimizer = options_.load_optimizer && !weights_only;
+  if (with_optimizer) wanted = with_state(std::move(wanted), weights_.rule());
+  const TensorMatch match = saved.compare(wanted);
+  if (!match.missing.empty() || !match.misshapen.empty())
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("the checkpoint {} is of another model: {}", saved.folder(), to_string(match)),
+                 .hint = with_optimizer ? "--no-load-optim begins the optimizer's state anew" : ""};
+  TUTTI_TRY(expect_same(saved, saved.facts().values, unseen(options_.shape)));
+  TUTTI_TRY(read_parameters(saved, weights_.parameters()));
+  if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
+  if (weights_only) return Progress();
+  TUTTI_TRY(expect_same(saved, saved.facts().data, {{"seed", std::int64_t(options_.seed)}}));
+  if (groups_.world.rank() == 0) tell_layout(saved, layout_of(groups_, options_));
+  return Progress{.step = saved.facts().step,
+                  .consumed = whole_number(saved.facts().data, "consumed_samples").value_or(0)};
+}
+
+}  // namespace tutti::gpt

@@ -1,0 +1,37 @@
+#pragma once
+// What a pre-training is at a step, as a checkpoint of whole tensors: any grid goes on from any other.
+#include <cstdint>
+#include <vector>
+
+#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/writer.h"
+#include "tutti/models/gpt/grid_groups.h"
+#include "tutti/models/gpt/options.h"
+#include "tutti/models/gpt/weights_step.h"
+
+namespace tutti::gpt {
+
+// Random numbers and schedules need no place of their own: they hang on these.
+struct Progress {
+  std::int64_t step = 0;
+  std::int64_t consumed = 0;  // samples of training, over all replicas
+};
+
+class TrainingState {
+ public:
+  // The objects have to stay.
+  TrainingState(const GridGroups& groups, WeightsStep& weights, const Options& options)
+      : groups_(groups), weights_(weights), options_(options) {}
+
+  std::vector<SavedBox> boxes() const;  // of this rank
+  CheckpointFacts facts(const Progress& progress) const;
+  // kMismatch: it is of another model, optimizer or seed, by name. Says where the grid differs.
+  Result<Progress> load(const CheckpointReader& saved) const;
+
+ private:
+  const GridGroups& groups_;
+  WeightsStep& weights_;
+  const Options& options_;
+};
+
+}  // namespace tutti::gpt

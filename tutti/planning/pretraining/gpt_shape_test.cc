@@ -1,0 +1,119 @@
+// Sizes of a GPT that fit together, its tensors, its closed forms, and the sentences for what does not fit.
+#include "tutti/planning/pretraining/gpt_shape.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <set>
+
+namespace tutti {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+GptShape small() {
+  GptShape shape;
+  shape.layers = 3;
+  shape.hidden = 32;
+  shape.heads = shape.groups = 4;
+  shape.head_size = 8;
+  shape.ffn = 128;
+  shape.vocabulary = 100;
+  shape.sequence_length = shape.positions = 16;
+  return shape;
+}
+
+std::string refusal(const std::function<void(GptShape&, GptDivision&)>& change) {
+  GptShape shape = small();
+  GptDivision division;
+  change(shape, division);
+  Status status = check(shape);
+  if (status.ok()) status = check(shape, division);
+  if (status.ok()) return "accepted";
+  return status.error().detail + " | " + status.error().hint;
+}
+
+TEST(GptShape, ClosedFormsAreTheSumOverTheTensors) {
+  for (const bool bias : {true, false})
+    for (const bool tied : {true, false})
+      for (const auto norm : {NormKind::kLayerNorm, NormKind::kRmsNorm})
+        for (const auto activation : {ActivationKind::kGelu, ActivationKind::kSwiglu})
+          for (const int groups : {4, 2, 1}) {
+            GptShape shape = small();
+            shape.bias = bias;
+            shape.tied = tied;
+            shape.norm = norm;
+            shape.activation = activation;
+            shape.groups = groups;
+            shape.position = tied ? PositionKind::kLearned : PositionKind::kRotary;
+            std::int64_t elements = 0;
+            std::set<std::string> names;
+            for (const auto& tensor : tensors_of(shape)) {
+              std::int64_t product = 1;
+              for (const auto size : tensor.shape) product *= size;
+              elements += product;
+              EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name << " twice";
+            }
+            EXPECT_EQ(parameters_of(shape), elements);
+          }
+}
+
+// GPT-2's published size, and Megatron-LM's formula for its FLOPs written out.
+TEST(GptShape, Gpt2Small) {
+  GptShape shape;
+  shape.layers = 12;
+  shape.hidden = 768;
+  shape.heads = shape.groups = 12;
+  shape.head_size = 64;
+  shape.ffn = 3072;
+  shape.vocabulary = 50257;
+  shape.sequence_length = shape.positions = 1024;
+  EXPECT_EQ(parameters_of(shape), 124439808);
+  const double h = 768, s = 1024, layers = 12;
+  EXPECT_DOUBLE_EQ(flops_per_token(shape), 6 * (layers * (12 * h * h + h * s) + h * 50257));
+}
+
+TEST(GptShape, RefusesWhatDoesNotFit) {
+  EXPECT_EQ(refusal([](auto&, auto&) {}), "accepted");
+  EXPECT_THAT(refusal([](auto& s, auto&) { s.groups = 3; }),
+              AllOf(HasSubstr("4 attention heads cannot be divided into 3 query groups"), HasSubstr("1, 2, 4")));
+  EXPECT_THAT(refusal([](auto& s, auto&) { s.sequence_length = 17; }),
+              AllOf(HasSubstr("a sequence of 17 tokens (--seq-length) is longer than the 16 positions"),
+                    HasSubstr("--max-position-embeddings 17 would do")));
+  EXPECT_THAT(refusal([](auto& s, auto&) { s.layers = 0; }), HasSubstr("a GPT of 0 layers (--num-layers)"));
+  EXPECT_THAT(refusal([](auto& s, auto&) {
+                s.position = PositionKind::kRotary;
+                s.rotary_percent = 0.4;
+              }),
+              HasSubstr("3 of a head's 8 numbers are an odd count"));
+  EXPECT_THAT(refusal([](auto&, auto& d) { d.tensor = 3; }),
+              AllOf(HasSubstr("4 attention heads cannot be divided over --tensor-model-parallel-size 3"),
+                    HasSubstr("1, 2, 4")));
+  EXPECT_THAT(refusal([](auto& s, auto& d) {
+                s.groups = 2;
+                d.tensor = 4;
+              }),
+              HasSubstr("2 query groups cannot be divided"));
+  EXPECT_THAT(refusal([](auto&, auto& d) { d.sequence_parallel = true; }), HasSubstr("there is one"));
+  EXPECT_THAT(refusal([](auto& s, auto& d) {
+                s.sequence_length = 14;
+                d.tensor = 4;
+                d.sequence_parallel = true;
+              }),
+              AllOf(HasSubstr("--sequence-parallel divides a sequence of 14 tokens over 4 ranks"),
+                    HasSubstr("--seq-length 12 or 16 would do")));
+  EXPECT_THAT(refusal([](auto& s, auto& d) {
+                s.sequence_length = 14;
+                d.context = 2;
+              }),
+              HasSubstr("--seq-length 12 or 16 would do"));
+  EXPECT_THAT(refusal([](auto&, auto& d) {
+                d.pipeline = 2;
+                d.chunks = 2;
+              }),
+              HasSubstr("3 layers cannot be divided over 4 stages (2 ranks x 2 chunks)"));
+}
+
+}  // namespace
+}  // namespace tutti
