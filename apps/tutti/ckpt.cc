@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
     {"merge", "write the weights alone as safetensors with an index like Hugging Face's", ckpt_merge_command},
     {"prune", "remove the older ones of a folder", ckpt_prune_command},
     {"import", "make one of safetensors or of what torch.save() wrote", ckpt_import_command},
+    {"gpt2", "turn a GPT-2 of Hugging Face into one of pretrain_gpt, or back", ckpt_gpt2_command},
 };
 
 constexpr const char* kExamples =

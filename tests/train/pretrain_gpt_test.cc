@@ -219,6 +219,37 @@ TEST_F(PretrainGpt, BF16StaysNearF32) {
   for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(*parse_double(losses[i]), *parse_double(exact[i]), 0.05);
 }
 
+TEST_F(PretrainGpt, GivesItsWeightsToHuggingFaceAndTakesThem) {
+  Words line = kModel;
+  std::erase(line, "--fp64");
+  const std::string save = folder_ + "/run", file = folder_ + "/model.safetensors", back = folder_ + "/back";
+  const auto trained =
+      pretrain(2, with(line, {"--train-iters", "2", "--save", save, "--tensor-model-parallel-size", "2"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto gpt2 = [](const Words& words) {
+    return tutti::testing::run(with({TUTTI_COMMAND, "ckpt", "gpt2"}, words));
+  };
+  const auto given = gpt2({save, file});
+  ASSERT_EQ(given.code, 0) << given.err;
+  const auto listed = tutti::testing::run({TUTTI_COMMAND, "ckpt", "ls", file});
+  for (const char* text : {"h.3.attn.c_attn.weight", "[32, 96]", "wte.weight", "[99, 32]", "ln_f.bias"})
+    EXPECT_THAT(listed.out, HasSubstr(text));
+  const auto taken = gpt2({file, back, "--heads", "4"});
+  ASSERT_EQ(taken.code, 0) << taken.err;
+  const auto loaded =
+      pretrain(2, with(line, {"--skip-train", "--load", back, "--finetune", "--pipeline-model-parallel-size", "2"}));
+  EXPECT_EQ(loaded.code, 0) << loaded.err;
+  // The validation of a run of 2 steps takes the same samples.
+  EXPECT_EQ(fields(loaded, "lm loss value"), fields(trained, "lm loss value"));
+  EXPECT_EQ(gpt2({file, back, "--heads", "5"}).code, 2);
+  const auto none =
+      pretrain(0, with(line, {"--train-iters", "1", "--save", folder_ + "/llama", "--normalization", "RMSNorm"}));
+  ASSERT_EQ(none.code, 0) << none.err;
+  const auto refused = gpt2({folder_ + "/llama", folder_ + "/no.safetensors"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("is no GPT-2: it lacks "));
+}
+
 TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
   const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text", save = folder_ + "/run";
   {

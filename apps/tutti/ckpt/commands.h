@@ -19,6 +19,7 @@ int ckpt_reshard_command(std::vector<std::string> arguments);
 int ckpt_merge_command(std::vector<std::string> arguments);
 int ckpt_prune_command(std::vector<std::string> arguments);
 int ckpt_import_command(std::vector<std::string> arguments);
+int ckpt_gpt2_command(std::vector<std::string> arguments);
 
 // Name, help flag, footer and width, as all of them have.
 void dress(CLI::App& app, const char* footer);
