@@ -46,7 +46,8 @@ void declare(CLI::App& app, Texts& texts) {
   app.get_formatter()->column_width(34);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
-                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier (or pipeline)")
+                 "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier (or "
+                 "pipeline)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
@@ -155,8 +156,9 @@ Result<Faults> faults_of(const Texts& texts, int ranks) {
     const auto [pair, at] = TUTTI_TRY(halves("--cut", text, form));
     const auto both = split(pair, '-');
     if (both.size() != 2) return usage("--cut needs " + std::string(form) + ", not '" + text + "'");
-    faults.cuts.push_back({TUTTI_TRY(rank_of("--cut", both[0], ranks)), TUTTI_TRY(rank_of("--cut", both[1], ranks)),
-                           TUTTI_TRY(time("--cut", at))});
+    const int one = TUTTI_TRY(rank_of("--cut", both[0], ranks)), other = TUTTI_TRY(rank_of("--cut", both[1], ranks));
+    if (one == other) return usage("--cut " + text + ": rank " + both[0] + " has no link to itself");
+    faults.cuts.push_back({one, other, TUTTI_TRY(time("--cut", at))});
   }
   for (const std::string& text : texts.slow) {
     const auto [rank, factor] = TUTTI_TRY(halves("--slow", text, "a rank and a factor such as 3@10"));
@@ -193,6 +195,9 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
   question.hosts = TUTTI_TRY(hosts_of(texts));
   const int ranks = question.hosts.ranks();
   question.bytes = TUTTI_TRY(bytes("--bytes", texts.bytes, 0));
+  if (question.bytes % size_of(question.dtype) != 0)
+    return usage("--bytes " + texts.bytes + " is no whole number of " + std::string(name(question.dtype)) + ", of " +
+                 std::to_string(size_of(question.dtype)) + " bytes each");
 
   // Sums of 16 bits travel as f32.
   Request request{.kind = kind, .dtype = question.dtype};

@@ -118,6 +118,8 @@ TEST(PlanCommand, MistakesAreSentences) {
   mistake({"all_reduce", "-n", "4", "--dies", "3"}, "--dies needs a rank and a time such as 3@50us, not '3'");
   mistake({"all_reduce", "-n", "4", "--cut", "3@1us"},
           "--cut needs two ranks and a time such as 3-4@50us, not '3@1us'");
+  mistake({"all_reduce", "-n", "4", "--cut", "3-3@1us"}, "--cut 3-3@1us: rank 3 has no link to itself");
+  mistake({"all_reduce", "-n", "4", "--bytes", "3"}, "--bytes 3 is no whole number of f32, of 4 bytes each");
   mistake({"all_reduce", "-n", "4", "--slow", "9@2"}, "--slow needs a number from 0 to 3, not '9'");
   mistake({"all_reduce", "-n", "4", "--rnak", "3"}, "unknown option --rnak\nhint: did you mean --rank?");
 }

@@ -280,7 +280,7 @@ TEST_F(TrainImageCheckpoints, AFullDiskIsAnAlarmWhileTheJobGoesOn) {
                                   environment);
   running.await_err("the checkpoint of step 10 was not saved (1 in a row failed); the newest is that of step 5");
   const std::string alarm =
-      "[0-9]+ of [0-9]+ checkpoints w[a-z]+ not saved, the last that of step [0-9]+: SystemError: rank [01]: cannot "
+      "[0-9]+ of [0-9]+ checkpoints w[a-z]+ not saved, the last that of step [0-9]+: System: rank [01]: cannot "
       "[^\n]*No space left on device";
   EXPECT_THAT(tutti::testing::run({TUTTI_COMMAND, "status", "full"}, environment).out,
               ContainsRegex("\nrank 0: " + alarm));

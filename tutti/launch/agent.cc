@@ -270,7 +270,7 @@ void Agent::on_failure(Worker& failed) {
   const int others = attempt_->workers().alive();
   attempt_->freeze();
   if (const News news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
-  attempt_->blame(culprit, &culprit == &failed ? std::string() : fault.text);
+  attempt_->blame(culprit, fault.text);
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
                                                 (others == 1 ? " rank" : " ranks") + " of this node"));

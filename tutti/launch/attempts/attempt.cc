@@ -43,24 +43,29 @@ Status Attempt::start(const Environment& environment) {
   return workers_.start(spec_, round_, flight_folder_, environment, consoles_);
 }
 
-Worker& Attempt::cause_of(Worker& failed) {
+// The rank for want of which this one failed, or the one that ended its group; -1: it may have failed by itself.
+int Attempt::missed_by(const Worker& failed) {
   const RankProgress progress = failed.progress().read_pulse();
-  if (progress.lost < 0 && !progress.echoes) return failed;
-  for (const Worker& witness : workers_) {  // whoever misses it, `failed` or the one that ended its group
-    const int lost = witness.progress().read_pulse().lost;
-    for (Worker& worker : workers_)
-      if (worker.rank() == lost && !worker.alive() && worker.end().exit.ok()) return worker;
-  }
+  if (progress.lost >= 0 || !progress.echoes) return progress.lost;
+  for (const Worker& witness : workers_)
+    if (const int lost = witness.progress().read_pulse().lost; lost >= 0) return lost;
+  return -1;
+}
+
+Worker& Attempt::cause_of(Worker& failed) {
+  const int missed = missed_by(failed);
+  for (Worker& worker : workers_)
+    if (worker.rank() == missed && !worker.alive() && worker.end().exit.ok()) return worker;
   return failed;
 }
 
 Fault Attempt::fault_of(const Worker& worker, const Worker& failed) {
-  const int lost = failed.progress().read_pulse().lost;
+  const int missed = missed_by(failed);
   std::string text = fault_text(worker.end(), spec_.host);
   if (&worker != &failed) {
     text += " without leaving, while rank " + std::to_string(failed.rank()) + " still needed it";
-  } else if (lost >= 0 && !is_here(lost)) {
-    text += ", for want of rank " + std::to_string(lost) + ", which is on another node";
+  } else if (missed >= 0 && !is_here(missed)) {
+    text += ", for want of rank " + std::to_string(missed) + ", which is on another node";
   }
   return {.text = std::move(text),
           .code = failed.end().exit.shell_code(),
@@ -93,9 +98,9 @@ std::optional<Fault> Attempt::one_never_came() {
   return {};
 }
 
-void Attempt::blame(Worker& culprit, std::string headline) {
+void Attempt::blame(Worker& culprit, const std::string& words) {
   culprit_ = &culprit;
-  headline_ = std::move(headline);
+  headline_ = words == fault_text(culprit.end(), spec_.host) ? std::string() : words;  // the report says more of an end
   freeze();
 }
 

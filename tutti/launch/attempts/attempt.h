@@ -35,7 +35,7 @@ class Attempt {
   // What all ranks do now is what the report will tell; nothing the second time.
   void freeze() { lookout_.freeze(workers_); }
   // Whose end it was that ended the attempt, and the words for it; none: nobody's of this node.
-  void blame(Worker& culprit, std::string headline = {});
+  void blame(Worker& culprit, const std::string& words);
   // It failed because another rank did, which is seen to be dying and will be reaped soon.
   bool is_echo(Worker& worker);
   // One that was taken for an echo, though nothing else came for a while; null: none.
@@ -56,6 +56,7 @@ class Attempt {
 
  private:
   bool is_here(int rank);
+  int missed_by(const Worker& failed);
   std::optional<Fault> one_never_came();
   void write_json(const Failure& failure);
 
