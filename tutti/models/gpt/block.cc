@@ -8,6 +8,7 @@
 #include "tutti/base/random_place.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/parallel/tensor/gelu.h"
 
 namespace tutti::gpt {
 namespace {
@@ -181,7 +182,7 @@ at::Tensor Block::mlp(const at::Tensor& x) {
   const at::Tensor wide = columns(fc1_, x);
   switch (around_.options.shape.activation) {
     case ActivationKind::kGelu:
-      return rows(fc2_, at::gelu(wide, "tanh"));
+      return rows(fc2_, gelu_tanh(wide));
     case ActivationKind::kSwiglu: {
       const auto halves = wide.chunk(2, -1);
       return rows(fc2_, at::silu(halves[0]) * halves[1]);

@@ -8,13 +8,15 @@
 // where drop() multiplies by the mask of dropout, 1 / (1 - p) or 0. A tile of 128 rows by 1024 keys is 512 KiB in f32.
 #include "tutti/parallel/tensor/attention_tiles.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <limits>
+#include <cmath>
 #include <span>
 
+#include "tutti/parallel/tensor/kernels/exponential.h"
 #include "tutti/parallel/tensor/random_mask.h"
 
 namespace tutti {
@@ -25,11 +27,6 @@ constexpr std::int64_t kRows = 128;
 // Of one head: [rows, dim].
 at::Tensor head_of(const at::Tensor& tensor, std::int64_t batch, std::int64_t head) {
   return tensor.select(1, batch).select(1, head);
-}
-
-// Minus infinity above the diagonal: [kRows, kRows].
-at::Tensor future(const at::TensorOptions& options) {
-  return at::full({kRows, kRows}, -std::numeric_limits<double>::infinity(), options).triu(1);
 }
 
 template <class T>
@@ -58,7 +55,6 @@ class Tiles {
   Tiles(const at::Tensor& query, const at::Tensor& key, const AttentionTask& task, int matrices)
       : task_(task), keys_(key.size(0)), random_(task.dropout, task.seed) {
     for (int i = 0; i < matrices; ++i) memory_.push_back(at::empty({kRows * keys_}, query.options()));
-    if (task.causal) future_ = future(query.options());
   }
 
   void begin(std::int64_t first_row, std::int64_t rows) {
@@ -72,12 +68,22 @@ class Tiles {
   at::Tensor matrix(int number) const {
     return memory_[std::size_t(number)].narrow(0, 0, rows_ * seen_).view({rows_, seen_});
   }
-  // Scores into matrix 0.
+  // Scores into matrix 0; causal: those of keys that a row does not see are there, too.
   at::Tensor scores(const at::Tensor& scaled_query, const at::Tensor& key) const {
     at::Tensor out = matrix(0);
     at::mm_out(out, scaled_query, key.narrow(0, 0, seen_).t());
-    if (task_.causal) out.narrow(1, first_, rows_).add_(future_.narrow(0, 0, rows_).narrow(1, 0, rows_));
     return out;
+  }
+  // f(row of the tile, its first number, how many keys it sees) for the rows of a matrix; what a row does not see
+  // becomes 0.
+  template <class T, class Act>
+  void for_rows(const at::Tensor& tile, Act act) const {
+    T* row = tile.data_ptr<T>();
+    for (std::int64_t i = 0; i < rows_; ++i, row += seen_) {
+      const std::int64_t sees = task_.causal ? first_ + i + 1 : seen_;
+      act(i, row, std::size_t(sees));
+      std::fill(row + sees, row + seen_, T(0));
+    }
   }
   // The mask of dropout, on a matrix.
   void drop(const at::Tensor& tile, std::int64_t batch, std::int64_t head) const {
@@ -96,7 +102,6 @@ class Tiles {
   const std::int64_t keys_;
   const RandomMask random_;
   std::vector<at::Tensor> memory_;
-  at::Tensor future_;
   std::int64_t first_ = 0, rows_ = 0, seen_ = 0;
 };
 
@@ -129,17 +134,21 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
             [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
                 std::int64_t count) {
               const at::Tensor scaled = head_of(query, batch, head).narrow(0, first, count).mul(task.scale);
-              at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
-              const at::Tensor largest = p.amax(1, true);
-              p.sub_(largest).exp_();
-              const at::Tensor sum = p.sum(1, true);
+              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
+              const at::Tensor sums = at::empty({count, 1}, p.options());
+              const at::Tensor log_sums = head_of(result.log_sum, batch, head).narrow(0, first, count);
+              AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
+                scalar_t *const of_rows = sums.data_ptr<scalar_t>(), *const logs = log_sums.data_ptr<scalar_t>();
+                const std::int64_t stride = log_sums.stride(0);
+                tiles.for_rows<scalar_t>(p, [&](std::int64_t i, scalar_t* row, std::size_t sees) {
+                  const scalar_t largest = largest_of(row, sees);
+                  of_rows[i] = exponentials(row, sees, largest);
+                  logs[i * stride] = std::log(of_rows[i]) + largest;
+                });
+              });
               tiles.drop(p, batch, head);
               const at::Tensor out = at::mm(p, head_of(value, batch, group).narrow(0, 0, tiles.seen()));
-              head_of(result.out, batch, head).narrow(0, first, count).copy_(out.div_(sum));
-              result.log_sum.select(1, batch)
-                  .select(1, head)
-                  .narrow(0, first, count)
-                  .copy_(sum.log().add_(largest).squeeze(1));
+              head_of(result.out, batch, head).narrow(0, first, count).copy_(out.div_(sums));
             });
   return result;
 }
@@ -158,7 +167,14 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
               };
               const at::Tensor scaled = rows(query).mul(task.scale), of_out = rows(out_gradient);
               const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
-              p.sub_(rows(log_sum).unsqueeze(1)).exp_();
+              AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
+                const at::Tensor log_sums = rows(log_sum);
+                const scalar_t* const logs = log_sums.data_ptr<scalar_t>();
+                const std::int64_t stride = log_sums.stride(0);
+                tiles.for_rows<scalar_t>(p, [&](std::int64_t i, scalar_t* row, std::size_t sees) {
+                  exponentials(row, sees, logs[i * stride]);
+                });
+              });
               at::Tensor of_p = tiles.matrix(1);
               at::mm_out(of_p, of_out, seen(value).t());
               at::Tensor dropped = p;
@@ -168,7 +184,14 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
                 tiles.drop(of_p, batch, head);
               }
               seen(gradients.value).addmm_(dropped.t(), of_out);
-              of_p.sub_(rows(product).unsqueeze(1)).mul_(p);
+              AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
+                const at::Tensor products = rows(product);
+                const scalar_t *const of_rows = products.data_ptr<scalar_t>(), *row_of_p = p.data_ptr<scalar_t>();
+                const std::int64_t stride = products.stride(0);
+                tiles.for_rows<scalar_t>(of_p, [&](std::int64_t i, scalar_t* row, std::size_t sees) {
+                  softmax_gradient(row_of_p + i * tiles.seen(), row, sees, of_rows[i * stride]);
+                });
+              });
               rows(gradients.query).addmm_(of_p, seen(key), 1, task.scale);
               seen(gradients.key).addmm_(of_p.t(), scaled);
             });

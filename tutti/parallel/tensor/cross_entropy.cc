@@ -7,7 +7,9 @@
 // become known since and takes the target off, in place. The buffer then is the gradient.
 #include "tutti/parallel/tensor/cross_entropy.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/Functions.h>
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/parallel/tensor/kernels/exponential.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -74,11 +77,19 @@ at::Tensor own_numbers(Call& call, const at::Tensor& logits) {
     const at::Tensor exponentials = buffer.defined() ? buffer.narrow(0, first, rows).narrow(1, 0, call.mine)
                                                      : at::empty({rows, call.mine}, options);
     if (!exponentials.is_alias_of(x)) exponentials.copy_(x);
-    at::Tensor m = largest.narrow(0, first, rows), s = sums.narrow(0, first, rows), u = totals.narrow(0, first, rows);
-    at::amax_out(m, exponentials, 1);
-    if (call.smoothing > 0) at::sum_out(u, exponentials, 1);
-    exponentials.sub_(m.unsqueeze(1)).exp_();
-    at::sum_out(s, exponentials, 1);
+    at::Tensor total = totals.narrow(0, first, rows);
+    if (call.smoothing > 0) at::sum_out(total, exponentials, 1);
+    AT_DISPATCH_FLOATING_TYPES(exponentials.scalar_type(), kWho, [&] {
+      scalar_t* const of_rows = exponentials.data_ptr<scalar_t>();
+      scalar_t *const m = largest.data_ptr<scalar_t>() + first, *const s = sums.data_ptr<scalar_t>() + first;
+      const std::int64_t stride = exponentials.stride(0);
+      at::parallel_for(0, rows, 1, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+          m[row] = largest_of(of_rows + row * stride, std::size_t(call.mine));
+          s[row] = tutti::exponentials(of_rows + row * stride, std::size_t(call.mine), m[row]);
+        }
+      });
+    });
   });
   if (call.keeps && call.mine < all) buffer.narrow(1, call.mine, all - call.mine).zero_();
   call.exponentials = buffer;

@@ -11,6 +11,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/cross_entropy.h"
+#include "tutti/parallel/tensor/gelu.h"
 #include "tutti/parallel/tensor/random_mask.h"
 #include "tutti/parallel/tensor/sequence.h"
 
@@ -137,6 +138,28 @@ TEST(VocabParallelCrossEntropy, SaysWhatIsWrong) {
 }
 
 // ---- Parts of a sequence, dropout ----
+
+TEST(Gelu, IsLibTorchsByTanh) {
+  for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    at::manual_seed(5);
+    const at::Tensor x = at::randn({40, 2000}, type).t().requires_grad_(), same = x.detach().requires_grad_();
+    const at::Tensor y = gelu_tanh(x), right = at::gelu(same, "tanh"), of_y = at::randn(y.sizes(), type);
+    torch::autograd::backward({y, right}, {of_y, of_y});
+    const double close = type == at::kDouble ? 1e-13 : 1e-5;
+    EXPECT_TRUE(at::allclose(y, right, close, close)) << type;
+    EXPECT_TRUE(at::allclose(x.grad(), same.grad(), close, close)) << type;
+  }
+}
+
+TEST(Gelu, HasASecondDerivative) {
+  at::manual_seed(5);
+  const at::Tensor x = at::randn({100}, at::kDouble).requires_grad_();
+  const auto second = [&](const at::Tensor& y) {
+    const auto slope = torch::autograd::grad({y.sum()}, {x}, {}, c10::nullopt, true)[0];
+    return torch::autograd::grad({slope.sum()}, {x})[0];
+  };
+  EXPECT_TRUE(at::allclose(second(gelu_tanh(x)), second(at::gelu(x, "tanh")), 1e-12, 1e-12));
+}
 
 TEST(SequencePart, OfAllRanksAreTheSequenceAndCostTheSame) {
   for (const int ranks : {1, 2, 4}) {

@@ -1,0 +1,64 @@
+// Chooses, once, the loops for the widest instruction set that this CPU has.
+#include "tutti/parallel/tensor/kernels/exponential.h"
+
+#include <type_traits>
+
+#include "tutti/parallel/tensor/kernels/exponential_isa.h"
+
+namespace tutti {
+namespace {
+
+const kernels::AllExponentialLoops& of_this_cpu() {
+#ifdef __x86_64__
+  static const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+  static const bool middle = __builtin_cpu_supports("avx2");
+  if (wide) return kernels::avx512::kExponentialLoops;
+  if (middle) return kernels::avx2::kExponentialLoops;
+#endif
+  return kernels::generic::kExponentialLoops;
+}
+
+template <class T>
+const kernels::ExponentialLoops<T>& loops() {
+  if constexpr (std::is_same_v<T, float>)
+    return of_this_cpu().f32;
+  else
+    return of_this_cpu().f64;
+}
+
+}  // namespace
+
+template <class T>
+T largest_of(const T* x, std::size_t count) {
+  return loops<T>().largest_of(x, count);
+}
+template <class T>
+T exponentials(T* x, std::size_t count, T shift) {
+  return loops<T>().exponentials(x, count, shift);
+}
+template <class T>
+void softmax_gradient(const T* p, T* g, std::size_t count, T product) {
+  loops<T>().softmax_gradient(p, g, count, product);
+}
+template <class T>
+void gelu_values(const T* x, T* y, std::size_t count) {
+  loops<T>().gelu_values(x, y, count);
+}
+template <class T>
+void gelu_gradient(const T* x, const T* of_y, T* of_x, std::size_t count) {
+  loops<T>().gelu_gradient(x, of_y, of_x, count);
+}
+
+template float largest_of(const float*, std::size_t);
+template double largest_of(const double*, std::size_t);
+template float exponentials(float*, std::size_t, float);
+template double exponentials(double*, std::size_t, double);
+template void softmax_gradient(const float*, float*, std::size_t, float);
+template void softmax_gradient(const double*, double*, std::size_t, double);
+template void gelu_values(const float*, float*, std::size_t);
+template void gelu_values(const double*, double*, std::size_t);
+template void gelu_gradient(const float*, const float*, float*, std::size_t);
+template void gelu_gradient(const double*, const double*, double*, std::size_t);
+
+}  // namespace tutti

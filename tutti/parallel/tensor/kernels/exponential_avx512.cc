@@ -1,0 +1,2 @@
+#define TUTTI_ISA avx512
+#include "tutti/parallel/tensor/kernels/exponential_impl.h"

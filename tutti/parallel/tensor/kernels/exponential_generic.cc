@@ -1,0 +1,2 @@
+#define TUTTI_ISA generic
+#include "tutti/parallel/tensor/kernels/exponential_impl.h"

@@ -1,0 +1,135 @@
+// exp, softmax and GELU against the library's functions in higher precision; the loops of all instruction sets give the
+// same bits, for lengths that fill vectors and that do not.
+#include "tutti/parallel/tensor/kernels/exponential.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "tutti/parallel/tensor/kernels/exponential_isa.h"
+
+namespace tutti {
+namespace {
+
+template <class T>
+class Exponentials : public testing::Test {
+ public:
+  static std::vector<T> drawn(std::size_t count, double width) {
+    std::mt19937 random(7);
+    std::uniform_real_distribution<double> numbers(-width, width);
+    std::vector<T> x(count);
+    for (T& value : x) value = T(numbers(random));
+    return x;
+  }
+  static constexpr T kInfinity = std::numeric_limits<T>::infinity();
+};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(Exponentials, Types);
+
+TYPED_TEST(Exponentials, AreWithinTwoUnitsOfTheLibrary) {
+  using T = TypeParam;
+  const auto given = TestFixture::drawn(20'000, sizeof(T) == 4 ? 80 : 700);
+  auto x = given;
+  exponentials(x.data(), x.size(), T(0));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const long double right = std::exp((long double)given[i]);
+    ASSERT_LE(std::abs((long double)x[i] - right), 2 * std::numeric_limits<T>::epsilon() * right) << given[i];
+  }
+}
+
+TYPED_TEST(Exponentials, AtTheEndsOfTheirRange) {
+  using T = TypeParam;
+  std::vector<T> x = {0, -TestFixture::kInfinity, T(-1e4), std::numeric_limits<T>::quiet_NaN()};
+  exponentials(x.data(), x.size(), T(0));
+  EXPECT_EQ(x[0], 1);
+  EXPECT_EQ(x[1], 0);
+  EXPECT_EQ(x[2], 0);
+  EXPECT_TRUE(std::isnan(x[3]));
+}
+
+TYPED_TEST(Exponentials, ASoftmaxSumsToOneAndItsGradientIsRight) {
+  using T = TypeParam;
+  for (const std::size_t count : {1u, 31u, 32u, 33u, 1000u}) {
+    auto p = TestFixture::drawn(count, 300), g = TestFixture::drawn(count, 1);
+    const auto x = p, of_p = g;
+    const T most = largest_of(p.data(), count);
+    EXPECT_EQ(most, *std::max_element(x.begin(), x.end()));
+    const T sum = exponentials(p.data(), count, most);
+    double product = 0, total = 0;
+    for (std::size_t i = 0; i < count; ++i) total += double(p[i] /= sum), product += double(p[i]) * double(g[i]);
+    EXPECT_NEAR(total, 1, count * double(std::numeric_limits<T>::epsilon()));
+    softmax_gradient(p.data(), g.data(), count, T(product));
+    for (std::size_t i = 0; i < count; ++i) EXPECT_EQ(g[i], p[i] * (of_p[i] - T(product)));
+  }
+  EXPECT_EQ(largest_of<T>(nullptr, 0), -TestFixture::kInfinity);
+}
+
+// y and dy/dx by tanh, in long double.
+struct Gelu {
+  long double value, slope;
+  explicit Gelu(long double x) {
+    const long double factor = std::sqrt(2 / std::acos(-1.0L)), cubic = 0.044715L;
+    const long double turned = std::tanh(factor * (x + cubic * x * x * x));
+    value = x * (1 + turned) / 2;
+    slope = (1 + turned) / 2 + x * (1 - turned * turned) / 2 * factor * (1 + 3 * cubic * x * x);
+  }
+};
+
+TYPED_TEST(Exponentials, GeluAndItsGradient) {
+  using T = TypeParam;
+  auto x = TestFixture::drawn(4'000, 6);
+  x.insert(x.end(), {0, T(-0.0), 40, -40, T(1e-30)});
+  std::vector<T> y(x.size()), of_x(x.size(), 2);
+  gelu_values(x.data(), y.data(), x.size());
+  gelu_gradient(x.data(), of_x.data(), of_x.data(), x.size());
+  const double close = 64 * double(std::numeric_limits<T>::epsilon());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const Gelu right(x[i]);
+    ASSERT_NEAR(double(y[i]), double(right.value), close * std::max(1e-2, std::abs(double(right.value)))) << x[i];
+    ASSERT_NEAR(double(of_x[i]), 2 * double(right.slope), close) << x[i];
+  }
+  EXPECT_EQ(y[x.size() - 3], T(40));
+}
+
+std::vector<const kernels::AllExponentialLoops*> all_loops() {
+  std::vector<const kernels::AllExponentialLoops*> loops = {&kernels::generic::kExponentialLoops};
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2")) loops.push_back(&kernels::avx2::kExponentialLoops);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    loops.push_back(&kernels::avx512::kExponentialLoops);
+#endif
+  return loops;
+}
+
+TYPED_TEST(Exponentials, OfAllInstructionSetsHaveTheSameBits) {
+  using T = TypeParam;
+  for (const std::size_t count : {0u, 1u, 7u, 32u, 65u, 1001u}) {
+    const auto x = TestFixture::drawn(count, 20);
+    std::vector<std::vector<T>> results;
+    for (const auto* all : all_loops()) {
+      const kernels::ExponentialLoops<T>* loops;
+      if constexpr (sizeof(T) == 4)
+        loops = &all->f32;
+      else
+        loops = &all->f64;
+      auto p = x, g = x;
+      std::vector<T> y(count),
+          result = {loops->largest_of(x.data(), count), loops->exponentials(p.data(), count, T(3))};
+      loops->softmax_gradient(p.data(), g.data(), count, T(0.25));
+      loops->gelu_values(x.data(), y.data(), count);
+      for (const auto& part : {p, g, y}) result.insert(result.end(), part.begin(), part.end());
+      loops->gelu_gradient(x.data(), x.data(), y.data(), count);
+      result.insert(result.end(), y.begin(), y.end());
+      results.push_back(result);
+    }
+    for (const auto& result : results) EXPECT_EQ(result, results.front()) << count;
+  }
+}
+
+}  // namespace
+}  // namespace tutti
