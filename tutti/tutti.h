@@ -48,4 +48,5 @@
 #include "tutti/tensor/compute.h"
 #include "tutti/tensor/module_state.h"
 #include "tutti/tensor/seed.h"
+#include "tutti/tensor/sparse_collectives.h"
 #include "tutti/tensor/weight_gradients.h"

@@ -67,6 +67,10 @@ void* written_on_root(const at::Tensor& in, const at::Tensor& out, std::size_t c
 }  // namespace
 
 Request all_reduce(const at::Tensor& tensor, Reduction op) {
+  if (tensor.defined() && tensor.layout() == at::kSparse)
+    throw Exception(
+        invalid_argument(fmt::format("the tensor of all_reduce, {}, is not dense", describe(tensor)),
+                         "all_reduce_sparse() (tensor/sparse_collectives.h) takes it; or use tensor.to_dense()"));
   const auto bytes = written_bytes(tensor, "the tensor of all_reduce");
   return placed(bytes.place, {.kind = Kind::kAllReduce,
                               .dtype = bytes.dtype,

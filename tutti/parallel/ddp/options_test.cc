@@ -242,6 +242,18 @@ TEST(DataParallelOptions, ARankMayHaveNoRowsOfASparseGradient) {
   });
 }
 
+TEST(DataParallelOptions, ASparseGradientThatIsDividedOtherwiseNamesRankAndParameter) {
+  run<Table>(make_models<Table>(2, true), [](Group& world, std::shared_ptr<Table> model) {
+    DataParallel ddp(model, world, kPlain);
+    ddp.forward(rows_of(0, 0)).backward();
+    auto& gradient = model->rows->weight.mutable_grad();
+    if (world.rank() == 1) gradient = gradient.to_dense().to_sparse(2);
+    check_says(error_of([&] { ddp.finish(); }),
+               "DataParallel: of the gradient of rows.weight rank 1 gave f32[6, 2] with 2 sparse dimensions to avg, "
+               "but rank 0 gave f32[6, 2] with 1 sparse dimension to avg (hint: use the same operators on every rank)");
+  });
+}
+
 TEST(DataParallelOptions, SparseWhereDenseWasPromisedAndTheReverseNameRankAndParameter) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     run<Table>(make_models<Table>(2, false), [&](Group& world, std::shared_ptr<Table> model) {

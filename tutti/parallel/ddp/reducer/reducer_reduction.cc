@@ -7,7 +7,7 @@
 
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
-#include "tutti/parallel/ddp/reducer/sparse_gradients.h"
+#include "tutti/tensor/sparse_collectives.h"
 
 namespace tutti {
 namespace {
@@ -21,6 +21,12 @@ at::Tensor flat(const at::Tensor& dense) {
 struct AsWritten {
   c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKey::AutocastCPU};
 };
+
+// A sparse gradient that touches nothing.
+at::Tensor no_rows(const at::Tensor& parameter) {
+  return at::_sparse_coo_tensor_with_dims(1, parameter.dim() - 1, parameter.sizes(),
+                                          parameter.options().layout(at::kSparse).requires_grad(false));
+}
 
 }  // namespace
 
@@ -152,6 +158,7 @@ void Reducer::State::finish_hook(Bucket& bucket) {
 }
 
 void Reducer::State::average_sparse_ones(Give give) {
+  std::vector<std::pair<std::size_t, PendingSparse>> sums;
   for (const auto index : numbers_of(Travel::kSparse)) {
     if (!arrivals->takes_part(index)) continue;
     auto& parameter = parameters[index];
@@ -160,7 +167,20 @@ void Reducer::State::average_sparse_ones(Give give) {
       require_layout(parameter, mine);
       look_for_non_finite(index, mine._values());
     }
-    parameter.reduced = average_sparse(group, mine, parameter.tensor, group.size());
+    sums.emplace_back(
+        index, all_reduce_sparse_async(group, mine.defined() ? mine : no_rows(parameter.tensor), ReduceOp::kAvg));
+  }
+  for (const auto& [index, sum] : sums) parameters[index].reduced = average_of(parameters[index], sum);
+}
+
+at::Tensor Reducer::State::average_of(const Parameter& parameter, const PendingSparse& sum) const {
+  try {
+    return sum.get();
+  } catch (const Exception& e) {
+    if (!group.status().ok() || e.error().code != Code::kMismatch) throw;
+    end_group(
+        "of the gradient of " + parameter.name + " rank " + std::to_string(e.error().peer) + " " + e.error().detail,
+        "use the same operators on every rank");
   }
 }
 

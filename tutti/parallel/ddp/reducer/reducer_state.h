@@ -21,6 +21,8 @@
 
 namespace tutti {
 
+class PendingSparse;  // tensor/sparse_collectives.h
+
 enum class Travel {
   kBucket,   // with others, in a bucket
   kDelayed,  // the same, but only in average_delayed()
@@ -71,6 +73,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void wait_for(std::vector<Bucket>& buckets);
   void finish_hook(Bucket& bucket);
   void average_sparse_ones(Give give);
+  at::Tensor average_of(const Parameter& parameter, const PendingSparse& sum) const;
   void write_back(std::size_t parameter);
   void write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used);
   double average_factor() const;

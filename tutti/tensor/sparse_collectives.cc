@@ -1,0 +1,266 @@
+// Entries are (index, value) pairs. First each rank announces what it brings: an all_gather of a few numbers, from
+// which all know alike whether the tensors fit together and how many entries come from whom. Then indices and values
+// travel in an all_gather_v each, a sorted run of entries from every rank, and every rank merges the runs: entries of
+// one index come together in the order of ranks, and are added in that order.
+#include "tutti/tensor/sparse_collectives.h"
+
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/kernels/reduce.h"
+#include "tutti/tensor/collectives.h"
+
+namespace tutti {
+namespace {
+
+constexpr const char* kVerb = "all_reduce_sparse";
+constexpr std::int64_t kMostDimensions = 8;
+constexpr std::size_t kGrain = 1 << 15;  // elements that a thread adds at least
+
+// What a rank announces, as a row of numbers.
+enum Fact { kEntries, kType, kOp, kSparseDimensions, kDimensions, kSizes, kFacts = kSizes + kMostDimensions };
+using Facts = const std::int64_t*;
+
+[[noreturn]] void refuse(const Group& group, Code code, std::string detail, std::string hint, int peer = -1) {
+  throw Exception(Error{.code = code,
+                        .detail = std::move(detail),
+                        .hint = std::move(hint),
+                        .group = group.name(),
+                        .rank = group.rank(),
+                        .operation = kVerb,
+                        .peer = peer});
+}
+
+void require_kind(const Group& group, const at::Tensor& tensor) {
+  const auto no = [&](std::string why, std::string hint) {
+    refuse(group, Code::kInvalidArgument, describe(tensor) + why, std::move(hint));
+  };
+  if (!tensor.defined())
+    no(" has no sizes", "a rank without entries gives torch::zeros(sizes, torch::TensorOptions(torch::kSparse))");
+  if (tensor.layout() == at::kStrided)
+    no(" is dense", "use all_reduce(), or tensor.to_sparse() where few elements are not zero");
+  if (tensor.layout() != at::kSparse) no(" is not sparse by coordinates", "convert it with tensor.to_sparse()");
+  if (!tensor.device().is_cpu()) no(" is not on the CPU", "move it with tensor.to(torch::kCPU)");
+  if (tensor.dim() > kMostDimensions)
+    no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), kMostDimensions), "use a tensor of fewer");
+}
+
+void require_op(const Group& group, DType dtype, Reduction op) {
+  if (op.op != ReduceOp::kSum && op.op != ReduceOp::kAvg && op.op != ReduceOp::kPremulSum)
+    refuse(group, Code::kInvalidArgument,
+           fmt::format("{} of sparse tensors would need the elements that are not stored", name(op.op)),
+           "use sum, avg or premul_sum, or all_reduce() with tensor.to_dense()");
+  if (const Status status = check_reduction(dtype, op.op); !status.ok())
+    refuse(group, status.error().code, status.error().detail, "use sum, which every type has");
+  if (op.op == ReduceOp::kPremulSum && !std::isfinite(op.factor))
+    refuse(group, Code::kInvalidArgument, fmt::format("the factor of premul_sum is {}", op.factor),
+           "give a finite number");
+}
+
+// In which values travel and are added.
+at::ScalarType travelling_type(at::ScalarType type) {
+  if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
+  return type == at::kBool ? at::kInt : type;
+}
+
+// Entries, one a row: indices i64[n, sparse dimensions], contiguous, and values [n, dense...], contiguous.
+struct Entries {
+  at::Tensor indices, values;
+  std::int64_t count() const { return values.size(0); }
+};
+
+// The numbers of the entries in the order of their indices; of one index, as they come. They are sorted already from
+// each of `runs` (ascending, the first is 0) to the next; none: not at all.
+std::vector<std::int64_t> ordered(const Entries& entries, std::vector<std::int64_t> runs) {
+  std::vector<std::int64_t> order(std::size_t(entries.count()));
+  std::iota(order.begin(), order.end(), 0);
+  const auto* const index = entries.indices.data_ptr<std::int64_t>();
+  const std::int64_t sparse = entries.indices.size(1);
+  const auto before = [=](std::int64_t a, std::int64_t b) {
+    const auto *x = index + a * sparse, *y = index + b * sparse;
+    return std::lexicographical_compare(x, x + sparse, y, y + sparse);
+  };
+  if (runs.empty()) std::stable_sort(order.begin(), order.end(), before);
+  while (runs.size() > 1) {
+    std::vector<std::int64_t> longer;
+    for (std::size_t i = 0; i < runs.size(); i += 2) {
+      longer.push_back(runs[i]);
+      if (i + 1 == runs.size()) break;
+      const auto end = i + 2 < runs.size() ? runs[i + 2] : entries.count();
+      std::inplace_merge(order.begin() + runs[i], order.begin() + runs[i + 1], order.begin() + end, before);
+    }
+    runs = std::move(longer);
+  }
+  return order;
+}
+
+// Each index once, ascending. `runs`: as above.
+Entries added_up(const Entries& entries, std::vector<std::int64_t> runs) {
+  const auto order = ordered(entries, std::move(runs));
+  const auto* const index = entries.indices.data_ptr<std::int64_t>();
+  const std::int64_t sparse = entries.indices.size(1);
+  std::vector<std::size_t> firsts;  // in `order`, of each index
+  for (std::size_t i = 0; i < order.size(); ++i)
+    if (i == 0 ||
+        !std::equal(index + order[i] * sparse, index + (order[i] + 1) * sparse, index + order[i - 1] * sparse))
+      firsts.push_back(i);
+
+  auto sizes = entries.values.sizes().vec();
+  const auto values = checked_bytes(entries.values, "values");
+  sizes[0] = std::int64_t(firsts.size());
+  const Entries sum{at::empty({sizes[0], sparse}, entries.indices.options()),
+                    at::empty(sizes, entries.values.options())};
+  const std::size_t width = order.empty() ? 0 : values.count / order.size(), bytes = width * size_of(values.dtype);
+  const auto* const from = static_cast<const std::byte*>(values.data);
+  auto* const to = static_cast<std::byte*>(checked_bytes(sum.values, "sums").data);
+  const auto add = [&](std::int64_t begin, std::int64_t end) {
+    for (auto k = std::size_t(begin); k < std::size_t(end); ++k) {
+      const std::size_t past = k + 1 < firsts.size() ? firsts[k + 1] : order.size();
+      std::copy_n(index + order[firsts[k]] * sparse, sparse,
+                  sum.indices.data_ptr<std::int64_t>() + std::int64_t(k) * sparse);
+      if (bytes == 0) continue;
+      std::memcpy(to + k * bytes, from + std::size_t(order[firsts[k]]) * bytes, bytes);
+      for (std::size_t i = firsts[k] + 1; i < past; ++i)
+        reduce_pair(values.dtype, ReduceOp::kSum, to + k * bytes, from + std::size_t(order[i]) * bytes, width);
+    }
+  };
+  at::parallel_for(0, sizes[0], std::int64_t(kGrain / (width + 1) + 1), add);
+  return sum;
+}
+
+std::string facts_text(Facts facts) {
+  return fmt::format("{}[{}] with {} sparse dimension{} to {}", name(DType(facts[kType])),
+                     fmt::join(facts + kSizes, facts + kSizes + facts[kDimensions], ", "), facts[kSparseDimensions],
+                     facts[kSparseDimensions] == 1 ? "" : "s", name(ReduceOp(facts[kOp])));
+}
+
+}  // namespace
+
+struct PendingSparse::State {
+  Group group;
+  Reduction op;
+  CallSite at;
+  at::ScalarType type;  // of the result
+  std::vector<std::int64_t> sizes;
+  Entries mine;           // each index once, in the travelling type
+  at::Tensor facts;       // i64[1, kFacts]
+  at::Tensor all_facts;   // i64[size(), kFacts]
+  TensorWork announcing;  // goes first
+  at::Tensor result{};
+
+  Facts facts_of(int rank) const { return all_facts.data_ptr<std::int64_t>() + std::int64_t(rank) * kFacts; }
+  void require_alike() const;
+  std::int64_t sparse_dimensions() const;
+  void exchange();
+};
+
+// Of ranks that differ one is named, the same on all.
+void PendingSparse::State::require_alike() const {
+  int with_entries = -1;  // the first that has any
+  for (int r = 0; r < group.size(); ++r) {
+    const auto same = [&](int other, int begin, int end) {
+      return std::equal(facts_of(r) + begin, facts_of(r) + end, facts_of(other) + begin);
+    };
+    if (facts_of(r)[kEntries] > 0 && with_entries < 0) with_entries = r;
+    const bool one_tensor = same(0, kType, kSparseDimensions) && same(0, kDimensions, kFacts);
+    const bool one_split = facts_of(r)[kEntries] == 0 || same(with_entries, kSparseDimensions, kDimensions);
+    if (one_tensor && one_split) continue;
+    const int other = one_tensor ? with_entries : 0;
+    refuse(group, Code::kMismatch,
+           fmt::format("gave {}, but rank {} gave {}", facts_text(facts_of(r)), other, facts_text(facts_of(other))),
+           "give sparse tensors of one size, element type, number of sparse dimensions and op on every rank", r);
+  }
+}
+
+std::int64_t PendingSparse::State::sparse_dimensions() const {
+  std::int64_t most = 0;
+  for (int r = 0; r < group.size(); ++r) {
+    if (facts_of(r)[kEntries] > 0) return facts_of(r)[kSparseDimensions];
+    most = std::max(most, facts_of(r)[kSparseDimensions]);
+  }
+  return most;
+}
+
+void PendingSparse::State::exchange() {
+  const at::NoGradGuard no_grad;
+  announcing.get();
+  require_alike();
+  const std::int64_t sparse = sparse_dimensions();
+  std::vector<std::int64_t> value_sizes(sizes.begin() + sparse, sizes.end()), runs;
+  std::int64_t width = 1, count = 0;
+  for (const auto extent : value_sizes) width *= extent;
+  std::vector<std::size_t> index_splits, value_splits;
+  for (int r = 0; r < group.size(); ++r) {
+    const std::int64_t here = facts_of(r)[kEntries];
+    runs.push_back(count);
+    count += here;
+    index_splits.push_back(std::size_t(here * sparse));
+    value_splits.push_back(std::size_t(here * width));
+  }
+  value_sizes.insert(value_sizes.begin(), count);
+  const Entries all{at::empty({count, sparse}, at::kLong), at::empty(value_sizes, mine.values.options())};
+  if (count > 0) {
+    const TensorWork works[] = {all_gather_v_async(group, mine.indices, all.indices, index_splits, at),
+                                all_gather_v_async(group, mine.values, all.values, value_splits, at)};
+    for (const auto& work : works) work.get();
+  }
+  const Entries sum = added_up(all, runs);
+  if (op.op == ReduceOp::kAvg && at::isIntegralType(sum.values.scalar_type(), true))
+    sum.values.div_(group.size(), "trunc");
+  else if (op.op == ReduceOp::kAvg)
+    sum.values.div_(group.size());
+  result = at::sparse_coo_tensor(sum.indices.t(), sum.values.to(type), sizes,
+                                 sum.values.options().dtype(type).layout(at::kSparse));
+  result._coalesced_(true);
+}
+
+at::Tensor PendingSparse::get() const {
+  TUTTI_REQUIRE(state_, "get() of a PendingSparse that no call has returned");
+  if (!state_->result.defined()) state_->exchange();
+  return state_->result;
+}
+
+PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tensor, Reduction op, CallSite at) {
+  (void)group.rank();  // throws if there is no group
+  require_kind(group, tensor);
+  const at::NoGradGuard no_grad;
+  const auto given = tensor.detach()._values().resolve_conj().resolve_neg().contiguous();
+  const DType dtype = checked_bytes(given, fmt::format("values of {}", kVerb)).dtype;
+  require_op(group, dtype, op);
+  Entries mine{tensor.detach()._indices().t().contiguous(), given.to(travelling_type(given.scalar_type()))};
+  if (op.op == ReduceOp::kPremulSum) mine.values = at::mul(mine.values, op.factor);
+  if (!tensor.is_coalesced()) mine = added_up(mine, {});
+
+  std::vector<std::int64_t> facts = {mine.count(), std::int64_t(dtype), std::int64_t(op.op), tensor.sparse_dim(),
+                                     tensor.dim()};
+  facts.insert(facts.end(), tensor.sizes().begin(), tensor.sizes().end());
+  facts.resize(kFacts);
+  const auto own_facts = at::tensor(facts, at::kLong).view({1, kFacts}),
+             all_facts = at::empty({group.size(), kFacts}, at::kLong);
+  const std::shared_ptr<PendingSparse::State> state(
+      new PendingSparse::State{.group = group,
+                               .op = op,
+                               .at = at,
+                               .type = tensor.scalar_type(),
+                               .sizes = tensor.sizes().vec(),
+                               .mine = mine,
+                               .facts = own_facts,
+                               .all_facts = all_facts,
+                               .announcing = all_gather_async(group, own_facts, all_facts, at)});
+  return PendingSparse(state);
+}
+
+at::Tensor all_reduce_sparse(const Group& group, const at::Tensor& tensor, Reduction op, CallSite at) {
+  return all_reduce_sparse_async(group, tensor, op, at).get();
+}
+
+}  // namespace tutti
