@@ -3,7 +3,7 @@
 //   tutti run -n 4 pipeline_bench [MILLISECONDS] [FOLDER]
 //
 // Four ranks, eight microbatches, stages of equal known cost: a timed wait stands for compute, so that four ranks on
-// two cores wait for one another and not for a core. MILLISECONDS (20): of a rank's forward of a microbatch; the
+// two cores wait for one another and not for a core. MILLISECONDS (50): of a rank's forward of a microbatch; the
 // gradients of inputs and of weights take as long each. Of three steps the median counts. FOLDER: measured steps are
 // written there, for `tutti plan pipeline --measured`. Ends with 1 if a bubble is more than 1.05 of its formula, that
 // of zb-h1 more than a third of 1f1b's and 5 %, or an action costs 20 us or more.

@@ -17,6 +17,7 @@
 #include "tutti/launch/roll_call.h"
 #include "tutti/launch/ssh/words.h"
 #include "tutti/launch/watch/node_status.h"
+#include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
 #include "tutti/store/wire.h"
@@ -347,6 +348,21 @@ void add_clicks() {
        padded(
            {.samples = 1ull << 40, .dense_features = 9, .block_samples = 3, .day_begins = {0, 1ull << 40}, .rows = {9}},
            0));
+
+  const auto pipeline = [](int chunks, std::vector<std::vector<TimedAction>> ranks) {
+    return to_json(MeasuredPipeline{"a step", {chunks, std::move(ranks)}});
+  };
+  using enum ActionKind;
+  seed("measured", "plain",
+       pipeline(1, {{{{kForward, 0, 0}, 0, 1}, {{kBackward, 0, 0}, 2.5, 4}}, {{{kForward, 0, 0}, 1, 2.5}}}));
+  seed(
+      "measured", "halves",
+      pipeline(
+          2,
+          {{{{kForward, 3, 1}, 0.125, 0.25}, {{kBackwardInput, 3, 1}, 0.25, 0.5}, {{kBackwardWeight, 3, 1}, 0.5, 1}}}));
+  seed("measured", "many_chunks", pipeline(30, {{{{kForward, 12, 27}, 1e-9, 3e5}}, {}}));
+  seed("measured", "far_apart", pipeline(1, {{{{kForward, 0, 0}, -1e308, 0}, {{kForward, 1, 0}, 0, 1e308}}}));
+  seed("measured", "tiny", pipeline(1, {{{{kForward, 0, 0}, 0, 5e-324}, {{kForward, 1, 0}, 1, 2}}}));
 
   seed("trace_profile", "profile", "3, 7, 1\n0, 1, 3\n0.5, 0.75, 1.0\n");
   seed("trace_profile", "trace", "3, 7, 3, 1,1 7\n9");

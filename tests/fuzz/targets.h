@@ -20,6 +20,7 @@ void handshake(Input input);       // transport/handshake: a stranger without th
 void idx(Input input);             // data: IDX files, plain and compressed
 void launch(Input input);          // launch: what agents of other nodes wrote, error files of workers
 void manifest(Input input);        // checkpoint: what a manifest says
+void measured(Input input);        // planning/schedules: the times of a step of a pipeline, and its pictures
 void meet_note(Input input);       // runtime: what ranks tell each other of their machines
 void network(Input input);         // comm/network_probe: questions, answers, words
 void objects(Input input);         // comm/json_objects: text of a peer
@@ -50,6 +51,7 @@ inline constexpr Target kTargets[] = {
     {"idx", idx},
     {"launch", launch},
     {"manifest", manifest},
+    {"measured", measured},
     {"meet_note", meet_note},
     {"network", network},
     {"objects", objects},

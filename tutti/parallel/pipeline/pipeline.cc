@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 // What all ranks must have alike: the shape in words of its own, and a digest of everything.
-using Facts = std::array<std::int64_t, 7>;
+using Facts = std::array<std::int64_t, 9>;
 
 std::uint64_t digest_of(const Schedule& schedule, const MessageOptions& messages) {
   std::uint64_t digest = 0xcbf29ce484222325u;  // FNV-1a
@@ -27,19 +27,39 @@ std::uint64_t digest_of(const Schedule& schedule, const MessageOptions& messages
   }
   add(std::uint64_t(messages.dtype));
   for (const std::int64_t size : messages.sizes) add(std::uint64_t(size));
+  if (messages.split_over)
+    add(std::uint64_t(messages.split_over.size())), add(std::uint64_t(messages.split_over.rank()));
   return digest;
 }
 
-Facts facts_of(const Schedule& schedule, std::uint64_t digest) {
+// Into how many parts messages are split, and which of them is this rank's.
+constexpr std::size_t kParts = 7, kPart = 8;
+
+Facts facts_of(const Schedule& schedule, const MessageOptions& messages, std::uint64_t digest) {
   const PipelineShape& shape = schedule.shape;
-  return {std::int64_t(schedule.kind), shape.ranks,        shape.microbatches,  shape.chunks,
-          shape.microbatch_group,      shape.forward_only, std::int64_t(digest)};
+  const Group& split = messages.split_over;
+  return {std::int64_t(schedule.kind), shape.ranks,        shape.microbatches,   shape.chunks,
+          shape.microbatch_group,      shape.forward_only, std::int64_t(digest), split ? split.size() : 1,
+          split ? split.rank() : 0};
 }
 
 std::string words(const Facts& facts) {
   return fmt::format("{} of {} ranks, {} microbatches, {} chunks{}{}", name(ScheduleKind(facts[0])), facts[1], facts[2],
                      facts[3], facts[4] > 0 ? fmt::format(", groups of {}", facts[4]) : "",
                      facts[5] != 0 ? ", forwards only" : "");
+}
+
+std::string split_words(const Facts& facts) {
+  if (facts[kParts] == 1) return "whole tensors";
+  return fmt::format("part {} of {} of each tensor", facts[kPart], facts[kParts]);
+}
+
+// How a rank with such facts differs.
+std::string difference(const Facts& theirs, const Facts& mine) {
+  if (words(theirs) != words(mine)) return "runs " + words(theirs) + ", this rank " + words(mine);
+  if (split_words(theirs) != split_words(mine))
+    return "sends " + split_words(theirs) + ", this rank " + split_words(mine) + " (MessageOptions::split_over)";
+  return "runs the same kind of schedule with other actions or other messages";
 }
 
 void check(const Schedule& schedule, const Group& group, std::size_t chunks, const StepOptions& step) {
@@ -67,18 +87,17 @@ Pipeline::~Pipeline() = default;
 void Pipeline::compare(const Schedule& schedule) {
   const std::uint64_t digest = digest_of(schedule, options_.messages);
   if (digest == compared_ || group_.size() == 1) return;
-  const Facts mine = facts_of(schedule, digest);
+  const Facts mine = facts_of(schedule, options_.messages, digest);
   std::vector<std::int64_t> all(mine.size() * std::size_t(group_.size()));
   all_gather(group_, std::span<const std::int64_t>(mine), std::span(all));
   for (int rank = 0; rank < group_.size(); ++rank) {
     Facts theirs;
     std::copy_n(all.begin() + std::ptrdiff_t(mine.size()) * rank, theirs.size(), theirs.begin());
     if (theirs == mine) continue;
-    const bool same_words = words(theirs) == words(mine);
     throw Exception(Error{.code = Code::kMismatch,
-                          .detail = same_words ? "runs the same kind of schedule with other actions or other messages"
-                                               : "runs " + words(theirs) + ", this rank " + words(mine),
-                          .hint = "all ranks of a pipeline run one schedule, with one dtype and size of activations",
+                          .detail = difference(theirs, mine),
+                          .hint = "all ranks of a pipeline run one schedule, with one dtype and size of activations, "
+                                  "split alike",
                           .group = group_.name(),
                           .rank = group_.rank(),
                           .operation = "Pipeline::run",

@@ -402,6 +402,45 @@ TEST(Pipeline, SchedulesThatDifferAreTold) {
   EXPECT_THAT(outcomes[1].error, HasSubstr("rank 1: rank 0 runs fill-drain"));
 }
 
+TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
+  const auto outcomes = run_threads(4, [&](Group& world) {
+    // Stages are 0 and 1, 2 and 3; `pairs` are those who have the same stage.
+    const Group stages = world.new_subgroups(std::vector<std::vector<int>>{{0, 2}, {1, 3}}, "pp").or_throw();
+    const Group pairs = world.new_subgroups(std::vector<std::vector<int>>{{0, 1}, {2, 3}}, "tp").or_throw();
+    const Group crossed = world.new_subgroups(std::vector<std::vector<int>>{{0, 1}, {3, 2}}, "crossed").or_throw();
+    const Schedule schedule = make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2});
+    const Stack stack({.layers = 2});
+    const auto error = [&](const Group& split) -> std::string {
+      MessageOptions messages{.dtype = DType::kF64, .sizes = {2, 4}, .split_over = split};
+      try {
+        Pipeline(stages, chunks_of(stack, schedule, stages.rank()), {.messages = messages}).run(schedule);
+      } catch (const std::exception& thrown) {
+        return thrown.what();
+      }
+      return "";
+    };
+    const std::string apart = error(stages.rank() == 0 ? pairs : crossed);
+    const int part = stages.rank() == 0 ? world.rank() % 2 : 1 - world.rank() % 2;
+    const std::string mine = std::to_string(part), theirs = std::to_string(1 - part);
+    check(apart.find("sends part " + theirs + " of 2 of each tensor, this rank part " + mine + " of 2") !=
+              std::string::npos,
+          "other parts: ", apart);
+  });
+  EXPECT_EQ(describe(outcomes), "");
+
+  const auto halves = run_threads(4, [&](Group& world) {
+    const Group stages = world.new_subgroups(std::vector<std::vector<int>>{{0, 2}, {1, 3}}, "pp").or_throw();
+    const Group pairs = world.new_subgroups(std::vector<std::vector<int>>{{0, 1}, {2, 3}}, "tp").or_throw();
+    const Schedule schedule = make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2});
+    const Stack stack({.layers = 2});
+    MessageOptions messages{.dtype = DType::kF64, .sizes = {2, 4}};
+    if (stages.rank() == 1) messages.split_over = pairs;
+    Pipeline(stages, chunks_of(stack, schedule, stages.rank()), {.messages = messages}).run(schedule);
+  });
+  EXPECT_THAT(halves[0].error, HasSubstr("rank 1 sends part 0 of 2 of each tensor, this rank whole tensors"));
+  EXPECT_THAT(halves[3].error, HasSubstr("rank 0 sends whole tensors, this rank part 1 of 2 of each tensor"));
+}
+
 // Embedding on the first stage, head on the last one, one weight: as in one process that has it once.
 TEST(TiedWeights, StayEqual) {
   const auto outcomes = run_threads(3, [&](Group& world) {

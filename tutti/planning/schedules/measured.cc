@@ -80,7 +80,9 @@ Result<MeasuredPipeline> measured_pipeline(std::string_view text) {
     if (!row.is_array()) return refused("rank " + std::to_string(rank) + " has no list of actions");
     for (const Json& entry : row) actions.push_back(TUTTI_TRY(timed_action(entry, measured.timeline.chunks, rank)));
   }
-  if (measured.timeline.length() <= 0) return refused("it has no time in it");
+  const double length = measured.timeline.length();
+  if (length <= 0) return refused("it has no time in it");
+  if (!std::isfinite(length)) return refused("its times are further apart than a number can say");
   return measured;
 }
 

@@ -46,6 +46,8 @@ TEST(MeasuredPipeline, WhatIsNotOneIsRefused) {
       {R"({"tutti_pipeline": 1, "title": "", "chunks": 1, "ranks": [[["F99999999999", 1, 2]]]})", "an action"},
       {R"({"tutti_pipeline": 1, "title": "", "chunks": 1, "ranks": [[["F1", 2, 1]]]})", "end before it begins"},
       {R"({"tutti_pipeline": 1, "title": "", "chunks": 1, "ranks": [[]]})", "no time in it"},
+      {R"({"tutti_pipeline": 1, "title": "", "chunks": 1, "ranks": [[["F1", -1e308, 1], ["B1", 1, 1e308]]]})",
+       "further apart than a number can say"},
   };
   for (const auto& [text, words] : kTexts) {
     const auto refused = measured_pipeline(text);

@@ -1,0 +1,160 @@
+// What a GPT's layers keep for backward, counted, against the formulas of Korthikanti et al. 2022 (arXiv:2205.05198),
+// restated for what is kept here: numbers of 4 bytes in place of 2, no masks of dropout (made anew from their seed) and
+// no scores of attention (never kept: what they call selective recomputation). Their 34 s b h bytes a layer so are 16
+// numbers:
+//
+//   input of both norms                      2  on every rank; with sequence parallelism divided
+//   input of both column layers              2  likewise
+//   queries, keys, values                    3  divided over the tensor ranks
+//   input of the projection                  1  likewise
+//   input of the activation, and its output  8  likewise
+//
+// With full recomputation the layer's input alone. The last stage has the input of the last norm and that of the head,
+// and the logits. Statistics of norms and of softmax, a few numbers a row, are in no formula, as there.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/harness/ranks.h"
+#include "tutti/models/gpt/model.h"
+#include "tutti/parallel/pipeline/pipeline.h"
+
+namespace tutti::gpt {
+namespace {
+
+constexpr double kElement = 4;  // bytes of f32
+
+struct Case {
+  const char* name;
+  int tensor = 1, pipeline = 1, chunks = 1, microbatches = 1;
+  ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
+  bool sequence_parallel = false, recompute = false;
+
+  int layers() const { return std::max(2, pipeline * chunks); }
+};
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+// What is recomputed keeps the state of the random generator, 5 KB a layer: that must not count.
+int micro_batch_of(const Case& c) { return c.recompute ? 4 : 2; }
+
+Options options_of(const Case& c) {
+  Options options;
+  auto& shape = options.shape;
+  shape.layers = c.layers();
+  shape.hidden = 128;
+  shape.heads = shape.groups = 4;
+  shape.head_size = 32;
+  shape.ffn = 512;
+  shape.vocabulary = 128;
+  shape.sequence_length = shape.positions = 128;
+  options.vocabulary_divisible_by = 1;
+  options.batches.micro_batch = micro_batch_of(c);
+  options.batches.global_batch = micro_batch_of(c) * c.microbatches;
+  auto& parallel = options.parallel;
+  parallel.grid = {.tensor = c.tensor, .pipeline = c.pipeline};
+  parallel.schedule = c.schedule;
+  parallel.chunks = c.chunks;
+  parallel.sequence_parallel = c.sequence_parallel;
+  if (c.recompute) parallel.recompute = {.method = RecomputeMethod::kUniform, .layers = 1};
+  return options;
+}
+
+// The numbers that a layer keeps of a microbatch, over s b h.
+double numbers_of_layer(const Case& c) {
+  const double t = c.tensor;
+  if (c.recompute) return c.sequence_parallel ? 1 / t : 1;
+  return c.sequence_parallel ? 16 / t : 4 + 12 / t;
+}
+
+// Layers x microbatches whose activations a rank has at once.
+double layers_in_flight(const Case& c, int rank) {
+  const double p = c.pipeline, v = c.chunks, each = c.layers() / (p * v);
+  switch (c.schedule) {
+    case ScheduleKind::kFillDrain:
+      return c.microbatches * each * v;
+    case ScheduleKind::kInterleaved:  // on the first rank L (1 + (p - 1) / (p v)) where all ranks have L / p
+      return each * ((v - 1) * p + 2 * (p - rank - 1) + 1);
+    case ScheduleKind::kOneForwardOneBackward:
+    case ScheduleKind::kZeroBubbleH1:
+    case ScheduleKind::kZeroBubbleV:
+      break;
+  }
+  return std::min<double>(p - rank, c.microbatches) * each;
+}
+
+double bytes_by_formula(const Case& c, const Options& options, int rank) {
+  const auto& shape = options.shape;
+  const double t = c.tensor, rows = double(shape.sequence_length) * options.batches.micro_batch;
+  double numbers = rows * shape.hidden * numbers_of_layer(c) * layers_in_flight(c, rank);
+  if (rank == c.pipeline - 1) {  // of a microbatch: the last stage's backward follows at once
+    const double at_once = c.schedule == ScheduleKind::kFillDrain ? c.microbatches : 1;
+    numbers += at_once * rows * (2.0 * shape.hidden / (c.sequence_parallel ? t : 1) + shape.vocabulary / t);
+  }
+  return kElement * numbers;
+}
+
+std::int64_t counted_bytes(const Case& c, const Options& options, const Group& world) {
+  const GridGroups groups = make_grid_groups(world, options);
+  Model model(groups, options, stages_of_rank(options, groups.pipeline.rank()));
+  model.train();
+  const at::Tensor tokens =
+      at::arange(128 * micro_batch_of(c), at::kLong).remainder(128).view({128, micro_batch_of(c)});
+  const MicroBatch batch{.tokens = tokens, .targets = tokens.add(1).remainder(128)};
+  std::vector<Chunk> chunks;
+  for (int chunk = 0; chunk < c.chunks; ++chunk)
+    chunks.push_back([&, chunk](int, const at::Tensor& input) { return model.forward(chunk, batch, input); });
+  Pipeline pipeline(groups.pipeline, chunks, {.messages = {.sizes = model.activation_sizes()}, .count_bytes = true});
+  return pipeline.run(pipeline_schedule(options, c.microbatches, false)).most_bytes;
+}
+
+class ActivationMemory : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ActivationMemory, IsThatOfTheFormula) {
+  at::set_num_threads(1);  // a rank is a thread
+  const Case c = GetParam();
+  const int ranks = c.tensor * c.pipeline;
+  const Options options = for_world(options_of(c), ranks).or_throw();
+  std::vector<std::int64_t> counted(std::size_t(ranks), 0);
+  const auto outcomes = test::run_threads(
+      ranks, [&](Group& world) { counted[std::size_t(world.rank())] = counted_bytes(c, options, world); },
+      {.watchdog = 300});
+  EXPECT_EQ(test::describe(outcomes), "");
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int stage = rank / c.tensor;
+    const double formula = bytes_by_formula(c, options, stage), count = double(counted[std::size_t(rank)]);
+    fmt::print("{}, stage {}: formula {:.0f} KiB, counted {:.0f} KiB, ratio {:.3f}\n", c.name, stage, formula / 1024,
+               count / 1024, count / formula);
+    EXPECT_GE(count, 0.99 * formula) << "rank " << rank;
+    EXPECT_LE(count, 1.05 * formula) << "rank " << rank;
+  }
+}
+
+constexpr auto kInterleaved = ScheduleKind::kInterleaved;
+constexpr auto kFillDrain = ScheduleKind::kFillDrain;
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ActivationMemory,
+    ::testing::Values(
+        Case{.name = "Alone"}, Case{.name = "Recomputed", .recompute = true}, Case{.name = "Tp2", .tensor = 2},
+        Case{.name = "Tp4", .tensor = 4}, Case{.name = "Tp2Sequence", .tensor = 2, .sequence_parallel = true},
+        Case{.name = "Tp4Sequence", .tensor = 4, .sequence_parallel = true},
+        Case{.name = "Tp2SequenceRecomputed", .tensor = 2, .sequence_parallel = true, .recompute = true},
+        Case{.name = "FillDrain", .pipeline = 2, .microbatches = 4, .schedule = kFillDrain},
+        Case{.name = "OneForwardOneBackward", .pipeline = 4, .microbatches = 4},
+        Case{.name = "Interleaved", .pipeline = 3, .chunks = 2, .microbatches = 6, .schedule = kInterleaved},
+        Case{.name = "OneForwardOneBackwardRecomputed", .pipeline = 4, .microbatches = 4, .recompute = true},
+        Case{.name = "InterleavedTp2Sequence",
+             .tensor = 2,
+             .pipeline = 2,
+             .chunks = 2,
+             .microbatches = 4,
+             .schedule = kInterleaved,
+             .sequence_parallel = true}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tutti::gpt
