@@ -16,6 +16,7 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -135,9 +136,7 @@ CheckpointDraft::~CheckpointDraft() {
 }
 
 Result<CheckpointDraft> CheckpointDraft::create(const std::string& folder, std::int64_t step) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return system_error(error.value(), fmt::format("cannot make the folder {}", folder));
+  TUTTI_TRY(make_folder(folder));
   remove_leftovers(folder);
   CheckpointDraft draft(folder, step);
   if (::mkdir(draft.path_.c_str(), 0777) != 0) {

@@ -33,6 +33,7 @@ Result<CheckpointReader> CheckpointReader::open_one(const std::string& folder) {
   CheckpointReader reader;
   reader.folder_ = folder;
   reader.manifest_ = TUTTI_TRY(read_manifest(folder));
+  make_room_for_files(reader.manifest_.files.size());
   for (const StoredFile& file : reader.manifest_.files)
     reader.files_.push_back(TUTTI_TRY(open_stored_file(folder, file)));
   return reader;

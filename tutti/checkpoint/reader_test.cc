@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/harness/checkpoints.h"
 
@@ -301,6 +304,34 @@ TEST_F(Loading, ReadsThatCannotBeAreTold) {
               HasSubstr("rows of emb.1 have 20 bytes; they do not fit a stride of 19"));
   EXPECT_THAT(refusal(saved.read({"emb.1"}, std::as_writable_bytes(std::span(into)))),
               HasSubstr("has 740 bytes; the buffer given has 400"));
+}
+
+// What many ranks have saved one process opens, also where it may have few files by default.
+TEST_F(Loading, MoreFilesThanAProcessUsuallyOpens) {
+  constexpr int kRanks = 40;
+  const auto outcomes =
+      test::run_threads(kRanks, [&](Group& world) { test::save_model(world, folder(), 1, Dealing::kRows).or_throw(); });
+  ASSERT_EQ(test::describe(outcomes), "");
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const auto opened_with = [&](rlim_t soft, rlim_t hard) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const rlimit few{.rlim_cur = soft, .rlim_max = hard};
+      if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(3);
+      const auto saved = CheckpointReader::open(folder(), VerifyLevel::kFiles);
+      const bool told = !saved.ok() && to_string(saved.error())
+                                               .find(
+                                                   "Too many open files (hint: raise the limit of "
+                                                   "open files: ulimit -n)") != std::string::npos;
+      ::_exit(saved.ok() ? 0 : told ? 1 : 2);
+    }
+    int status = 0;
+    EXPECT_EQ(::waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  EXPECT_EQ(opened_with(40, before.rlim_max), 0);
+  EXPECT_EQ(opened_with(40, 40), 1);
 }
 
 TEST_F(Loading, AllRanksTakeTheSameOne) {

@@ -13,6 +13,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/objects.h"
@@ -51,13 +52,6 @@ std::string random_word() {
 
 std::string probe_path(const std::string& folder, const std::string& word, int rank) {
   return fmt::format("{}/.probe-{}-{}", folder, word, rank);
-}
-
-Status make_folder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return system_error(error.value(), fmt::format("cannot make the folder {}", folder));
-  return {};
 }
 
 Status look_for(const std::string& folder, const std::string& word, const std::string& host) {

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ Result<std::pair<Fd, std::uint64_t>> open_regular(const std::string& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   if (!fd && errno == ENOENT) return corrupt(path, "is missing");
   if (!fd && errno == ELOOP) return corrupt(path, "is a link, where the checkpoint has a file");
-  if (!fd) return system_error(errno, fmt::format("cannot open {}", path));
+  const char* const hint = errno == EMFILE ? "raise the limit of open files: ulimit -n" : "";
+  if (!fd) return system_error(errno, fmt::format("cannot open {}", path), hint);
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
   if (!S_ISREG(info.st_mode)) return corrupt(path, "is no regular file");
@@ -74,6 +76,14 @@ Result<Fd> open_stored_file(const std::string& folder, const StoredFile& stored)
                    fmt::format("has another header than the one that was saved: its digest is {:08x}, expected {:08x}",
                                digest, stored.header_crc32c));
   return std::move(fd);
+}
+
+void make_room_for_files(std::size_t count) {
+  constexpr std::size_t kOthers = 512;  // what else the process has open
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= count + kOthers) return;
+  limit.rlim_cur = std::min<rlim_t>(count + kOthers, limit.rlim_max);
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);  // where that is too few, the file that cannot be opened is named
 }
 
 Result<std::vector<std::string>> checkpoints_at(std::string path) {

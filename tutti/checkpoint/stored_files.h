@@ -1,5 +1,6 @@
 #pragma once
 // For readers and tools: what lies in the folder of a checkpoint, looked at without believing it.
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,5 +16,8 @@ Result<std::vector<std::string>> checkpoints_at(std::string path);
 Result<Manifest> read_manifest(const std::string& folder);
 // Opens a file of the checkpoint and looks at its kind, its size and its header. kCorrupt names the file.
 Result<Fd> open_stored_file(const std::string& folder, const StoredFile& stored);
+// For so many that stay open: where they are more than this process may have, its soft limit is raised so far as the hard
+// one lets it.
+void make_room_for_files(std::size_t count);
 
 }  // namespace tutti

@@ -7,11 +7,11 @@
 #include <fmt/format.h>
 
 #include <cerrno>
-#include <filesystem>
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/objects.h"
@@ -86,9 +86,7 @@ Placed place(const Group& group, const Trace& mine) {
 Status write_rank_trace(const Group& group, const Trace& mine, const std::string& folder) {
   const Placed placed = place(group, mine);
   const std::string path = fmt::format("{}/trace-rank{:04}.json", folder, group.rank());
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (failure) return agree(group, system_error(failure.value(), "cannot make the folder " + folder));
+  if (const Status made = make_folder(folder); !made.ok()) return agree(group, made);
   return agree(group, write_file(path, chrome_trace_head(std::span(&placed.rank, 1), placed.wall_clock) +
                                            chrome_events(mine, placed.rank, placed.origin) + kChromeTraceTail));
 }

@@ -21,12 +21,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 
 #include "tutti/base/crc32c.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {
@@ -88,9 +88,7 @@ std::string first_record() {
 
 Result<std::unique_ptr<EventFile>> EventFile::create(const std::string& folder, const Options& options) {
   static std::atomic<int> number{0};
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return system_error(error.value(), fmt::format("cannot make the folder {}", folder));
+  TUTTI_TRY(make_folder(folder));
   const std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder, std::int64_t(wall_time()),
                                        host_name(), ::getpid(), number++);
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));

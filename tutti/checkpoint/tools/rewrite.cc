@@ -11,6 +11,7 @@
 #include <random>
 
 #include "tutti/base/file.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/checkpoint/sources/sources.h"
@@ -169,9 +170,8 @@ Result<std::vector<std::string>> write_weights(const TensorSource& source, const
     all += bytes;
     tasks.back().boxes.push_back({key, TensorBox::whole(tensor.shape)});
   }
+  TUTTI_TRY(make_folder(folder));
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return system_error(error.value(), fmt::format("cannot make the folder {}", folder));
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
     if (name.ends_with(".safetensors") || name == kSafetensorsIndex)

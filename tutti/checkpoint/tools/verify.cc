@@ -27,6 +27,7 @@ VerifyReport verify_checkpoint(const std::string& folder, const BytesDone& tell)
   }
   report.files = manifest->files.size();
   report.tensors = manifest->tensors.size();
+  make_room_for_files(manifest->files.size());
   std::vector<Fd> files;
   for (const StoredFile& file : manifest->files) {
     auto opened = open_stored_file(folder, file);

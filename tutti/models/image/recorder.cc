@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
@@ -17,12 +18,12 @@ namespace {
 
 bool is_file(const std::string& trace) { return std::filesystem::path(trace).extension() == ".json"; }
 
-Status make_folder(const std::string& option, const std::filesystem::path& folder) {
-  std::error_code failure;
-  if (!folder.empty()) std::filesystem::create_directories(folder, failure);
-  if (failure)
-    return system_error(failure.value(), fmt::format("{}: cannot make the folder {}", option, folder.string()));
-  return {};
+Status make_folder_for(const std::string& option, const std::filesystem::path& folder) {
+  const Status made = folder.empty() ? Status() : make_folder(folder);
+  if (made.ok()) return made;
+  Error error = made.error();
+  error.detail = option + ": " + error.detail;
+  return error;
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ Status make_folder(const std::string& option, const std::filesystem::path& folde
 Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world), options_(std::move(options)) {
   Status made;
   const std::filesystem::path trace = options_.trace;
-  if (!options_.trace.empty()) made = make_folder("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
+  if (!options_.trace.empty()) made = make_folder_for("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
   if (made.ok() && is_file(options_.trace) && world.rank() == 0) made = replaceable_file(options_.trace).status();
   if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
     auto events = EventFile::create(options_.tensorboard);
