@@ -205,8 +205,10 @@ TEST(ShardedOptimizer, WhatIsTooEarlyOrTooMuchGetsASentence) {
       test::check(words.find(expected) != std::string::npos, words);
     };
     says([&] { ShardedOptimizer second(ddp, SgdOptions{}); }, "has a sharded optimizer already");
+    const std::string me = "rank " + std::to_string(world.rank()) + ": ";
     says([&] { optimizer.clip_grad_norm(-1); },
-         "clip_grad_norm: max_norm is -1; expected a number that is not negative");
+         (me + "clip_grad_norm: max_norm is -1; expected a number that is not negative (hint: leave the call out")
+             .c_str());
     says([&] { optimizer.clip_grad_value(-1); }, "clip_grad_value: limit is -1");
     const auto other = make_net(at::kFloat), third = make_net(at::kHalf);
     DataParallel ddp2(other, world), ddp3(third, world);

@@ -75,7 +75,7 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   if (options.compression == Compression::kBF16) parallel.hook = bf16_compression();
   if (options.compression == Compression::kF16) parallel.hook = f16_compression();
   if (power_sgd) parallel.hook = power_sgd;
-  if (halves_gradients(options)) parallel.finite_check = FiniteCheck::kReport;
+  if (halves_gradients(options) || options.check_gradients) parallel.finite_check = FiniteCheck::kReport;
   return parallel;
 }
 
@@ -295,13 +295,25 @@ class Training {
   // One in 16 bits may overflow: then the step is left out.
   void refuse_nan(double loss) const {
     if (std::isfinite(loss) || halves_gradients(options_)) return;
+    std::string detail = fmt::format("the loss of step {} is {} in the samples of rank {}", progress_.steps,
+                                     std::isnan(loss) ? "not a number" : "infinite", world_.rank());
+    std::string hint = fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
+                                   learning_rate(options_.rule));
+    if (const std::string weight = first_weight_that_is_not_finite(); !weight.empty()) {
+      detail += fmt::format(", since {} has had a NaN or an infinity from a step before", weight);
+      hint += "; --check-gradients tells whether a gradient had them first, of which weight and on which rank";
+    }
     throw Exception(Error{.code = Code::kAborted,
-                          .detail = fmt::format("the loss of step {} is {} in the samples of rank {}", progress_.steps,
-                                                std::isnan(loss) ? "not a number" : "infinite", world_.rank()),
-                          .hint = fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
-                                              learning_rate(options_.rule)),
+                          .detail = std::move(detail),
+                          .hint = std::move(hint),
                           .group = world_.name(),
                           .rank = world_.rank()});
+  }
+
+  std::string first_weight_that_is_not_finite() const {
+    for (const auto& [name, weight] : parameters_of(*model_))
+      if (!at::isfinite(weight).all().item<bool>()) return name;
+    return {};
   }
 
   const Group& world_;
@@ -344,6 +356,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--precision", options.parallel.autocast ? name(*options.parallel.autocast) : "f32"},
           {"--compress", name(options.compression)},
           {"--check-replicas", text(options.check_replicas)},
+          {"--check-gradients", options.check_gradients ? "on" : "off"},
           {"--overlap", name(options.parallel.overlap)},
           {"--views", options.parallel.gradients_as_views ? "on" : "off"},
           {"--sharded", name(options.sharding)},

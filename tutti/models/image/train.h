@@ -44,6 +44,7 @@ struct ImageTrainingOptions {
   Sharding sharding = Sharding::kAuto;
   int sharded_stage = 1;
   std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
+  bool check_gradients = false;     // look for NaN and infinity in those of each rank, before they are averaged
   bool deterministic = false;       // as logical_ranks has it anyway
 
   double log_every = 1;  // seconds between lines of progress; negative: none

@@ -24,6 +24,8 @@ void WeightsStep::finish() {
   if (scaler_) {
     left_out_ += ddp_.reducer().skips_step();
     scaler_->update();
+  } else {
+    require_finite_gradients();
   }
 }
 
@@ -32,7 +34,10 @@ void WeightsStep::step() {
   if (options_.clip_grad_norm > 0) {
     const auto norm =
         whole_ ? whole_->clip_grad_norm(options_.clip_grad_norm) : sharded_->clip_grad_norm(options_.clip_grad_norm);
-    if (!scaler_) require_finite(norm);
+    if (!scaler_ && !norm.finite()) {
+      require_finite_gradients();  // knows the rank, also where every rank steps all weights
+      refuse(norm.non_finite);
+    }
   }
   if (whole_) {
     whole_->step();
@@ -50,10 +55,16 @@ void WeightsStep::restore(std::int64_t left_out, const std::optional<LossScaler:
   if (scaler_ && scale) scaler_->load(*scale);
 }
 
-void WeightsStep::require_finite(const GradientNorm& norm) const {
-  if (norm.finite()) return;
+void WeightsStep::require_finite_gradients() const {
+  const auto found = ddp_.non_finite();
+  if (!found) return;
+  refuse(found->rank < 0 ? "the gradient of " + found->parameter + " overflowed while it was averaged"
+                         : non_finite_gradient(found->parameter, found->rank));
+}
+
+void WeightsStep::refuse(const std::string& non_finite) const {
   throw Exception(Error{.code = Code::kAborted,
-                        .detail = norm.non_finite,
+                        .detail = non_finite,
                         .hint = "a smaller learning rate may help",
                         .group = ddp_.reducer().group().name(),
                         .rank = ddp_.reducer().group().rank()});

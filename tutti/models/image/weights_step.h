@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/models/image/models.h"
@@ -27,7 +28,8 @@ class WeightsStep {
   // What backward() starts from.
   at::Tensor scaled(const at::Tensor& loss) const { return scaler_ ? scaler_->scale(loss) : loss; }
   // Averages gradients and steps the weights. Throws Exception with the root cause, and for gradients that are not
-  // finite, unless their scale can be lowered: then the step is left out, on every rank.
+  // finite, where that is known (DataParallelOptions::finite_check, clip_grad_norm), unless their scale can be lowered:
+  // then the step is left out, on every rank.
   void finish();
   // Steps that were left out; whether the last one was.
   std::int64_t left_out() const { return left_out_; }
@@ -41,7 +43,8 @@ class WeightsStep {
 
  private:
   void step();
-  void require_finite(const GradientNorm& norm) const;
+  void require_finite_gradients() const;
+  [[noreturn]] void refuse(const std::string& non_finite) const;
 
   DataParallel<ImageModel>& ddp_;
   WeightsStepOptions options_;

@@ -24,12 +24,12 @@ class WeightsStepTest : public ::testing::TestWithParam<int> {
  protected:
   // On each of two ranks.
   template <class Body>
-  void run(const WeightsStepOptions& options, const Body& body) {
+  void run(const WeightsStepOptions& options, const Body& body, FiniteCheck check = FiniteCheck::kOff) {
+    if (options.scales_loss) check = FiniteCheck::kReport;
     const std::vector<std::shared_ptr<ImageModel>> models = {make_image_model("cnn", 1), make_image_model("cnn", 1)};
     const auto outcomes = test::run_threads(2, [&](Group& world) {
-      DataParallel<ImageModel> ddp(
-          models[std::size_t(world.rank())], world,
-          {.heap_tensors = false, .finite_check = options.scales_loss ? FiniteCheck::kReport : FiniteCheck::kOff});
+      DataParallel<ImageModel> ddp(models[std::size_t(world.rank())], world,
+                                   {.heap_tensors = false, .finite_check = check});
       WeightsStep weights(ddp, options);
       // Of a loss that is this factor times the usual one on rank 1.
       const auto step = [&](float factor) {
@@ -88,6 +88,27 @@ TEST_P(WeightsStepTest, AnInfinityThatNothingScalesIsAnErrorWhereTheNormIsKnown)
           said);
     check(moved(ddp, before) == 0, "a step with an infinity was made");
   });
+}
+
+TEST_P(WeightsStepTest, WhereGradientsAreLookedAtOneThatIsNotFiniteIsToldWithItsRank) {
+  for (const double clip : {0.0, 0.5}) {
+    run(
+        {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
+        [](auto& ddp, auto&, const auto& step) {
+          step(1);
+          const auto before = copies(ddp);
+          std::string said;
+          try {
+            step(kInfinity);
+          } catch (const Exception& error) {
+            said = error.what();
+          }
+          check(said.find("the gradient of conv1.weight has a NaN or an infinity on rank 1") != std::string::npos,
+                said);
+          check(moved(ddp, before) == 0, "a step with an infinity was made");
+        },
+        FiniteCheck::kReport);
+  }
 }
 
 // Without momentum a step is the rate times the gradient.

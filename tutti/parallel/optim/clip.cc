@@ -69,9 +69,12 @@ std::string non_finite_gradient(const std::string& parameter, int rank) {
 }
 
 void require_clip_limit(const char* function, const char* name, double value) {
-  if (!(value >= 0))
-    throw Exception(
-        invalid_argument(fmt::format("{}: {} is {}; expected a number that is not negative", function, name, value)));
+  if (value >= 0) return;
+  throw Exception(invalid_argument(
+      fmt::format("{}: {} is {}; expected a number that is not negative", function, name, value),
+      fmt::format("leave the call out where gradients are not to be clipped, or give infinity, which clips none: {}(0) "
+                  "makes all of them zero",
+                  function)));
 }
 
 double clip_factor(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

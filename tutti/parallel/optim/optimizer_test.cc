@@ -310,8 +310,9 @@ TEST(Clipping, NamesTheParameterWithANaNAndLeavesGradientsAlone) {
 
 TEST(Clipping, RefusesANegativeLimit) {
   Gradients g(1);
-  EXPECT_THAT(error_of([&] { clip_grad_norm(g.named, -1); }),
-              HasSubstr("clip_grad_norm: max_norm is -1; expected a number that is not negative"));
+  EXPECT_THAT(
+      error_of([&] { clip_grad_norm(g.named, -1); }),
+      HasSubstr("clip_grad_norm: max_norm is -1; expected a number that is not negative (hint: leave the call out"));
   EXPECT_THAT(error_of([&] { clip_grad_value(g.named, -0.5); }), HasSubstr("clip_grad_value: limit is -0.5"));
   Sgd sgd(g.parameters, {});
   EXPECT_THAT(error_of([&] { sgd.clip_grad_norm(std::numeric_limits<double>::quiet_NaN()); }),

@@ -15,6 +15,21 @@
 #include "tutti/parallel/replicas/replicas.h"
 
 namespace tutti {
+namespace {
+
+// As require_clip_limit(), and the error has this rank.
+void require_limit(const Group& group, const char* function, const char* name, double value) {
+  try {
+    require_clip_limit(function, name, value);
+  } catch (const Exception& refused) {
+    Error error = refused.error();
+    error.group = group.name();
+    error.rank = group.rank();
+    throw Exception(std::move(error));
+  }
+}
+
+}  // namespace
 
 ShardedOptimizer::State::State(Group with, GroupedRules what, std::vector<std::string> options)
     : group(std::move(with)), rules(std::move(what)) {
@@ -109,12 +124,12 @@ void ShardedOptimizer::step() {
 
 GradientNorm ShardedOptimizer::clip_grad_norm(double max_norm) {
   const at::NoGradGuard no_grad;
-  require_clip_limit("clip_grad_norm", "max_norm", max_norm);
+  require_limit(state_->group, "clip_grad_norm", "max_norm", max_norm);
   return state_->clip_grad_norm(max_norm);
 }
 
 void ShardedOptimizer::clip_grad_value(double limit) {
-  require_clip_limit("clip_grad_value", "limit", limit);
+  require_limit(state_->group, "clip_grad_value", "limit", limit);
   state_->limit = limit;
 }
 
