@@ -13,6 +13,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/runtime/last_stack.h"
+#include "tutti/version.h"
 
 namespace tutti::cli {
 namespace {
@@ -89,6 +90,10 @@ void tell(const std::string& command, const Error& error) {
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
   if (arguments == std::vector<std::string>{"--man"}) {
     std::fputs(man_page(app).c_str(), stdout);
+    return 0;
+  }
+  if (arguments == std::vector<std::string>{"--version"}) {
+    std::puts("tutti " TUTTI_VERSION);
     return 0;
   }
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 takes them from the back

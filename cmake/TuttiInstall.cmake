@@ -26,7 +26,7 @@ foreach(program tutti train_image train_dlrm pretrain_gpt)
   endif()
 endforeach()
 
-install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-doctor.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES completions/tutti.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tutti)
 install(FILES completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES completions/tutti.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -207,6 +207,32 @@ Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts) {
   return options;
 }
 
+namespace {
+
+// Bytes of whole elements, as `ranks` of a group measure them in a vector of `size`.
+std::size_t whole_bytes(const bench::Operation& operation, DType dtype, std::size_t size, int ranks) {
+  const bool counts_bytes = operation.form == bench::Form::kBytes || operation.form == bench::Form::kJson;
+  const std::size_t width = (counts_bytes ? 1 : size_of(dtype)) * (operation.splits ? std::size_t(ranks) : 1);
+  return size - size % width;
+}
+
+}  // namespace
+
+Status check_sizes(const bench::BenchOptions& options, int ranks) {
+  const auto groups = TUTTI_TRY(bench::groups_of(options.groups, ranks));
+  const auto measured = [&](const bench::Operation& operation, const std::vector<int>& group) {
+    return !operation.has_bytes() || whole_bytes(operation, options.dtype, options.sizes.back(), int(group.size())) > 0;
+  };
+  for (const bench::Operation* operation : options.operations)
+    for (const auto& group : groups)
+      if (measured(*operation, group)) return {};
+  const bool split = options.operations.front()->splits;
+  return usage("no size up to " + bytes_text(options.sizes.back()) + " holds " +
+                   (split ? "an element of " + std::string(name(options.dtype)) + " for each rank"
+                          : "an element of " + std::string(name(options.dtype))),
+               "larger ones: --sizes 4K,1M, or --max 1M");
+}
+
 Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOptions& options) {
   if (options.operations.size() != 1)
     return usage("--peers and --plot take one operation at a time, not " + texts.operation);
@@ -223,11 +249,7 @@ Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOp
                    .congestion = texts.congestion};
   const bench::Operation& operation = *options.operations[0];
   for (const std::size_t size : options.sizes) {
-    // Whole elements, as the ranks measure them.
-    const std::size_t width = size_of(options.dtype) * (operation.splits ? std::size_t(task.ranks) : 1);
-    const bool counts_bytes = operation.form == bench::Form::kBytes || operation.form == bench::Form::kJson;
-    const std::size_t whole =
-        counts_bytes ? (operation.splits ? size - size % std::size_t(task.ranks) : size) : size - size % width;
+    const std::size_t whole = whole_bytes(operation, options.dtype, size, task.ranks);
     if (operation.has_bytes() && whole > 0) task.items.push_back({operation.name, whole});
   }
   if (!operation.has_bytes()) task.items.push_back({operation.name, 0});

@@ -2,7 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <cstdio>
+
 #include "tutti/base/text.h"
+#include "tutti/version.h"
 
 namespace tutti::cli {
 namespace {
@@ -26,7 +29,11 @@ int run_family(const CommandFamily& family, std::vector<std::string> arguments) 
     print_help(family);
     return 0;
   }
-  std::vector<std::string> known = {"--help"};
+  if (first == "--version") {
+    std::puts("tutti " TUTTI_VERSION);
+    return 0;
+  }
+  std::vector<std::string> known = {"--help", "--version"};
   for (const Command& command : family.commands) {
     if (first == command.name) return command.run({arguments.begin() + 1, arguments.end()});
     known.emplace_back(command.name);

@@ -5,16 +5,19 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/tutti/command.h"
+#include "apps/tutti/run_on_hosts.h"
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/doctor/examination.h"
+#include "tutti/launch/exit_codes.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/ssh/near_end.h"
 #include "tutti/rendezvous/secret.h"
+#include "tutti/transport/interface.h"
 
 namespace tutti::cli {
 namespace {
@@ -22,21 +25,25 @@ namespace {
 constexpr const char* kFooter = R"(
 A line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (it does not), and what to do. With
 several hosts, over ssh or started on each by hand as you would start the job, every pair of them is tried: connections both
-ways, UDP, latency, bandwidth, and how far the clocks are apart.
+ways, UDP, latency, bandwidth, and how far the clocks are apart. A host that does not answer, or does not come, is a line
+with FAIL, and the others are examined without it.
 
 Examples:
   tutti doctor -n 4
   tutti doctor -n 4 --devices 4 --heap 2G
   tutti doctor --hosts a:8,b:2
+  tutti doctor --hostfile hosts --iface eth1
   two hosts by hand (both commands):
     host a:  tutti doctor --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file s -n 8
     host b:  tutti doctor --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --secret-file s -n 2
 
-Exit codes: 0 nothing failed; 1 something did; 2 wrong usage.)";
+Exit codes: 0 nothing failed, though there may be a WARN; 1 something did, or the system or tutti itself failed; 2 wrong
+  usage; 128 + the signal that ended it, 130 for Ctrl-C; 141 nobody read the output any more.)";
 
 struct Texts {
-  std::string ranks = "1", nodes, node_rank, master_port, store_port, devices, heap, timeout = "60s";
-  std::string master_address, secret_file, log_dir, hosts, shell;
+  std::string ranks, nodes, node_rank, master_port, store_port, devices, heap, timeout = "60s";
+  std::string master_address, iface, secret_file, log_dir, hosts, hostfile, shell;
+  std::string names, unreached;  // between the two ends of ssh: the hosts by node, and what to say of the others
   bool insecure = false, json = false, one_report = false;
 };
 
@@ -55,6 +62,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("Several hosts", "--nnodes", texts.nodes, "number of hosts (default 1)", "K");
   add("Several hosts", "--node-rank", texts.node_rank, "number of this host, from 0", "R");
   add("Several hosts", "--master-addr", texts.master_address, "address of host 0, as all hosts see it", "HOST");
+  add("Several hosts", "--iface", texts.iface, "network of the job, on hosts with several: eth1, or 10.0.0.0/8",
+      "NAME");
   add("Several hosts", "--master-port", texts.master_port, "MASTER_PORT of the program (default 29500)", "PORT");
   add("Several hosts", "--store-port", texts.store_port, "where host 0 serves the store (default: master port + 1)",
       "PORT");
@@ -63,10 +72,13 @@ void declare(CLI::App& app, Texts& texts) {
   app.add_flag("--insecure", texts.insecure, "let in whoever connects")->group("Several hosts");
   add("Several hosts", "--timeout", texts.timeout, "how long to wait for the other hosts (60s)", "TIME");
   add("Other hosts over ssh", "-H,--hosts", texts.hosts, "do it on these hosts, with so many ranks each", "a:8,b:2");
+  add("Other hosts over ssh", "--hostfile", texts.hostfile, "the same from a file of lines 'HOST slots=N'", "FILE");
   add("Other hosts over ssh", "--ssh", texts.shell, "start COMMAND HOST ... instead of ssh", "COMMAND");
   app.add_flag("--one-report", texts.one_report, "several hosts: only host 0 prints it (as with --hosts)")
       ->group("Output");
   app.add_flag("--json", texts.json, "the report as JSON")->group("Output");
+  add("", "--names", texts.names, "", "LIST");
+  add("", "--unreached", texts.unreached, "", "JSON");
 }
 
 Result<Secret> secret_of(const Texts& texts, bool several) {
@@ -92,10 +104,15 @@ Result<DoctorOptions> interpret(const Texts& texts) {
     return usage("--node-rank " + std::to_string(options.node) + " is not one of " + std::to_string(job.nodes) +
                      (job.nodes == 1 ? " host" : " hosts"),
                  "hosts are numbered from 0; --nnodes says how many there are");
-  if (job.nodes > 1 && texts.master_address.empty())
+  options.master_address = texts.master_address;
+  options.iface = texts.iface.empty() ? env("TUTTI_IFACE").value_or("") : texts.iface;
+  if (job.nodes > 1 && options.node == 0 && options.master_address.empty() && !texts.iface.empty())
+    options.master_address = TUTTI_TRY(address_at(texts.iface));
+  if (job.nodes > 1 && options.master_address.empty())
     return usage(std::to_string(job.nodes) + " hosts need --master-addr", "the address of host 0, as all hosts see it");
   const MachineCounts machine{.cores = usable_cores(), .gpus = int(visible_gpus(current_environment()).size())};
-  const auto counts = TUTTI_TRY(parse_rank_counts(texts.ranks, job.nodes, options.node, machine));
+  const auto counts =
+      TUTTI_TRY(parse_rank_counts(texts.ranks.empty() ? "1" : texts.ranks, job.nodes, options.node, machine));
   job.ranks = counts.here;
   job.world = 0;
   for (const int count : counts.all) job.world += count;
@@ -110,9 +127,9 @@ Result<DoctorOptions> interpret(const Texts& texts) {
   }
   job.core_type = env("OPENBLAS_CORETYPE").value_or("");
   options.fixed_ports = !texts.master_port.empty() || !texts.store_port.empty();
-  options.master_address = texts.master_address;
   options.log_folder = texts.log_dir;
   options.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
+  if (!texts.names.empty()) options.names = split(texts.names, ',');
   options.credentials = {.secret = TUTTI_TRY(secret_of(texts, job.nodes > 1)),
                          .job = "doctor-" + std::to_string(job.master_port)};
   options.say = [](const std::string& text) { log::info(text); };
@@ -141,38 +158,69 @@ void print_json(const DoctorReport& report) {
   std::puts(json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
-// The same command on every host; the secret is made here, for this one examination.
-Result<int> examine_over_ssh(const Texts& texts) {
-  if (!texts.nodes.empty() || !texts.node_rank.empty())
-    return usage("--hosts tells the number of hosts and the number of each", "leave --nnodes and --node-rank out");
-  SshOptions ssh;
-  ssh.hosts = TUTTI_TRY(parse_hosts(texts.hosts));
-  for (const std::string& word : split(texts.shell, ' '))
-    if (!word.empty()) ssh.shell.push_back(word);
-  std::error_code failed;
-  ssh.self = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");
-  ssh.command = "doctor";
-  ssh.options = {"--one-report"};
+// What the same command on every host is given.
+Result<std::vector<std::string>> options_there(const Texts& texts, bool counted) {
+  std::vector<std::string> options = {"--one-report"};
   const auto add = [&](const char* option, const std::string& value) {
-    if (!value.empty()) ssh.options.insert(ssh.options.end(), {option, value});
+    if (!value.empty()) options.insert(options.end(), {option, value});
   };
-  if (ssh.hosts.ranks.empty()) add("-n", texts.ranks);
-  add("--devices", texts.devices), add("--heap", texts.heap);
+  if (!texts.nodes.empty() || !texts.node_rank.empty())
+    return usage("the list of hosts tells their number and the number of each", "leave --nnodes and --node-rank out");
+  if (counted && !texts.ranks.empty())
+    return usage("the list of hosts gives the number of ranks of each host, and -n gives " + texts.ranks,
+                 "one of them is enough");
+  add("-n", texts.ranks), add("--devices", texts.devices), add("--heap", texts.heap), add("--iface", texts.iface);
   if (!texts.log_dir.empty()) add("--log-dir", std::filesystem::absolute(texts.log_dir));
   add("--master-port", texts.master_port), add("--store-port", texts.store_port), add("--timeout", texts.timeout);
-  if (texts.json) ssh.options.emplace_back("--json");
-  if (texts.insecure) ssh.options.emplace_back("--insecure");
+  if (texts.json) options.emplace_back("--json");
+  if (texts.insecure) options.emplace_back("--insecure");
+  return options;
+}
+
+Finding finding_of(const Unreached& unreached) {
+  Error fact = unreached.why;
+  fact.hint.clear();
+  return {Grade::kFail, fact.code == Code::kMismatch ? "versions" : "ssh", to_string(fact), unreached.why.hint};
+}
+
+// Where nobody can be reached, that is the report.
+Result<int> examine_over_ssh(const HostList& hosts, const Texts& texts) {
+  SshOptions ssh = TUTTI_TRY(way_to(hosts, texts.shell));
+  ssh.command = "doctor";
+  ssh.options = TUTTI_TRY(options_there(texts, !hosts.ranks.empty()));
   ssh.folder = "/";
   ssh.master_address = texts.master_address;
-  ssh.variables["TUTTI_SECRET"] = random_secret_text();
+  ssh.variables["TUTTI_SECRET"] = TUTTI_TRY(secret_text(texts.secret_file, texts.insecure));
   ssh.patience = TUTTI_TRY(duration("--timeout", texts.timeout));
-  return run_over_ssh(ssh);
+  bool anybody = true;
+  DoctorReport report;
+  ssh.go_without = [&](const std::vector<std::string>& reached, const std::vector<Unreached>& unreached) {
+    anybody = !reached.empty();
+    for (const Unreached& host : unreached) report.between.push_back(finding_of(host));
+    std::vector<std::string> more = {"--names", join(reached, ",")};
+    if (!unreached.empty()) more.insert(more.end(), {"--unreached", to_json(report.between)});
+    return more;
+  };
+  const auto code = run_over_ssh(ssh);
+  if (anybody) return code;
+  texts.json ? print_json(report) : print(report);
+  return 1;
+}
+
+// This host, and with the same command on others these as well.
+Result<int> examine_here(const Texts& texts) {
+  const DoctorOptions options = TUTTI_TRY(interpret(texts));
+  std::vector<Finding> unreached;
+  if (!texts.unreached.empty()) unreached = TUTTI_TRY(findings_from_json(texts.unreached));
+  DoctorReport report = TUTTI_TRY(examine(options));
+  report.between.insert(report.between.begin(), unreached.begin(), unreached.end());
+  if (options.node == 0 || !texts.one_report || !report.whole) texts.json ? print_json(report) : print(report);
+  return worst(report.all()) == Grade::kFail ? 1 : 0;
 }
 
 int told(const Error& error) {
   tell("tutti doctor", error);
-  return exit_code_of(error.code);
+  return exit_code_of(error.code) == kExitUsage ? kExitUsage : 1;
 }
 
 }  // namespace
@@ -182,16 +230,10 @@ int doctor_command(std::vector<std::string> arguments) {
   Texts texts;
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;
-  if (!texts.hosts.empty()) {
-    const auto code = examine_over_ssh(texts);
-    return code.ok() ? *code : told(code.error());
-  }
-  const auto options = interpret(texts);
-  if (!options.ok()) return told(options.error());
-  const auto report = examine(*options);
-  if (!report.ok()) return told(report.error());
-  if (options->node == 0 || !texts.one_report) texts.json ? print_json(*report) : print(*report);
-  return worst(report->all()) == Grade::kFail ? 1 : 0;
+  const auto hosts = listed_hosts(texts.hosts, texts.hostfile);
+  if (!hosts.ok()) return told(hosts.error());
+  const auto code = *hosts ? examine_over_ssh(**hosts, texts) : examine_here(texts);
+  return code.ok() ? *code : told(code.error());
 }
 
 }  // namespace tutti::cli

@@ -40,10 +40,10 @@ std::string verdict(const PlanQuestion& question, const PlanAnswer& answer) {
 }
 
 std::string hosts_words(const Hosts& hosts) {
-  if (hosts.most() == 1) return fmt::format("each on a host of its own");
-  if (hosts.count() == 1) return "on one host";
-  if (hosts.fewest() == hosts.most()) return fmt::format("on {} hosts of {}", hosts.count(), hosts.most());
-  return fmt::format("on {} hosts of {} to {}", hosts.count(), hosts.fewest(), hosts.most());
+  if (hosts.count() == 1) return " on one host";
+  if (hosts.most() == 1) return ", each on a host of its own";
+  if (hosts.fewest() == hosts.most()) return fmt::format(" on {} hosts of {}", hosts.count(), hosts.most());
+  return fmt::format(" on {} hosts of {} to {}", hosts.count(), hosts.fewest(), hosts.most());
 }
 
 std::string range_words(const Range& range) {
@@ -103,8 +103,9 @@ std::string to_text(const PlanQuestion& question, const std::vector<PlanAnswer>&
   const Scenario& scenario = question.scenario;
   const Network& network = scenario.network;
   const Bound bound = bound_of(scenario.kind, scenario.shape, network);
-  std::string text = fmt::format("{} of {} ({}), {} ranks {}\n", name(scenario.kind), bytes_text(question.bytes),
-                                 name(question.dtype), scenario.shape.size, hosts_words(question.hosts));
+  std::string text =
+      fmt::format("{} of {} ({}), {} rank{}{}\n", name(scenario.kind), bytes_text(question.bytes), name(question.dtype),
+                  scenario.shape.size, scenario.shape.size == 1 ? "" : "s", hosts_words(question.hosts));
   const auto link_words = [](const LinkCost& link) {
     return fmt::format("{}, {:.4g} GB/s, {} a message", seconds_text(link.latency), link.bandwidth / 1e9,
                        seconds_text(link.overhead));

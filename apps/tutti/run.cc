@@ -6,6 +6,7 @@
 #include "apps/tutti/run_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
+#include "tutti/base/log_setting.h"
 #include "tutti/base/machine.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/launch/agent.h"
@@ -61,6 +62,7 @@ int run_command(std::vector<std::string> arguments) {
   job.watch.describe = describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
+  if (const Status level = log::check_setting(); !level) return report(level.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);
   if (const auto code = parse(app, arguments)) return *code;
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);

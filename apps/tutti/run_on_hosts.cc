@@ -51,10 +51,29 @@ Result<std::map<std::string, std::string>> variables_of(const SshTexts& texts) {
   return variables;
 }
 
-// The job's, as a text for TUTTI_SECRET; empty: it runs without.
-Result<std::string> secret_text(const JobOptions& job) {
-  if (job.insecure) return std::string();
-  std::string file = job.secret_file.empty() ? env("TUTTI_SECRET_FILE").value_or("") : job.secret_file;
+}  // namespace
+
+Result<std::optional<HostList>> listed_hosts(const std::string& hosts, const std::string& hostfile) {
+  if (!hosts.empty() && !hostfile.empty())
+    return usage("--hosts and --hostfile are both given", "one of them names the hosts");
+  if (!hosts.empty()) return std::optional(TUTTI_TRY(parse_hosts(hosts)));
+  if (hostfile.empty()) return std::optional<HostList>();
+  return std::optional(TUTTI_TRY(parse_hostfile(TUTTI_TRY(read_file(hostfile, kMostOfAHostfile)), hostfile)));
+}
+
+Result<SshOptions> way_to(const HostList& hosts, const std::string& shell) {
+  SshOptions options{.hosts = hosts};
+  for (const std::string& word : split(shell, ' '))
+    if (!word.empty()) options.shell.push_back(word);
+  std::error_code failed;
+  options.self = std::filesystem::read_symlink("/proc/self/exe", failed);
+  if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");
+  return options;
+}
+
+Result<std::string> secret_text(const std::string& secret_file, bool insecure) {
+  if (insecure) return std::string();
+  const std::string file = secret_file.empty() ? env("TUTTI_SECRET_FILE").value_or("") : secret_file;
   if (!file.empty()) {
     (void)TUTTI_TRY(Secret::from_file(file));  // refuses what others may read
     return std::string(trim(TUTTI_TRY(read_file(file, kMostOfASecret))));
@@ -62,17 +81,9 @@ Result<std::string> secret_text(const JobOptions& job) {
   return env("TUTTI_SECRET").value_or(random_secret_text());
 }
 
-}  // namespace
-
 Result<std::optional<HostList>> hosts_of(const RunTexts& texts, const std::optional<Allocation>& allocation) {
-  std::optional<HostList> hosts;
-  if (!texts.ssh.hosts.empty() && !texts.ssh.hostfile.empty())
-    return usage("--hosts and --hostfile are both given", "one of them names the hosts");
-  if (!texts.ssh.hosts.empty()) {
-    hosts = TUTTI_TRY(parse_hosts(texts.ssh.hosts));
-  } else if (!texts.ssh.hostfile.empty()) {
-    hosts = TUTTI_TRY(parse_hostfile(TUTTI_TRY(read_file(texts.ssh.hostfile, kMostOfAHostfile)), texts.ssh.hostfile));
-  } else if (allocation && allocation->others == Allocation::Others::kSsh && starts_others(*allocation, texts)) {
+  const std::optional<HostList> hosts = TUTTI_TRY(listed_hosts(texts.ssh.hosts, texts.ssh.hostfile));
+  if (!hosts && allocation && allocation->others == Allocation::Others::kSsh && starts_others(*allocation, texts)) {
     return std::optional(
         HostList{allocation->hosts, texts.ranks.ranks.empty() ? allocation->ranks : std::vector<int>()});
   }
@@ -119,16 +130,12 @@ Result<int> run_on_hosts(const HostList& hosts, const RunTexts& texts, const Job
   if (!texts.ranks.input.empty() && texts.ranks.input != "none")
     return usage("--stdin " + texts.ranks.input + ": over ssh all ranks read /dev/null",
                  "ranks that need what you have in a pipe can read it from a file");
-  SshOptions options{.hosts = hosts};
-  for (const std::string& word : split(texts.ssh.shell, ' '))
-    if (!word.empty()) options.shell.push_back(word);
+  SshOptions options = TUTTI_TRY(way_to(hosts, texts.ssh.shell));
   std::error_code failed;
-  options.self = std::filesystem::read_symlink("/proc/self/exe", failed);
-  if (failed) return system_error(failed.value(), "could not find the path of tutti in /proc/self/exe");
   options.folder = std::filesystem::current_path(failed);
   if (failed) return system_error(failed.value(), "could not find the folder that this is");
   options.variables = TUTTI_TRY(variables_of(texts.ssh));
-  const std::string secret = TUTTI_TRY(secret_text(job));
+  const std::string secret = TUTTI_TRY(secret_text(job.secret_file, job.insecure));
   if (!secret.empty()) options.variables["TUTTI_SECRET"] = secret;
   options.options = options_for_hosts(arguments, rest.size());
   if (job.job.empty()) {

@@ -1,14 +1,18 @@
 // tutti doctor on several hosts, as somebody types it on each of them.
 #include <sys/stat.h>
 
+#include <nlohmann/json.hpp>
+
 #include "tests/hosts/on_hosts.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
+#include "tutti/version.h"
 
 namespace tutti::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
@@ -104,6 +108,8 @@ TEST_F(Doctor, ThatCannotReachTheFirstHostSaysSo) {
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("node-b, for 2 ranks"), HasSubstr("FAIL  meeting"),
                                HasSubstr("10.77.0.1:29501"), HasSubstr("firewall")));
+  // All of the wait, and not the last slice of it.
+  EXPECT_THAT(line_with(ended.out, "FAIL  meeting"), ContainsRegex(" after [1-9][.0-9]* s of 1 s"));
 }
 
 TEST_F(Doctor, WithAnotherSecretIsToldSo) {
@@ -121,16 +127,74 @@ TEST_F(Doctor, TheTrapOf127011) {
   EXPECT_THAT(ended.err, HasSubstr("change the line \"127.0.1.1 node-a (line 2 of /etc/hosts)\""));
 }
 
+// What is measured is the way that the job will take.
+TEST_F(Doctor, TheNetworkOfTheJobIsChosen) {
+  const auto at = [&](int host) {
+    return start(host, {"doctor", "--nnodes", "2", "--node-rank", std::to_string(host), "--iface", "10.77.0.0/24",
+                        host == 0 ? "-n1" : "--master-addr=" + Hosts::address(0)});
+  };
+  Running second = at(1);
+  const Ended ended = at(0).wait();
+  EXPECT_EQ(second.wait().out, ended.out);
+  EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("10.77.0.0/24 is 10.77.0.1 here"), HasSubstr("10.77.0.0/24 is 10.77.0.2 here"),
+                               HasSubstr("2 of 2 nodes came to 10.77.0.1:29501"), HasSubstr("node-a - node-b")));
+}
+
+// The address that the others are told is of that network, even where the store is reached by another way.
+TEST_F(Doctor, ANetworkThatLeadsNowhereIsSeenByThePairs) {
+  must(hosts()
+           .shell(1,
+                  "ip link add docker0 type bridge && ip address add 172.17.0.1/16 dev docker0 && "
+                  "ip link set docker0 up")
+           .status());
+  Running third = doctor(2), second = doctor(1, {}, {{"TUTTI_IFACE", "docker0"}});
+  const Ended ended = doctor(0).wait();
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("docker0 is 172.17.0.1 here"), HasSubstr("node-a cannot reach node-b: "),
+                               Not(HasSubstr("node-a cannot reach node-c"))));
+  second.wait(), third.wait();
+}
+
 // What stands for ssh enters the host's namespaces.
-TEST_F(Doctor, OverSsh) {
-  const std::string shell = shared().path() + "/ssh";
-  std::string text = "#!/bin/sh\ncase $1 in\n";
-  for (int host = 0; host < 3; ++host)
-    text += Hosts::name(host) + ") in='" + join(hosts().entering(host), " ") + "';;\n";
-  ASSERT_TRUE(write_file(shell, text + "esac\nexec $in sh -c \"$2\"\n").ok());
-  ASSERT_EQ(::chmod(shell.c_str(), 0700), 0);
-  const Ended ended =
-      run({"doctor", "--hosts", "node-a:4,node-b:2,node-c:1", "--ssh", shell, "--master-addr", Hosts::address(0)});
+class DoctorOverSsh : public Doctor {
+ protected:
+  Ended over_ssh(const std::string& list, const Arguments& more = {}) {
+    const std::string shell = shared().path() + "/ssh";
+    std::string text = "#!/bin/sh\ncase $1 in\n";
+    for (int host = 0; host < 3; ++host)
+      text += Hosts::name(host) + ") in='" + join(hosts().entering(host), " ") + "';;\n";
+    must(write_file(shell, text + "*) echo \"ssh: Could not resolve hostname $1\" >&2; exit 255;;\nesac\n"
+                                  "exec $in sh -c \"$2\"\n"));
+    EXPECT_EQ(::chmod(shell.c_str(), 0700), 0);
+    Arguments arguments = {"doctor", "--hosts", list, "--ssh", shell, "--master-addr", Hosts::address(0)};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+};
+
+TEST_F(DoctorOverSsh, AHostThatIsNotThereIsALineAndTheOthersAreExamined) {
+  const Ended ended = over_ssh("node-a:4,gone:8,node-c:1");
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("node-a, for 4 ranks\n"), HasSubstr("node-c, for 1 rank\n"),
+                               HasSubstr("2 of 2 nodes came to 10.77.0.1:"), HasSubstr("node-a - node-c"),
+                               HasSubstr("FAIL  ssh "), HasSubstr(", 1 FAIL\n")));
+  EXPECT_THAT(line_with(ended.out, "gone"),
+              AllOf(HasSubstr("gone did not start tutti (exit code 255): ssh: Could not resolve hostname gone"),
+                    HasSubstr("(fix: ssh must reach gone without a question: try ssh -o BatchMode=yes gone true")));
+}
+
+// The first host cannot say why the other did not come; that one can.
+TEST_F(DoctorOverSsh, WhoCannotReachTheFirstHostIsCalledByItsNameAndHeard) {
+  must(hosts().cut(2, 0));
+  const Ended ended = over_ssh("node-a:1,node-b:1,node-c:1", {"--timeout", "3s"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("within 3 s; missing: node-c (fix: what it says itself tells more"),
+                               HasSubstr("node-c, for 1 rank\n"), HasSubstr("node-a - node-b")));
+}
+
+TEST_F(DoctorOverSsh, AllOfThemInOneReport) {
+  const Ended ended = over_ssh("node-a:4,node-b:2,node-c:1");
   EXPECT_EQ(ended.code, 0) << ended.out << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr("node-a, for 4 ranks\n"), HasSubstr("node-c, for 1 rank\n"),
                                HasSubstr("3 of 3 nodes came to 10.77.0.1:"), HasSubstr("node-b - node-c")));
@@ -158,6 +222,87 @@ TEST(DoctorUsage, IsToldInASentence) {
   EXPECT_THAT(told({"doctor", "--hosts", "a:1", "--nnodes", "2"}), HasSubstr("leave --nnodes and --node-rank out"));
   EXPECT_THAT(told({"doctor", "--ssh", "rsh"}), HasSubstr("--ssh is for hosts that are examined over ssh"));
   EXPECT_THAT(told({"doctor", "--nodes", "2"}), HasSubstr("did you mean"));
+  EXPECT_THAT(told({"doctor", "--hosts", "a:1", "-n", "4"}), HasSubstr("and -n gives 4"));
+  EXPECT_THAT(told({"doctor", "--hosts", "a", "--hostfile", "b"}), HasSubstr("--hosts and --hostfile are both given"));
+  EXPECT_THAT(told({"doctor", "--hostfile", "/no/such"}), HasSubstr("/no/such"));
+  EXPECT_THAT(told({"doctor", "--hosts", "localhost", "--ssh", "/nope"}), HasSubstr("--ssh /nope: the program"));
+}
+
+TEST(DoctorUsage, ANetworkThatIsNotHereIsALine) {
+  const Ended ended = run({"doctor", "--iface", "nope0"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(line_with(ended.out, "FAIL  network"),
+              AllOf(HasSubstr("no interface \"nope0\" is up here"), HasSubstr("(fix: this machine has ")));
+  EXPECT_THAT(line_with(run({"doctor", "--iface", "lo"}).out, "OK    network"), HasSubstr("lo is 127.0.0.1 here"));
+}
+
+// Hosts that are this one, or none: by a program that stands for ssh.
+class DoctorOfAList : public ::testing::Test {
+ protected:
+  Ended doctor(const std::string& list, const std::string& shell_text, const Arguments& more = {}) {
+    const std::string shell = folder_.path() + "/rsh", hosts = folder_.path() + "/hosts";
+    EXPECT_TRUE(write_file(shell, "#!/bin/sh\n" + shell_text + "\n").ok());
+    EXPECT_EQ(::chmod(shell.c_str(), 0700), 0);
+    EXPECT_TRUE(write_file(hosts, list).ok());
+    Arguments arguments = {"doctor", "--hostfile", hosts, "--ssh", shell};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments);
+  }
+
+ private:
+  Folder folder_;
+};
+
+TEST_F(DoctorOfAList, TheOneThatIsLeftIsExaminedAlone) {
+  const Ended ended =
+      doctor("gone slots=2\nhere slots=3\n", "[ $1 = here ] || { echo 'no route' >&2; exit 255; }; exec sh -c \"$2\"");
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr(", for 3 ranks\n"), HasSubstr("FAIL  ssh"),
+                               HasSubstr("gone did not start tutti (exit code 255): no route (fix: ")));
+}
+
+TEST_F(DoctorOfAList, OneThatDoesNotAnswerIsWaitedForAsLongAsItMayTake) {
+  const Ended ended = doctor("gone\nhere\n", "[ $1 = here ] || exec sleep 60; exec sh -c \"$2\"", {"--timeout", "1s"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(line_with(ended.out, "FAIL  ssh"), AllOf(HasSubstr("no answer from gone after 1 s of 1 s"),
+                                                       HasSubstr("(fix: does ssh gone true come back?)")));
+  EXPECT_THAT(ended.out, HasSubstr(", for 1 rank\n"));
+}
+
+TEST_F(DoctorOfAList, AnotherReleaseIsALine) {
+  const Ended ended = doctor(
+      "old\nhere\n",
+      R"([ $1 = here ] && exec sh -c "$2"; echo 'TUTTI-NODE {"version":"0.0.1","host":"old","address":"","from":"",)"
+      R"("master_port":1,"store_port":2}'; exec sleep 60)");
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(line_with(ended.out, "FAIL  versions"),
+              AllOf(HasSubstr("old has tutti 0.0.1, this host " TUTTI_VERSION), HasSubstr("install the same version")));
+  EXPECT_THAT(ended.out, HasSubstr(", for 1 rank\n"));
+}
+
+TEST_F(DoctorOfAList, WithNobodyLeftThatIsTheReport) {
+  const std::string none = "echo 'no route' >&2; exit 255";
+  const Ended ended = doctor("a\nb\n", none);
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("a did not start tutti"), HasSubstr("b did not start tutti"),
+                               HasSubstr("0 OK, 0 WARN, 2 FAIL\n")));
+  const auto json = nlohmann::json::parse(doctor("a\nb\n", none, {"--json"}).out, nullptr, false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json["between"].size(), 2u);
+  EXPECT_EQ(json["between"][0]["grade"], "FAIL");
+}
+
+TEST_F(DoctorOfAList, AHostThatIsLostMeanwhileDoesNotEndTheOthers) {
+  // It greets, takes its instructions and is gone.
+  const Ended ended =
+      doctor("here\nlost\n",
+             R"([ $1 = here ] && exec sh -c "$2"; echo 'TUTTI-NODE {"version":")" TUTTI_VERSION
+             R"(","host":"lost","address":"","from":"","master_port":1,"store_port":2}'; read line; exit 255)",
+             {"--timeout", "2s"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("the connection to lost is lost; the other hosts go on"));
+  EXPECT_THAT(ended.out, HasSubstr("1 of 2 nodes came to 127.0.0.1:"));
+  EXPECT_THAT(ended.out, HasSubstr("missing: lost (fix: "));
 }
 
 TEST(Env, SaysWhatAReportOfABugNeedsAndNoSecret) {

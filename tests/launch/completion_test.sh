@@ -35,6 +35,9 @@ proposes --bind tutti run -n 4 --bi
 proposes numa tutti run --bind n
 proposes --peers tutti bench --pe
 proposes verify tutti ckpt ve
+proposes --hostfile tutti doctor --hostf
+proposes --iface tutti doctor --if
+never --unreached tutti doctor --un
 proposes --split tutti ckpt reshard a b --sp
 proposes columns tutti ckpt reshard a b --split c
 proposes clicks tutti data cl

@@ -118,7 +118,13 @@ TEST(Logs, RefuseWhatTheyCannotDo) {
   EXPECT_THAT(refused({"--local-ranks-filter", "0;1"}),
               HasSubstr("--local-ranks-filter needs ranks such as 0,2,5-7, not '0;1'"));
   EXPECT_THAT(refused({"--local-ranks-filter", "1"}),
-              HasSubstr("--local-ranks-filter names rank 1, but the job has 1 rank"));
+              HasSubstr("--local-ranks-filter names local rank 1, but the job has 1 rank"));
+  EXPECT_THAT(refused({"-n", "2", "--redirects", "7:3"}),
+              HasSubstr("--redirects names local rank 7, but the job has 2 ranks"));
+  EXPECT_THAT(refused({"-n", "2", "--tee", "0:1,2:1"}), HasSubstr("--tee names local rank 2, but the job has 2 ranks"));
+  EXPECT_THAT(
+      refused({"-n", "2,3", "--node-rank", "1", "--master-addr", "127.0.0.1", "--insecure", "--redirects", "3:3"}),
+      HasSubstr("--redirects names local rank 3, but no node has more than 3 ranks"));
   EXPECT_THAT(run({"run", worker(), "print"}, {{"PET_TEE", "all"}}).err,
               HasSubstr("PET_TEE is 'all' in the environment"));
   EXPECT_THAT(refused({"--level", "warn", "--no-prefix"}), HasSubstr("--level is about lines"));

@@ -13,6 +13,7 @@
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/transport/socket.h"
+#include "tutti/version.h"
 
 namespace tutti::testing {
 namespace {
@@ -510,6 +511,36 @@ TEST(Run, WrongUsageIsToldInASentence) {
     EXPECT_THAT(ended.err, AllOf(HasSubstr(wrong.sentence), HasSubstr(wrong.hint)));
     EXPECT_EQ(ended.out, "");
   }
+}
+
+TEST(Run, TheVersionIsTold) {
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"--version"}, {"run", "--version"}, {"data", "--version"}}) {
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(ended.out, "tutti " TUTTI_VERSION "\n");
+  }
+}
+
+// A rank that has nothing to say would never tell of it.
+TEST(Run, AWordThatIsNoLevelOfTheLogIsTold) {
+  const Ended refused = run({"run", "-n", "2", worker(), "print"}, {{"TUTTI_LOG", "loud"}});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_EQ(refused.out, "");
+  EXPECT_EQ(refused.err,
+            "tutti run: TUTTI_LOG says \"loud\", expected debug, info, warn, error or off, or the topic select\n");
+  const Ended alone = run({"run", "-q", "env", "TUTTI_LOG=loud", TUTTI_TEST_WORLD, "once"});
+  EXPECT_EQ(alone.code, 0);
+  EXPECT_EQ(alone.err,
+            "[0] [tutti] TUTTI_LOG says \"loud\", expected debug, info, warn, error or off, or the topic select: the "
+            "word is left out\n");
+}
+
+TEST(Run, AMisspeltVariableIsToldOnce) {
+  const Ended ended = run({"run", "-n", "2", "-q", TUTTI_TEST_WORLD, "once"}, {{"TUTTI_TIMEOUTS", "1s"}});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_EQ(ended.err,
+            "[tutti] TUTTI_TIMEOUTS is no variable of tutti and means nothing (did you mean TUTTI_TIMEOUT?)\n");
 }
 
 TEST(Run, TheLastOfAnOptionCounts) {

@@ -155,6 +155,23 @@ TEST(OnHosts, AHostThatFailsOrIsOldIsNamed) {
   EXPECT_THAT(silent.err, AllOf(HasSubstr("no answer from a, b"), HasSubstr("does ssh a true come back?")));
 }
 
+TEST(OnHosts, WhatCannotReachTheHostsIsNamed) {
+  const Ended missing = run({"run", "--ssh", "/nope -p 22", "--hosts", "localhost:2", worker(), "print"});
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("tutti run: --ssh /nope -p 22: the program '/nope' does not exist"));
+  const Ended ssh = run({"run", "--hosts", "a", "sh"}, {{"PATH", "/nowhere"}});
+  EXPECT_EQ(ssh.code, 2);
+  EXPECT_THAT(ssh.err, AllOf(HasSubstr("no program 'ssh' in PATH"), HasSubstr("install a client of ssh")));
+}
+
+TEST(OnHosts, ASignalBeforeTheHostsHaveAnsweredEndsAsASignalDoes) {
+  const Folder folder;
+  const Ended ended =
+      run({"run", "--ssh", script(folder, "kill -INT $PPID; exec sleep 60"), "-H", "a", worker(), "print"});
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.err, HasSubstr("SIGINT came before the job began"));
+}
+
 TEST(OnHosts, AFolderThatIsMissingOverThereIsNamed) {
   const Ended ended = run({"node"}, {},
                           R"({"arguments":["run","true"],"folder":"/no/such","variables":{}})"

@@ -2,6 +2,7 @@
 """Keeps the house in its layers (docs/design.md, "Layout").
 
   layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
+  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/variables.cc
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
 
@@ -145,6 +146,29 @@ def check_types(root):
             for (space, name), files in where.items() if len(files) > 1 and space != "tutti::kernels::TUTTI_ISA"]
 
 
+VARIABLE = re.compile(r'"TUTTI_([A-Z0-9_]+)"')
+KNOWN = re.compile(r'"([A-Z0-9_]*[A-Z0-9])"')
+ROW = re.compile(r"`TUTTI_([A-Z0-9_]+)`")
+
+
+def check_variables(root):
+    table = pathlib.Path("tutti/base/variables.cc")
+    known = set(KNOWN.findall((root / table).read_text(encoding="utf-8")))
+    named = {}
+    for path in sources(root):
+        if not path.name.endswith("_test.cc"):
+            for name in VARIABLE.findall(path.read_text(encoding="utf-8")):
+                named.setdefault(name, path.relative_to(root))
+    for line in (root / "docs/launching.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("| `TUTTI_"):
+            for name in ROW.findall(line.split("|")[1]):
+                named.setdefault(name, "docs/launching.md")
+    problems = [f"{where}: TUTTI_{name} is not in {table}, so it would pass for a misspelt one"
+                for name, where in sorted(named.items()) if name not in known]
+    problems += [f"{table}: nobody reads TUTTI_{name}" for name in sorted(known - set(named))]
+    return problems, f"{len(known)} variables are known"
+
+
 def check_libraries(files):
     problems = []
     for file in files:
@@ -203,6 +227,8 @@ def check_headers(root, compiler, with_torch):
 def main(arguments):
     if len(arguments) >= 2 and arguments[0] == "includes":
         problems, good = check_includes(pathlib.Path(arguments[1]).resolve())
+    elif len(arguments) >= 2 and arguments[0] == "variables":
+        problems, good = check_variables(pathlib.Path(arguments[1]).resolve())
     elif len(arguments) >= 2 and arguments[0] == "libraries":
         problems, good = check_libraries(arguments[1:])
     elif len(arguments) >= 3 and arguments[0] == "headers":

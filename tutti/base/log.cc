@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tutti/base/env.h"
+#include "tutti/base/log_setting.h"
 
 namespace tutti::log {
 namespace {
@@ -69,15 +70,23 @@ spdlog::logger& logger() {
     made->set_pattern("[tutti] %v");
     made->flush_on(spdlog::level::trace);
     made->set_level(wishes().level);
-    if (!wishes().unknown.empty())
-      made->warn("TUTTI_LOG says \"" + wishes().unknown +
-                 "\", expected debug, info, warn, error or off, or the topic select: the word is left out");
+    if (const Status setting = check_setting(); !setting.ok())
+      made->warn(setting.error().detail + ": the word is left out");
     return made;
   }();
   return *instance;
 }
 
 }  // namespace
+
+Status check_setting() {
+  if (wishes().unknown.empty()) return {};
+  return Error{.code = Code::kUsage,
+               .detail = "TUTTI_LOG says \"" + wishes().unknown +
+                         "\", expected debug, info, warn, error or off, or the topic select"};
+}
+
+void tell_of_setting() { (void)logger(); }
 
 bool wants(std::string_view topic) { return wishes().topics.contains(topic); }
 

@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "tutti/base/log_setting.h"
+
 namespace tutti {
 namespace {
 
@@ -33,6 +35,17 @@ TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
       "^.tutti. TUTTI_LOG says \"verbose\", expected debug, info, warn, error or off, or the topic select: the word is "
       "left out\n"
       ".tutti. a fact\n.tutti. a mishap\n$");
+}
+
+TEST_F(Log, WhoSaysNothingTellsOfAnUnknownLevelOnRequest) {
+  const auto begin = [](const char* level) {
+    ::setenv("TUTTI_LOG", level, 1);
+    log::tell_of_setting();
+    log::tell_of_setting();
+    std::exit(log::check_setting().ok() ? 0 : 3);
+  };
+  EXPECT_EXIT(begin("warn,loud"), testing::ExitedWithCode(3), "^.tutti. TUTTI_LOG says \"loud\", [^\n]*left out\n$");
+  EXPECT_EXIT(begin("warn,select"), testing::ExitedWithCode(0), "^$");
 }
 
 }  // namespace

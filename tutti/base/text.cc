@@ -36,12 +36,13 @@ std::string seconds_text(double seconds) {
   if (seconds < 0) return "-" + seconds_text(-seconds);
   if (seconds >= 3600)
     return std::to_string(int(seconds / 3600)) + " h " + std::to_string(int(seconds / 60) % 60) + " min";
-  if (seconds >= 120) {
+  if (seconds >= 119.5) {
     const int whole = int(std::lround(seconds));
     return std::to_string(whole / 60) + " min" + (whole % 60 ? " " + std::to_string(whole % 60) + " s" : "");
   }
-  if (seconds >= 1 || seconds == 0) return short_number(seconds) + " s";
-  if (seconds >= 1e-3) return short_number(seconds * 1e3) + " ms";
+  // What would be rounded to 1000 is one of the next unit.
+  if (seconds >= 0.9995 || seconds == 0) return short_number(seconds) + " s";
+  if (seconds >= 0.9995e-3) return short_number(seconds * 1e3) + " ms";
   return short_number(seconds * 1e6) + " us";
 }
 

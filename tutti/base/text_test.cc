@@ -18,6 +18,11 @@ TEST(Text, Seconds) {
   EXPECT_EQ(seconds_text(300), "5 min");
   EXPECT_EQ(seconds_text(3 * 3600 + 5 * 60), "3 h 5 min");
   EXPECT_EQ(seconds_text(-2), "-2 s");
+  // Never 1000 of one unit.
+  EXPECT_EQ(seconds_text(0.9994), "999 ms");
+  EXPECT_EQ(seconds_text(0.9996), "1 s");
+  EXPECT_EQ(seconds_text(0.9996e-3), "1 ms");
+  EXPECT_EQ(seconds_text(119.7), "2 min");
 }
 
 TEST(Text, Bytes) {

@@ -23,6 +23,7 @@
 #include "tutti/rendezvous/serving.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
+#include "tutti/transport/interface.h"
 #include "tutti/version.h"
 
 namespace tutti {
@@ -36,10 +37,23 @@ std::string pair_key(const char* kind, int from, int to) {
 }
 std::string here_key(int node) { return "doctor/here/" + std::to_string(node); }
 
+// The address here on the network that is asked for, and what is to be said of it.
+std::string own_address(const std::string& iface, std::vector<Finding>& findings) {
+  if (iface.empty()) return {};
+  const auto address = address_at(iface);
+  if (address.ok())
+    findings.push_back({Grade::kOk, "network", iface + " is " + *address + " here", {}});
+  else
+    findings.push_back({Grade::kFail, "network", address.error().detail, address.error().hint});
+  return address.ok() ? *address : std::string();
+}
+
 // One node's part in a meeting of several.
 class Visit {
  public:
-  Visit(const DoctorOptions& options, DoctorReport& report) : options_(options), report_(report) {}
+  // `host`: this node's address on the network of the job; empty: that by which it reaches the store.
+  Visit(const DoctorOptions& options, std::string host, DoctorReport& report)
+      : options_(options), host_(std::move(host)), report_(report) {}
 
   // What cannot be had ends the visit and is returned; the report keeps what there was until then.
   Status run(const Address& store, DoctorNote mine) {
@@ -55,7 +69,7 @@ class Visit {
     const Deadline deadline = Deadline::after(options_.patience);
     if (options_.node == 0) server_ = TUTTI_TRY(StoreServer::start(store, options_.credentials));
     store_ = TUTTI_TRY(reach(store, deadline));
-    point_ = TUTTI_TRY(ProbePoint::open(store_->local_address().host));
+    point_ = TUTTI_TRY(ProbePoint::open(host_.empty() ? store_->local_address().host : host_));
     mine.target = {point_->stream(), point_->datagrams()};
     if (!TUTTI_TRY(store_->compare_set(here_key(options_.node), std::nullopt, encode(mine))).stored)
       return Error{.code = Code::kMismatch,
@@ -77,8 +91,12 @@ class Visit {
     for (;;) {
       auto reached = TcpStore::connect(store, options_.credentials, -1, deadline.at_most(kSlice));
       if (reached.ok()) return reached;
-      const Code code = reached.error().code;
-      if (deadline.expired() || (code != Code::kTimeout && code != Code::kUnreachable)) return reached;
+      Error error = reached.error();
+      if (error.code != Code::kTimeout && error.code != Code::kUnreachable) return error;
+      if (deadline.expired()) {  // `error` tells of the last slice
+        error.waited = deadline.waited(), error.limit = deadline.limit();
+        return error;
+      }
       options_.say("waiting for node 0 at " + to_string(store) + " for " + seconds_text(deadline.waited()) + " of " +
                    seconds_text(deadline.limit()));
     }
@@ -121,8 +139,12 @@ class Visit {
       report_.hosts.push_back({present_[i], note.host, note.ranks, std::move(note.findings)});
     }
     std::vector<int> missing;
-    for (int node = 0; node < options_.job.nodes; ++node)
-      if (!names_.count(node)) missing.push_back(node);
+    std::vector<std::string> listed;  // the same, as the user calls them
+    for (int node = 0; node < options_.job.nodes; ++node) {
+      if (names_.count(node)) continue;
+      missing.push_back(node);
+      if (std::size_t(node) < options_.names.size()) listed.push_back(options_.names[std::size_t(node)]);
+    }
     const std::string came = std::to_string(present_.size()) + " of " + std::to_string(options_.job.nodes) + " nodes";
     if (missing.empty())
       add(Grade::kOk, "meeting",
@@ -130,8 +152,11 @@ class Visit {
     else
       add(Grade::kFail, "meeting",
           came + " came to " + to_string(store_->server()) + " within " + seconds_text(to_seconds(options_.patience)) +
-              "; missing: node" + (missing.size() > 1 ? "s " : " ") + ranks_text(missing),
-          "start tutti doctor there, with its own --node-rank; what it says there tells more");
+              "; missing: " +
+              (listed.empty() ? "node" + std::string(missing.size() > 1 ? "s " : " ") + ranks_text(missing)
+                              : join(listed, ", ")),
+          listed.empty() ? "start tutti doctor there, with its own --node-rank; what it says there tells more"
+                         : "what it says itself tells more; is there a firewall between the two?");
     return {};
   }
 
@@ -189,6 +214,7 @@ class Visit {
   }
 
   const DoctorOptions& options_;
+  const std::string host_;
   DoctorReport& report_;
   std::unique_ptr<StoreServer> server_;  // node 0's; outlives the store
   std::unique_ptr<TcpStore> store_;
@@ -231,6 +257,7 @@ Result<DoctorReport> examine(const DoctorOptions& options) {
   DoctorReport report;
   HostReport mine{.node = options.node, .host = facts.name, .ranks = wishes.ranks};
   mine.findings = check_host(facts, wishes);
+  const std::string own = own_address(options.iface, mine.findings);
   for (Finding& finding : try_host(wishes)) mine.findings.push_back(std::move(finding));
   report.hosts.push_back(mine);
   if (!several) return report;
@@ -239,10 +266,11 @@ Result<DoctorReport> examine(const DoctorOptions& options) {
   note.version = TUTTI_VERSION;
   note.ranks = wishes.ranks;
   note.findings = mine.findings;
-  if (const Status visited = Visit(options, report).run(store, std::move(note)); !visited) {
+  if (const Status visited = Visit(options, own, report).run(store, std::move(note)); !visited) {
     Error error = visited.error();
     const std::string fix = fix_of(error);
     error.hint.clear();
+    report.whole = false;
     report.between.push_back({Grade::kFail, "meeting", to_string(error), fix});
   }
   return report;

@@ -77,7 +77,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   const auto kept = KeptMemory::create();  // a program that wants it will say that it lacks it
   if (kept.ok()) job.agent.kept_memory_fd = kept->get();
   job.agent.met = [&](const Round& round) {
-    if (const Status shown = check_ranks(job.agent, round.layout.world_size()); !shown) log::warn(shown.error().detail);
+    if (const Status shown = check_ranks(job.agent, round.layout.counts); !shown) log::warn(shown.error().detail);
   };
   job.agent.table = [](const Round& round) { return rank_table(rows_of(round)); };
   return run_agent(job.agent, **opened, keeper_gone);

@@ -20,6 +20,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
+#include "tutti/base/variables.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/program.h"
 #include "tutti/rendezvous/secret.h"
@@ -268,6 +269,13 @@ Status prepare_credentials(const JobOptions& options, Prepared& job) {
   return {};
 }
 
+// The first local rank from `first` on for which another word holds than for those that are not named; -1: none.
+int named_from(const StreamsByRank& streams, int first) {
+  for (int rank = first; rank < kMostRanksPerNode; ++rank)
+    if (streams.of(rank) != streams.of(kMostRanksPerNode)) return rank;
+  return -1;
+}
+
 // Torchrun's --tee and --redirects write files even where nobody has said where.
 Result<std::string> made_log_folder() {
   std::string pattern = env("TMPDIR").value_or("/tmp") + "/tutti-logs_XXXXXX";
@@ -293,14 +301,15 @@ Result<Prepared> prepare(const JobOptions& options) {
   Prepared job;
   AgentSpec& spec = job.agent;
   NodesOptions& nodes = job.nodes;
+  if (options.node <= 0)  // once for all nodes
+    for (const std::string& misspelt : misspelt_variables(current_environment())) log::warn(misspelt);
   TUTTI_TRY(prepare_program(options, spec));
   TUTTI_TRY(prepare_ranks(options, job));
   TUTTI_TRY(prepare_meeting(options, nodes));
   spec.job = TUTTI_TRY(name_of_job(options, nodes));
   TUTTI_TRY(prepare_credentials(options, job));
   spec.output = options.output;
-  if (int(nodes.counts.all.size()) == nodes.nodes)
-    TUTTI_TRY(check_ranks(spec, std::accumulate(nodes.counts.all.begin(), nodes.counts.all.end(), 0)));
+  if (int(nodes.counts.all.size()) == nodes.nodes) TUTTI_TRY(check_ranks(spec, nodes.counts.all));
   TUTTI_TRY(prepare_output(options, spec));
   nodes.say = [](const std::string& text) { log::info(text); };
   nodes.host = spec.host = host_name();
@@ -320,21 +329,31 @@ Result<Prepared> prepare(const JobOptions& options) {
   return job;
 }
 
-Status check_ranks(const AgentSpec& agent, int world_size) {
-  const auto missing = [&](const char* option, int rank) {
+Status check_ranks(const AgentSpec& agent, const std::vector<int>& ranks_of_nodes) {
+  const int world_size = std::accumulate(ranks_of_nodes.begin(), ranks_of_nodes.end(), 0);
+  const int most_here = *std::max_element(ranks_of_nodes.begin(), ranks_of_nodes.end());
+  const auto missing = [](const char* option, const std::string& rank, const char* who, int ranks) {
     return Error{.code = Code::kUsage,
-                 .detail = std::string(option) + " names rank " + std::to_string(rank) + ", but the job has " +
-                           std::to_string(world_size) + (world_size == 1 ? " rank" : " ranks"),
+                 .detail = std::string(option) + " names " + rank + ", but " + who + " " + std::to_string(ranks) +
+                           (ranks == 1 ? " rank" : " ranks"),
                  .hint = "ranks are numbered from 0"};
   };
   const OutputOptions& output = agent.output;
-  // A local rank that this node does not have may be another node's, unless no node can have so many.
-  const std::pair<const char*, const std::set<int>*> lists[] = {{"--only-ranks", &output.only_ranks},
-                                                                {"--quiet-ranks", &output.quiet_ranks},
-                                                                {"--local-ranks-filter", &output.only_local_ranks}};
-  for (const auto& [option, ranks] : lists)
-    if (!ranks->empty() && *ranks->rbegin() >= world_size) return missing(option, *ranks->rbegin());
-  if (agent.input_rank >= world_size) return missing("--stdin", agent.input_rank);
+  const std::pair<const char*, int> ranks[] = {
+      {"--only-ranks", output.only_ranks.empty() ? -1 : *output.only_ranks.rbegin()},
+      {"--quiet-ranks", output.quiet_ranks.empty() ? -1 : *output.quiet_ranks.rbegin()},
+      {"--stdin", agent.input_rank}};
+  for (const auto& [option, rank] : ranks)
+    if (rank >= world_size) return missing(option, "rank " + std::to_string(rank), "the job has", world_size);
+  // A local rank that this node does not have may be another node's, unless none has so many.
+  const std::pair<const char*, int> local_ranks[] = {
+      {"--local-ranks-filter", output.only_local_ranks.empty() ? -1 : *output.only_local_ranks.rbegin()},
+      {"--redirects", named_from(output.redirects, most_here)},
+      {"--tee", named_from(output.tee, most_here)}};
+  for (const auto& [option, rank] : local_ranks)
+    if (rank >= most_here)
+      return missing(option, "local rank " + std::to_string(rank),
+                     ranks_of_nodes.size() == 1 ? "the job has" : "no node has more than", most_here);
   return {};
 }
 

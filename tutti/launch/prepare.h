@@ -14,7 +14,8 @@ struct Prepared {
 // kUsage says what does not fit together. Looks at the machine; a port is bound for a moment, to see that it is free.
 Result<Prepared> prepare(const JobOptions& options);
 
-// A rank that an option names, and the job does not have: the console, or the input, would stay empty.
-Status check_ranks(const AgentSpec& agent, int world_size);
+// A rank that an option names, and the job does not have, or a local rank that none of its nodes has: the console, or
+// the input, would stay empty.
+Status check_ranks(const AgentSpec& agent, const std::vector<int>& ranks_of_nodes);
 
 }  // namespace tutti

@@ -10,6 +10,7 @@
 #include "tutti/base/deadline.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/base/variables.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/job_names.h"
@@ -158,6 +159,8 @@ Result<Membership> join(const JoinOptions& options) {
   auto identity = identify(call, environment);
   if (!identity.ok()) return identity.status();
   if (!identity->note.empty()) log::info(identity->note);
+  if (identity->rank == 0 && identity->started_by != "tutti run")  // which says it itself
+    for (const std::string& misspelt : misspelt_variables(environment)) log::warn(misspelt);
   if (const Status done = complete(*identity, environment); !done.ok()) return joining_error(done.error(), *identity);
   std::optional<JobSecret> secret;
   auto member = join_world(*identity, environment, deadline, secret);

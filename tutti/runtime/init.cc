@@ -13,6 +13,7 @@
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/base/log_setting.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
@@ -335,6 +336,7 @@ void warn_of_slow_start(const Membership& m) {
 }  // namespace
 
 Result<Group> try_init(const Options& options) {
+  log::tell_of_setting();
   const Settings settings = TUTTI_TRY(read_settings(options));
   const auto deadline = Deadline::after(settings.join_timeout);
   auto page = open_progress();

@@ -42,8 +42,19 @@ constexpr Duration kReplaceLimit = std::chrono::seconds(10);
 constexpr Duration kRecheck = std::chrono::milliseconds(100);
 constexpr Duration kFirstLockPause = std::chrono::microseconds(50), kLongestLockPause = std::chrono::milliseconds(5);
 
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
 Error file_error(int errno_value, const std::string& what, const std::string& path) {
-  return system_error(errno_value, "cannot " + what + " the store file " + path);
+  return system_error(
+      errno_value, "cannot " + what + " the store file " + path,
+      errno_value == ENOENT
+          ? "is there no folder " + folder_of(path) + " here? Make it where all ranks see it, or give another path"
+      : errno_value == ENOTDIR                        ? "a part of the path is a file, not a folder: give another path"
+      : errno_value == EACCES || errno_value == EROFS ? "choose a folder that this user may write to on every host"
+                                                      : "");
 }
 
 void pause_for(Duration duration) {
@@ -131,11 +142,6 @@ bool is_at(int fd, const std::string& path) {
 
 std::string whose(const FileLogHeader& header) {
   return "job \"" + header.job + "\" (pid " + std::to_string(header.pid) + " on " + header.host + ")";
-}
-
-std::string folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
 // Whether only this user can have written the file.

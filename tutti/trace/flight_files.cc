@@ -68,6 +68,11 @@ std::optional<int> rank_of_file(std::string_view name) {
   return rank && *rank >= 0 && *rank <= std::numeric_limits<int>::max() ? std::optional(int(*rank)) : std::nullopt;
 }
 
+std::string folder_of(const std::string& file) {
+  const fs::path folder = fs::path(file).parent_path();
+  return folder.empty() ? "." : folder.string();
+}
+
 Result<FlightDump> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
@@ -128,6 +133,11 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
                    .hint =
                        "ranks make it when they write their first record: TUTTI_FLIGHT_DIR of the job, or what "
                        "their log line says"};
+    if (error == std::errc::not_a_directory)
+      return Error{
+          .code = Code::kUsage,
+          .detail = fmt::format("{} is a file, and not the folder that the records of all ranks lie in", folder),
+          .hint = fmt::format("tutti flight {}", folder_of(folder))};
     if (error) return system_error(error.value(), fmt::format("cannot list the folder {}", folder));
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {

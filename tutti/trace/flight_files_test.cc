@@ -106,6 +106,15 @@ TEST_F(Files, AMissingFolder) {
   EXPECT_THAT(to_string(files.error()), HasSubstr("there is no folder " + folder_ + "/nowhere"));
 }
 
+TEST_F(Files, AFileInPlaceOfItsFolder) {
+  ASSERT_TRUE(write_flight_dump(some_dump(), folder_).ok());
+  const auto files = read_flight_folders({folder_ + "/flight-rank0.json"});
+  ASSERT_FALSE(files.ok());
+  EXPECT_EQ(files.error().code, Code::kUsage);
+  EXPECT_THAT(files.error().detail, HasSubstr("/flight-rank0.json is a file, and not the folder"));
+  EXPECT_EQ(files.error().hint, "tutti flight " + folder_);
+}
+
 TEST_F(Files, AnEmptyFolder) {
   EXPECT_THAT(error_of_reading(), AllOf(HasSubstr("there is no flight record (flight-rank0.json, ...) in " + folder_),
                                         HasSubstr("SIGUSR2")));

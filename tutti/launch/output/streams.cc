@@ -4,11 +4,10 @@
 #include <optional>
 
 #include "tutti/base/text.h"
+#include "tutti/launch/layout.h"
 
 namespace tutti {
 namespace {
-
-constexpr int kMostRanks = 1'000'000;
 
 std::optional<Streams> streams_of(std::string_view digit) {
   const auto bits = parse_int(digit);
@@ -30,7 +29,7 @@ Result<StreamsByRank> parse_streams(std::string_view text, const std::string& op
     const auto colon = part.find(':');
     const auto rank = parse_int(std::string_view(part).substr(0, colon));
     const auto meant = colon == std::string::npos ? std::nullopt : streams_of(std::string_view(part).substr(colon + 1));
-    if (!rank || *rank < 0 || *rank >= kMostRanks || !meant)
+    if (!rank || *rank < 0 || *rank >= kMostRanksPerNode || !meant)
       return Error{.code = Code::kUsage,
                    .detail = option +
                              " needs 0 (none), 1 (stdout), 2 (stderr) or 3 (both), for all ranks or by local "

@@ -35,6 +35,9 @@ std::string hint_of(const Failure& failure) {
     case SIGILL:
       return "an instruction that this CPU lacks: was the program built for another CPU, or OPENBLAS_CORETYPE set too "
              "high?";
+    case SIGXFSZ:
+      return "a file would have grown past the limit of file sizes: ulimit -f unlimited; memory that processes share "
+             "counts as a file for it";
     case SIGBUS:
       return "memory that is mapped but cannot be had: a full /dev/shm or disk, or a file that was cut";
     default:

@@ -100,6 +100,12 @@ TEST(Report, IsJsonAsWell) {
   EXPECT_EQ(json["last_lines"].size(), 2u);
 }
 
+TEST(Report, TheLimitOfFileSizesIsNamed) {
+  EXPECT_THAT(failure_report({.culprit = {.exit = {.signal = SIGXFSZ}}}, {}),
+              AllOf(HasSubstr("hint: a file would have grown past the limit of file sizes: ulimit -f unlimited"),
+                    HasSubstr("memory that processes share counts as a file")));
+}
+
 TEST(Report, OneCulpritAndTheInnocent) {
   const WorkerEnd culprit{.rank = 2, .pid = 8123, .exit = {.signal = SIGKILL}, .seconds = 12.4};
   const std::vector<WorkerEnd> all = {

@@ -38,6 +38,7 @@
 namespace tutti {
 namespace {
 
+constexpr const char* kSsh = "ssh";
 constexpr int kSshFailed = 255;
 constexpr auto kSayEvery = std::chrono::seconds(5);
 constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
@@ -49,13 +50,15 @@ constexpr int kMostPatience = 3;   // signals that ask for the end
 // One host.
 struct Session {
   std::string host;
+  std::optional<int> ranks;  // none: no count was given
   ChildProcess process;
   Fd orders;  // the writing end of its standard input
   LineSplitter output, errors;
   Tail last_words{5};  // on its standard error
   std::optional<Greeting> greeting;
-  std::optional<Deadline> ended;  // its process has; what is in the pipes is read until then
-  std::optional<int> code;        // it is over
+  std::optional<Error> unreached;  // why it cannot take part, where the others go on without
+  std::optional<Deadline> ended;   // its process has; what is in the pipes is read until then
+  std::optional<int> code;         // it is over
 };
 
 // A word as a shell reads it.
@@ -74,9 +77,13 @@ class NearEnd {
 
  private:
   Status start_all();
-  Status start_one(const std::string& host);
+  Status start_one(const std::string& host, std::optional<int> ranks);
+  Result<std::string> find_shell(const std::string& name) const;
   Status await_greetings();
   Status check_greetings();
+  Status give_up(Session& session, Error why) const;
+  Status too_late(const std::vector<std::string>& missing, Deadline deadline);
+  Status part_from_unreached();
   std::string master_address() const;
   Status instruct_all();
   Status instruct(const Session& session, std::string_view line, Deadline deadline);
@@ -89,6 +96,7 @@ class NearEnd {
   void on_signals();
   void on_end(Session& session);
   void pass_on(int signal);
+  static void end(Session& session);
   void end_all();
   bool any_alive() const {
     return std::any_of(sessions_.begin(), sessions_.end(), [](const Session& session) { return !session.code; });
@@ -99,6 +107,7 @@ class NearEnd {
   Consoles consoles_{{.log_dir = options_.log_dir, .json = options_.json}, host_name()};
   std::optional<Signals> signals_;
   std::vector<Session> sessions_;
+  std::vector<std::string> more_options_;  // of go_without()
   bool instructed_ = false;
   int user_signal_ = 0;
   int asked_for_the_end_ = 0;  // so often
@@ -111,10 +120,14 @@ Result<int> NearEnd::run() {
   Status ready = start_all();
   if (ready) ready = await_greetings();
   if (ready) ready = check_greetings();
+  if (ready) ready = part_from_unreached();
   if (ready) ready = instruct_all();
   if (!ready) {
     end_all();
-    return ready.error();
+    if (user_signal_ == 0) return ready.error();
+    consoles_.say(ready.error().detail);
+    consoles_.errors().drain(Deadline::after(kLastLines));
+    return 128 + user_signal_;
   }
   carry();
   consoles_.output().drain(Deadline::after(kLastLines));
@@ -126,17 +139,31 @@ Result<int> NearEnd::run() {
 Status NearEnd::start_all() {
   sessions_.reserve(options_.hosts.hosts.size());
   want_descriptors(options_.hosts.hosts.size() * 4 + 64);
-  for (const std::string& host : options_.hosts.hosts) TUTTI_TRY(start_one(host));
+  const HostList& hosts = options_.hosts;
+  for (std::size_t i = 0; i < hosts.hosts.size(); ++i)
+    TUTTI_TRY(start_one(hosts.hosts[i], i < hosts.ranks.size() ? std::optional(hosts.ranks[i]) : std::nullopt));
   return {};
 }
 
-Status NearEnd::start_one(const std::string& host) {
+// What reaches the hosts.
+Result<std::string> NearEnd::find_shell(const std::string& name) const {
+  auto found = find_program(name, env("PATH").value_or(""));
+  if (found.ok()) return found;
+  Error error = found.error();
+  if (!options_.shell.empty())
+    error.detail = "--ssh " + join(options_.shell, " ") + ": " + error.detail;
+  else if (name == kSsh)
+    error.hint = "install a client of ssh, or say what reaches the hosts in its place: --ssh COMMAND";
+  return error;
+}
+
+Status NearEnd::start_one(const std::string& host, std::optional<int> ranks) {
   const std::vector<std::string> command = session_command(options_, host);
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return system_error(errno, "could not make a pipe for ssh");
   const Fd input(ends[0]);
-  Session session{.host = host, .process = {}, .orders = Fd(ends[1])};
-  session.process = TUTTI_TRY(start_process({.path = TUTTI_TRY(find_program(command[0], env("PATH").value_or(""))),
+  Session session{.host = host, .ranks = ranks, .process = {}, .orders = Fd(ends[1])};
+  session.process = TUTTI_TRY(start_process({.path = TUTTI_TRY(find_shell(command[0])),
                                              .arguments = command,
                                              .environment = to_strings(current_environment()),
                                              .input = input.get()}));
@@ -148,17 +175,18 @@ Status NearEnd::await_greetings() {
   const Deadline deadline = Deadline::after(options_.patience);
   auto next_words = now() + kSayEvery;
   for (;;) {
-    std::vector<std::string> missing;
-    for (const Session& session : sessions_) {
-      if (session.code && !session.greeting) return unanswered(session);
-      if (!session.greeting) missing.push_back(session.host);
-    }
-    if (missing.empty()) return {};
     if (user_signal_ != 0)
       return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
-    if (deadline.expired())
-      return deadline.error("no answer from " + join(missing, ", "),
-                            "does ssh " + missing.front() + " true come back?");
+    std::vector<std::string> missing;
+    for (Session& session : sessions_) {
+      if (session.greeting || session.unreached) continue;
+      if (!session.code)
+        missing.push_back(session.host);
+      else
+        TUTTI_TRY(give_up(session, unanswered(session)));
+    }
+    if (missing.empty()) return {};
+    if (deadline.expired()) return too_late(missing, deadline);
     if (now() >= next_words) {
       consoles_.say("waiting for " + join(missing, ", ") + " to answer, for " + seconds_text(deadline.waited()) +
                     " of " + seconds_text(deadline.limit()));
@@ -166,6 +194,40 @@ Status NearEnd::await_greetings() {
     }
     turn(deadline.at_most(kSayEvery));
   }
+}
+
+Status NearEnd::too_late(const std::vector<std::string>& missing, Deadline deadline) {
+  const auto error = [&](const std::string& hosts, const std::string& first) {
+    return deadline.error("no answer from " + hosts, "does ssh " + first + " true come back?");
+  };
+  if (!options_.go_without) return error(join(missing, ", "), missing.front());
+  for (Session& session : sessions_)
+    if (!session.greeting && !session.unreached) session.unreached = error(session.host, session.host);
+  return {};
+}
+
+// Without this host: nobody begins, or the others do.
+Status NearEnd::give_up(Session& session, Error why) const {
+  if (!options_.go_without) return why;
+  session.unreached = std::move(why);
+  return {};
+}
+
+Status NearEnd::part_from_unreached() {
+  if (!options_.go_without) return {};
+  std::vector<std::string> reached;
+  std::vector<Unreached> unreached;
+  for (Session& session : sessions_) {
+    if (session.unreached) {
+      unreached.push_back({session.host, *session.unreached});
+      end(session);
+    } else {
+      reached.push_back(session.host);
+    }
+  }
+  std::erase_if(sessions_, [](const Session& session) { return session.unreached.has_value(); });
+  more_options_ = options_.go_without(reached, unreached);
+  return sessions_.empty() ? Status(unreached.front().why) : Status();
 }
 
 Error NearEnd::unanswered(const Session& session) const {
@@ -184,11 +246,12 @@ Error NearEnd::unanswered(const Session& session) const {
 }
 
 Status NearEnd::check_greetings() {
-  for (const Session& session : sessions_) {
-    if (session.greeting->version == TUTTI_VERSION) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = session.host + " has tutti " + session.greeting->version + ", this host " TUTTI_VERSION,
-                 .hint = "install the same version on all hosts"};
+  for (Session& session : sessions_) {
+    if (session.unreached || session.greeting->version == TUTTI_VERSION) continue;
+    TUTTI_TRY(give_up(session, Error{.code = Code::kMismatch,
+                                     .detail = session.host + " has tutti " + session.greeting->version +
+                                               ", this host " TUTTI_VERSION,
+                                     .hint = "install the same version on all hosts"}));
   }
   return {};
 }
@@ -212,14 +275,14 @@ Instructions NearEnd::instructions_for(int node) const {
   const auto add = [&](const std::vector<std::string>& words) {
     orders.arguments.insert(orders.arguments.end(), words.begin(), words.end());
   };
-  if (!options_.hosts.ranks.empty()) {
-    std::vector<std::string> counts;
-    for (const int count : options_.hosts.ranks) counts.push_back(std::to_string(count));
-    add({"-n", join(counts, ",")});
-  }
+  std::vector<std::string> counts;
+  for (const Session& session : sessions_)
+    if (session.ranks) counts.push_back(std::to_string(*session.ranks));
+  if (!counts.empty()) add({"-n", join(counts, ",")});
   // First what the user's own options may change, then theirs, then what must be.
   add({"--master-port", std::to_string(first.master_port), "--store-port", std::to_string(first.store_port)});
   add(options_.options);
+  add(more_options_);
   add({"--master-addr", master_address(), "--nnodes", std::to_string(sessions_.size()), "--node-rank",
        std::to_string(node)});
   if (!options_.program.empty()) add({"--"});
@@ -357,20 +420,23 @@ void NearEnd::on_end(Session& session) {
   session.code = exit_of(status).shell_code();
   if (!session.greeting || *session.code == 0) return;
   if (*session.code == kSshFailed && !is_this_host(session.host)) {
-    consoles_.say("the connection to " + session.host + " is lost; stopping the job on the other hosts");
-    pass_on(SIGTERM);
-    session.code = kExitRendezvous;
+    consoles_.say("the connection to " + session.host + " is lost; " +
+                  (options_.go_without ? "the other hosts go on" : "stopping the job on the other hosts"));
+    if (!options_.go_without) pass_on(SIGTERM);
+    session.code = options_.go_without ? 1 : kExitRendezvous;
   }
   if (code_ == 0) code_ = *session.code;
 }
 
+void NearEnd::end(Session& session) {
+  session.orders.reset();
+  if (session.code) return;
+  kill(-session.process.pid, SIGKILL);
+  waitpid(session.process.pid, nullptr, 0);
+}
+
 void NearEnd::end_all() {
-  for (Session& session : sessions_) {
-    session.orders.reset();
-    if (session.code) continue;
-    kill(-session.process.pid, SIGKILL);
-    waitpid(session.process.pid, nullptr, 0);
-  }
+  for (Session& session : sessions_) end(session);
 }
 
 }  // namespace
@@ -384,7 +450,7 @@ std::vector<std::string> session_command(const SshOptions& options, const std::s
   std::vector<std::string> command = options.shell;
   if (command.empty()) {
     // No question to a person, and a host that falls silent is noticed.
-    command = {"ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15"};
+    command = {kSsh, "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15"};
   }
   // The login shell over there may be any; sh takes the script.
   command.insert(command.end(), {host, "exec sh -c " + quoted(script)});

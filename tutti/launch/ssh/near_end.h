@@ -1,6 +1,7 @@
 #pragma once
 // `tutti run --hosts`: starts the launcher on each host through ssh, shows what they say, passes signals on, and ends
 // as the job does. Nothing of the job runs in this process.
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "tutti/launch/ssh/hosts.h"
 
 namespace tutti {
+
+// A host that cannot take part.
+struct Unreached {
+  std::string host;
+  Error why;
+};
 
 struct SshOptions {
   std::string log_dir;  // that the launchers over there were given; empty: what nobody reads here is lost
@@ -24,6 +31,12 @@ struct SshOptions {
   std::string master_address;                    // empty: where ssh reaches the first host
   std::map<std::string, std::string> variables;  // for the launcher on each host, the secret among them
   Duration patience = std::chrono::minutes(5);   // for all hosts to answer
+
+  // Null: the job begins with all hosts or not at all, and ends when one is lost. Else those that answer go on without
+  // the others; called once, with both in their order, it returns further options for them. With nobody left the first
+  // of the reasons is the error.
+  std::function<std::vector<std::string>(const std::vector<std::string>& reached, const std::vector<Unreached>&)>
+      go_without;
 };
 
 // What is started for a host: ssh with the command for a shell there. For this host itself, that shell alone.
@@ -31,8 +44,9 @@ std::vector<std::string> session_command(const SshOptions& options, const std::s
 // Whether a host of the list is this one.
 bool is_this_host(const std::string& host);
 
-// The exit code of the job. kUnreachable: a host did not answer, with what ssh said; kMismatch: another version of
-// tutti there; kAborted: a signal before the job began. Call from the main thread, which should be the only one.
+// The exit code of the job, 128 + s after a signal s before it began. kUnreachable: a host did not answer, with what
+// ssh said; kMismatch: another version of tutti there; kUsage: what reaches the hosts cannot be started. Call from the
+// main thread, which should be the only one.
 Result<int> run_over_ssh(const SshOptions& options);
 
 }  // namespace tutti
