@@ -8,8 +8,12 @@
 #include "apps/answering.h"
 #include "apps/command_line.h"
 #include "apps/pretrain_gpt_options.h"
+#include "apps/tell_once.h"
+#include "tutti/base/env.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/models/image/same_options.h"
+#include "tutti/parallel/ddp/precision/mixed_precision.h"
+#include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/init.h"
 #include "tutti/tensor/compute.h"
 
@@ -48,29 +52,41 @@ void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) 
   fmt::print("{}\n", json.dump());
 }
 
-int train(const tutti::cli::PretrainGptCommandLine& line, const tutti::gpt::Options& options,
-          const tutti::Tokenizer* tokenizer, const tutti::Options& init_options) {
-  using namespace tutti;
-  const auto world = init(init_options);
-  check_same_options(world, line.texts()).or_throw();
-  const auto planned = gpt::for_world(options, world.size()).or_throw();
-  const auto result = gpt::pretrain(world, planned, tokenizer);
-  if (result.stopped) return kLeftEarly;
-  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
-  return 0;
-}
-
 struct Meaning {
   std::unique_ptr<tutti::Tokenizer> tokenizer;
   tutti::gpt::Options options;
   tutti::Options init;
 };
+
+int train(const tutti::cli::PretrainGptCommandLine& line, const Meaning& meaning) {
+  using namespace tutti;
+  const auto world = init(meaning.init);
+  check_same_options(world, line.texts()).or_throw();
+  const auto planned = gpt::for_world(meaning.options, world.size()).or_throw();
+  const auto result = gpt::pretrain(world, planned, meaning.tokenizer.get());
+  if (result.stopped) return kLeftEarly;
+  if (planned.report.json && world.rank() == world.size() - 1) print_json(world, result);
+  return 0;
+}
+
+tutti::Status check_f16(const tutti::gpt::Options& options) {
+  if (options.precision != tutti::gpt::Precision::kF16) return {};
+  const auto can = tutti::check_computes_in(tutti::DType::kF16);
+  if (can.ok()) return {};
+  return tutti::cli::usage("--fp16: " + can.error().detail, "--bf16 has the range of f32 and needs no loss scale");
+}
+
+// All that can be wrong is found here, before this rank meets the others: on as many as the environment tells of.
 tutti::Result<Meaning> interpret(const tutti::cli::PretrainGptCommandLine& line) {
   Meaning meaning;
   meaning.init.engine = TUTTI_TRY(line.backend());
   meaning.init.collective_timeout = TUTTI_TRY(line.collective_timeout());
   meaning.tokenizer = TUTTI_TRY(line.tokenizer());
   meaning.options = TUTTI_TRY(line.interpret(meaning.tokenizer.get()));
+  TUTTI_TRY(check_f16(meaning.options));
+  // What is wrong with the environment init() says.
+  if (const auto who = tutti::identify({}, tutti::current_environment()); who.ok())
+    (void)TUTTI_TRY(tutti::gpt::for_world(meaning.options, who->world_size));
   return meaning;
 }
 
@@ -84,11 +100,10 @@ int act(const std::vector<std::string>& arguments) {
   if (const auto code = tutti::cli::parse(app, arguments)) return *code;
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
-    tutti::cli::tell("pretrain_gpt", meaning.error());
+    tutti::cli::tell_once("pretrain_gpt", meaning.error());
     return kUsageError;
   }
-  return tutti::cli::run_training(
-      [&] { return train(line, meaning->options, meaning->tokenizer.get(), meaning->init); });
+  return tutti::cli::run_training([&] { return train(line, *meaning); });
 }
 
 }  // namespace

@@ -5,9 +5,12 @@
 #include <cmath>
 #include <filesystem>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "apps/command_line.h"
 #include "apps/pretrain_gpt_options.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 
 namespace tutti::cli {
@@ -109,11 +112,44 @@ class Interpreter {
       return usage("a dropout of 1 leaves nothing", "--attention-dropout and --hidden-dropout: less than 1");
     o.initial_deviation = TUTTI_TRY(real("--init-method-std"));
     o.seed = std::uint64_t(TUTTI_TRY(whole("--seed", 0, std::numeric_limits<std::uint32_t>::max())));
-    if (texts_.flag("--bf16") && texts_.flag("--fp64")) return usage("--bf16 and --fp64 exclude one another");
-    o.precision = texts_.flag("--bf16")   ? gpt::Precision::kBF16
-                  : texts_.flag("--fp64") ? gpt::Precision::kF64
-                                          : gpt::Precision::kF32;
     o.deterministic = texts_.flag("--deterministic-mode");
+    return precision();
+  }
+
+  Status precision() {
+    std::vector<std::string> given;
+    constexpr std::pair<const char*, gpt::Precision> kKinds[] = {
+        {"--bf16", gpt::Precision::kBF16}, {"--fp16", gpt::Precision::kF16}, {"--fp64", gpt::Precision::kF64}};
+    for (const auto& [flag, precision] : kKinds) {
+      if (!texts_.flag(flag)) continue;
+      given.emplace_back(flag);
+      options_.precision = precision;
+    }
+    if (given.size() > 1) return usage(join(given, " and ") + " exclude one another");
+    return loss_scale();
+  }
+
+  // A fixed one goes with every precision, as in Megatron-LM; one that adapts is for f16.
+  Status loss_scale() {
+    LossScaleOptions scale;
+    const bool half = options_.precision == gpt::Precision::kF16;
+    for (const char* name : {"--initial-loss-scale", "--min-loss-scale", "--loss-scale-window", "--hysteresis"}) {
+      if (!texts_.has(name)) continue;
+      if (!half) return usage(std::string(name) + " is for --fp16, which is not given", "leave it out");
+      if (texts_.has("--loss-scale"))
+        return usage(std::string(name) + " is for a loss scale that adapts, and --loss-scale fixes it",
+                     "give one of them");
+    }
+    if (texts_.has("--loss-scale")) {
+      scale.fixed = TUTTI_TRY(real("--loss-scale"));
+      if (scale.fixed == 0) return usage("--loss-scale needs a number above 0, not 0");
+    }
+    if (texts_.has("--initial-loss-scale")) scale.initial = TUTTI_TRY(real("--initial-loss-scale"));
+    if (texts_.has("--min-loss-scale")) scale.least = TUTTI_TRY(real("--min-loss-scale"));
+    scale.window = TUTTI_TRY(whole_or("--loss-scale-window", scale.window, 1));
+    scale.hysteresis = TUTTI_TRY(whole_or("--hysteresis", scale.hysteresis, 1));
+    TUTTI_TRY(check(scale));
+    if (half || scale.fixed != 0) options_.optimizer.loss_scale = scale;
     return {};
   }
 
@@ -375,8 +411,8 @@ class Interpreter {
     r.parameter_norm = texts_.flag("--log-params-norm");
     r.zero_gradients = texts_.flag("--log-num-zeros-in-grad");
     r.timing_level = int(TUTTI_TRY(whole("--timing-log-level", 0, 2)));
-    r.timing_max_only =
-        TUTTI_TRY(choose("--timing-log-option", texts_.value("--timing-log-option"), {"max", "minmax"})) == 0;
+    r.timing = gpt::TimingOption(
+        TUTTI_TRY(choose("--timing-log-option", texts_.value("--timing-log-option"), {"max", "minmax", "all"})));
     r.tensorboard = texts_.value("--tensorboard-dir");
     r.tensorboard_interval = TUTTI_TRY(whole("--tensorboard-log-interval", 1));
     r.timers_to_tensorboard = texts_.flag("--log-timers-to-tensorboard");

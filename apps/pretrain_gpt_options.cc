@@ -52,6 +52,12 @@ constexpr Declared kOptions[] = {
     {"Model", "--init-method-std", Takes::kValue, "0.02", "X", "standard deviation of the first weights"},
     {"Model", "--seed", Takes::kValue, "1234", "N", "of weights, dropout and data"},
     {"Model", "--bf16", Takes::kNothing, "", "", "matrix products in bf16; weights and sums stay f32"},
+    {"Model", "--fp16", Takes::kNothing, "", "", "matrix products in f16, with a loss scale (LibTorch 2.4)"},
+    {"Model", "--loss-scale", Takes::kValue, "", "X", "a fixed one (with --fp16 it adapts; else none)"},
+    {"Model", "--initial-loss-scale", Takes::kValue, "", "X", "where it begins (4294967296)"},
+    {"Model", "--min-loss-scale", Takes::kValue, "", "X", "the least; an infinity at it ends the run (1)"},
+    {"Model", "--loss-scale-window", Takes::kValue, "", "N", "steps without an infinity before it doubles (1000)"},
+    {"Model", "--hysteresis", Takes::kValue, "", "N", "at so many infinities it begins to be halved (2)"},
     {"Model", "--fp64", Takes::kNothing, "", "", "all in f64: to compare grids"},
     {"Model", "--deterministic-mode", Takes::kNothing, "", "", "one compute thread, and no operator without an order"},
 
@@ -67,6 +73,8 @@ constexpr Declared kOptions[] = {
      "single: samples in their shuffled order, once; cyclic: shuffled anew each epoch"},
     {"Data", "--no-data-sharding", Takes::kNothing, "", "", "cyclic: all replicas share one order"},
     {"Data", "--eod-mask-loss", Takes::kNothing, "", "", "what follows the end of a document is not learned"},
+    {"Data", "--reset-position-ids", Takes::kNothing, "", "", "positions begin anew with each document of a sample"},
+    {"Data", "--reset-attention-mask", Takes::kNothing, "", "", "documents of a sample do not see each other"},
     {"Data", "--tokenizer-type", Takes::kValue, "", "NAME",
      "NullTokenizer (--vocab-size says it all), byte, GPT2BPETokenizer, TikTokenizer (as the files say that are "
      "given)"},
@@ -160,7 +168,7 @@ constexpr Declared kOptions[] = {
     {"Output", "--log-params-norm", Takes::kNothing, "", "", "norm of the weights"},
     {"Output", "--log-num-zeros-in-grad", Takes::kNothing, "", "", "zeros in the gradient"},
     {"Output", "--timing-log-level", Takes::kValue, "0", "N", "0, 1 or 2: how finely time is told"},
-    {"Output", "--timing-log-option", Takes::kValue, "minmax", "KIND", "over ranks: max or minmax"},
+    {"Output", "--timing-log-option", Takes::kValue, "minmax", "KIND", "over ranks: max, minmax or all"},
     {"Output", "--tensorboard-dir", Takes::kValue, "", "DIR", "event files for TensorBoard"},
     {"Output", "--tensorboard-log-interval", Takes::kValue, "1", "N", "steps between its points"},
     {"Output", "--log-timers-to-tensorboard", Takes::kNothing, "", "", "with the timers"},
@@ -227,10 +235,15 @@ Result<gpt::Options> PretrainGptCommandLine::interpret(const Tokenizer* tokenize
     vocabulary = 1 + TUTTI_TRY(whole_number("--vocab-size", texts_.value("--vocab-size"), 1, std::int64_t(1) << 30));
   }
   auto options = TUTTI_TRY(interpret_pretraining(texts_, vocabulary));
-  if (texts_.flag("--eod-mask-loss")) {
-    options.masked_token = vocabulary - 1;
-    if (tokenizer) options.masked_token = tokenizer->end_of_document();
-    if (!options.masked_token) return usage("--eod-mask-loss: the tokenizer has no token for the end of a document");
+  options.reset_positions = texts_.flag("--reset-position-ids");
+  options.reset_attention = texts_.flag("--reset-attention-mask");
+  for (const auto& [flag, token] : {std::pair("--eod-mask-loss", &options.masked_token),
+                                    {"--reset-position-ids", &options.end_of_document},
+                                    {"--reset-attention-mask", &options.end_of_document}}) {
+    if (!texts_.flag(flag)) continue;
+    *token = vocabulary - 1;
+    if (tokenizer) *token = tokenizer->end_of_document();
+    if (!*token) return usage(std::string(flag) + ": the tokenizer has no token for the end of a document");
   }
   if (options.generate.prompt && !tokenizer)
     return usage("--generate needs a tokenizer to read the prompt and to write text",

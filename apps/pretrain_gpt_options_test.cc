@@ -59,6 +59,14 @@ TEST(PretrainGptOptions, DefaultsAreThoseOfMegatron) {
   EXPECT_EQ(read("--swiglu").or_throw().shape.ffn, 64);
 }
 
+TEST(PretrainGptOptions, ALossScaleAdaptsWithF16AloneAndIsFixedWithAll) {
+  EXPECT_FALSE(read("").or_throw().optimizer.loss_scale);
+  EXPECT_FALSE(read("--bf16").or_throw().optimizer.loss_scale);
+  EXPECT_EQ(read("--fp16").or_throw().optimizer.loss_scale->initial, 4294967296.0);
+  EXPECT_EQ(read("--fp16 --hysteresis 5").or_throw().optimizer.loss_scale->hysteresis, 5);
+  EXPECT_EQ(read("--bf16 --loss-scale 8").or_throw().optimizer.loss_scale->fixed, 8);
+}
+
 TEST(PretrainGptOptions, AGridMakesTheBatch) {
   const auto options =
       read("--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --global-batch-size 16 --lr-warmup-iters 2",
@@ -109,15 +117,21 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--hidden-dropout 1"), HasSubstr("leaves nothing"));
   EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("needs to know when to fall"));
   EXPECT_THAT(refusal("--recompute-granularity selective"), HasSubstr("never kept here"));
-  EXPECT_THAT(refusal("--fp16"), AllOf(HasSubstr("--fp16 is not here"), HasSubstr("--bf16")));
+  EXPECT_THAT(refusal("--fp16 --bf16"), HasSubstr("--bf16 and --fp16 exclude one another"));
+  EXPECT_THAT(refusal("--hysteresis 3"), HasSubstr("--hysteresis is for --fp16, which is not given"));
+  EXPECT_THAT(refusal("--fp16 --loss-scale 8 --min-loss-scale 2"), HasSubstr("and --loss-scale fixes it"));
+  EXPECT_THAT(refusal("--loss-scale 0"), HasSubstr("--loss-scale needs a number above 0"));
+  EXPECT_THAT(refusal("--fp16 --initial-loss-scale 2 --min-loss-scale 4"), HasSubstr("is more than"));
   EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
+  EXPECT_EQ(read("--reset-position-ids").or_throw().end_of_document, 99);
   EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
 }
 
 TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
   EXPECT_THAT(refusal("--tensor-model-parallel-size 2", 3),
               AllOf(HasSubstr("3 ranks cannot be laid out"), HasSubstr("start 2 or 4 ranks")));
-  EXPECT_THAT(refusal("--tensor-model-parallel-size 3", 3), HasSubstr("4 attention heads cannot be divided"));
+  EXPECT_THAT(refusal("--tensor-model-parallel-size 3", 3),
+              HasSubstr("4 attention heads (--num-attention-heads) cannot be divided"));
   EXPECT_THAT(refusal("--pipeline-model-parallel-size 8", 8), HasSubstr("4 layers cannot be divided over 8 stages"));
   EXPECT_THAT(refusal("--global-batch-size 6", 2), HasSubstr("choose 4 or 8"));
   EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
@@ -128,10 +142,12 @@ TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
       refusal("--pipeline-model-parallel-size 2 --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2", 2),
       HasSubstr("2 chunks a rank, expected 1"));
   EXPECT_THAT(refusal("--num-virtual-stages-per-pipeline-rank 2"), HasSubstr("are for a pipeline of several"));
-  EXPECT_THAT(refusal("--use-distributed-optimizer"), HasSubstr("and there is one"));
-  EXPECT_THAT(refusal("--use-distributed-optimizer --tensor-model-parallel-size 2", 4), HasSubstr("alone"));
   EXPECT_THAT(refusal("--overlap-grad-reduce --pipeline-model-parallel-size 2 --pipeline-schedule zb-h1", 4),
-              HasSubstr("puts those of weights off"));
+              HasSubstr("puts gradients of weights off to the end of the step"));
+  const std::string both = "--overlap-grad-reduce --use-distributed-optimizer ";
+  EXPECT_THAT(refusal(both + "--pipeline-model-parallel-size 2", 4), HasSubstr("summed after it"));
+  EXPECT_THAT(refusal(both + "--tensor-model-parallel-size 2 --sequence-parallel", 4), HasSubstr("summed after it"));
+  EXPECT_EQ(refusal(both + "--tensor-model-parallel-size 2", 4), "accepted");
 }
 
 TEST(PretrainGptOptions, NothingThatIsRefusedIsAnOptionToo) {

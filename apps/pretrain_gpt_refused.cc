@@ -15,13 +15,6 @@ constexpr const char* kNever = "what it turns off is not here";
 
 const std::vector<RefusedOption>& refused_pretraining_options() {
   static const std::vector<RefusedOption> options = {
-      {"--fp16", false, "LibTorch on CPUs has no f16 products worth having",
-       "--bf16 has the range of f32 and needs no loss scale"},
-      {"--loss-scale", true, "it is for --fp16", "--bf16 needs no loss scale"},
-      {"--initial-loss-scale", true, "it is for --fp16", "--bf16 needs no loss scale"},
-      {"--min-loss-scale", true, "it is for --fp16", "--bf16 needs no loss scale"},
-      {"--loss-scale-window", true, "it is for --fp16", "--bf16 needs no loss scale"},
-      {"--hysteresis", true, "it is for --fp16", "--bf16 needs no loss scale"},
       {"--expert-model-parallel-size", true, kExperts, kLeaveOut},
       {"--expert-tensor-parallel-size", true, kExperts, kLeaveOut},
       {"--num-experts", true, kExperts, kLeaveOut},
@@ -65,8 +58,6 @@ const std::vector<RefusedOption>& refused_pretraining_options() {
        kLeaveOut},
       {"--calculate-per-token-loss", false, "a step is the mean of its microbatches", kLeaveOut},
       {"--add-qkv-bias", false, "all linear layers have a bias, or with --disable-bias-linear none has", kLeaveOut},
-      {"--reset-position-ids", false, "the documents of a sample share its positions", kLeaveOut},
-      {"--reset-attention-mask", false, "the documents of a sample see one another", kLeaveOut},
       {"--create-attention-mask-in-dataloader", false, kNever, kLeaveOut},
       {"--no-create-attention-mask-in-dataloader", false, kAlways, kLeaveOut},
       {"--num-workers", true, "samples are read from mapped files, which takes microseconds", kLeaveOut},

@@ -154,12 +154,9 @@ Result<tutti::DataParallelOptions> data_parallel(const Texts& texts) {
   const auto precision = TUTTI_TRY(choose("--precision", texts.precision, {"f32", "bf16", "f16"}));
   if (precision == 1) parallel.autocast = tutti::DType::kBF16;
   if (precision == 2) parallel.autocast = tutti::DType::kF16;
-  try {
-    const tutti::Autocast computes_in_it(parallel.autocast);
-  } catch (const tutti::Exception& cannot) {
-    return tutti::cli::usage("--precision " + texts.precision + ": " + cannot.error().detail,
+  if (const auto can = tutti::check_computes_in(parallel.autocast.value_or(tutti::DType::kF32)); !can.ok())
+    return tutti::cli::usage("--precision " + texts.precision + ": " + can.error().detail,
                              "take --precision bf16, or let only the gradients travel in f16 (--compress f16)");
-  }
   return parallel;
 }
 

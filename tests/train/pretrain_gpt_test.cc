@@ -3,19 +3,24 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "tests/launch/running.h"
+#include "tests/train/processes.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ContainsRegex;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 using tutti::testing::Ended;
 
 using Words = std::vector<std::string>;
@@ -51,12 +56,14 @@ Words with(Words words, const Words& more) {
   return words;
 }
 
+const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+
 // On `ranks` ranks; 0: the program alone.
 Ended pretrain(int ranks, const Words& arguments) {
   Words line;
   if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
   line.push_back(PRETRAIN_GPT);
-  return tutti::testing::run(with(line, arguments), {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}});
+  return tutti::testing::run(with(line, arguments), kOneThread);
 }
 
 // What stands between `name` and the next " |", of every line that has it.
@@ -73,7 +80,10 @@ Words fields(const Ended& ended, const std::string& name) {
 
 // Losses and norms of the steps, and losses of the evaluations.
 Words curve(const Ended& ended) {
-  return with(with(fields(ended, "lm loss"), fields(ended, "grad norm")), fields(ended, "lm loss value"));
+  Words all;
+  for (const char* name : {"lm loss", "grad norm", "params norm", "lm loss value"})
+    all = with(all, fields(ended, name));
+  return all;
 }
 
 class PretrainGpt : public ::testing::Test {
@@ -100,6 +110,17 @@ TEST_F(PretrainGpt, PrintsTheLinesOfMegatron) {
     EXPECT_THAT(ended.out, HasSubstr(text));
 }
 
+TEST_F(PretrainGpt, TimersAreToldOfEachRankOrOfTheSlowest) {
+  const Words line = with(kModel, {"--train-iters", "1", "--timing-log-level", "1", "--timing-log-option"});
+  const auto all = pretrain(2, with(line, {"all"}));
+  ASSERT_EQ(all.code, 0) << all.err;
+  EXPECT_THAT(all.out,
+              AllOf(HasSubstr("times across ranks (ms):\n"), Not(HasSubstr("(min, max)")),
+                    ContainsRegex("  forward-backward:\n.1.      rank  0: [0-9.]+\n.1.      rank  1: [0-9.]+\n")));
+  const auto most = pretrain(2, with(line, {"max"}));
+  EXPECT_THAT(most.out, AllOf(HasSubstr("max time across ranks (ms):"), HasSubstr("    forward-backward ....")));
+}
+
 TEST_F(PretrainGpt, Learns) {
   const auto ended = pretrain(0, with(kModel, {"--train-iters", "60", "--hidden-dropout", "0", "--attention-dropout",
                                                "0", "--lr-decay-style", "cosine", "--lr-warmup-iters", "5"}));
@@ -118,12 +139,26 @@ struct OnGrid {
 
 TEST_F(PretrainGpt, EveryGridTrainsAsOneProcess) {
   const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
-              sp = {"--sequence-parallel"}, cp = {"--context-parallel-size", "2"};
+              sp = {"--sequence-parallel"}, cp = {"--context-parallel-size", "2"},
+              sharded = {"--use-distributed-optimizer"};
   const auto schedule = [&](const char* name) { return with(pp, {"--pipeline-schedule", name}); };
   const std::vector<OnGrid> grids = {
       {"data", 2, {}},
       {"data, overlapped", 2, {"--overlap-grad-reduce"}},
-      {"data, sharded optimizer", 2, {"--use-distributed-optimizer"}},
+      {"data, sharded optimizer", 2, sharded},
+      {"sharded among one", 1, sharded},
+      {"data, sharded, overlapped", 2, with(sharded, {"--overlap-grad-reduce"})},
+      {"sharded, tensor", 4, with(sharded, with(tp, sp))},
+      {"sharded, 1f1b", 4, with(sharded, schedule("1f1b"))},
+      {"sharded, interleaved", 4, with(with(sharded, pp), {"--num-virtual-stages-per-pipeline-rank", "2"})},
+      {"sharded, zb-h1, tensor", 8, with(with(sharded, tp), schedule("zb-h1"))},
+      {"sharded, zb-v", 4, with(sharded, schedule("zb-v"))},
+      {"sharded over context and data", 8, with(with(sharded, cp), with(tp, sp))},
+      {"interleaved, overlapped", 4,
+       with(pp, {"--num-virtual-stages-per-pipeline-rank", "2", "--overlap-grad-reduce"})},
+      {"tensor, overlapped", 4, with(with(tp, sp), {"--overlap-grad-reduce"})},
+      {"loss scale", 2, {"--loss-scale", "1024", "--pipeline-model-parallel-size", "2"}},
+      {"sharded, loss scale", 2, with(sharded, {"--loss-scale", "1024"})},
       {"tensor", 2, tp},
       {"tensor and sequence", 2, with(tp, sp)},
       {"context", 2, cp},
@@ -137,11 +172,11 @@ TEST_F(PretrainGpt, EveryGridTrainsAsOneProcess) {
       {"data and pipeline", 4, schedule("zb-h1")},
       {"context and tensor", 4, with(with(tp, sp), cp)},
   };
-  const Words steps = {"--train-iters", "3"};
+  const Words steps = {"--train-iters", "3", "--log-params-norm"};
   const auto alone = pretrain(0, with(kModel, steps));
   ASSERT_EQ(alone.code, 0) << alone.err;
   const auto expected = curve(alone);
-  ASSERT_EQ(expected.size(), 3u + 3u + 2u);
+  ASSERT_EQ(expected.size(), 3u + 3u + 3u + 2u);
   for (const auto& grid : grids) {
     const auto ended = pretrain(grid.ranks, with(with(kModel, steps), grid.options));
     EXPECT_EQ(ended.code, 0) << grid.name << "\n" << ended.err;
@@ -174,6 +209,26 @@ TEST_F(PretrainGpt, OtherKindsOfModelsTrainTheSameOnGrids) {
   EXPECT_EQ(curve(context), curve(alone)) << context.err;
 }
 
+// Of a vocabulary of 13 words every made-up sample of 16 has an end of a document.
+TEST_F(PretrainGpt, DocumentsThatDoNotSeeEachOtherTrainTheSameOnGrids) {
+  Words line = with(kModel, {"--train-iters", "2", "--vocab-size", "12"});
+  const auto plain = curve(pretrain(0, line));
+  const Words both = {"--reset-position-ids", "--reset-attention-mask", "--eod-mask-loss"},
+              rope = {"--position-embedding-type", "rope"};
+  for (const Words& kind : {both, with(both, rope)}) {
+    const auto alone = pretrain(0, with(line, kind));
+    ASSERT_EQ(alone.code, 0) << alone.err;
+    EXPECT_NE(curve(alone), plain);
+    EXPECT_NE(curve(alone), curve(pretrain(0, with(line, {kind.begin() + 1, kind.end()})))) << "positions matter";
+    const Words tp = {"--tensor-model-parallel-size", "2", "--sequence-parallel"},
+                pp = {"--pipeline-model-parallel-size", "4"}, cp = {"--context-parallel-size", "2"};
+    for (const Words& grid : {with(tp, cp), pp}) {
+      const auto ended = pretrain(4, with(with(line, kind), grid));
+      EXPECT_EQ(curve(ended), curve(alone)) << ended.err;
+    }
+  }
+}
+
 TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   const std::string save = folder_ + "/run";
   const Words schedule = {"--train-iters", "4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1"};
@@ -204,6 +259,119 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   EXPECT_EQ(finetuned.code, 0) << finetuned.err;
   EXPECT_EQ(fields(finetuned, "lm loss").size(), 4u) << "from step 0";
   EXPECT_LT(*parse_double(fields(finetuned, "lm loss").front()), *parse_double(fields(whole, "lm loss")[1]));
+}
+
+// What a sharded optimizer keeps is saved as parts of whole tensors: of layers that are divided by rows, by columns and
+// in blocks, over the ranks of a stage, and any grid takes it up.
+TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
+  const Words schedule = {
+      "--train-iters",        "4",    "--lr-decay-style",   "constant", "--weight-decay-incr-style", "linear",
+      "--start-weight-decay", "0.01", "--end-weight-decay", "0.1"};
+  const auto whole = pretrain(0, with(kModel, schedule));
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
+              sharded = {"--use-distributed-optimizer"};
+  const std::vector<std::pair<OnGrid, OnGrid>> moves = {
+      {{"", 4, with(sharded, tp)}, {"tensor to stages", 4, with(sharded, with(pp, {"--pipeline-schedule", "zb-v"}))}},
+      {{"", 4, with(sharded, pp)}, {"stages to one", 0, {}}},
+      {{"", 0, {}}, {"one to all", 8, with(sharded, with(with(tp, pp), {"--sequence-parallel"}))}},
+  };
+  for (const auto& [from, to] : moves) {
+    const std::string save = folder_ + "/" + std::to_string(from.ranks) + to.name;
+    const Words keep = with(with(kModel, schedule), {"--save", save, "--load", save});
+    const auto first = pretrain(from.ranks, with(with(keep, {"--exit-interval", "2"}), from.options));
+    ASSERT_EQ(first.code, 0) << first.err;
+    const auto second = pretrain(to.ranks, with(keep, to.options));
+    ASSERT_EQ(second.code, 0) << second.err;
+    EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss")) << to.name;
+    EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value")) << to.name;
+  }
+}
+
+// The launcher names the rank, starts all again, and they end where those that nobody disturbed end.
+TEST_F(PretrainGpt, ARankThatIsKilledIsNamedAndCostsNothing) {
+  const Words line = with(kModel, {"--train-iters", "60", "--tensor-model-parallel-size", "2",
+                                   "--pipeline-model-parallel-size", "2", "--use-distributed-optimizer"});
+  const auto straight = pretrain(4, line);
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  const std::string save = folder_ + "/run";
+  const Words start = {TUTTI_COMMAND, "run", "-n", "4", "--max-restarts", "1", "--", PRETRAIN_GPT};
+  testing::Running job(with(with(start, line), {"--save", save, "--save-interval", "10", "--keep", "2"}), kOneThread);
+  job.await_out("iteration       15/      60");
+  const auto ranks = test::processes_under(job.pid(), "pretrain_gpt");
+  ASSERT_EQ(ranks.size(), 4u);
+  ASSERT_EQ(::kill(ranks[2], SIGKILL), 0);
+  const auto ended = job.wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err,
+              ContainsRegex("rank [0-3] \\(pid " + std::to_string(ranks[2]) + "[^)]*\\) was killed by SIGKILL"));
+  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
+  EXPECT_EQ(fields(ended, "lm loss").back(), fields(straight, "lm loss").back());
+  EXPECT_EQ(fields(ended, "lm loss value"), fields(straight, "lm loss value"));
+}
+
+// Told to stop, it saves and leaves with 75; the same command goes on.
+TEST_F(PretrainGpt, ARunThatIsToldToStopSavesAndGoesOn) {
+  const Words line = with(kModel, {"--train-iters", "60", "--pipeline-model-parallel-size", "2"});
+  const auto straight = pretrain(2, line);
+  ASSERT_EQ(straight.code, 0) << straight.err;
+  const std::string save = folder_ + "/run";
+  const Words keep = with({TUTTI_COMMAND, "run", "-n", "2", "--", PRETRAIN_GPT}, with(line, {"--save", save}));
+  testing::Running job(keep, kOneThread);
+  job.await_out("iteration       15/      60");
+  job.send(SIGTERM);
+  const auto told = job.wait();
+  ASSERT_EQ(told.code, 75) << told.err;
+  EXPECT_EQ(fields(told, "lm loss value"), Words()) << "it is not trained yet";
+  const auto resumed = testing::run(keep, kOneThread);
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("goes on after step "));
+  EXPECT_EQ(with(fields(told, "lm loss"), fields(resumed, "lm loss")), fields(straight, "lm loss"));
+  EXPECT_EQ(fields(resumed, "lm loss value"), fields(straight, "lm loss value"));
+}
+
+// Products in f16, with a loss scale that falls from where it overflows: a CPU can do them from LibTorch 2.4 on.
+TEST_F(PretrainGpt, LearnsInF16OrSaysWhyNot) {
+  Words line = kModel;
+  std::erase(line, "--fp64");
+  line = with(line, {"--train-iters", "24", "--hysteresis", "1", "--loss-scale-window", "4"});
+  const Words f16 = with(line, {"--fp16"});
+  const auto alone = pretrain(1, f16);
+  if (alone.code != 0) {
+    EXPECT_EQ(alone.code, 2);
+    EXPECT_THAT(alone.err, AllOf(HasSubstr("pretrain_gpt: --fp16: LibTorch "), HasSubstr(" cannot multiply f16"),
+                                 HasSubstr("hint: --bf16 has the range of f32")));
+    return;
+  }
+  const auto scales = fields(alone, "loss scale");
+  ASSERT_EQ(scales.size(), 24u);
+  EXPECT_EQ(scales[0], "4294967296.0");
+  EXPECT_LT(*parse_double(scales[23]), 4294967296.0);
+  EXPECT_THAT(fields(alone, "number of skipped iterations"), Contains("  1"));
+  Words half = line;
+  half.erase(std::find(half.begin(), half.end(), "--hysteresis"), half.end());
+  const auto exact = fields(pretrain(1, half), "lm loss");
+  const auto losses = fields(alone, "lm loss");
+  ASSERT_GT(losses.size(), 4u);
+  EXPECT_NEAR(*parse_double(losses[0]), *parse_double(exact[0]), 0.02);
+  for (const Words& grid : {Words{"--pipeline-model-parallel-size", "2"},
+                            Words{"--tensor-model-parallel-size", "2", "--use-distributed-optimizer"}}) {
+    const auto ended = pretrain(4, with(f16, grid));
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(fields(ended, "loss scale"), scales) << "all leave the same steps out";
+    EXPECT_NEAR(*parse_double(fields(ended, "lm loss").back()), *parse_double(losses.back()), 0.05);
+  }
+}
+
+TEST_F(PretrainGpt, AFixedScaleThatOverflowsEndsTheRun) {
+  Words line = kModel;
+  std::erase(line, "--fp64");
+  for (const Words& more : {Words{"--use-distributed-optimizer"}, Words{"--pipeline-model-parallel-size", "1"}}) {
+    const auto ended = pretrain(2, with(with(line, more), {"--train-iters", "2", "--tensor-model-parallel-size", "2",
+                                                           "--loss-scale", "3e38", "--init-method-std", "100"}));
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("has a NaN or an infinity"), HasSubstr("a smaller loss scale")));
+  }
 }
 
 TEST_F(PretrainGpt, BF16StaysNearF32) {
@@ -289,6 +457,22 @@ TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
                                                  "--temperature", "0", "--tensor-model-parallel-size", "2"}));
   ASSERT_EQ(generated.code, 0) << generated.err;
   EXPECT_THAT(generated.out, HasSubstr("abcdefghijabcde"));
+  const auto text_of = [&](int ranks, const Words& more) {
+    const auto ended = pretrain(ranks, with(with(line, {"--skip-train", "--generate", "abc", "--generate-tokens", "20",
+                                                        "--temperature", "2", "--top-k", "40"}),
+                                            more));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.out.substr(ended.out.find("abc"));
+  };
+  const std::string drawn = text_of(1, {});
+  EXPECT_GE(drawn.size(), 20u);
+  const Words pp = {"--pipeline-model-parallel-size", "2"};
+  EXPECT_EQ(text_of(2, pp), drawn);
+  EXPECT_EQ(text_of(2, {"--context-parallel-size", "2"}), drawn);
+  EXPECT_EQ(text_of(2, with(pp, {"--pipeline-schedule", "zb-v"})), drawn) << "the first rank has the last stage";
+  EXPECT_EQ(text_of(8, with(pp, {"--context-parallel-size", "2", "--tensor-model-parallel-size", "2",
+                                 "--sequence-parallel"})),
+            drawn);
 }
 
 TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
@@ -304,6 +488,40 @@ TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
   refused(3, {"--tensor-model-parallel-size", "2"}, "3 ranks cannot be laid out");
   refused(2, {"--pipeline-model-parallel-size", "2", "--num-layers", "1"}, "1 layers cannot be divided over 2 stages");
   refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);
+}
+
+// By the size of the world that the environment tells, without a word to the others; and by one rank.
+TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
+  const auto nobody_there = [&](const Words& more, const char* rank) {
+    return testing::run(with(with({PRETRAIN_GPT}, with(kModel, {"--train-iters", "1"})), more),
+                        {{"RANK", rank}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "1"}});
+  };
+  const std::vector<std::pair<Words, std::string>> mistakes = {
+      {{"--tensor-model-parallel-size", "3"}, "4 ranks cannot be laid out as tensor 3"},
+      {{"--tensor-model-parallel-size", "4", "--num-attention-heads", "2"},
+       "2 attention heads (--num-attention-heads) cannot be divided over --tensor-model-parallel-size 4\nhint: "
+       "--tensor-model-parallel-size 1 or 2, or --num-attention-heads 4 would do"},
+      {{"--pipeline-model-parallel-size", "4", "--num-layers", "2"}, "2 layers cannot be divided over 4 stages"},
+      {{"--seq-length", "17"}, "a sequence of 17 tokens (--seq-length) is longer than the 16 positions"},
+      {{"--vocab-size", "0"}, "--vocab-size needs a number from 1"},
+      {{"--global-batch-size", "9"}, "9"},
+      {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2",
+        "--microbatch-group-size-per-virtual-pipeline-stage", "1"},
+       "groups of 1 microbatches"},
+  };
+  for (const auto& [more, words] : mistakes) {
+    const auto first = nobody_there(more, "0");
+    EXPECT_EQ(first.code, 2) << words;
+    EXPECT_THAT(first.err, AllOf(StartsWith("pretrain_gpt: "), HasSubstr(words)));
+    const auto second = nobody_there(more, "1");
+    EXPECT_EQ(second.code, 2);
+    EXPECT_THAT(second.err, AllOf(HasSubstr("rank 1 leaves before the ranks meet"), Not(HasSubstr(words))));
+  }
+  const auto together = pretrain(4, with(kModel, {"--train-iters", "1", "--tensor-model-parallel-size", "3"}));
+  EXPECT_EQ(together.code, 2);
+  int told = 0;
+  for (const auto& line : split(together.err, '\n')) told += line.find("] pretrain_gpt: grid: 4 ranks") == 3 - 1;
+  EXPECT_EQ(told, 1) << together.err;
 }
 
 TEST_F(PretrainGpt, RanksWithDifferentOptionsAreTold) {

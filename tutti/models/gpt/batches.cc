@@ -3,10 +3,25 @@
 #include <ATen/Functions.h>
 
 #include <span>
+#include <tuple>
 
 #include "tutti/trace/region.h"
 
 namespace tutti::gpt {
+namespace {
+
+// Of each token, where its document begins in the sample: behind the last end of one before it. [positions, batch]
+at::Tensor document_begins(const at::Tensor& tokens, std::int64_t end) {
+  const std::int64_t length = tokens.size(0);
+  const at::Tensor behind = at::arange(1, length, at::kLong).unsqueeze(1);
+  const at::Tensor begins = at::zeros(tokens.sizes(), at::kLong);
+  if (length == 1) return begins;
+  const at::Tensor ended = tokens.narrow(0, 0, length - 1).eq(end);
+  begins.narrow(0, 1, length - 1).copy_(std::get<0>(at::cummax(behind * ended, 0)));
+  return begins;
+}
+
+}  // namespace
 
 Batches::Batches(const GptDataset* dataset, const GridGroups& groups, const Options& options, SampleOrder order,
                  const SequencePart& part)
@@ -51,6 +66,12 @@ MicroBatch Batches::read(const std::vector<std::int64_t>& samples) const {
     // Averaged over context ranks, of which each has its positions' sum, this is the mean over all that count.
     const at::Tensor share = counts * (double(groups_.context.size()) / counts.sum().clamp_min(1));
     batch.weights = take_part(share, part_).contiguous();
+  }
+  if (options_.reset_positions || options_.reset_attention) {
+    const at::Tensor begins = document_begins(all_tokens, *options_.end_of_document);
+    if (options_.reset_attention) batch.first_seen = take_part(begins, part_).contiguous();
+    if (options_.reset_positions)
+      batch.positions = take_part(at::arange(length, at::kLong).unsqueeze(1) - begins, part_).contiguous();
   }
   return batch;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// From samples to what a rank's stages read: who has neither the first stage nor the last one reads nothing.
+// From samples to what a rank's stages read: who has neither the first stage nor the last one reads nothing, unless
+// layers have to know where documents begin.
 #include <cstdint>
 #include <optional>
 #include <vector>

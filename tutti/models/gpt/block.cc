@@ -22,12 +22,16 @@ std::uint64_t fnv1a(const std::string& text) {
   return hash;
 }
 
-// The first 2 n of the last dimension's numbers as pairs (i, n + i), each turned by its angle.
-at::Tensor rotated(const at::Tensor& x, const Surroundings& around) {
+// The first 2 n of the last dimension's numbers as pairs (i, n + i), each turned by its position's angle.
+at::Tensor rotated(const at::Tensor& x, const Surroundings& around, const at::Tensor& positions) {
   if (!around.cosines.defined()) return x;
   const std::int64_t half = around.cosines.size(-1), rest = x.size(-1) - 2 * half;
+  const auto at_positions = [&](const at::Tensor& table) {
+    const at::Tensor rows = table.index_select(0, positions.reshape({-1}));
+    return rows.view({positions.size(0), positions.size(1), 1, half}).to(x.scalar_type());
+  };
   const auto parts = x.split_with_sizes({half, half, rest}, -1);
-  const at::Tensor cosines = around.cosines.to(x.scalar_type()), sines = around.sines.to(x.scalar_type());
+  const at::Tensor cosines = at_positions(around.cosines), sines = at_positions(around.sines);
   const at::Tensor first = parts[0] * cosines - parts[1] * sines;
   const at::Tensor second = parts[1] * cosines + parts[0] * sines;
   return rest > 0 ? at::cat({first, second, parts[2]}, -1) : at::cat({first, second}, -1);
@@ -40,7 +44,16 @@ at::ScalarType dtype_of(const Options& options) {
 }
 
 at::Tensor for_product(const Options& options, const at::Tensor& x) {
-  return options.precision == Precision::kBF16 && x.defined() ? x.to(at::kBFloat16) : x;
+  switch (options.precision) {
+    case Precision::kBF16:
+      return x.to(at::kBFloat16);
+    case Precision::kF16:
+      return x.to(at::kHalf);
+    case Precision::kF32:
+    case Precision::kF64:
+      break;
+  }
+  return x;
 }
 
 InitialWeights initial_weights(const Options& options, const std::string& name, double deviation) {
@@ -48,8 +61,8 @@ InitialWeights initial_weights(const Options& options, const std::string& name, 
   return InitialWeights::normal(seed_at(options.seed, {.layer = layer}), deviation);
 }
 
-std::uint64_t dropout_seed(const Options& options, const DropoutPlace& place, std::int64_t which) {
-  return seed_at(options.seed, {.step = place.step, .micro_batch = place.micro_batch, .layer = which});
+std::uint64_t dropout_seed(const Options& options, const Passage& passage, std::int64_t which) {
+  return seed_at(options.seed, {.step = passage.step, .micro_batch = passage.micro_batch, .layer = which});
 }
 
 Norm::Norm(const Options& options)
@@ -75,10 +88,9 @@ void fill_rotations(Surroundings& around, at::ScalarType dtype) {
   const int turned = shape.rotary_size();
   const at::Tensor place = at::arange(0, turned, 2, at::kDouble) / double(turned);
   const at::Tensor frequency = at::pow(shape.rotary_base, place).reciprocal();
-  const at::Tensor angle = at::outer(positions_of(around.part).to(at::kDouble), frequency);
-  const std::int64_t rows = angle.size(0), half = angle.size(1);
-  around.cosines = angle.cos().to(dtype).view({rows, 1, 1, half});
-  around.sines = angle.sin().to(dtype).view({rows, 1, 1, half});
+  const at::Tensor angle = at::outer(at::arange(shape.sequence_length, at::kDouble), frequency);
+  around.cosines = angle.cos().to(dtype);
+  around.sines = angle.sin().to(dtype);
 }
 
 Block::Block(const Surroundings& around, int number) : around_(around), number_(number) {
@@ -136,69 +148,55 @@ Block::Block(const Surroundings& around, int number) : around_(around), number_(
                                                                        .dtype = dtype}));
 }
 
-at::Tensor Block::dropped(const at::Tensor& x, const DropoutPlace& place, int which) const {
+at::Tensor Block::dropped(const at::Tensor& x, const Passage& passage, int which) const {
   const double p = around_.options.hidden_dropout;
   if (p == 0 || !is_training()) return x;
-  return sequence_dropout(x, p, dropout_seed(around_.options, place, 3 * (number_ + 1) + which), around_.rows);
+  return sequence_dropout(x, p, dropout_seed(around_.options, passage, 3 * (number_ + 1) + which), around_.rows);
 }
 
-// In f32 and f64 the layers themselves, which know how to put the gradients of their weights off.
-at::Tensor Block::columns(ColumnParallelLinear layer, const at::Tensor& x) const {
-  const auto& options = around_.options;
-  if (options.precision != Precision::kBF16) return layer->forward(x);
-  return column_parallel_linear(around_.groups.tensor, for_product(options, x), for_product(options, layer->weight),
-                                for_product(options, layer->bias), options.parallel.sequence_parallel);
-}
-at::Tensor Block::rows(RowParallelLinear layer, const at::Tensor& x) const {
-  const auto& options = around_.options;
-  if (options.precision != Precision::kBF16) return layer->forward(x);
-  return row_parallel_linear(around_.groups.tensor, for_product(options, x), for_product(options, layer->weight),
-                             for_product(options, layer->bias), options.parallel.sequence_parallel);
-}
-
-at::Tensor Block::attend(const at::Tensor& x, const DropoutPlace& place) {
+at::Tensor Block::attend(const at::Tensor& x, const Passage& passage) {
   const auto& options = around_.options;
   const auto& shape = options.shape;
   const Group& tensor = around_.groups.tensor;
   const auto [heads, groups] = head_share(shape.heads, shape.groups, ranks_of(tensor));
   const std::int64_t d = shape.head_size;
-  const at::Tensor qkv = columns(qkv_, x);
+  const at::Tensor qkv = qkv_->forward(for_product(options, x));
   const auto parts = qkv.split_with_sizes({heads * d, groups * d, groups * d}, -1);
   const auto of_heads = [&](const at::Tensor& part, std::int64_t count) {
     return part.reshape({part.size(0), part.size(1), count, d});
   };
-  AttentionOptions attention{.first_head = rank_in(tensor) * heads};
+  AttentionOptions attention{.first_head = rank_in(tensor) * heads, .first_seen = passage.first_seen};
   if (is_training()) {
     attention.dropout = options.attention_dropout;
-    attention.dropout_seed = dropout_seed(options, place, 3 * (number_ + 1));
+    attention.dropout_seed = dropout_seed(options, passage, 3 * (number_ + 1));
   }
-  const at::Tensor seen =
-      ring_attention(around_.groups.context, rotated(of_heads(parts[0], heads), around_),
-                     rotated(of_heads(parts[1], groups), around_), of_heads(parts[2], groups), attention);
-  return rows(proj_, seen.reshape({seen.size(0), seen.size(1), heads * d}));
+  const at::Tensor seen = ring_attention(
+      around_.groups.context, rotated(of_heads(parts[0], heads), around_, passage.positions),
+      rotated(of_heads(parts[1], groups), around_, passage.positions), of_heads(parts[2], groups), attention);
+  return proj_->forward(seen.reshape({seen.size(0), seen.size(1), heads * d}));
 }
 
 at::Tensor Block::mlp(const at::Tensor& x) {
-  const at::Tensor wide = columns(fc1_, x);
+  const at::Tensor wide = fc1_->forward(for_product(around_.options, x));
   switch (around_.options.shape.activation) {
     case ActivationKind::kGelu:
-      return rows(fc2_, gelu_tanh(wide));
+      return fc2_->forward(gelu_tanh(wide));
     case ActivationKind::kSwiglu: {
       const auto halves = wide.chunk(2, -1);
-      return rows(fc2_, at::silu(halves[0]) * halves[1]);
+      return fc2_->forward(at::silu(halves[0]) * halves[1]);
     }
     case ActivationKind::kSquaredRelu: {
       const at::Tensor positive = at::relu(wide);
-      return rows(fc2_, positive * positive);
+      return fc2_->forward(positive * positive);
     }
   }
   TUTTI_REQUIRE(false, "an activation that is none");
   return {};
 }
 
-at::Tensor Block::forward(const at::Tensor& x, const DropoutPlace& place) {
-  const at::Tensor attended = x + dropped(attend(input_norm_->forward(x), place), place, 1);
-  return attended + dropped(mlp(mlp_norm_->forward(attended)), place, 2);
+at::Tensor Block::forward(const at::Tensor& x, const Passage& passage) {
+  const at::Tensor attended = x + dropped(attend(input_norm_->forward(x), passage), passage, 1);
+  return attended + dropped(mlp(mlp_norm_->forward(attended)), passage, 2);
 }
 
 }  // namespace tutti::gpt

@@ -33,20 +33,23 @@ struct Surroundings {
   const Options& options;
   const SequencePart& part;   // positions that attention has, of this context rank
   const SequencePart& rows;   // positions of all else
-  at::Tensor cosines, sines;  // rotary: [rows of part, 1, 1, turned numbers / 2]
+  at::Tensor cosines, sines;  // rotary: [positions of the sequence, turned numbers / 2]
 };
 // Of the rotations, in `dtype`; nothing without.
 void fill_rotations(Surroundings& around, at::ScalarType dtype);
 
-// Where dropout is: the step and the micro batch, and then which of a layer.
-struct DropoutPlace {
-  std::int64_t step = 0, micro_batch = 0;
+// What layers know of the micro batch that they compute.
+struct Passage {
+  std::int64_t step = 0, micro_batch = 0;  // where dropout is
+  at::Tensor positions;                    // i64 [rows of Surroundings::part, batch], or [the same, 1] for all samples
+  at::Tensor first_seen;                   // AttentionOptions
 };
-std::uint64_t dropout_seed(const Options& options, const DropoutPlace& place, std::int64_t which);
+std::uint64_t dropout_seed(const Options& options, const Passage& passage, std::int64_t which);
 
 // Of weights and of what travels between stages.
 at::ScalarType dtype_of(const Options& options);
-// As linear layers take it: in bf16 with --bf16, else as it is. The gradient comes back in the type of `x`.
+// As linear layers take their input: in 16 bits with --bf16 and --fp16, else as it is. The gradient comes back in the
+// type of `x`.
 at::Tensor for_product(const Options& options, const at::Tensor& x);
 // The first values of a parameter, by its name in the whole model.
 InitialWeights initial_weights(const Options& options, const std::string& name, double deviation);
@@ -55,15 +58,13 @@ class Block : public torch::nn::Module {
  public:
   // `number`: in the whole model, from 0. `around` has to stay.
   Block(const Surroundings& around, int number);
-  // [rows, batch, hidden], of the place's microbatch.
-  at::Tensor forward(const at::Tensor& x, const DropoutPlace& place);
+  // [rows, batch, hidden].
+  at::Tensor forward(const at::Tensor& x, const Passage& passage);
 
  private:
-  at::Tensor attend(const at::Tensor& x, const DropoutPlace& place);
+  at::Tensor attend(const at::Tensor& x, const Passage& passage);
   at::Tensor mlp(const at::Tensor& x);
-  at::Tensor columns(ColumnParallelLinear layer, const at::Tensor& x) const;
-  at::Tensor rows(RowParallelLinear layer, const at::Tensor& x) const;
-  at::Tensor dropped(const at::Tensor& x, const DropoutPlace& place, int which) const;
+  at::Tensor dropped(const at::Tensor& x, const Passage& passage, int which) const;
 
   const Surroundings& around_;
   const int number_;

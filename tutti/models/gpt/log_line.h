@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/models/gpt/options.h"
 #include "tutti/trace/timers.h"
 
 namespace tutti::gpt {
@@ -16,8 +17,10 @@ struct LogLine {
   double ms_per_step = 0;
   double learning_rate = 0;
   std::int64_t global_batch = 0;
-  double loss = 0;  // mean over the steps since the line before
-  double gradient_norm = 0;
+  std::optional<double> loss;  // mean over the steps since the line before; none: all were left out
+  double loss_scale = 1;
+  std::optional<double> gradient_norm;   // none: the step was left out
+  std::int64_t skipped = 0;              // steps that were left out, since the line before
   std::optional<std::int64_t> zeros;     // --log-num-zeros-in-grad
   std::optional<double> parameter_norm;  // --log-params-norm
   std::optional<double> teraflops;       // --log-throughput: of a rank, a second
@@ -32,7 +35,7 @@ std::string to_string(const LogLine& line, std::time_t now);
 // dashes. `where`: "iteration 10", "iteration 100 on test set".
 std::string evaluation_text(const std::string& where, double loss);
 
-// Timers of a step over the ranks, by their largest and, unless `max_only`, their least: a line for each.
-std::string timers_text(const std::vector<TimerSpread>& timers, bool max_only);
+// Timers over the ranks, readings[r] of rank r, by `steps`: a line for each, or with kAll one for each rank as well.
+std::string timers_text(const std::vector<std::vector<TimerReading>>& readings, double steps, TimingOption option);
 
 }  // namespace tutti::gpt

@@ -2,6 +2,9 @@
 
 #include <ATen/Functions.h>
 
+#include <cstdlib>
+#include <string>
+
 #include "tutti/models/gpt/block.h"
 #include "tutti/parallel/tensor/cross_entropy.h"
 #include "tutti/parallel/tensor/division.h"
@@ -15,21 +18,19 @@ struct Folder : torch::nn::Module {};
 // A row for each position. With sequence parallelism a rank adds its own rows only, and its gradient is a part.
 class PositionEmbedding : public torch::nn::Module, public TensorParallelModule {
  public:
-  PositionEmbedding(const Options& options, const SequencePart& rows)
+  explicit PositionEmbedding(const Options& options)
       : partial_(options.parallel.sequence_parallel && options.parallel.grid.tensor > 1),
-        rows_(positions_of(rows)),
         layout_(ParameterLayout::whole({std::uint64_t(options.shape.positions), std::uint64_t(options.shape.hidden)},
                                        partial_)) {
     const auto initial = initial_weights(options, "embedding.position_embeddings.weight", options.initial_deviation);
     weight_ = register_parameter("weight", draw_weights(layout_, initial, dtype_of(options)));
   }
-  // [rows, 1, hidden]
-  at::Tensor forward() { return at::embedding(weight_, rows_).unsqueeze(1); }
+  // i64 [rows, samples] to [rows, samples, hidden]
+  at::Tensor forward(const at::Tensor& positions) { return at::embedding(weight_, positions); }
   ParameterLayout layout_of(std::string_view) const override { return layout_; }
 
  private:
   const bool partial_;
-  const at::Tensor rows_;
   const ParameterLayout layout_;
   at::Tensor weight_;
 };
@@ -72,6 +73,7 @@ Model::Model(const GridGroups& groups, const Options& options, std::vector<Stage
       stages_(std::move(stages)),
       part_(attention_part(groups, options)),
       rows_(row_part(groups, options)),
+      positions_(positions_of(part_).unsqueeze(1)),
       around_(new Surroundings{groups, options, part_, rows_, {}, {}}) {
   fill_rotations(*around_, dtype());
   const auto& shape = options.shape;
@@ -86,7 +88,7 @@ Model::Model(const GridGroups& groups, const Options& options, std::vector<Stage
                                                  make_word_table(groups, options, "embedding.word_embeddings.weight"));
     if (has_first_ && shape.position == PositionKind::kLearned)
       position_embedding_ =
-          embedding->register_module("position_embeddings", std::make_shared<PositionEmbedding>(options, rows_));
+          embedding->register_module("position_embeddings", std::make_shared<PositionEmbedding>(options));
   }
   const auto decoder = register_module("decoder", std::make_shared<Folder>());
   const auto layers = decoder->register_module("layers", std::make_shared<Folder>());
@@ -114,28 +116,59 @@ at::Tensor Model::tied_weight() const {
   return is_tied && word_embedding_ ? word_embedding_->weight : at::Tensor();
 }
 
+std::optional<int> Model::chunk_of(std::string_view parameter) const {
+  constexpr std::string_view kLayers = "decoder.layers.", kWords = "embedding.word_embeddings.";
+  std::vector<int> found;
+  for (int chunk = 0; chunk < int(stages_.size()); ++chunk) {
+    const Stage& stage = stages_[std::size_t(chunk)];
+    bool uses = false;
+    if (parameter.starts_with(kLayers)) {
+      const int layer = std::atoi(parameter.substr(kLayers.size()).data());
+      uses = layer >= stage.layers.begin && layer < stage.layers.end;
+    } else if (parameter.starts_with("embedding.")) {
+      uses = stage.is_first || (stage.is_last && options_.shape.tied && parameter.starts_with(kWords));
+    } else {
+      uses = stage.is_last;
+    }
+    if (uses) found.push_back(chunk);
+  }
+  TUTTI_REQUIRE(!found.empty(), std::string(parameter), " is used by no stage of this rank");
+  return found.size() == 1 ? std::optional(found.front()) : std::nullopt;
+}
+
+Passage Model::passage_of(const MicroBatch& batch) const {
+  return {.step = batch.step,
+          .micro_batch = batch.number,
+          .positions = batch.positions.defined() ? batch.positions : positions_,
+          .first_seen = batch.first_seen};
+}
+
 at::Tensor Model::embed(const MicroBatch& batch) {
   at::Tensor x = word_embedding_->forward(batch.tokens);
-  if (position_embedding_) x = x + static_cast<PositionEmbedding&>(*position_embedding_).forward();
+  const Passage passage = passage_of(batch);
+  if (position_embedding_) {
+    at::Tensor positions = passage.positions;  // of this context rank, whose rows tensor ranks may have divided
+    if (const std::int64_t rows = x.size(0); rows < positions.size(0))
+      positions = positions.narrow(0, rank_in(groups_.tensor) * rows, rows);
+    x = x + static_cast<PositionEmbedding&>(*position_embedding_).forward(positions);
+  }
   const double p = options_.hidden_dropout;
   if (p == 0 || !is_training()) return x;
-  return sequence_dropout(x, p, dropout_seed(options_, {batch.step, batch.number}, 0), rows_);
+  return sequence_dropout(x, p, dropout_seed(options_, passage, 0), rows_);
 }
 
 at::Tensor Model::hidden(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   const Stage& stage = stages_[std::size_t(chunk)];
   std::vector<TensorFunction> layers;
   for (const auto& block : blocks_[std::size_t(chunk)])
-    layers.push_back([block, place = DropoutPlace{batch.step, batch.number}](const at::Tensor& x) {
-      return block->forward(x, place);
-    });
+    layers.push_back([block, passage = passage_of(batch)](const at::Tensor& x) { return block->forward(x, passage); });
   return run_layers(layers, stage.is_first ? embed(batch) : input, options_.parallel.recompute);
 }
 
 at::Tensor Model::logits(int chunk, const MicroBatch& batch, const at::Tensor& input) {
   const at::Tensor normed = static_cast<Norm&>(*final_norm_).forward(hidden(chunk, batch, input));
   const at::Tensor& weight = output_layer_ ? output_layer_->weight : word_embedding_->weight;
-  return column_parallel_linear(groups_.tensor, for_product(options_, normed), for_product(options_, weight), {},
+  return column_parallel_linear(groups_.tensor, for_product(options_, normed), weight, {},
                                 options_.parallel.sequence_parallel);
 }
 

@@ -11,6 +11,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "tutti/models/gpt/grid_groups.h"
@@ -25,11 +27,14 @@ struct MicroBatch {
   at::Tensor tokens;        // first stage
   at::Tensor targets;       // last stage
   at::Tensor weights;       // last stage: of each token's loss; undefined: the mean over them
+  at::Tensor positions;     // i64 [rows, batch], where they begin anew with each document; undefined: of the sequence
+  at::Tensor first_seen;    // i64 [rows, batch]: the first position that a token sees; undefined: all before it
   std::int64_t step = 0;    // for dropout,
   std::int64_t number = 0;  // with the number of the micro batch in the step, over all replicas
 };
 
 class Block;
+struct Passage;
 struct Surroundings;
 
 // One stage, or several, of a rank. One thread at a time.
@@ -59,8 +64,11 @@ class Model : public torch::nn::Module {
   // Whether tied_weight() is a copy that counts elsewhere.
   bool tied_weight_is_copy() const { return word_embedding_ && !has_first_; }
   at::ScalarType dtype() const;
+  // The one chunk of this rank that uses a parameter; none where two do (a tied embedding at both ends).
+  std::optional<int> chunk_of(std::string_view parameter) const;
 
  private:
+  Passage passage_of(const MicroBatch& batch) const;
   at::Tensor embed(const MicroBatch& batch);
   at::Tensor hidden(int chunk, const MicroBatch& batch, const at::Tensor& input);
 
@@ -68,7 +76,8 @@ class Model : public torch::nn::Module {
   const Options& options_;
   const std::vector<Stage> stages_;
   const SequencePart part_,
-      rows_;  // of attention; of all else (of part_ this tensor rank's, with sequence parallelism)
+      rows_;                    // of attention; of all else (of part_ this tensor rank's, with sequence parallelism)
+  const at::Tensor positions_;  // [rows of part_, 1]
   const std::unique_ptr<Surroundings> around_;
   bool has_first_ = false;
   std::shared_ptr<VocabParallelEmbeddingImpl> word_embedding_, output_layer_;

@@ -4,12 +4,15 @@
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 
 #include "tutti/comm/inproc_world.h"
+#include "tutti/models/gpt/batches.h"
 #include "tutti/parallel/tensor/parameter_layout.h"
+#include "tutti/tensor/weight_gradients.h"
 
 namespace tutti::gpt {
 namespace {
@@ -169,6 +172,78 @@ TEST(GptModel, TokensMayWeighDifferently) {
 }
 TEST(GptModel, RecomputedLayersHaveTheSameGradients) {
   compare([](Options& o) { o.parallel.recompute = {.method = RecomputeMethod::kUniform, .layers = 1}; });
+}
+
+// A document behind another, which it does not see and whose positions it does not count, is as if it stood alone.
+TEST(GptModel, DocumentsOfASampleMayBeApart) {
+  for (const auto position : {PositionKind::kLearned, PositionKind::kRotary}) {
+    const Options options = options_of([&](Options& o) { o.shape.position = position; });
+    const auto world = make_inproc_world(1);
+    const GridGroups groups = make_grid_groups(world[0], options);
+    Model model(groups, options, stages_of_rank(options, 0));
+    const auto column = [](std::vector<std::int64_t> values) { return at::tensor(values, at::kLong).unsqueeze(1); };
+    const at::Tensor alone = model.logits(0, {.tokens = column({7, 2, 9, 0, 0, 0})}, {});
+    MicroBatch second{.tokens = column({4, 1, 10, 7, 2, 9})};
+    const at::Tensor seeing = model.logits(0, second, {});
+    second.positions = column({0, 1, 2, 0, 1, 2});
+    second.first_seen = column({0, 0, 0, 3, 3, 3});
+    const at::Tensor apart = model.logits(0, second, {});
+    EXPECT_LT((apart.narrow(0, 3, 3) - alone.narrow(0, 0, 3)).abs().max().item<double>(), 1e-13);
+    EXPECT_GT((seeing.narrow(0, 3, 3) - alone.narrow(0, 0, 3)).abs().max().item<double>(), 1e-3);
+  }
+}
+
+class FixedSample : public GptDataset {
+ public:
+  std::int64_t size() const override { return 3; }
+  void read(std::int64_t, std::span<std::int64_t> into) const override {
+    const std::int64_t tokens[] = {3, 10, 5, 6, 10, 10, 2};
+    std::copy(std::begin(tokens), std::end(tokens), into.begin());
+  }
+};
+
+TEST(Batches, KnowWhereDocumentsBegin) {
+  const Options options = options_of([](Options& o) {
+    o.end_of_document = o.masked_token = 10;
+    o.reset_positions = o.reset_attention = true;
+  });
+  const auto world = make_inproc_world(1);
+  const GridGroups groups = make_grid_groups(world[0], options);
+  const FixedSample data;
+  const SequencePart part = context_part(6, 0, 1);
+  const MicroBatch batch = Batches(&data, groups, options, SampleOrder::kSequential, part).take(1, 1).front();
+  const auto column = [](const at::Tensor& of, int number) {
+    const at::Tensor values = of.select(1, number).to(at::kDouble).contiguous();
+    return std::vector<double>(values.data_ptr<double>(), values.data_ptr<double>() + values.numel());
+  };
+  EXPECT_EQ(column(batch.tokens, 2), (std::vector<double>{3, 10, 5, 6, 10, 10}));
+  EXPECT_EQ(column(batch.first_seen, 2), (std::vector<double>{0, 0, 2, 2, 2, 5})) << "behind each end";
+  EXPECT_EQ(column(batch.positions, 2), (std::vector<double>{0, 1, 0, 1, 2, 0}));
+  EXPECT_EQ(column(batch.weights * 9, 2), (std::vector<double>{1, 0, 1, 1, 0, 0}));
+}
+
+// Products in bf16 have f32 weights, whose gradients a zero-bubble schedule can put off like all others.
+TEST(GptModel, GradientsOfWeightsArePutOffInBF16) {
+  const Options options = options_of([](Options& o) { o.precision = Precision::kBF16; });
+  const auto world = make_inproc_world(1);
+  const GridGroups groups = make_grid_groups(world[0], options);
+  const MicroBatch batch{.tokens = at::randint(11, {6, 3}, at::kLong), .targets = at::randint(11, {6, 3}, at::kLong)};
+  Model at_once(groups, options, stages_of_rank(options, 0)), later(groups, options, stages_of_rank(options, 0));
+  WeightGradients put_off;
+  for (int microbatch = 0; microbatch < 2; ++microbatch) {
+    at_once.forward(0, batch, {}).backward();
+    const at::Tensor loss = later.forward(0, batch, {});
+    const WeightGradients::Scope scope(put_off);
+    loss.backward();
+  }
+  EXPECT_EQ(put_off.size(), 2u * (4 * 2 + 1)) << "four linear layers in each of two, and the logits";
+  put_off.run();
+  const auto expected = placed_parameters(at_once), found = placed_parameters(later);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const at::Tensor gradient = found[i].tensor.grad();
+    EXPECT_EQ(gradient.scalar_type(), at::kFloat) << found[i].name;
+    EXPECT_TRUE(at::allclose(gradient, expected[i].tensor.grad(), 1e-6, 1e-7)) << found[i].name;
+  }
 }
 
 }  // namespace

@@ -28,44 +28,33 @@ std::int64_t last_change(const BatchScheduleOptions& options) {
   return options.ramp_up ? options.ramp_up->samples : 0;
 }
 
-Status check_parallel(const Options& options, int replicas) {
-  const auto& parallel = options.parallel;
-  const bool zero_bubble =
-      parallel.schedule == ScheduleKind::kZeroBubbleH1 || parallel.schedule == ScheduleKind::kZeroBubbleV;
-  const bool hooked = parallel.shard_optimizer || parallel.overlap_gradients;
-  const char* const what = parallel.shard_optimizer ? "--use-distributed-optimizer" : "--overlap-grad-reduce";
-  if (hooked && zero_bubble)
-    return usage(fmt::format("{} takes gradients as backward makes them, and --pipeline-schedule {} puts those of "
-                             "weights off",
-                             what, name(parallel.schedule)),
-                 "leave one of them out");
-  if (hooked && parallel.chunks > 1)
-    return usage(fmt::format("{} with {} stages on each rank is not here", what, parallel.chunks),
-                 "leave one of them out");
-  if (parallel.shard_optimizer && parallel.grid.tensor * parallel.grid.pipeline > 1)
+// Averages that overlap with backward have to have a backward to overlap with, and be the last that is done to a
+// gradient, unless whole ones are left.
+Status check_overlap(const ParallelOptions& parallel) {
+  if (!parallel.overlap_gradients) return {};
+  if (parallel.schedule == ScheduleKind::kZeroBubbleH1 || parallel.schedule == ScheduleKind::kZeroBubbleV)
     return usage(
-        "--use-distributed-optimizer goes with data and context parallel ranks alone: a norm over tensor and "
-        "pipeline ranks does not know its parts",
-        "leave it out, or tensor and pipeline parallel sizes of 1");
+        fmt::format("--overlap-grad-reduce hides averages behind the last backward, and --pipeline-schedule {} "
+                    "puts gradients of weights off to the end of the step, when none is left to hide behind",
+                    name(parallel.schedule)),
+        "leave one of them out");
+  const bool is_summed_after = parallel.grid.pipeline > 1 || parallel.sequence_parallel;
+  if (parallel.shard_optimizer && is_summed_after)
+    return usage(fmt::format("--overlap-grad-reduce with --use-distributed-optimizer leaves each rank its part of a "
+                             "gradient while backward runs, and {} whole ones are summed after it",
+                             parallel.grid.pipeline > 1 ? "over pipeline ranks" : "with --sequence-parallel"),
+                 "leave --overlap-grad-reduce out");
+  return {};
+}
+
+Status check_parallel(const Options& options) {
+  const auto& parallel = options.parallel;
   if (parallel.grid.pipeline == 1 && parallel.chunks > 1)
     return usage(
         fmt::format("{} stages on each rank are for a pipeline of several, and "
                     "--pipeline-model-parallel-size is 1",
                     parallel.chunks));
-  if (parallel.shard_optimizer && replicas * parallel.grid.context == 1)
-    return usage("--use-distributed-optimizer divides the optimizer over replicas, and there is one",
-                 "leave it out, or start more ranks");
-  if (parallel.shard_optimizer && options.report.zero_gradients)
-    return usage("--log-num-zeros-in-grad with --use-distributed-optimizer: no rank has the whole gradient",
-                 "leave one of them out");
-  const auto& decay = options.optimizer.weight_decay;
-  if (parallel.shard_optimizer && decay.start != decay.end)
-    return usage("--use-distributed-optimizer with a weight decay that changes is not here",
-                 "--weight-decay-incr-style constant");
-  if (options.generate.prompt && parallel.grid.pipeline * parallel.grid.context > 1)
-    return usage("--generate is for grids without pipeline and context parallel ranks",
-                 "save a checkpoint, and load it for --skip-train --generate on one rank");
-  return {};
+  return check_overlap(parallel);
 }
 
 Status plan(Options& options, int world) {
@@ -77,7 +66,7 @@ Status plan(Options& options, int world) {
                                   .context = grid.context_size(),
                                   .sequence_parallel = parallel.sequence_parallel}));
   (void)stages_of(options);
-  TUTTI_TRY(check_parallel(options, grid.data_size()));
+  TUTTI_TRY(check_parallel(options));
 
   auto& batches = options.batches;
   batches.replicas = grid.data_size();

@@ -13,14 +13,18 @@
 #include "tutti/planning/grid/stage_layers.h"
 #include "tutti/planning/pretraining/batch_schedule.h"
 #include "tutti/planning/pretraining/gpt_shape.h"
+#include "tutti/planning/pretraining/loss_scale.h"
 #include "tutti/planning/pretraining/parameter_schedule.h"
 #include "tutti/planning/schedules/schedule.h"
 
 namespace tutti::gpt {
 
+enum class TimingOption { kMax, kMinMax, kAll };
+
 enum class Precision {
   kF32,
   kBF16,  // linear layers in bf16; weights, their gradients and the residual in f32
+  kF16,   // the same in f16, with a loss scale
   kF64,   // to compare grids with one another: what differs is an error, not a rounding
 };
 
@@ -50,6 +54,8 @@ struct OptimizerOptions {
   LearningRateOptions learning_rate;
   WeightDecayOptions weight_decay;  // of matrices; vectors have none
   double clip_grad = 1;             // 0: not
+  // With Precision::kF16; of the others a fixed one alone, or none.
+  std::optional<LossScaleOptions> loss_scale;
 };
 
 struct EvaluationOptions {
@@ -61,7 +67,7 @@ struct ReportOptions {
   std::int64_t log_interval = 100;
   bool throughput = false, parameter_norm = false, zero_gradients = false;
   int timing_level = 0;
-  bool timing_max_only = false;
+  TimingOption timing = TimingOption::kMinMax;
   std::string tensorboard;  // a folder; empty: none
   std::int64_t tensorboard_interval = 1;
   bool timers_to_tensorboard = false;
@@ -96,6 +102,9 @@ struct Options {
   GptDataOptions data;  // `samples` is filled in by the training
   SampleOrder order = SampleOrder::kSequential;
   std::optional<std::int64_t> masked_token;  // the end of a document, where its loss does not count
+  // The end of a document, behind which positions begin anew (reset_positions) and nothing before is seen.
+  std::optional<std::int64_t> end_of_document;
+  bool reset_positions = false, reset_attention = false;
 
   JobCheckpointOptions checkpoints;
   std::string load;            // where to begin; empty: at --save, if there is something, else anew

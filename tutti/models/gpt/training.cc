@@ -84,6 +84,7 @@ class Training {
         checkpoints_(world, checkpoint_options(world, options)),
         state_(groups_, weights_, options),
         schedule_(options.batches) {
+    if (options.optimizer.loss_scale) loss_scale_.emplace(*options.optimizer.loss_scale);
     resume();
     open_events();
     if (options.report.throughput) machine_flops_ = matrix_flops_of_all(world, model_->dtype());
@@ -106,7 +107,7 @@ class Training {
  private:
   // ---- Making
   GptDatasets open_data() {
-    bool needs_data = false;
+    bool needs_data = options_.reset_positions || options_.reset_attention;
     for (const auto& stage : stages_of_rank(options_, groups_.pipeline.rank()))
       needs_data = needs_data || stage.is_first || stage.is_last;
     Result<GptDatasets> opened = GptDatasets();
@@ -120,6 +121,8 @@ class Training {
       auto loaded = state_.load(*saved);
       agree(world_, loaded.status()).or_throw();
       progress_ = *loaded;
+      if (loss_scale_ && progress_.loss_scale) loss_scale_->load(*progress_.loss_scale);
+      if (!loss_scale_) progress_.loss_scale.reset();
       if (!options_.skip_train && left() == 0 && world_.rank() == 0)
         log::info(fmt::format("nothing is left to train: {} samples lie behind", progress_.consumed));
     }
@@ -147,7 +150,7 @@ class Training {
     return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
                          .sizes = model_->activation_sizes()},
             .tell_losses = true,
-            .before_last_backward = [this](int) { weights_.before_last_backward(); }};
+            .before_last_backward = [this](int chunk) { weights_.before_last_backward(chunk); }};
   }
 
   std::vector<Chunk> chunks() {
@@ -176,8 +179,11 @@ class Training {
   void fit_step(Pipeline& pipeline, Batches& batches, std::int64_t total, Clock::time_point begin) {
     const auto step_begin = now();
     const std::int64_t batch = schedule_.global_batch(progress_.consumed);
-    const double rate = LearningRate(options_.optimizer.learning_rate).at(progress_.consumed);
-    const double decay = WeightDecay(options_.optimizer.weight_decay).at(progress_.consumed);
+    const std::int64_t learned = progress_.consumed - progress_.left_out;
+    const double rate = LearningRate(options_.optimizer.learning_rate).at(learned);
+    const double decay = WeightDecay(options_.optimizer.weight_decay).at(learned);
+    const StepScale scale{.loss_scale = loss_scale_ ? loss_scale_->scale() : 1,
+                          .leaves_out_infinity = loss_scale_ && loss_scale_->may_leave_out()};
     world_.step(++progress_.step);
     model_->train();
     weights_.zero_grad();
@@ -189,14 +195,19 @@ class Training {
     {
       const auto timing = timers_.time("forward-backward", 1);
       const Region region("forward-backward");
-      passed = pipeline.run(pipeline_schedule(options_, int(batch_.size()), false));
+      passed = pipeline.run(pipeline_schedule(options_, int(batch_.size()), false), {.scale = scale.loss_scale});
     }
-    const StepOutcome outcome = weights_.finish(rate, decay, timers_);
+    const StepOutcome outcome = weights_.finish(rate, decay, timers_, scale);
     progress_.consumed += batch;
+    if (outcome.left_out) progress_.left_out += batch;
+    if (loss_scale_) {
+      loss_scale_->update(!outcome.left_out);
+      progress_.loss_scale = loss_scale_->state();
+    }
     ++result_.steps;
     const double loss = mean_loss(passed.losses);
     step_seconds_.push_back(seconds_since(step_begin));
-    report(loss, rate, batch, total, outcome);
+    report(loss, rate, scale.loss_scale, batch, total, outcome);
     evaluate_if_due(total);
     after_step(total, begin);
   }
@@ -239,27 +250,34 @@ class Training {
   }
 
   // ---- What is told
-  void report(double loss, double rate, std::int64_t batch, std::int64_t total, const StepOutcome& outcome) {
+  void report(double loss, double rate, double scale, std::int64_t batch, std::int64_t total,
+              const StepOutcome& outcome) {
     result_.last_loss = loss;
     last_batch_ = batch;
-    loss_sum_ += loss;
-    samples_since_ += batch;
-    ++steps_since_;
-    add_scalars(loss, rate, batch, outcome);
+    if (outcome.left_out) {
+      ++since_.left_out;
+    } else {
+      since_.loss += loss;
+    }
+    since_.samples += batch;
+    ++since_.steps;
+    add_scalars(loss, rate, scale, batch, outcome);
     if (progress_.step % options_.report.log_interval != 0) return;
     const double seconds = seconds_since(line_begin_);
     LogLine line{.step = progress_.step,
                  .steps = total,
                  .consumed = progress_.consumed,
-                 .ms_per_step = 1e3 * seconds / double(steps_since_),
+                 .ms_per_step = 1e3 * seconds / double(since_.steps),
                  .learning_rate = rate,
                  .global_batch = batch,
-                 .loss = loss_sum_ / double(steps_since_),
-                 .gradient_norm = outcome.gradient_norm};
+                 .loss_scale = scale,
+                 .skipped = since_.left_out};
+    if (const auto learned = since_.steps - since_.left_out; learned > 0) line.loss = since_.loss / double(learned);
+    if (!outcome.left_out) line.gradient_norm = outcome.gradient_norm;
     if (options_.report.zero_gradients) line.zeros = outcome.zero_gradients;
     if (options_.report.parameter_norm) line.parameter_norm = weights_.parameter_norm();
     if (options_.report.throughput) {
-      const double tokens = double(samples_since_) * options_.shape.sequence_length / seconds;
+      const double tokens = double(since_.samples) * options_.shape.sequence_length / seconds;
       const double flops = tokens * flops_per_token(options_.shape);
       line.teraflops = flops / 1e12 / world_.size();
       line.tokens_per_s = tokens;
@@ -268,28 +286,25 @@ class Training {
     if (is_last_rank()) fmt::print("{}\n", to_string(line, std::time(nullptr)));
     report_timers();
     if (is_last_rank()) std::fflush(stdout);
-    loss_sum_ = 0;
-    steps_since_ = samples_since_ = 0;
+    since_ = {};
     line_begin_ = now();
   }
 
   void report_timers() {
     if (options_.report.timing_level == 0) return;
-    auto spreads = timers_over_ranks(world_, timers_.timers().take());
-    for (auto& spread : spreads) {  // of a step
-      spread.least /= double(steps_since_);
-      spread.most /= double(steps_since_);
-      spread.mean /= double(steps_since_);
-      if (events_ && options_.report.timers_to_tensorboard)
-        events_->add_scalar(spread.name + "-time", spread.most, progress_.step);
-    }
-    if (is_last_rank()) fmt::print("{}", timers_text(spreads, options_.report.timing_max_only));
+    const auto readings = timers_of_ranks(world_, timers_.timers().take());
+    if (events_ && options_.report.timers_to_tensorboard)
+      for (const TimerSpread& timer : spread(readings))
+        events_->add_scalar(timer.name + "-time", timer.most / double(since_.steps), progress_.step);
+    if (is_last_rank()) fmt::print("{}", timers_text(readings, double(since_.steps), options_.report.timing));
   }
 
-  void add_scalars(double loss, double rate, std::int64_t batch, const StepOutcome& outcome) {
+  void add_scalars(double loss, double rate, double scale, std::int64_t batch, const StepOutcome& outcome) {
     if (!events_ || progress_.step % options_.report.tensorboard_interval != 0) return;
     events_->add_scalar("learning-rate", rate, progress_.step);
     events_->add_scalar("batch-size", double(batch), progress_.step);
+    if (loss_scale_) events_->add_scalar("loss-scale", scale, progress_.step);
+    if (outcome.left_out) return;
     events_->add_scalar("lm loss", loss, progress_.step);
     events_->add_scalar("lm loss vs samples", loss, progress_.consumed);
     events_->add_scalar("grad-norm", outcome.gradient_norm, progress_.step);
@@ -360,13 +375,18 @@ class Training {
   JobCheckpoints checkpoints_;
   TrainingState state_;
   const BatchSchedule schedule_;
+  std::optional<LossScale> loss_scale_;
   Progress progress_;
   std::vector<MicroBatch> batch_;  // of the step under way
   double machine_flops_ = 0;       // a second, of all ranks together
   bool left_ = false;              // --exit-interval or --exit-duration-in-mins
   Clock::time_point line_begin_{};
-  double loss_sum_ = 0;
-  std::int64_t steps_since_ = 0, samples_since_ = 0, last_batch_ = 0;  // since the line before
+  struct Since {
+    double loss = 0;  // of steps that were made, added up
+    std::int64_t steps = 0, left_out = 0, samples = 0;
+  };
+  Since since_;  // the line before
+  std::int64_t last_batch_ = 0;
   std::vector<double> step_seconds_;
   RunResult result_;
 };

@@ -173,11 +173,29 @@ std::vector<SavedBox> TrainingState::boxes() const {
 CheckpointFacts TrainingState::facts(const Progress& progress) const {
   CheckpointFacts facts{.step = progress.step};
   facts.data = {{"consumed_samples", progress.consumed}, {"seed", std::int64_t(options_.seed)}};
+  if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
+  if (const auto& scale = progress.loss_scale) {
+    facts.data["loss_scale"] = scale->scale;
+    facts.data["loss_scale_good_steps"] = scale->good_steps;
+    facts.data["loss_scale_patience"] = scale->patience;
+  }
   facts.values = unseen(options_.shape);
   facts.values["optimizer"] = std::string(name(weights_.rule()));
   facts.layout = layout_of(groups_, options_);
   return facts;
 }
+
+namespace {
+
+std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
+  const auto scale = real_number(data, "loss_scale");
+  if (!scale) return {};
+  return LossScale::State{.scale = *scale,
+                          .good_steps = whole_number(data, "loss_scale_good_steps").value_or(0),
+                          .patience = whole_number(data, "loss_scale_patience").value_or(0)};
+}
+
+}  // namespace
 
 Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
   auto wanted = weights_of(options_);
@@ -196,8 +214,11 @@ Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
   if (weights_only) return Progress();
   TUTTI_TRY(expect_same(saved, saved.facts().data, {{"seed", std::int64_t(options_.seed)}}));
   if (groups_.world.rank() == 0) tell_layout(saved, layout_of(groups_, options_));
+  const auto& data = saved.facts().data;
   return Progress{.step = saved.facts().step,
-                  .consumed = whole_number(saved.facts().data, "consumed_samples").value_or(0)};
+                  .consumed = whole_number(data, "consumed_samples").value_or(0),
+                  .left_out = whole_number(data, "left_out_samples").value_or(0),
+                  .loss_scale = saved_loss_scale(data)};
 }
 
 }  // namespace tutti::gpt

@@ -1,6 +1,7 @@
 #pragma once
 // What a pre-training is at a step, as a checkpoint of whole tensors: any grid goes on from any other.
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tutti/checkpoint/reader.h"
@@ -15,6 +16,8 @@ namespace tutti::gpt {
 struct Progress {
   std::int64_t step = 0;
   std::int64_t consumed = 0;  // samples of training, over all replicas
+  std::int64_t left_out = 0;  // of these, in steps that were left out: they count in no schedule
+  std::optional<LossScale::State> loss_scale;
 };
 
 class TrainingState {

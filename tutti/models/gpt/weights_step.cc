@@ -1,14 +1,16 @@
 // Who has which gradient at the end of backward, and what makes it that of the whole model: a rank has its part of the
-// weights (tensor, pipeline), of its part of the samples (data) and of the tokens (context). So: an average over data
-// and context ranks; where sequence parallelism made a tensor rank see its rows only, a sum over tensor ranks; where
-// the first and the last stage share a weight, a sum over both. These three go over different groups and may come in
-// any order.
+// weights (tensor, pipeline), of its part of the samples (data) and of the tokens (context). So: where sequence
+// parallelism made a tensor rank see its rows only, a sum over tensor ranks; where the first and the last stage share a
+// weight, a sum over both; and an average over data and context ranks, of which a sharded optimizer takes to each rank
+// the part that it steps. These go over different groups and may come in any order; the average is the last, because
+// a sharded one leaves no whole gradient to be summed, unless it overlaps with backward and so comes first.
 #include "tutti/models/gpt/weights_step.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
+#include <limits>
 
 #include "tutti/comm/collectives.h"
 #include "tutti/models/gpt/leveled_timers.h"
@@ -35,12 +37,6 @@ double squares_of(const at::Tensor& tensor) {
   return sum_of_squares_of(dense.data_ptr(), std::size_t(dense.numel()), dense.scalar_type() == at::kDouble);
 }
 
-DataParallelOptions reducer_options(const Options& options) {
-  DataParallelOptions made;
-  made.overlap = options.parallel.overlap_gradients ? Overlap::kOn : Overlap::kOff;
-  return made;
-}
-
 }  // namespace
 
 WeightsStep::WeightsStep(const GridGroups& groups, const Options& options, std::shared_ptr<Model> model)
@@ -49,35 +45,62 @@ WeightsStep::WeightsStep(const GridGroups& groups, const Options& options, std::
       model_(std::move(model)),
       parameters_(placed_parameters(*model_)),
       partial_(with_partial_gradients(parameters_)),
-      rule_(rule_of(options, options.optimizer.weight_decay.end)),
-      decays_apart_(options.optimizer.weight_decay.start != options.optimizer.weight_decay.end) {
+      rule_(rule_of(options, options.optimizer.weight_decay.end)) {
   if (const at::Tensor tied = model_->tied_weight(); tied.defined()) tie_weight(groups.embedding, tied);
-  const auto& parallel = options.parallel;
-  if (parallel.shard_optimizer || parallel.overlap_gradients) {
-    reducer_ = std::make_unique<Reducer>(model_, groups.averaging, reducer_options(options));
-    reducer_->set_sync(false);
-  }
   ParameterGroup not_decayed{.names = {}, .rule = rule_of(options, 0)};
   for (const auto& parameter : parameters_)
     if (!is_decayed(parameter.tensor)) not_decayed.names.push_back(parameter.name);
-  const UpdateRule rule = rule_of(options, decays_apart_ ? 0 : options.optimizer.weight_decay.end);
-  if (parallel.shard_optimizer) {
-    sharded_ = std::make_unique<ShardedOptimizer>(*reducer_, rule, ShardedOptimizerOptions{.groups = {not_decayed}});
+  if (options.parallel.shard_optimizer) {
+    make_sharded_optimizer(not_decayed);
   } else {
-    whole_ = std::make_unique<Optimizer>(*model_, rule, std::vector<ParameterGroup>{not_decayed});
+    if (options.parallel.overlap_gradients) make_overlapped_averages();
+    for (const auto& parameter : parameters_)
+      if (overlapped_.empty() || !model_->chunk_of(parameter.name)) averaged_at_end_.push_back(parameter.tensor);
+    whole_ = std::make_unique<Optimizer>(*model_, rule_, std::vector<ParameterGroup>{not_decayed});
   }
 }
 
 WeightsStep::~WeightsStep() = default;
 
+// Stage 2 averages while backward runs, stage 1 at the end.
+void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
+  ShardedOptimizerOptions made{.stage = options_.parallel.overlap_gradients ? 2 : 1, .groups = {not_decayed}};
+  if (groups_.model.size() > 1) made.model = groups_.model;
+  for (const auto& parameter : parameters_)
+    if (!counts(parameter)) made.counted_elsewhere.push_back(parameter.name);
+  for_sharded_ = std::make_unique<Reducer>(model_, groups_.averaging, DataParallelOptions{.overlap = Overlap::kOff});
+  for_sharded_->set_sync(false);
+  sharded_ = std::make_unique<ShardedOptimizer>(*for_sharded_, rule_, made);
+}
+
+// A chunk's gradients are complete when its last backward has run, and other chunks of this rank may go on for long: so
+// each has a Reducer, which takes no notice of the others' parameters. Those of all ranks that average with one another
+// begin their calls in the same order, because they run the same schedule.
+void WeightsStep::make_overlapped_averages() {
+  for (int chunk = 0; chunk < options_.parallel.chunks; ++chunk) {
+    DataParallelOptions made{.overlap = Overlap::kOn};
+    for (const auto& parameter : parameters_)
+      if (model_->chunk_of(parameter.name) != chunk) made.ignore.push_back(parameter.name);
+    const bool has_some = made.ignore.size() < parameters_.size();
+    auto& reducer = overlapped_.emplace_back();
+    if (!has_some) continue;
+    reducer = std::make_unique<Reducer>(model_, groups_.averaging, made);
+    reducer->set_sync(false);
+  }
+}
+
 void WeightsStep::zero_grad() {
-  if (sharded_) return sharded_->zero_grad();
-  if (reducer_) return reducer_->zero_grad();
+  if (sharded_) {
+    sharded_->zero_grad();
+    return for_sharded_->set_sync(false);
+  }
   whole_->zero_grad();
 }
 
-void WeightsStep::before_last_backward() {
-  if (reducer_) reducer_->set_sync(true);
+void WeightsStep::before_last_backward(int chunk) {
+  if (!options_.parallel.overlap_gradients) return;
+  const auto& reducer = sharded_ ? for_sharded_ : overlapped_[std::size_t(chunk)];
+  if (reducer) reducer->set_sync(true);
 }
 
 bool WeightsStep::counts(const PlacedParameter& parameter) const {
@@ -85,31 +108,57 @@ bool WeightsStep::counts(const PlacedParameter& parameter) const {
   return parameter.layout.divided() || groups_.tensor.rank() == 0;
 }
 
-double WeightsStep::norm_over_model(double squares) const {
-  if (groups_.model.size() > 1) squares = all_reduce(groups_.model, squares, ReduceOp::kSum);
-  return std::sqrt(squares);
+double WeightsStep::sum_over_model(double mine) const {
+  return groups_.model.size() > 1 ? all_reduce(groups_.model, mine, ReduceOp::kSum) : mine;
 }
 
-void WeightsStep::average(LeveledTimers& timers) {
-  const auto timing = timers.time("all-grads-sync", 1);
-  if (reducer_ && !sharded_) {
-    reducer_->finish();
-    reducer_->set_sync(false);
-  } else if (!reducer_ && groups_.averaging.size() > 1) {
-    std::vector<at::Tensor> gradients;
-    for (const auto& parameter : parameters_) {
-      at::Tensor& gradient = parameter.tensor.mutable_grad();
-      gradient = gradient.defined() ? gradient.contiguous() : at::zeros_like(parameter.tensor);
-      gradients.push_back(gradient);
-    }
-    const at::NoGradGuard no_grad;
-    all_reduce_coalesced(groups_.averaging, gradients, ReduceOp::kAvg);
+void WeightsStep::sum_parts_of_gradients(LeveledTimers& timers) {
+  for (const auto& reducer : overlapped_) {
+    if (!reducer) continue;
+    const auto timing = timers.time("all-grads-sync", 1);
+    reducer->finish();
+    reducer->set_sync(false);
   }
-  sum_over_tensor_group(groups_.tensor, partial_);
-  if (const at::Tensor tied = model_->tied_weight(); tied.defined()) sum_tied_gradients(groups_.embedding, tied);
+  if (!partial_.empty()) {
+    const auto timing = timers.time("layernorm-grads-all-reduce", 1);
+    sum_over_tensor_group(groups_.tensor, partial_);
+  }
+  if (const at::Tensor tied = model_->tied_weight(); tied.defined()) {
+    const auto timing = timers.time("embedding-grads-all-reduce", 1);
+    sum_tied_gradients(groups_.embedding, tied);
+  }
 }
 
-StepOutcome WeightsStep::clip() {
+void WeightsStep::average() {
+  if (groups_.averaging.size() == 1 || averaged_at_end_.empty()) return;
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& parameter : averaged_at_end_) {
+    at::Tensor& gradient = parameter.mutable_grad();
+    gradient = gradient.defined() ? gradient.contiguous() : at::zeros_like(parameter);
+    gradients.push_back(gradient);
+  }
+  const at::NoGradGuard no_grad;
+  all_reduce_coalesced(groups_.averaging, gradients, ReduceOp::kAvg);
+}
+
+void WeightsStep::tell_non_finite(const std::string& sentence, const StepScale& scale) const {
+  throw Exception(Error{.code = Code::kAborted,
+                        .detail = sentence,
+                        .hint = scale.loss_scale > 1
+                                    ? "a smaller learning rate or a longer warm-up may help, or a smaller loss scale"
+                                    : "a smaller learning rate, a longer warm-up or --clip-grad may help",
+                        .group = groups_.world.name(),
+                        .rank = groups_.world.rank()});
+}
+
+double WeightsStep::count_zeros(const PlacedParameter& parameter) const {
+  double zeros = 0;
+  for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor.grad()))
+    zeros += double(piece.eq(0).sum().item<std::int64_t>());
+  return zeros;
+}
+
+StepOutcome WeightsStep::clip(const StepScale& scale) {
   StepOutcome outcome;
   double squares = 0, zeros = 0;
   std::string culprit;
@@ -119,64 +168,74 @@ StepOutcome WeightsStep::clip() {
     const double mine = squares_of(gradient);
     if (!std::isfinite(mine) && culprit.empty()) culprit = parameter.name;
     squares += mine;
-    if (!options_.report.zero_gradients) continue;
-    for (const auto& [box, piece] : pieces(parameter.layout, gradient))
-      zeros += double(piece.eq(0).sum().item<std::int64_t>());
+    if (options_.report.zero_gradients) zeros += count_zeros(parameter);
   }
-  outcome.gradient_norm = norm_over_model(squares);
-  if (!std::isfinite(outcome.gradient_norm))
-    throw Exception(Error{.code = Code::kAborted,
-                          .detail = culprit.empty() ? "a gradient of another rank has a NaN or an infinity"
-                                                    : non_finite_gradient(culprit, groups_.world.rank()),
-                          .hint = "a smaller learning rate, a longer warm-up or --clip-grad may help",
-                          .group = groups_.world.name(),
-                          .rank = groups_.world.rank()});
-  if (options_.report.zero_gradients)
-    outcome.zero_gradients =
-        std::int64_t(groups_.model.size() > 1 ? all_reduce(groups_.model, zeros, ReduceOp::kSum) : zeros);
+  outcome.gradient_norm = std::sqrt(sum_over_model(squares)) / scale.loss_scale;
+  if (!std::isfinite(outcome.gradient_norm)) {
+    if (!scale.leaves_out_infinity)
+      tell_non_finite(culprit.empty() ? "a gradient of another rank has a NaN or an infinity"
+                                      : non_finite_gradient(culprit, groups_.world.rank()),
+                      scale);
+    outcome.left_out = true;
+    return outcome;
+  }
+  if (options_.report.zero_gradients) outcome.zero_gradients = std::int64_t(sum_over_model(zeros));
   const double limit = options_.optimizer.clip_grad;
-  const double factor = limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1;
-  if (factor >= 1) return outcome;
+  const double factor = (limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale;
+  if (factor == 1) return outcome;
   for (const auto& parameter : parameters_)
     if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined()) gradient.mul_(factor);
   return outcome;
 }
 
-void WeightsStep::decay(double learning_rate, double weight_decay) {
-  const at::NoGradGuard no_grad;
+// Rows that only fill a vocabulary up never have a gradient.
+std::int64_t WeightsStep::padding_elements() const {
+  double padding = 0;
   for (const auto& parameter : parameters_) {
-    if (!is_decayed(parameter.tensor)) continue;
-    at::Tensor weight = parameter.tensor;
-    if (options_.optimizer.adam) {
-      weight.mul_(1 - learning_rate * weight_decay);
-    } else if (at::Tensor& gradient = parameter.tensor.mutable_grad(); gradient.defined()) {
-      gradient.add_(weight, weight_decay);
-    }
+    if (!counts(parameter)) continue;
+    padding += double(parameter.tensor.numel());
+    for (const auto& [box, piece] : pieces(parameter.layout, parameter.tensor)) padding -= double(piece.numel());
   }
+  return std::int64_t(sum_over_model(padding));
 }
 
-StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, LeveledTimers& timers) {
+StepOutcome WeightsStep::clip_sharded(const StepScale& scale) {
+  const double limit = options_.optimizer.clip_grad;
+  const GradientNorm norm = sharded_->clip_grad_norm(limit > 0 ? limit : std::numeric_limits<double>::max());
+  StepOutcome outcome{.gradient_norm = norm.norm, .left_out = !norm.finite()};
+  if (outcome.left_out && !scale.leaves_out_infinity) tell_non_finite(norm.non_finite, scale);
+  if (options_.report.zero_gradients && !outcome.left_out)
+    outcome.zero_gradients = sharded_->zero_averages() - padding_elements();
+  return outcome;
+}
+
+StepOutcome WeightsStep::finish(double learning_rate, double weight_decay, LeveledTimers& timers,
+                                const StepScale& scale) {
+  sum_parts_of_gradients(timers);
   if (sharded_) {
-    const auto timing = timers.time("optimizer", 1);
-    const double limit = options_.optimizer.clip_grad;
-    const GradientNorm norm = sharded_->clip_grad_norm(limit > 0 ? limit : std::numeric_limits<double>::max());
-    if (!norm.finite())
-      throw Exception(Error{.code = Code::kAborted,
-                            .detail = norm.non_finite,
-                            .hint = "a smaller learning rate, a longer warm-up or --clip-grad may help",
-                            .group = groups_.world.name(),
-                            .rank = groups_.world.rank()});
-    sharded_->set_lr(learning_rate);
-    sharded_->step();
-    reducer_->set_sync(false);
-    return {.gradient_norm = norm.norm};
+    for_sharded_->set_gradient_scale(scale.loss_scale);
+    if (!options_.parallel.overlap_gradients) for_sharded_->take_gradients();
+  } else {
+    const auto timing = timers.time("all-grads-sync", 1);
+    average();
   }
-  average(timers);
   const auto timing = timers.time("optimizer", 1);
-  const StepOutcome outcome = clip();
-  if (decays_apart_) decay(learning_rate, weight_decay);
-  whole_->set_lr(learning_rate);
-  whole_->step();
+  const StepOutcome outcome = sharded_ ? clip_sharded(scale) : clip(scale);
+  if (outcome.left_out) {
+    zero_grad();
+    return outcome;
+  }
+  const auto step = [&](auto& optimizer) {
+    optimizer.set_lr(learning_rate);
+    optimizer.set_weight_decay(weight_decay);
+    optimizer.step();
+  };
+  if (sharded_) {
+    step(*sharded_);
+    for_sharded_->set_sync(false);
+  } else {
+    step(*whole_);
+  }
   return outcome;
 }
 
@@ -184,7 +243,7 @@ double WeightsStep::parameter_norm() const {
   double squares = 0;
   for (const auto& parameter : parameters_)
     if (counts(parameter)) squares += squares_of(parameter.tensor.detach());
-  return norm_over_model(squares);
+  return std::sqrt(sum_over_model(squares));
 }
 
 std::vector<StatePart> WeightsStep::own_state() { return sharded_ ? sharded_->own_state() : whole_->own_state(); }

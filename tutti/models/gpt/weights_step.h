@@ -2,7 +2,6 @@
 // The end of a step on a grid: from the gradients of every rank to the new weights, the same as one process would make.
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,9 +18,15 @@ namespace tutti::gpt {
 
 class LeveledTimers;
 
+struct StepScale {
+  double loss_scale = 1;             // gradients were multiplied by it
+  bool leaves_out_infinity = false;  // a gradient that is not finite leaves the step out; else it is an Exception
+};
+
 struct StepOutcome {
-  double gradient_norm = 0;         // before clipping, over all ranks
+  double gradient_norm = 0;         // before clipping, over all ranks, without the loss scale
   std::int64_t zero_gradients = 0;  // with ReportOptions::zero_gradients
+  bool left_out = false;            // on every rank
 };
 
 // One thread. Every rank calls alike.
@@ -32,11 +37,11 @@ class WeightsStep {
   ~WeightsStep();
 
   void zero_grad();
-  // Around the last backward of the step (PipelineOptions).
-  void before_last_backward();
-  // Sums and averages gradients over the grid, clips them and steps the weights, at this rate and this decay. Throws
-  // Exception where a gradient is not finite, with the parameter where this rank has it.
-  StepOutcome finish(double learning_rate, double weight_decay, LeveledTimers& timers);
+  // Around the last backward of a chunk in the step (PipelineOptions).
+  void before_last_backward(int chunk);
+  // Sums and averages gradients over the grid, clips them and steps the weights. Throws Exception where a gradient is
+  // not finite, with the parameter where this rank has it.
+  StepOutcome finish(double learning_rate, double weight_decay, LeveledTimers& timers, const StepScale& scale = {});
 
   // sqrt of the sum of the squares of all weights, each once. Collective.
   double parameter_norm() const;
@@ -46,12 +51,18 @@ class WeightsStep {
   const UpdateRule& rule() const { return rule_; }
 
  private:
-  void average(LeveledTimers& timers);
-  StepOutcome clip();
-  void decay(double learning_rate, double weight_decay);
+  void make_sharded_optimizer(const ParameterGroup& not_decayed);
+  void make_overlapped_averages();
+  void sum_parts_of_gradients(LeveledTimers& timers);
+  void average();
+  StepOutcome clip(const StepScale& scale);
+  StepOutcome clip_sharded(const StepScale& scale);
+  double count_zeros(const PlacedParameter& parameter) const;
+  std::int64_t padding_elements() const;
+  [[noreturn]] void tell_non_finite(const std::string& sentence, const StepScale& scale) const;
   // Whether this rank's copy of a parameter counts in sums over the model group.
   bool counts(const PlacedParameter& parameter) const;
-  double norm_over_model(double squares) const;
+  double sum_over_model(double mine) const;
 
   const GridGroups& groups_;
   const Options& options_;
@@ -59,9 +70,10 @@ class WeightsStep {
   const std::vector<PlacedParameter> parameters_;
   const std::vector<at::Tensor> partial_;
   const UpdateRule rule_;
-  const bool decays_apart_;  // the decay changes: it is not the rule's
-  std::unique_ptr<Reducer> reducer_;
-  std::unique_ptr<Optimizer> whole_;  // one of the two
+  std::vector<std::unique_ptr<Reducer>> overlapped_;  // by chunk, of what it alone uses; null: nothing
+  std::vector<at::Tensor> averaged_at_end_;           // all other parameters
+  std::unique_ptr<Optimizer> whole_;                  // or
+  std::unique_ptr<Reducer> for_sharded_;
   std::unique_ptr<ShardedOptimizer> sharded_;
 };
 

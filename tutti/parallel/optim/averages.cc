@@ -80,6 +80,12 @@ void blame(AverageFacts& facts, std::int64_t number, std::int64_t rank) {
   facts.rank = rank;
 }
 
+void count_squares(const Shard& shard, double of_mine, double of_tail, AverageFacts& facts) {
+  if (!shard.counts) return;
+  facts.squares += of_mine;
+  facts.tail_squares += of_tail;
+}
+
 double average_run(const Source& source, std::byte* into, std::int64_t number, AverageFacts& facts) {
   struct Sum {
     double squares = 0;
@@ -141,8 +147,9 @@ bool PeerGradients::any() const {
 void average_in_place(const Group&, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
                       std::int64_t number, AverageFacts& facts) {
   place_averages(shard, where);
-  facts.squares += average_run(source_of(shard, gradients, shard.mine), shard.mine_average, number, facts);
-  facts.tail_squares += average_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, facts);
+  const double squares = average_run(source_of(shard, gradients, shard.mine), shard.mine_average, number, facts);
+  const double of_tail = average_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, facts);
+  count_squares(shard, squares, of_tail, facts);
 }
 
 void look_at_own(const Group& group, const Shard& shard, std::int64_t number, AverageFacts& facts) {
@@ -190,8 +197,8 @@ void AverageByCollectives::end(AverageFacts& facts) {
       std::memcpy(average, from, std::size_t(run.count * shard.element_bytes()));
     return sum_of_squares_of(average, std::size_t(run.count), is_double);
   };
-  facts.squares += take(shard.mine, shard.mine_average);
-  facts.tail_squares += take(shard.tail, shard.tail_average);
+  const double squares = take(shard.mine, shard.mine_average);
+  count_squares(shard, squares, take(shard.tail, shard.tail_average), facts);
 }
 
 void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update) {

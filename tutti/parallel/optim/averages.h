@@ -26,7 +26,7 @@ class PeerGradients {
 
 // What has been seen while averaging.
 struct AverageFacts {
-  double squares = 0;       // of this rank's averages
+  double squares = 0;       // of this rank's averages, of shards that count
   double tail_squares = 0;  // of those that every rank has alike
   // The first that was not finite: a shard's number and a rank, if it is known; -1: none.
   std::int64_t shard = -1, rank = -1;

@@ -6,6 +6,7 @@
 // waiting, and backward() goes on meanwhile.
 #include <ATen/Functions.h>
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -97,7 +98,12 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
   for (std::size_t i = 0; i < parameters.size(); ++i) large.push_back(reducer_.is_large(i));
   try {
     shards_ = make_shards(group, name(rules[0]), reducer_.names(), parameters, large);
-    for (std::size_t i = 0; i < parameters.size(); ++i) shards_.all[i].group = rules.group_of(i);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const auto& elsewhere = options.counted_elsewhere;
+      shards_.all[i].group = rules.group_of(i);
+      shards_.all[i].counts = std::find(elsewhere.begin(), elsewhere.end(), shards_.all[i].name) == elsewhere.end();
+    }
+    model = options.model;
   } catch (...) {
     reducer_.detach_optimizer();
     throw;

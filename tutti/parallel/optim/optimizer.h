@@ -45,6 +45,7 @@ class Optimizer {
   double lr(std::size_t group = 0) const { return learning_rate(rules_[group]); }
   void set_lr(double lr) { rules_.set_lr(lr); }  // of all groups
   void set_lr(double lr, std::size_t group) { rules_.set_lr(lr, group); }
+  void set_weight_decay(double decay, std::size_t group = 0) { rules_.set_weight_decay(decay, group); }
 
   // As tutti::clip_grad_norm() and clip_grad_value() (clip.h), but the gradients are clipped within the next step(),
   // and only there: `.grad` stays. By norm before by value.

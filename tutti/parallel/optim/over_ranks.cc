@@ -13,9 +13,11 @@
 
 namespace tutti {
 
-GradientNorm norm_over_ranks(const Group& group, const AverageFacts& facts,
+GradientNorm norm_over_ranks(const Group& group, const Group& model, const AverageFacts& facts,
                              const std::function<const std::string&(std::int64_t shard)>& name) {
-  const double squares = all_reduce(group, facts.squares) + facts.tail_squares;
+  double squares = all_reduce(group, facts.squares) + facts.tail_squares;
+  const bool is_here = !std::isfinite(squares);
+  if (model) squares = all_reduce(model, squares);
   GradientNorm result{.norm = std::sqrt(squares)};
   if (std::isfinite(squares)) return result;
   constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
@@ -24,7 +26,8 @@ GradientNorm norm_over_ranks(const Group& group, const AverageFacts& facts,
   if (facts.shard >= 0) blame = facts.shard * ranks + (facts.rank < 0 ? ranks - 1 : facts.rank);
   blame = all_reduce(group, blame, ReduceOp::kMin);
   if (blame == kNobody)
-    result.non_finite = "the squares of the gradients add up to more than f64 holds";
+    result.non_finite = is_here ? "the squares of the gradients add up to more than f64 holds"
+                                : "a gradient of another part of the model has a NaN or an infinity";
   else if (blame % ranks == ranks - 1)
     result.non_finite = non_finite_gradient(name(blame / ranks));
   else

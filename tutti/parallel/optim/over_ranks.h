@@ -13,9 +13,9 @@
 
 namespace tutti {
 
-// The norm of all averages, the same on every rank. Where it is not finite all name the first parameter, and of it the
-// first rank, that any of them has seen. Every rank calls.
-GradientNorm norm_over_ranks(const Group& group, const AverageFacts& facts,
+// The norm of all averages, the same on every rank; over the ranks of `model`, if there is one. Where it is not finite
+// all of `group` name the first parameter, and of it the first rank, that any of them has seen. Every rank calls.
+GradientNorm norm_over_ranks(const Group& group, const Group& model, const AverageFacts& facts,
                              const std::function<const std::string&(std::int64_t shard)>& name);
 
 // Every parameter's state as a whole, out of what the ranks have of it. All give parts of the same tensors in the same

@@ -63,6 +63,13 @@ void GroupedRules::set_lr(double lr, std::size_t group) {
   rules_[group] = std::move(changed);
 }
 
+void GroupedRules::set_weight_decay(double decay, std::size_t group) {
+  UpdateRule changed = (*this)[group];
+  tutti::set_weight_decay(changed, decay);
+  check(changed).or_throw();
+  rules_[group] = std::move(changed);
+}
+
 void GroupedRules::set_lr(double lr) {
   for (std::size_t group = 0; group < rules_.size(); ++group) set_lr(lr, group);
 }

@@ -45,6 +45,7 @@ class GroupedRules {
   std::size_t size() const { return rules_.size(); }
   void set_lr(double lr);  // of all groups; throws for one that is no rate
   void set_lr(double lr, std::size_t group);
+  void set_weight_decay(double decay, std::size_t group);
   // What is compared between ranks: a line for each group.
   std::vector<std::string> lines() const;
 

@@ -6,6 +6,7 @@
 // before each of them does it.
 #include "tutti/parallel/optim/sharded_optimizer.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
 #include "tutti/base/error.h"
@@ -51,6 +52,23 @@ GradientNorm ShardedOptimizer::State::clip_grad_norm(double max_norm) {
   return clip(max_norm);
 }
 
+// What all ranks have alike, the tails, the first of them counts.
+std::int64_t ShardedOptimizer::State::zero_averages() {
+  std::int64_t zeros = 0;
+  const auto count = [&](const Shard& shard, std::byte* average, std::int64_t elements) {
+    if (elements == 0) return;
+    const at::Tensor values = at::from_blob(average, {elements}, shard.weight.options());
+    zeros += elements - values.count_nonzero().item<std::int64_t>();
+  };
+  for (const Shard* shard : shards()) {
+    if (!shard->averaged || !shard->counts) continue;
+    count(*shard, shard->mine_average, shard->mine.count);
+    if (group.rank() == 0) count(*shard, shard->tail_average, shard->tail.count);
+  }
+  zeros = all_reduce(group, zeros);
+  return model ? all_reduce(model, zeros) : zeros;
+}
+
 void ShardedOptimizer::State::make_step() {
   finish();
   tell(Deed::kStep);
@@ -66,7 +84,7 @@ GradientNorm ShardedOptimizer::State::clip(double max_norm) {
   average();
   const auto all = shards();
   auto result = norm_over_ranks(
-      group, facts, [&](std::int64_t shard) -> const std::string& { return all[std::size_t(shard)]->name; });
+      group, model, facts, [&](std::int64_t shard) -> const std::string& { return all[std::size_t(shard)]->name; });
   result.norm *= factor;
   scale = result.finite() ? clip_factor(result.norm, max_norm) : 1;
   return result;
@@ -88,16 +106,22 @@ void ShardedOptimizer::State::tell(Deed deed, double max_norm) {
   const auto from = leader();
   if (!from) return;
   std::vector<double> words = {double(deed), max_norm, limit};
-  for (std::size_t g = 0; g < rules.size(); ++g) words.push_back(learning_rate(rules[g]));
+  for (std::size_t g = 0; g < rules.size(); ++g) {
+    words.push_back(learning_rate(rules[g]));
+    words.push_back(weight_decay(rules[g]));
+  }
   broadcast(group, std::span(words), *from);
 }
 
 void ShardedOptimizer::State::follow(int leader) {
   for (;;) {
-    std::vector<double> words(3 + rules.size());
+    std::vector<double> words(3 + 2 * rules.size());
     broadcast(group, std::span(words), leader);
     limit = words[2];
-    for (std::size_t g = 0; g < rules.size(); ++g) rules.set_lr(words[3 + g], g);
+    for (std::size_t g = 0; g < rules.size(); ++g) {
+      rules.set_lr(words[3 + 2 * g], g);
+      rules.set_weight_decay(words[4 + 2 * g], g);
+    }
     switch (Deed(int(words[0]))) {
       case Deed::kClip:
         clip(words[1]);
@@ -140,6 +164,14 @@ void ShardedOptimizer::zero_grad() {
 double ShardedOptimizer::lr(std::size_t group) const { return learning_rate(state_->rules[group]); }
 void ShardedOptimizer::set_lr(double lr) { state_->rules.set_lr(lr); }
 void ShardedOptimizer::set_lr(double lr, std::size_t group) { state_->rules.set_lr(lr, group); }
+void ShardedOptimizer::set_weight_decay(double decay, std::size_t group) {
+  state_->rules.set_weight_decay(decay, group);
+}
+
+std::int64_t ShardedOptimizer::zero_averages() {
+  const at::NoGradGuard no_grad;
+  return state_->zero_averages();
+}
 
 std::size_t ShardedOptimizer::state_bytes() const {
   std::size_t bytes = 0;

@@ -17,10 +17,13 @@
 // The weights have the same bits as with ddp.finish() and an Optimizer (over links of more than two ranks unless
 // `same_bits` is turned off). Where all ranks share a host stage 1 moves half the bytes.
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "tutti/comm/group.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/clip.h"
 #include "tutti/parallel/optim/parameter_groups.h"
@@ -37,6 +40,10 @@ struct ShardedOptimizerOptions {
   // Over links, with more than two ranks: average by the all_reduce that DataParallel would make. false: by
   // reduce_scatter, which moves half as much; averages may then differ from those of an unsharded run by a rounding.
   bool same_bits = true;
+  // Where other ranks have other parts of the model (tensor, pipeline parallelism): all ranks that have the whole of it
+  // together, this one among them. Norms are then over the whole model, and every rank of `model` calls alike.
+  Group model{};
+  std::vector<std::string> counted_elsewhere{};  // of this rank's parameters: another rank of `model` has them as well
 };
 
 // Takes f32 and f64. Not thread-safe. Every rank makes one, with the same rules, or all get an Exception that shows the
@@ -65,12 +72,16 @@ class ShardedOptimizer {
   double lr(std::size_t group = 0) const;
   void set_lr(double lr);  // of all groups
   void set_lr(double lr, std::size_t group);
+  void set_weight_decay(double decay, std::size_t group = 0);
 
   // Between backward() and step(), once: finishes the step of DataParallel and averages. The norm of all averages
   // together, the same on every rank; step() then scales them as tutti::clip_grad_norm() does. Where the norm is not
   // finite nothing is scaled, and every rank is told the same parameter and rank: call zero_grad() instead of step()
   // to leave the step out.
   GradientNorm clip_grad_norm(double max_norm);
+  // Stages 1 and 2, after clip_grad_norm() and before step(): how many of the averages that its norm is of are exactly
+  // 0. Every rank calls.
+  std::int64_t zero_averages();
   // The averages are clamped to +-limit in the next step(), after they were scaled.
   void clip_grad_value(double limit);
 

@@ -32,6 +32,7 @@ struct ShardedOptimizer::State {
 
   // What a ShardedOptimizer does, on ranks with data.
   GradientNorm clip_grad_norm(double max_norm);
+  std::int64_t zero_averages();
   void make_step();
   void leave_out_step();
   // The same on a rank that has run out, until the others' step is over: it asks their leader what they do.
@@ -41,6 +42,7 @@ struct ShardedOptimizer::State {
   Update next_update(Shard& shard);
 
   const Group group;
+  Group model{};  // ShardedOptimizerOptions
   GroupedRules rules;
   AverageFacts facts;
   double factor = 1;  // that makes averages of what finish() and average() leave in the shards

@@ -26,6 +26,7 @@ struct Shard {
   at::Tensor weight;  // the whole, detached
   DType dtype = DType::kF32;
   std::size_t group = 0;            // of parameters: which rule steps it
+  bool counts = true;               // in norms over several ranks' parts of a model: no other rank has it as well
   bool large = true;                // cut for itself, as Cut says; small ones are cut together
   Run mine;                         // stepped by this rank alone
   Run tail;                         // stepped by every rank

@@ -142,6 +142,12 @@ double learning_rate(const UpdateRule& rule) {
 void set_learning_rate(UpdateRule& rule, double lr) {
   std::visit([lr](auto& options) { options.lr = lr; }, rule);
 }
+double weight_decay(const UpdateRule& rule) {
+  return std::visit([](const auto& options) { return options.weight_decay; }, rule);
+}
+void set_weight_decay(UpdateRule& rule, double decay) {
+  std::visit([decay](auto& options) { options.weight_decay = decay; }, rule);
+}
 std::vector<StateKind> state_kinds(const UpdateRule& rule) {
   return std::visit([](const auto& options) { return kinds_of(options); }, rule);
 }

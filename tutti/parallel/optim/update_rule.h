@@ -59,6 +59,8 @@ std::string to_string(const UpdateRule& rule);
 Status check(const UpdateRule& rule);
 double learning_rate(const UpdateRule& rule);
 void set_learning_rate(UpdateRule& rule, double lr);
+double weight_decay(const UpdateRule& rule);
+void set_weight_decay(UpdateRule& rule, double decay);
 
 // What is kept for each element of a weight, in its type: "exp_avg", 0.
 struct StateKind {

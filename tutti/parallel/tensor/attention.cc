@@ -69,7 +69,7 @@ class Meetings {
     const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
     const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
     Meeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
-                     options.first_head, mine, theirs},
+                     options.first_head, mine, theirs, options.first_seen},
                     0,
                     rows_,
                     rows_};
@@ -80,6 +80,7 @@ class Meetings {
     } else {
       meeting.first_query = meeting.queries = rows_ / 2;
       meeting.task.queries = tensor_part(mine, 1, 2);
+      if (options.first_seen.defined()) meeting.task.first_seen = meeting.of_queries(options.first_seen);
     }
     return meeting;
   }
@@ -212,6 +213,11 @@ void require_shapes(const at::Tensor& query, const at::Tensor& key, const at::Te
   TUTTI_REQUIRE(query.size(0) == key.size(0), "attention: ", query.size(0), " queries and ", key.size(0),
                 " keys, expected as many");
   head_share(query.size(2), key.size(2), 1);
+  const at::Tensor& first = options.first_seen;
+  TUTTI_REQUIRE(!first.defined() ||
+                    (options.causal && first.scalar_type() == at::kLong && first.sizes() == query.sizes().slice(0, 2)),
+                "attention: first_seen is ", describe(first), ", expected i64 [", query.size(0), ", ", query.size(1),
+                "], and attention that is causal");
   TUTTI_REQUIRE(options.dropout >= 0 && options.dropout < 1, "attention: dropout of ", options.dropout,
                 ", expected 0 or more and less than 1");
 }

@@ -21,6 +21,9 @@ struct AttentionOptions {
   // the batch, the head's number in the whole layer, and the positions of query and key: not on the layout.
   std::uint64_t dropout_seed = 0;
   std::int64_t first_head = 0;  // of this rank, in the whole layer
+  // The first position of a key that each query sees, of which its own is one: i64 [seq, batch] of this rank's rows.
+  // Undefined: all before it. So documents of one sequence do not see each other.
+  at::Tensor first_seen = {};
 };
 
 // query [seq, batch, heads, dim]; key and value [seq, batch, groups, dim], where groups divides heads: query heads

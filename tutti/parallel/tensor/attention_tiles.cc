@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 
 #include "tutti/parallel/tensor/kernels/exponential.h"
@@ -23,6 +24,7 @@ namespace tutti {
 namespace {
 
 constexpr std::int64_t kRows = 128;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Of one head: [rows, dim].
 at::Tensor head_of(const at::Tensor& tensor, std::int64_t batch, std::int64_t head) {
@@ -68,10 +70,12 @@ class Tiles {
   at::Tensor matrix(int number) const {
     return memory_[std::size_t(number)].narrow(0, 0, rows_ * seen_).view({rows_, seen_});
   }
-  // Scores into matrix 0; causal: those of keys that a row does not see are there, too.
-  at::Tensor scores(const at::Tensor& scaled_query, const at::Tensor& key) const {
+  // Scores into matrix 0, minus infinity for keys of documents before a row's; causal: those of keys that a row does
+  // not see are there, too.
+  at::Tensor scores(const at::Tensor& scaled_query, const at::Tensor& key, std::int64_t batch) const {
     at::Tensor out = matrix(0);
     at::mm_out(out, scaled_query, key.narrow(0, 0, seen_).t());
+    if (task_.first_seen.defined()) hide_before(out, batch);
     return out;
   }
   // f(row of the tile, its first number, how many keys it sees) for the rows of a matrix; what a row does not see
@@ -98,6 +102,27 @@ class Tiles {
   }
 
  private:
+  void hide_before(const at::Tensor& scores, std::int64_t batch) const {
+    const auto first_seen = task_.first_seen.accessor<std::int64_t, 2>();
+    const auto hide = [&](auto* values) {
+      for (std::int64_t row = 0; row < rows_; ++row) {
+        const std::int64_t first = first_seen[first_ + row][batch];
+        std::int64_t column = 0;
+        for (const SequenceRange& keys : task_.keys) {
+          const std::int64_t count = std::clamp<std::int64_t>(seen_ - column, 0, keys.count);
+          const std::int64_t hidden = std::clamp<std::int64_t>(first - keys.first, 0, count);
+          std::fill_n(values + row * seen_ + column, hidden, -kInfinity);
+          column += count;
+        }
+      }
+    };
+    if (scores.scalar_type() == at::kDouble) {
+      hide(scores.data_ptr<double>());
+    } else {
+      hide(scores.data_ptr<float>());
+    }
+  }
+
   const AttentionTask& task_;
   const std::int64_t keys_;
   const RandomMask random_;
@@ -134,16 +159,19 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
             [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
                 std::int64_t count) {
               const at::Tensor scaled = head_of(query, batch, head).narrow(0, first, count).mul(task.scale);
-              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
+              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group), batch);
               const at::Tensor sums = at::empty({count, 1}, p.options());
               const at::Tensor log_sums = head_of(result.log_sum, batch, head).narrow(0, first, count);
               AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
                 scalar_t *const of_rows = sums.data_ptr<scalar_t>(), *const logs = log_sums.data_ptr<scalar_t>();
                 const std::int64_t stride = log_sums.stride(0);
                 tiles.for_rows<scalar_t>(p, [&](std::int64_t i, scalar_t* row, std::size_t sees) {
-                  const scalar_t largest = largest_of(row, sees);
-                  of_rows[i] = exponentials(row, sees, largest);
-                  logs[i * stride] = std::log(of_rows[i]) + largest;
+                  // A row may see none of these keys, all of documents before its own: it gets 0, and a logarithm of
+                  // minus infinity.
+                  const scalar_t largest = std::max(largest_of(row, sees), std::numeric_limits<scalar_t>::lowest());
+                  const scalar_t sum = exponentials(row, sees, largest);
+                  of_rows[i] = std::max(sum, std::numeric_limits<scalar_t>::min());
+                  logs[i * stride] = std::log(sum) + largest;
                 });
               });
               tiles.drop(p, batch, head);
@@ -166,7 +194,7 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
                 return head_of(tensor, batch, group).narrow(0, 0, tiles.seen());
               };
               const at::Tensor scaled = rows(query).mul(task.scale), of_out = rows(out_gradient);
-              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group));
+              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group), batch);
               AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
                 const at::Tensor log_sums = rows(log_sum);
                 const scalar_t* const logs = log_sums.data_ptr<scalar_t>();

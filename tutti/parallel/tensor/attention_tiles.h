@@ -14,7 +14,8 @@ struct AttentionTask {
   double dropout = 0;
   std::uint64_t seed = 0;
   std::int64_t first_head = 0;
-  SequencePart queries, keys;  // where in the sequence the rows are: dropout depends on it
+  SequencePart queries, keys;  // where in the sequence the rows are: dropout depends on it, and so do
+  at::Tensor first_seen;       // i64 [rows, batch]: the first position of a key that a query sees; undefined: all
 };
 
 // f32 or f64, all the same, of any strides with the last dimension packed: query [rows, batch, heads, dim], key and

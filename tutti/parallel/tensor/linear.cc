@@ -69,10 +69,13 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::int64_t last) {
   return changed;
 }
 
+// In the type that products are made in: the input's.
+at::Tensor for_product(const at::Tensor& weight, const at::Tensor& input) { return weight.to(input.scalar_type()); }
+
 // input times weight', plus the bias if there is one: in the shape of `input` but for the last dimension.
 at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
-  const at::Tensor rows = matrix(input), transposed = weight.t();
-  const at::Tensor out = bias ? at::addmm(*bias, rows, transposed) : at::mm(rows, transposed);
+  const at::Tensor rows = matrix(input), transposed = for_product(weight, input).t();
+  const at::Tensor out = bias ? at::addmm(for_product(*bias, input), rows, transposed) : at::mm(rows, transposed);
   return out.view(with_last(input.sizes(), weight.size(0)));
 }
 
@@ -114,10 +117,12 @@ at::Tensor gathered_rows(const Group& group, const at::Tensor& mine) {
 void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, const at::Tensor& input) {
   const at::NoGradGuard no_grad;
   at::Tensor& sum = weight.mutable_grad();
-  if (sum.defined()) {
+  if (!sum.defined()) {
+    sum = at::mm(matrix(gradient).t(), matrix(input)).to(weight.scalar_type());
+  } else if (sum.scalar_type() == input.scalar_type()) {
     sum.addmm_(matrix(gradient).t(), matrix(input));
   } else {
-    sum = at::mm(matrix(gradient).t(), matrix(input));
+    sum.add_(at::mm(matrix(gradient).t(), matrix(input)));
   }
 }
 
@@ -127,15 +132,15 @@ bool is_put_off(const at::Tensor& weight) { return WeightGradients::current() &&
 // `input` is asked for when it is needed.
 template <class Input>
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& gradient, Input input) {
-  if (!is_put_off(weight)) return at::mm(matrix(gradient).t(), matrix(input()));
+  if (!is_put_off(weight)) return at::mm(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
   WeightGradients::current()->put(
       [weight, gradient, input]() mutable { accumulate_product(weight, gradient, input()); });
   return {};
 }
 
-at::Tensor bias_gradient(AutogradContext* context, const at::Tensor& gradient) {
+at::Tensor bias_gradient(AutogradContext* context, const at::Tensor& gradient, const at::Tensor& weight) {
   if (!context->saved_data["bias"].toBool() || !context->needs_input_grad(2)) return {};
-  return matrix(gradient).sum(0);
+  return matrix(gradient).sum({0}, /*keepdim=*/false, weight.scalar_type());
 }
 
 // ---- Nodes ----
@@ -161,7 +166,7 @@ struct ColumnNode : Function<ColumnNode> {
     if (over->sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
     Travelling input_gradient;
     if (of_input) {
-      at::Tensor mine = at::mm(matrix(gradient), weight);
+      at::Tensor mine = at::mm(matrix(gradient), for_product(weight, gradient));
       input_gradient.result = mine.view(with_last(gradient.sizes(), weight.size(1)));
       if (over->sequence_parallel) {
         input_gradient = scatter_sum(group, input_gradient.result);
@@ -175,7 +180,7 @@ struct ColumnNode : Function<ColumnNode> {
         return later && over->sequence_parallel ? gathered_rows(over->group, whole_input.result) : whole_input.get();
       });
     }
-    at::Tensor of_bias = bias_gradient(context, gradient);
+    at::Tensor of_bias = bias_gradient(context, gradient, weight);
     return {of_input ? input_gradient.get() : at::Tensor(), of_weight, of_bias, at::Tensor()};
   }
 };
@@ -193,7 +198,7 @@ struct RowNode : Function<RowNode> {
     } else {
       all_reduce(over->group, out);
     }
-    if (bias) out.add_(*bias);
+    if (bias) out.add_(for_product(*bias, out));
     return out;
   }
 
@@ -205,9 +210,10 @@ struct RowNode : Function<RowNode> {
     at::Tensor of_input, of_weight;
     const at::Tensor mine = gradients[0].contiguous();
     const at::Tensor gradient = over->sequence_parallel ? gathered_rows(over->group, mine) : mine;
-    if (context->needs_input_grad(0)) of_input = at::mm(matrix(gradient), weight).view(input.sizes());
+    if (context->needs_input_grad(0))
+      of_input = at::mm(matrix(gradient), for_product(weight, gradient)).view(input.sizes());
     if (context->needs_input_grad(1)) of_weight = weight_gradient(weight, gradient, [input] { return input; });
-    return {of_input, of_weight, bias_gradient(context, mine), at::Tensor()};
+    return {of_input, of_weight, bias_gradient(context, mine, weight), at::Tensor()};
   }
 };
 
@@ -218,7 +224,9 @@ void require_matching(const char* who, const at::Tensor& input, const at::Tensor
                 ", expected [outputs, inputs]");
   TUTTI_REQUIRE(input.defined() && input.dim() >= 1 && input.size(-1) == weight.size(1), who, ": the input is ",
                 describe(input), ", expected [..., ", weight.size(1), "] for a weight of ", describe(weight));
-  TUTTI_REQUIRE(input.scalar_type() == weight.scalar_type(), who, ": the input is ", describe(input),
+  const auto type = input.scalar_type();
+  const bool mixed = (type == at::kBFloat16 || type == at::kHalf) && weight.scalar_type() == at::kFloat;
+  TUTTI_REQUIRE(type == weight.scalar_type() || mixed, who, ": the input is ", describe(input),
                 ", of another type than the weight, ", describe(weight));
   TUTTI_REQUIRE(!bias.defined() || (bias.dim() == 1 && bias.size(0) == weight.size(0)), who, ": the bias is ",
                 describe(bias), ", expected [", weight.size(0), "]");

@@ -17,7 +17,9 @@
 // sequence_parallel of at least two dimensions. Nothing but the input (with sequence_parallel: of its own rows) and the
 // weight is kept for backward. While the gradient of a column layer's input travels, that of its weight is computed.
 // With a WeightGradients::Scope (tensor/weight_gradients.h) the weight's gradient is put there instead and accumulated
-// into .grad by run(); the bias's is computed at once. There is no second derivative. Wrong shapes throw Exception.
+// into .grad by run(); the bias's is computed at once. Weights may be f32 where the input is bf16 or f16: products are
+// then made in 16 bits, and gradients of weights added up in f32. There is no second derivative. Wrong shapes throw
+// Exception.
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 

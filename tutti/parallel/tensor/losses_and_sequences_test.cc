@@ -232,6 +232,13 @@ struct AttentionCase {
   std::int64_t rows = 12, batch = 2, heads = 4, groups = 4;
   bool causal = true;
   double dropout = 0, scale = 0;
+  std::int64_t document = 0;  // the length of each in the first sample, one more in the second, ...; 0: one
+  at::Tensor first_seen() const {
+    const at::Tensor first = at::zeros({rows, batch}, at::kLong);
+    for (std::int64_t i = 0; document > 0 && i < rows; ++i)
+      for (std::int64_t b = 0; b < batch; ++b) first[i][b] = i - i % (document + b);
+    return first;
+  }
 };
 
 // From the definition, with all scores at once.
@@ -243,6 +250,10 @@ at::Tensor by_definition(const AttentionCase& c, const at::Tensor& q, const at::
   at::Tensor scores = at::matmul(heads_first(q), heads_first(repeated(k)).transpose(2, 3)) * scale;
   if (c.causal)
     scores = scores + at::full({c.rows, c.rows}, -std::numeric_limits<double>::infinity(), q.options()).triu(1);
+  if (c.document > 0) {
+    const at::Tensor hidden = at::arange(c.rows, at::kLong).view({1, 1, -1}).lt(c.first_seen().t().unsqueeze(-1));
+    scores = scores.masked_fill(hidden.unsqueeze(1), -std::numeric_limits<double>::infinity());
+  }
   at::Tensor probabilities = at::softmax(scores, -1);
   if (c.dropout > 0) {
     const at::Tensor mask = at::empty({c.batch, c.heads, c.rows, c.rows}, at::kDouble);
@@ -269,9 +280,10 @@ void compare(const AttentionCase& c, int ranks) {
     const SequencePart part = context_part(c.rows, cp.rank(), cp.size());
     const auto mine = [&](const at::Tensor& x) { return take_part(x.detach(), part).clone().requires_grad_(); };
     const at::Tensor my_q = mine(q), my_k = mine(k), my_v = mine(v);
-    const at::Tensor out = ring_attention(
-        cp, my_q, my_k, my_v,
-        {.causal = c.causal, .scale = c.scale, .dropout = c.dropout, .dropout_seed = 11, .first_head = 0});
+    AttentionOptions options{
+        .causal = c.causal, .scale = c.scale, .dropout = c.dropout, .dropout_seed = 11, .first_head = 0};
+    if (c.document > 0) options.first_seen = take_part(c.first_seen(), part);
+    const at::Tensor out = ring_attention(cp, my_q, my_k, my_v, options);
     check(distance(out, take_part(expected, part)) < 1e-12, "output: ", distance(out, take_part(expected, part)));
     backward((out * take_part(weights, part)).sum());
     for (const auto& [got, whole, name] :
@@ -301,6 +313,14 @@ TEST(Attention, InARingIsTheDefinition) {
     }
   }
   compare({.rows = 600, .batch = 1, .heads = 2, .groups = 1}, 2);  // several tiles
+}
+
+TEST(Attention, DocumentsOfASequenceDoNotSeeEachOther) {
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (const std::int64_t document : {1, 5, 23})
+      compare({.rows = 24, .heads = 6, .groups = 2, .dropout = 0.3, .document = document}, ranks);
+  }
+  compare({.rows = 600, .batch = 1, .heads = 2, .groups = 1, .document = 250}, 2);  // several tiles
 }
 
 TEST(Attention, OfSomeHeadsDropsWhatTheWholeDrops) {

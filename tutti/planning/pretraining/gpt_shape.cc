@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <numeric>
+
+#include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
@@ -22,12 +25,14 @@ std::string multiples_around(std::int64_t value, std::int64_t unit) {
   return below > 0 ? fmt::format("{} or {} would do", below, below + unit) : fmt::format("{} would do", unit);
 }
 
-// Sizes of `of` things that may be divided by as many ranks as divide all of them.
+// What divides a number, as "1, 2 or 4".
 std::string divisors_of(std::int64_t value, int most = 64) {
-  std::string text;
+  std::vector<std::string> divisors;
   for (int divisor = 1; divisor <= most && divisor <= value; ++divisor)
-    if (value % divisor == 0) text += (text.empty() ? "" : ", ") + std::to_string(divisor);
-  return text;
+    if (value % divisor == 0) divisors.push_back(std::to_string(divisor));
+  const std::string last = divisors.back();
+  divisors.pop_back();
+  return divisors.empty() ? last : join(divisors, ", ") + " or " + last;
 }
 
 struct NormTensors {
@@ -54,7 +59,7 @@ Status check(const GptShape& shape) {
     if (value < 1) return refused(fmt::format("a GPT of {} {}: 1 is the least", value, what));
   if (shape.groups > shape.heads || shape.heads % shape.groups != 0)
     return refused(fmt::format("{} attention heads cannot be divided into {} query groups", shape.heads, shape.groups),
-                   "--num-query-groups: one of " + divisors_of(shape.heads, shape.heads));
+                   "--num-query-groups " + divisors_of(shape.heads, shape.heads) + " would do");
   if (shape.sequence_length > shape.positions)
     return refused(fmt::format("a sequence of {} tokens (--seq-length) is longer than the {} positions that the model "
                                "has (--max-position-embeddings)",
@@ -72,15 +77,18 @@ Status check(const GptShape& shape) {
 Status check(const GptShape& shape, const GptDivision& division) {
   const auto [tensor, pipeline, chunks, context, sequence_parallel] = division;
   struct Divided {
-    const char* what;
+    const char *what, *option;
     std::int64_t value;
   };
-  for (const auto& [what, value] : {Divided{"attention heads", shape.heads},
-                                    {"query groups", shape.groups},
-                                    {"numbers in the MLP (--ffn-hidden-size)", shape.ffn}})
+  for (const auto& [what, option, value] : {Divided{"attention heads", "--num-attention-heads", shape.heads},
+                                            {"query groups", "--num-query-groups", shape.groups},
+                                            {"numbers in the MLP", "--ffn-hidden-size", shape.ffn}})
     if (value % tensor != 0)
-      return refused(fmt::format("{} {} cannot be divided over --tensor-model-parallel-size {}", value, what, tensor),
-                     fmt::format("{} divides: {}", what, divisors_of(value)));
+      return refused(
+          fmt::format("{} {} ({}) cannot be divided over --tensor-model-parallel-size {}", value, what, option, tensor),
+          fmt::format("--tensor-model-parallel-size {}, or {} {}",
+                      divisors_of(std::gcd(std::gcd(shape.heads, shape.groups), shape.ffn)), option,
+                      multiples_around(value, tensor)));
   if (sequence_parallel && tensor == 1)
     return refused("--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
                    "leave it out, or give --tensor-model-parallel-size 2 or more");

@@ -77,7 +77,8 @@ TEST(GptShape, Gpt2Small) {
 TEST(GptShape, RefusesWhatDoesNotFit) {
   EXPECT_EQ(refusal([](auto&, auto&) {}), "accepted");
   EXPECT_THAT(refusal([](auto& s, auto&) { s.groups = 3; }),
-              AllOf(HasSubstr("4 attention heads cannot be divided into 3 query groups"), HasSubstr("1, 2, 4")));
+              AllOf(HasSubstr("4 attention heads cannot be divided into 3 query groups"),
+                    HasSubstr("--num-query-groups 1, 2 or 4 would do")));
   EXPECT_THAT(refusal([](auto& s, auto&) { s.sequence_length = 17; }),
               AllOf(HasSubstr("a sequence of 17 tokens (--seq-length) is longer than the 16 positions"),
                     HasSubstr("--max-position-embeddings 17 would do")));
@@ -88,13 +89,19 @@ TEST(GptShape, RefusesWhatDoesNotFit) {
               }),
               HasSubstr("3 of a head's 8 numbers are an odd count"));
   EXPECT_THAT(refusal([](auto&, auto& d) { d.tensor = 3; }),
-              AllOf(HasSubstr("4 attention heads cannot be divided over --tensor-model-parallel-size 3"),
-                    HasSubstr("1, 2, 4")));
+              AllOf(HasSubstr("4 attention heads (--num-attention-heads) cannot be divided over "
+                              "--tensor-model-parallel-size 3"),
+                    HasSubstr("| --tensor-model-parallel-size 1, 2 or 4, or --num-attention-heads 3 or 6 would do")));
+  EXPECT_THAT(refusal([](auto& s, auto& d) {
+                s.heads = s.groups = 7;
+                d.tensor = 2;
+              }),
+              HasSubstr("--tensor-model-parallel-size 1, or --num-attention-heads 6 or 8 would do"));
   EXPECT_THAT(refusal([](auto& s, auto& d) {
                 s.groups = 2;
                 d.tensor = 4;
               }),
-              HasSubstr("2 query groups cannot be divided"));
+              HasSubstr("2 query groups (--num-query-groups) cannot be divided"));
   EXPECT_THAT(refusal([](auto&, auto& d) { d.sequence_parallel = true; }), HasSubstr("there is one"));
   EXPECT_THAT(refusal([](auto& s, auto& d) {
                 s.sequence_length = 14;

@@ -31,15 +31,18 @@ void set(bool on, at::ScalarType type) {
 
 }  // namespace
 
+Status check_computes_in(DType type) {
+  if (type != DType::kF16 || kHasHalf) return {};
+  return Error{.code = Code::kUnsupported,
+               .detail = fmt::format("LibTorch {} cannot multiply f16 matrices on a CPU", torch_version()),
+               .hint = "compute in bf16 (DType::kBF16), or let only the gradients travel in f16 (f16_compression())"};
+}
+
 Autocast::Autocast(std::optional<DType> type) {
   if (!type) return;
   TUTTI_REQUIRE(*type == DType::kF32 || *type == DType::kBF16 || *type == DType::kF16, "Autocast to ", name(*type),
                 ": expected bf16 or f16, or f32 for none");
-  if (*type == DType::kF16 && !kHasHalf)
-    throw Exception(
-        Error{.code = Code::kUnsupported,
-              .detail = fmt::format("LibTorch {} cannot multiply f16 matrices on a CPU", torch_version()),
-              .hint = "compute in bf16 (DType::kBF16), or let only the gradients travel in f16 (f16_compression())"});
+  check_computes_in(*type).or_throw();
   active_ = true;
   was_enabled_ = enabled();
   previous_type_ = int(type_now());

@@ -9,8 +9,13 @@
 #include <optional>
 
 #include "tutti/base/dtype.h"
+#include "tutti/base/error.h"
 
 namespace tutti {
+
+// kUnsupported, with LibTorch's version: it cannot multiply numbers of this type on a CPU (f16, where it is older than
+// 2.4).
+Status check_computes_in(DType type);
 
 // While it lives, operators of this thread that gain from it (matrix products, convolutions) compute in `type`, with
 // casts of their inputs that autograd takes back, and those that need the range (losses, norms) in f32: LibTorch's

@@ -306,6 +306,18 @@ void Reducer::set_sync(bool on) {
   state_->sync = on;
 }
 
+void Reducer::take_gradients() {
+  std::size_t count = 0;
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->refuse_with_logical_ranks(true, "take_gradients()");
+    state_->sync = true;
+    count = state_->parameters.size();
+  }
+  const at::NoGradGuard no_grad;
+  while (count > 0) state_->on_ready(--count);
+}
+
 DataParallelStats Reducer::stats() const {
   std::lock_guard lock(state_->mutex);
   auto stats = state_->totals;

@@ -37,6 +37,10 @@ class Reducer {
   void begin_logical_rank(int number);
   void zero_grad();
   void set_sync(bool on);
+  // In place of hooks, with set_sync(false) during backward(): what is in .grad now is this step's, also where it was
+  // written after backward() (WeightGradients) or changed since. Before finish(), with set_sync(false) behind it again.
+  // Parameters without a gradient take part with zeros.
+  void take_gradients();
   const DataParallelOptions& options() const;
   DataParallelStats stats() const;
   // Of the step that finish() has finished; nothing without DataParallelOptions::finite_check.

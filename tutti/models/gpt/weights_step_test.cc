@@ -1,0 +1,99 @@
+// The end of a step on a grid of threads: sharded and whole optimizers make the same weights, and an infinity that one
+// rank has leaves the step out on all.
+#include "tutti/models/gpt/weights_step.h"
+
+#include <ATen/Functions.h>
+#include <gmock/gmock.h>
+
+#include <limits>
+
+#include "tests/harness/ranks.h"
+#include "tutti/models/gpt/leveled_timers.h"
+
+namespace tutti::gpt {
+namespace {
+
+Options options_of(bool sharded, bool sequence_parallel) {
+  Options options;
+  auto& shape = options.shape;
+  shape.layers = 2;
+  shape.hidden = 16;
+  shape.heads = shape.groups = 4;
+  shape.head_size = 4;
+  shape.ffn = 24;
+  shape.vocabulary = 11;  // of 128 x 2 rows
+  shape.bias = false;     // the gradient of a key's bias is 0, but for roundings, which Adam makes large
+  shape.sequence_length = shape.positions = 6;
+  options.precision = Precision::kF64;
+  options.hidden_dropout = options.attention_dropout = 0;
+  options.batches.micro_batch = 3;
+  options.batches.global_batch = 0;
+  options.report.zero_gradients = true;
+  options.optimizer.learning_rate.most = 0.1;
+  options.optimizer.clip_grad = 0.01;
+  options.parallel.grid.tensor = 2;
+  options.parallel.sequence_parallel = sequence_parallel;
+  options.parallel.shard_optimizer = sharded;
+  return for_world(options, 4).or_throw();
+}
+
+struct Steps {
+  std::vector<StepOutcome> outcomes;
+  std::vector<at::Tensor> weights;
+};
+
+// On two tensor and two data parallel ranks: two steps, and between them one in which rank 3 has an infinity.
+std::vector<Steps> train(const Options& options) {
+  std::vector<Steps> found(4);
+  const auto outcomes = test::run_threads(4, [&](Group& world) {
+    const GridGroups groups = make_grid_groups(world, options);
+    const auto model = std::make_shared<Model>(groups, options, stages_of_rank(options, 0));
+    WeightsStep weights(groups, options, model);
+    LeveledTimers timers(0);
+    Steps& mine = found[std::size_t(world.rank())];
+    for (int step = 0; step < 3; ++step) {
+      weights.zero_grad();
+      const auto words = [&](int by) {
+        return ((at::arange(18, at::kLong) + by + 5 * groups.data.rank() + step).remainder(11)).view({6, 3});
+      };
+      model->forward(0, {.tokens = words(0), .targets = words(3)}, {}).mul(8).backward();
+      for (const auto& parameter : weights.parameters())
+        if (step == 1 && world.rank() == 3 && parameter.name.ends_with("1.mlp.linear_fc2.weight"))
+          parameter.tensor.mutable_grad()[0][0] = std::numeric_limits<double>::infinity();
+      mine.outcomes.push_back(weights.finish(0.1, 0.1 * step, timers, {.loss_scale = 8, .leaves_out_infinity = true}));
+    }
+    for (const auto& parameter : weights.parameters()) mine.weights.push_back(parameter.tensor.detach().clone());
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+  return found;
+}
+
+TEST(WeightsStep, AShardedOptimizerMakesTheSameWeights) {
+  for (const bool sequence_parallel : {false, true}) {
+    const auto whole = train(options_of(false, sequence_parallel)),
+               sharded = train(options_of(true, sequence_parallel));
+    for (std::size_t rank = 0; rank < 4; ++rank) {
+      for (std::size_t i = 0; i < whole[rank].weights.size(); ++i)
+        EXPECT_LT((whole[rank].weights[i] - sharded[rank].weights[i]).abs().max().item<double>(), 1e-13) << i;
+      for (const std::size_t step : {0, 2}) {
+        const auto &expected = whole[rank].outcomes[step], &outcome = sharded[rank].outcomes[step];
+        EXPECT_NEAR(outcome.gradient_norm, expected.gradient_norm, 1e-14);
+        EXPECT_NEAR(outcome.gradient_norm, whole[0].outcomes[step].gradient_norm, 1e-14) << "the same on every rank";
+        EXPECT_EQ(outcome.zero_gradients, expected.zero_gradients);
+        EXPECT_EQ(outcome.zero_gradients, sharded[0].outcomes[step].zero_gradients);
+        EXPECT_FALSE(outcome.left_out);
+      }
+    }
+  }
+}
+
+TEST(WeightsStep, AnInfinityOfOneRankLeavesTheStepOutOnAll) {
+  for (const bool sharded : {false, true})
+    for (const Steps& rank : train(options_of(sharded, true))) {
+      EXPECT_TRUE(rank.outcomes[1].left_out);
+      for (const at::Tensor& weight : rank.weights) EXPECT_TRUE(weight.isfinite().all().item<bool>());
+    }
+}
+
+}  // namespace
+}  // namespace tutti::gpt
