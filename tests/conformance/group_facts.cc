@@ -120,6 +120,44 @@ TEST_P(GroupSuite, SubGroupsByEnumeration) {
   });
 }
 
+// (That they are obeyed: tests/faults/deadline_test.cc.)
+TEST_P(GroupSuite, SubGroupsHaveDeadlinesOfTheirOwn) {
+  everywhere([](Group& world) {
+    using std::chrono::seconds;
+    const int n = world.size(), me = world.rank();
+    std::vector<int> all;
+    for (int r = 0; r < n; ++r) all.push_back(r);
+    const std::vector<std::vector<int>> lists = {all};
+    const Group own = world.split(0, me, "own", seconds(77)).or_throw();
+    check(own.timeout() == seconds(77), "of split()");
+    check(own.split(0, me).or_throw().timeout() == seconds(77), "of a group made from one that has its own");
+    check(world.split(0, me).or_throw().timeout() == world.timeout(), "of a group that was given none");
+    check(world.new_group(all, "listed", seconds(78)).or_throw().timeout() == seconds(78), "of new_group()");
+    check(world.new_subgroups(1, "each", seconds(79)).or_throw().timeout() == seconds(79), "of new_subgroups()");
+    check(world.new_subgroups(lists, "lists", seconds(80)).or_throw().timeout() == seconds(80), "of lists");
+    const Group half = world.split(me % 2, me, "half", seconds(81 + me % 2)).or_throw();  // each colour its own
+    check(half.timeout() == seconds(81 + me % 2) && all_reduce(half, 1) == half.size(), "of two groups at once");
+
+    const auto refused = [&](const Result<Group>& made, Code code, const std::string& words) {
+      check(!made.ok() && made.error().code == code && to_string(made.error()).find(words) != std::string::npos,
+            made.ok() ? "no error" : to_string(made.error()));
+    };
+    refused(world.split(0, me, "", seconds(-1)), Code::kInvalidArgument, "split: the timeout is -1 s");
+    refused(world.new_group(all, "", Duration::max()), Code::kInvalidArgument, "of 100 years at most");
+    refused(world.new_subgroups(1, "", seconds(-2)), Code::kInvalidArgument, "new_subgroups: the timeout is -2 s");
+    if (n > 1) {
+      const auto made = world.split(me / 2, me, "", me == 0 ? seconds(5) : Duration(0));
+      if (me > 1) made.status().or_throw();
+      const std::string given[] = {"a timeout of 5 s", "no timeout of its own"};
+      if (me < 2)
+        refused(made, Code::kMismatch,
+                detail::words("Mismatch: group world, rank ", me, ": rank ", 1 - me, " gave the new group ",
+                              given[1 - me], ", this rank ", given[me]));
+    }
+    check(all_reduce(world, 1) == n, "the parent goes on");
+  });
+}
+
 // What a rank hears that is in none of the groups it helped to make, whatever it calls.
 TEST_P(GroupSuite, NonMembersGetAClearAnswer) {
   everywhere([](Group& world) {
@@ -228,6 +266,8 @@ TEST_P(GroupSuite, BadCallsAreSentences) {
     }
     call = {.kind = Kind::kAllReduce, .dtype = DType::kF32, .out = &x[0], .count = 1};
     refused(call, "the input buffer is null");
+    call.in = &x[0], call.limit = std::chrono::seconds(-3);
+    refused(call, "the limit is -3 s");
 
     // Splits: as many as ranks, where the verb has them, that add up; the own part is the own part.
     const std::vector<std::size_t> ones(std::size_t(n), 1), more(std::size_t(n) + 1, 1);

@@ -22,6 +22,28 @@ TEST(MeshGroups, EveryCombinationOfAxesHasItsGroup) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
+TEST(MeshGroups, AnAxisMayHaveADeadlineOfItsOwn) {
+  const auto outcomes = run_threads(4, [](Group& world) {
+    using std::chrono::seconds;
+    const Mesh mesh({{"pp", 2}, {"dp", 2}, {"tp", 1}});
+    const MeshGroups groups = split(world, mesh, {{"pp", seconds(77)}, {"dp+tp", seconds(78)}}).or_throw();
+    check(groups.along("pp").timeout() == seconds(77) && groups.along("dp+tp").timeout() == seconds(78), "given");
+    check(groups.along("dp").timeout() == world.timeout(), "not given");
+    const auto refused = [&](const AxisTimeouts& timeouts, const std::string& words) {
+      const auto made = split(world, mesh, timeouts);
+      check(!made.ok() && to_string(made.error()) == "InvalidArgument: " + words,
+            made.ok() ? "no error" : to_string(made.error()));
+    };
+    const std::string known = " (hint: groups that are made are pp, dp, pp+dp, tp, pp+tp, dp+tp)";
+    refused({{"ep", seconds(1)}},
+            "a timeout is given for \"ep\", but the mesh pp=2 x dp=2 x tp=1 has no such group" + known);
+    refused({{"pp+dp+tp", seconds(1)}},
+            "a timeout is given for \"pp+dp+tp\", which is group world itself: its own deadline stays" + known);
+    check(!split(world, mesh, {{"pp", seconds(-1)}}).ok(), "a negative one");
+  });
+  EXPECT_EQ(describe(outcomes), "");
+}
+
 TEST(MeshGroups, WrongSizesAndNamesAreSentences) {
   const auto outcomes = run_threads(2, [](Group& world) {
     const auto wrong = split(world, Mesh({{"dp", 3}}));

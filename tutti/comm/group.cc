@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <set>
 
 #include "tutti/base/text.h"
@@ -60,6 +61,19 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   h ^= h >> 31;
   h *= 0x94d049bb133111ebull;
   return (h ^ h >> 29) >> 2;  // two bits are kept for the purpose of a link
+}
+
+// A deadline for a new group; 0 is none of its own.
+Status check_timeout(const char* verb, Duration timeout) {
+  const Duration most = from_seconds(std::numeric_limits<double>::infinity());
+  if (timeout >= Duration(0) && timeout <= most) return {};
+  return invalid_argument(detail::words(verb, ": the timeout is ", seconds_text(to_seconds(timeout))),
+                          "give the time that a call may take, of 100 years at most, or 0 for that of this group");
+}
+
+// "a timeout of 2 s", "no timeout of its own"
+std::string timeout_text(Duration timeout) {
+  return timeout.count() > 0 ? "a timeout of " + seconds_text(to_seconds(timeout)) : "no timeout of its own";
 }
 
 const Process::Rank& whereabouts(const GroupState& state, int rank) {
@@ -132,6 +146,8 @@ int Group::nodes() const {
   return int(all.size());
 }
 
+Duration Group::timeout() const { return state().limit(); }
+
 std::string Group::device() const { return state().device(); }
 
 Work Group::submit(const Request& request, CallSite at) const {
@@ -153,9 +169,13 @@ Status Group::status() const { return state().status(); }
 struct Group::Choice {
   std::int32_t color, key;
   std::uint64_t list;  // of new_group, new_subgroups: a digest of what they were given
+  Duration timeout;    // 0: that of this group
 };
 
-Result<Group> Group::split(int color, int key, const std::string& name) const { return split({color, key, 0}, name); }
+Result<Group> Group::split(int color, int key, const std::string& name, Duration timeout) const {
+  TUTTI_TRY(check_timeout("split", timeout));
+  return split({color, key, 0, timeout}, name);
+}
 
 Result<Group> Group::split(const Choice& mine, const std::string& name) const {
   const int color = mine.color;
@@ -186,28 +206,38 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
     return of_members;
   };
   Result<std::shared_ptr<GroupState>> made = std::shared_ptr<GroupState>();
-  if (color >= 0) {
+  const auto differs =
+      std::find_if(members.begin(), members.end(), [&](int r) { return all[r].timeout != mine.timeout; });
+  if (color >= 0 && differs != members.end()) {
+    made = Error{.code = Code::kMismatch,
+                 .detail = "gave the new group " + timeout_text(all[*differs].timeout) + ", this rank " +
+                           timeout_text(mine.timeout),
+                 .hint = "all ranks of a new group give the same timeout",
+                 .group = this->name(),
+                 .rank = rank(),
+                 .peer = *differs};
+  } else if (color >= 0) {
     GroupState::Spec spec;
+    spec.limit = mine.timeout.count() > 0 ? mine.timeout : state().spec().limit;
     spec.name = this->name() + "/" + (name.empty() ? detail::words("split", std::to_string(child), ".", color) : name);
     spec.id = mix(mix(state().spec().id, child), std::uint64_t(color));
     for (std::size_t i = 0; i < members.size(); ++i) {
       spec.global_ranks.push_back(global_ranks()[members[i]]);
       if (members[i] == rank()) spec.rank = int(i);
     }
-    made = GroupState::create(state().process_ptr(), std::move(spec), exchange,
-                              Deadline::after(state().process().collective_timeout));
+    made = GroupState::create(state().process_ptr(), std::move(spec), exchange, Deadline::after(state().limit()));
   }
   if (!exchanged) TUTTI_TRY(exchange({}));
   if (!made.ok()) return made.status();
   return *made ? Group(*made) : Group();
 }
 
-Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name) const {
+Result<Group> Group::new_group(std::span<const int> ranks, const std::string& name, Duration timeout) const {
   const std::vector<int> list(ranks.begin(), ranks.end());
-  return divide("new_group", {&list, 1}, name, false);
+  return divide("new_group", {&list, 1}, name, false, timeout);
 }
 
-Result<Group> Group::new_subgroups(int group_size, const std::string& name) const {
+Result<Group> Group::new_subgroups(int group_size, const std::string& name, Duration timeout) const {
   const int ranks = int(global_ranks().size());
   if (group_size < 1 || ranks % group_size != 0)
     return invalid_argument(detail::words("new_subgroups: groups of ", group_size, " do not divide the ", ranks,
@@ -218,17 +248,19 @@ Result<Group> Group::new_subgroups(int group_size, const std::string& name) cons
     if (r % group_size == 0) lists.emplace_back();
     lists.back().push_back(r);
   }
-  return divide("new_subgroups", lists, name, true);
+  return divide("new_subgroups", lists, name, true, timeout);
 }
 
-Result<Group> Group::new_subgroups(std::span<const std::vector<int>> lists, const std::string& name) const {
-  return divide("new_subgroups", lists, name, true);
+Result<Group> Group::new_subgroups(std::span<const std::vector<int>> lists, const std::string& name,
+                                   Duration timeout) const {
+  return divide("new_subgroups", lists, name, true, timeout);
 }
 
 // The group of the list that this rank is in, and the place in it.
 Result<Group> Group::divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
-                            bool numbered) const {
-  Choice mine{-1, 0, mix(lists.size(), numbered)};
+                            bool numbered, Duration timeout) const {
+  TUTTI_TRY(check_timeout(verb, timeout));
+  Choice mine{-1, 0, mix(lists.size(), numbered), timeout};
   std::set<int> seen;
   for (std::size_t i = 0; i < lists.size(); ++i) {
     mine.list = mix(mine.list, lists[i].size());

@@ -39,6 +39,8 @@ class Group {
   int local_size() const;  // members on this host
   int node() const;        // which host, numbered by its lowest rank
   int nodes() const;
+  // How long a call of this group may wait for the peers, unless its Request says otherwise.
+  Duration timeout() const;
   // Where this rank computes: "cpu", or where GPUs are visible "cuda:" and its number among the ranks of the machine
   // (TUTTI_DEVICE says another). torch::Device(world.device()) takes it.
   std::string device() const;
@@ -72,15 +74,17 @@ class Group {
   Status status() const;
 
   // Sub-groups. Every rank of this group must call, in the same order. `color` < 0: this rank takes no part and gets an
-  // empty Group. Ranks of the new group are ordered by key, then by rank here.
-  Result<Group> split(int color, int key, const std::string& name = {}) const;
+  // empty Group. Ranks of the new group are ordered by key, then by rank here. `timeout`: the deadline of the new
+  // group's calls, the same from all its ranks; 0: that of this group. Making it has this group's deadline.
+  Result<Group> split(int color, int key, const std::string& name = {}, Duration timeout = {}) const;
   // The ranks listed, in that order; empty Group for the others. All give the same list.
-  Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}) const;
+  Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}, Duration timeout = {}) const;
   // The ranks in runs of `group_size`, which has to divide their number: the run of this rank.
-  Result<Group> new_subgroups(int group_size, const std::string& name = {}) const;
+  Result<Group> new_subgroups(int group_size, const std::string& name = {}, Duration timeout = {}) const;
   // Several groups at once, a list of ranks each, in that order: the one that this rank is in; empty Group if in none.
   // A rank is in one list at most. All give the same lists.
-  Result<Group> new_subgroups(std::span<const std::vector<int>> lists, const std::string& name = {}) const;
+  Result<Group> new_subgroups(std::span<const std::vector<int>> lists, const std::string& name = {},
+                              Duration timeout = {}) const;
   // (Along the axes of a mesh: comm/mesh_groups.h.)
 
   // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest
@@ -110,7 +114,7 @@ class Group {
   struct Choice;
   Result<Group> split(const Choice& mine, const std::string& name) const;
   Result<Group> divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
-                       bool numbered) const;
+                       bool numbered, Duration timeout) const;
 
   std::shared_ptr<GroupState> state_;
 };

@@ -1,10 +1,39 @@
 #include "tutti/comm/mesh_groups.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "tutti/base/text.h"
 
 namespace tutti {
+namespace {
+
+// By the bits of `chosen`, in the order of the mesh.
+std::vector<std::string> axes_of(const Mesh& mesh, std::size_t chosen) {
+  std::vector<std::string> along;
+  for (std::size_t a = 0; a < mesh.axes().size(); ++a)
+    if (chosen >> a & 1) along.push_back(mesh.axes()[a].name);
+  return along;
+}
+
+// Each names a group that is about to be made.
+Status check_names(const Mesh& mesh, const Group& world, const AxisTimeouts& timeouts) {
+  const std::size_t all = (std::size_t(1) << mesh.axes().size()) - 1;
+  std::vector<std::string> known;
+  for (std::size_t chosen = 1; chosen < all; ++chosen) known.push_back(join(axes_of(mesh, chosen), "+"));
+  for (const auto& [name, timeout] : timeouts) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const bool is_world = name == join(axes_of(mesh, all), "+");
+    return invalid_argument(
+        "a timeout is given for \"" + name + "\", " +
+            (is_world ? "which is group " + world.name() + " itself: its own deadline stays"
+                      : "but the mesh " + mesh.to_string() + " has no such group"),
+        known.empty() ? "this mesh makes no other groups" : "groups that are made are " + join(known, ", "));
+  }
+  return {};
+}
+
+}  // namespace
 
 const Group& MeshGroups::along(std::string_view axes) const {
   const auto found = groups_.find(axes);
@@ -16,20 +45,21 @@ const Group& MeshGroups::along(std::string_view axes) const {
                        "it has " + join(known, ", ")));
 }
 
-Result<MeshGroups> split(const Group& world, const Mesh& mesh) {
+Result<MeshGroups> split(const Group& world, const Mesh& mesh, const AxisTimeouts& timeouts) {
   if (mesh.size() != world.size())
     return invalid_argument(detail::words("the mesh ", mesh.to_string(), " is for ", mesh.size(), " ranks, but group ",
                                           world.name(), " has ", world.size()));
+  TUTTI_TRY(check_names(mesh, world, timeouts));
   MeshGroups made(mesh);
   const std::size_t axes = mesh.axes().size();
   for (std::size_t chosen = 1; chosen < std::size_t(1) << axes; ++chosen) {
-    std::vector<std::string> along;
-    for (std::size_t a = 0; a < axes; ++a)
-      if (chosen >> a & 1) along.push_back(mesh.axes()[a].name);
+    const std::vector<std::string> along = axes_of(mesh, chosen);
     const std::string name = join(along, "+");
+    const auto own = timeouts.find(name);
     made.groups_[name] = along.size() == axes
                              ? world
-                             : TUTTI_TRY(world.split(mesh.group_index(world.rank(), along), world.rank(), name));
+                             : TUTTI_TRY(world.split(mesh.group_index(world.rank(), along), world.rank(), name,
+                                                     own == timeouts.end() ? Duration() : own->second));
   }
   return made;
 }

@@ -1,5 +1,6 @@
 #pragma once
 // The groups of a mesh: for every axis, and every combination of axes, the one that this rank belongs to.
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 
 namespace tutti {
 
+// Deadlines of the groups' calls, by the name of the group: {{"tp", 30s}, {"dp+tp", 2min}}.
+using AxisTimeouts = std::map<std::string, Duration, std::less<>>;
+
 class MeshGroups {
  public:
   // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". Unknown names throw, and list the
@@ -17,7 +21,7 @@ class MeshGroups {
   const Mesh& mesh() const { return mesh_; }
 
  private:
-  friend Result<MeshGroups> split(const Group& world, const Mesh& mesh);
+  friend Result<MeshGroups> split(const Group& world, const Mesh& mesh, const AxisTimeouts& timeouts);
   explicit MeshGroups(Mesh mesh) : mesh_(std::move(mesh)) {}
 
   Mesh mesh_;
@@ -25,7 +29,7 @@ class MeshGroups {
 };
 
 // Every rank of `world` calls; mesh.size() must be its size. With n axes this makes 2^n - 1 groups; the one over all
-// axes is the world itself.
-Result<MeshGroups> split(const Group& world, const Mesh& mesh);
+// axes is the world itself, whose deadline stays. Those that `timeouts` does not name have the deadline of the world.
+Result<MeshGroups> split(const Group& world, const Mesh& mesh, const AxisTimeouts& timeouts = {});
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "tutti/base/text.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/parts.h"
 
@@ -95,6 +96,9 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
 
 Status validate(const Request& r, int rank, int size) {
   if (r.device < kHost) return invalid_argument(detail::words("the device is ", r.device), "kHost, or from 0 the GPUs");
+  if (r.limit < Duration(0))
+    return invalid_argument("the limit is " + seconds_text(to_seconds(r.limit)),
+                            "give the time that the call may take, or 0 for the deadline of the group");
   const bool from_any = r.kind == Kind::kRecv && r.root == kAnySource;
   if (from_any && size == 1) return invalid_argument("nobody else is in this group who could send");
   if (!from_any && (has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))

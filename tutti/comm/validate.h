@@ -12,7 +12,7 @@ Status validate(const Request& request, int rank, int size);
 // The usual small call, a sum, broadcast or barrier on one whole buffer, of which validate() would find nothing to say.
 // A few instructions: a tenth of what such a call takes is saved by asking this first.
 inline bool is_right_at_a_glance(const Request& r, int size) {
-  if (!r.in_splits.empty() || !r.out_splits.empty()) return false;
+  if (!r.in_splits.empty() || !r.out_splits.empty() || r.limit.count() < 0) return false;
   if (r.kind == Kind::kBarrier) return true;
   if (r.in != r.out || !r.in || r.count > std::size_t(1) << 20) return false;
   return r.kind == Kind::kAllReduce ? r.op == ReduceOp::kSum

@@ -78,6 +78,10 @@ Result<Settings> read_settings(const Options& options) {
   s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
+    if (given && *given <= Duration(0))
+      return Error{.code = Code::kUsage,
+                   .detail = std::string("the option for which ") + variable + " stands is " +
+                             seconds_text(to_seconds(*given)) + ", expected more than 0 s"};
     if (given) return *given;
     const std::optional<double> value = TUTTI_TRY(env_seconds(variable));
     if (value && *value <= 0)

@@ -39,6 +39,13 @@ TEST(Init, ALimitForLeavingIsMoreThanNothing) {
   EXPECT_EQ(init_with("TUTTI_LEAVE_TIMEOUT", "2s"), "");
 }
 
+TEST(Init, ALimitThatIsGivenAsAnOptionIsMoreThanNothing) {
+  const auto world = try_init({.rank = 0, .world_size = 1, .collective_timeout = std::chrono::seconds(-1)});
+  ASSERT_FALSE(world.ok());
+  EXPECT_EQ(to_string(world.error()),
+            "Usage: the option for which TUTTI_TIMEOUT stands is -1 s, expected more than 0 s");
+}
+
 // Ranks that take different ways would wait for one another until the deadline of their first call.
 TEST(Init, RanksThatWouldTakeDifferentWaysAreToldAtOnce) {
   const std::vector<std::array<std::string, 3>> differences = {

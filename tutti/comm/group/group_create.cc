@@ -25,7 +25,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   auto group = std::shared_ptr<GroupState>(new GroupState(std::move(process), std::move(spec)));
   GroupState& g = *group;
   Process& p = *g.process_;
-  g.limit_ = p.collective_timeout;
+  g.limit_ = g.spec_.limit.count() > 0 ? g.spec_.limit : p.collective_timeout;
   const int n = g.size(), me = g.rank();
   g.cuda_ = std::make_unique<cuda::Calls>(
       cuda::Calls::Setup{.rank = me,

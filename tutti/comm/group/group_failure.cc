@@ -169,13 +169,20 @@ std::string GroupState::stopped_ranks() const {
   return text;
 }
 
+const char* GroupState::who_set_limit(const Request& request) const {
+  if (request.limit.count() != 0) return "the call came with this limit";
+  if (spec_.limit.count() != 0) return "the group was made with this timeout";
+  return "TUTTI_TIMEOUT sets the limit";
+}
+
 Error GroupState::overdue(const Submission& submission) {
   Blockers blockers;
   submission.operation->blockers(blockers);
   const std::string stopped = stopped_ranks();
   Error error = submission.deadline->error("still waiting for " + awaited(submission.request, blockers) + stopped);
-  error.hint = stopped.empty() ? "do all ranks make the same calls in the same order? TUTTI_TIMEOUT sets the limit"
-                               : "kill -CONT lets a stopped process go on; TUTTI_TIMEOUT sets the limit";
+  error.hint = stopped.empty() ? "do all ranks make the same calls in the same order? "
+                               : "kill -CONT lets a stopped process go on; ";
+  error.hint += who_set_limit(submission.request);
   if (!submission.deadline->expired()) {
     error.limit = -1;
     error.hint = "this rank left the group with the call under way: wait() for every Work first";

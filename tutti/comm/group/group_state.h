@@ -55,6 +55,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
     std::uint64_t id = 1;  // the same on every rank; links are told apart by it
     int rank = 0;
     std::vector<int> global_ranks;  // by rank
+    Duration limit{};               // of a call; 0: no limit of its own, the process's
   };
   // Exchanges a text among the members, by rank.
   using Exchange = std::function<Result<std::vector<std::string>>(const std::string& mine)>;
@@ -75,6 +76,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
     return cuda_->is_by_nccl(request) ? "nccl" : "staged";
   }
   std::string device() const;  // where this rank computes
+  Duration limit() const { return limit_; }
   std::uint64_t next_child() { return ++children_; }
 
   Status validate(const Request& request) const;  // what is wrong with it, before anything is started
@@ -158,6 +160,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool all_are_here() const { return host_ranks_ == size(); }
   Clock::time_point due(const Submission& submission) const;
   Error overdue(const Submission& submission);
+  const char* who_set_limit(const Request& request) const;
   void warn_of_hang(Submission& submission);
   std::optional<Error> compare_calls(Submission& submission);
   Status fail(Trouble trouble);  // poisons; the group's error, with the root cause of the job
