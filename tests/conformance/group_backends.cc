@@ -105,7 +105,8 @@ void PrintTo(const Forced& forced, std::ostream* out) { *out << name(forced.algo
 class ForcedAlgorithm : public ::testing::TestWithParam<Forced> {};
 
 TEST_P(ForcedAlgorithm, IsRight) {
-  const auto [kind, algorithm] = GetParam();
+  const Kind kind = GetParam().kind;
+  const Algorithm algorithm = GetParam().algorithm;
   for (const int size : kSizes) {
     const auto body = [&](Group& world) {
       if (size > 1) {
