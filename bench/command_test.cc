@@ -35,6 +35,19 @@ TEST(BenchCommand, PrintsALineOfJsonForEachSize) {
   EXPECT_EQ(ended.err, "");
 }
 
+TEST(BenchCommand, SizesThatHoldNothingAreWrongUsageAndNoFailedJob) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--sizes", "3"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.out, "");
+  EXPECT_EQ(ended.err,
+            "tutti bench: no size up to 3 B holds an element of f32\nhint: larger ones: --sizes 4K,1M, or --max 1M\n");
+  EXPECT_EQ(
+      run({"bench", "all_to_all", "-n", "2", "--sizes", "4"}).err,
+      "tutti bench: no size up to 4 B holds an element of f32 for each rank\nhint: larger ones: --sizes 4K,1M, or "
+      "--max 1M\n");
+  EXPECT_EQ(run({"bench", "all_to_all", "-n", "2", "--sizes", "8", "--rounds", "1", "--json"}).code, 0);
+}
+
 TEST(BenchCommand, ATableForPeopleEndsWithAVerdict) {
   const Ended ended = run({"bench", "broadcast", "-n", "2", "--min", "4K", "--max", "4K", "--rounds", "1"});
   ASSERT_EQ(ended.code, 0) << ended.err;

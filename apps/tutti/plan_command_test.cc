@@ -46,6 +46,13 @@ TEST(PlanCommand, ComparesAllForPeople) {
   EXPECT_THAT(ended.out, ::testing::Not(HasSubstr("WRONG")));
 }
 
+TEST(PlanCommand, OneRankIsOne) {
+  EXPECT_THAT(run({"plan", "all_reduce", "--ranks", "1", "--bytes", "64K"}).out,
+              StartsWith("all_reduce of 64 KiB (f32), 1 rank on one host\n"));
+  EXPECT_THAT(run({"plan", "all_reduce", "--ranks", "2", "--hosts", "2", "--bytes", "64K"}).out,
+              StartsWith("all_reduce of 64 KiB (f32), 2 ranks, each on a host of its own\n"));
+}
+
 TEST(PlanCommand, ShowsTheStepsOfARank) {
   const Ended ended = run(
       {"plan", "all_reduce", "--ranks", "4", "--bytes", "64", "--algorithm", "ring", "--rank", "1", "--steps", "3"});

@@ -3,6 +3,7 @@
 
 #include "tests/hosts/cgroup.h"
 #include "tests/hosts/on_hosts.h"
+#include "tests/launch/await_file.h"
 #include "tutti/base/text.h"
 
 namespace tutti::testing {
@@ -250,7 +251,7 @@ TEST_F(Faults, ASecondSignalLeavesAtOnceOnBothNodes) {
   Running first = start(0, node(0, 2, "1", program));
   Running second = start(1, node(1, 2, "1", {"--signal-grace", "10min", worker(), "pause"}));
   second.await_out("ready");
-  while (hosts().shell(0, "test -e " + shared().path() + "/deaf").ok() == false) ::usleep(10000);
+  await_file(shared().path() + "/deaf");
   first.send(SIGTERM);
   first.await_err("passing SIGTERM on to all ranks");
   first.send(SIGTERM);

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 
+#include "tests/launch/await_file.h"
 #include "tests/launch/running.h"
 
 namespace tutti::testing {
@@ -162,7 +163,7 @@ TEST(Signals, ARankThatDoesNotCatchItEndsTheJobWithThatSignal) {
 TEST(Signals, TheSecondOneKills) {
   const Folder folder;
   Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});
-  while (!std::filesystem::exists(folder.path() + "/deaf")) usleep(1000);
+  await_file(folder.path() + "/deaf");
   running.send(SIGTERM);
   running.await_err("passing SIGTERM on to all ranks");
   running.send(SIGTERM);
@@ -189,7 +190,7 @@ char state_of(pid_t pid) {
 TEST(Signals, TheSecondOneKillsAnAgentThatIsStopped) {
   const Folder folder;
   Running running({"run", "-n", "1", "--signal-grace", "10min", worker(), "stubborn", folder.path()});
-  while (!std::filesystem::exists(folder.path() + "/deaf")) usleep(1000);
+  await_file(folder.path() + "/deaf");
   running.send(SIGTERM);
   running.await_err("passing SIGTERM on to all ranks");
   const pid_t agent = running.agent();

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/launch/await_file.h"
 #include "tests/launch/several_nodes.h"
 #include "tutti/transport/socket.h"
 
@@ -97,7 +98,7 @@ TEST_F(Nodes, ARankBesideAFailedOneDoesNotWaitForTheStore) {
   const pid_t with_store = first.agent();
   kill(with_store, SIGSTOP);
   std::ofstream(folder + "go") << "";
-  for (int look = 0; look < 6000 && read_file(folder + "asked").empty(); ++look) usleep(10'000);
+  await_file(folder + "asked", [](const std::string& text) { return text.ends_with('\n'); });
   kill(with_store, SIGCONT);
   const double seconds = (std::stod(read_file(folder + "asked")) - std::stod(read_file(folder + "failed"))) * 1e-9;
   EXPECT_LT(seconds, 2.9) << "the store's calls have a limit of 3 s";

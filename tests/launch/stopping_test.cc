@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/launch/await_file.h"
 #include "tests/launch/running.h"
 
 namespace tutti::testing {
@@ -28,10 +29,6 @@ std::string undisturbed(const std::string& folder) {
   return ended.out.substr(ended.out.find("sum after"));
 }
 
-void await_save(const std::string& file) {
-  while (!std::filesystem::exists(file)) usleep(500);
-}
-
 std::vector<std::string> resume(const std::string& ranks, const std::string& file, const std::string& steps,
                                 std::vector<std::string> options = {}) {
   std::vector<std::string> arguments = {"run", "-n", ranks};
@@ -45,7 +42,7 @@ TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
     const Folder folder;
     const std::string file = folder.path() + "/state";
     Running first(resume("3", file, kEndless));
-    await_save(file);
+    await_file(file);
     first.send(signal);
     const Ended saved = first.wait();
     EXPECT_EQ(saved.code, 75) << saved.err;
@@ -65,7 +62,7 @@ TEST(ToldToStop, OneRankIsEnough) {
   const Folder folder;
   const std::string file = folder.path() + "/state";
   Running running(resume("2", file, kEndless));
-  await_save(file);
+  await_file(file);
   std::ifstream children("/proc/" + std::to_string(running.agent()) + "/task/" + std::to_string(running.agent()) +
                          "/children");
   pid_t rank0 = 0, rank1 = 0;

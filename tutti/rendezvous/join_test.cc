@@ -79,6 +79,21 @@ TEST(Join, NoSecretStaysBehindAJoinThatTimedOut) {
   EXPECT_THAT(leftovers(ranks), ::testing::IsEmpty());
 }
 
+TEST(Join, RankZeroTellsOfAMisspeltVariable) {
+  Ranks ranks;
+  const ReservedPort port;
+  std::vector<Start> starts;
+  for (int rank = 0; rank < 2; ++rank) {
+    Environment environment = by_hand(rank, 2, port.text());
+    environment["TUTTI_TIMEOUTS"] = "1s";
+    starts.push_back({environment});
+  }
+  const auto reports = ranks.run(starts);
+  EXPECT_THAT(reports[0].log, HasSubstr("TUTTI_TIMEOUTS is no variable of tutti and means nothing (did you mean "
+                                        "TUTTI_TIMEOUT?)"));
+  EXPECT_THAT(reports[1].log, Not(HasSubstr("TUTTI_TIMEOUTS")));
+}
+
 TEST(Join, AloneWithoutVariables) {
   Ranks ranks;
   const Report report = ranks.run({Start{}}).front();

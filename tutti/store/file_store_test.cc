@@ -152,9 +152,11 @@ TEST_F(FileStoreTest, EmptyFileIsReplaced) {
 }
 
 TEST_F(FileStoreTest, MissingFolderIsToldAtOnce) {
-  EXPECT_THAT(to_string(FileStore::join("/nowhere/at/all", "job", soon()).error()),
-              HasSubstr("No such file or directory"));
-  EXPECT_THAT(to_string(FileStore::create("/nowhere/at/all", "job").error()), HasSubstr("No such file or directory"));
+  for (const std::string& text : {to_string(FileStore::join("/nowhere/at/all", "job", soon()).error()),
+                                  to_string(FileStore::create("/nowhere/at/all", "job").error())})
+    EXPECT_THAT(
+        text, testing::AllOf(HasSubstr("No such file or directory"),
+                             HasSubstr("(hint: is there no folder /nowhere/at here? Make it where all ranks see it")));
 }
 
 TEST_F(FileStoreTest, RecordCutShortByADeadWriterIsCutOff) {
