@@ -24,6 +24,15 @@ namespace tutti {
 namespace {
 
 constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
+constexpr std::size_t kSmallExchange = 64 << 10;  // bytes
+
+bool are_small_exchanges(std::span<const std::shared_ptr<Submission>> submissions) {
+  return std::all_of(submissions.begin(), submissions.end(), [](const auto& submission) {
+    const Request& request = submission->request;
+    return is_point_to_point(request.kind) && request.device == kHost &&
+           request.count * size_of(request.dtype) <= kSmallExchange;
+  });
+}
 
 }  // namespace
 
@@ -287,6 +296,13 @@ void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submission
       fresh_.push_back(submission);
       pending_.fetch_add(1);
     }
+  }
+  // A small send is gone after one look, and a small receive there if its message is: the engine, whose way back to
+  // sleep interrupts all cores, need not be woken for what has ended.
+  if (are_small_exchanges(submissions) && lock_driver()) {
+    drive(/*collectives_too=*/false);
+    driver_.clear(std::memory_order_release);
+    if (pending_.load(std::memory_order_acquire) == 0) return;
   }
   if (!active_.exchange(true))
     process_->engine->activate(shared_from_this());

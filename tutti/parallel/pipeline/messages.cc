@@ -13,6 +13,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 
 #include "tutti/tensor/collectives.h"
 
@@ -20,6 +22,10 @@ namespace tutti {
 namespace {
 
 constexpr std::int64_t kMostSizes = 8;
+
+// What is no larger lies in the link until it is taken, and is received then: on the caller's stack, which takes a few
+// microseconds. To post its receive ahead would wake the group's engine thread at every action, for nothing.
+constexpr std::int64_t kLiesInLink = 16 << 10;  // bytes
 
 at::ScalarType scalar_type(DType dtype) {
   switch (dtype) {
@@ -58,7 +64,7 @@ void wait(const TensorWork& work, const StageMessage& message) {
 struct StageMessages::Incoming {
   StageMessage message;
   at::Tensor announcement{};  // how many sizes, and the sizes; defined until they were read
-  at::Tensor whole{};         // what is returned
+  at::Tensor whole{};         // what is returned; undefined until its receive is posted
   at::Tensor piece{};         // of it, flat: what this rank receives
   TensorWork work{};          // of the one that is under way
 };
@@ -127,10 +133,23 @@ void StageMessages::send(const StageMessage& message, const at::Tensor& tensor) 
   outgoing_.push_back({message, isend(group_, piece, message.to, tag(message) + 1)});
 }
 
-void StageMessages::receive(Incoming& incoming, const std::vector<std::int64_t>& sizes) {
+void StageMessages::make_place(Incoming& incoming, const std::vector<std::int64_t>& sizes) const {
   incoming.whole = at::empty(sizes, scalar_type(options_.dtype));
   incoming.piece = piece_of(incoming.whole.view({incoming.whole.numel()}));
+}
+
+void StageMessages::receive(Incoming& incoming, const std::vector<std::int64_t>& sizes) {
+  make_place(incoming, sizes);
   incoming.work = irecv(group_, incoming.piece, incoming.message.from, tag(incoming.message) + 1);
+}
+
+void StageMessages::receive_now(Incoming& incoming) {
+  make_place(incoming, options_.sizes);
+  try {
+    recv(group_, incoming.piece, incoming.message.from, tag(incoming.message) + 1);
+  } catch (const Exception& failure) {
+    fail(failure.error(), incoming.message);
+  }
 }
 
 // Reads the announcement, waiting for it, and makes a place for what it announces.
@@ -150,7 +169,8 @@ void StageMessages::expect(const StageMessage& message) {
   if (options_.sizes.empty()) {
     incoming.announcement = at::empty({1 + kMostSizes}, at::kLong);
     incoming.work = irecv(group_, incoming.announcement, message.from, tag(message));
-  } else {
+  } else if (std::accumulate(options_.sizes.begin(), options_.sizes.end(), std::int64_t(size_of(options_.dtype)),
+                             std::multiplies<>()) > kLiesInLink) {
     receive(incoming, options_.sizes);
   }
   incoming_[std::size_t(message.from)].push_back(std::move(incoming));
@@ -162,7 +182,10 @@ at::Tensor StageMessages::take(const StageMessage& message) {
       std::find_if(queue.begin(), queue.end(), [&](const Incoming& incoming) { return incoming.message == message; });
   TUTTI_INVARIANT(wanted != queue.end(), to_string(message), " was not expected");
   for (auto incoming = queue.begin(); incoming <= wanted; ++incoming) open(*incoming);
-  wait(wanted->work, message);
+  if (wanted->whole.defined())
+    wait(wanted->work, message);
+  else
+    receive_now(*wanted);
   const at::Tensor whole = wanted->whole, piece = wanted->piece;
   queue.erase(wanted);
   if (piece.numel() < whole.numel()) all_gather(options_.split_over, piece, whole.view({whole.numel()}));

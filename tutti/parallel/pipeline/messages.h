@@ -64,7 +64,9 @@ class StageMessages {
   at::Tensor piece_of(const at::Tensor& flat) const;
   void check_outgoing(const StageMessage& message, const at::Tensor& tensor) const;
   void announce(const StageMessage& message, const at::Tensor& tensor);
+  void make_place(Incoming& incoming, const std::vector<std::int64_t>& sizes) const;
   void receive(Incoming& incoming, const std::vector<std::int64_t>& sizes);
+  void receive_now(Incoming& incoming);
   void open(Incoming& incoming);
 
   Group group_;
