@@ -219,7 +219,9 @@ TEST_F(PretrainGpt, DocumentsThatDoNotSeeEachOtherTrainTheSameOnGrids) {
     const auto alone = pretrain(0, with(line, kind));
     ASSERT_EQ(alone.code, 0) << alone.err;
     EXPECT_NE(curve(alone), plain);
-    EXPECT_NE(curve(alone), curve(pretrain(0, with(line, {kind.begin() + 1, kind.end()})))) << "positions matter";
+    // Of learned positions it matters where they begin; rotary ones are seen as differences alone.
+    const auto going_on = curve(pretrain(0, with(line, {kind.begin() + 1, kind.end()})));
+    EXPECT_EQ(curve(alone) == going_on, kind.size() > both.size());
     const Words tp = {"--tensor-model-parallel-size", "2", "--sequence-parallel"},
                 pp = {"--pipeline-model-parallel-size", "4"}, cp = {"--context-parallel-size", "2"};
     for (const Words& grid : {with(tp, cp), pp}) {
@@ -519,8 +521,9 @@ TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
   }
   const auto together = pretrain(4, with(kModel, {"--train-iters", "1", "--tensor-model-parallel-size", "3"}));
   EXPECT_EQ(together.code, 2);
-  int told = 0;
-  for (const auto& line : split(together.err, '\n')) told += line.find("] pretrain_gpt: grid: 4 ranks") == 3 - 1;
+  int told = 0;  // before the report, which repeats a rank's last lines
+  for (const auto& line : split(together.err.substr(0, together.err.find("the job failed")), '\n'))
+    told += line.find("] pretrain_gpt: grid: 4 ranks") == 3 - 1;
   EXPECT_EQ(told, 1) << together.err;
 }
 

@@ -180,6 +180,10 @@ StepOutcome WeightsStep::clip(const StepScale& scale) {
     return outcome;
   }
   if (options_.report.zero_gradients) outcome.zero_gradients = std::int64_t(sum_over_model(zeros));
+  // Replicas sum the same numbers, but one whose ranks meet in another way adds them in another order: of the last bits
+  // one is taken, or replicas would drift apart.
+  if (groups_.model.size() > 1 && groups_.averaging.size() > 1)
+    outcome.gradient_norm = all_reduce(groups_.averaging, outcome.gradient_norm, ReduceOp::kMax);
   const double limit = options_.optimizer.clip_grad;
   const double factor = (limit > 0 ? clip_factor(outcome.gradient_norm, limit) : 1) / scale.loss_scale;
   if (factor == 1) return outcome;
