@@ -11,15 +11,8 @@
 #endif
 
 #include "tutti/base/float16.h"
+#include "tutti/base/independent_loop.h"
 #include "tutti/comm/kernels/reduce_isa.h"
-
-// No iteration of the loop that follows depends on another. (Clang's word for it warns of each loop that it then leaves
-// alone.)
-#if defined(__clang__)
-#define TUTTI_INDEPENDENT
-#else
-#define TUTTI_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace tutti::kernels::TUTTI_ISA {
 namespace {

@@ -7,13 +7,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tutti/base/independent_loop.h"
 #include "tutti/parallel/optim/kernels/update_isa.h"
-
-#if defined(__clang__)
-#define TUTTI_INDEPENDENT
-#else
-#define TUTTI_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace tutti::kernels::TUTTI_ISA {
 namespace {

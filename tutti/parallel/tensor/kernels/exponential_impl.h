@@ -10,13 +10,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "tutti/base/independent_loop.h"
 #include "tutti/parallel/tensor/kernels/exponential_isa.h"
-
-#if defined(__clang__)
-#define TUTTI_INDEPENDENT
-#else
-#define TUTTI_INDEPENDENT _Pragma("GCC ivdep")
-#endif
 
 namespace tutti::kernels::TUTTI_ISA {
 namespace {
