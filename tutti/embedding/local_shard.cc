@@ -10,7 +10,8 @@
 
 #include <algorithm>
 
-#include "tutti/embedding/memory.h"
+#include "tutti/embedding/table_memory.h"
+
 
 namespace tutti {
 namespace {
@@ -42,7 +43,7 @@ Result<LocalShard<T>> LocalShard<T>::create(const TableSpec& spec, std::size_t t
   for (const TableArray which : kTableArrays) {
     const std::int64_t numbers = shard.count() * shard.columns(which);
     if (numbers == 0 || shard.in_file(which)) continue;
-    shard.arrays_[std::size_t(which)] = TUTTI_TRY(huge_memory(std::size_t(numbers) * sizeof(T)));
+    shard.arrays_[std::size_t(which)] = TUTTI_TRY(table_memory(std::size_t(numbers) * sizeof(T)));
     if (which == TableArray::kRowWeights) std::fill_n(shard.array(which), numbers, T(1));
     const bool accumulates = which == TableArray::kState || which == TableArray::kRowWeightState;
     if (accumulates && options.initial_accumulator != 0)

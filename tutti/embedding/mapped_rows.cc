@@ -16,7 +16,7 @@
 #include <cerrno>
 
 #include "tutti/base/text.h"
-#include "tutti/embedding/memory.h"
+#include "tutti/embedding/table_memory.h"
 
 namespace tutti {
 namespace {
@@ -54,7 +54,7 @@ Result<MappedRows<T>> MappedRows<T>::create(const std::string& folder, std::int6
   ::madvise(base, bytes, MADV_RANDOM);  // reading ahead of a random row is reading in vain
   const std::size_t sets = std::max<std::size_t>(1, std::min(cached_bytes, bytes) / (row_bytes * kWays));
   made.sets_.resize(sets);
-  made.cache_ = TUTTI_TRY(huge_memory(sets * kWays * row_bytes));
+  made.cache_ = TUTTI_TRY(table_memory(sets * kWays * row_bytes));
   return made;
 }
 

@@ -20,7 +20,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/embedding/batch.h"
-#include "tutti/embedding/memory.h"
+#include "tutti/embedding/table_memory.h"
 #include "tutti/embedding/wire.h"
 
 namespace tutti {
@@ -189,7 +189,7 @@ Result<std::shared_ptr<typename ShardedTables<T>::Memory>> ShardedTables<T>::mem
     if (shown.ok()) memory->block = *std::move(shown);  // else the heap is full: rows travel by collectives then
   }
   if (!memory->block) {
-    auto own = std::make_shared<Mapping>(TUTTI_TRY(huge_memory(std::max<std::size_t>(numbers, 1) * sizeof(T))));
+    auto own = std::make_shared<Mapping>(TUTTI_TRY(table_memory(std::max<std::size_t>(numbers, 1) * sizeof(T))));
     memory->block = std::shared_ptr<std::byte>(own, own->data());
   }
   return memory;

@@ -29,7 +29,8 @@ class Contents {
   virtual bool same_bits(int rank, const Goal& goal) = 0;
 };
 
-std::unique_ptr<Contents> make_symbolic(int ranks);
+class Pool;
+std::unique_ptr<Contents> make_symbolic(int ranks, Pool& pool);  // the pool outlives it
 // Elements of 1 and 2 bytes are unsigned integers, of 4 and 8 bytes floating point numbers whose sums round.
 std::unique_ptr<Contents> make_elements(int ranks, std::size_t element);
 

@@ -13,11 +13,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <queue>
+#include <span>
 #include <unordered_map>
 
 #include "tutti/base/text.h"
 #include "tutti/planning/simulator/contents.h"
+#include "tutti/planning/simulator/pool.h"
 
 namespace tutti {
 namespace {
@@ -37,7 +40,7 @@ class Simulator {
  public:
   explicit Simulator(const Scenario& scenario)
       : scenario_(scenario), network_(scenario.network), size_(scenario.shape.size), hosts_(hosts_of(scenario)) {
-    contents_.push_back(make_symbolic(size_));
+    contents_.push_back(make_symbolic(size_, pool_));
     if (scenario.with_elements) contents_.push_back(make_elements(size_, scenario.shape.element));
     ranks_.resize(std::size_t(size_));
     cards_.resize(std::size_t(hosts_.count()) * std::size_t(network_.cards));
@@ -78,6 +81,7 @@ class Simulator {
     while (!events_.empty()) {
       const Event event = events_.top();
       events_.pop();
+      if (!events_.empty()) fetch(events_.top());
       now_ = event.time;
       outcome_.fingerprint = mix(outcome_.fingerprint ^ std::bit_cast<std::uint64_t>(event.time)) + event.subject +
                              (std::uint64_t(event.detail) << 32);
@@ -117,7 +121,7 @@ class Simulator {
     double sends_free = 0, recvs_free = 0;  // from then on
   };
   struct Rank {
-    std::vector<Cell> cells;
+    std::span<Cell> cells;  // of the pool
     std::vector<std::uint32_t> after;
     std::vector<std::uint32_t> heads;  // of its lanes, before it starts
     std::size_t left = 0;              // steps
@@ -163,7 +167,7 @@ class Simulator {
   void load(int r, Plan plan, const Goal& goal) {
     Rank& rank = ranks_[r];
     rank.left = plan.steps.size();
-    rank.cells.reserve(rank.left);
+    rank.cells = {std::pmr::polymorphic_allocator<Cell>(&pool_).allocate(rank.left), rank.left};
     rank.after = std::move(plan.after);
     outcome_.steps += rank.left;
     std::uint32_t local = kNone;                               // the last local step so far
@@ -172,7 +176,7 @@ class Simulator {
     std::uint32_t* last_place[2] = {nullptr, nullptr};
     for (std::uint32_t i = 0; i < plan.steps.size(); ++i) {
       const Step& step = plan.steps[i];
-      rank.cells.emplace_back(step);
+      std::construct_at(&rank.cells[i], step);
       std::uint32_t* last = &local;
       if (step.peer >= 0) {
         const bool sends = step.kind == StepKind::kSend;
@@ -308,6 +312,14 @@ class Simulator {
     push(stream.last_arrival, What::kArrives, number, message);
   }
 
+  // Asks for what an event will look at, while another is being handled.
+  void fetch(const Event& event) const {
+    if (event.what() == What::kSent || event.what() == What::kComputed)
+      __builtin_prefetch(&ranks_[event.subject].cells[event.detail]);
+    else if (event.what() != What::kDeath)
+      __builtin_prefetch(&messages_[event.subject]);
+  }
+
   void happen(const Event& event) {
     switch (event.what()) {
       case What::kSent:
@@ -379,9 +391,13 @@ class Simulator {
     Cell& cell = rank.cells[i];
     cell.done = true;
     outcome_.rounds = std::max(outcome_.rounds, int(cell.depth));
-    if (cell.next != kNone) ready_.push_back({r, cell.next});
+    const auto look_at = [&](std::uint32_t step) {
+      __builtin_prefetch(&rank.cells[step]);
+      ready_.push_back({r, step});
+    };
+    if (cell.next != kNone) look_at(cell.next);
     for (std::uint32_t waiter = cell.first_waiter; waiter != kNone; waiter = rank.cells[waiter].next_waiter)
-      ready_.push_back({r, waiter});
+      look_at(waiter);
     if (--rank.left == 0) outcome_.ended[r] = now_;
   }
 
@@ -437,6 +453,7 @@ class Simulator {
   const Network& network_;
   const int size_;
   const Hosts hosts_;
+  Pool pool_;
   std::vector<std::unique_ptr<Contents>> contents_;
   std::vector<Rank> ranks_;
   std::vector<Port> cards_;  // by host, then by card

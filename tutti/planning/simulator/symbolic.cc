@@ -13,6 +13,7 @@
 
 #include "tutti/base/error.h"
 #include "tutti/planning/simulator/contents.h"
+#include "tutti/planning/simulator/pool.h"
 
 namespace tutti {
 namespace {
@@ -28,7 +29,7 @@ struct Run {
   std::uint64_t set, order;
   std::uint64_t position;  // of the first byte, in the vector
 };
-using Runs = std::vector<Run>;
+using Runs = std::pmr::vector<Run>;  // all of one Pool: then they are moved, not copied
 
 constexpr std::uint64_t kUnwritten = 0x6e6f7468696e6721u, kMixedUp = 0x6d69786564757021u;
 
@@ -63,7 +64,9 @@ Run part(const Run& run, std::uint64_t from, std::uint64_t bytes) {
 // search goes through is short; thousands of ranks take turns, and none of them finds its memory in the cache.
 class Memory {
  public:
-  explicit Memory(std::uint64_t bytes) : begins_{0}, blocks_{{Run{bytes, kUnwritten, 0, 0}}}, bytes_(bytes) {}
+  Memory(std::uint64_t bytes, Pool& pool) : begins_(1, 0, &pool), blocks_(1, &pool), bytes_(bytes) {
+    blocks_[0].push_back({bytes, kUnwritten, 0, 0});
+  }
 
   void read(std::uint64_t begin, std::uint64_t bytes, Runs& into) const {
     TUTTI_INVARIANT(begin + bytes <= bytes_, "a step reads up to byte ", begin + bytes, " of ", bytes_);
@@ -104,7 +107,7 @@ class Memory {
     const std::size_t block = at(address);
     if (begins_[block] == address) return block;
     Runs& runs = blocks_[block];
-    Runs behind;
+    Runs behind(runs.get_allocator());
     std::uint64_t run_begins = begins_[block];
     auto run = runs.begin();
     for (; run_begins + run->bytes <= address; ++run) run_begins += run->bytes;
@@ -119,51 +122,60 @@ class Memory {
     return block + 1;
   }
 
-  std::vector<std::uint64_t> begins_;
-  std::vector<Runs> blocks_;
+  std::pmr::vector<std::uint64_t> begins_;
+  std::pmr::vector<Runs> blocks_;
   std::uint64_t bytes_;
 };
 
 // First in, first out: what each send put in, in one pool for all streams.
 class Streams {
  public:
+  explicit Streams(Pool& pool) : pool_(pool) {}
+
   void push(std::uint32_t stream, Runs runs) {
     if (runs.empty()) return;
     if (stream >= ends_.size()) ends_.resize(std::max<std::size_t>(stream + 1, ends_.size() * 2));
     std::uint32_t packet = free_;
     if (packet == kNone) {
       packet = std::uint32_t(packets_.size());
-      packets_.emplace_back();
+      packets_.push_back({Runs(&pool_)});
     } else {
       free_ = packets_[packet].next;
     }
-    packets_[packet] = {std::move(runs), 0, kNone};
+    std::uint64_t bytes = 0;
+    for (const Run& run : runs) bytes += run.bytes;
+    packets_[packet] = {std::move(runs), bytes, 0, kNone};
     Ends& ends = ends_[stream];
     (ends.first == kNone ? ends.first : packets_[ends.last].next) = packet;
     ends.last = packet;
   }
 
   Runs pop(std::uint32_t stream, std::uint64_t bytes) {
-    Runs runs;
+    Runs runs(&pool_);
     while (bytes > 0) {
       Ends& ends = ends_[stream];
       const std::uint32_t index = ends.first;
       TUTTI_INVARIANT(index != kNone, "a step takes bytes that were not sent");
       Packet& packet = packets_[index];
+      if (runs.empty() && packet.taken == 0 && packet.bytes == bytes) {  // all that is left of a message
+        runs = std::move(packet.runs);
+        bytes = 0;
+        remove_first(ends);
+        break;
+      }
       for (; packet.taken < packet.runs.size() && bytes > 0;) {
         Run& run = packet.runs[packet.taken];
         const std::uint64_t some = std::min(run.bytes, bytes);
         append(runs, part(run, 0, some));
         bytes -= some;
+        packet.bytes -= some;
         if (some == run.bytes)
           ++packet.taken;
         else
           run = part(run, some, run.bytes - some);
       }
       if (packet.taken < packet.runs.size()) break;
-      ends.first = packet.next;
-      packet = {{}, 0, free_};
-      free_ = index;
+      remove_first(ends);
     }
     return runs;
   }
@@ -172,12 +184,23 @@ class Streams {
   static constexpr std::uint32_t kNone = ~std::uint32_t(0);
   struct Packet {
     Runs runs;
-    std::size_t taken = 0;  // runs
+    std::uint64_t bytes = 0;  // that are left
+    std::size_t taken = 0;    // runs
     std::uint32_t next = kNone;
   };
   struct Ends {
     std::uint32_t first = kNone, last = kNone;
   };
+
+  void remove_first(Ends& ends) {
+    const std::uint32_t index = ends.first;
+    Packet& packet = packets_[index];
+    ends.first = packet.next;
+    packet = {Runs(&pool_), 0, 0, free_};
+    free_ = index;
+  }
+
+  Pool& pool_;
   std::vector<Ends> ends_;
   std::vector<Packet> packets_;
   std::uint32_t free_ = kNone;
@@ -185,15 +208,15 @@ class Streams {
 
 class Symbolic final : public Contents {
  public:
-  explicit Symbolic(int ranks) {
+  Symbolic(int ranks, Pool& pool) : pool_(pool), streams_(pool), first_(&pool) {
     for (int rank = 0; rank < ranks; ++rank) everybody_ += of_rank(rank, 0, 0).set;
   }
 
   void open(const Goal& goal, std::size_t scratch_bytes) override {
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
-    Memory& memory = memories_.emplace_back(place.bytes);
+    Memory& memory = memories_.emplace_back(place.bytes, pool_);
     for (const Goal::Piece& piece : goal.before)
-      memory.write(place.at(piece.range), {of_rank(piece.source, piece.range.bytes, piece.position)});
+      memory.write(place.at(piece.range), Runs({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
   }
 
   void send(int rank, std::uint32_t stream, const Range& from) override { streams_.push(stream, read(rank, from)); }
@@ -231,7 +254,7 @@ class Symbolic final : public Contents {
 
  private:
   Runs read(int rank, const Range& range) {
-    Runs runs;
+    Runs runs(&pool_);
     memories_[rank].read(places_[rank].at(range), range.bytes, runs);
     return runs;
   }
@@ -254,7 +277,7 @@ class Symbolic final : public Contents {
     }
   }
   static Runs sums(const Runs& left, const Runs& right) {
-    Runs result;
+    Runs result(left.get_allocator());
     zip(left, right, [&](std::uint64_t bytes, const Run& a, const Run& b) { append(result, sum(bytes, a, b)); });
     return result;
   }
@@ -271,6 +294,7 @@ class Symbolic final : public Contents {
     return {};
   }
 
+  Pool& pool_;
   std::uint64_t everybody_ = 0;
   std::vector<Placement> places_;
   std::vector<Memory> memories_;
@@ -280,6 +304,6 @@ class Symbolic final : public Contents {
 
 }  // namespace
 
-std::unique_ptr<Contents> make_symbolic(int ranks) { return std::make_unique<Symbolic>(ranks); }
+std::unique_ptr<Contents> make_symbolic(int ranks, Pool& pool) { return std::make_unique<Symbolic>(ranks, pool); }
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
-// Rows that are looked up at random miss the TLB with nearly every access where pages are small. A mapping is given
+// What is looked up at random misses the TLB with nearly every access where pages are small. A mapping is given
 // huge pages only where it covers them whole, so a little more is mapped, and the ends are given back.
-#include "tutti/embedding/memory.h"
+#include "tutti/base/huge_memory.h"
 
 #include <sys/mman.h>
 
@@ -16,14 +16,14 @@ constexpr std::size_t kHugePage = std::size_t(2) << 20;
 
 }  // namespace
 
-Result<Mapping> huge_memory(std::size_t bytes) {
+Result<Mapping> huge_memory(std::size_t bytes, const char* what, const char* hint) {
   const std::size_t size = (bytes + kHugePage - 1) / kHugePage * kHugePage, with_room = size + kHugePage;
   void* const base =
       ::mmap(nullptr, with_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (base == MAP_FAILED)
     return Error{.code = Code::kLimit,
-                 .detail = "cannot map " + bytes_text(bytes) + " for embedding tables",
-                 .hint = "more ranks or hosts, or a folder for the tables (EmbeddingOptions::folder)",
+                 .detail = detail::words("cannot map ", bytes_text(bytes), " for ", what),
+                 .hint = hint,
                  .errno_value = errno};
   const auto begin = reinterpret_cast<std::uintptr_t>(base);
   const std::size_t head = (kHugePage - begin % kHugePage) % kHugePage;
