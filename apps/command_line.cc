@@ -87,7 +87,7 @@ void tell(const std::string& command, const Error& error) {
   if (!error.hint.empty()) std::fprintf(stderr, "hint: %s\n", error.hint.c_str());
 }
 
-std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
+std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Teller& teller) {
   if (arguments == std::vector<std::string>{"--man"}) {
     std::fputs(man_page(app).c_str(), stdout);
     return 0;
@@ -102,11 +102,11 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
     const auto rest = app.remaining();
     arguments.resize(arguments.size() - std::min(arguments.size(), rest.size()));
     if (const auto error = empty_value(app, arguments)) {
-      tell(app.get_name(), *error);
+      teller(app.get_name(), *error);
       return 2;
     }
     if (!rest.empty() && rest[0].size() > 1 && rest[0][0] == '-' && rest[0] != "--") {
-      tell(app.get_name(), unknown_option(app, rest[0]));
+      teller(app.get_name(), unknown_option(app, rest[0]));
       return 2;
     }
     return std::nullopt;
@@ -118,21 +118,22 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments) {
   } catch (const CLI::ExtrasError&) {
     const auto rest = app.remaining();
     if (!rest.empty() && rest[0][0] == '-') {
-      tell(app.get_name(), unknown_option(app, rest[0]));
+      teller(app.get_name(), unknown_option(app, rest[0]));
     } else {
-      tell(app.get_name(), Error{.code = Code::kUsage,
-                                 .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});
+      teller(app.get_name(), Error{.code = Code::kUsage,
+                                   .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});
     }
     return 2;
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what(), option = what.substr(0, what.find(':'));
-    tell(app.get_name(), Error{.code = Code::kUsage,
-                               .detail = option + " needs a value",
-                               .hint = app.get_name() + " --help explains the options"});
+    teller(app.get_name(), Error{.code = Code::kUsage,
+                                 .detail = option + " needs a value",
+                                 .hint = app.get_name() + " --help explains the options"});
     return 2;
   } catch (const CLI::ParseError& error) {
-    tell(app.get_name(),
-         Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
+    teller(
+        app.get_name(),
+        Error{.code = Code::kUsage, .detail = error.what(), .hint = app.get_name() + " --help explains the options"});
     return 2;
   }
 }

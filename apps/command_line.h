@@ -15,13 +15,14 @@ class App;
 
 namespace tutti::cli {
 
-// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help and
-// after
-// --man alone (the manual page), 2 after
-// a mistake, which has then been told on standard error together with the nearest known option.
-std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments);
 // Tells an error as "command: sentence", with its hint on a line of its own.
 void tell(const std::string& command, const Error& error);
+using Teller = std::function<void(const std::string& command, const Error& error)>;
+
+// Parses `arguments` into what was bound to `app`. An exit code if there is nothing left to do: 0 after --help and
+// after --man alone (the manual page), 2 after a mistake, which has then been told, on standard error unless there is
+// another teller (tell_once.h), together with the nearest known option.
+std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Teller& teller = tell);
 
 // What a training program returns: what `body` does or, where it throws, after telling why, 2 for wrong usage, for what
 // is missing and for ranks that differ, else 1.

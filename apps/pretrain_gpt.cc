@@ -97,7 +97,7 @@ int act(const std::vector<std::string>& arguments) {
       "pretrain_gpt");
   app.footer(kFooter);
   line.declare(app);
-  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
+  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());

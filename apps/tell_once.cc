@@ -16,7 +16,9 @@ void tell_once(const std::string& command, const Error& error) {
   if (!who.ok() || who->rank == 0) return tell(command, error);
   const auto path = env("TORCHELASTIC_ERROR_FILE");
   if (path && (std::ofstream(*path) << nlohmann::json{{"message", to_string(error)}}.dump()).flush()) return;
-  fmt::print(stderr, "{}: rank {} leaves before the ranks meet: its options cannot be right, and rank 0 says why\n",
+  fmt::print(stderr,
+             "{}: rank {} leaves before the ranks meet: its options cannot be right (rank 0, if it was given the same, "
+             "says why)\n",
              command, who->rank);
 }
 

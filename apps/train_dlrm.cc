@@ -8,6 +8,7 @@
 
 #include "apps/answering.h"
 #include "apps/command_line.h"
+#include "apps/tell_once.h"
 #include "apps/train_dlrm_options.h"
 #include "tutti/base/log.h"
 #include "tutti/models/dlrm/printed_lines.h"
@@ -85,15 +86,15 @@ int act(const std::vector<std::string>& arguments) {
       "train_dlrm");
   app.footer(kFooter);
   line.declare(app);
-  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
+  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto options = line.interpret();
   if (!options.ok()) {
-    tutti::cli::tell("train_dlrm", options.error());
+    tutti::cli::tell_once("train_dlrm", options.error());
     return kUsageError;
   }
   const auto checkpoints = line.checkpoints(*options);
   if (!checkpoints.ok()) {
-    tutti::cli::tell("train_dlrm", checkpoints.error());
+    tutti::cli::tell_once("train_dlrm", checkpoints.error());
     return kUsageError;
   }
   return tutti::cli::run_training([&] { return train(line, *options, *checkpoints); });

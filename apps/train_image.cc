@@ -10,6 +10,7 @@
 
 #include "apps/answering.h"
 #include "apps/command_line.h"
+#include "apps/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
@@ -287,10 +288,10 @@ int act(const std::vector<std::string>& arguments) {
       "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
       "train_image");
   declare(app, texts);
-  if (const auto code = tutti::cli::parse(app, arguments)) return *code;
+  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto options = interpret(texts);
   if (!options.ok()) {
-    tutti::cli::tell("train_image", options.error());
+    tutti::cli::tell_once("train_image", options.error());
     return kUsageError;
   }
   return tutti::cli::run_training([&] { return train(texts, *options); });

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/tutti/command.h"
+#include "apps/tutti/not_empty.h"
 #include "apps/tutti/run_on_hosts.h"
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
@@ -53,7 +54,7 @@ void declare(CLI::App& app, Texts& texts) {
   app.get_formatter()->column_width(34);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
-    app.add_option(names, target, words)->group(group)->type_name(type);
+    app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
   };
   add("The job", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this host (default 1), or auto, cpu, gpu", "N");
   add("The job", "--devices", texts.devices, "GPUs that should be here", "N");
@@ -83,7 +84,13 @@ void declare(CLI::App& app, Texts& texts) {
 
 Result<Secret> secret_of(const Texts& texts, bool several) {
   if (texts.insecure || !several) return Secret::none();
-  if (!texts.secret_file.empty()) return Secret::from_file(texts.secret_file);
+  if (!texts.secret_file.empty()) {
+    auto secret = Secret::from_file(texts.secret_file);
+    if (secret.ok()) return secret;
+    Error error = secret.error();
+    error.code = Code::kUsage;
+    return error;
+  }
   if (auto given = TUTTI_TRY(given_secret(current_environment()))) return *given;
   return usage("the hosts need a secret that all of them know",
                "make one (umask 077; openssl rand -hex 32 > secret), copy it to all hosts, and give --secret-file "

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/command_line.h"
+#include "apps/tutti/not_empty.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
@@ -115,13 +116,6 @@ class Formatter : public CLI::Formatter {
     return std::string("Usage: ") + kUsageLine + "\n";
   }
 };
-
-// --job-id "$NAME", and NAME is not set: that is no wish for the default.
-const CLI::Validator kNotEmpty(
-    [](const std::string& value) {
-      return value.empty() ? std::string("an empty value (is a variable that it comes from not set?)") : std::string();
-    },
-    "");
 
 // The options of one group of the help.
 class Group {

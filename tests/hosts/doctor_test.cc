@@ -225,6 +225,9 @@ TEST(DoctorUsage, IsToldInASentence) {
   EXPECT_THAT(told({"doctor", "--hosts", "a:1", "-n", "4"}), HasSubstr("and -n gives 4"));
   EXPECT_THAT(told({"doctor", "--hosts", "a", "--hostfile", "b"}), HasSubstr("--hosts and --hostfile are both given"));
   EXPECT_THAT(told({"doctor", "--hostfile", "/no/such"}), HasSubstr("/no/such"));
+  EXPECT_THAT(told({"doctor", "--hosts", ""}), HasSubstr("an empty value (is a variable that it comes from not set?)"));
+  EXPECT_THAT(told({"doctor", "--nnodes", "2", "--master-addr", "127.0.0.1", "--secret-file", "/no/such"}),
+              HasSubstr("cannot read the secret file /no/such: No such file or directory"));
   EXPECT_THAT(told({"doctor", "--hosts", "localhost", "--ssh", "/nope"}), HasSubstr("--ssh /nope: the program"));
 }
 

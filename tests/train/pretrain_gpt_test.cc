@@ -507,6 +507,7 @@ TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
       {{"--seq-length", "17"}, "a sequence of 17 tokens (--seq-length) is longer than the 16 positions"},
       {{"--vocab-size", "0"}, "--vocab-size needs a number from 1"},
       {{"--global-batch-size", "9"}, "9"},
+      {{"--num-layer", "3"}, "unknown option --num-layer\nhint: did you mean --num-layers?"},
       {{"--pipeline-model-parallel-size", "2", "--num-virtual-stages-per-pipeline-rank", "2",
         "--microbatch-group-size-per-virtual-pipeline-stage", "1"},
        "groups of 1 microbatches"},

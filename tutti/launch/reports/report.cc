@@ -4,6 +4,7 @@
 // peer, may have had a reason of its own, and is told as such.
 #include "tutti/launch/reports/report.h"
 
+#include <algorithm>
 #include <csignal>
 
 #include "tutti/base/text.h"
@@ -13,7 +14,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostTold = 8;  // ranks that have a line or a sentence of their own
+constexpr std::size_t kMostTold = 8;  // lines, or sentences of one, about ranks beside the culprit
 
 void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + line; }
 
@@ -55,23 +56,47 @@ bool tells_of_another(const std::string& message) {
   return message.starts_with("PeerLost: ") || message.starts_with("Aborted: ");
 }
 
-// "rank 4 exited with code 1: ValueError: ..."
+// Words, and the ranks that have them: what several say alike stands in a report once.
+struct Said {
+  std::string words;
+  std::vector<int> ranks;
+};
+
+void add_words(std::vector<Said>& all, int rank, std::string words) {
+  const auto at = std::find_if(all.begin(), all.end(), [&](const Said& said) { return said.words == words; });
+  if (at == all.end())
+    all.push_back({std::move(words), {rank}});
+  else
+    at->ranks.push_back(rank);
+}
+
+// "exited with code 1: ValueError: ..."
 std::string end_words(const WorkerEnd& worker, const Failure& failure) {
   const auto seen = failure.others.find(worker.rank);
-  const std::string message = seen == failure.others.end() ? "" : split(seen->second.message, '\n').front();
-  return "rank " + std::to_string(worker.rank) + " " + to_string(worker.exit) + (message.empty() ? "" : ": " + message);
+  const std::string how = to_string(worker.exit), message = seen == failure.others.end() ? "" : seen->second.message;
+  if (message.empty()) return how;
+  return message == failure.message ? how + " and said the same" : how + ": " + split(message, '\n').front();
+}
+
+// "ranks 1-3 were killed by SIGSEGV"
+std::string ends_text(const Said& said) {
+  const bool plural = said.ranks.size() > 1 && said.words.starts_with("was ");
+  return ranks_words(said.ranks) + " " + (plural ? "were" + said.words.substr(3) : said.words);
 }
 
 std::string failed_as_well_words(const std::vector<const WorkerEnd*>& ends, const Failure& failure) {
+  std::vector<Said> all;
+  for (const WorkerEnd* worker : ends) add_words(all, worker->rank, end_words(*worker, failure));
   std::vector<std::string> words;
   std::vector<int> more;
-  for (const WorkerEnd* worker : ends) {
+  for (const Said& said : all) {
     if (words.size() < kMostTold) {
-      words.push_back(end_words(*worker, failure));
+      words.push_back(ends_text(said));
     } else {
-      more.push_back(worker->rank);
+      more.insert(more.end(), said.ranks.begin(), said.ranks.end());
     }
   }
+  std::sort(more.begin(), more.end());
   return "failed as well, because of it or by itself: " + join(words, "; ") +
          (more.empty() ? "" : "; and " + ranks_words(more));
 }
@@ -102,13 +127,15 @@ std::vector<std::string> parts_lines(const Failure& failure, const std::vector<W
 
 // What ranks wanted people to know before: that checkpoints were not saved.
 std::vector<std::string> alarm_lines(const Failure& failure) {
-  std::vector<std::string> lines;
+  std::vector<Said> all;
   const auto add = [&](int rank, const LastSeen& seen) {
-    if (!seen.alarm.empty() && lines.size() < kMostTold)
-      lines.push_back("rank " + std::to_string(rank) + " had said: " + seen.alarm);
+    if (!seen.alarm.empty()) add_words(all, rank, seen.alarm);
   };
   add(failure.culprit.rank, failure.seen);
   for (const auto& [rank, seen] : failure.others) add(rank, seen);
+  std::vector<std::string> lines;
+  for (const Said& said : all)
+    if (lines.size() < kMostTold) lines.push_back(ranks_words(said.ranks) + " had said: " + said.words);
   return lines;
 }
 
@@ -129,17 +156,18 @@ Part part_of(const WorkerEnd& worker, const Failure& failure) {
 }
 
 std::vector<std::string> others_lines(const Failure& failure) {
-  std::size_t told = 0;
-  std::vector<std::string> lines;
+  std::vector<Said> all;
   for (const auto& [rank, seen] : failure.others) {
     if (seen.doing.empty()) continue;
-    if (++told > kMostTold) {
-      lines.push_back("... (of all ranks: the JSON report)");
-      break;
-    }
-    lines.push_back("rank " + std::to_string(rank) + " then: " + seen.doing);
-    for (const std::string& frame : seen.stack) lines.push_back("    " + frame);
+    std::string words = seen.doing;
+    for (const std::string& frame : seen.stack) words += "\n    " + frame;
+    add_words(all, rank, std::move(words));
   }
+  std::vector<std::string> lines;
+  for (std::size_t i = 0; i < std::min(all.size(), kMostTold); ++i)
+    for (std::string& line : split(ranks_words(all[i].ranks) + " then: " + all[i].words, '\n'))
+      lines.push_back(std::move(line));
+  if (all.size() > kMostTold) lines.push_back("... (of all ranks: the JSON report)");
   return lines;
 }
 

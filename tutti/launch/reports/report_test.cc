@@ -74,10 +74,31 @@ TEST(Report, OfAHangBeginsWithIt) {
 
 TEST(Report, ShowsEightOthersAtMost) {
   Failure many = failure();
-  for (int rank = 3; rank < 20; ++rank) many.others[rank].doing = "in tutti::init()";
+  for (int rank = 3; rank < 20; ++rank) many.others[rank].doing = "step " + std::to_string(rank);
   const std::string text = failure_report(many, kAll);
   EXPECT_THAT(text, AllOf(HasSubstr("rank 9 then"), Not(HasSubstr("rank 10 then")),
                           HasSubstr("... (of all ranks: the JSON report)")));
+}
+
+TEST(Report, WhatSeveralRanksSayAlikeStandsThereOnce) {
+  Failure alike{.culprit = {.rank = 2, .exit = {.code = 2}}, .message = "Usage: unknown option --layers\nsee --help"};
+  std::vector<WorkerEnd> all = {alike.culprit};
+  for (const int rank : {0, 1, 3, 4, 5, 6, 7}) all.push_back({.rank = rank, .exit = {.code = 2}});
+  for (const int rank : {1, 3, 4}) alike.others[rank].message = alike.message;
+  for (const int rank : {5, 6}) {
+    alike.others[rank].message = "Usage: no file";
+    alike.others[rank].doing = "in tutti::init()", alike.others[rank].stack = {"poll in libc.so.6"};
+    alike.others[rank].alarm = "1 of 3 checkpoints was not saved";
+  }
+  all.back().exit = all[1].exit = {.signal = SIGSEGV};
+  EXPECT_THAT(
+      failure_report(alike, all),
+      AllOf(
+          HasSubstr("failed as well, because of it or by itself: ranks 0, 7 were killed by SIGSEGV (segmentation "
+                    "fault); ranks 1, 3, 4 exited with code 2 and said the same; ranks 5, 6 exited with code 2: Usage: "
+                    "no file\n"),
+          HasSubstr("\n[tutti]   ranks 5, 6 then: in tutti::init()\n[tutti]       poll in libc.so.6\n"),
+          HasSubstr("\n[tutti]   ranks 5, 6 had said: 1 of 3 checkpoints was not saved")));
 }
 
 TEST(Report, IsJsonAsWell) {
@@ -167,8 +188,8 @@ TEST(Report, WhoFailedAsWellIsToldFromWhoWasStopped) {
       HasSubstr("failed as well, because of it or by itself: rank 1 was killed by SIGSEGV (segmentation fault); "
                 "rank 2 exited with code 1: ValueError: the loss is NaN"));
   std::vector<WorkerEnd> many = {culprit};
-  for (int rank = 5; rank < 20; ++rank) many.push_back({.rank = rank, .exit = {.code = 1}, .stopped = true});
-  EXPECT_THAT(failure_report(failure, many), HasSubstr("rank 12 exited with code 1; and ranks 13-19"));
+  for (int rank = 5; rank < 20; ++rank) many.push_back({.rank = rank, .exit = {.code = rank}, .stopped = true});
+  EXPECT_THAT(failure_report(failure, many), HasSubstr("rank 12 exited with code 12; and ranks 13-19"));
 }
 
 TEST(Report, ACodeThatNoSignalGivesIsNoShellsWord) {
