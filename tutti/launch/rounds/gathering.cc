@@ -288,9 +288,11 @@ bool Gathering::minority() const {
 
 bool Gathering::enough(Time now) const {
   const int count = int(here_.size());
-  if (count < limits_.min || minority()) return false;
-  if (last_call_ && now >= *last_call_) return true;
-  return roster_.round < 0 ? count >= limits_.max : all_expected();  // a spare does not step in for who is on the way
+  if (count < limits_.min) return false;
+  const bool last_call_is_over = last_call_ && now >= *last_call_;
+  // A spare does not step in for who is on the way.
+  if (!last_call_is_over && !(roster_.round < 0 ? count >= limits_.max : all_expected())) return false;
+  return !minority();  // last: it looks at every node, and each that comes asks
 }
 
 void Gathering::check(Time now) {
