@@ -41,15 +41,15 @@ class EtcdStore final : public TableStore {
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
   Result<Reply> carry_out(const StoreRequest& request, Deadline deadline);
   Result<Values> read(const std::vector<std::string>& keys, bool with_values, Deadline deadline);
-  Result<Reply> get(const StoreRequest& request, Deadline deadline);
-  Result<Reply> pop(const StoreRequest& request, Deadline deadline);
-  Result<Reply> check(const StoreRequest& request, Deadline deadline);
+  Result<Reply> await_all(const StoreRequest& request, Deadline deadline);
+  Result<Reply> take(const StoreRequest& request, Deadline deadline);
+  Result<Reply> look_for(const StoreRequest& request, Deadline deadline);
   Result<Reply> rewrite(const StoreRequest& request, Deadline deadline);
-  Result<Reply> compare_set(const StoreRequest& request, Deadline deadline);
+  Result<Reply> swap(const StoreRequest& request, Deadline deadline);
   Result<Reply> put_all(const StoreRequest& request, Deadline deadline);
-  Result<Reply> remove(const std::string& key, Deadline deadline);
+  Result<Reply> erase(const std::string& key, Deadline deadline);
   Result<Reply> count_keys(Deadline deadline);
-  Result<Reply> push(const StoreRequest& request, Deadline deadline);
+  Result<Reply> queue_up(const StoreRequest& request, Deadline deadline);
   Result<RangeAnswer> range(const Range& range, Deadline deadline) {
     std::int64_t revision = 0;
     return session_->gateway().range(range, revision, deadline);
@@ -76,22 +76,22 @@ Result<Reply> EtcdStore::carry_out(const StoreRequest& request, Deadline deadlin
       return put_all(request, deadline);
     case Op::kGet:
     case Op::kWait:
-      return get(request, deadline);
+      return await_all(request, deadline);
     case Op::kAdd:
     case Op::kAppend:
       return rewrite(request, deadline);
     case Op::kCompareSet:
-      return compare_set(request, deadline);
+      return swap(request, deadline);
     case Op::kCheck:
-      return check(request, deadline);
+      return look_for(request, deadline);
     case Op::kRemove:
-      return remove(request.keys[0], deadline);
+      return erase(request.keys[0], deadline);
     case Op::kNumKeys:
       return count_keys(deadline);
     case Op::kPush:
-      return push(request, deadline);
+      return queue_up(request, deadline);
     case Op::kPop:
-      return pop(request, deadline);
+      return take(request, deadline);
     case Op::kQueueLength: {
       const Range all{.key = queue_folder(request.keys[0]), .prefix = true, .what = Range::What::kCount};
       return Reply{.number = TUTTI_TRY(range(all, deadline)).count};
@@ -125,7 +125,7 @@ Result<EtcdStore::Values> EtcdStore::read(const std::vector<std::string>& keys, 
   return result;
 }
 
-Result<Reply> EtcdStore::get(const StoreRequest& request, Deadline deadline) {
+Result<Reply> EtcdStore::await_all(const StoreRequest& request, Deadline deadline) {
   const Deadline calls = Deadline::after(deadline.remaining() + kGrace);
   for (;;) {
     auto [values, revision] = TUTTI_TRY(read(request.keys, request.op == Op::kGet, calls));
@@ -144,7 +144,7 @@ Result<Reply> EtcdStore::get(const StoreRequest& request, Deadline deadline) {
   }
 }
 
-Result<Reply> EtcdStore::check(const StoreRequest& request, Deadline deadline) {
+Result<Reply> EtcdStore::look_for(const StoreRequest& request, Deadline deadline) {
   const Values held = TUTTI_TRY(read(request.keys, false, deadline));
   return Reply{.flag =
                    std::all_of(held.values.begin(), held.values.end(), [](const auto& v) { return v.has_value(); })};
@@ -182,7 +182,7 @@ Result<Reply> EtcdStore::rewrite(const StoreRequest& request, Deadline deadline)
   }
 }
 
-Result<Reply> EtcdStore::compare_set(const StoreRequest& request, Deadline deadline) {
+Result<Reply> EtcdStore::swap(const StoreRequest& request, Deadline deadline) {
   const std::string key = value_key(request.keys[0]);
   Transaction transaction;
   transaction.compare = {request.values.size() == 2
@@ -209,7 +209,7 @@ Result<Reply> EtcdStore::put_all(const StoreRequest& request, Deadline deadline)
   return Reply{};
 }
 
-Result<Reply> EtcdStore::remove(const std::string& key, Deadline deadline) {
+Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
   Transaction transaction;
   transaction.success = {Delete{value_key(key)}, Delete{queue_folder(key), true}};
   const auto outcome = TUTTI_TRY(session_->change(std::move(transaction), deadline));
@@ -227,7 +227,7 @@ Result<Reply> EtcdStore::count_keys(Deadline deadline) {
   return Reply{.number = values.count + std::int64_t(queues.size())};
 }
 
-Result<Reply> EtcdStore::push(const StoreRequest& request, Deadline deadline) {
+Result<Reply> EtcdStore::queue_up(const StoreRequest& request, Deadline deadline) {
   Transaction transaction;
   transaction.success = {
       Put{queue_folder(request.keys[0]) + session_->id() + "." + std::to_string(++pushed_), request.values[0]}};
@@ -235,7 +235,7 @@ Result<Reply> EtcdStore::push(const StoreRequest& request, Deadline deadline) {
   return Reply{};
 }
 
-Result<Reply> EtcdStore::pop(const StoreRequest& request, Deadline deadline) {
+Result<Reply> EtcdStore::take(const StoreRequest& request, Deadline deadline) {
   const Deadline calls = Deadline::after(deadline.remaining() + kGrace);
   const std::string folder = queue_folder(request.keys[0]);
   for (;;) {

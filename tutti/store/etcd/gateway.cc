@@ -20,7 +20,6 @@ using Json = nlohmann::json;
 
 constexpr int kPauseMs = 100;         // between two rounds over the endpoints
 constexpr int kGrpcUnavailable = 14;  // no leader, or it changed
-constexpr int kGrpcUnauthenticated = 16;
 constexpr const char* kBadToken = "invalid auth token";
 
 // The end of the range of all keys that begin with `prefix`.
