@@ -194,10 +194,12 @@ void SharedTable::begin_record() {
   suspended_ = false;
   recorded_ = acknowledged_ = 0;
   entries_.clear();
-  table_.each_content([&](const StoreRequest& request) { record(wire::frame_of_change({}, request)); });
+  std::vector<std::string> copy;  // recorded out here: no lambda is known to hold the lock
+  table_.each_content([&](const StoreRequest& request) { copy.push_back(wire::frame_of_change({}, request)); });
   sessions_.each([&](Origin origin, const Sessions::SharedReply& reply) {
-    record(wire::frame_of_answered(std::span(&origin, 1), *reply));
+    copy.push_back(wire::frame_of_answered(std::span(&origin, 1), *reply));
   });
+  for (std::string& entry : copy) record(std::move(entry));
   record(wire::frame(wire::Kind::kCopied));
   copied_ = recorded_;
   for (auto& held : held_) held.entries = copied_;  // what they rest on is part of the copy
