@@ -46,9 +46,9 @@ struct Texts {
   std::string logical_ranks = "0", precision = "f32", compress = "none", stage = "1", check_replicas = "0";
   std::string save_dir, save_interval = "0", keep = "0", keep_every = "0", resume = "auto";
   std::string memory_copy_interval = "0";
-  std::string log_every = "1", trace, tensorboard;
-  bool save_dir_per_node = false, nesterov = false, deterministic = false, check_gradients = false, views = false,
-       no_heap = false, json = false, profile = false;
+  std::string log_every = "1", trace, tensorboard, check_gradients = "reduction";
+  bool save_dir_per_node = false, nesterov = false, deterministic = false, views = false, no_heap = false, json = false,
+       profile = false;
 };
 
 void declare(CLI::App& app, Texts& texts) {
@@ -88,8 +88,10 @@ void declare(CLI::App& app, Texts& texts) {
   add("Parallel", "--compress", texts.compress, "gradients on their way: none (default), bf16, f16 or powersgd", "HOW");
   add("Parallel", "--check-replicas", texts.check_replicas,
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
-  add_flag("Parallel", "--check-gradients", texts.check_gradients,
-           "look for NaN and infinity in each rank's gradients before they are averaged, and name weight and rank");
+  add("Parallel", "--check-gradients", texts.check_gradients,
+      "end at a NaN or an infinity in a gradient: reduction (default) looks while they are averaged, before at each "
+      "rank's own in a pass more, which always names the rank; off",
+      "WHEN");
   add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
   add("Checkpoints", "--save-dir", texts.save_dir,
       "keep what is needed to go on in this folder, which all nodes see; saves at the end, and when told to stop",
@@ -228,7 +230,10 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   training.compression =
       kCompressions[TUTTI_TRY(choose("--compress", texts.compress, {"none", "bf16", "f16", "powersgd"}))];
   training.check_replicas = TUTTI_TRY(whole_number("--check-replicas", texts.check_replicas, 0, 1'000'000'000));
-  training.check_gradients = texts.check_gradients;
+  constexpr tutti::FiniteCheck kChecks[] = {tutti::FiniteCheck::kInReduction, tutti::FiniteCheck::kReport,
+                                            tutti::FiniteCheck::kOff};
+  training.parallel.finite_check =
+      kChecks[TUTTI_TRY(choose("--check-gradients", texts.check_gradients, {"reduction", "before", "off"}))];
   training.deterministic = texts.deterministic;
   training.record = {.trace = texts.trace, .profile = texts.profile, .tensorboard = texts.tensorboard};
   training.seed =

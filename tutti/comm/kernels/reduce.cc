@@ -15,12 +15,19 @@ namespace {
 using Loop = void (*)(const kernels::Inputs&);
 
 Loop choose_loop() {
+  switch (kernels::widest_isa()) {
 #ifdef __x86_64__
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
-    return kernels::avx512::reduce;
-  if (__builtin_cpu_supports("avx2")) return kernels::avx2::reduce;
+    case kernels::Isa::kAvx512:
+      return kernels::avx512::reduce;
+    case kernels::Isa::kAvx2:
+      return kernels::avx2::reduce;
+#else
+    case kernels::Isa::kAvx512:
+    case kernels::Isa::kAvx2:
 #endif
+    case kernels::Isa::kGeneric:
+      break;
+  }
   return kernels::generic::reduce;
 }
 
@@ -42,6 +49,16 @@ void choose_stores(kernels::Inputs& io) {
 }
 
 }  // namespace
+
+kernels::Isa kernels::widest_isa() {
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    return Isa::kAvx512;
+  if (__builtin_cpu_supports("avx2")) return Isa::kAvx2;
+#endif
+  return Isa::kGeneric;
+}
 
 ReduceOp op_for_bool(ReduceOp op) {
   switch (op) {

@@ -1,5 +1,5 @@
 #pragma once
-// What reduce.cc hands to the loops of one instruction set (reduce_impl.h).
+// The loops of one instruction set (reduce_impl.h, finite_impl.h), and what reduce.cc and finite.cc hand to them.
 #include <cstddef>
 
 #include "tutti/comm/request.h"
@@ -21,14 +21,20 @@ struct Inputs {
   std::size_t head = 0;
 };
 
+enum class Isa { kGeneric, kAvx2, kAvx512 };
+Isa widest_isa();  // that this CPU has
+
 namespace generic {
 void reduce(const Inputs& io);
-}
+bool all_finite(DType dtype, const void* data, std::size_t count);
+}  // namespace generic
 namespace avx2 {
 void reduce(const Inputs& io);
-}
+bool all_finite(DType dtype, const void* data, std::size_t count);
+}  // namespace avx2
 namespace avx512 {
 void reduce(const Inputs& io);
-}
+bool all_finite(DType dtype, const void* data, std::size_t count);
+}  // namespace avx512
 
 }  // namespace tutti::kernels

@@ -62,13 +62,15 @@ WeightsStep::WeightsStep(const GridGroups& groups, const Options& options, std::
 
 WeightsStep::~WeightsStep() = default;
 
-// Stage 2 averages while backward runs, stage 1 at the end.
+// Stage 2 averages while backward runs, stage 1 at the end. NaN and infinity are seen by the norm, which every step
+// asks for: no Reducer has to look for them.
 void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
   ShardedOptimizerOptions made{.stage = options_.parallel.overlap_gradients ? 2 : 1, .groups = {not_decayed}};
   if (groups_.model.size() > 1) made.model = groups_.model;
   for (const auto& parameter : parameters_)
     if (!counts(parameter)) made.counted_elsewhere.push_back(parameter.name);
-  for_sharded_ = std::make_unique<Reducer>(model_, groups_.averaging, DataParallelOptions{.overlap = Overlap::kOff});
+  for_sharded_ = std::make_unique<Reducer>(
+      model_, groups_.averaging, DataParallelOptions{.overlap = Overlap::kOff, .finite_check = FiniteCheck::kOff});
   for_sharded_->set_sync(false);
   sharded_ = std::make_unique<ShardedOptimizer>(*for_sharded_, rule_, made);
 }
@@ -78,7 +80,7 @@ void WeightsStep::make_sharded_optimizer(const ParameterGroup& not_decayed) {
 // begin their calls in the same order, because they run the same schedule.
 void WeightsStep::make_overlapped_averages() {
   for (int chunk = 0; chunk < options_.parallel.chunks; ++chunk) {
-    DataParallelOptions made{.overlap = Overlap::kOn};
+    DataParallelOptions made{.overlap = Overlap::kOn, .finite_check = FiniteCheck::kOff};
     for (const auto& parameter : parameters_)
       if (model_->chunk_of(parameter.name) != chunk) made.ignore.push_back(parameter.name);
     const bool has_some = made.ignore.size() < parameters_.size();

@@ -48,6 +48,10 @@ const char* name(Sharding sharding) {
   constexpr const char* kNames[] = {"auto", "on", "off"};
   return kNames[int(sharding)];
 }
+const char* name(FiniteCheck check) {
+  constexpr const char* kNames[] = {"off", "reduction", "before", "before"};
+  return kNames[int(check)];
+}
 const char* name(Compression compression) {
   constexpr const char* kNames[] = {"none", "bf16", "f16", "powersgd"};
   return kNames[int(compression)];
@@ -75,7 +79,7 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   if (options.compression == Compression::kBF16) parallel.hook = bf16_compression();
   if (options.compression == Compression::kF16) parallel.hook = f16_compression();
   if (power_sgd) parallel.hook = power_sgd;
-  if (halves_gradients(options) || options.check_gradients) parallel.finite_check = FiniteCheck::kReport;
+  if (halves_gradients(options)) parallel.finite_check = FiniteCheck::kReport;
   return parallel;
 }
 
@@ -301,13 +305,21 @@ class Training {
                                    learning_rate(options_.rule));
     if (const std::string weight = first_weight_that_is_not_finite(); !weight.empty()) {
       detail += fmt::format(", since {} has had a NaN or an infinity from a step before", weight);
-      hint += "; --check-gradients tells whether a gradient had them first, of which weight and on which rank";
+      if (!looks_at_gradients())
+        hint += "; --check-gradients before tells whether a gradient had them first, of which weight and on which rank";
     }
     throw Exception(Error{.code = Code::kAborted,
                           .detail = std::move(detail),
                           .hint = std::move(hint),
                           .group = world_.name(),
                           .rank = world_.rank()});
+  }
+
+  // A rank that is alone averages nothing, but where it steps its part of the weights, which is all of them.
+  bool looks_at_gradients() const {
+    const auto check = options_.parallel.finite_check;
+    const bool averages = world_.size() > 1 || is_sharded(world_, options_);
+    return check == FiniteCheck::kReport || (check == FiniteCheck::kInReduction && averages);
   }
 
   std::string first_weight_that_is_not_finite() const {
@@ -356,7 +368,7 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--precision", options.parallel.autocast ? name(*options.parallel.autocast) : "f32"},
           {"--compress", name(options.compression)},
           {"--check-replicas", text(options.check_replicas)},
-          {"--check-gradients", options.check_gradients ? "on" : "off"},
+          {"--check-gradients", name(options.parallel.finite_check)},
           {"--overlap", name(options.parallel.overlap)},
           {"--views", options.parallel.gradients_as_views ? "on" : "off"},
           {"--sharded", name(options.sharding)},

@@ -38,13 +38,13 @@ struct ImageTrainingOptions {
   UpdateRule rule = SgdOptions{.lr = 0.05, .momentum = 0.9};
   double clip_grad_norm = 0;  // 0: not
 
-  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast.
+  // Of it: overlap, gradients_as_views, heap_tensors, logical_ranks (accumulate must be 1), autocast, finite_check (in
+  // 16 bits always kReport).
   DataParallelOptions parallel;
   Compression compression = Compression::kNone;
   Sharding sharding = Sharding::kAuto;
   int sharded_stage = 1;
   std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
-  bool check_gradients = false;     // look for NaN and infinity in those of each rank, before they are averaged
   bool deterministic = false;       // as logical_ranks has it anyway
 
   double log_every = 1;  // seconds between lines of progress; negative: none

@@ -111,6 +111,28 @@ TEST_P(WeightsStepTest, WhereGradientsAreLookedAtOneThatIsNotFiniteIsToldWithIts
   }
 }
 
+TEST_P(WeightsStepTest, AsItComesAnInfinityIsAnErrorWithItsRank) {
+  for (const double clip : {0.0, 0.5}) {
+    run(
+        {.rule = kPlainSgd, .sharded_stage = GetParam(), .clip_grad_norm = clip},
+        [&](auto& ddp, auto&, const auto& step) {
+          step(1);
+          const auto before = copies(ddp);
+          std::string said;
+          try {
+            step(kInfinity);
+          } catch (const Exception& error) {
+            said = error.what();
+          }
+          check(said.find("the gradient of conv1.weight h") != std::string::npos, said);
+          check(said.find("on rank 1") != std::string::npos, said);
+          const bool one_pass = GetParam() == 1 && clip == 0;
+          check(one_pass ? std::isfinite(moved(ddp, before)) : moved(ddp, before) == 0, "the weights");
+        },
+        FiniteCheck::kInReduction);
+  }
+}
+
 // Without momentum a step is the rate times the gradient.
 TEST_P(WeightsStepTest, AGradientIsNeverStretchedToTheNormGiven) {
   const auto length = [&](double clip) {

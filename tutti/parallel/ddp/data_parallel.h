@@ -51,7 +51,8 @@ class DataParallel {
 
   // After backward(): waits until every gradient is the average over the ranks. Throws Exception with the root cause;
   // then gradients are undefined and the group is lost. A parameter that got no gradient is an error that names it,
-  // unless `find_unused` is set.
+  // unless `find_unused` is set. A gradient that is not finite is an error that leaves the group as it was
+  // (DataParallelOptions::finite_check).
   void finish() { reducer_->finish(); }
 
   // With DataParallelOptions::logical_ranks: those of this process, ascending; else none.
@@ -63,7 +64,7 @@ class DataParallel {
   // Every rank calls. zero_grad() leaves them alone until then.
   void average_delayed() { reducer_->average_delayed(); }
 
-  // With DataParallelOptions::finite_check: what finish() found, the same on every rank.
+  // With DataParallelOptions::finite_check: what the last finish() found, the same on every rank.
   std::optional<NonFiniteGradient> non_finite() const { return reducer_->non_finite(); }
 
   // Lets gradients go. Unlike LibTorch 1.13's optimizer.zero_grad(), which fills them with zeros to be added to, this

@@ -21,8 +21,15 @@ enum class Overlap {
 // What becomes of a NaN or an infinity in a gradient of any rank. All ranks decide alike.
 enum class FiniteCheck {
   kOff,
+  // finish(), or the step() of a sharded optimizer, throws an Exception that names parameter, rank and step; the group
+  // lives, so zero_grad() and go on. Averages are looked at while they are made, which costs nothing beside it; not on
+  // a rank that is alone and averages nothing. Two things are the price. Where the ranks' own gradients are gone by
+  // then (large ones that travel during backward(), or over links) the rank is not known. And a step() that averages
+  // and steps in one pass (stage 1 on one host, without clipping) has stepped what was finite, on all ranks alike.
+  kInReduction,
+  // The other two look at each rank's own gradients in a pass of its own, before any is averaged.
   kReport,  // finish() returns, and non_finite() tells; optimizers of this library leave the weights alone
-  kThrow,   // finish() throws an Exception that names parameter and rank; the group lives, so zero_grad() and go on
+  kThrow,   // finish() throws as above, and the weights are as they were
 };
 
 // Every rank gives the same, or the constructor throws on all of them.
@@ -53,7 +60,7 @@ struct DataParallelOptions {
   std::vector<std::string> sparse{};
   // Takes the place of the all_reduce. An object of its own for each DataParallel of each rank.
   std::shared_ptr<CommHook> hook{};
-  FiniteCheck finite_check = FiniteCheck::kOff;
+  FiniteCheck finite_check = FiniteCheck::kInReduction;
   // kBF16, kF16: forward() runs under Autocast (mixed_precision.h); parameters and gradients stay what they are.
   std::optional<DType> autocast{};
   // Compute as so many ranks would, however many processes carry them: 1, 2, 4, ... processes that divide the number
@@ -68,7 +75,7 @@ struct DataParallelOptions {
 // The first gradient that was not finite: of the lowest parameter, then of the lowest rank.
 struct NonFiniteGradient {
   std::string parameter;
-  int rank = 0;
+  int rank = 0;  // -1: every rank's was finite, their average is not; -2: the average is not, the rank is not known
 };
 
 struct DataParallelStats {

@@ -319,7 +319,8 @@ TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
     DataParallel ddp(model, world,
                      with([](auto& o) { o.finite_check = FiniteCheck::kThrow, o.hook = f16_compression(); }));
     ddp.forward(kOnes).mul(1e5f).sum().backward();
-    check_says(error_of([&] { ddp.finish(); }), "the gradient of left.weight overflowed while it was averaged (hint: ");
+    check_says(error_of([&] { ddp.finish(); }),
+               "the gradient of left.weight overflowed while it was averaged, in step 1 of this DataParallel (hint: ");
   });
 }
 

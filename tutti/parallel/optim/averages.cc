@@ -4,8 +4,9 @@
 // with n = 2, 18 a parameter where an all_reduce (8) and a step of its own (28) take 36.
 //
 // Where somebody wants the norm first, or gradients are to be let go of, averaging and stepping are two passes; the sum
-// of squares then costs nothing, since the tile is in the cache. A sum that is not finite is looked into at once, while
-// the gradients of all ranks are there, so that the rank can be named.
+// of squares then costs nothing, since the tile is in the cache. Nor does a look at it for NaN and infinity in the pass
+// that steps. A sum that is not finite is looked into at once, while the gradients of all ranks are there, so that the
+// rank can be named.
 //
 // Several hosts, or memory that the peers cannot see: reduce_scatter of the gradient; the tail, and small gradients
 // whole, are all-reduced. Where plans run over links, an element of a reduce_scatter is added in another order than the
@@ -19,9 +20,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
 
 #include "tutti/base/error.h"
 #include "tutti/comm/kernels/copy.h"
+#include "tutti/comm/kernels/finite.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/optim/clip.h"
@@ -74,11 +77,30 @@ int rank_to_blame(const std::vector<const void*>& gradients, DType dtype, std::i
   return -1;
 }
 
+// A rank that is known is better than none.
 void blame(AverageFacts& facts, std::int64_t number, std::int64_t rank) {
-  if (facts.shard >= 0) return;
+  if (facts.shard >= 0 && facts.shard < number) return;
+  if (facts.shard == number && facts.rank >= 0 && (rank < 0 || facts.rank <= rank)) return;
   facts.shard = number;
   facts.rank = rank;
 }
+
+// The averages of a tile or of a tail, before they are stepped. On several threads.
+class Looker {
+ public:
+  explicit Looker(const StepLook& look) : look_(look) {}
+  template <class RankToBlame>
+  bool may_step(DType dtype, const void* averages, std::int64_t count, const RankToBlame& rank) {
+    if (!look_.facts || all_finite(dtype, averages, std::size_t(count))) return true;
+    std::lock_guard lock(mutex_);
+    blame(*look_.facts, look_.number, rank());
+    return false;
+  }
+
+ private:
+  const StepLook look_;
+  std::mutex mutex_;
+};
 
 void count_squares(const Shard& shard, double of_mine, double of_tail, AverageFacts& facts) {
   if (!shard.counts) return;
@@ -201,10 +223,14 @@ void AverageByCollectives::end(AverageFacts& facts) {
   count_squares(shard, squares, take(shard.tail, shard.tail_average), facts);
 }
 
-void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update) {
+void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update,
+                      const StepLook& look) {
+  Looker looker(look);
   const auto step_run = [&](Run run, std::int64_t offset, bool give) {
     for_tiles(source_of(shard, gradients, run), [&](std::int64_t, std::int64_t place, const std::byte* average,
-                                                    const std::vector<const void*>&, std::int64_t count) {
+                                                    const std::vector<const void*>& given, std::int64_t count) {
+      if (!looker.may_step(shard.dtype, average, count, [&] { return rank_to_blame(given, shard.dtype, count); }))
+        return;
       const std::int64_t at = (run.begin + place) * shard.element_bytes();
       std::byte* const weight = shard.weight_at(0) + at;
       apply_update(update, shard.dtype, weight, average, StatePointers(shard.state, offset + place).at,
@@ -219,11 +245,14 @@ void average_and_step(const Group& group, Shard& shard, std::span<std::byte* con
   step_run(shard.tail, shard.mine.count, false);
 }
 
-void step_averaged(const Group& group, Shard& shard, const Update& update) {
+void step_averaged(const Group& group, Shard& shard, const Update& update, const StepLook& look) {
+  Looker looker(look);
+  const auto nobody = [] { return -1; };
   const std::int64_t size = shard.element_bytes(), tile = kTileBytes / size;
   at::parallel_for(0, shard.mine.count, kUpdateGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; i += tile) {
       const std::int64_t count = std::min(tile, end - i), at = (shard.mine.begin + i) * size;
+      if (!looker.may_step(shard.dtype, shard.mine_average + i * size, count, nobody)) continue;
       apply_update(update, shard.dtype, shard.weight_at(0) + at, shard.mine_average + i * size,
                    StatePointers(shard.state, i).at, std::size_t(count));
       for (std::size_t r = 0; r < shard.weights.size(); ++r)
@@ -232,6 +261,7 @@ void step_averaged(const Group& group, Shard& shard, const Update& update) {
     }
     fence_streams();
   });
+  if (!looker.may_step(shard.dtype, shard.tail_average, shard.tail.count, nobody)) return;
   update_elements(update, shard.dtype, shard.weight_at(shard.tail.begin), shard.tail_average, shard.state,
                   shard.mine.count, shard.tail.count);
 }

@@ -28,8 +28,15 @@ class PeerGradients {
 struct AverageFacts {
   double squares = 0;       // of this rank's averages, of shards that count
   double tail_squares = 0;  // of those that every rank has alike
-  // The first that was not finite: a shard's number and a rank, if it is known; -1: none.
+  // The lowest that was not finite: a shard's number and a rank, if it is known; -1: none.
   std::int64_t shard = -1, rank = -1;
+};
+
+// Whether averages are looked at while they are stepped: those of a tile that has a NaN or an infinity leave weights
+// and state as they are, and are blamed.
+struct StepLook {
+  std::int64_t number = 0;        // the shard's, in AverageFacts
+  AverageFacts* facts = nullptr;  // null: not looked at
 };
 
 // Where averages go.
@@ -66,8 +73,9 @@ Work average_async(const Group& group, DType dtype, void* values, std::int64_t c
 
 // Averages and steps this rank's elements in one pass, and gives the new weights to the peers. Weights and gradients
 // are in reach.
-void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update);
+void average_and_step(const Group& group, Shard& shard, std::span<std::byte* const> gradients, const Update& update,
+                      const StepLook& look);
 // Steps from the averages; gives the new weights to the peers where they are in reach.
-void step_averaged(const Group& group, Shard& shard, const Update& update);
+void step_averaged(const Group& group, Shard& shard, const Update& update, const StepLook& look);
 
 }  // namespace tutti

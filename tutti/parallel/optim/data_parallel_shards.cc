@@ -16,6 +16,7 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/optim/averages.h"
+#include "tutti/parallel/optim/over_ranks.h"
 #include "tutti/parallel/optim/sharded_state.h"
 
 namespace tutti {
@@ -61,6 +62,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
 
   std::int64_t number_of(const Shard& shard) const { return &shard - shards_.all.data(); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
+  void decide_on_non_finite(const char* weights);
   AverageByCollectives begin_average(Shard& shard, AveragesIn where);
   void average_packed();
   void give_by_collectives();
@@ -72,6 +74,7 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   Reducer& reducer_;
   const int stage_;
   const bool as_data_parallel_;  // averages by the calls that DataParallel would make
+  const bool looks_;             // FiniteCheck::kInReduction
   Shards shards_;
   std::vector<Shard*> steps_;  // with a gradient in this step, in the order in which they came
   struct BucketOnItsWay {
@@ -89,7 +92,8 @@ OfDataParallel::OfDataParallel(Reducer& reducer, UpdateRule rule, ShardedOptimiz
             {"stage = " + std::to_string(options.stage), options.same_bits ? "same_bits = true" : "same_bits = false"}),
       reducer_(reducer),
       stage_(options.stage),
-      as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)) {
+      as_data_parallel_(options.same_bits && group.size() > 2 && is_over_links(group)),
+      looks_(reducer.looks_in_reduction()) {
   TUTTI_REQUIRE(stage_ == 1 || stage_ == 2, "ShardedOptimizer: stage is ", stage_,
                 "; expected 1 or 2 (for 3 see FullySharded)");
   reducer_.attach_optimizer(*this);
@@ -205,8 +209,9 @@ void OfDataParallel::average() {
 
 void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradients) {
   const Update update = next_update(shard);
+  const StepLook look{.number = number_of(shard), .facts = looks_ ? &facts : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
-    average_and_step(group, shard, gradients, update);
+    average_and_step(group, shard, gradients, update, look);
   } else {
     if (!shard.averaged) {
       if (gradients.empty())
@@ -214,9 +219,25 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
       else
         average_in_place(group, shard, gradients, AveragesIn::kGradient, number_of(shard), facts);
     }
-    step_averaged(group, shard, update);
+    step_averaged(group, shard, update, look);
   }
   shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
+}
+
+// A meeting.
+void OfDataParallel::decide_on_non_finite(const char* weights) {
+  const std::string sentence = non_finite_over_ranks(
+      group, model, facts,
+      [&](std::int64_t shard) -> const std::string& { return shards_.all[std::size_t(shard)].name; });
+  if (sentence.empty()) return;
+  refused = Error{.code = Code::kInvalidArgument,
+                  .detail = "ShardedOptimizer: " + sentence + ", in step " + std::to_string(reducer_.stats().steps) +
+                            " of this DataParallel; " + weights,
+                  .hint =
+                      "lower the learning rate, clip, or scale the loss (LossScaler); look at that rank's batch; "
+                      "FiniteCheck::kThrow looks before any weight is stepped",
+                  .group = group.name(),
+                  .rank = group.rank()};
 }
 
 void OfDataParallel::step() {
@@ -224,11 +245,14 @@ void OfDataParallel::step() {
   std::optional<PeerGradients> peers;
   bool meet_at_end = false;
   count_exposed([&] {
-    if (averaged_)
-      barrier(group);  // everybody's backward() is over
-    else
+    if (!averaged_)
       peers.emplace(group, steps_);
+    else if (looks_)
+      decide_on_non_finite("the weights are as they were");
+    else
+      barrier(group);  // everybody's backward() is over
   });
+  if (refused) return;
   average_packed();
   // What backward() made last is still in the caches.
   for (std::size_t k = steps_.size(); k-- > 0;) {
@@ -237,7 +261,10 @@ void OfDataParallel::step() {
   }
   count_exposed([&] {
     give_by_collectives();
-    if (meet_at_end && group.size() > 1) barrier(group);
+    if (looks_)
+      decide_on_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
+    else if (meet_at_end && group.size() > 1)
+      barrier(group);
   });
 }
 

@@ -12,6 +12,23 @@
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
+namespace {
+
+constexpr const char* kOfAnotherPart = "a gradient of another part of the model has a NaN or an infinity";
+
+std::string blame_over_ranks(const Group& group, const AverageFacts& facts,
+                             const std::function<const std::string&(std::int64_t shard)>& name) {
+  constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t ranks = group.size() + 1;  // the last stands for an unknown one
+  std::int64_t blame = kNobody;
+  if (facts.shard >= 0) blame = facts.shard * ranks + (facts.rank < 0 ? ranks - 1 : facts.rank);
+  blame = all_reduce(group, blame, ReduceOp::kMin);
+  if (blame == kNobody) return {};
+  if (blame % ranks == ranks - 1) return non_finite_gradient(name(blame / ranks));
+  return non_finite_gradient(name(blame / ranks), int(blame % ranks));
+}
+
+}  // namespace
 
 GradientNorm norm_over_ranks(const Group& group, const Group& model, const AverageFacts& facts,
                              const std::function<const std::string&(std::int64_t shard)>& name) {
@@ -20,19 +37,18 @@ GradientNorm norm_over_ranks(const Group& group, const Group& model, const Avera
   if (model) squares = all_reduce(model, squares);
   GradientNorm result{.norm = std::sqrt(squares)};
   if (std::isfinite(squares)) return result;
-  constexpr std::int64_t kNobody = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t ranks = group.size() + 1;  // the last stands for an unknown one
-  std::int64_t blame = kNobody;
-  if (facts.shard >= 0) blame = facts.shard * ranks + (facts.rank < 0 ? ranks - 1 : facts.rank);
-  blame = all_reduce(group, blame, ReduceOp::kMin);
-  if (blame == kNobody)
-    result.non_finite = is_here ? "the squares of the gradients add up to more than f64 holds"
-                                : "a gradient of another part of the model has a NaN or an infinity";
-  else if (blame % ranks == ranks - 1)
-    result.non_finite = non_finite_gradient(name(blame / ranks));
-  else
-    result.non_finite = non_finite_gradient(name(blame / ranks), int(blame % ranks));
+  result.non_finite = blame_over_ranks(group, facts, name);
+  if (result.non_finite.empty())
+    result.non_finite = is_here ? "the squares of the gradients add up to more than f64 holds" : kOfAnotherPart;
   return result;
+}
+
+std::string non_finite_over_ranks(const Group& group, const Group& model, const AverageFacts& facts,
+                                  const std::function<const std::string&(std::int64_t shard)>& name) {
+  std::string blamed = blame_over_ranks(group, facts, name);
+  if (model && all_reduce(model, std::int64_t(!blamed.empty()), ReduceOp::kMax) != 0 && blamed.empty())
+    blamed = kOfAnotherPart;
+  return blamed;
 }
 
 std::vector<StatePart> gather_state(const Group& group, std::span<const StatePart> own) {

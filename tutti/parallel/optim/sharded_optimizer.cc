@@ -73,6 +73,7 @@ void ShardedOptimizer::State::make_step() {
   finish();
   tell(Deed::kStep);
   step_and_end();
+  if (refused) throw Exception(*refused);
 }
 
 void ShardedOptimizer::State::leave_out_step() {
@@ -91,6 +92,7 @@ GradientNorm ShardedOptimizer::State::clip(double max_norm) {
 }
 
 void ShardedOptimizer::State::step_and_end() {
+  refused.reset();
   if (!skips_step()) step();
   end_step();
 }

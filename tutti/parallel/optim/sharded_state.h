@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/error.h"
 #include "tutti/comm/group.h"
 #include "tutti/parallel/optim/averages.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
@@ -47,6 +48,7 @@ struct ShardedOptimizer::State {
   AverageFacts facts;
   double factor = 1;  // that makes averages of what finish() and average() leave in the shards
   double scale = 1, limit = std::numeric_limits<double>::infinity();  // of the next step
+  std::optional<Error> refused;  // by step(): a gradient was not finite; the same on every rank
 
  private:
   enum class Deed { kClip, kStep, kLeaveOut };

@@ -1,36 +1,31 @@
 #pragma once
-// NaN and infinity in gradients: found before the average spreads them, so that the rank that made them can be named,
-// and told to all, so that all decide alike.
+// What the ranks know of NaN and infinity in their gradients, told to all, so that all decide alike.
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
 
-#include "tutti/base/dtype.h"
 #include "tutti/comm/group.h"
 
 namespace tutti {
-
-// Of floating and complex numbers; of others always true. One pass at the speed of memory.
-bool all_finite(DType dtype, const void* data, std::size_t count);
 
 // What a rank saw in one step. One thread at a time.
 class NonFiniteWatch {
  public:
   struct Found {
     std::size_t parameter = 0;
-    int rank = 0;  // kOnTheWay: every rank's was finite, their average is not
-    static constexpr int kOnTheWay = -1;
+    int rank = 0;                            // that made it, or:
+    static constexpr int kOnTheWay = -1;     // none: every rank's was finite, their average is not
+    static constexpr int kUnknownRank = -2;  // the average is not, and what the ranks gave is gone
   };
   void begin_step() { mine_ = kNothing; }
-  void note(const Group& group, std::size_t parameter);
-  void note_on_the_way(const Group& group, std::size_t parameter);
-  // Every rank calls: the lowest parameter of any rank, and of its ranks the lowest.
+  void note(const Group& group, const Found& found);
+  // Every rank calls: the lowest parameter of any rank, and of its ranks the lowest, if one is known. A meeting.
   std::optional<Found> agree(const Group& group) const;
 
  private:
   static constexpr std::int64_t kNothing = std::numeric_limits<std::int64_t>::max();
-  std::int64_t mine_ = kNothing;  // parameter * (size + 1) + rank; "on the way" is rank `size`
+  std::int64_t mine_ = kNothing;  // parameter * (size + 2) + rank; behind all ranks "on the way", and "unknown"
 };
 
 }  // namespace tutti

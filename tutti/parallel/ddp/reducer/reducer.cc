@@ -14,8 +14,9 @@
 // then the small exchanges that options ask for (was a gradient not finite, which parameters were used).
 //
 // The parts: which gradients are there, planning/gradient_arrivals; what shares a bucket, planning/bucket_plan; where
-// gradients lie, reducer_buckets.cc; what is done to them, reducer_reduction.cc; what is wrong, reducer_checks.cc; who
-// has run out of data, reducer_join.cc; several ranks of one process, reducer_logical.cc.
+// gradients lie, reducer_buckets.cc; what is done to them, reducer_reduction.cc; NaN and infinity, reducer_finite.cc;
+// what is wrong, reducer_checks.cc; who has run out of data, reducer_join.cc; several ranks of one process,
+// reducer_logical.cc.
 #include "tutti/parallel/ddp/reducer/reducer.h"
 
 #include <ATen/Functions.h>
@@ -55,6 +56,8 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
   if (options.heap_tensors) state.heap.emplace(group);
   const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
   state.overlap = options.overlap == Overlap::kOn || (options.overlap == Overlap::kAuto && gains);
+  if (group.size() > 1 && state.looks_in_reduction() && !options.hook && !state.logical)
+    state.peers_average = all_reduce(group, std::int64_t(state.overlap), ReduceOp::kMax) == 0;
   auto order = state.numbers_of(Travel::kBucket);
   std::reverse(order.begin(), order.end());
   state.make_buckets(order);
@@ -156,11 +159,7 @@ void Reducer::State::finish_step(Give give) {
   wait_for(buckets);
   average_sparse_ones(give);
   non_finite.reset();
-  if (options.finite_check != FiniteCheck::kOff) {
-    if (const auto found = watch.agree(group))
-      non_finite = NonFiniteGradient{parameters[found->parameter].name, found->rank};
-    watch.begin_step();
-  }
+  decide_on_non_finite(give);
   // Which parameters are used is known without asking, unless ranks may differ in it.
   const auto used = used_anywhere(options.find_unused || arrivals->learning(), give);
   if (taker) {
@@ -183,7 +182,7 @@ void Reducer::State::finish_step(Give give) {
     begin_step();
   }
   // In shadow it is for those with data to say what becomes of it.
-  if (non_finite && options.finite_check == FiniteCheck::kThrow && give == Give::kGradients) tell_non_finite();
+  if (non_finite && throws_on_non_finite() && give == Give::kGradients) tell_non_finite();
 }
 
 // How often each gradient came has to be the same on every rank that had data.
@@ -224,6 +223,7 @@ void Reducer::average_delayed() {
   const auto numbers = state.numbers_of(Travel::kDelayed);
   for (auto& bucket : state.delayed_buckets) state.launch(bucket, State::Give::kGradients);
   state.wait_for(state.delayed_buckets);
+  const bool is_bad = state.decide_on_non_finite(State::Give::kGradients);
   const auto used = state.used_anywhere(true, State::Give::kGradients);
   state.write_back_all(numbers, used);
   for (const auto index : numbers) {
@@ -231,6 +231,7 @@ void Reducer::average_delayed() {
     state.parameters[index].reduced = at::Tensor();
   }
   state.delayed_were_averaged = true;
+  if (is_bad && state.throws_on_non_finite()) state.tell_non_finite();
 }
 
 const Group& Reducer::group() const { return state_->group; }

@@ -42,11 +42,12 @@ class Reducer {
   // Parameters without a gradient take part with zeros.
   void take_gradients();
   const DataParallelOptions& options() const;
+  bool looks_in_reduction() const { return options().finite_check == FiniteCheck::kInReduction; }
   DataParallelStats stats() const;
-  // Of the step that finish() has finished; nothing without DataParallelOptions::finite_check.
+  // Of the step that finish() has finished, nothing with FiniteCheck::kOff; and with kInReduction nothing of gradients
+  // that a sharded optimizer averages.
   std::optional<NonFiniteGradient> non_finite() const;
-  // Whether an optimizer is to leave the weights alone: a gradient was not finite, and only reported. Alike on all
-  // ranks.
+  // Whether an optimizer is to leave the weights alone: a gradient was not finite. Alike on all ranks.
   bool skips_step() const { return non_finite().has_value(); }
 
   // For LossScaler. finish() divides gradients by this, after they were averaged.

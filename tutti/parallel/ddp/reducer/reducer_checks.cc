@@ -159,12 +159,21 @@ void Reducer::State::tell_differing_graphs(std::size_t index, std::int64_t least
 }
 
 void Reducer::State::tell_non_finite() const {
-  const auto where = non_finite->rank == NonFiniteWatch::Found::kOnTheWay
-                         ? std::string("overflowed while it was averaged")
-                         : fmt::format("holds NaN or infinity on rank {}", non_finite->rank);
-  throw Exception(mistake("the gradient of " + non_finite->parameter + " " + where,
+  std::string what = "the gradient of " + non_finite->parameter;
+  std::string look;
+  if (non_finite->rank == NonFiniteWatch::Found::kOnTheWay) {
+    what += " overflowed while it was averaged";
+  } else if (non_finite->rank == NonFiniteWatch::Found::kUnknownRank) {
+    what = "the average of " + what + " holds NaN or infinity";
+    look = "; FiniteCheck::kThrow looks at each rank's own before it is averaged, and names the rank";
+  } else {
+    what += fmt::format(" holds NaN or infinity on rank {}", non_finite->rank);
+    look = "; look at that rank's batch";
+  }
+  throw Exception(mistake(fmt::format("{}, in step {} of this DataParallel", what, totals.steps),
                           "leave this step out with zero_grad(), lower the learning rate or clip, or scale the loss "
-                          "(LossScaler); look at that rank's batch"));
+                          "(LossScaler)" +
+                              look));
 }
 
 void Reducer::require_finite_check() {

@@ -10,12 +10,21 @@
 #include "tutti/tensor/sparse_collectives.h"
 
 namespace tutti {
-namespace {
 
-// All elements of a tensor without holes, in the order of memory.
-at::Tensor flat(const at::Tensor& dense) {
+at::Tensor in_order_of_memory(const at::Tensor& dense) {
   return dense.is_contiguous() ? dense.detach() : dense.detach().as_strided({dense.numel()}, {1});
 }
+
+Request all_reduce_of(const TensorBytes& bytes) {
+  return {.kind = Kind::kAllReduce,
+          .dtype = bytes.dtype,
+          .op = ReduceOp::kAvg,
+          .in = bytes.data,
+          .out = bytes.data,
+          .count = bytes.count};
+}
+
+namespace {
 
 // Hooks compute in the types that they were given, though backward() or finish() may be called under autocast.
 struct AsWritten {
@@ -29,12 +38,6 @@ at::Tensor no_rows(const at::Tensor& parameter) {
 }
 
 }  // namespace
-
-void Reducer::State::look_for_non_finite(std::size_t parameter, const at::Tensor& dense) {
-  if (options.finite_check == FiniteCheck::kOff) return;
-  const auto bytes = checked_bytes(flat(dense), "a gradient");
-  if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch.note(group, parameter);
-}
 
 // An optimizer that takes gradients has no use for a second copy.
 void Reducer::State::fill_window(std::size_t index, Give give) {
@@ -54,7 +57,7 @@ void Reducer::State::fill_window(std::size_t index, Give give) {
       gradient = at::Tensor();
     }
   }
-  look_for_non_finite(index, parameter.window);
+  if (looks_before()) look_at_own(index, parameter.window);
 }
 
 at::Tensor Reducer::State::laid_out_like_the_parameter(const Parameter& parameter, Give give) const {
@@ -74,8 +77,8 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
     } else {
       if (give == Give::kGradients) require_layout(parameter, parameter.tensor.grad());
       parameter.reduced = laid_out_like_the_parameter(parameter, give);
-      look_for_non_finite(index, parameter.reduced);
-      if (!taker) start(bucket, checked_bytes(flat(parameter.reduced), "the gradient of a parameter"));
+      if (looks_before()) look_at_own(index, parameter.reduced);
+      if (!taker) start(bucket, {checked_bytes(in_order_of_memory(parameter.reduced), "a gradient"), index});
     }
   }
   if (taker) return give_away(bucket);
@@ -86,7 +89,7 @@ void Reducer::State::launch(Bucket& bucket, Give give) {
     bucket.contents.last_was_left_out = non_finite.has_value();
     bucket.finish_hook = options.hook->start(group, bucket.contents);
   } else {
-    start(bucket, checked_bytes(bucket.contents.buffer, "a bucket of gradients"));
+    start(bucket, {checked_bytes(bucket.contents.buffer, "a bucket of gradients"), {}});
   }
 }
 
@@ -104,19 +107,14 @@ void Reducer::State::give_away(const Bucket& bucket) {
   taker->take(gradients, bucket.contents.buffer);
 }
 
-void Reducer::State::start(Bucket& bucket, const TensorBytes& bytes) {
+void Reducer::State::start(Bucket& bucket, const GradientRange& range) {
   if (group.size() == 1) return;
-  if (logical) return climb_from(bucket, bytes);
-  const Request request{.kind = Kind::kAllReduce,
-                        .dtype = bytes.dtype,
-                        .op = ReduceOp::kAvg,
-                        .in = bytes.data,
-                        .out = bytes.data,
-                        .count = bytes.count};
+  if (logical) return climb_from(bucket, range.bytes);
+  if (peers_average) return bucket.for_peers.push_back(range);
   if (overlap) {
-    bucket.works.push_back(group.submit(request));
+    bucket.works.push_back(group.submit(all_reduce_of(range.bytes)));
   } else {
-    group.run(request).or_throw();
+    group.run(all_reduce_of(range.bytes)).or_throw();
   }
 }
 
@@ -126,12 +124,18 @@ void Reducer::State::wait_for(std::vector<Bucket>& list) {
     for (const auto& work : bucket.works) {
       if (auto ended = work.wait(); status.ok()) status = std::move(ended);
     }
+    if (status.ok() && overlap && !logical) look_at_averages(bucket);  // while others travel
   }
   status.or_throw();
+  average_with_peers(list);
   for (auto& bucket : list) {
     bucket.works.clear();
     for (const auto& bytes : std::exchange(bucket.climbing, {})) climb(bytes, 1);
-    if (bucket.finish_hook) finish_hook(bucket);
+    if (bucket.finish_hook) {
+      finish_hook(bucket);
+    } else if (!peers_average && (!overlap || logical)) {
+      look_at_averages(bucket);
+    }
   }
 }
 
@@ -150,11 +154,7 @@ void Reducer::State::finish_hook(Bucket& bucket) {
                   (bucket.contents.names.size() > 1 ? " to " + bucket.contents.names.back() : std::string()) + ")",
               "return a tensor of the size and type of bucket.buffer, or that itself");
   if (result.data_ptr() != buffer.data_ptr()) buffer.copy_(result.view({buffer.numel()}));
-  if (options.finite_check == FiniteCheck::kOff) return;
-  for (const auto index : bucket.parameters) {
-    const auto bytes = checked_bytes(flat(parameters[index].window), "a gradient");
-    if (!all_finite(bytes.dtype, bytes.data, bytes.count)) watch.note_on_the_way(group, index);
-  }
+  look_at_hooks_averages(bucket);
 }
 
 void Reducer::State::average_sparse_ones(Give give) {
@@ -165,7 +165,7 @@ void Reducer::State::average_sparse_ones(Give give) {
     const auto mine = give == Give::kZeros ? at::Tensor() : parameter.tensor.grad();
     if (mine.defined()) {
       require_layout(parameter, mine);
-      look_for_non_finite(index, mine._values());
+      if (options.finite_check != FiniteCheck::kOff) look_at_own(index, mine._values());
     }
     sums.emplace_back(
         index, all_reduce_sparse_async(group, mine.defined() ? mine : no_rows(parameter.tensor), ReduceOp::kAvg));

@@ -11,6 +11,7 @@
 #include "tutti/parallel/ddp/hooks/comm_hook.h"
 #include "tutti/parallel/ddp/precision/finite.h"
 #include "tutti/parallel/ddp/reducer/logical_ranks.h"
+#include "tutti/parallel/ddp/reducer/peer_averages.h"
 #include "tutti/parallel/ddp/reducer/reducer.h"
 #include "tutti/planning/bucket_plan.h"
 #include "tutti/planning/gradient_arrivals.h"
@@ -42,15 +43,27 @@ struct Parameter {
   bool touched = false;  // it got a gradient since it was last averaged, be it inside no_sync()
 };
 
+// Of a bucket: a large gradient, or all that are packed.
+struct GradientRange {
+  TensorBytes bytes;
+  std::optional<std::size_t> parameter;  // none: packed
+};
+
 struct Bucket {
   std::vector<std::size_t> parameters;
   GradientBucket contents;  // buffer: the packed ones; undefined if there are none
   std::size_t bytes = 0;
   std::size_t waiting = 0;  // parameters that are not ready
   std::vector<Work> works;
-  std::vector<TensorBytes> climbing{};  // of logical ranks: sums that wait for the next level
+  std::vector<GradientRange> for_peers{};  // to be averaged by all ranks in each other's memory
+  std::vector<TensorBytes> climbing{};     // of logical ranks: sums that wait for the next level
   CommHook::Finish finish_hook{};
 };
+
+// All elements of a tensor without holes, as they lie in memory.
+at::Tensor in_order_of_memory(const at::Tensor& dense);
+// Where it lies, to the average.
+Request all_reduce_of(const TensorBytes& bytes);
 
 struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   State(std::shared_ptr<torch::nn::Module> model, const Group& world, const DataParallelOptions& given);
@@ -69,7 +82,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   at::Tensor laid_out_like_the_parameter(const Parameter& parameter, Give give) const;
   void fill_window(std::size_t parameter, Give give);
   void give_away(const Bucket& bucket);
-  void start(Bucket& bucket, const TensorBytes& bytes);
+  void start(Bucket& bucket, const GradientRange& range);
   void wait_for(std::vector<Bucket>& buckets);
   void finish_hook(Bucket& bucket);
   void average_sparse_ones(Give give);
@@ -78,7 +91,19 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   void write_back_all(const std::vector<std::size_t>& numbers, const std::vector<std::uint8_t>& used);
   double average_factor() const;
   std::vector<std::uint8_t> used_anywhere(bool exchange, Give give) const;
-  void look_for_non_finite(std::size_t parameter, const at::Tensor& dense);
+
+  // reducer_finite.cc: NaN and infinity, and averages that are looked at while they are made.
+  bool looks_in_reduction() const { return options.finite_check == FiniteCheck::kInReduction && !taker; }
+  bool looks_before() const;
+  bool throws_on_non_finite() const { return options.finite_check != FiniteCheck::kReport; }
+  void look_at_own(std::size_t parameter, const at::Tensor& dense);
+  void look_at_averages(const Bucket& bucket);
+  void look_at_hooks_averages(const Bucket& bucket);
+  void average_with_peers(std::vector<Bucket>& buckets);
+  void average_out_of_reach(const Bucket& bucket, const GradientRange& range);
+  void look_into(const Bucket& bucket, const GradientRange& range, const NonFiniteTile& tile);
+  bool decide_on_non_finite(Give give);  // every rank calls; whether one was found. A meeting, if it looks at all
+  int rank_of_kept_gradient(std::size_t parameter, Give give) const;
 
   // reducer_logical.cc: several ranks of one process.
   bool reduces_in_backward() const { return sync && (!logical || logical->is_last_turn()); }
@@ -114,6 +139,7 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   DataParallelOptions options;
   std::optional<HeapTensors> heap;
   bool overlap = false;
+  bool peers_average = false;  // in finish(), each its part of what lies in reach, for all: alike on every rank
   const Unwinding unwinding{};
 
   mutable std::mutex mutex;  // guards all below: hooks may run on autograd's threads
