@@ -104,12 +104,12 @@ TEST_F(Doctor, GoesOnWithThoseWhoCame) {
 
 TEST_F(Doctor, ThatCannotReachTheFirstHostSaysSo) {
   must(hosts().partition({0}));
-  const Ended ended = doctor(1, {"--timeout", "1s"}).wait();
+  const Ended ended = doctor(1, {"--timeout", "3s"}).wait();
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.out, AllOf(HasSubstr("node-b, for 2 ranks"), HasSubstr("FAIL  meeting"),
                                HasSubstr("10.77.0.1:29501"), HasSubstr("firewall")));
-  // All of the wait, and not the last slice of it.
-  EXPECT_THAT(line_with(ended.out, "FAIL  meeting"), ContainsRegex(" after [1-9][.0-9]* s of 1 s"));
+  // All of the wait, and not the last slice of it: a slice is 2 s.
+  EXPECT_THAT(line_with(ended.out, "FAIL  meeting"), ContainsRegex(" after [3-9][.0-9]* s of 3 s"));
 }
 
 TEST_F(Doctor, WithAnotherSecretIsToldSo) {
@@ -262,6 +262,12 @@ TEST_F(DoctorOfAList, TheOneThatIsLeftIsExaminedAlone) {
   EXPECT_EQ(ended.code, 1) << ended.err;
   EXPECT_THAT(ended.out, AllOf(HasSubstr(", for 3 ranks\n"), HasSubstr("FAIL  ssh"),
                                HasSubstr("gone did not start tutti (exit code 255): no route (fix: ")));
+}
+
+TEST_F(DoctorOfAList, TheNetworkOfTheJobIsTheOneThere) {
+  const Ended ended = doctor("here\n", "exec sh -c \"$2\"", {"--iface", "nope0"});
+  EXPECT_EQ(ended.code, 1) << ended.err;
+  EXPECT_THAT(line_with(ended.out, "FAIL  network"), HasSubstr("no interface \"nope0\" is up here"));
 }
 
 TEST_F(DoctorOfAList, OneThatDoesNotAnswerIsWaitedForAsLongAsItMayTake) {
