@@ -1,9 +1,9 @@
-// For each head and each run of kRows queries Q (scaled), over the keys K, V that they see (FlashAttention-2's
+// For each head and each run of kRows queries Q, over the keys K, V that they see (FlashAttention-2's
 // formulas; a causal tile ends at its diagonal, so half of the scores are never computed):
 //
-//   forward:    S = Q K'   m = max S   P = exp(S - m)   l = sum P   O = drop(P) V / l   L = m + log l
-//   backward:   P = exp(Q K' - L)   dP = drop(dO V')   dS = P (dP - product)
-//               dV += drop(P)' dO   dQ += dS K scale   dK += dS' Q
+//   forward:    S = Q K' scale   m = max S   P = exp(S - m)   l = sum P   O = drop(P) V / l   L = m + log l
+//   backward:   P = exp(S - L)   dP = drop(dO V')   dS = P (dP - product)
+//               dV += drop(P)' dO   dQ += dS K scale   dK += dS' Q scale
 //
 // where drop() multiplies by the mask of dropout, 1 / (1 - p) or 0. A tile of 128 rows by 1024 keys is 512 KiB in f32.
 #include "tutti/parallel/tensor/attention_tiles.h"
@@ -72,9 +72,9 @@ class Tiles {
   }
   // Scores into matrix 0, minus infinity for keys of documents before a row's; causal: those of keys that a row does
   // not see are there, too.
-  at::Tensor scores(const at::Tensor& scaled_query, const at::Tensor& key, std::int64_t batch) const {
+  at::Tensor scores(const at::Tensor& query, const at::Tensor& key, std::int64_t batch) const {
     at::Tensor out = matrix(0);
-    at::mm_out(out, scaled_query, key.narrow(0, 0, seen_).t());
+    at::addmm_out(out, out, query, key.narrow(0, 0, seen_).t(), 0, task_.scale);
     if (task_.first_seen.defined()) hide_before(out, batch);
     return out;
   }
@@ -158,8 +158,8 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
   for_tiles(query, key, task, 1,
             [&](Tiles& tiles, std::int64_t batch, std::int64_t head, std::int64_t group, std::int64_t first,
                 std::int64_t count) {
-              const at::Tensor scaled = head_of(query, batch, head).narrow(0, first, count).mul(task.scale);
-              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group), batch);
+              const at::Tensor rows = head_of(query, batch, head).narrow(0, first, count);
+              const at::Tensor p = tiles.scores(rows, head_of(key, batch, group), batch);
               const at::Tensor sums = at::empty({count, 1}, p.options());
               const at::Tensor log_sums = head_of(result.log_sum, batch, head).narrow(0, first, count);
               AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
@@ -175,8 +175,9 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
                 });
               });
               tiles.drop(p, batch, head);
-              const at::Tensor out = at::mm(p, head_of(value, batch, group).narrow(0, 0, tiles.seen()));
-              head_of(result.out, batch, head).narrow(0, first, count).copy_(out.div_(sums));
+              at::Tensor out = head_of(result.out, batch, head).narrow(0, first, count);
+              at::mm_out(out, p, head_of(value, batch, group).narrow(0, 0, tiles.seen()));
+              out.div_(sums);
             });
   return result;
 }
@@ -193,8 +194,8 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
               const auto seen = [&](const at::Tensor& tensor) {
                 return head_of(tensor, batch, group).narrow(0, 0, tiles.seen());
               };
-              const at::Tensor scaled = rows(query).mul(task.scale), of_out = rows(out_gradient);
-              const at::Tensor p = tiles.scores(scaled, head_of(key, batch, group), batch);
+              const at::Tensor queries = rows(query), of_out = rows(out_gradient);
+              const at::Tensor p = tiles.scores(queries, head_of(key, batch, group), batch);
               AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
                 const at::Tensor log_sums = rows(log_sum);
                 const scalar_t* const logs = log_sums.data_ptr<scalar_t>();
@@ -221,7 +222,7 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
                 });
               });
               rows(gradients.query).addmm_(of_p, seen(key), 1, task.scale);
-              seen(gradients.key).addmm_(of_p.t(), scaled);
+              seen(gradients.key).addmm_(of_p.t(), queries, 1, task.scale);
             });
 }
 
