@@ -123,7 +123,7 @@ TEST_F(Corruption, WhatElseCanHappenToAFile) {
          fs::copy_file(path("b/step-0000002/manifest.json"), folder + "/manifest.json",
                        fs::copy_options::overwrite_existing);
        },
-       "has another header"},
+       "manifest.json is of step 2, its folder is named for step 1: it was renamed or copied"},
       {"missing", [](auto&, auto& file) { fs::remove(file); }, "is missing"},
       {"link",
        [&](auto&, auto& file) {
@@ -160,6 +160,19 @@ TEST_F(Corruption, WhatElseCanHappenToAFile) {
     ASSERT_FALSE(report.troubles.empty()) << one.name;
     EXPECT_THAT(to_string(report.troubles[0]), HasSubstr(one.told)) << one.name;
   }
+}
+
+TEST_F(Corruption, ACopyUnderTheNameOfAnotherStepIsNotThatStep) {
+  save(6, "a");
+  fs::copy(path("a/step-0000006"), path("a/step-0000099"));
+  const char* const told = "step-0000099/manifest.json is of step 6, its folder is named for step 99: it was renamed";
+  EXPECT_THAT(told_of(path("a/step-0000099")), HasSubstr(told));
+  EXPECT_THAT(told_of(path("a/step-0000099//")), HasSubstr("is of step 6"));
+  const auto newest = CheckpointReader::open(path("a")).or_throw();
+  EXPECT_EQ(newest.folder(), path("a/step-0000006"));
+  EXPECT_THAT(newest.passed_over(), testing::ElementsAre(HasSubstr(told)));
+  fs::rename(path("a/step-0000099"), path("a/best"));
+  EXPECT_EQ(told_of(path("a/best")), "opened");
 }
 
 // Where it is only looked at while it is read, what was read is an error, and not bytes.

@@ -40,6 +40,16 @@ Result<std::pair<Fd, std::uint64_t>> open_regular(const std::string& path) {
   return std::pair(std::move(fd), std::uint64_t(info.st_size));
 }
 
+// A folder of a step's name is taken for that step: for the newest, or for one that is to go.
+Status check_name(const std::string& folder, const std::string& path, std::int64_t step) {
+  const auto named = step_of_folder(fs::path(folder + "/").parent_path().filename().string());
+  if (!named || *named == step) return {};
+  Error error = corrupt(
+      path, fmt::format("is of step {}, its folder is named for step {}: it was renamed or copied", step, *named));
+  error.hint = fmt::format("name it {}, or by a name of your own in another folder", checkpoint_folder_name(step));
+  return error;
+}
+
 }  // namespace
 
 Result<Manifest> read_manifest(const std::string& folder) {
@@ -52,7 +62,10 @@ Result<Manifest> read_manifest(const std::string& folder) {
   std::string text(size, '\0');
   TUTTI_TRY(read_all(fd.get(), 0, std::as_writable_bytes(std::span(text)), path));
   auto manifest = parse_manifest(text);
-  if (manifest.ok()) return manifest;
+  if (manifest.ok()) {
+    TUTTI_TRY(check_name(folder, path, manifest->facts.step));
+    return manifest;
+  }
   Error error = manifest.error();
   error.detail = fmt::format("{}: {}", path, error.detail);
   return error;

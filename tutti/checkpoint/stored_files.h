@@ -12,7 +12,8 @@ namespace tutti {
 // The folders of checkpoints that `path` means, the best first: itself, or the step-... folders in it, the newest
 // first. kNotFound: there is none.
 Result<std::vector<std::string>> checkpoints_at(std::string path);
-// That of the checkpoint in `folder`. kCorrupt names the file.
+// That of the checkpoint in `folder`. kCorrupt names the file; it is also the error where the folder has the name of
+// another step.
 Result<Manifest> read_manifest(const std::string& folder);
 // Opens a file of the checkpoint and looks at its kind, its size and its header. kCorrupt names the file.
 Result<Fd> open_stored_file(const std::string& folder, const StoredFile& stored);
