@@ -67,6 +67,20 @@ TEST_F(CkptCommand, LsListsTheTensorsOfTheNewest) {
   EXPECT_EQ(json[0]["parts"].size(), 3u);
 }
 
+TEST_F(CkptCommand, ANewestThatDoesNotOpenIsPassedOverAloud) {
+  save(1);
+  save(2);
+  fs::resize_file(path("a/step-0000002/model-00001-of-00003.safetensors"), 100);
+  for (const char* const command : {"ls", "show"}) {
+    const Ended ended = run({"ckpt", command, path("a")});
+    EXPECT_EQ(ended.code, 0) << command;
+    EXPECT_THAT(ended.out, HasSubstr("step-0000001")) << command;
+    EXPECT_THAT(ended.err, HasSubstr("passed over a checkpoint: Corrupt: " + path("a/step-0000002/model-00001")))
+        << command;
+  }
+  EXPECT_EQ(run({"ckpt", "ls", path("a/step-0000001")}).err, "");
+}
+
 TEST_F(CkptCommand, ShowPrintsFactsAndTensors) {
   save(7);
   const Ended all = run({"ckpt", "show", path("a")});

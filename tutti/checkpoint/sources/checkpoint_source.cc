@@ -1,3 +1,4 @@
+#include "tutti/base/log.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/sources/sources.h"
 
@@ -80,8 +81,9 @@ class CheckpointSource : public TensorSource {
 }  // namespace
 
 Result<std::unique_ptr<TensorSource>> open_checkpoint(const std::string& path) {
-  return std::unique_ptr<TensorSource>(
-      std::make_unique<CheckpointSource>(TUTTI_TRY(CheckpointReader::open(path, VerifyLevel::kFiles))));
+  auto saved = TUTTI_TRY(CheckpointReader::open(path, VerifyLevel::kFiles));
+  for (const std::string& why : saved.passed_over()) log::warn("passed over a checkpoint: " + why);
+  return std::unique_ptr<TensorSource>(std::make_unique<CheckpointSource>(std::move(saved)));
 }
 
 }  // namespace tutti
