@@ -1,6 +1,7 @@
 // `tutti ckpt` as a user types it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 
@@ -287,6 +288,17 @@ TEST_F(CkptCommand, MistakesAreSentences) {
   const Ended ended = run({"ckpt", "ls", path("x")});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("x is neither a checkpoint nor a safetensors file"));
+}
+
+TEST_F(CkptCommand, APipeIsRefusedAndNotWaitedFor) {
+  ASSERT_EQ(::mkfifo(path("ff").c_str(), 0600), 0);
+  for (const auto& words : {std::vector<std::string>{"ckpt", "ls", path("ff")},
+                            {"ckpt", "import", path("ff"), path("b")},
+                            {"ckpt", "show", path("ff")}}) {
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.code, 2) << words[1];
+    EXPECT_THAT(ended.err, HasSubstr("ff is no file (a pipe)")) << words[1];
+  }
 }
 
 }  // namespace

@@ -2,8 +2,11 @@
 // of length and a '{' are safetensors'. Folders are told by what is in them.
 #include "tutti/checkpoint/open.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <filesystem>
 
 #include "tutti/base/file.h"
@@ -107,11 +110,13 @@ class SeveralSources : public TensorSource {
 
 // The first bytes of a file; fewer where it has fewer.
 Result<std::string> beginning_of(const std::string& path) {
-  const Fd fd = TUTTI_TRY(open_file(path));
-  std::error_code error;
-  const auto size = fs::file_size(path, error);
-  if (error) return system_error(error.value(), fmt::format("cannot open {}", path));
-  std::string text(std::min<std::uint64_t>(size, 16), '\0');
+  const Fd fd = TUTTI_TRY(open_file(path, O_NONBLOCK));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
+  if (!S_ISREG(info.st_mode))
+    return invalid_argument(fmt::format("{} is no file ({})", path, S_ISFIFO(info.st_mode) ? "a pipe" : "a device"),
+                            "it is read at any place: write what comes through it to a file first");
+  std::string text(std::min<std::uint64_t>(std::uint64_t(info.st_size), 16), '\0');
   TUTTI_TRY(read_all(fd.get(), 0, std::as_writable_bytes(std::span(text)), path));
   return text;
 }

@@ -2,6 +2,7 @@
 // mapping would be a SIGBUS, here it is an error.
 #include "tutti/checkpoint/safetensors.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +50,7 @@ Status check_name(const std::string& name) {
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   SafetensorsFile file;
   file.path_ = path;
-  file.fd_ = TUTTI_TRY(open_file(path));
+  file.fd_ = TUTTI_TRY(open_file(path, O_NONBLOCK));
   struct stat status;
   if (::fstat(file.fd_.get(), &status) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
   if (!S_ISREG(status.st_mode)) return invalid_argument(fmt::format("{} is not a regular file", path));

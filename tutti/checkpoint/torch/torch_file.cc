@@ -3,6 +3,7 @@
 // for each key eight bytes with the number of elements, and the elements.
 #include "tutti/checkpoint/torch/torch_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <zlib.h>
@@ -87,9 +88,10 @@ Error TorchFile::corrupt(std::string what) const {
 Result<std::unique_ptr<TorchFile>> TorchFile::open(const std::string& path) {
   auto file = std::make_unique<TorchFile>();
   file->path_ = path;
-  file->fd_ = TUTTI_TRY(open_file(path));
+  file->fd_ = TUTTI_TRY(open_file(path, O_NONBLOCK));
   struct stat info {};
   if (::fstat(file->fd_.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
+  if (!S_ISREG(info.st_mode)) return invalid_argument(fmt::format("{} is not a regular file", path));
   const auto bytes = std::uint64_t(info.st_size);
   std::string begin(std::min<std::uint64_t>(bytes, kZipBegins.size()), '\0');
   TUTTI_TRY(read_all(file->fd_.get(), 0, std::as_writable_bytes(std::span(begin)), path));
