@@ -263,6 +263,21 @@ TEST_F(CkptCommand, PruneKeepsTheNewestAndEveryMth) {
   EXPECT_THAT(run({"ckpt", "prune", path("a"), "--keep", "0"}).err, HasSubstr("--keep needs a number"));
 }
 
+TEST_F(CkptCommand, PruneLeavesTheLastThatIsWhole) {
+  for (const int step : {1, 2, 3}) save(step);
+  fs::resize_file(path("a/step-0000003/model-00001-of-00003.safetensors"), 100);
+  for (const char* const more : {"--dry-run", "--every=0"}) {
+    const Ended refused = run({"ckpt", "prune", path("a"), "--keep", "1", more});
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_EQ(refused.out, "");
+    EXPECT_THAT(refused.err, HasSubstr("nothing is removed: of the 1 that would stay none is whole; the newest: "));
+    EXPECT_THAT(refused.err, HasSubstr("step-0000003/model-00001-of-00003.safetensors has 100 bytes"));
+  }
+  EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 3u);
+  EXPECT_EQ(run({"ckpt", "prune", path("a"), "--keep", "2"}).code, 0);  // step 2 is whole
+  EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 2u);
+}
+
 TEST_F(CkptCommand, ImportRefusesWhatItCannot) {
   save(1);
   EXPECT_THAT(run({"ckpt", "import", path("a"), path("b")}).err, HasSubstr("is a checkpoint of Tutti already"));

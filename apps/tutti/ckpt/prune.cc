@@ -2,23 +2,61 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <limits>
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/stored_files.h"
 
 namespace tutti::cli {
 namespace {
 
 constexpr const char* kFooter = R"(
 What is not among the newest N goes, unless its step is a multiple of M.
+Nothing goes while none of those that stay is whole: manifest, files, their sizes and headers.
 
 Examples:
   tutti ckpt prune runs/a --keep 3
   tutti ckpt prune runs/a --keep 2 --every 1000 --dry-run
 
-Exit codes: 0 done; 1 one cannot be removed; 2 wrong usage, or there is no such folder.)";
+Exit codes: 0 done; 1 one cannot be removed, or none that stays is whole; 2 wrong usage, or there is no such folder.)";
+
+// With a folder for each node there are only the files of that node.
+Status look_at(const std::string& folder) {
+  const Manifest manifest = TUTTI_TRY(read_manifest(folder));
+  const bool of_a_node = manifest.facts.layout.contains("hosts");
+  bool any = manifest.files.empty();
+  for (const StoredFile& file : manifest.files) {
+    std::error_code unknown;
+    const std::string path = folder + "/" + file.name;
+    if (of_a_node && !std::filesystem::exists(std::filesystem::symlink_status(path, unknown))) continue;
+    TUTTI_TRY(open_stored_file(folder, file));
+    any = true;
+  }
+  if (any) return {};
+  return Error{.code = Code::kCorrupt, .detail = fmt::format("{} has none of its files", folder)};
+}
+
+// The last one to go on from must not go while those that stay are broken.
+Status one_stays_whole(const std::vector<CheckpointFolder>& found, const std::vector<CheckpointFolder>& going) {
+  std::string newest;
+  std::size_t staying = 0;
+  for (auto one = found.rbegin(); one != found.rend(); ++one) {
+    const auto same = [&](const CheckpointFolder& other) { return other.step == one->step; };
+    if (std::any_of(going.begin(), going.end(), same)) continue;
+    const Status whole = look_at(one->path);
+    if (whole.ok()) return {};
+    if (++staying == 1) newest = to_string(whole.error());
+  }
+  return Error{
+      .code = Code::kCorrupt,
+      .detail =
+          fmt::format("nothing is removed: of the {} that would stay none is whole; the newest: {}", staying, newest),
+      .hint = "see which are whole with tutti ckpt verify --all, and move those that are not away, or keep more"};
+}
 
 struct Texts {
   std::string folder, keep, every = "0";
@@ -35,6 +73,7 @@ Result<int> act(const Texts& texts) {
   if (found.empty())
     return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", texts.folder)};
   const auto going = beyond(found, keep);
+  if (!going.empty()) TUTTI_TRY(one_stays_whole(found, going));
   for (const CheckpointFolder& one : going) {
     if (!texts.dry) TUTTI_TRY(remove_checkpoint(one.path));
     fmt::print("{} {}\n", texts.dry ? "would remove" : "removed", one.path);
