@@ -151,7 +151,7 @@ TEST(BenchCommand, WithoutAGpuItsMemoryIsRefused) {
 TEST(BenchCommand, BetweenTwoHosts) {
   const Ended ended =
       run({"bench", "all_reduce", "-n", "2", "--two-hosts", "--sizes", "4K", "--rounds", "1", "--json"});
-  if (ended.code == 1 && ended.err.find("cannot make two network namespaces") != std::string::npos)
+  if (ended.code == 2 && ended.err.find("cannot make two network namespaces") != std::string::npos)
     GTEST_SKIP() << ended.err;
   ASSERT_EQ(ended.code, 0) << ended.err;
   const auto line = nlohmann::json::parse(ended.out);
