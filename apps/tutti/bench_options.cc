@@ -29,8 +29,8 @@ Examples:
   tutti bench all_reduce -n 4 --two-hosts                        between two network namespaces of this machine
   several hosts:  mpirun -H a,b tutti bench all_reduce           (without -n: a rank of the world that is there)
 
-Exit codes: 0 measured (the table: all met); 1 a rank failed, a result was wrong, or a target was not met; 2 wrong usage, or no size
-was large enough.)";
+Exit codes: 0 measured (the table: all met); 1 a result was wrong, or a target was not met; 2 wrong usage, or no size was large
+enough; else that of the rank that failed (4: it waited in vain; 128+n: signal n).)";
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
   const auto value = parse_bytes(text);

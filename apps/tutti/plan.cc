@@ -88,6 +88,7 @@ void declare(CLI::App& app, Texts& texts) {
 }
 
 constexpr int kMostRanks = 1 << 20;
+constexpr std::size_t kMostPieces = 1 << 16;  // of a vector: more take minutes
 
 Result<double> positive(const std::string& option, const std::string& text) {
   const auto value = parse_double(text);
@@ -210,6 +211,10 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
                     .in_place = texts.in_place,
                     .segment = TUTTI_TRY(bytes("--segment", texts.segment, 1)),
                     .hosts = &question.hosts};
+  if (const std::size_t pieces = question.bytes / scenario.shape.segment; pieces > kMostPieces)
+    return usage("--segment " + texts.segment + " cuts " + texts.bytes + " into " + std::to_string(pieces) +
+                     " pieces, and the simulator takes " + std::to_string(kMostPieces),
+                 "--segment " + std::to_string((question.bytes + kMostPieces - 1) / kMostPieces) + " or more");
   scenario.network = TUTTI_TRY(network_of(texts));
   scenario.faults = TUTTI_TRY(faults_of(texts, ranks));
   scenario.seed = std::uint64_t(TUTTI_TRY(whole_number("--seed", texts.seed, 0, std::int64_t(1) << 62)));

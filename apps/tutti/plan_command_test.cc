@@ -127,6 +127,8 @@ TEST(PlanCommand, MistakesAreSentences) {
           "--cut needs two ranks and a time such as 3-4@50us, not '3@1us'");
   mistake({"all_reduce", "-n", "4", "--cut", "3-3@1us"}, "--cut 3-3@1us: rank 3 has no link to itself");
   mistake({"all_reduce", "-n", "4", "--bytes", "3"}, "--bytes 3 is no whole number of f32, of 4 bytes each");
+  mistake({"all_reduce", "-n", "4", "--bytes", "1M", "--segment", "1"},
+          "--segment 1 cuts 1M into 1048576 pieces, and the simulator takes 65536\nhint: --segment 16 or more");
   mistake({"all_reduce", "-n", "4", "--slow", "9@2"}, "--slow needs a number from 0 to 3, not '9'");
   mistake({"all_reduce", "-n", "4", "--rnak", "3"}, "unknown option --rnak\nhint: did you mean --rank?");
 }

@@ -1,7 +1,12 @@
 // Who may take part, asked of the connections between ranks themselves (of the store's: tests of store/ and
 // rendezvous/): a wrong secret, another job, an earlier generation; strangers that connect, say nothing, or say
 // something else; and a world that comes together all the same.
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <random>
 #include <thread>
@@ -108,6 +113,45 @@ class Crowd {
  private:
   std::vector<Fd> all_;
 };
+
+// More of them than files that the process may have open, and they say nothing.
+TEST(Strangers, ThatTakeAllFilesGiveWay) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw();
+  const Address address = parse_address(first->contact()).or_throw();
+  constexpr int kIdle = 70;
+  const pid_t crowd = ::fork();
+  if (crowd == 0) {
+    std::vector<Fd> idle;
+    for (int i = 0; i < kIdle; ++i) {
+      Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in to{
+          .sin_family = AF_INET, .sin_port = htons(address.port), .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+      if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) != 0) ::_exit(1);
+      idle.push_back(std::move(fd));
+    }
+    (void)::kill(::getpid(), SIGSTOP);  // all are there
+    ::pause();
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(crowd, &status, WUNTRACED), crowd);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  auto second = TcpTransport::open("127.0.0.1", credentials(), 1).or_throw();
+  const rlimit few{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const std::vector<std::string> contacts = {first->contact(), second->contact()};
+  const int ranks[] = {0, 1};
+  Status of_second;
+  std::thread other([&] { of_second = second->connect(contacts, ranks, 1, 7, Deadline::after_seconds(60)).status(); });
+  const Status of_first = first->connect(contacts, ranks, 0, 7, Deadline::after_seconds(60)).status();
+  other.join();
+  (void)::setrlimit(RLIMIT_NOFILE, &before);
+  (void)::kill(crowd, SIGKILL);
+  (void)::waitpid(crowd, &status, 0);
+  EXPECT_TRUE(of_first.ok()) << to_string(of_first.error());
+  EXPECT_TRUE(of_second.ok()) << to_string(of_second.error());
+}
 
 TEST(Strangers, DoNotKeepRanksFromMeetingOverTcp) {
   auto first = TcpTransport::open("127.0.0.1", credentials(), 0).or_throw(),

@@ -117,7 +117,8 @@ void StoreServerThread::take_connections(const Listener& listener) {
   while (make_room()) {
     auto fd = accept(listener);
     if (!fd.ok()) {
-      log::warn("the store: " + to_string(fd.error()));
+      if (now() - pause_told_ > kRefusalWindow) log::warn("the store: " + to_string(fd.error()));
+      pause_told_ = now();
       return pause(now() + kAcceptPause);
     }
     if (!*fd) return;

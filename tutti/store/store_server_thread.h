@@ -134,6 +134,7 @@ class StoreServerThread {
   Address primary_;
   std::vector<std::pair<int, Error>> doomed_;  // to drop after the batch of events, when nobody looks at them
   Clock::time_point refusal_window_{};
+  Clock::time_point pause_told_{};  // when it was last said that nobody else can be let in
   int refusals_in_window_ = 0;
 };
 

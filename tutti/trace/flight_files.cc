@@ -74,6 +74,9 @@ std::string folder_of(const std::string& file) {
 }
 
 Result<FlightDump> read_file(const std::string& path) {
+  std::error_code ignored;
+  if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
+    return Error{.code = Code::kUnsupported, .detail = "is a folder, a pipe or a device"};
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;
   bytes << file.rdbuf();

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -128,6 +129,7 @@ TEST_F(Files, DamagedFilesAreToldAndTheRestIsRead) {
   put("flight-rank3.json", "");
   put("flight-rank4.json", "{\"format\":\"tutti flight record\",\"version\":99}");
   put("flight-rank5.json", "{\"format\":\"tutti flight record\",\"version\":1}");
+  ASSERT_EQ(::mkfifo((folder_ + "/flight-rank6.json").c_str(), 0600), 0);  // nobody ever writes into it
   const auto files = read_flight_folders({folder_});
   ASSERT_TRUE(files.ok());
   EXPECT_EQ(files->dumps.size(), 1u);
@@ -138,7 +140,8 @@ TEST_F(Files, DamagedFilesAreToldAndTheRestIsRead) {
                           folder_ + "/flight-rank3.json is no flight record of tutti",
                           folder_ + "/flight-rank4.json is a flight record of another version of tutti (this one "
                                     "reads version 1)",
-                          folder_ + "/flight-rank5.json is damaged: it lacks facts that every flight record has"));
+                          folder_ + "/flight-rank5.json is damaged: it lacks facts that every flight record has",
+                          folder_ + "/flight-rank6.json is a folder, a pipe or a device"));
 }
 
 // Whatever is in a file, nothing is read beyond what it promises.

@@ -55,7 +55,7 @@ TEST(Words, OfARankThatHasNotComeSoFar) {
   p.pid = 1;
   EXPECT_EQ(doing_words(p, describe), "in tutti::init()");
   p.joined = true;
-  EXPECT_EQ(doing_words(p, describe), "in no call yet");
+  EXPECT_EQ(doing_words(p, describe), "in no call");
   p.steps = 1, p.step = 7, p.step_began = kNow - 2'000'000'000, p.read_at = kNow;
   EXPECT_EQ(doing_words(p, describe), "step 7, for 2 s");
 }

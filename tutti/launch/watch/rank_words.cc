@@ -44,7 +44,7 @@ std::string doing_words(const RankProgress& rank, DescribeCall describe) {
   const ProgressCall* const call = rank.current(&group);
   const double seconds = seconds_in_state(rank);
   if (!call) {
-    if (!rank.steps) return "in no call yet";
+    if (!rank.steps) return "in no call";
     return step + "for " + seconds_text(seconds);
   }
   const std::string words = call_words(*call, *group, describe);

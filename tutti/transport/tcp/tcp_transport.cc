@@ -4,10 +4,14 @@
 //
 // Ranks do not call connect() at the same moment, nor for the same channel: a peer may be one group ahead. Its
 // connection passes the handshake like any other, and is kept under its channel until it is wanted.
+//
+// Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
+// this process may have no more files, whoever has dawdled longest gives way, as in the store.
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,11 +29,19 @@ namespace tutti {
 namespace {
 
 constexpr int kDialers = 8;
-constexpr int kTries = 3;  // of a peer that lets go during the handshake
-constexpr std::size_t kMostArrivals = 1024;
+constexpr int kTries = 3;                   // of a peer that lets go during the handshake
+constexpr std::size_t kMostStrangers = 64;  // beside a connection of each rank
+constexpr auto kCrowdPatience = std::chrono::milliseconds(500);
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kLook =
     std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
+
+// That this process may have.
+std::size_t open_files() {
+  rlimit files{};
+  (void)::getrlimit(RLIMIT_NOFILE, &files);
+  return std::size_t(files.rlim_cur);
+}
 
 Error about(Error error, int rank) {
   error.operation = "connecting to rank " + std::to_string(rank);
@@ -238,27 +250,56 @@ Status TcpTransport::receive(Meeting& meeting) {
       // Only dialling is left: its own errors, which say more, come with the same deadline.
     }
     std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
-    if (arrivals_.size() < kMostArrivals) polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
+    if (!crowded_) polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
     for (const Arrival& arrival : arrivals_)
       polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
-    const Deadline look = meeting.deadline.expired() ? Deadline::after(kLook) : meeting.deadline.at_most(kLook);
+    const Duration pause = crowded_ ? Duration(kCrowdPatience) : Duration(kLook);
+    const Deadline look = meeting.deadline.expired() ? Deadline::after(pause) : meeting.deadline.at_most(pause);
     if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR)
       return system_error(errno, "poll failed");
     eventfd_t rings;
     (void)::eventfd_read(meeting.bell.get(), &rings);
-    TUTTI_TRY(accept_all());
     advance_all(meeting);
+    TUTTI_TRY(accept_all(meeting));
   }
 }
 
-Status TcpTransport::accept_all() {
-  while (arrivals_.size() < kMostArrivals) {
-    Fd socket = TUTTI_TRY(accept(listener_));
-    if (!socket) break;
-    arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
-                         Deadline::after(kHandshakeLimit)});
+Status TcpTransport::accept_all(const Meeting& meeting) {
+  const std::size_t most = std::min(kMostStrangers, open_files() / 8) + meeting.contacts.size();
+  crowded_ = false;
+  while (make_room(most)) {
+    auto socket = accept(listener_);
+    if (socket.ok() && !*socket) return {};
+    if (socket.ok()) {
+      arrivals_.push_back({*std::move(socket), std::make_unique<ServerHandshake>(credentials_, Role::kData),
+                           Deadline::after(kHandshakeLimit), now()});
+      continue;
+    }
+    if (socket.error().code != Code::kLimit) return socket.status();
+    if (arrivals_.empty()) return out_of_files(socket.error(), meeting);
+    if (!make_room(arrivals_.size())) break;
   }
+  crowded_ = true;
   return {};
+}
+
+// Whether there are fewer arrivals than `most`, by now: the oldest gives way if it has had its time.
+bool TcpTransport::make_room(std::size_t most) {
+  if (arrivals_.size() < most) return true;
+  if (now() - arrivals_.front().since < kCrowdPatience) return false;
+  log::debug("dropped a connection from " + to_string(peer_address(arrivals_.front().socket.get())) + " to " +
+             contact() + ": it dawdled in the handshake while others waited");
+  arrivals_.erase(arrivals_.begin());
+  return true;
+}
+
+Error TcpTransport::out_of_files(Error error, const Meeting& meeting) const {
+  error.operation = "connecting";
+  error.detail += ", and " + ranks_words(meeting.missing_callers()) + " did not connect yet: this process may have " +
+                  std::to_string(open_files()) + " open files";
+  error.hint = "raise ulimit -n: every other rank takes one for each of " + std::to_string(streams_) +
+               " connections (TUTTI_STREAMS)";
+  return error;
 }
 
 void TcpTransport::advance_all(Meeting& meeting) {

@@ -47,6 +47,7 @@ class TcpTransport {
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
     Deadline deadline;
+    Clock::time_point since;
   };
 
   Result<std::vector<std::unique_ptr<Link>>> connect_once(std::span<const std::string> contacts,
@@ -56,7 +57,9 @@ class TcpTransport {
   void dial_all(Meeting& meeting);
   Result<Fd> dial(Meeting& meeting, int rank);
   Status receive(Meeting& meeting);
-  Status accept_all();
+  Status accept_all(const Meeting& meeting);
+  bool make_room(std::size_t most);
+  Error out_of_files(Error error, const Meeting& meeting) const;
   void advance_all(Meeting& meeting);
 
   Listener listener_;
@@ -64,8 +67,9 @@ class TcpTransport {
   int global_rank_;
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
-  std::mutex mutex_;  // one connect() at a time; guards the rest
-  std::vector<Arrival> arrivals_;
+  std::mutex mutex_;               // one connect() at a time; guards the rest
+  std::vector<Arrival> arrivals_;  // the oldest first
+  bool crowded_ = false;           // strangers take all room there is: nobody else is let in for a while
   std::map<std::pair<std::uint64_t, int>, Fd> early_;  // by channel and global rank: let in, not yet wanted
 };
 
