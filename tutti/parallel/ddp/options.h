@@ -22,9 +22,9 @@ enum class Overlap {
 enum class FiniteCheck {
   kOff,
   // finish(), or the step() of a sharded optimizer, throws an Exception that names parameter, rank and step; the group
-  // lives, so zero_grad() and go on. Averages are looked at while they are made, which costs next to nothing beside it; not on
-  // a rank that is alone and averages nothing. Two things are the price. Where the ranks' own gradients are gone by
-  // then (large ones that travel during backward(), or over links) the rank is not known. And a step() that averages
+  // lives, so zero_grad() and go on. Averages are looked at while they are made, which costs next to nothing beside it;
+  // not on a rank that is alone and averages nothing. Two things are the price. Where the ranks' own gradients are gone
+  // by then (large ones that travel during backward(), or over links) the rank is not known. And a step() that averages
   // and steps in one pass (stage 1 on one host, without clipping) has stepped what was finite, on all ranks alike.
   kInReduction,
   // The other two look at each rank's own gradients in a pass of its own, before any is averaged.

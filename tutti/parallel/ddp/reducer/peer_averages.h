@@ -20,7 +20,7 @@ struct NonFiniteTile {
 // Floating numbers. `places` is where each rank's range of `count` elements lies in this process (peer_memory()); this
 // rank averages its part of them, in rank order, over all. Every rank calls, between two meetings: the first says that
 // all gradients are there, the second that all averages are. `tell` is called for each tile that is not finite, one at
-// a time, maybe on another thread. Reads and writes each element once; the look costs nothing beside.
+// a time, maybe on another thread. Reads and writes each element once; the look costs next to nothing beside.
 void average_part(const Group& group, DType dtype, std::size_t count, std::span<std::byte* const> places,
                   const std::function<void(const NonFiniteTile&)>& tell);
 
