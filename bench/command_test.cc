@@ -36,16 +36,26 @@ TEST(BenchCommand, PrintsALineOfJsonForEachSize) {
 }
 
 TEST(BenchCommand, SizesThatHoldNothingAreWrongUsageAndNoFailedJob) {
-  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--sizes", "3"});
+  const Ended ended = run({"bench", "all_to_all", "-n", "2", "--sizes", "4"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_EQ(ended.out, "");
-  EXPECT_EQ(ended.err,
-            "tutti bench: no size up to 3 B holds an element of f32\nhint: larger ones: --sizes 4K,1M, or --max 1M\n");
   EXPECT_EQ(
-      run({"bench", "all_to_all", "-n", "2", "--sizes", "4"}).err,
+      ended.err,
       "tutti bench: no size up to 4 B holds an element of f32 for each rank\nhint: larger ones: --sizes 4K,1M, or "
       "--max 1M\n");
   EXPECT_EQ(run({"bench", "all_to_all", "-n", "2", "--sizes", "8", "--rounds", "1", "--json"}).code, 0);
+}
+
+TEST(BenchCommand, AnOperationThatWasNotMeasuredIsALineToo) {
+  const Ended ended = run({"bench", "all_to_all,barrier", "-n", "4", "--sizes", "8", "--rounds", "1", "--json"});
+  EXPECT_EQ(ended.code, 2);
+  const auto lines = split(trim(ended.out), '\n');
+  ASSERT_EQ(lines.size(), 2u) << ended.out;
+  const auto line = nlohmann::json::parse(lines[0]);
+  EXPECT_EQ(line["op"], "all_to_all");
+  EXPECT_EQ(line["not_measured"], "no size from 8 B to 8 B holds 4 elements of f32, one for each rank");
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["op"], "barrier");
+  EXPECT_THAT(ended.err, HasSubstr("all_to_all was not measured"));
 }
 
 TEST(BenchCommand, ATableForPeopleEndsWithAVerdict) {
@@ -214,7 +224,19 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
   mistake({"all_reduce", "-n", "2", "--min", "1M", "--max", "1K"}, "--max needs a size from 1048576 bytes to 1 TiB");
   mistake({"all_reduce", "-n", "2", "--algorithm", "rign"}, "did you mean ring?");
   mistake({"barrier", "-n", "2", "--algorithm", "ring"}, "there is no ring for barrier");
-  mistake({"all_reduce", "-n", "2", "--json", "--min", "3", "--max", "3"}, "holds an element of f32");
+  mistake({"all_reduce", "-n", "2", "--json", "--min", "3", "--max", "3"},
+          "--min: 3 bytes are no whole number of f32, of 4 bytes each\nhint: 4, for example");
+  mistake({"all_reduce", "-n", "2", "--sizes", "7"}, "--sizes: 7 bytes are no whole number of f32, of 4 bytes each");
+  mistake({"all_reduce", "-n", "2", "--sizes", ""}, "--sizes: an empty value");
+  mistake({"all_reduce", "-n", "2", "--engine", ""}, "--engine: an empty value");
+  mistake({"broadcast", "-n", "2", "--op", "min"}, "broadcast adds nothing up\nhint: leave out --op min");
+  mistake({"barrier,broadcast_bytes", "-n", "2", "--dtype", "f64"}, "has no elements\nhint: leave out --dtype f64");
+  mistake({"barrier", "-n", "2", "--sizes", "8"}, "barrier has no bytes\nhint: leave out --sizes");
+  mistake({"all_reduce", "-n", "2", "--engine", "gloo", "--algorithm", "ring"},
+          "--algorithm ring is for the engine tutti, and the bytes are carried by gloo");
+  mistake({"all_reduce", "-n", "2", "--engine", "mpi", "--transport", "shm"},
+          "--transport shm is for the engine tutti, and the bytes are carried by mpi");
+  mistake({"all_reduce", "-n", "2", "--engine", "nccl", "--memory", "cuda", "--algorithm", "ring"}, "carried by nccl");
   mistake({"all_reduce", "-n", "2", "--pin", "--no-pin"}, "contradict");
   mistake({"all_reduce", "-n", "2", "--sizes", "8,x"}, "--sizes needs a size");
   mistake({"all_reduce", "-n", "2", "--engine", "glo"}, "did you mean gloo?");

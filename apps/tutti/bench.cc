@@ -68,8 +68,9 @@ Result<int> act(const BenchTexts& texts, const std::vector<std::string>& argumen
   const bench::BenchOptions options = TUTTI_TRY(interpret_bench(texts));
   if (texts.as_rank || (texts.ranks.empty() && !texts.two_hosts)) return bench::run_rank(options);
   const int ranks = TUTTI_TRY(ranks_of(texts, 2));
-  TUTTI_TRY(check_sizes(options, ranks));  // which each rank would tell, and tutti run of their ends
-  return start_ranks(ranks, texts, arguments);
+  const bool all = TUTTI_TRY(check_sizes(options, ranks));
+  const int code = TUTTI_TRY(start_ranks(ranks, texts, arguments));
+  return code == 0 && !all ? 2 : code;
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/tutti/not_empty.h"
 #include "bench/collectives/groups.h"
 #include "tutti/base/text.h"
+#include "tutti/comm/backends/load.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/links/select.h"
 #include "tutti/planning/collectives/plan.h"
@@ -17,7 +19,8 @@ Columns: us is the median of the rounds, a round's figure the slowest rank's mea
 one by one; algbw is bytes / time; busbw is algbw times the factor of nccl-tests; "of limit" compares with the time that the memory
 (a += k * b on all cores, in the same run) or, between hosts, the wire (one stream of TCP) must take; wrong counts elements of the
 result that are not what they must be. bytes is the whole vector on a rank: all_gather, gather, scatter, reduce_scatter and all_to_all
-split it in one part a rank. A ping_pong is there and back.
+split it in one part a rank, of whole elements; what is left over is left out, and "bytes" counts what was measured. A ping_pong is
+there and back.
 
 Examples:
   tutti bench all_reduce -n 2
@@ -30,7 +33,7 @@ Examples:
   several hosts:  mpirun -H a,b tutti bench all_reduce           (without -n: a rank of the world that is there)
 
 Exit codes: 0 measured (the table: all met); 1 a result was wrong, or a target was not met; 2 wrong usage, or no size was large
-enough; else that of the rank that failed (4: it waited in vain; 128+n: signal n).)";
+enough for an operation (its line of JSON says "not_measured"); else that of the rank that failed (4: it waited in vain; 128+n: signal n).)";
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
   const auto value = parse_bytes(text);
@@ -61,6 +64,65 @@ Result<std::vector<std::size_t>> sizes_of(const BenchTexts& texts) {
   return sizes;
 }
 
+bool has_elements(const bench::Operation& operation) {
+  return operation.has_bytes() && operation.form != bench::Form::kBytes && operation.form != bench::Form::kJson;
+}
+
+// What was said of something that none of the operations has.
+Status check_applies(const BenchTexts& texts, const std::vector<const bench::Operation*>& operations) {
+  const auto any = [&](auto has) {
+    return std::any_of(operations.begin(), operations.end(), [&](const auto* operation) { return has(*operation); });
+  };
+  const auto has_none = [&](const std::string& option, const char* what) {
+    return usage(texts.operation + " has no " + what, "leave out " + option);
+  };
+  const BenchTexts none;
+  if (texts.op != none.op && !any([](const auto& operation) { return operation.reduces(); }))
+    return usage(texts.operation + " adds nothing up", "leave out --op " + texts.op);
+  if (texts.dtype != none.dtype && !any(has_elements)) return has_none("--dtype " + texts.dtype, "elements");
+  if (any([](const auto& operation) { return operation.has_bytes(); })) return {};
+  if (!texts.sizes.empty()) return has_none("--sizes", "bytes");
+  if (texts.least != none.least) return has_none("--min", "bytes");
+  if (texts.most != none.most) return has_none("--max", "bytes");
+  return {};
+}
+
+// Other engines have ways and algorithms of their own.
+Status check_way(const BenchTexts& texts, bool on_gpu) {
+  const auto engines = TUTTI_TRY(chosen_engines(texts.engine == "nccl" ? "cuda:nccl" : texts.engine));
+  const std::string carrier = on_gpu && engines.cuda == "nccl" ? engines.cuda : engines.cpu;
+  if (carrier == "tutti") return {};
+  const BenchTexts none;
+  const auto refused = [&](const std::string& option) {
+    return usage(option + " is for the engine tutti, and the bytes are carried by " + carrier,
+                 texts.engine.empty() ? "leave it out, or unset TUTTI_ENGINE" : "leave out the one or the other");
+  };
+  if (texts.algorithm != none.algorithm) return refused("--algorithm " + texts.algorithm);
+  if (!texts.transport.empty() && texts.transport != "auto") return refused("--transport " + texts.transport);
+  return {};
+}
+
+// Sizes that the user named, of elements. Our own are left out where they hold none.
+Status check_whole_elements(const BenchTexts& texts, const bench::BenchOptions& options) {
+  if (std::none_of(options.operations.begin(), options.operations.end(),
+                   [](const auto* o) { return has_elements(*o); }))
+    return {};
+  const std::size_t width = size_of(options.dtype);
+  const auto check = [&](const char* option, std::size_t size) -> Status {
+    if (size % width == 0) return {};
+    return usage(std::string(option) + ": " + std::to_string(size) + " bytes are no whole number of " +
+                     name(options.dtype) + ", of " + std::to_string(width) + " bytes each",
+                 std::to_string((size + width - 1) / width * width) + ", for example");
+  };
+  const BenchTexts none;
+  if (texts.sizes.empty()) {
+    if (texts.least != none.least) TUTTI_TRY(check("--min", options.sizes.front()));
+    return texts.most != none.most ? check("--max", options.sizes.back()) : Status();
+  }
+  for (const std::size_t size : options.sizes) TUTTI_TRY(check("--sizes", size));
+  return {};
+}
+
 Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& texts) {
   std::vector<std::string> names;
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
@@ -86,7 +148,7 @@ void declare(CLI::App& app, BenchTexts& texts) {
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("OP", texts.operation, join(names, ", ") + "; several with commas, or all")->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
-    app.add_option(names, target, words)->group(group)->type_name(type);
+    app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
   };
   const auto add_flag = [&](const char* group, const char* name, bool& target, const char* words) {
     app.add_flag(name, target, words)->group(group);
@@ -147,6 +209,7 @@ Result<bench::Method> interpret_method(const BenchTexts& texts) {
 Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
   bench::BenchOptions options;
   options.operations = TUTTI_TRY(operations_of(texts));
+  TUTTI_TRY(check_applies(texts, options.operations));
   std::vector<std::string> dtypes, ops, algorithms = algorithm_names();
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
   options.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
@@ -169,15 +232,18 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts) {
   const bool on_gpu = options.memory == bench::BenchOptions::Memory::kCuda;
   if (texts.engine == "nccl" && !on_gpu) return usage("the engine nccl carries GPU memory: it goes with --memory cuda");
   if (on_gpu && texts.rewrite) return usage("--rewrite is for memory of the host, not for --memory cuda");
+  TUTTI_TRY(check_way(texts, on_gpu));
   options.engine = texts.engine == "nccl" ? "cuda:nccl" : texts.engine;
   if (!texts.ranks.empty()) (void)TUTTI_TRY(bench::groups_of(texts.groups, TUTTI_TRY(ranks_of(texts, 1))));
   options.groups = texts.groups;
   options.sizes = TUTTI_TRY(sizes_of(texts));
+  TUTTI_TRY(check_whole_elements(texts, options));
   options.method = TUTTI_TRY(interpret_method(texts));
   if (texts.pin && texts.no_pin) return usage("--pin and --no-pin contradict one another");
   options.pin = !texts.no_pin;
   options.json = texts.json;
   options.progress = texts.progress;
+  options.is_started = texts.as_rank && texts.engine != "mpi";  // mpirun's exit code is that of the ranks
   return options;
 }
 
@@ -211,25 +277,26 @@ namespace {
 
 // Bytes of whole elements, as `ranks` of a group measure them in a vector of `size`.
 std::size_t whole_bytes(const bench::Operation& operation, DType dtype, std::size_t size, int ranks) {
-  const bool counts_bytes = operation.form == bench::Form::kBytes || operation.form == bench::Form::kJson;
-  const std::size_t width = (counts_bytes ? 1 : size_of(dtype)) * (operation.splits ? std::size_t(ranks) : 1);
+  const std::size_t width =
+      (has_elements(operation) ? size_of(dtype) : 1) * (operation.splits ? std::size_t(ranks) : 1);
   return size - size % width;
 }
 
 }  // namespace
 
-Status check_sizes(const bench::BenchOptions& options, int ranks) {
+Result<bool> check_sizes(const bench::BenchOptions& options, int ranks) {
   const auto groups = TUTTI_TRY(bench::groups_of(options.groups, ranks));
   const auto measured = [&](const bench::Operation& operation, const std::vector<int>& group) {
     return !operation.has_bytes() || whole_bytes(operation, options.dtype, options.sizes.back(), int(group.size())) > 0;
   };
-  for (const bench::Operation* operation : options.operations)
-    for (const auto& group : groups)
-      if (measured(*operation, group)) return {};
-  const bool split = options.operations.front()->splits;
-  return usage("no size up to " + bytes_text(options.sizes.back()) + " holds " +
-                   (split ? "an element of " + std::string(name(options.dtype)) + " for each rank"
-                          : "an element of " + std::string(name(options.dtype))),
+  const auto with_a_size =
+      std::count_if(options.operations.begin(), options.operations.end(), [&](const auto* operation) {
+        return std::any_of(groups.begin(), groups.end(),
+                           [&](const auto& group) { return measured(*operation, group); });
+      });
+  if (with_a_size > 0) return with_a_size == std::ptrdiff_t(options.operations.size());
+  return usage("no size up to " + bytes_text(options.sizes.back()) + " holds an element of " +
+                   std::string(name(options.dtype)) + " for each rank",
                "larger ones: --sizes 4K,1M, or --max 1M");
 }
 

@@ -27,8 +27,8 @@ Result<bench::BenchOptions> interpret_bench(const BenchTexts& texts);
 // What a comparison does, beside `options` (that of its ranks).
 Result<bench::CompareOptions> interpret_comparison(const BenchTexts& texts);
 Result<bench::Task> interpret_task(const BenchTexts& texts, const bench::BenchOptions& options);
-// kUsage: none of the sizes holds an element of any operation, for `ranks`.
-Status check_sizes(const bench::BenchOptions& options, int ranks);
+// Whether each operation has a size that holds an element, for `ranks`. kUsage: none has.
+Result<bool> check_sizes(const bench::BenchOptions& options, int ranks);
 Result<bench::Method> interpret_method(const BenchTexts& texts);
 Result<int> ranks_of(const BenchTexts& texts, int otherwise);
 

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "apps/tutti/command.h"
+#include "apps/tutti/not_empty.h"
 #include "apps/tutti/plan_report.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/links/executor.h"
@@ -16,7 +17,8 @@ namespace {
 constexpr const char* kFooter = R"(
 The plans of all ranks are carried out in this process, over links that are only a model: a message of b bytes takes
 overhead + latency + b / bandwidth, and waits where a card or a rank's port is busy. The result is checked to the byte.
-bytes is the whole vector on a rank; all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part a rank.
+bytes is the whole vector on a rank; all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part a rank,
+of whole elements: what is left over of it is left out.
 A time is only as good as the figures of the network that it was told. (Calls among ranks of one host take the direct path,
 which is no plan.)
 
@@ -31,11 +33,11 @@ Exit codes: 0 simulated and right; 1 not right, or not all ranks ended (a fault 
 
 // The options as text; PlanQuestion holds what they mean.
 struct Texts {
-  std::string verb, ranks, hosts, bytes = "1M", algorithm = "auto", dtype = "f32", root = "0", segment = "256K";
+  std::string verb, ranks, hosts, bytes, algorithm = "auto", dtype, root, segment = "256K";
   std::string latency = "10us", bandwidth = "12.5", overhead = "1us", cards = "1";
   std::string inside_latency = "1us", inside_bandwidth = "20", inside_overhead = "0.2us";
   std::string add_bandwidth = "10", jitter = "0", seed = "0";
-  std::string rank, steps = "12";
+  std::string rank, steps;
   std::vector<std::string> dies, cut, slow;
   bool in_place = false, json = false;
 };
@@ -50,7 +52,7 @@ void declare(CLI::App& app, Texts& texts) {
                  "pipeline)")
       ->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
-    app.add_option(names, target, words)->group(group)->type_name(type);
+    app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
   };
   add("The call", "-n,--ranks", texts.ranks, "number of ranks", "N");
   add("The call", "--hosts", texts.hosts, "number of hosts, or the ranks of each: 8,8,2 (a host for each rank)", "H");
@@ -79,6 +81,7 @@ void declare(CLI::App& app, Texts& texts) {
         ->group("Faults")
         ->type_name(type)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->check(kNotEmpty)
         ->expected(1);
   };
   add_many("--dies", texts.dies, "a rank dies: 3@50us; may be given again", "R@TIME");
@@ -88,6 +91,7 @@ void declare(CLI::App& app, Texts& texts) {
 }
 
 constexpr int kMostRanks = 1 << 20;
+constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 44;
 constexpr std::size_t kMostPieces = 1 << 16;  // of a vector: more take minutes
 
 Result<double> positive(const std::string& option, const std::string& text) {
@@ -105,8 +109,9 @@ Result<double> time(const std::string& option, const std::string& text) {
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::uint64_t least) {
   const auto value = parse_bytes(text);
-  if (!value || *value < least || *value > std::uint64_t(1) << 44)
-    return usage(option + " needs a size such as 4096, 64K or 64M, not '" + text + "'");
+  if (!value || *value < least || *value > kMostBytes)
+    return usage(option + " needs a size from " + bytes_text(least) + " to " + bytes_text(kMostBytes) +
+                 " such as 4096, 64K or 64M, not '" + text + "'");
   return std::size_t(*value);
 }
 
@@ -140,6 +145,14 @@ Result<int> rank_of(const std::string& option, const std::string& text, int rank
   return int(TUTTI_TRY(whole_number(option, text, 0, ranks - 1)));
 }
 
+// The rank in the value of one of the options of faults.
+Result<int> rank_in(const std::string& option, const std::string& value, const std::string& text, int ranks) {
+  const auto rank = parse_int(text);
+  if (rank && *rank >= 0 && *rank < ranks) return int(*rank);
+  return usage(option + " " + value + ": '" + text + "' is none of the " + std::to_string(ranks) + " ranks",
+               ranks == 1 ? "the only rank is 0" : "they are 0 to " + std::to_string(ranks - 1));
+}
+
 Result<Faults> faults_of(const Texts& texts, int ranks) {
   Faults faults;
   const auto halves = [](const std::string& option, const std::string& text,
@@ -150,20 +163,21 @@ Result<Faults> faults_of(const Texts& texts, int ranks) {
   };
   for (const std::string& text : texts.dies) {
     const auto [rank, at] = TUTTI_TRY(halves("--dies", text, "a rank and a time such as 3@50us"));
-    faults.deaths.push_back({TUTTI_TRY(rank_of("--dies", rank, ranks)), TUTTI_TRY(time("--dies", at))});
+    faults.deaths.push_back({TUTTI_TRY(rank_in("--dies", text, rank, ranks)), TUTTI_TRY(time("--dies", at))});
   }
   for (const std::string& text : texts.cut) {
     const char* const form = "two ranks and a time such as 3-4@50us";
     const auto [pair, at] = TUTTI_TRY(halves("--cut", text, form));
     const auto both = split(pair, '-');
     if (both.size() != 2) return usage("--cut needs " + std::string(form) + ", not '" + text + "'");
-    const int one = TUTTI_TRY(rank_of("--cut", both[0], ranks)), other = TUTTI_TRY(rank_of("--cut", both[1], ranks));
+    const int one = TUTTI_TRY(rank_in("--cut", text, both[0], ranks));
+    const int other = TUTTI_TRY(rank_in("--cut", text, both[1], ranks));
     if (one == other) return usage("--cut " + text + ": rank " + both[0] + " has no link to itself");
     faults.cuts.push_back({one, other, TUTTI_TRY(time("--cut", at))});
   }
   for (const std::string& text : texts.slow) {
     const auto [rank, factor] = TUTTI_TRY(halves("--slow", text, "a rank and a factor such as 3@10"));
-    faults.slow.push_back({TUTTI_TRY(rank_of("--slow", rank, ranks)), TUTTI_TRY(positive("--slow", factor))});
+    faults.slow.push_back({TUTTI_TRY(rank_in("--slow", text, rank, ranks)), TUTTI_TRY(positive("--slow", factor))});
   }
   return faults;
 }
@@ -185,35 +199,63 @@ Result<Network> network_of(const Texts& texts) {
 constexpr Kind kVerbs[] = {Kind::kAllReduce, Kind::kReduce,        Kind::kBroadcast, Kind::kAllGather, Kind::kGather,
                            Kind::kScatter,   Kind::kReduceScatter, Kind::kAllToAll,  Kind::kBarrier};
 
+// What was said of something that the verb does not have.
+Status check_applies(const Texts& texts, Kind kind) {
+  const auto has_none = [&](const char* option, const char* of) {
+    return usage(texts.verb + " has no " + of, std::string("leave out ") + option);
+  };
+  if (!texts.root.empty() && !has_root(kind)) return has_none("--root", "root");
+  if (kind == Kind::kBarrier && !texts.bytes.empty()) return has_none("--bytes", "bytes");
+  if (kind == Kind::kBarrier && !texts.dtype.empty()) return has_none("--dtype", "elements");
+  if (kind == Kind::kBarrier && texts.in_place) return has_none("--in-place", "buffers");
+  if (!texts.steps.empty() && texts.rank.empty())
+    return usage("--steps says how many steps of a rank are shown", "add --rank R");
+  return {};
+}
+
+// How many elements each rank gives, and so how many bytes there are.
+Status interpret_size(const Texts& texts, Kind kind, PlanQuestion& question, Request& request) {
+  const std::size_t width = size_of(question.dtype);
+  question.asked =
+      kind == Kind::kBarrier ? 0 : TUTTI_TRY(bytes("--bytes", texts.bytes.empty() ? "1M" : texts.bytes, 0));
+  if (question.asked % width != 0)
+    return usage("--bytes " + texts.bytes + " is no whole number of " + std::string(name(question.dtype)) + ", of " +
+                 std::to_string(width) + " bytes each");
+  const bool parted = kind == Kind::kAllGather || kind == Kind::kGather || gives_parts(kind);
+  const std::size_t parts = parted ? std::size_t(question.hosts.ranks()) : 1;
+  request.count = question.asked / width / parts;
+  question.bytes = request.count * width * parts;
+  if (question.bytes == 0 && question.asked > 0)
+    return usage("--bytes " + texts.bytes + " holds no element of " + name(question.dtype) + " for each of " +
+                     std::to_string(parts) + " ranks",
+                 "--bytes " + std::to_string(width * parts) + " or more");
+  return {};
+}
+
 Status interpret(const Texts& texts, PlanQuestion& question) {
   std::vector<std::string> verbs, dtypes, algorithms;
   for (const Kind kind : kVerbs) verbs.emplace_back(name(kind));
   if (texts.verb.empty()) return usage("which verb?", "one of " + join(verbs, ", "));
   Scenario& scenario = question.scenario;
   const Kind kind = scenario.kind = kVerbs[TUTTI_TRY(choose("verb", texts.verb, verbs))];
+  TUTTI_TRY(check_applies(texts, kind));
   for (DType dtype : kDTypes) dtypes.emplace_back(name(dtype));
-  question.dtype = kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
+  question.dtype = texts.dtype.empty() ? DType::kF32 : kDTypes[TUTTI_TRY(choose("dtype", texts.dtype, dtypes))];
   question.hosts = TUTTI_TRY(hosts_of(texts));
   const int ranks = question.hosts.ranks();
-  question.bytes = TUTTI_TRY(bytes("--bytes", texts.bytes, 0));
-  if (question.bytes % size_of(question.dtype) != 0)
-    return usage("--bytes " + texts.bytes + " is no whole number of " + std::string(name(question.dtype)) + ", of " +
-                 std::to_string(size_of(question.dtype)) + " bytes each");
-
-  // Sums of 16 bits travel as f32.
   Request request{.kind = kind, .dtype = question.dtype};
-  const bool parted = kind == Kind::kAllGather || kind == Kind::kGather || gives_parts(kind);
-  request.count = question.bytes / size_of(question.dtype) / std::size_t(parted ? ranks : 1);
+  TUTTI_TRY(interpret_size(texts, kind, question, request));
+  // Sums of 16 bits travel as f32.
   scenario.shape = {.size = ranks,
-                    .root = TUTTI_TRY(rank_of("--root", texts.root, ranks)),
+                    .root = texts.root.empty() ? 0 : TUTTI_TRY(rank_of("--root", texts.root, ranks)),
                     .count = request.count,
                     .element = size_of(wire_dtype(request)),
                     .in_place = texts.in_place,
                     .segment = TUTTI_TRY(bytes("--segment", texts.segment, 1)),
                     .hosts = &question.hosts};
   if (const std::size_t pieces = question.bytes / scenario.shape.segment; pieces > kMostPieces)
-    return usage("--segment " + texts.segment + " cuts " + texts.bytes + " into " + std::to_string(pieces) +
-                     " pieces, and the simulator takes " + std::to_string(kMostPieces),
+    return usage("--segment " + texts.segment + " cuts " + bytes_text(question.bytes) + " into " +
+                     std::to_string(pieces) + " pieces, and the simulator takes " + std::to_string(kMostPieces),
                  "--segment " + std::to_string((question.bytes + kMostPieces - 1) / kMostPieces) + " or more");
   scenario.network = TUTTI_TRY(network_of(texts));
   scenario.faults = TUTTI_TRY(faults_of(texts, ranks));
@@ -238,7 +280,7 @@ Status interpret(const Texts& texts, PlanQuestion& question) {
       return usage("there is no " + texts.algorithm + " for " + texts.verb, "known: " + join(implemented, ", "));
   }
   if (!texts.rank.empty()) question.rank = TUTTI_TRY(rank_of("--rank", texts.rank, ranks));
-  question.steps = int(TUTTI_TRY(whole_number("--steps", texts.steps, 1, 1000000)));
+  if (!texts.steps.empty()) question.steps = int(TUTTI_TRY(whole_number("--steps", texts.steps, 1, 1000000)));
   return {};
 }
 

@@ -67,8 +67,13 @@ TEST(PlanCommand, ShowsTheStepsOfARank) {
 TEST(PlanCommand, EveryVerb) {
   for (const char* verb : {"all_reduce", "reduce", "broadcast", "all_gather", "gather", "scatter", "reduce_scatter",
                            "all_to_all", "barrier"}) {
-    const Ended ended = run({"plan", verb, "--ranks", "7", "--hosts", "3", "--bytes", "10000", "--algorithm", "all",
-                             "--root", "2", "--jitter", "0.5", "--seed", "3", "--json"});
+    std::vector<std::string> words = {"plan", verb,       "--ranks", "7",      "--hosts", "3",     "--algorithm",
+                                      "all",  "--jitter", "0.5",     "--seed", "3",       "--json"};
+    const std::string_view is = verb;
+    if (is != "barrier") words.insert(words.end(), {"--bytes", "10000"});
+    if (is == "reduce" || is == "broadcast" || is == "gather" || is == "scatter")
+      words.insert(words.end(), {"--root", "2"});
+    const Ended ended = run(words);
     EXPECT_EQ(ended.code, 0) << verb << ended.err << ended.out;
   }
 }
@@ -92,6 +97,17 @@ TEST(PlanCommand, AFaultIsExplained) {
   EXPECT_EQ(slow.code, 0);
   EXPECT_GT(only_line(slow)["us"],
             2 * only_line(run({"plan", "all_reduce", "--ranks", "8", "--json"}))["us"].get<double>());
+}
+
+TEST(PlanCommand, WholeElementsForEachRankAreSimulatedAndTheRestIsTold) {
+  const std::vector<std::string> words = {"plan", "all_gather", "--ranks", "7", "--bytes", "10000"};
+  EXPECT_THAT(run(words).out, HasSubstr("9996 of the 10000 bytes: a part of 357 whole elements for each rank\n"));
+  auto json = words;
+  json.emplace_back("--json");
+  EXPECT_EQ(only_line(run(json))["bytes"], 9996);
+  EXPECT_THAT(run({"plan", "all_gather", "--ranks", "4", "--bytes", "64K"}).out, ::testing::Not(HasSubstr("whole")));
+  EXPECT_EQ(run({"plan", "all_gather", "--ranks", "3", "--bytes", "0"}).code, 0);
+  EXPECT_THAT(run({"plan", "barrier", "--ranks", "4"}).out, StartsWith("barrier, 4 ranks, each on a host of its own"));
 }
 
 TEST(PlanCommand, WhatIsTooLargeIsSaid) {
@@ -118,7 +134,19 @@ TEST(PlanCommand, MistakesAreSentences) {
   mistake({"all_reduce", "-n", "4", "--algorithm", "rign"}, "there is no algorithm 'rign'\nhint: did you mean ring?");
   mistake({"all_reduce", "-n", "4", "--algorithm", "binomial"},
           "there is no binomial for all_reduce\nhint: known: ring, recursive_doubling,");
-  mistake({"all_reduce", "-n", "4", "--bytes", "much"}, "--bytes needs a size such as 4096, 64K or 64M, not 'much'");
+  mistake({"all_reduce", "-n", "4", "--bytes", "much"},
+          "--bytes needs a size from 0 B to 16 TiB such as 4096, 64K or 64M, not 'much'");
+  mistake({"all_reduce", "-n", "4", "--bytes", "100T"}, "--bytes needs a size from 0 B to 16 TiB such as");
+  mistake({"all_reduce", "-n", "4", "--bytes", ""}, "--bytes: an empty value");
+  mistake({"all_gather", "-n", "3", "--bytes", "4"},
+          "--bytes 4 holds no element of f32 for each of 3 ranks\nhint: --bytes 12 or more");
+  mistake({"all_reduce", "-n", "4", "--root", "2"}, "all_reduce has no root\nhint: leave out --root");
+  mistake({"broadcast", "-n", "4", "--root", "4"}, "--root needs a number from 0 to 3, not '4'");
+  mistake({"barrier", "-n", "4", "--bytes", "8"}, "barrier has no bytes\nhint: leave out --bytes");
+  mistake({"all_reduce", "-n", "4", "--steps", "3"}, "--steps says how many steps of a rank are shown");
+  mistake({"all_reduce", "-n", "4", "--dies", "9@1us"},
+          "--dies 9@1us: '9' is none of the 4 ranks\nhint: they are 0 to 3");
+  mistake({"all_reduce", "-n", "4", "--cut", "3-x@1us"}, "--cut 3-x@1us: 'x' is none of the 4 ranks");
   mistake({"all_reduce", "-n", "4", "--latency", "fast"}, "--latency needs a duration such as 10us or 1ms, not 'fast'");
   mistake({"all_reduce", "-n", "4", "--bandwidth", "0"}, "--bandwidth needs a number above 0, not '0'");
   mistake({"all_reduce", "-n", "4", "--rank", "4"}, "--rank needs a number from 0 to 3, not '4'");
@@ -128,8 +156,8 @@ TEST(PlanCommand, MistakesAreSentences) {
   mistake({"all_reduce", "-n", "4", "--cut", "3-3@1us"}, "--cut 3-3@1us: rank 3 has no link to itself");
   mistake({"all_reduce", "-n", "4", "--bytes", "3"}, "--bytes 3 is no whole number of f32, of 4 bytes each");
   mistake({"all_reduce", "-n", "4", "--bytes", "1M", "--segment", "1"},
-          "--segment 1 cuts 1M into 1048576 pieces, and the simulator takes 65536\nhint: --segment 16 or more");
-  mistake({"all_reduce", "-n", "4", "--slow", "9@2"}, "--slow needs a number from 0 to 3, not '9'");
+          "--segment 1 cuts 1 MiB into 1048576 pieces, and the simulator takes 65536\nhint: --segment 16 or more");
+  mistake({"all_reduce", "-n", "4", "--slow", "9@2"}, "--slow 9@2: '9' is none of the 4 ranks");
   mistake({"all_reduce", "-n", "4", "--rnak", "3"}, "unknown option --rnak\nhint: did you mean --rank?");
 }
 

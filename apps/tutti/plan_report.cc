@@ -103,9 +103,14 @@ std::string to_text(const PlanQuestion& question, const std::vector<PlanAnswer>&
   const Scenario& scenario = question.scenario;
   const Network& network = scenario.network;
   const Bound bound = bound_of(scenario.kind, scenario.shape, network);
-  std::string text =
-      fmt::format("{} of {} ({}), {} rank{}{}\n", name(scenario.kind), bytes_text(question.bytes), name(question.dtype),
-                  scenario.shape.size, scenario.shape.size == 1 ? "" : "s", hosts_words(question.hosts));
+  const std::string vector = scenario.kind == Kind::kBarrier
+                                 ? std::string()
+                                 : fmt::format(" of {} ({})", bytes_text(question.bytes), name(question.dtype));
+  std::string text = fmt::format("{}{}, {} rank{}{}\n", name(scenario.kind), vector, scenario.shape.size,
+                                 scenario.shape.size == 1 ? "" : "s", hosts_words(question.hosts));
+  if (question.asked != question.bytes)
+    text += fmt::format("{} of the {} bytes: a part of {} whole elements for each rank\n", question.bytes,
+                        question.asked, scenario.shape.count);
   const auto link_words = [](const LinkCost& link) {
     return fmt::format("{}, {:.4g} GB/s, {} a message", seconds_text(link.latency), link.bandwidth / 1e9,
                        seconds_text(link.overhead));

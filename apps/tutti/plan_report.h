@@ -14,7 +14,8 @@ struct PlanQuestion {
   Scenario scenario;  // but for the plan
   Hosts hosts;        // scenario.shape.hosts points here
   DType dtype;
-  std::size_t bytes;  // of the whole vector on a rank
+  std::size_t bytes;  // of the whole vector on a rank: one part of whole elements each, where it is split
+  std::size_t asked;  // what was asked for, not rounded
   std::vector<Algorithm> algorithms;
   Algorithm chosen;         // by the table
   std::optional<int> rank;  // whose steps are shown

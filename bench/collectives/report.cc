@@ -27,13 +27,17 @@ std::string limit_cell(const Operation& operation, const Figure& f) {
   return f.limit_us > 0 ? fmt::format("{:.0f} %", 100 * share_of_limit(operation, f)) : "";
 }
 
+std::string peer_name(const Circumstances& where) {
+  return where.engine == "tutti" ? "tutti" : "tutti over " + where.engine;
+}
+
 double rounded(double value) { return std::round(value * 1000) / 1000; }
 
 }  // namespace
 
 std::string json_line(const Operation& operation, const Circumstances& where, const Figure& f) {
   const double algbw = algorithm_bandwidth(operation, f);
-  nlohmann::ordered_json line = {{"peer", where.engine == "tutti" ? "tutti" : "tutti over " + where.engine},
+  nlohmann::ordered_json line = {{"peer", peer_name(where)},
                                  {"op", operation.name},
                                  {"ranks", where.ranks},
                                  {"bytes", f.bytes},
@@ -57,6 +61,12 @@ std::string json_line(const Operation& operation, const Circumstances& where, co
                                      {"rewrite", where.rewrite},
                                      {"groups", where.groups},
                                      {"hosts", where.hosts}});
+  return line.dump() + "\n";
+}
+
+std::string json_not_measured(const Operation& operation, const Circumstances& where, const std::string& why) {
+  const nlohmann::ordered_json line = {
+      {"peer", peer_name(where)}, {"op", operation.name}, {"ranks", where.ranks}, {"not_measured", why}};
   return line.dump() + "\n";
 }
 

@@ -22,6 +22,10 @@ struct Circumstances {
 // {"peer":"tutti","op":"all_reduce","ranks":2,"bytes":262144,"us":5.9,"us_min":5.7,"p50_us":..,"p99_us":..,...}
 std::string json_line(const Operation& operation, const Circumstances& where, const Figure& figure);
 
+// The line of an operation that was not measured, and why: {"peer":"tutti","op":"all_to_all","ranks":4,
+// "not_measured":"no size from ..."}
+std::string json_not_measured(const Operation& operation, const Circumstances& where, const std::string& why);
+
 // The table for people: a head for each operation, a row for each size.
 std::string table_head(const Operation& operation, const Circumstances& where);
 std::string table_row(const Operation& operation, const Circumstances& where, const Figure& figure);

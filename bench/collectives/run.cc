@@ -101,7 +101,7 @@ class Bench {
 
   // Exit code.
   int run() {
-    bool right = true, any = false;
+    bool right = true, all = true;
     for (const Operation* operation : options_.operations) {
       if (first() && !options_.json) print(table_head(*operation, where_));
       Figure last;
@@ -111,18 +111,18 @@ class Bench {
         const auto figure = figure_of(*operation, bytes);
         if (!figure) continue;
         last = *figure;
-        measured = any = true;
+        measured = true;
         wrong += last.wrong;
         if (first()) print(options_.json ? json_line(*operation, where_, last) : table_row(*operation, where_, last));
         if (!operation->has_bytes()) break;
       }
-      right = right && wrong == 0;
-      if (!measured && first()) fmt::print(stderr, "{}", too_small(*operation));
+      right = right && wrong == 0, all = all && measured;
+      if (!measured && first()) tell_not_measured(*operation);
       if (measured && first() && !options_.json) print(verdict(*operation, where_, last, wrong) + "\n");
     }
     if (!right && first())
       fmt::print(stderr, "tutti bench: some results were wrong; \"wrong\" counts their elements\n");
-    return !any ? 2 : right ? 0 : 1;
+    return !right ? 1 : all || options_.is_started ? 0 : 2;
   }
 
  private:
@@ -164,12 +164,14 @@ class Bench {
     return least_memory_seconds(operation, bytes, where_.ranks, where_.groups, speed);
   }
 
-  std::string too_small(const Operation& operation) const {
+  void tell_not_measured(const Operation& operation) const {
     const std::string elements = operation.splits
                                      ? fmt::format("{} elements of {}, one for each rank", where_.ranks, where_.dtype)
                                      : fmt::format("an element of {}", where_.dtype);
-    return fmt::format("tutti bench: no size from {} to {} holds {}: {} was not measured (hint: a larger --max)\n",
-                       bytes_text(options_.sizes.front()), bytes_text(options_.sizes.back()), elements, operation.name);
+    const std::string why = fmt::format("no size from {} to {} holds {}", bytes_text(options_.sizes.front()),
+                                        bytes_text(options_.sizes.back()), elements);
+    fmt::print(stderr, "tutti bench: {}: {} was not measured (hint: a larger one)\n", why, operation.name);
+    if (options_.json) print(json_not_measured(operation, where_, why));
   }
 
   const BenchOptions& options_;

@@ -19,12 +19,14 @@ struct BenchOptions {
   std::string algorithm;         // likewise
   bool pin = true;               // each rank to a core of its own, where there are enough
   bool json = false;
-  bool progress = false;  // a line on standard error that is written over
+  bool progress = false;    // a line on standard error that is written over
+  bool is_started = false;  // by `tutti bench -n`, which tells itself, by its exit code, that not all was measured
   Method method;
 };
 
-// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, 1 if a result was wrong, 2
-// if no size was large enough for an element, or the groups cannot be. Throws Exception.
+// Joins the world that the environment tells of and measures; rank 0 prints. Exit code: 0, 1 if a result was wrong, 2,
+// unless it is_started, if for an operation no size was large enough for an element, or the groups cannot be. Throws
+// Exception.
 int run_rank(const BenchOptions& options);
 
 }  // namespace tutti::bench

@@ -242,7 +242,8 @@ TEST_P(GroupSuite, BadCallsAreSentences) {
     for (const Kind kind :
          {Kind::kBroadcast, Kind::kReduce, Kind::kGather, Kind::kScatter, Kind::kGatherV, Kind::kScatterV}) {
       call.kind = kind;
-      refused(call, detail::words("the root 99 is not a rank of this group, which has ", n));
+      refused(call, detail::words("the root 99 is not a rank of this group, which has ", n,
+                                  " (hint: ", n == 1 ? "its only rank is 0" : "they are 0 to "));
     }
     call = {.kind = Kind::kSend, .dtype = DType::kF32, .root = n, .in = &x[0], .count = 1};
     refused(call, detail::words("the peer ", n, " is not a rank of this group"));

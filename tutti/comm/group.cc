@@ -291,23 +291,23 @@ void Group::in_order(const std::function<void()>& act) const {
 }
 
 Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
+  const auto refused = [&](Error error) {
+    error.operation = "allocate", error.group = name(), error.rank = rank();
+    return error;
+  };
   if (Heap* const heap = state().process().heap.get()) {
     const auto place = heap->allocate(bytes);
-    if (!place.ok()) {
-      Error error = place.error();
-      error.operation = "allocate", error.group = name(), error.rank = rank();
-      return error;
-    }
+    if (!place.ok()) return refused(place.error());
     const std::size_t offset = *place;
     // The block lives as long as the process's heap does, which the deleter keeps alive.
     return std::shared_ptr<std::byte>(heap->at(offset), [process = state().process_ptr(), offset, bytes](std::byte*) {
       process->heap->release(offset, bytes);
     });
   }
-  if (bytes > std::size_t(1) << 47)
-    return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
+  const Error too_much{.code = Code::kLimit, .detail = "the system gives no " + bytes_text(bytes) + " of memory"};
+  if (bytes > std::size_t(1) << 47) return refused(too_much);
   void* const memory = std::aligned_alloc(64, (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64);
-  if (!memory) return Error{.code = Code::kLimit, .detail = "cannot allocate " + bytes_text(bytes)};
+  if (!memory) return refused(too_much);
   return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [](std::byte* p) { std::free(p); });
 }
 

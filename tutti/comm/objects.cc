@@ -9,6 +9,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/validate.h"
 
 namespace tutti {
 namespace {
@@ -34,10 +35,9 @@ Error refusal(const Group& group, const char* verb, Code code, std::string detai
 }
 
 void require_root(const Group& group, const char* verb, int root) {
-  if (root < 0 || root >= group.size())
-    throw Exception(
-        refusal(group, verb, Code::kInvalidArgument,
-                detail::words("the root ", root, " is not a rank of this group, which has ", group.size())));
+  if (root >= 0 && root < group.size()) return;
+  const Error error = not_a_rank("root", root, group.size());
+  throw Exception(refusal(group, verb, error.code, error.detail, error.hint));
 }
 
 template <class T>

@@ -94,6 +94,12 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
 
 }  // namespace
 
+Error not_a_rank(const char* what, int given, int size) {
+  return invalid_argument(
+      detail::words("the ", what, " ", given, " is not a rank of this group, which has ", size),
+      size == 1 ? "its only rank is 0" : detail::words("they are 0 to ", size - 1, ", numbered within the group"));
+}
+
 Status validate(const Request& r, int rank, int size) {
   if (r.device < kHost) return invalid_argument(detail::words("the device is ", r.device), "kHost, or from 0 the GPUs");
   if (r.limit < Duration(0))
@@ -102,8 +108,7 @@ Status validate(const Request& r, int rank, int size) {
   const bool from_any = r.kind == Kind::kRecv && r.root == kAnySource;
   if (from_any && size == 1) return invalid_argument("nobody else is in this group who could send");
   if (!from_any && (has_root(r.kind) || is_point_to_point(r.kind)) && (r.root < 0 || r.root >= size))
-    return invalid_argument(detail::words(is_point_to_point(r.kind) ? "the peer " : "the root ", r.root,
-                                          " is not a rank of this group, which has ", size));
+    return not_a_rank(is_point_to_point(r.kind) ? "peer" : "root", r.root, size);
   if (is_point_to_point(r.kind) && r.root == rank)
     return invalid_argument("a rank cannot send to itself or receive from itself", "copy the buffer");
   if (is_reduction(r.kind)) {

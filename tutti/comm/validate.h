@@ -9,6 +9,9 @@ namespace tutti {
 // comm/request.h allows. kInvalidArgument, without group and operation.
 Status validate(const Request& request, int rank, int size);
 
+// Of a root or peer that is none of the `size` ranks of the group; the hint says which there are. `what`: "root".
+Error not_a_rank(const char* what, int given, int size);
+
 // The usual small call, a sum, broadcast or barrier on one whole buffer, of which validate() would find nothing to say.
 // A few instructions: a tenth of what such a call takes is saved by asking this first.
 inline bool is_right_at_a_glance(const Request& r, int size) {

@@ -21,6 +21,7 @@
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/planning/collectives/plan.h"
+#include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/flight_signal.h"
 #include "tutti/runtime/meet_note.h"
@@ -73,8 +74,7 @@ Result<Settings> read_settings(const Options& options) {
     return Error{.code = Code::kUsage,
                  .detail = "TUTTI_HOST_ID has " + std::to_string(id->size()) + " characters",
                  .hint = "a name of the host, of at most " + std::to_string(kLongestHostId)};
-  s.engines =
-      TUTTI_TRY(parse_engines(!options.engine.empty() ? options.engine : env("TUTTI_ENGINE").value_or("tutti")));
+  s.engines = TUTTI_TRY(chosen_engines(options.engine));
   s.algorithm = TUTTI_TRY(forced_algorithm());
   const auto seconds = [](const std::optional<Duration>& given, const char* variable,
                           double otherwise) -> Result<Duration> {
@@ -337,11 +337,22 @@ void warn_of_slow_start(const Membership& m) {
   if (!text.empty()) log::warn(text);
 }
 
-}  // namespace
+// For the sentence about a mistake that is found before the rank has joined; -1 where even that is not known.
+int told_rank(const Options& options) {
+  const auto identity = identify({options.url, options.rank, options.world_size}, current_environment());
+  return identity.ok() && identity->world_size > 1 ? identity->rank : -1;
+}
 
-Result<Group> try_init(const Options& options) {
+// `rank` is this rank, as soon as it is one of several.
+Result<Group> join_world(const Options& options, int& rank) {
   log::tell_of_setting();
-  const Settings settings = TUTTI_TRY(read_settings(options));
+  const Result<Settings> understood = read_settings(options);
+  if (!understood.ok()) {
+    Error error = understood.error();
+    error.rank = told_rank(options);
+    return error;
+  }
+  const Settings& settings = *understood;
   const auto deadline = Deadline::after(settings.join_timeout);
   auto page = open_progress();
   if (page) page->set_called();
@@ -368,6 +379,7 @@ Result<Group> try_init(const Options& options) {
     return Group(TUTTI_TRY(GroupState::create(process, std::move(spec), nullptr, deadline)));
   }
   log::set_rank(m.rank);
+  rank = m.rank;
   if (settings.flight_entries > 0) {
     process->flight =
         std::make_unique<FlightRecorder>(FlightRecorder::Options{.entries = settings.flight_entries,
@@ -401,6 +413,18 @@ Result<Group> try_init(const Options& options) {
   Group world(TUTTI_TRY(GroupState::create(process, std::move(spec), exchange, deadline)));
   if (process->page) process->page->set_joined();
   return world;
+}
+
+}  // namespace
+
+Result<Group> try_init(const Options& options) {
+  int rank = -1;
+  Result<Group> world = join_world(options, rank);
+  if (world.ok()) return world;
+  // Settings that do not fit together are told in a sentence about them all, the same on every rank.
+  Error error = world.error();
+  if (error.rank < 0 && error.code != Code::kUsage) error.rank = rank;
+  return error;
 }
 
 Group init(const Options& options) {

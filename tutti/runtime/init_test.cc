@@ -46,6 +46,14 @@ TEST(Init, ALimitThatIsGivenAsAnOptionIsMoreThanNothing) {
             "Usage: the option for which TUTTI_TIMEOUT stands is -1 s, expected more than 0 s");
 }
 
+TEST(Init, ASettingThatIsWrongIsToldWithTheRank) {
+  const auto outcomes = run_processes(2, [](Group&) {}, {.environment = {{"TUTTI_ENGINE", "gloo,mpi"}}});
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(outcomes[std::size_t(rank)].error, "Usage: rank " + std::to_string(rank) +
+                                                     ": TUTTI_ENGINE: \"gloo,mpi\" names more than one engine for cpu "
+                                                     "(hint: one of each device, as in cpu:tutti,cuda:nccl)");
+}
+
 // Ranks that take different ways would wait for one another until the deadline of their first call.
 TEST(Init, RanksThatWouldTakeDifferentWaysAreToldAtOnce) {
   const std::vector<std::array<std::string, 3>> differences = {

@@ -140,7 +140,9 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
       return Error{
           .code = Code::kUsage,
           .detail = fmt::format("{} is a file, and not the folder that the records of all ranks lie in", folder),
-          .hint = fmt::format("tutti flight {}", folder_of(folder))};
+          .hint = rank_of_file(fs::path(folder).filename().string())
+                      ? fmt::format("tutti flight {}", folder_of(folder))
+                      : "tutti flight DIR, where the job's flight-rank0.json, ... are"};
     if (error) return system_error(error.value(), fmt::format("cannot list the folder {}", folder));
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {

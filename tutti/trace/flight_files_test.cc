@@ -114,6 +114,8 @@ TEST_F(Files, AFileInPlaceOfItsFolder) {
   EXPECT_EQ(files.error().code, Code::kUsage);
   EXPECT_THAT(files.error().detail, HasSubstr("/flight-rank0.json is a file, and not the folder"));
   EXPECT_EQ(files.error().hint, "tutti flight " + folder_);
+  EXPECT_EQ(read_flight_folders({"/etc/passwd"}).error().hint,
+            "tutti flight DIR, where the job's flight-rank0.json, ... are");
 }
 
 TEST_F(Files, AnEmptyFolder) {

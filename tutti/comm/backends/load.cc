@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <vector>
 
 #include "tutti/base/env.h"
@@ -24,13 +25,19 @@ std::vector<std::string> folders() {
   return all;
 }
 
-Result<void*> load(const std::string& name) {
+// An opened library, and where it lies.
+struct Library {
+  void* handle = nullptr;
+  std::string path;
+};
+
+Result<Library> load(const std::string& name) {
   const std::string file = "libtutti_" + name + ".so";
   for (const std::string& folder : folders()) {
     const std::string path = folder + "/" + file;
     if (std::error_code failed; !std::filesystem::exists(path, failed)) continue;
     // Global: Open MPI opens parts of itself, which look for the rest of it there.
-    if (void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return library;
+    if (void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return Library{handle, path};
     const char* const why = ::dlerror();
     return Error{
         .code = Code::kUnsupported,
@@ -44,19 +51,20 @@ Result<void*> load(const std::string& name) {
 }
 
 Result<void*> load_checked(const std::string& name) {
-  void* const library = TUTTI_TRY(load(name));
-  const auto* const abi = static_cast<const int*>(::dlsym(library, kBackendAbiSymbol));
-  if (!abi || !::dlsym(library, kOpenBackendSymbol) || *abi != kBackendAbi)
+  const Library library = TUTTI_TRY(load(name));
+  const auto* const abi = static_cast<const int*>(::dlsym(library.handle, kBackendAbiSymbol));
+  if (!abi || !::dlsym(library.handle, kOpenBackendSymbol) || *abi != kBackendAbi)
     return Error{.code = Code::kUnsupported,
-                 .detail = "libtutti_" + name + ".so was built for another version of tutti",
-                 .hint = "build and install tutti and its engines together"};
-  return library;
+                 .detail = "the engine " + name + " in " + library.path + " was built for another version of tutti",
+                 .hint = "build and install tutti and its engines together; TUTTI_ENGINE_PATH names another folder"};
+  return library.handle;
 }
 
 }  // namespace
 
 Result<Engines> parse_engines(const std::string& text) {
   Engines engines;
+  std::set<std::string> devices;
   for (const std::string& part : split(text, ',')) {
     const std::size_t colon = part.find(':');
     const std::string device = colon == std::string::npos ? "cpu" : part.substr(0, colon);
@@ -75,9 +83,23 @@ Result<Engines> parse_engines(const std::string& text) {
       return Error{.code = Code::kUsage,
                    .detail = "the engine is \"" + name + "\", which is not known",
                    .hint = did_you_mean(nearest(name, own), "for " + device + " there are " + join(own, ", "))};
+    if (!devices.insert(device).second)
+      return Error{.code = Code::kUsage,
+                   .detail = "\"" + text + "\" names more than one engine for " + device,
+                   .hint = "one of each device, as in cpu:tutti,cuda:nccl"};
     (cpu ? engines.cpu : engines.cuda) = name;
   }
   return engines;
+}
+
+Result<Engines> chosen_engines(const std::string& option) {
+  const auto variable = env("TUTTI_ENGINE");
+  if (!option.empty() || !variable) return parse_engines(option.empty() ? "tutti" : option);
+  auto engines = parse_engines(*variable);
+  if (engines.ok()) return engines;
+  Error error = engines.error();
+  error.detail = "TUTTI_ENGINE: " + error.detail;
+  return error;
 }
 
 Status probe_backend(const std::string& name, const BackendSetup& setup) {

@@ -13,8 +13,10 @@ struct Engines {
   std::string cuda = "staged";  // through pinned memory and the CPU's engine; or nccl
 };
 // Of "gloo", "cpu:mpi", "cpu:tutti,cuda:nccl": a name without a device is the CPU's. kUsage for names that are not
-// known, with the nearest that is.
+// known, with the nearest that is, and for two engines of one device.
 Result<Engines> parse_engines(const std::string& text);
+// Those of an option or, where it is empty, of TUTTI_ENGINE, which the sentence of a mistake then names.
+Result<Engines> chosen_engines(const std::string& option);
 
 // Opens libtutti_NAME.so, from TUTTI_ENGINE_PATH, from ../lib/tutti beside the program, or from where tutti was
 // installed, and has it open the group. kNotFound says where it was looked for. The shared object stays loaded.

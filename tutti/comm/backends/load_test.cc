@@ -1,8 +1,10 @@
 #include "tutti/comm/backends/load.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 namespace tutti {
 namespace {
@@ -21,6 +23,25 @@ TEST(EngineNames, ByDevice) {
   EXPECT_EQ(refusal("cuda:nccl"), "taken as tutti and nccl");
   EXPECT_EQ(refusal("cpu:gloo,cuda:nccl"), "taken as gloo and nccl");
   EXPECT_EQ(refusal("cuda:staged,cpu:tutti"), "taken as tutti and staged");
+}
+
+TEST(EngineNames, OneOfEachDevice) {
+  EXPECT_THAT(refusal("cpu:tutti,cpu:gloo"), HasSubstr("\"cpu:tutti,cpu:gloo\" names more than one engine for cpu "
+                                                       "(hint: one of each device, as in cpu:tutti,cuda:nccl)"));
+  EXPECT_THAT(refusal("gloo,mpi"), HasSubstr("more than one engine for cpu"));
+  EXPECT_THAT(refusal("gloo,gloo"), HasSubstr("more than one engine for cpu"));
+  EXPECT_THAT(refusal("cuda:nccl,gloo,cuda:staged"), HasSubstr("more than one engine for cuda"));
+}
+
+TEST(EngineNames, AMistakeInTheVariableNamesIt) {
+  ::setenv("TUTTI_ENGINE", "glo", 1);
+  const auto by_variable = chosen_engines(""), by_option = chosen_engines("mpi");
+  ::unsetenv("TUTTI_ENGINE");
+  ASSERT_FALSE(by_variable.ok());
+  EXPECT_THAT(to_string(by_variable.error()), HasSubstr("Usage: TUTTI_ENGINE: the engine is \"glo\", which is not"));
+  ASSERT_TRUE(by_option.ok());
+  EXPECT_EQ(by_option->cpu, "mpi");
+  EXPECT_EQ(chosen_engines("")->cpu, "tutti");
 }
 
 TEST(EngineNames, OthersGetASentence) {
@@ -43,6 +64,21 @@ TEST(OpenBackend, SaysWhereItLooked) {
   ASSERT_FALSE(opened.ok());
   EXPECT_THAT(to_string(opened.error()),
               HasSubstr("the engine gloo is not here: there is no libtutti_gloo.so in /nowhere or /neither"));
+}
+
+TEST(OpenBackend, NamesTheFileOfAnotherVersion) {
+  const std::string folder = ::testing::TempDir() + "engine_of_another_version";
+  std::filesystem::create_directories(folder);
+  Dl_info any = {};  // a library that is no engine: the one that has cos()
+  ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "cos"), &any), 0);
+  std::filesystem::copy_file(any.dli_fname, folder + "/libtutti_gloo.so",
+                             std::filesystem::copy_options::overwrite_existing);
+  ::setenv("TUTTI_ENGINE_PATH", folder.c_str(), 1);
+  const auto opened = open_backend("gloo", {.deadline = Deadline::after_seconds(1)});
+  ::unsetenv("TUTTI_ENGINE_PATH");
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(to_string(opened.error()),
+              HasSubstr("the engine gloo in " + folder + "/libtutti_gloo.so was built for another version of tutti"));
 }
 
 }  // namespace

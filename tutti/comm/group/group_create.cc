@@ -55,11 +55,16 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
   if (shares) p.left_groups.collect(*p.heap);
   if (shares && leader) {
     const std::size_t bytes = GroupControl::bytes(int(here.size()));
-    const std::size_t place = TUTTI_TRY(p.heap->allocate(bytes));
-    g.memory_.control_block.push_back({place, bytes});
-    std::memset(p.heap->at(place), 0, bytes);
-    GroupControl(p.heap->at(place), int(here.size())).crowded() = g.spin_.pauses == 0;
-    offset = std::to_string(place);
+    const auto place = p.heap->allocate(bytes);
+    if (!place.ok()) {
+      Error error = place.error();
+      error.group = g.spec_.name, error.rank = me;
+      return error;
+    }
+    g.memory_.control_block.push_back({*place, bytes});
+    std::memset(p.heap->at(*place), 0, bytes);
+    GroupControl(p.heap->at(*place), int(here.size())).crowded() = g.spin_.pauses == 0;
+    offset = std::to_string(*place);
   }
   const std::vector<std::string> offsets = TUTTI_TRY(exchange(offset));
 
