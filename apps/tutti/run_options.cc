@@ -284,7 +284,7 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "leave OMP_*, OPENBLAS_* and MALLOC_* alone");
+  add.flag("--no-tune", texts.no_tune, "leave OMP_*, OPENBLAS_*, MALLOC_* and GLIBC_TUNABLES alone");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {

@@ -46,6 +46,7 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_MMAP_THRESHOLD_"), "2147483648");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "4294967296");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
 }
 
 TEST(SlowStartWarning, OnlyWhereItIsSlow) {

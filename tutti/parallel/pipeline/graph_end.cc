@@ -9,11 +9,13 @@
 namespace tutti {
 
 GraphEnd::GraphEnd(const at::Tensor& tensor) {
-  if (tensor.defined() && tensor.requires_grad()) edge_ = torch::autograd::impl::gradient_edge(tensor);
+  if (!tensor.defined() || !tensor.requires_grad()) return;
+  edge_ = std::make_shared<torch::autograd::Edge>(torch::autograd::impl::gradient_edge(tensor));
 }
 
 void GraphEnd::backward(const at::Tensor& gradient) && {
-  torch::autograd::Engine::get_default_engine().execute({std::exchange(edge_, {})}, {gradient}, /*keep_graph=*/false,
+  const std::shared_ptr<torch::autograd::Edge> edge = std::move(edge_);
+  torch::autograd::Engine::get_default_engine().execute({std::move(*edge)}, {gradient}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 

@@ -18,6 +18,7 @@
 #include <span>
 
 #include "tutti/parallel/tensor/kernels/exponential.h"
+#include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/parallel/tensor/random_mask.h"
 
 namespace tutti {
@@ -74,7 +75,7 @@ class Tiles {
   // not see are there, too.
   at::Tensor scores(const at::Tensor& query, const at::Tensor& key, std::int64_t batch) const {
     at::Tensor out = matrix(0);
-    at::addmm_out(out, out, query, key.narrow(0, 0, seen_).t(), 0, task_.scale);
+    add_matrix_product(out, query, key.narrow(0, 0, seen_).t(), 0, task_.scale);
     if (task_.first_seen.defined()) hide_before(out, batch);
     return out;
   }
@@ -176,7 +177,7 @@ Attended attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor
               });
               tiles.drop(p, batch, head);
               at::Tensor out = head_of(result.out, batch, head).narrow(0, first, count);
-              at::mm_out(out, p, head_of(value, batch, group).narrow(0, 0, tiles.seen()));
+              add_matrix_product(out, p, head_of(value, batch, group).narrow(0, 0, tiles.seen()), 0);
               out.div_(sums);
             });
   return result;
@@ -205,14 +206,14 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
                 });
               });
               at::Tensor of_p = tiles.matrix(1);
-              at::mm_out(of_p, of_out, seen(value).t());
+              add_matrix_product(of_p, of_out, seen(value).t(), 0);
               at::Tensor dropped = p;
               if (task.dropout > 0) {
                 dropped = tiles.matrix(2).copy_(p);
                 tiles.drop(dropped, batch, head);
                 tiles.drop(of_p, batch, head);
               }
-              seen(gradients.value).addmm_(dropped.t(), of_out);
+              add_matrix_product(seen(gradients.value), dropped.t(), of_out);
               AT_DISPATCH_FLOATING_TYPES(p.scalar_type(), "attend", [&] {
                 const at::Tensor products = rows(product);
                 const scalar_t *const of_rows = products.data_ptr<scalar_t>(), *row_of_p = p.data_ptr<scalar_t>();
@@ -221,8 +222,8 @@ void attend_backward(const at::Tensor& query, const at::Tensor& key, const at::T
                   softmax_gradient(row_of_p + i * tiles.seen(), row, sees, of_rows[i * stride]);
                 });
               });
-              rows(gradients.query).addmm_(of_p, seen(key), 1, task.scale);
-              seen(gradients.key).addmm_(of_p.t(), queries, 1, task.scale);
+              add_matrix_product(rows(gradients.query), of_p, seen(key), 1, task.scale);
+              add_matrix_product(seen(gradients.key), of_p.t(), queries, 1, task.scale);
             });
 }
 

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/parallel/tensor/matrix_product.h"
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/weight_gradients.h"
@@ -75,7 +76,13 @@ at::Tensor for_product(const at::Tensor& weight, const at::Tensor& input) { retu
 // input times weight', plus the bias if there is one: in the shape of `input` but for the last dimension.
 at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const c10::optional<at::Tensor>& bias) {
   const at::Tensor rows = matrix(input), transposed = for_product(weight, input).t();
-  const at::Tensor out = bias ? at::addmm(for_product(*bias, input), rows, transposed) : at::mm(rows, transposed);
+  at::Tensor out;
+  if (bias) {
+    out = at::empty({rows.size(0), weight.size(0)}, rows.options()).copy_(*bias);
+    add_matrix_product(out, rows, transposed);
+  } else {
+    out = matrix_product(rows, transposed);
+  }
   return out.view(with_last(input.sizes(), weight.size(0)));
 }
 
@@ -118,11 +125,11 @@ void accumulate_product(const at::Tensor& weight, const at::Tensor& gradient, co
   const at::NoGradGuard no_grad;
   at::Tensor& sum = weight.mutable_grad();
   if (!sum.defined()) {
-    sum = at::mm(matrix(gradient).t(), matrix(input)).to(weight.scalar_type());
+    sum = matrix_product(matrix(gradient).t(), matrix(input)).to(weight.scalar_type());
   } else if (sum.scalar_type() == input.scalar_type()) {
-    sum.addmm_(matrix(gradient).t(), matrix(input));
+    add_matrix_product(sum, matrix(gradient).t(), matrix(input));
   } else {
-    sum.add_(at::mm(matrix(gradient).t(), matrix(input)));
+    sum.add_(matrix_product(matrix(gradient).t(), matrix(input)));
   }
 }
 
@@ -132,7 +139,7 @@ bool is_put_off(const at::Tensor& weight) { return WeightGradients::current() &&
 // `input` is asked for when it is needed.
 template <class Input>
 at::Tensor weight_gradient(const at::Tensor& weight, const at::Tensor& gradient, Input input) {
-  if (!is_put_off(weight)) return at::mm(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
+  if (!is_put_off(weight)) return matrix_product(matrix(gradient).t(), matrix(input())).to(weight.scalar_type());
   WeightGradients::current()->put(
       [weight, gradient, input]() mutable { accumulate_product(weight, gradient, input()); });
   return {};
@@ -166,7 +173,7 @@ struct ColumnNode : Function<ColumnNode> {
     if (over->sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
     Travelling input_gradient;
     if (of_input) {
-      at::Tensor mine = at::mm(matrix(gradient), for_product(weight, gradient));
+      at::Tensor mine = matrix_product(matrix(gradient), for_product(weight, gradient));
       input_gradient.result = mine.view(with_last(gradient.sizes(), weight.size(1)));
       if (over->sequence_parallel) {
         input_gradient = scatter_sum(group, input_gradient.result);
@@ -211,7 +218,7 @@ struct RowNode : Function<RowNode> {
     const at::Tensor mine = gradients[0].contiguous();
     const at::Tensor gradient = over->sequence_parallel ? gathered_rows(over->group, mine) : mine;
     if (context->needs_input_grad(0))
-      of_input = at::mm(matrix(gradient), for_product(weight, gradient)).view(input.sizes());
+      of_input = matrix_product(matrix(gradient), for_product(weight, gradient)).view(input.sizes());
     if (context->needs_input_grad(1)) of_weight = weight_gradient(weight, gradient, [input] { return input; });
     return {of_input, of_weight, bias_gradient(context, mine, weight), at::Tensor()};
   }

@@ -1,6 +1,7 @@
 #include "tutti/parallel/tensor/partial_gradients.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/tensor/collectives.h"
