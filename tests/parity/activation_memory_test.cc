@@ -9,8 +9,9 @@
 //   input of the projection                  1  likewise
 //   input of the activation, and its output  8  likewise
 //
-// With full recomputation the layer's input alone. The last stage has the input of the last norm and that of the head,
-// and the logits. Statistics of norms and of softmax, a few numbers a row, are in no formula, as there.
+// In bf16 all of them but the inputs of norms, which are the residual, have 2 bytes: 36 s b h in place of 64. With full
+// recomputation the layer's input alone. The last stage has the input of the last norm and that of the head, and the
+// logits. Statistics of norms and of softmax, a few numbers a row, are in no formula, as there.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -27,14 +28,15 @@
 namespace tutti::gpt {
 namespace {
 
-constexpr double kElement = 4;  // bytes of f32
+constexpr double kResidual = 4;  // bytes of f32
 
 struct Case {
   const char* name;
   int tensor = 1, pipeline = 1, chunks = 1, microbatches = 1;
   ScheduleKind schedule = ScheduleKind::kOneForwardOneBackward;
-  bool sequence_parallel = false, recompute = false;
+  bool sequence_parallel = false, recompute = false, bf16 = false;
 
+  double product() const { return bf16 ? 2 : 4; }  // bytes of what linear layers take and give
   int layers() const { return std::max(2, pipeline * chunks); }
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -60,15 +62,16 @@ Options options_of(const Case& c) {
   parallel.schedule = c.schedule;
   parallel.chunks = c.chunks;
   parallel.sequence_parallel = c.sequence_parallel;
+  if (c.bf16) options.precision = Precision::kBF16;
   if (c.recompute) parallel.recompute = {.method = RecomputeMethod::kUniform, .layers = 1};
   return options;
 }
 
-// The numbers that a layer keeps of a microbatch, over s b h.
-double numbers_of_layer(const Case& c) {
-  const double t = c.tensor;
-  if (c.recompute) return c.sequence_parallel ? 1 / t : 1;
-  return c.sequence_parallel ? 16 / t : 4 + 12 / t;
+// The bytes that a layer keeps of a microbatch, over s b h.
+double bytes_of_layer(const Case& c) {
+  const double t = c.tensor, of_rows = c.sequence_parallel ? t : 1;
+  if (c.recompute) return kResidual / of_rows;
+  return (2 * kResidual + 2 * c.product()) / of_rows + 12 * c.product() / t;
 }
 
 // Layers x microbatches whose activations a rank has at once.
@@ -90,12 +93,13 @@ double layers_in_flight(const Case& c, int rank) {
 double bytes_by_formula(const Case& c, const Options& options, int rank) {
   const auto& shape = options.shape;
   const double t = c.tensor, rows = double(shape.sequence_length) * options.batches.micro_batch;
-  double numbers = rows * shape.hidden * numbers_of_layer(c) * layers_in_flight(c, rank);
+  double bytes = rows * shape.hidden * bytes_of_layer(c) * layers_in_flight(c, rank);
   if (rank == c.pipeline - 1) {  // of a microbatch: the last stage's backward follows at once
     const double at_once = c.schedule == ScheduleKind::kFillDrain ? c.microbatches : 1;
-    numbers += at_once * rows * (2.0 * shape.hidden / (c.sequence_parallel ? t : 1) + shape.vocabulary / t);
+    const double hidden = double(shape.hidden) / (c.sequence_parallel ? t : 1);
+    bytes += at_once * rows * ((kResidual + c.product()) * hidden + kResidual * shape.vocabulary / t);
   }
-  return kElement * numbers;
+  return bytes;
 }
 
 std::int64_t counted_bytes(const Case& c, const Options& options, const Group& world) {
@@ -153,7 +157,9 @@ INSTANTIATE_TEST_SUITE_P(
              .chunks = 2,
              .microbatches = 4,
              .schedule = kInterleaved,
-             .sequence_parallel = true}),
+             .sequence_parallel = true},
+        Case{.name = "BF16", .bf16 = true},
+        Case{.name = "Tp2SequenceBF16", .tensor = 2, .sequence_parallel = true, .bf16 = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
