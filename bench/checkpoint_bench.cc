@@ -1,6 +1,7 @@
 // A checkpoint of known size against what the disk and memory allow: saving against plain parallel pwrite() and fsync()
 // of as many bytes, loading against pread() of them, and what an asynchronous save, and under tutti run a copy in
-// memory, keep training waiting against memcpy() into memory that is there.
+// memory, keep training waiting against memcpy() into memory that is there, with the page faults meanwhile: the copy's
+// own memory has to be there already.
 //
 //   checkpoint_bench FOLDER [MiB a rank] [rounds] [--json]
 //   tutti run -n 2 -- checkpoint_bench FOLDER [MiB a rank] [rounds]
@@ -11,6 +12,7 @@
 // is made, and its checkpoints and plain files are removed at the end.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +40,13 @@ namespace {
 
 constexpr std::size_t kBlock = std::size_t(8) << 20;
 constexpr std::uint64_t kRows = 4096;  // of a tensor of 16 MiB
+
+// Of this process, all its threads.
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt + usage.ru_majflt;
+}
 
 class Bench {
  public:
@@ -207,7 +216,7 @@ class Bench {
   void stall(const char* name, const std::function<void()>& begin, const std::function<void()>& end) {
     PrefaultedMemory copy;
     copy.reserve(bytes()).or_throw();
-    std::vector<double> stalls, copies, whole, ratios;
+    std::vector<double> stalls, copies, whole, ratios, faulted;
     for (int round = 0; round < rounds_; ++round) {
       copies.push_back(seconds_of([&] {
         std::byte* at = copy.data();
@@ -216,13 +225,20 @@ class Bench {
           at += tensor.size() * sizeof(float);
         }
       }));
+      const long before = faults();
       stalls.push_back(seconds_of(begin));
+      faulted.push_back(all_reduce(world_, double(faults() - before), ReduceOp::kMax));
       ratios.push_back(stalls.back() / copies.back());
       whole.push_back(seconds_of(end));
     }
-    figures_[fmt::format("stall of {}", name)] = {{"seconds", median(stalls)}, {"to_memcpy", median(ratios)}};
+    figures_[fmt::format("stall of {}", name)] = {
+        {"seconds", median(stalls)}, {"to_memcpy", median(ratios)}, {"page_faults", faulted}};
     say(fmt::format("stall of {} {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times; {:.0f} ms later it is done\n", name,
                     median(stalls) * 1e3, median(copies) * 1e3, median(ratios), median(whole) * 1e3));
+    say(fmt::format("  page faults in it: {:.0f} in the first, {:.0f} in the middle one of {}, {:.0f} at most; the copy "
+                    "has {} pages\n",
+                    faulted.front(), median(faulted), rounds_, *std::max_element(faulted.begin(), faulted.end()),
+                    bytes() / std::size_t(::sysconf(_SC_PAGESIZE))));
   }
 
   const Group& world_;

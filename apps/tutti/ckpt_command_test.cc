@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/checkpoints.h"
 #include "tests/launch/running.h"
+#include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {
@@ -80,6 +82,9 @@ TEST_F(CkptCommand, ANewestThatDoesNotOpenIsPassedOverAloud) {
         << command;
   }
   EXPECT_EQ(run({"ckpt", "ls", path("a/step-0000001")}).err, "");
+  const Ended steps = run({"ckpt", "ls", path("a"), "--steps"});
+  EXPECT_EQ(steps.code, 1) << "one of them is not whole";
+  EXPECT_THAT(steps.out, AllOf(HasSubstr("step-0000001: Tutti"), HasSubstr("step-0000002: Corrupt: ")));
 }
 
 TEST_F(CkptCommand, ShowPrintsFactsAndTensors) {
@@ -91,7 +96,7 @@ TEST_F(CkptCommand, ShowPrintsFactsAndTensors) {
   EXPECT_EQ(run({"ckpt", "show", path("a"), "--path", "values.lr"}).out, "0.25\n");
   const Ended none = run({"ckpt", "show", path("a"), "--path", "values.learning"});
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.err, HasSubstr("there is no learning; there is lr, name"));
+  EXPECT_THAT(none.err, HasSubstr(path("a/step-0000007") + ": there is no learning in values; there is lr, name"));
   const Ended tensor = run({"ckpt", "show", path("a"), "--tensor", "emb.1"});
   EXPECT_THAT(tensor.out, HasSubstr("emb.1: F32[37, 5], 740 B\n  [0:12, 0:5] in model-00001-of-00003.safetensors\n"));
   EXPECT_THAT(tensor.out, HasSubstr("from 0.25 to 184.25, mean 92.25, "));
@@ -129,11 +134,17 @@ TEST_F(CkptCommand, ExtractWritesTensorsBoxesAndShardsOfRanks) {
   const auto some = SafetensorsFile::open(out).or_throw();
   EXPECT_EQ(some.entries().size(), 2u);
   EXPECT_EQ(floats(some, "emb.1"), test::values(2, TensorBox::whole({37, 5})));
-  const Ended box = run({"ckpt", "extract", path("a"), "--tensor", "emb.0", "--box", "2990:6010, 8:", "-o", out});
+  const Ended again = run({"ckpt", "extract", path("a"), "--tensor", "emb.0", "-o", out});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr(out + " is there already\nhint: give another name, or --force"));
+  EXPECT_EQ(SafetensorsFile::open(out).or_throw().entries().size(), 2u) << "as it was";
+  const Ended box =
+      run({"ckpt", "extract", path("a"), "--tensor", "emb.0", "--box", "2990:6010, 8:", "-o", out, "--force"});
   ASSERT_EQ(box.code, 0) << box.err;
   EXPECT_EQ(floats(SafetensorsFile::open(out).or_throw(), "emb.0[2990:6010, 8:64]"),
             test::values(0, {{2990, 8}, {3020, 56}}));
-  ASSERT_EQ(run({"ckpt", "extract", path("a"), "--rank", "2", "-o", out}).code, 0);
+  EXPECT_THAT(box.out, HasSubstr(": 1 tensor, "));
+  ASSERT_EQ(run({"ckpt", "extract", path("a"), "--rank", "2", "-o", out, "--force"}).code, 0);
   EXPECT_EQ(floats(SafetensorsFile::open(out).or_throw(), "emb.0/sum[6000:9001]"), test::values(1, {{6000}, {3001}}));
   const auto refusal = [&](std::vector<std::string> more) {
     more.insert(more.begin(), {"ckpt", "extract", path("a")});
@@ -146,6 +157,8 @@ TEST_F(CkptCommand, ExtractWritesTensorsBoxesAndShardsOfRanks) {
   EXPECT_THAT(refusal({"-o", out, "--box", "0:1"}), HasSubstr("--box is of one tensor; these are 8"));
   EXPECT_THAT(refusal({"-o", out, "--tensor", "emb.1", "--box", "30:40"}),
               HasSubstr("--box 30:40 is not inside of [37, 5]"));
+  EXPECT_THAT(refusal({"-o", out, "--tensor", "emb.1", "--box", "4:3"}),
+              HasSubstr("--box 4:3: the range 4:3 ends before it begins"));
   EXPECT_THAT(refusal({"-o", out, "--rank", "3"}), HasSubstr("rank 3 wrote nothing of "));
   EXPECT_THAT(refusal({"-o", folder_.path()}), HasSubstr("it is a folder, not a file"));
 }
@@ -221,6 +234,9 @@ TEST_F(CkptCommand, MergeWritesWeightsForOthers) {
   EXPECT_EQ(index["metadata"]["total_size"], 4 * (9001 * 64 + 37 * 5 + 7 + 1 + 120));
   EXPECT_EQ(run({"ckpt", "diff", path("w"), path("w")}).code, 0);
   EXPECT_THAT(run({"ckpt", "merge", path("a"), path("w")}).err, HasSubstr("is there already"));
+  const Ended among = run({"ckpt", "merge", path("a"), path("a")});
+  EXPECT_EQ(among.code, 2);
+  EXPECT_THAT(among.err, HasSubstr(path("a") + " is a folder of checkpoints"));
   // And back.
   const Ended back = run({"ckpt", "import", path("w"), path("again"), "--step", "9", "--ranks", "2"});
   ASSERT_EQ(back.code, 0) << back.err;
@@ -276,6 +292,58 @@ TEST_F(CkptCommand, PruneLeavesTheLastThatIsWhole) {
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 3u);
   EXPECT_EQ(run({"ckpt", "prune", path("a"), "--keep", "2"}).code, 0);  // step 2 is whole
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 2u);
+}
+
+// Between the saves of a job that runs; a save that is under way is waited for.
+TEST_F(CkptCommand, PruneBesideAJob) {
+  for (const int step : {1, 2, 3}) save(step);
+  const auto job = FolderLock::take(path("a"), FolderUse::kJob).or_throw();
+  EXPECT_EQ(run({"ckpt", "prune", path("a"), "--keep", "2"}).code, 0);
+  auto lock = std::optional(FolderLock::take(path("a"), FolderUse::kWriting).or_throw());
+  auto saving = std::optional(CheckpointDraft::create(path("a"), 4).or_throw());
+  auto pruning = std::async(std::launch::async, [&] { return run({"ckpt", "prune", path("a"), "--keep", "1"}); });
+  EXPECT_EQ(pruning.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  EXPECT_TRUE(fs::exists(path("a/.step-0000004.partial")));
+  EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 2u);
+  saving.reset();
+  lock.reset();
+  const Ended pruned = pruning.get();
+  EXPECT_EQ(pruned.code, 0) << pruned.err;
+  EXPECT_THAT(pruned.err, MatchesRegex("(.|\n)* is being written to by ckpt_command_te.* \\(pid [0-9]+ on .*; waits "
+                                       "10 s for its end\n"));
+  EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 1u);
+  // Nobody puts a checkpoint between those of a job.
+  save(9, 0, "b");
+  const Ended into = run({"ckpt", "reshard", path("b"), path("a"), "--ranks", "2"});
+  EXPECT_EQ(into.code, 2);
+  EXPECT_THAT(into.err, HasSubstr("another job keeps its checkpoints in " + path("a") + ": ckpt_command_te"));
+}
+
+// With a folder for each node there are only the files of that node.
+TEST_F(CkptCommand, PruneOfANodesOwnFolder) {
+  const test::RankModel mine = test::rank_model(Dealing::kRows, 0, 1);
+  for (const int step : {1, 2, 3}) {
+    const CheckpointFacts facts{.step = step, .layout = {{"hosts", std::string("a,b")}}};
+    save_checkpoint(path("n"), mine.boxes, facts).or_throw();
+    fs::remove(path(fmt::format("n/step-{:07}/optimizer-00001-of-00001.safetensors", step)));  // the other node has it
+  }
+  EXPECT_EQ(run({"ckpt", "prune", path("n"), "--keep", "2"}).code, 0);
+  EXPECT_EQ(list_checkpoints(path("n")).or_throw().size(), 2u);
+  fs::remove(path("n/step-0000003/model-00001-of-00001.safetensors"));
+  const Ended none = run({"ckpt", "prune", path("n"), "--keep", "1"});
+  EXPECT_EQ(none.code, 1);
+  EXPECT_THAT(none.err, HasSubstr(path("n/step-0000003") + " has none of its files"));
+  EXPECT_EQ(list_checkpoints(path("n")).or_throw().size(), 2u);
+}
+
+TEST_F(CkptCommand, AnEarlierStepIsNotPutBeforeALaterOne) {
+  save(1, 0, "b");
+  save(2);
+  const Ended ended = run({"ckpt", "reshard", path("b"), path("a"), "--ranks", "2"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr(path("a") + " has a checkpoint of step 2, and this one is of step 1: who resumes"));
+  EXPECT_EQ(test::file_text(path("a/latest")), "step-0000002\n");
+  EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 1u);
 }
 
 TEST_F(CkptCommand, ImportRefusesWhatItCannot) {

@@ -44,6 +44,21 @@ TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
   const auto imported = import({"--optimizer", "optimizer", "--step", "5", "--data", "seed=0", "--data", "samples=1000",
                                 "--data", "epoch=0", "--data", "epoch_steps=5", "--data", "position=80"});
   ASSERT_EQ(imported.code, 0) << imported.err;
+  const auto refused = [&](const std::string& position) {
+    std::filesystem::remove_all(path("run"));
+    const auto again = import({"--optimizer", "optimizer", "--step", "5", "--data", "seed=0", "--data", "samples=1000",
+                               "--data", "epoch=0", "--data", "epoch_steps=5", "--data", position});
+    EXPECT_EQ(again.code, 0) << again.err;
+    return train(0, {"--batch-size", "16", "--optimizer", GetParam(), "--resume", path("run")}).err;
+  };
+  if (GetParam() == std::string("sgd")) {
+    EXPECT_THAT(refused("positon=80"),
+                AllOf(HasSubstr("its data.position is not there, where a whole number from 0 on"),
+                      HasSubstr("it has a data.positon; tutti ckpt import ... --data position")));
+    EXPECT_THAT(refused("position=-3"), HasSubstr("its data.position is -3, where"));
+    EXPECT_THAT(refused("position=late"), HasSubstr("its data.position is \"late\", where"));
+    (void)refused("position=80");
+  }
   std::vector<std::string> options = {"--batch-size", "16",          "--max-steps", "10",
                                       "--optimizer",  GetParam(),    "--resume",    path("run"),
                                       "--save",       path("ended"), "--save-dir",  path("next")};
@@ -54,6 +69,7 @@ TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
     const auto ended = train(ranks, options);
     ASSERT_EQ(ended.code, 0) << ended.err;
     EXPECT_THAT(ended.err, AllOf(HasSubstr("goes on after step 5"), HasSubstr("step 10/10")));
+    EXPECT_THAT(ended.err, HasSubstr("saved by a program that does not say on how many ranks, goes on with "));
     const auto there = open_tensors(path("ten.pt")).or_throw(), here = open_tensors(path("ended")).or_throw();
     double largest = 0, moved = 0;
     const auto five = open_tensors(path("five.pt")).or_throw();

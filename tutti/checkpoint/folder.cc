@@ -1,6 +1,7 @@
 // What makes a checkpoint is its name. Until the rename it is called .step-0000100.partial, and one that is to go is
 // renamed to .step-0000100.removed before its first file is taken away: so a folder that has a proper name is whole,
-// whenever a process is killed.
+// whenever a process is killed. Who makes a draft, or removes, has the folder (folder_lock.h): so what has one of those
+// other names at that moment is nobody's any more, and goes.
 #include "tutti/checkpoint/folder.h"
 
 #include <fcntl.h>

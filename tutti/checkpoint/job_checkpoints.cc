@@ -1,3 +1,7 @@
+// What a trainer's options mean, in the order of a job: it finds where to begin (the newer of a copy in memory, after a
+// restart, and of what is on disk), has the memory for its saves before the first step, saves when it is due, and tells
+// at its end whether the last of its work is kept. The work itself is done by the parts: resume.cc, background_saver.cc,
+// memory/memory_copies.cc.
 #include "tutti/checkpoint/job_checkpoints.h"
 
 #include <fmt/format.h>

@@ -15,6 +15,7 @@
 
 #include "tutti/base/crc32c.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/changed_byte.h"
 #include "tutti/checkpoint/manifest_text.h"
 #include "tutti/checkpoint/safetensors.h"
 
@@ -50,6 +51,15 @@ std::uint32_t digest_of(std::string_view text) {
   };
   const std::size_t at = text.size() - kTailEnd.size() - 8;
   return crc(kTailEnd, crc(kNoDigest, crc(text.substr(0, at), 0)));
+}
+
+// Which byte alone would explain that; "": none.
+std::string byte_text(std::string_view text, std::uint32_t expected) {
+  const auto one = one_changed_byte(digest_of(text), expected, text.size());
+  if (!one || one->place >= text.size() - kTail) return "";  // its own digits count as zeros
+  const unsigned is = static_cast<unsigned char>(text[one->place]);
+  return fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", one->place,
+                     is ^ one->change, is);
 }
 
 std::optional<std::uint32_t> hex8(std::string_view text) {
@@ -384,7 +394,8 @@ Manifest read(std::string_view text) {
   const auto digest = has_tail ? hex8(text.substr(text.size() - kTailEnd.size() - 8, 8)) : std::nullopt;
   if (!digest) corrupt("it does not end with its digest: it was cut off or added to");
   if (*digest != digest_of(text))
-    corrupt(fmt::format("it has changed: its digest is {:08x}, expected {:08x}", digest_of(text), *digest));
+    corrupt(fmt::format("it has changed: its digest is {:08x}, expected {:08x}{}", digest_of(text), *digest,
+                        byte_text(text, *digest)));
 
   const json top = parse_json(text);
   if (text_member(top, "format", "it") != kFormat)

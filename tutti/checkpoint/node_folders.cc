@@ -217,8 +217,8 @@ Result<OnNodes> open_node_folders(const Group& group, const NodeFolders& nodes, 
     }
     if (passed_over.size() <= 1) return last;
     return Error{.code = Code::kCorrupt,
-                 .detail = fmt::format("none of the {} checkpoints in {} is whole; the oldest: {}", passed_over.size(),
-                                       path, passed_over.back())};
+                 .detail = fmt::format("none of the {} checkpoints in {} is whole; the newest: {}", passed_over.size(),
+                                       path, passed_over.front())};
   } catch (const Exception& error) {
     return error.error();
   }

@@ -48,15 +48,19 @@ std::string others_may_change(const std::string& checkpoint, const Manifest& man
   const uid_t me = ::geteuid();
   std::optional<uid_t> mine_there;  // asked for where it matters
   for (const std::string& path : paths) {
-    struct stat info {};
-    if (::stat(path.c_str(), &info) != 0) continue;  // was opened a moment ago: who reads it will tell
+    struct stat link {
+    }, info{};
+    // Was opened a moment ago: who reads it will tell.
+    if (::lstat(path.c_str(), &link) != 0 || ::stat(path.c_str(), &info) != 0) continue;
     const bool sticky_folder = S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
     if ((info.st_mode & S_IWOTH) != 0 && !sticky_folder)
       return fmt::format("{} may be written by everybody (its mode is {:04o})", path, info.st_mode & 07777);
-    if (info.st_uid == me || info.st_uid == 0) continue;
-    if (!mine_there) mine_there = owner_of_new_files(save_folder).value_or(me);
-    if (info.st_uid != *mine_there)
-      return fmt::format("{} belongs to the user {}, and this run to {}", path, user_text(info.st_uid), user_text(me));
+    for (const uid_t owner : {link.st_uid, info.st_uid}) {  // whoever has a link lets it lead elsewhere
+      if (owner == me || owner == 0) continue;
+      if (!mine_there) mine_there = owner_of_new_files(save_folder).value_or(me);
+      if (owner != *mine_there)
+        return fmt::format("{} belongs to the user {}, and this run to {}", path, user_text(owner), user_text(me));
+    }
   }
   return {};
 }

@@ -27,6 +27,17 @@ std::string named(const std::vector<std::string>& names) {
   return out;
 }
 
+// Of a list that may be long.
+std::string first_of(std::vector<std::string> troubles) {
+  constexpr std::size_t kMost = 4;
+  const std::size_t all = troubles.size();
+  if (all > kMost) {
+    troubles.resize(kMost);
+    troubles.push_back(fmt::format("and {} more", all - kMost));
+  }
+  return join(troubles, "; ");
+}
+
 }  // namespace
 
 Result<CheckpointReader> CheckpointReader::open_one(const std::string& folder) {
@@ -79,8 +90,9 @@ Result<CheckpointReader> CheckpointReader::open(const Group& group, const std::s
     }
     if (passed_over.size() == 1) return last;
     return Error{.code = Code::kCorrupt,
-                 .detail = fmt::format("none of the {} checkpoints in {} verifies; the oldest: {}", passed_over.size(),
-                                       path, passed_over.back())};
+                 .detail = fmt::format("none of the {} checkpoints in {} verifies; from the newest on: {}",
+                                       passed_over.size(), path, first_of(passed_over)),
+                 .hint = fmt::format("tutti ckpt verify {} --all looks at every byte of each", path)};
   } catch (const Exception& error) {
     return error.error();
   }

@@ -97,7 +97,7 @@ TEST_F(Loading, WhatDoesNotVerifyIsPassedOverAndToldWhy) {
        },
        ", of emb.0 [0:9001, 0:64], have changed: their digest is"},
       {[&](auto& f) { fs::copy_file(file(weights_, 1), at(f), fs::copy_options::overwrite_existing); },
-       "has another header than the one that was saved"},
+       " of a save (hint: is it a file of another step, or of another save of this one?"},
       {[&](auto& f) {
          fs::remove(at(f));
          fs::create_symlink(file(weights_, 1), at(f));
@@ -137,7 +137,13 @@ TEST_F(Loading, WhatDoesNotVerifyIsPassedOverAndToldWhy) {
   fs::remove(file("manifest.json", 1));
   const auto none = CheckpointReader::open(folder());
   ASSERT_FALSE(none.ok());
-  EXPECT_THAT(to_string(none.error()), HasSubstr("none of the 2 checkpoints in "));
+  EXPECT_THAT(to_string(none.error()),
+              testing::AllOf(HasSubstr("none of the 2 checkpoints in "), HasSubstr("/step-0000002/manifest.json: "),
+                             HasSubstr("; Corrupt: " + file("manifest.json", 1) + " is missing")));
+  const auto of_a_file = CheckpointReader::open(file(weights_, 2));
+  EXPECT_THAT(to_string(of_a_file.error()),
+              HasSubstr("is a file, and a checkpoint is a folder (hint: give the folder that it is in: " + folder() +
+                        "/step-0000002"));
 }
 
 TEST_F(Loading, WhereThereIsNone) {

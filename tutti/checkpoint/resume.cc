@@ -75,12 +75,21 @@ Result<CheckpointReader> open(const Group& group, const ResumeOptions& options, 
   return std::move(found.reader);
 }
 
+Error nothing_to_go_on_from(Error error, const std::string& folder) {
+  if (error.code != Code::kCorrupt && error.code != Code::kNotFound) return error;
+  if (error.hint.empty()) error.hint = fmt::format("see tutti ckpt verify {} --all", folder);
+  error.hint += "; bring back what is missing, or begin anew: in another folder, or here when all of it is moved away";
+  return error;
+}
+
 Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
   const std::int64_t newest = TUTTI_TRY(newest_saved_step(group, options));
   const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
   if (newest_counts) {
     if (newest < 0) return std::optional<CheckpointReader>();
-    auto saved = TUTTI_TRY(open(group, options, options.folder));
+    auto newest_whole = open(group, options, options.folder);
+    if (!newest_whole.ok()) return nothing_to_go_on_from(newest_whole.error(), options.folder);
+    auto saved = *std::move(newest_whole);
     TUTTI_TRY(check_owners(group, options, saved, false));
     return std::optional(std::move(saved));
   }

@@ -211,7 +211,7 @@ TEST_F(Resuming, APathOfAnotherUser) {
   EXPECT_THAT(as_another([&] { return check_shared_folder(Group(), folder()); }),
               HasSubstr("cannot make a file in the folder " + folder() + ": Permission denied"));
   EXPECT_THAT(as_another([&] { return test::save_model(Group(), folder(), 2, Dealing::kReplicated); }),
-              HasSubstr("cannot make the folder " + folder() + "/.step-0000002.partial: Permission denied"));
+              HasSubstr("cannot make the file " + folder() + "/.write.lock: Permission denied"));
   ASSERT_EQ(::chmod((folder() + "/step-0000001").c_str(), 0700), 0);
   EXPECT_THAT(as_another([&] { return CheckpointReader::open(folder()).status(); }),
               testing::AllOf(HasSubstr(folder() + "/step-0000001"), HasSubstr("Permission denied")));
@@ -240,6 +240,28 @@ TEST_F(Resuming, FilesOfAnotherUserAreNotFoundButMayBeNamed) {
     ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
   }
   EXPECT_EQ(found({.folder = folder()}), "1");
+}
+
+// Whoever has a link lets it lead elsewhere tomorrow.
+TEST_F(Resuming, ALinkOfAnotherUserIsNotTrusted) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  save(1);
+  const std::string step = folder() + "/step-0000001";
+  fs::rename(step, folder() + "/mine");
+  fs::create_symlink("mine", step);
+  EXPECT_EQ(found({.folder = folder()}), "1");
+  ASSERT_EQ(::lchown(step.c_str(), 12345, 12345), 0);
+  EXPECT_THAT(found({.folder = folder()}), HasSubstr(step + " belongs to the user 12345, and this run to root (0)"));
+}
+
+TEST_F(Resuming, WhereNoneIsWholeItIsSaidWhatToDo) {
+  save(1);
+  save(2);
+  corrupt(1);
+  corrupt(2);
+  EXPECT_THAT(found({.folder = folder()}),
+              testing::AllOf(HasSubstr("none of the 2 checkpoints in "), HasSubstr("tutti ckpt verify " + folder()),
+                             HasSubstr("bring back what is missing, or begin anew: in another folder")));
 }
 
 TEST_F(Resuming, FilesThatEverybodyMayWriteAreNotTrusted) {
@@ -283,7 +305,7 @@ TEST_F(Resuming, AFolderThatIsReadOnly) {
   });
   if (said == "cannot") GTEST_SKIP() << "cannot mount a tmpfs here";
   EXPECT_THAT(said, HasSubstr("cannot make a file in the folder " + folder() + ": Read-only file system"));
-  EXPECT_THAT(said, HasSubstr("cannot make the folder " + folder() + "/.step-0000001.partial: Read-only file system"));
+  EXPECT_THAT(said, HasSubstr("cannot make the file " + folder() + "/.write.lock: Read-only file system"));
 }
 
 }  // namespace

@@ -1,3 +1,7 @@
+// Two questions of geometry and one of trust. Which elements of a stored box belong to a wanted one: the boxes' common
+// part, as runs that are contiguous in both. What of those bytes may be believed: a digest is of a chunk of 1 MiB, so a
+// chunk is read as a whole and checked before any of it is handed out. And since a box by columns takes a little of
+// every chunk, over and over, chunks of which a part is still wanted are held, up to a bound, and not read again.
 #include "tutti/checkpoint/stored_bytes.h"
 
 #include <fmt/format.h>

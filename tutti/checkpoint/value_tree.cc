@@ -78,6 +78,7 @@ ValueTree ValueTree::dict(std::string name, const CheckpointValues& values) {
 }
 
 Result<const ValueTree*> find_value(const ValueTree& tree, std::string_view path) {
+  const std::string_view whole = path;
   const ValueTree* at = &tree;
   while (!path.empty()) {
     const ValueTree* next = nullptr;  // the one with the longest name
@@ -92,9 +93,12 @@ Result<const ValueTree*> find_value(const ValueTree& tree, std::string_view path
       const std::string first = harmless(path.substr(0, path.find('.')));
       const std::string near = did_you_mean(nearest(first, names));
       if (names.size() > kNamedMembers) names.resize(kNamedMembers), names.emplace_back("...");
+      const std::string before = harmless(whole.substr(0, whole.size() - path.size()));
+      const std::string place = before.empty() ? "" : fmt::format(" in {}", before.substr(0, before.size() - 1));
       return Error{.code = Code::kNotFound,
-                   .detail = names.empty() ? fmt::format("there is no {}: what is before it has no members", first)
-                                           : fmt::format("there is no {}; there is {}", first, join(names, ", ")),
+                   .detail = names.empty()
+                                 ? fmt::format("there is no {}{}: that has no members", first, place)
+                                 : fmt::format("there is no {}{}; there is {}", first, place, join(names, ", ")),
                    .hint = near};
     }
     path.remove_prefix(std::min(path.size(), next->name.size() + 1));

@@ -21,8 +21,10 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/manifest_text.h"
 #include "tutti/checkpoint/node_folders.h"
 #include "tutti/checkpoint/save_part.h"
@@ -113,8 +115,12 @@ class Saving {
   int rank() const { return group_ ? group_.rank() : 0; }
   int size() const { return group_ ? group_.size() : 1; }
 
-  Status begin(std::optional<CheckpointDraft>& draft) const {
-    if (commits()) draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
+  Status begin(std::optional<CheckpointDraft>& draft) {
+    if (!commits()) return {};
+    const FolderWait wait{.patience = group_ ? std::min(kFolderPatience, group_.timeout() / 2) : kFolderPatience};
+    TUTTI_TRY(make_folder(folder_));
+    folder_lock_.emplace(TUTTI_TRY(FolderLock::take(folder_, FolderUse::kWriting, wait)));
+    draft.emplace(TUTTI_TRY(CheckpointDraft::create(folder_, facts_.step)));
     return {};
   }
 
@@ -189,7 +195,8 @@ class Saving {
   const std::span<const SavedBox> boxes_;
   const CheckpointFacts& facts_;
   const SaveOptions& options_;
-  const NodeFolders* const nodes_;  // null: all ranks see one folder
+  const NodeFolders* const nodes_;         // null: all ranks see one folder
+  std::optional<FolderLock> folder_lock_;  // of who commits; until the draft is a checkpoint, or gone
 };
 
 Status check(std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options) {

@@ -381,7 +381,7 @@ TEST_F(Saving, AProcessThatIsKilledLeavesTheOldCheckpoint) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  EXPECT_THAT(names_in(folder()), ElementsAre(".step-0000002.partial", "latest", "step-0000001"));
+  EXPECT_THAT(names_in(folder()), ElementsAre(".step-0000002.partial", ".write.lock", "latest", "step-0000001"));
   EXPECT_EQ(CheckpointReader::open(folder()).or_throw().facts().step, 1);
   save(1, 3, Dealing::kRows);
   EXPECT_THAT(names_in(folder()), ElementsAre("latest", "step-0000001", "step-0000003"));

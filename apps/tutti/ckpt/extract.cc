@@ -26,6 +26,7 @@ Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or 
 struct Texts {
   std::string path, output, box, rank;
   std::vector<std::string> tensors;
+  bool force = false;
 };
 
 Result<std::vector<CopiedBox>> chosen(const TensorSource& source, const Texts& texts) {
@@ -58,9 +59,11 @@ Result<int> act(const Texts& texts) {
   if (texts.path.empty()) return usage("which one? Give a path: tutti ckpt extract runs/a -o FILE");
   if (texts.output.empty()) return usage("--output is missing: the safetensors file to write");
   if (!texts.box.empty() && !texts.rank.empty()) return usage("--box and --rank do not go together");
-  TUTTI_TRY(replaceable_file(texts.output));
+  const bool is_there = TUTTI_TRY(replaceable_file(texts.output)).existing.has_value();
   const auto source = TUTTI_TRY(open_tensors(texts.path));
   const auto boxes = TUTTI_TRY(chosen(*source, texts));
+  if (is_there && !texts.force)
+    return invalid_argument(fmt::format("{} is there already", texts.output), "give another name, or --force");
   std::uint64_t bytes = 0;
   for (const CopiedBox& copied : boxes) bytes += copied.box.elements() * source->find(copied.key)->element_bytes;
   ByteProgress progress("extracting");
@@ -70,7 +73,8 @@ Result<int> act(const Texts& texts) {
   });
   progress.clear();
   TUTTI_TRY(written);
-  fmt::print("{}: {} tensors, {}\n", texts.output, boxes.size(), progress.summary(bytes));
+  fmt::print("{}: {} tensor{}, {}\n", texts.output, boxes.size(), boxes.size() == 1 ? "" : "s",
+             progress.summary(bytes));
   return 0;
 }
 
@@ -88,6 +92,7 @@ int ckpt_extract_command(std::vector<std::string> arguments) {
       ->expected(1)
       ->allow_extra_args(false);
   app.add_option("--box", texts.box, "of one tensor only these ranges, one a dimension")->type_name("0:10,:");
+  app.add_flag("--force", texts.force, "replace FILE where it is there already");
   app.add_option("--rank", texts.rank, "only what this rank wrote")->type_name("R");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));

@@ -79,11 +79,17 @@ struct Chosen {
 Result<Chosen> choose(const TensorSource& source, const Texts& texts, CheckpointFacts& facts) {
   Chosen chosen;
   const std::string before = texts.path.empty() ? "" : texts.path + ".";
-  for (const TensorKey& key : TUTTI_TRY(choose_tensors(source, texts.tensors)))
+  std::vector<std::string> patterns = texts.tensors;  // by whole names, or by those behind --path
+  for (std::string& pattern : patterns)
+    if (!pattern.starts_with(before)) pattern = before + pattern;
+  for (const TensorKey& key : TUTTI_TRY(choose_tensors(source, patterns)))
     if (key.name.starts_with(before)) chosen.tensors[{key.name.substr(before.size()), ""}] = key;
   if (chosen.tensors.empty())
     return Error{.code = Code::kNotFound,
-                 .detail = fmt::format("there is no tensor in {} of {}", texts.path, source.path())};
+                 .detail = texts.path.empty()
+                               ? fmt::format("there is no tensor in {}", source.path())
+                               : fmt::format("there is no tensor in {} of {}", texts.path, source.path()),
+                 .hint = "tutti ckpt ls lists them"};
   if (texts.optimizer.empty()) return chosen;
   const TorchOptimizerOptions options{.optimizer = texts.optimizer,
                                       .model = texts.path,
@@ -99,6 +105,11 @@ Result<Chosen> choose(const TensorSource& source, const Texts& texts, Checkpoint
   return chosen;
 }
 
+Error with_file(Error error, const std::string& path) {
+  error.detail = fmt::format("{}: {}", path, error.detail);
+  return error;
+}
+
 Result<int> act(const Texts& texts) {
   constexpr int kMostRanks = 99'999;
   if (texts.paths.size() < 2) return usage("which files, and where to? tutti ckpt import model.safetensors runs/a");
@@ -112,7 +123,9 @@ Result<int> act(const Texts& texts) {
   if (source->facts())
     return usage(fmt::format("{} is a checkpoint of Tutti already", source->path()),
                  "tutti ckpt reshard deals it out anew");
-  const ValueTree* const tree = TUTTI_TRY(find_value(source->about(), texts.path));
+  const auto found = find_value(source->about(), texts.path);
+  if (!found.ok()) return with_file(found.error(), source->path());
+  const ValueTree* const tree = *found;
   if (source->format() != "safetensors") collect(*tree, "", facts.values);
   Chosen chosen = TUTTI_TRY(choose(*source, texts, facts));
   TUTTI_TRY(add_given("--data", texts.data, facts.data));
@@ -126,7 +139,8 @@ Result<int> act(const Texts& texts) {
       write_checkpoint(*wanted, deal_out(*wanted, ranks, ShardSplit::kRows), facts, output, progress.callback());
   progress.clear();
   const std::string path = TUTTI_TRY(written);
-  fmt::print("{}: {} tensors, {}\n", path, wanted->tensors().size(), progress.summary(bytes));
+  const std::size_t tensors = wanted->tensors().size();
+  fmt::print("{}: {} tensor{}, {}\n", path, tensors, tensors == 1 ? "" : "s", progress.summary(bytes));
   if (const std::string left = find_torch_optimizer(*source); texts.optimizer.empty() && !left.empty())
     fmt::print("what an optimizer keeps is in {0}, without names: --path MODEL --optimizer {0} gives it those\n", left);
   if (!source->has_digests())
@@ -147,7 +161,7 @@ int ckpt_import_command(std::vector<std::string> arguments) {
       ->type_name("NAME.NAME");
   app.add_option("--parameters", texts.parameters, "names in the optimizer's order, one on each line")
       ->type_name("FILE");
-  app.add_option("--tensor", texts.tensors, "which tensors, by their whole names (all)")
+  app.add_option("--tensor", texts.tensors, "which tensors (all), by their whole names or those behind --path")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)

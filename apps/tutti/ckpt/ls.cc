@@ -24,7 +24,7 @@ Examples:
   tutti ckpt ls model.safetensors --json
   tutti ckpt ls runs/a --steps
 
-Exit codes: 0 listed; 1 it cannot be read; 2 wrong usage, or there is none.)";
+Exit codes: 0 listed; 1 it cannot be read, or one of --steps cannot; 2 wrong usage, or there is none.)";
 
 struct Line {
   std::string name, type, shape, bytes, place;
@@ -92,21 +92,24 @@ std::string heading(const TensorSource& source) {
     bytes += tensor.bytes_here();
     for (const TensorPart& part : tensor.parts) files.insert(part.file);
   }
-  return fmt::format("{}: {}, {} tensors, {} in {} file{}\n", source.path(), source.format(), source.tensors().size(),
-                     bytes_text(bytes), files.size(), files.size() == 1 ? "" : "s");
+  const std::size_t tensors = source.tensors().size();
+  return fmt::format("{}: {}, {} tensor{}, {} in {} file{}\n", source.path(), source.format(), tensors,
+                     tensors == 1 ? "" : "s", bytes_text(bytes), files.size(), files.size() == 1 ? "" : "s");
 }
 
 Result<int> list_steps(const std::string& folder) {
   const auto found = TUTTI_TRY(list_checkpoints(folder));
   std::string out;
+  bool all_open = true;
   for (const CheckpointFolder& one : found) {
     const auto source = open_checkpoint(one.path);
+    all_open = all_open && source.ok();
     out += source.ok() ? heading(**source) : fmt::format("{}: {}\n", one.path, to_string(source.error()));
   }
   if (found.empty())
     return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", folder)};
   std::fputs(out.c_str(), stdout);
-  return 0;
+  return all_open ? 0 : 1;
 }
 
 Result<int> list_tensors(const std::vector<std::string>& words, bool json) {

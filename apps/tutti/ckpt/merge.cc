@@ -43,8 +43,8 @@ Result<int> act(const Texts& texts) {
   const auto written = write_weights(*source, keys, *most, texts.output, progress.callback());
   progress.clear();
   const auto names = TUTTI_TRY(written);
-  fmt::print("{}: {} tensors in {} file{}, {}\n", texts.output, keys.size(), names.size(), names.size() == 1 ? "" : "s",
-             progress.summary(bytes));
+  fmt::print("{}: {} tensor{} in {} file{}, {}\n", texts.output, keys.size(), keys.size() == 1 ? "" : "s", names.size(),
+             names.size() == 1 ? "" : "s", progress.summary(bytes));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/stored_files.h"
 
 namespace tutti::cli {
@@ -16,7 +17,8 @@ namespace {
 
 constexpr const char* kFooter = R"(
 What is not among the newest N goes, unless its step is a multiple of M.
-Nothing goes while none of those that stay is whole: manifest, files, their sizes and headers.
+Nothing goes while none of those that stay is whole: manifest, files, their sizes and headers. A job may run: its save that is under way
+is waited for, 10 s at most.
 
 Examples:
   tutti ckpt prune runs/a --keep 3
@@ -69,9 +71,11 @@ Result<int> act(const Texts& texts) {
   const KeepRule keep{
       .last = int(TUTTI_TRY(whole_number("--keep", texts.keep, 1, std::numeric_limits<int>::max()))),
       .every = TUTTI_TRY(whole_number("--every", texts.every, 0, std::numeric_limits<std::int64_t>::max()))};
-  const auto found = TUTTI_TRY(list_checkpoints(texts.folder));
-  if (found.empty())
+  if (TUTTI_TRY(list_checkpoints(texts.folder)).empty())
     return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", texts.folder)};
+  std::optional<FolderLock> mine;
+  if (!texts.dry) mine.emplace(TUTTI_TRY(FolderLock::take(texts.folder, FolderUse::kWriting)));
+  const auto found = TUTTI_TRY(list_checkpoints(texts.folder));  // a save may have ended, and removed some
   const auto going = beyond(found, keep);
   if (!going.empty()) TUTTI_TRY(one_stays_whole(found, going));
   for (const CheckpointFolder& one : going) {

@@ -65,8 +65,8 @@ Result<TensorBox> parse_box(const std::string& text, const TensorShape& shape) {
       return usage(fmt::format("--box needs a range for each dimension, such as 0:10,:; given: {}", text));
     box.begin[d] = TUTTI_TRY(bound(ends[0], 0));
     const std::uint64_t end = TUTTI_TRY(bound(ends[1], shape[d]));
-    if (box.begin[d] > end || end > shape[d])
-      return usage(fmt::format("--box {} is not inside of {}", text, shape_text(shape)));
+    if (box.begin[d] > end) return usage(fmt::format("--box {}: the range {} ends before it begins", text, ranges[d]));
+    if (end > shape[d]) return usage(fmt::format("--box {} is not inside of {}", text, shape_text(shape)));
     box.extent[d] = end - box.begin[d];
   }
   return box;

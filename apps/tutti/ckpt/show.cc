@@ -119,7 +119,13 @@ Result<int> act(const Texts& texts) {
     for (const TensorKey& key : TUTTI_TRY(choose_tensors(*source, texts.tensors)))
       out += TUTTI_TRY(tensor_text(*source, key));
   } else {
-    const ValueTree* const tree = TUTTI_TRY(find_value(source->about(), texts.path));
+    const auto found = find_value(source->about(), texts.path);
+    if (!found.ok()) {
+      Error error = found.error();
+      error.detail = fmt::format("{}: {}", source->path(), error.detail);
+      return error;
+    }
+    const ValueTree* const tree = *found;
     if (texts.path.empty()) out += fmt::format("{}: {}\n", source->path(), source->format());
     out += tree_text(*tree, texts.all ? std::numeric_limits<std::size_t>::max() : kMostMembers);
     if (texts.path.empty()) out += summary(*source);

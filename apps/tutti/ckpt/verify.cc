@@ -35,8 +35,8 @@ Result<bool> verify(const std::string& path) {
     return false;
   }
   fmt::print(
-      "{}: {}, {} tensors in {} files, {}: {}\n", report.path, report.format, report.tensors, report.files,
-      progress.summary(report.bytes),
+      "{}: {}, {} tensor{} in {} file{}, {}: {}\n", report.path, report.format, report.tensors,
+      report.tensors == 1 ? "" : "s", report.files, report.files == 1 ? "" : "s", progress.summary(report.bytes),
       report.has_digests ? "all is well" : "the layout is well; it has no digests to tell whether bytes changed");
   return true;
 }

@@ -1,3 +1,10 @@
+// Memory has no rename, so the label of a shelf is what a rename is to a folder: taken off before the first byte
+// changes, put on when bytes and manifest are there. Each of the three is checked by its own digest: that of the label
+// is in it, that of the manifest at the manifest's end, and the manifest has those of the bytes. Whoever is killed in
+// the middle leaves a shelf without a label, and the other shelf of the pair with the copy before.
+//
+// The memory is sparse: a shelf that nobody has written takes none, and which are in use is asked of the kernel
+// (SEEK_DATA), not of a table that a worker could leave half written.
 #include "tutti/checkpoint/memory/shelves.h"
 
 #include <fcntl.h>

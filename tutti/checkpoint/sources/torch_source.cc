@@ -60,7 +60,13 @@ class TorchSource : public TensorSource {
   }
 
   Status read_tree() {
-    TorchTree read = TUTTI_TRY(read_torch_tree(file_->pickle()));
+    auto tree = read_torch_tree(file_->pickle());
+    if (!tree.ok()) {
+      Error error = tree.error();
+      error.detail = fmt::format("{}: {}", path_, error.detail);
+      return error;
+    }
+    TorchTree read = *std::move(tree);
     about_ = std::move(read.tree);
     all_ = std::move(read.tensors);
     for (std::size_t t = 0; t < all_.size(); ++t) TUTTI_TRY(add(t));

@@ -1,3 +1,10 @@
+// A checkpoint is made here as a save makes it: a draft with one file for each rank, flushed, a manifest with new
+// digests, a rename. What a save has in memory is read here from a source, whatever kind of file that is, piece by
+// piece, its own digests checked on the way, so that memory does not grow with the tensors (copy_file.h). Files are
+// written side by side, each by a thread.
+//
+// Weights for others are no checkpoint: files as Hugging Face names them, each replaced as a whole, and an index that
+// comes last, since without it nobody looks for the others.
 #include "tutti/checkpoint/tools/rewrite.h"
 
 #include <fcntl.h>
@@ -13,6 +20,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/checkpoint/sources/sources.h"
 #include "tutti/version.h"
@@ -24,6 +32,8 @@ namespace fs = std::filesystem;
 
 // Each holds a piece, and at most 32 MiB of chunks.
 constexpr int kMostThreads = 4;
+// Whoever else adds to the folder ends no sooner if waited for.
+constexpr auto kJobPatience = std::chrono::seconds(2);
 
 std::uint64_t bytes_of(const TensorSource& source, const CopiedBox& copied) {
   return copied.box.elements() * source.find(copied.key)->element_bytes;
@@ -121,9 +131,19 @@ Result<std::string> write_checkpoint(const TensorSource& source, const std::vect
                                      const CheckpointFacts& facts, const std::string& folder, const BytesDone& tell) {
   TUTTI_TRY(check_for_checkpoint(source, dealt));
   const std::string path = folder + "/" + checkpoint_folder_name(facts.step);
+  TUTTI_TRY(make_folder(folder));
+  const FolderLock as_a_job = TUTTI_TRY(FolderLock::take(folder, FolderUse::kJob, {.patience = kJobPatience}));
   std::error_code error;
   if (fs::exists(fs::symlink_status(path, error)))
     return invalid_argument(fmt::format("{} is there already", path), "give another folder, or move it away");
+  if (const auto found = TUTTI_TRY(list_checkpoints(folder)); !found.empty() && found.back().step > facts.step)
+    return invalid_argument(
+        fmt::format(
+            "{} has a checkpoint of step {}, and this one is of step {}: who resumes would go on from the later "
+            "one",
+            folder, found.back().step, facts.step),
+        "give another folder, or move the later ones away");
+  const FolderLock writing = TUTTI_TRY(FolderLock::take(folder, FolderUse::kWriting));
   auto draft = TUTTI_TRY(CheckpointDraft::create(folder, facts.step));
   const std::string draft_path = CheckpointDraft::path_of(folder, facts.step);
 
@@ -171,9 +191,13 @@ Result<std::vector<std::string>> write_weights(const TensorSource& source, const
     tasks.back().boxes.push_back({key, TensorBox::whole(tensor.shape)});
   }
   TUTTI_TRY(make_folder(folder));
+  const FolderLock writing = TUTTI_TRY(FolderLock::take(folder, FolderUse::kWriting));
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
+    if (step_of_folder(name))
+      return invalid_argument(fmt::format("{} is a folder of checkpoints", folder),
+                              "give another for the weights alone");
     if (name.ends_with(".safetensors") || name == kSafetensorsIndex)
       return invalid_argument(fmt::format("{} is there already", entry.path().string()), "give another folder");
   }

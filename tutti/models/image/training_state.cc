@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include "tutti/base/log.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/value_tree.h"
 #include "tutti/tensor/module_state.h"
 
 namespace tutti {
@@ -52,8 +54,34 @@ PowerSgd::Progress power_sgd_progress(const CheckpointValues& values) {
           .q_scale = real_number(values, "power_sgd_q_scale").value_or(1)};
 }
 
+// Where the data goes on. What is not there, or is no such number, must not mean the beginning: the samples that were
+// passed would be trained on again.
+Result<ImageProgress> progress_of(const CheckpointReader& saved) {
+  const CheckpointValues& data = saved.facts().data;
+  std::vector<std::string> names;
+  for (const auto& [name, value] : data) names.push_back(name);
+  const auto place = [&](const char* name, std::int64_t least) -> Result<std::int64_t> {
+    const auto found = whole_number(data, name);
+    if (found && *found >= least) return *found;
+    const auto is = data.find(name);
+    const auto near = is == data.end() ? nearest(name, names) : std::nullopt;
+    return invalid_argument(
+        fmt::format("the checkpoint {} does not say where the data goes on: its data.{} is {}, where a whole number "
+                    "from {} on is needed",
+                    saved.folder(), name, is == data.end() ? "not there" : to_string(is->second), least),
+        fmt::format("{}tutti ckpt import ... --data {}=N",
+                    near ? fmt::format("it has a data.{}; ", *near) : "say it where it is made: ", name));
+  };
+  ImageProgress progress{.steps = saved.facts().step};
+  progress.epoch = TUTTI_TRY(place("epoch", 0));
+  progress.epoch_steps = TUTTI_TRY(place("epoch_steps", -1));
+  progress.position = std::uint64_t(TUTTI_TRY(place("position", 0)));
+  return progress;
+}
+
 void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
-  const auto words = [](const CheckpointValues& layout) {
+  const auto words = [](const CheckpointValues& layout) -> std::string {
+    if (!layout.contains("ranks")) return "a program that does not say on how many ranks";  // as tutti ckpt import
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
     const auto ranks = number("ranks"), logical = number("logical_ranks");
     return fmt::format("{} rank{}{} with {} x {} samples a step", ranks, ranks == 1 ? "" : "s",
@@ -120,20 +148,17 @@ Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) co
   TUTTI_TRY(expect_same_compression(saved, power_sgd_));
   TUTTI_TRY(saved.expect(wanted));
   TUTTI_TRY(expect_same(saved, identity_of(options_, samples_)));
+  const ImageProgress progress = TUTTI_TRY(progress_of(saved));
   TUTTI_TRY(read_module(saved, model_));
   TUTTI_TRY(read_state(saved, parts));
-  const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
+  const CheckpointValues& values = saved.facts().values;
   if (power_sgd_) TUTTI_TRY(power_sgd_->load(saved, power_sgd_progress(values), world_, parameters_of(model_)));
   std::optional<LossScaler::State> scale;
   if (const auto found = real_number(values, "loss_scale"))
     scale = {.scale = *found, .good_steps = whole_number(values, "loss_scale_good_steps").value_or(0)};
   weights_.restore(whole_number(values, "left_out").value_or(0), scale);
   if (world_.rank() == 0) tell_layout(saved, layout_of(world_, options_));
-  return ImageProgress{
-      .steps = saved.facts().step,
-      .epoch = whole_number(data, "epoch").value_or(0),
-      .epoch_steps = std::max<std::int64_t>(-1, whole_number(data, "epoch_steps").value_or(-1)),
-      .position = std::uint64_t(std::max<std::int64_t>(0, whole_number(data, "position").value_or(0)))};
+  return progress;
 }
 
 }  // namespace tutti

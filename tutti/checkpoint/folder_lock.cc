@@ -1,0 +1,162 @@
+// The file is unlinked before its lock goes, so that none is left behind; whoever has opened it meanwhile gets a lock
+// on a file that has no name any more. So a lock counts only while the path still leads to the locked file, and is
+// tried anew where it does not.
+//
+// Only EWOULDBLOCK says that somebody else has it. Any other error of flock() means that the file system has no locks
+// (some mounts of NFS and Lustre): then each is told once to see to it, and goes on.
+#include "tutti/checkpoint/folder_lock.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <ctime>
+#include <system_error>
+#include <thread>
+
+#include "tutti/base/deadline.h"
+#include "tutti/base/env.h"
+#include "tutti/base/file.h"
+#include "tutti/base/log.h"
+#include "tutti/base/machine.h"
+
+namespace tutti {
+namespace {
+
+constexpr auto kLookAgain = std::chrono::milliseconds(20);
+constexpr std::size_t kMostOfANote = 400;
+
+enum class Lock { kTaken, kHeldByAnother, kNone };
+
+Lock try_lock(const Fd& file) {
+  int locked = 0;
+  do locked = ::flock(file.get(), LOCK_EX | LOCK_NB);
+  while (locked != 0 && errno == EINTR);
+  if (locked == 0) return Lock::kTaken;
+  return errno == EWOULDBLOCK ? Lock::kHeldByAnother : Lock::kNone;
+}
+
+bool is_at(const Fd& file, const std::string& path) {
+  struct stat held {
+  }, there{};
+  return ::fstat(file.get(), &held) == 0 && ::lstat(path.c_str(), &there) == 0 && held.st_ino == there.st_ino &&
+         held.st_dev == there.st_dev;
+}
+
+// As tutti run names it to its workers; empty: nobody did.
+std::string this_job() { return env("TUTTI_JOB").value_or(""); }
+
+// What the file says: a line for programs, one for people.
+struct Note {
+  std::string job, who;
+};
+
+std::string own_note() {
+  return fmt::format("{}\n{} (pid {} on {}, since {:%Y-%m-%d %H:%M:%S} UTC)\n", this_job(),
+                     program_invocation_short_name, ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
+}
+
+// Whatever is in it goes to somebody's screen.
+Note read_note(const Fd& file) {
+  char text[kMostOfANote];
+  const auto bytes = ::pread(file.get(), text, sizeof text, 0);
+  std::string lines[2];
+  for (std::size_t i = 0, line = 0; bytes > 0 && i < std::size_t(bytes) && line < 2; ++i) {
+    if (text[i] == '\n') {
+      ++line;
+    } else {
+      lines[line] += text[i] >= 0x20 && text[i] != 0x7f ? text[i] : '?';
+    }
+  }
+  return {.job = lines[0], .who = lines[1].empty() ? "a process that has not said its name yet" : lines[1]};
+}
+
+// None: there is no room for it, and who makes room must not need some.
+Result<Fd> open_lock(const std::string& path) {
+  Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666));
+  const int why = errno;
+  struct stat info {};
+  if (!file && why != ENOSPC && why != EDQUOT) {
+    if (::lstat(path.c_str(), &info) != 0)
+      return system_error(why, fmt::format("cannot make the file {}", path),
+                          "give a folder that this user may write to");
+    return system_error(why, fmt::format("cannot open the lock file {}", path),
+                        "remove it, when no job of whoever has left it there saves into this folder");
+  }
+  if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode))
+    return invalid_argument(fmt::format("{} is no file", path), "remove it: a lock file is to be there");
+  return file;
+}
+
+std::string is_held(const std::string& folder, FolderUse use, const Note& by) {
+  if (use == FolderUse::kJob) return fmt::format("another job keeps its checkpoints in {}: {}", folder, by.who);
+  return fmt::format("{} is being written to by {}", folder, by.who);
+}
+
+Error refusal(const std::string& folder, FolderUse use, const std::string& path, const Note& by,
+              const Deadline& deadline) {
+  Error error = deadline.error(is_held(folder, use, by));
+  if (use == FolderUse::kJob) error.code = Code::kUsage;  // starting it again would not help
+  error.hint =
+      use == FolderUse::kJob
+          ? fmt::format("give another folder, or end that one first; if there is no such process any more, remove {}",
+                        path)
+          : fmt::format("try again when that has ended; if there is no such process any more, remove {}", path);
+  return error;
+}
+
+void warn_without(const std::string& folder, const std::string& why) {
+  static std::atomic<bool> told{false};
+  if (!told.exchange(true))
+    log::warn(
+        fmt::format("{} cannot be locked ({}): see to it that one job at a time saves there, and that nobody "
+                    "removes or writes checkpoints there meanwhile",
+                    folder, why));
+}
+
+}  // namespace
+
+Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, const FolderWait& wait) {
+  const std::string path = folder + (use == FolderUse::kJob ? "/.job.lock" : "/.write.lock");
+  const Deadline deadline = Deadline::after(wait.patience);
+  for (bool told = false;;) {
+    Fd file = TUTTI_TRY(open_lock(path));
+    if (!file) {
+      warn_without(folder, "there is no room for a file");
+      return FolderLock(Fd(), path);
+    }
+    const Lock lock = try_lock(file);
+    if (lock == Lock::kNone) {
+      warn_without(folder, std::system_category().message(errno));
+      (void)::unlink(path.c_str());
+      return FolderLock(Fd(), path);
+    }
+    if (lock == Lock::kTaken && is_at(file, path)) {
+      const std::string note = own_note();  // for people: a full disk keeps it from nobody
+      if (::ftruncate(file.get(), 0) == 0) (void)write_all(file.get(), std::as_bytes(std::span(note)), path);
+      return FolderLock(std::move(file), path);
+    }
+    const Note by = read_note(file);
+    if (deadline.expired()) {
+      const bool own = use == FolderUse::kJob && !by.job.empty() && by.job == this_job() && wait.restarted;
+      if (!own || ::unlink(path.c_str()) != 0) return refusal(folder, use, path, by, deadline);
+      log::warn(
+          fmt::format("an earlier attempt of this job still has {}: {}; it is taken from that one", folder, by.who));
+      continue;
+    }
+    if (!std::exchange(told, true))
+      log::info(fmt::format("{}; waits {:.0f} s for its end", is_held(folder, use, by), deadline.limit()));
+    std::this_thread::sleep_for(kLookAgain);  // flock() has no deadline
+  }
+}
+
+FolderLock::~FolderLock() {
+  if (file_ && is_at(file_, path_)) (void)::unlink(path_.c_str());
+}
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+#pragma once
+// Who may change a folder of checkpoints. Whoever writes or removes there has it while doing so, so that nobody takes
+// another's draft for a leftover; and whoever adds to its history has that from the beginning to the end of the work,
+// so that two do not mix. They are two locks, so `tutti ckpt prune` may tidy up between the saves of such a one.
+//
+//   const FolderLock mine = TUTTI_TRY(FolderLock::take(folder, FolderUse::kWriting));
+//
+// A lock is a file in the folder, .job.lock or .write.lock, with who has it for people to read, and flock(2) on it: it
+// ends with the process, however that ends. A file that is left by one that was killed is taken over.
+#include <string>
+
+#include "tutti/base/clock.h"
+#include "tutti/base/error.h"
+#include "tutti/base/fd.h"
+
+namespace tutti {
+
+enum class FolderUse {
+  kJob,      // who adds to the history of the folder, from its start to its end: so far reshard and import
+  kWriting,  // one save, one prune, one merge
+};
+
+// How long a holder that is about to end is waited for: an attempt of the same job that still dies, a save, a prune.
+inline constexpr Duration kFolderPatience = std::chrono::seconds(10);
+
+struct FolderWait {
+  Duration patience = kFolderPatience;
+  // The launcher has started this job (TUTTI_JOB) again: an attempt before it that still has the folder when patience
+  // ends, as on a host that was cut off, loses it. Its saves end with its group, and each has a lock of its own.
+  bool restarted = false;
+};
+
+class FolderLock {
+ public:
+  // Of a folder that is there. Waits, and says for whom. Errors: kUsage, another job has it; kTimeout, somebody writes
+  // all the while; kSystem, no file can be made there. Warnings: a file system without locks, no room for the file, an
+  // earlier attempt that loses it.
+  static Result<FolderLock> take(const std::string& folder, FolderUse use, const FolderWait& wait = {});
+  FolderLock(FolderLock&& other) noexcept = default;
+  FolderLock& operator=(FolderLock&&) = delete;
+  ~FolderLock();
+
+ private:
+  FolderLock(Fd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
+  Fd file_;  // none: nothing is held
+  std::string path_;
+};
+
+}  // namespace tutti
