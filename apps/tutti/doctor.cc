@@ -82,15 +82,13 @@ void declare(CLI::App& app, Texts& texts) {
   add("", "--unreached", texts.unreached, "", "JSON");
 }
 
+std::string network_of(const Texts& texts) {
+  return texts.iface.empty() ? env("TUTTI_IFACE").value_or("") : texts.iface;
+}
+
 Result<Secret> secret_of(const Texts& texts, bool several) {
   if (texts.insecure || !several) return Secret::none();
-  if (!texts.secret_file.empty()) {
-    auto secret = Secret::from_file(texts.secret_file);
-    if (secret.ok()) return secret;
-    Error error = secret.error();
-    error.code = Code::kUsage;
-    return error;
-  }
+  if (!texts.secret_file.empty()) return secret_in(texts.secret_file);
   if (auto given = TUTTI_TRY(given_secret(current_environment()))) return *given;
   return usage("the hosts need a secret that all of them know",
                "make one (umask 077; openssl rand -hex 32 > secret), copy it to all hosts, and give --secret-file "
@@ -112,7 +110,7 @@ Result<DoctorOptions> interpret(const Texts& texts) {
                      (job.nodes == 1 ? " host" : " hosts"),
                  "hosts are numbered from 0; --nnodes says how many there are");
   options.master_address = texts.master_address;
-  options.iface = texts.iface.empty() ? env("TUTTI_IFACE").value_or("") : texts.iface;
+  options.iface = network_of(texts);
   if (job.nodes > 1 && options.node == 0 && options.master_address.empty() && !texts.iface.empty())
     options.master_address = TUTTI_TRY(address_at(texts.iface));
   if (job.nodes > 1 && options.master_address.empty())
@@ -176,7 +174,8 @@ Result<std::vector<std::string>> options_there(const Texts& texts, bool counted)
   if (counted && !texts.ranks.empty())
     return usage("the list of hosts gives the number of ranks of each host, and -n gives " + texts.ranks,
                  "one of them is enough");
-  add("-n", texts.ranks), add("--devices", texts.devices), add("--heap", texts.heap), add("--iface", texts.iface);
+  add("-n", texts.ranks), add("--devices", texts.devices), add("--heap", texts.heap);
+  add("--iface", network_of(texts));
   if (!texts.log_dir.empty()) add("--log-dir", std::filesystem::absolute(texts.log_dir));
   add("--master-port", texts.master_port), add("--store-port", texts.store_port), add("--timeout", texts.timeout);
   if (texts.json) options.emplace_back("--json");

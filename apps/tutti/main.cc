@@ -54,6 +54,11 @@ int act(const std::vector<std::string>& arguments) {
     return 2;
   }
   const std::string& first = arguments[0];
+  if (first == "help" && arguments.size() > 1) {  // tutti help run: tutti run --help
+    std::vector<std::string> asked(arguments.begin() + 1, arguments.end());
+    asked.emplace_back("--help");
+    return act(asked);
+  }
   if (first == "-h" || first == "--help" || first == "help") {
     print_help();
     return 0;

@@ -75,7 +75,7 @@ Result<std::string> secret_text(const std::string& secret_file, bool insecure) {
   if (insecure) return std::string();
   const std::string file = secret_file.empty() ? env("TUTTI_SECRET_FILE").value_or("") : secret_file;
   if (!file.empty()) {
-    (void)TUTTI_TRY(Secret::from_file(file));  // refuses what others may read
+    (void)TUTTI_TRY(secret_in(file));  // refuses what others may read
     return std::string(trim(TUTTI_TRY(read_file(file, kMostOfASecret))));
   }
   return env("TUTTI_SECRET").value_or(random_secret_text());

@@ -228,6 +228,8 @@ TEST(DoctorUsage, IsToldInASentence) {
   EXPECT_THAT(told({"doctor", "--hosts", ""}), HasSubstr("an empty value (is a variable that it comes from not set?)"));
   EXPECT_THAT(told({"doctor", "--nnodes", "2", "--master-addr", "127.0.0.1", "--secret-file", "/no/such"}),
               HasSubstr("cannot read the secret file /no/such: No such file or directory"));
+  EXPECT_THAT(told({"doctor", "--hosts", "localhost", "--secret-file", "/no/such"}),
+              HasSubstr("cannot read the secret file /no/such: No such file or directory"));
   EXPECT_THAT(told({"doctor", "--hosts", "localhost", "--ssh", "/nope"}), HasSubstr("--ssh /nope: the program"));
 }
 
@@ -242,14 +244,15 @@ TEST(DoctorUsage, ANetworkThatIsNotHereIsALine) {
 // Hosts that are this one, or none: by a program that stands for ssh.
 class DoctorOfAList : public ::testing::Test {
  protected:
-  Ended doctor(const std::string& list, const std::string& shell_text, const Arguments& more = {}) {
+  Ended doctor(const std::string& list, const std::string& shell_text, const Arguments& more = {},
+               const std::map<std::string, std::string>& changes = {}) {
     const std::string shell = folder_.path() + "/rsh", hosts = folder_.path() + "/hosts";
     EXPECT_TRUE(write_file(shell, "#!/bin/sh\n" + shell_text + "\n").ok());
     EXPECT_EQ(::chmod(shell.c_str(), 0700), 0);
     EXPECT_TRUE(write_file(hosts, list).ok());
     Arguments arguments = {"doctor", "--hostfile", hosts, "--ssh", shell};
     arguments.insert(arguments.end(), more.begin(), more.end());
-    return run(arguments);
+    return run(arguments, changes);
   }
 
  private:
@@ -265,9 +268,12 @@ TEST_F(DoctorOfAList, TheOneThatIsLeftIsExaminedAlone) {
 }
 
 TEST_F(DoctorOfAList, TheNetworkOfTheJobIsTheOneThere) {
-  const Ended ended = doctor("here\n", "exec sh -c \"$2\"", {"--iface", "nope0"});
-  EXPECT_EQ(ended.code, 1) << ended.err;
-  EXPECT_THAT(line_with(ended.out, "FAIL  network"), HasSubstr("no interface \"nope0\" is up here"));
+  const std::string ssh = "exec env -u TUTTI_IFACE sh -c \"$2\"";  // which takes no variable along
+  for (const Ended& ended :
+       {doctor("here\n", ssh, {"--iface", "nope0"}), doctor("here\n", ssh, {}, {{"TUTTI_IFACE", "nope0"}})}) {
+    EXPECT_EQ(ended.code, 1) << ended.err;
+    EXPECT_THAT(line_with(ended.out, "FAIL  network"), HasSubstr("no interface \"nope0\" is up here"));
+  }
 }
 
 TEST_F(DoctorOfAList, OneThatDoesNotAnswerIsWaitedForAsLongAsItMayTake) {

@@ -46,7 +46,7 @@ TEST_F(Networks, ABridgeThatEachHostHasIsToldFromARankThatIsGone) {
   for (const Ended* ended : {&wrong.here, &wrong.there}) {
     EXPECT_THAT(ended->err,
                 AllOf(HasSubstr("the job failed: rank 1 (pid "),
-                      HasSubstr("Unreachable: connecting to rank 0: cannot connect to 172.17.0.1:"),
+                      HasSubstr("Unreachable: connecting to rank 0, rank 1: cannot connect to 172.17.0.1:"),
                       HasSubstr("Connection refused (hint: this machine has that address itself: if the rank "
                                 "runs on another one, both have it, as those of container bridges (docker0); "
                                 "--iface or TUTTI_IFACE names a network that all machines share)")));
@@ -71,15 +71,28 @@ TEST_F(Networks, ANetworkThatLeadsNowhereEndsWithinTheJoinTimeout) {
   const Both awaited = run_with({"--iface", "10.78.0.0/24"}, {{"TUTTI_JOIN_TIMEOUT", "2s"}}, {});
   for (const Ended* ended : {&dialled.here, &dialled.there, &awaited.here, &awaited.there}) EXPECT_EQ(ended->code, 1);
   EXPECT_THAT(dialled.there.err,
-              AllOf(HasSubstr("Unreachable: connecting to rank 0: cannot connect to 10.78.0.1:"),
+              AllOf(HasSubstr("Unreachable: connecting to rank 0, rank 1: cannot connect to 10.78.0.1:"),
                     HasSubstr("(hint: no way from here to where that rank listens: look at firewalls; if the machines "
                               "have several networks, --iface or TUTTI_IFACE names a network that all machines share; "
                               "`tutti doctor` tries the pairs)")));
   EXPECT_THAT(awaited.here.err,
-              AllOf(HasSubstr("Timeout: connecting: rank 1 did not connect to 10.78.0.1:"),
+              AllOf(HasSubstr("Timeout: connecting, rank 0: rank 1 did not connect to 10.78.0.1:"),
                     HasSubstr(" s of 2 s (hint: "), HasSubstr("--iface or TUTTI_IFACE chooses another network")));
   runs_with({});
   runs_with({"--iface", "eth0"});
+}
+
+// A rank in a container with a network of its own finds nothing at the name of the store's Unix socket, which the other
+// rank takes: it comes over TCP.
+TEST_F(Networks, ARankThatDoesNotReachTheUnixSocketOfTheStoreTakesTcp) {
+  std::string entering;
+  for (const std::string& word : hosts().entering(1)) entering += word + " ";
+  const std::string rank = "[ $RANK = 0 ] || exec " + entering + world() + " once; exec " + world() + " once";
+  const Ended ended =
+      start(0, {"run", "-n", "2", "--rdzv-backend", "elastic", "--rdzv-endpoint", Hosts::address(0), "sh", "-c", rank})
+          .wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("rank 0 of 2: sum 3"), HasSubstr("rank 1 of 2: sum 3")));
 }
 
 // The number of node 0's address is that of its bridge: nobody else finds it there.

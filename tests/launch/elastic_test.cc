@@ -48,7 +48,7 @@ TEST_F(Elastic, AHotSpareStepsIn) {
   first.await_err("1 of 2 nodes have come after ");  // it serves
   Running second(node("2", rank()), secret_);
   second.await_out("world 2 in 0");
-  Running spare(node("2", rank()), secret_);
+  Running spare(node("2", with({"--node-rank", "2"}, rank())), secret_);  // a wish, as any here
   first.await_err("has come and waits as a spare: 2 nodes take part, --nnodes allows 2");
   kill(second.agent(), SIGKILL);
   second.wait();

@@ -435,6 +435,9 @@ TEST(Run, UserSignalsReachTheRanksAlone) {
 
 TEST(Run, HelpAndVersion) {
   EXPECT_EQ(run({"--help"}).code, 0);
+  EXPECT_EQ(run({"help"}).out, run({"--help"}).out);
+  EXPECT_EQ(run({"help", "run"}).out, run({"run", "--help"}).out);
+  EXPECT_EQ(run({"help", "rn"}).code, 2);
   EXPECT_THAT(run({"run", "--help"}).out,
               AllOf(HasSubstr("--master-addr"), HasSubstr("Examples"), HasSubstr("Exit codes")));
   EXPECT_THAT(run({"--version"}).out, MatchesRegex("tutti [0-9]+\\.[0-9]+\\.[0-9]+\n"));
@@ -558,8 +561,8 @@ TEST(Run, TheRanksGetTheNetworkOfTheJob) {
 
 TEST(Run, TheStorePortIsTheOneGiven) {
   const test::ReservedPort port;
-  EXPECT_EQ(run({"run", "-q", "--store-port", port.text(), worker(), "env", "TUTTI_STORE"}).out,
-            "[0] TUTTI_STORE=" + port.address() + "\n");
+  EXPECT_THAT(run({"run", "-q", "--store-port", port.text(), worker(), "env", "TUTTI_STORE"}).out,
+              MatchesRegex("\\[0\\] TUTTI_STORE=unix:@tutti-[0-9a-f]+," + port.address() + "\n"));
 }
 
 TEST(Run, ATakenMasterPortNamesItsHolder) {

@@ -197,6 +197,9 @@ TEST(OnHosts, ContradictionsAreTold) {
               HasSubstr("--hosts names the nodes, and --nnodes is given as well"));
   EXPECT_THAT(told({"--hosts", "a", "--hostfile", "b"}), HasSubstr("--hosts and --hostfile are both given"));
   EXPECT_THAT(told({"--hostfile", "/no/such"}), HasSubstr("/no/such"));
+  EXPECT_THAT(
+      told({"--hosts", "localhost", "--secret-file", "/no/such"}),
+      HasSubstr("tutti run: cannot read the secret file /no/such: No such file or directory\nhint: make one: "));
   EXPECT_THAT(told({"--ssh", "rsh"}), HasSubstr("--ssh is for hosts that are started over ssh"));
   EXPECT_THAT(told({"--hosts", "localhost", "-x", "NO_SUCH_VARIABLE"}),
               HasSubstr("-x NO_SUCH_VARIABLE: there is no such variable here"));

@@ -29,7 +29,7 @@ struct Place {
   int generation = 0;  // TUTTI_GENERATION: the number of the round
   int restarts = 0;    // TORCHELASTIC_RESTART_COUNT
   int max_restarts = 0;
-  std::string store;          // host:port of the agent's store
+  std::string store;          // TUTTI_STORE: "10.0.0.1:29501", or "unix:@name,10.0.0.1:29501" on the host of the store
   std::string flight_folder;  // TUTTI_FLIGHT_DIR; empty: as it is
   std::string error_file;     // where the worker may write why it failed, in torchelastic's JSON
   std::string role = "default";

@@ -44,6 +44,7 @@ bool may_pass(const Error& error) {
 Result<Round> Nodes::meet_alone() {
   store_ = place_.server()->local();
   round_.store = place_.address();
+  round_.unix_store = place_.unix_address_of(round_.store);
   round_.master_address = options_.master_address;
   round_.master_port = options_.master_port;
   round_.layout = Layout{.counts = {options_.counts.here}};
@@ -447,6 +448,7 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
   past_ = roster->past;
   if (pulse_) pulse_->set_round(round_.number);
   round_.store = TUTTI_TRY(place_.settle(*roster, store_));
+  round_.unix_store = place_.unix_address_of(round_.store);
   watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kCallLimit)));
   watch_events();
   return round_;

@@ -64,19 +64,11 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
   return error;
 }
 
-Result<Secret> secret_from(const std::string& path) {
-  auto secret = Secret::from_file(path);
-  if (secret.ok()) return secret;
-  Error error = secret.error();
-  error.code = Code::kUsage;
-  return error;
-}
-
 // The secret that the user gave, or one that nobody knows; on several nodes it has to be given.
 Result<Secret> secret_of(const JobOptions& options, bool one_node) {
   if (options.insecure) return Secret::none();
-  if (!options.secret_file.empty()) return secret_from(options.secret_file);
-  if (const auto file = env("TUTTI_SECRET_FILE")) return secret_from(*file);
+  if (!options.secret_file.empty()) return secret_in(options.secret_file);
+  if (const auto file = env("TUTTI_SECRET_FILE")) return secret_in(*file);
   if (const auto text = env("TUTTI_SECRET")) return Secret::from_text(*text);
   if (TUTTI_TRY(env_flag("TUTTI_INSECURE", false))) return Secret::none();
   if (one_node) return Secret::random();
@@ -163,7 +155,8 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
-  if (options.node < nodes.nodes) return {};
+  const bool only_a_wish = options.rendezvous.backend != RendezvousBackend::kStatic;
+  if (only_a_wish || options.node < nodes.nodes) return {};
   return Error{.code = Code::kUsage,
                .detail = "--node-rank " + std::to_string(options.node) + " is not one of " +
                          (nodes.nodes == 1 ? "1 node" : "the " + std::to_string(nodes.nodes) + " nodes of --nnodes"),
@@ -180,7 +173,8 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
   if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");
   return Error{.code = Code::kUsage,
-               .detail = "--nnodes " + std::to_string(nodes.nodes) + " needs --master-addr",
+               .detail = (options.nodes ? "--nnodes " + std::to_string(nodes.nodes) : "-n " + options.ranks) +
+                         " needs --master-addr",
                .hint =
                    "the address of node 0, as all nodes see it; or nodes without numbers: --rdzv-backend elastic "
                    "--rdzv-endpoint HOST"};

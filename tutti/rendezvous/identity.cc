@@ -223,6 +223,10 @@ void Identifier::find_meeting() {
     auto stores = parse_servers(*value("TUTTI_STORE"));
     if (stores.ok() && std::all_of(stores->begin(), stores->end(),
                                    [](const Address& one) { return one.is_unix() || one.port != 0; })) {
+      if (stores->size() > 1 && stores->front().is_unix()) {  // another way to the store that the rest names
+        me.unix_store = stores->front();
+        stores->erase(stores->begin());
+      }
       me.address = stores->front();
       me.stores = *std::move(stores);
     } else {

@@ -37,6 +37,7 @@ struct Identity {
   Meeting meeting = Meeting::kNowhere;
   Address address;
   std::vector<Address> stores;  // kServed: a primary and its follower, in any order; the first is `address`
+  Address unix_store;           // kServed: the same store at a Unix socket of its host, or empty
   std::vector<std::uint16_t> ports;
   std::string path;
   std::string meeting_source;  // "MASTER_ADDR and MASTER_PORT", "the URL", ...

@@ -212,6 +212,11 @@ TEST(Identity, TuttiRun) {
   EXPECT_THAT(two.stores,
               testing::ElementsAre(Address{.host = "10.0.0.7", .port = 1}, Address{.host = "fd00::2", .port = 2}));
   EXPECT_EQ(two.address, two.stores[0]);
+  EXPECT_EQ(two.unix_store, Address{});
+  const Identity here = good(with(kTuttiRun, {{"TUTTI_STORE", "unix:@x,10.0.0.7:1"}}));
+  EXPECT_EQ(here.unix_store, Address{.path = "@x"});
+  EXPECT_EQ(here.address, (Address{.host = "10.0.0.7", .port = 1}));
+  EXPECT_THAT(here.stores, testing::ElementsAre(here.address));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7:1,x"}})), HasSubstr("expected host:port or unix:path"));
   EXPECT_THAT(bad(with(kTuttiRun, {{"TUTTI_STORE", "10.0.0.7"}})),
               HasSubstr("TUTTI_STORE is \"10.0.0.7\", expected host:port"));

@@ -140,7 +140,7 @@ Result<Membership> join_world(const Identity& identity, const Environment& envir
   if (identity.rank == 0 && secret && !secret->file.empty()) (void)::unlink(secret->file.c_str());  // all have read it
   member.store = std::move(store);
   member.store_address = point.address;
-  member.stores = identity.stores.empty() ? std::vector<Address>{point.address} : identity.stores;
+  member.stores = std::move(point.stores);
   member.local_host = point.local_host;
   return member;
 }

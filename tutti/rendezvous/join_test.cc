@@ -13,6 +13,7 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/store/store_server.h"
+#include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -177,6 +178,57 @@ TEST_P(JoinSizes, TheStoreOfTuttiRun) {
     EXPECT_EQ(report.local_rank, report.rank);
     EXPECT_EQ(report.store_address, address);
   }
+}
+
+// Rank 2 finds nobody at the name, as in a container with a network of its own.
+TEST(Join, TheStoreOfTuttiRunAtAUnixSocketWhereThatCanBeReached) {
+  Ranks ranks;
+  const Fd secret(::memfd_create("secret", 0));
+  const Secret key = Secret::random();
+  ASSERT_EQ(::write(secret.get(), key.bytes().data(), 32), 32);
+  const int agent = ranks.start_helper([&](int out) {
+    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{key, "j17", 0}).or_throw();
+    const std::string lines = to_string(server->unix_address().or_throw()) + "\n" + to_string(server->address()) + "\n";
+    if (::write(out, lines.data(), lines.size()) > 0) ::pause();
+  });
+  const std::string near = ranks.read_line(agent), tcp = ranks.read_line(agent);
+  const auto start = [&](int rank, const std::string& store) {
+    Environment environment = by_hand(rank, 3, "1");
+    environment.insert({{"TUTTI_STORE", store},
+                        {"TUTTI_JOB", "j17"},
+                        {"TUTTI_GENERATION", "5"},
+                        {"TUTTI_SECRET_FD", std::to_string(secret.get())},
+                        {"LOCAL_RANK", std::to_string(rank)},
+                        {"LOCAL_WORLD_SIZE", "3"}});
+    return Start{
+        environment, {}, {}, [](Membership& member) {
+          const auto twin =
+              TcpStore::connect(member.stores, member.store_credentials, member.rank, Deadline::after(60s)).or_throw();
+          (void)twin->num_keys().or_throw();
+          return to_string(member.stores);
+        }};
+  };
+  const auto reports =
+      ranks.run({start(0, near + "," + tcp), start(1, near + "," + tcp), start(2, "unix:@nobody," + tcp)});
+  for (const Report& report : reports) {
+    ASSERT_TRUE(report.ok) << report.error << report.log;
+    EXPECT_EQ(report.store_address, tcp);
+    EXPECT_EQ(report.local_host, "127.0.0.1");
+    EXPECT_EQ(report.extra, report.rank == 2 ? tcp : near);
+  }
+}
+
+TEST(JoinFails, AWrongSecretAtTheUnixSocketOfTuttiRun) {
+  Ranks ranks;
+  const int agent = ranks.start_helper([&](int out) {
+    auto server = StoreServer::start(Address{.host = "127.0.0.1"}, Credentials{Secret::random(), "j17", 0}).or_throw();
+    const std::string line = to_string(server->unix_address().or_throw()) + "," + to_string(server->address()) + "\n";
+    if (::write(out, line.data(), line.size()) > 0) ::pause();
+  });
+  Environment environment = by_hand(0, 2, "1");
+  environment.insert({{"TUTTI_STORE", ranks.read_line(agent)}, {"TUTTI_JOB", "j17"}, {"TUTTI_SECRET", "swordfish"}});
+  EXPECT_THAT(ranks.run({{environment}}).front().error,
+              AllOf(HasSubstr("Refused: join, rank 0: the store at unix:@tutti-"), HasSubstr("holds another secret")));
 }
 
 Environment torchrun(int rank, int local_size, int world_size, const std::string& host, const std::string& job) {

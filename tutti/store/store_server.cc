@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "tutti/base/log.h"
@@ -27,6 +28,14 @@ constexpr Duration kAcceptPause = std::chrono::milliseconds(100);    // when thi
 constexpr Duration kLastWords = std::chrono::seconds(1);             // for answers under way when the server ends
 constexpr int kRefusalsShown = 5;                                    // lines on the log in each window
 constexpr Duration kRefusalWindow = std::chrono::seconds(10);
+
+// For words: a Unix socket's other end has no name, but a process.
+std::string peer_words(int fd, const Address& at) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  if (!at.is_unix() || ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return to_string(peer_address(fd));
+  return "pid " + std::to_string(who.pid) + " at " + to_string(at);
+}
 
 }  // namespace
 
@@ -50,10 +59,14 @@ void StoreServerThread::stop() {
   table_->serve({});
 }
 
-void StoreServerThread::add(Listener listener) {
+Result<Address> StoreServerThread::unix_address() {
   const std::lock_guard lock(arriving_mutex_);
+  if (unix_address_.is_unix()) return unix_address_;
+  Listener listener = TUTTI_TRY(listen(new_abstract_address()));
+  unix_address_ = listener.address;
   arriving_listeners_.push_back(std::move(listener));
   loop_->wake();
+  return unix_address_;
 }
 
 void StoreServerThread::run() {
@@ -123,10 +136,11 @@ void StoreServerThread::take_connections(const Listener& listener) {
     }
     if (!*fd) return;
     const int number = fd->get();
-    const auto entry = half_open_.emplace(
-        half_open_.end(),
-        HalfOpen{
-            std::move(*fd), ServerHandshake(credentials_, Role::kStore), to_string(peer_address(number)), now(), {}});
+    const auto entry = half_open_.emplace(half_open_.end(), HalfOpen{std::move(*fd),
+                                                                     ServerHandshake(credentials_, Role::kStore),
+                                                                     peer_words(number, listener.address),
+                                                                     now(),
+                                                                     {}});
     entry->limit = loop_->at(entry->since + kHandshakeLimit, [this, entry] {
       turn_away(entry, Error{.code = Code::kRefused, .detail = "it did not finish the handshake within 5 s"});
     });
@@ -219,12 +233,7 @@ std::optional<std::string> StoreServer::peek(const std::string& key) const { ret
 
 Address StoreServer::address() const { return thread_->address(); }
 
-Result<Address> StoreServer::also_listen(const Address& bind) {
-  Listener listener = TUTTI_TRY(listen(bind));
-  const Address address = listener.address;
-  thread_->add(std::move(listener));
-  return address;
-}
+Result<Address> StoreServer::unix_address() { return thread_->unix_address(); }
 
 std::unique_ptr<Store> StoreServer::local() { return std::make_unique<MemoryStore>(thread_->table()); }
 

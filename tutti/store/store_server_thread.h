@@ -40,7 +40,7 @@ class StoreServerThread {
   StoreServerThread(Listener listener, Credentials credentials, std::unique_ptr<EventLoop> loop, Upstream upstream);
   void start();
   void stop();
-  void add(Listener listener);
+  Result<Address> unix_address();
   const Address& address() const { return address_; }
   const std::shared_ptr<SharedTable>& table() const { return table_; }
   Standing standing() const { return standing_.load(); }
@@ -116,6 +116,7 @@ class StoreServerThread {
   std::atomic<std::uint64_t> let_in_{0}, turned_away_{0}, dropped_{0}, calls_{0};
   std::mutex arriving_mutex_;
   std::vector<Listener> arriving_listeners_;  // guarded by arriving_mutex_
+  Address unix_address_;                      // likewise; empty: nobody has asked for one
 
   // Below: the thread's own.
   std::list<Listener> listeners_;

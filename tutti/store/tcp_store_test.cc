@@ -177,14 +177,43 @@ TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
   waiter.join();
 }
 
-TEST_F(TcpStoreTest, SecondListenerOnAUnixSocket) {
-  const std::string path = testing::TempDir() + "tutti_store_" + std::to_string(::getpid());
-  const Address address = server_->also_listen({.path = path}).or_throw();
+TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
+  const Address address = server_->unix_address().or_throw();
+  EXPECT_EQ(server_->unix_address().or_throw(), address);
   auto store = TcpStore::connect(address, credentials(), 0, soon()).or_throw();
   store->set("a", "b").or_throw();
   EXPECT_EQ(client()->get("a", soon()).or_throw(), "b");
+  const auto guess =
+      TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = credentials().job}, 0, soon());
+  ASSERT_FALSE(guess.ok());
+  EXPECT_THAT(to_string(guess.error()), HasSubstr("Refused: the store at unix:@tutti-"));
+  EXPECT_THAT(to_string(guess.error()), HasSubstr("holds another secret"));
   server_.reset();
-  EXPECT_NE(::access(path.c_str(), F_OK), 0) << "the socket file was left behind";
+  EXPECT_EQ(store->get("a", soon()).status().error().code, Code::kPeerLost);
+  EXPECT_EQ(connect(address, soon()).status().error().errno_value, ECONNREFUSED) << "nobody listens there any more";
+}
+
+// The secret is not all that it takes: the name is for everybody to see.
+TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  const Address address = server_->unix_address().or_throw();
+  const Address tcp = server_->address();
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t stranger = ::fork();
+  if (stranger == 0) {
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
+    const auto at = [&](const Address& place) { return TcpStore::connect(place, credentials(), 0, soon()).status(); };
+    const Status refused = at(address), let_in = at(tcp);
+    const char word = refused.ok() ? 'x' : refused.error().code == Code::kPeerLost && let_in.ok() ? '!' : '?';
+    (void)!::write(told[1], &word, 1);
+    ::_exit(0);
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(told[0], &byte, 1), 1);
+  EXPECT_EQ(byte, '!') << "x: it was let in";
+  ::waitpid(stranger, nullptr, 0);
+  for (const int fd : told) ::close(fd);
 }
 
 TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreToldApart) {

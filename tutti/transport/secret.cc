@@ -47,7 +47,11 @@ Result<Secret> Secret::from_bytes(std::span<const std::byte> bytes) {
 
 Result<Secret> Secret::from_file(const std::string& path) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe by mistake does not block
-  if (!file) return system_error(errno, "cannot read the secret file " + path);
+  if (!file)
+    return system_error(errno, "cannot read the secret file " + path,
+                        errno == ENOENT ? "make one: (umask 077; openssl rand -hex 32 > " + path +
+                                              "), and copy it to all hosts of the job"
+                                        : "");
   struct stat info;
   if (::fstat(file.get(), &info) != 0) return system_error(errno, "cannot read the secret file " + path);
   if (!S_ISREG(info.st_mode)) return invalid_argument("the secret file " + path + " is no regular file");

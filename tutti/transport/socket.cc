@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -28,7 +29,8 @@ namespace tutti {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(1), kLongestPause = std::chrono::milliseconds(500);
-constexpr double kReportEvery = 5;  // seconds between lines while a connection is awaited
+constexpr double kReportEvery = 5;                              // seconds between lines while a connection is awaited
+constexpr Duration kStrangersEvery = std::chrono::seconds(10);  // between lines about other users who knock
 
 Result<Fd> open_socket(int family) {
   Fd fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -138,6 +140,16 @@ Result<Fd> connect_any(const Address& address, Deadline deadline) {
   return last;
 }
 
+// Whoever sees an abstract name may knock as often as he likes, and must not fill our log.
+void tell_of_stranger(const ucred& stranger, const Address& at) {
+  static std::atomic<std::int64_t> quiet_until{0};
+  const std::int64_t time = now().time_since_epoch().count();
+  std::int64_t until = quiet_until.load();
+  if (time < until || !quiet_until.compare_exchange_strong(until, time + kStrangersEvery.count())) return;
+  log::warn("turned away pid " + std::to_string(stranger.pid) + " of user id " + std::to_string(stranger.uid) + " at " +
+            to_string(at));
+}
+
 const char* connect_hint(const Error& error, const Address& address) {
   if (!error.hint.empty()) return error.hint.c_str();
   switch (error.errno_value) {
@@ -228,8 +240,7 @@ Result<Fd> accept(const Listener& listener) {
       if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
           (peer.uid == ::geteuid() || peer.uid == 0))
         return fd;
-      log::warn("turned away pid " + std::to_string(peer.pid) + " of user id " + std::to_string(peer.uid) + " at " +
-                to_string(listener.address));
+      tell_of_stranger(peer, listener.address);
       continue;
     }
     switch (errno) {

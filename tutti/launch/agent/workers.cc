@@ -68,7 +68,7 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
                                .generation = round.number,
                                .restarts = round.restarts_used,
                                .max_restarts = spec.max_restarts,
-                               .store = round.store,
+                               .store = (round.unix_store.empty() ? "" : round.unix_store + ",") + round.store,
                                .flight_folder = flight_folder,
                                .error_file = error_file,
                                .role = spec.role,

@@ -258,6 +258,16 @@ Result<StorePair> MeetingPlace::await_pair(const Roster& roster, Store& store) {
   }
 }
 
+std::string MeetingPlace::unix_address_of(const std::string& store) {
+  for (StoreServer* const server : {server_.get(), round_server_.get()}) {
+    if (server == nullptr || to_string(server->address()) != store) continue;
+    const auto address = server->unix_address();
+    if (address.ok()) return to_string(*address);
+    options_.say("the ranks of this node reach the store by TCP alone: " + to_string(address.error()));
+  }
+  return {};
+}
+
 void MeetingPlace::take(StorePair pair, std::unique_ptr<Store>& store) {
   if (pair.successor.empty() && pair_.round < 0) return;  // as the command line said
   const bool others = pair.servers != pair_.servers;

@@ -51,7 +51,9 @@ class MeetingPlace {
   // Who has the store in this round, which this node takes part in; returns once that is settled, with the address for
   // the ranks. `store` is from connect(), and may be another one afterwards. kAborted: the round is over.
   Result<std::string> settle(const Roster& roster, std::unique_ptr<Store>& store);
-  // The same for a node that does not take part: what the newest round has settled.
+  // Where the ranks of this node reach that store without the network: "unix:@..."; empty if it is not served here.
+  std::string unix_address_of(const std::string& store);
+  // As settle(), for a node that does not take part: what the newest round has settled.
   void learn(std::unique_ptr<Store>& store);
   // Whether the store has, or had, a successor; then why neither of the two may serve, as a hint.
   bool has_successor() const { return !pair_.successor.empty(); }

@@ -26,7 +26,8 @@ struct Round {
   Layout layout;                 // of all ranks; layout.node is this node
   std::vector<NodeFacts> nodes;  // by node
   int node = 0;                  // this one
-  std::string store;             // TUTTI_STORE
+  std::string store;             // where the store of the ranks is served
+  std::string unix_store;        // the Unix socket of that store, if this node serves it; else empty
   std::string master_address;    // for the program; its port is free on node 0
   int master_port = 0;
   int restarts_used =
