@@ -203,7 +203,7 @@ TEST_F(InBackground, AJobSavesWhenDueAndAtTheEnd) {
 TEST_F(InBackground, AJobThatCannotKeepItsWorkSaysSoAtTheEnd) {
   const std::string path = folder() + "/a";
   JobCheckpoints checkpoints(Group(), {.folder = path});
-  fs::remove(path);
+  fs::remove_all(path);
   test::set_file(path, "");
   const auto mine = test::rank_model(Dealing::kReplicated, 0, 1);
   checkpoints.save(mine.boxes, {.step = 1});

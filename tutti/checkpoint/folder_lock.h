@@ -1,7 +1,7 @@
 #pragma once
-// Who may change a folder of checkpoints. Whoever writes or removes there has it while doing so, so that nobody takes
-// another's draft for a leftover; and whoever adds to its history has that from the beginning to the end of the work,
-// so that two do not mix. They are two locks, so `tutti ckpt prune` may tidy up between the saves of such a one.
+// Who may change a folder of checkpoints. A job has it for as long as it runs, so that two jobs do not mix their
+// histories in it; and whoever writes or removes there has it while doing so, so that nobody takes another's draft for
+// a leftover. They are two locks, so `tutti ckpt prune` may tidy up between the saves of a job that runs.
 //
 //   const FolderLock mine = TUTTI_TRY(FolderLock::take(folder, FolderUse::kWriting));
 //
@@ -16,7 +16,7 @@
 namespace tutti {
 
 enum class FolderUse {
-  kJob,      // who adds to the history of the folder, from its start to its end: so far reshard and import
+  kJob,      // a job that saves there, from its start to its end; also who brings a checkpoint into it
   kWriting,  // one save, one prune, one merge
 };
 

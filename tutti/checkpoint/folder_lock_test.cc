@@ -15,6 +15,7 @@
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/checkpoint/folder.h"
+#include "tutti/checkpoint/job_checkpoints.h"
 
 namespace tutti {
 namespace {
@@ -110,6 +111,34 @@ TEST_F(Folder, OneProcessHasItAndOthersAreToldWho) {
   EXPECT_THAT(names(), ElementsAre(".write.lock")) << "what is left by one that was killed";
   EXPECT_EQ(refusal(FolderUse::kWriting), "");
   EXPECT_THAT(names(), ElementsAre()) << "goes with the next";
+}
+
+TEST_F(Folder, AJobHasItFromItsStartToItsEnd) {
+  Other first([&](int tell) {
+    JobCheckpoints job(Group(), {.folder = folder()});
+    const auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
+    job.save(mine.boxes, {.step = 1});
+    job.finish();
+    say(tell, "saved");
+    stay();
+  });
+  ASSERT_EQ(first.read(), "saved");
+  Other second([&](int tell) {
+    try {
+      (void)::freopen("/dev/null", "w", stderr);
+      const JobCheckpoints job(Group(), {.folder = folder()});
+      say(tell, "began");
+    } catch (const Exception& error) {
+      say(tell, std::string(error.what()) + (error.error().code == Code::kUsage ? " [usage]" : ""));
+    }
+  });
+  EXPECT_THAT(second.read(), AllOf(HasSubstr("another job keeps its checkpoints in " + folder() +
+                                             ": checkpoint_job_test (pid " + std::to_string(first.pid())),
+                                   HasSubstr("give another folder, or end that one first"), HasSubstr("[usage]")));
+  EXPECT_EQ(refusal(FolderUse::kWriting), "") << "between its saves others may tidy up";
+  first.kill();
+  const JobCheckpoints next(Group(), {.folder = folder()});
+  EXPECT_EQ(CheckpointReader::open(folder()).or_throw().facts().step, 1);
 }
 
 TEST_F(Folder, WhoDiesIsWaitedFor) {

@@ -1,15 +1,17 @@
-// What a trainer's options mean, in the order of a job: it finds where to begin (the newer of a copy in memory, after a
-// restart, and of what is on disk), has the memory for its saves before the first step, saves when it is due, and tells
-// at its end whether the last of its work is kept. The work itself is done by the parts: resume.cc, background_saver.cc,
-// memory/memory_copies.cc.
+// What a trainer's options mean, in the order of a job: it has the folder for itself (folder_lock.h), finds where to
+// begin (the newer of a copy in memory, after a restart, and of what is on disk), has the memory for its saves before
+// the first step, saves when it is due, and tells at its end whether the last of its work is kept. The work itself is
+// done by the parts: resume.cc, background_saver.cc, memory/memory_copies.cc.
 #include "tutti/checkpoint/job_checkpoints.h"
 
 #include <fmt/format.h>
 
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/resume.h"
 #include "tutti/checkpoint/shared_folder.h"
+#include "tutti/comm/agree.h"
 
 namespace tutti {
 
@@ -37,11 +39,27 @@ JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
   if (!saves()) return;
   if (options_.folder_per_node) {
     node_folders_ = std::make_shared<NodeFolders>(meet_node_folders(world_, options_.folder).or_throw());
+    take_folder();
   } else {
+    take_folder();  // first: who has it tidies up, and takes what check_shared_folder() leaves there for a moment along
     check_shared_folder(world_, options_.folder).or_throw();
   }
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
   saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save, node_folders_);
+}
+
+// Before it looks where to begin: nobody else is to save there from now on.
+void JobCheckpoints::take_folder() {
+  const auto take = [&]() -> Status {
+    TUTTI_TRY(make_folder(options_.folder));
+    const FolderWait wait{.patience = world_ ? std::min(kFolderPatience, world_.timeout() / 2) : kFolderPatience,
+                          .restarted = was_restarted()};
+    folder_lock_.emplace(TUTTI_TRY(FolderLock::take(options_.folder, FolderUse::kJob, wait)));
+    return {};
+  };
+  const int rank = world_ ? world_.rank() : 0;
+  const bool leads = node_folders_ ? node_folders_->places.leads(rank) : rank == 0;
+  agree(world_, leads ? take() : Status()).or_throw();
 }
 
 std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox> wanted) {

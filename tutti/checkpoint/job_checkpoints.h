@@ -19,6 +19,7 @@
 #include <string>
 
 #include "tutti/checkpoint/background_saver.h"
+#include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/writer.h"
@@ -49,8 +50,8 @@ Status check(const JobCheckpointOptions& options);
 // nothing is saved or copied, but for resume() from a path. One thread at a time.
 class JobCheckpoints {
  public:
-  // Throws Exception where the folder is not one that all ranks share and may write to, and where copies are wanted
-  // that no agent keeps.
+  // Has the folder until it goes (folder_lock.h). Throws Exception where another job has it, where it is not one that
+  // all ranks share and may write to, and where copies are wanted that no agent keeps.
   JobCheckpoints(const Group& world, JobCheckpointOptions options);
 
   // Where to begin; none: from the start. Once, before the first step. `wanted`: what this rank is going to read; of a
@@ -77,12 +78,14 @@ class JobCheckpoints {
   MemoryCopiesStats copy_stats();
 
  private:
+  void take_folder();
   std::optional<CheckpointReader> newest_copy(std::span<const SavedBox> wanted);
   std::optional<CheckpointReader> later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const;
 
   const Group world_;
   const JobCheckpointOptions options_;
   std::shared_ptr<const NodeFolders> node_folders_;  // with folder_per_node
+  std::optional<FolderLock> folder_lock_;              // one rank of those that see the folder; outlives the last save
   std::unique_ptr<BackgroundSaver> saver_;
   std::unique_ptr<MemoryCopies> copies_;
 };

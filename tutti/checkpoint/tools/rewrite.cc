@@ -32,7 +32,8 @@ namespace fs = std::filesystem;
 
 // Each holds a piece, and at most 32 MiB of chunks.
 constexpr int kMostThreads = 4;
-// Whoever else adds to the folder ends no sooner if waited for.
+// A folder has one history: a checkpoint is not put between those of a job that runs, and that ends no sooner if waited
+// for.
 constexpr auto kJobPatience = std::chrono::seconds(2);
 
 std::uint64_t bytes_of(const TensorSource& source, const CopiedBox& copied) {
