@@ -2,11 +2,11 @@
 
 #include <exception>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <tuple>
 
 #include "tutti/base/cores.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/transport/sim/sim_link.h"
@@ -21,7 +21,7 @@ class SimNetwork {
 
   // `host` is that of `rank`, whose process owns the end.
   std::unique_ptr<Link> link(int rank, int peer, std::uint64_t channel, const Host& host) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (auto waiting = ends_.extract({rank, peer, channel})) return std::move(waiting.mapped());
     const auto ring = [&host](int whom) { return [bell = host.bell(whom)] { bell.ring(); }; };
     auto [mine, theirs] = make_sim_links({.latency = model_.between.latency,
@@ -36,9 +36,10 @@ class SimNetwork {
 
  private:
   const ModelledNetwork model_;
-  std::mutex mutex_;
-  std::uint64_t links_ = 0;
-  std::map<std::tuple<int, int, std::uint64_t>, std::unique_ptr<Link>> ends_;  // by owner, peer, channel
+  Mutex mutex_;
+  std::uint64_t links_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::map<std::tuple<int, int, std::uint64_t>, std::unique_ptr<Link>> ends_
+      TUTTI_GUARDED_BY(mutex_);  // by owner, peer, channel
 };
 
 }  // namespace

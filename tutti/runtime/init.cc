@@ -278,8 +278,8 @@ std::future<Result<Launcher>> look_for_launcher(const Membership& m) {
   return std::async(std::launch::async, [&m] { return find_launcher(m); });
 }
 
-// The engine, which also listens for such news, and for SIGUSR2. They may have come already, and end all groups through
-// process->engine: so its thread reads nothing before that is there.
+// The engine, which also listens for such news, for SIGUSR2, and sweeps the TCP port. They may have come already, and
+// end all groups through process->engine: so its thread reads nothing before that is there.
 void start_engine(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<Engine::Watched> watched;
   const auto engine_stands = std::make_shared<std::latch>(1);
@@ -304,6 +304,11 @@ void start_engine(Process& p, std::future<Result<Launcher>> looking) {
                          eventfd_t count = 0;
                          (void)::eventfd_read(signal, &count);
                          p.write_flight(FlightRecorder::Why::kAsked, "SIGUSR2");
+                         return true;
+                       }});
+  if (p.tcp)
+    watched.push_back({p.tcp->sweep_fd(), [tcp = p.tcp.get()] {
+                         tcp->sweep();
                          return true;
                        }});
   p.engine = std::make_unique<Engine>(p.host.get(), std::move(watched));

@@ -4,17 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
+
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 namespace {
 
 struct Pipe {
   explicit Pipe(std::size_t capacity) : bytes(capacity) {}
-  std::mutex mutex;
-  std::vector<std::byte> bytes;
-  std::uint64_t written = 0, read = 0;  // since the beginning
-  bool closed = false;                  // one of the two ends is gone
+  Mutex mutex;
+  std::vector<std::byte> bytes TUTTI_GUARDED_BY(mutex);
+  std::uint64_t written TUTTI_GUARDED_BY(mutex) = 0;  // since the beginning
+  std::uint64_t read TUTTI_GUARDED_BY(mutex) = 0;     // likewise
+  bool closed TUTTI_GUARDED_BY(mutex) = false;        // one of the two ends is gone
 };
 
 class InprocLink final : public Link {
@@ -24,7 +26,7 @@ class InprocLink final : public Link {
 
   ~InprocLink() override {
     for (Pipe* pipe : {out_.get(), in_.get()}) {
-      std::lock_guard lock(pipe->mutex);
+      MutexLock lock(pipe->mutex);
       pipe->closed = true;
     }
     ring();
@@ -33,7 +35,7 @@ class InprocLink final : public Link {
   Result<std::size_t> try_send(std::span<const iovec> buffers) override {
     std::size_t moved = 0;
     {
-      std::lock_guard lock(out_->mutex);
+      MutexLock lock(out_->mutex);
       if (out_->closed) return gone();
       moved = copy(*out_, out_->written, out_->bytes.size() - (out_->written - out_->read), buffers,
                    [](std::byte* ring, std::byte* user, std::size_t bytes) { std::memcpy(ring, user, bytes); });
@@ -45,7 +47,7 @@ class InprocLink final : public Link {
   Result<std::size_t> try_recv(std::span<const iovec> buffers) override {
     std::size_t moved = 0;
     {
-      std::lock_guard lock(in_->mutex);
+      MutexLock lock(in_->mutex);
       if (in_->closed && in_->written == in_->read) return gone();
       moved = copy(*in_, in_->read, in_->written - in_->read, buffers,
                    [](std::byte* ring, std::byte* user, std::size_t bytes) { std::memcpy(user, ring, bytes); });
@@ -55,7 +57,7 @@ class InprocLink final : public Link {
   }
 
   std::size_t peek(std::span<std::byte> into) override {
-    std::lock_guard lock(in_->mutex);
+    MutexLock lock(in_->mutex);
     const iovec buffer{into.data(), into.size()};
     std::uint64_t index = in_->read;
     return copy(*in_, index, in_->written - in_->read, {&buffer, 1},
@@ -69,7 +71,7 @@ class InprocLink final : public Link {
   // Moves up to `limit` bytes at `index`, and the index with them.
   template <class Move>
   static std::size_t copy(Pipe& pipe, std::uint64_t& index, std::size_t limit, std::span<const iovec> buffers,
-                          Move move) {
+                          Move move) TUTTI_REQUIRES(pipe.mutex) {
     const std::size_t capacity = pipe.bytes.size(), whole = limit;
     for (const iovec& buffer : buffers) {
       for (std::size_t done = 0; done < buffer.iov_len && limit > 0;) {

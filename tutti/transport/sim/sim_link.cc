@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 namespace {
@@ -28,7 +28,7 @@ class Wire {
   Wire(const SimOptions& options, std::uint64_t direction) : options_(options), random_(options.seed * 2 + direction) {}
 
   Result<std::size_t> send(std::span<const iovec> buffers) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (receiver_gone_) return gone();
     std::size_t sent = 0;
     for (const iovec& buffer : buffers) {
@@ -43,36 +43,38 @@ class Wire {
   }
 
   Result<std::size_t> receive(std::span<const iovec> buffers) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (receiver_gone_) return gone();
     const std::size_t got = copy(buffers, true);
     if (got == 0 && sender_gone_ && pieces_.empty()) return gone();
     return got;
   }
   std::size_t peek(std::span<std::byte> into) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     const iovec buffer{into.data(), into.size()};
     return copy({&buffer, 1}, false);
   }
 
   // Until the next bytes are due; nothing while none are under way.
   std::optional<Duration> until_due() {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     if (pieces_.empty()) return {};
     return std::max<Duration>(pieces_.front().due - now(), std::chrono::nanoseconds(1));
   }
 
   void close(bool sender) {
-    const std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     (sender ? sender_gone_ : receiver_gone_) = true;
   }
 
  private:
   static Error gone() { return Error{.code = Code::kPeerLost, .detail = "left the group"}; }
 
-  std::size_t next_size() { return std::uniform_int_distribution<std::size_t>(1, options_.largest_piece)(random_); }
+  std::size_t next_size() TUTTI_REQUIRES(mutex_) {
+    return std::uniform_int_distribution<std::size_t>(1, options_.largest_piece)(random_);
+  }
 
-  void lay(const std::byte* from, std::size_t bytes) {
+  void lay(const std::byte* from, std::size_t bytes) TUTTI_REQUIRES(mutex_) {
     const double busy = options_.overhead + double(bytes) / options_.bandwidth;
     const double longer = 1 + options_.jitter * std::uniform_real_distribution<double>(0, 1)(random_);
     free_ = std::max(free_, now()) + from_seconds(busy);
@@ -82,7 +84,7 @@ class Wire {
   }
 
   // What is due, so far as there is room for it.
-  std::size_t copy(std::span<const iovec> buffers, bool take) {
+  std::size_t copy(std::span<const iovec> buffers, bool take) TUTTI_REQUIRES(mutex_) {
     const auto time = now();
     std::size_t place = 0, offset = pieces_.empty() ? 0 : pieces_.front().taken, got = 0;
     for (const iovec& buffer : buffers) {
@@ -102,12 +104,12 @@ class Wire {
   }
 
   const SimOptions options_;
-  std::mutex mutex_;
-  std::mt19937_64 random_;
-  std::deque<Piece> pieces_;
-  std::size_t held_ = 0;  // bytes
-  Clock::time_point free_{}, last_due_{};
-  bool sender_gone_ = false, receiver_gone_ = false;
+  Mutex mutex_;
+  std::mt19937_64 random_ TUTTI_GUARDED_BY(mutex_);
+  std::deque<Piece> pieces_ TUTTI_GUARDED_BY(mutex_);
+  std::size_t held_ TUTTI_GUARDED_BY(mutex_) = 0;  // bytes
+  Clock::time_point free_ TUTTI_GUARDED_BY(mutex_){}, last_due_ TUTTI_GUARDED_BY(mutex_){};
+  bool sender_gone_ TUTTI_GUARDED_BY(mutex_) = false, receiver_gone_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
 class SimLink final : public Link {

@@ -6,13 +6,16 @@
 // connection passes the handshake like any other, and is kept under its channel until it is wanted.
 //
 // Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
-// this process may have no more files, whoever has dawdled longest gives way, as in the store.
+// this process may have no more files, whoever has dawdled longest gives way, as in the store. When connect() ends some
+// may be left in the middle of their handshake; a timer has them swept soon, for the next call may come in an hour.
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -33,6 +36,8 @@ constexpr int kTries = 3;                   // of a peer that lets go during the
 constexpr std::size_t kMostStrangers = 64;  // beside a connection of each rank
 constexpr auto kCrowdPatience = std::chrono::milliseconds(500);
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
+constexpr auto kIdleLimit = std::chrono::seconds(2);        // of a handshake that goes on when connect() has ended
+constexpr auto kIdleLook = std::chrono::milliseconds(400);  // how often it is looked at then
 constexpr auto kLook =
     std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
 
@@ -75,12 +80,12 @@ struct TcpTransport::Meeting {
   std::vector<Fd> answered;  // by group rank: those that dialled us
   Fd bell;                   // a dialer has ended
 
-  std::mutex mutex;          // guards the rest
-  std::vector<Fd> dialled;   // by group rank
-  std::vector<int> to_dial;  // not begun yet
-  int dialers = 0;           // threads that have not ended
-  std::set<int> open;        // descriptors in a handshake
-  Status failure;            // the first
+  Mutex mutex;
+  std::vector<Fd> dialled TUTTI_GUARDED_BY(mutex);   // by group rank
+  std::vector<int> to_dial TUTTI_GUARDED_BY(mutex);  // not begun yet
+  int dialers TUTTI_GUARDED_BY(mutex) = 0;           // threads that have not ended
+  std::set<int> open TUTTI_GUARDED_BY(mutex);        // descriptors in a handshake
+  Status failure TUTTI_GUARDED_BY(mutex);            // the first
 
   bool wants(int rank) const { return rank != my_rank && !contacts[rank].empty(); }
 
@@ -92,32 +97,45 @@ struct TcpTransport::Meeting {
     return ranks;
   }
 
+  // The group rank of a caller that this call waits for; -1: it waits for another.
+  int wanted(const Hello& hello) const {
+    for (int rank = my_rank + 1; hello.channel == channel && rank < int(contacts.size()); ++rank)
+      if (global_ranks[rank] == hello.rank && wants(rank)) return rank;
+    return -1;
+  }
+
   // Ends the other dialers too: their sockets fall silent.
   void fail(Status status) {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     if (failure.ok()) failure = std::move(status);
     to_dial.clear();
     for (const int fd : open) (void)::shutdown(fd, SHUT_RDWR);
   }
   bool failed() {
-    std::lock_guard lock(mutex);
+    MutexLock lock(mutex);
     return !failure.ok();
   }
 };
 
-TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank)
-    : listener_(std::move(listener)), credentials_(std::move(credentials)), global_rank_(global_rank) {}
+TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer)
+    : listener_(std::move(listener)),
+      credentials_(std::move(credentials)),
+      global_rank_(global_rank),
+      sweep_timer_(std::move(sweep_timer)) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const std::string& bind_host, Credentials credentials,
                                                          int global_rank) {
   Listener listener = TUTTI_TRY(listen(Address{.host = bind_host, .port = 0}));
-  return std::unique_ptr<TcpTransport>(new TcpTransport(std::move(listener), std::move(credentials), global_rank));
+  Fd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!timer) return system_error(errno, "cannot make a timer");
+  return std::unique_ptr<TcpTransport>(
+      new TcpTransport(std::move(listener), std::move(credentials), global_rank, std::move(timer)));
 }
 
 Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const std::string> contacts,
                                                                  std::span<const int> global_ranks, int my_rank,
                                                                  std::uint64_t channel, Deadline deadline) {
-  std::lock_guard lock(mutex_);
+  MutexLock one(connecting_);
   if (streams_ == 1) return connect_once(contacts, global_ranks, my_rank, channel * kMostStreams, deadline);
   std::vector<std::vector<std::unique_ptr<Link>>> streams(contacts.size());  // by rank
   for (int stream = 0; stream < streams_; ++stream) {
@@ -145,25 +163,34 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
                   .bell = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
   if (!meeting.bell) return system_error(errno, "cannot make an eventfd");
   meeting.answered.resize(size);
-  meeting.dialled.resize(size);
-  for (int rank = my_rank - 1; rank >= 0; --rank) {
-    if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
+  {
+    MutexLock lock(mutex_);
+    meets_ = true;
+    for (int rank = my_rank + 1; rank < size; ++rank)
+      if (auto early = early_.extract({channel, global_ranks[rank]}))
+        meeting.answered[rank] = std::move(early.mapped());
   }
-  for (int rank = my_rank + 1; rank < size; ++rank) {
-    if (auto early = early_.extract({channel, global_ranks[rank]})) meeting.answered[rank] = std::move(early.mapped());
+  int dialers_wanted = 0;
+  {
+    MutexLock lock(meeting.mutex);
+    meeting.dialled.resize(size);
+    for (int rank = my_rank - 1; rank >= 0; --rank)
+      if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
+    dialers_wanted = meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
   }
 
   Status status;
   {
     std::vector<std::jthread> dialers;
-    meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
-    for (int i = meeting.dialers; i > 0; --i) dialers.emplace_back([&] { dial_all(meeting); });
+    for (int i = dialers_wanted; i > 0; --i) dialers.emplace_back([&] { dial_all(meeting); });
     status = receive(meeting);
     if (!status.ok()) meeting.fail(status);
   }
+  end_meeting();
   if (!status.ok()) return status;
 
   std::vector<std::unique_ptr<Link>> links(size);
+  MutexLock lock(meeting.mutex);
   for (int rank = 0; rank < size; ++rank) {
     Fd& socket = rank < my_rank ? meeting.dialled[rank] : meeting.answered[rank];
     if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank], peer_timeout_);
@@ -176,7 +203,7 @@ void TcpTransport::dial_all(Meeting& meeting) {
   for (;;) {
     int rank;
     {
-      std::lock_guard lock(meeting.mutex);
+      MutexLock lock(meeting.mutex);
       if (meeting.to_dial.empty()) {
         --meeting.dialers;
         (void)::eventfd_write(meeting.bell.get(), 1);
@@ -189,7 +216,7 @@ void TcpTransport::dial_all(Meeting& meeting) {
     if (!socket.ok()) {
       meeting.fail(about(socket.error(), rank));
     } else {
-      std::lock_guard lock(meeting.mutex);
+      MutexLock lock(meeting.mutex);
       meeting.dialled[rank] = *std::move(socket);
     }
   }
@@ -214,7 +241,7 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
     }
     Fd socket = *std::move(connected);
     {
-      std::lock_guard lock(meeting.mutex);
+      MutexLock lock(meeting.mutex);
       if (!meeting.failure.ok()) return meeting.failure;
       meeting.open.insert(socket.get());
     }
@@ -222,7 +249,7 @@ Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
         handshake_as_client(socket.get(), credentials_,
                             {.role = Role::kData, .rank = global_rank_, .channel = meeting.channel}, meeting.deadline);
     {
-      std::lock_guard lock(meeting.mutex);
+      MutexLock lock(meeting.mutex);
       meeting.open.erase(socket.get());
     }
     if (welcome.ok()) return socket;
@@ -235,7 +262,7 @@ Status TcpTransport::receive(Meeting& meeting) {
   for (;;) {
     const std::vector<int> missing = meeting.missing_callers();
     {
-      std::lock_guard lock(meeting.mutex);
+      MutexLock lock(meeting.mutex);
       if (!meeting.failure.ok()) return meeting.failure;
       if (missing.empty() && meeting.dialers == 0) return {};
     }
@@ -250,16 +277,23 @@ Status TcpTransport::receive(Meeting& meeting) {
       // Only dialling is left: its own errors, which say more, come with the same deadline.
     }
     std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
-    if (!crowded_) polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
-    for (const Arrival& arrival : arrivals_)
-      polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
-    const Duration pause = crowded_ ? Duration(kCrowdPatience) : Duration(kLook);
+    Duration pause = kLook;
+    {
+      MutexLock lock(mutex_);
+      if (crowded_)
+        pause = kCrowdPatience;
+      else
+        polls.push_back({.fd = listener_.fd.get(), .events = POLLIN, .revents = 0});
+      for (const Arrival& arrival : arrivals_)
+        polls.push_back({.fd = arrival.socket.get(), .events = POLLIN, .revents = 0});
+    }
     const Deadline look = meeting.deadline.expired() ? Deadline::after(pause) : meeting.deadline.at_most(pause);
     if (::poll(polls.data(), polls.size(), look.poll_timeout_ms()) < 0 && errno != EINTR)
       return system_error(errno, "poll failed");
     eventfd_t rings;
     (void)::eventfd_read(meeting.bell.get(), &rings);
-    advance_all(meeting);
+    MutexLock lock(mutex_);
+    advance_all(&meeting);
     TUTTI_TRY(accept_all(meeting));
   }
 }
@@ -302,27 +336,48 @@ Error TcpTransport::out_of_files(Error error, const Meeting& meeting) const {
   return error;
 }
 
-void TcpTransport::advance_all(Meeting& meeting) {
-  std::erase_if(arrivals_, [&](Arrival& arrival) {
+// Without a meeting nobody is wanted now, and who is not done yet has little time left.
+void TcpTransport::advance_all(Meeting* meeting) {
+  std::vector<Arrival> unfinished;
+  for (Arrival& arrival : arrivals_) {
     auto finished = arrival.handshake->advance(arrival.socket.get());
-    if (!finished.ok() || (!*finished && arrival.deadline.expired())) {
-      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(arrival.deadline.limit())
+    const Duration time = now() - arrival.since;
+    if (!finished.ok() || (!*finished && (arrival.deadline.expired() || (!meeting && time >= kIdleLimit)))) {
+      const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(to_seconds(time))
                                             : to_string(finished.error());
       log::warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() +
                 ": " + why);
-      return true;
+    } else if (!*finished) {
+      unfinished.push_back(std::move(arrival));
+    } else {
+      const Hello& hello = arrival.handshake->hello();
+      const int rank = meeting ? meeting->wanted(hello) : -1;
+      (rank >= 0 ? meeting->answered[rank] : early_[{hello.channel, hello.rank}]) = std::move(arrival.socket);
     }
-    if (!*finished) return false;
-    const Hello& hello = arrival.handshake->hello();
-    for (int rank = meeting.my_rank + 1; hello.channel == meeting.channel && rank < int(meeting.contacts.size());
-         ++rank) {
-      if (meeting.global_ranks[rank] != hello.rank || !meeting.wants(rank)) continue;
-      meeting.answered[rank] = std::move(arrival.socket);
-      return true;
-    }
-    early_[{hello.channel, hello.rank}] = std::move(arrival.socket);
-    return true;
-  });
+  }
+  arrivals_ = std::move(unfinished);
+}
+
+void TcpTransport::end_meeting() {
+  MutexLock lock(mutex_);
+  meets_ = false;
+  set_sweep_timer();
+}
+
+void TcpTransport::sweep() {
+  MutexLock lock(mutex_);
+  std::uint64_t times = 0;
+  (void)!::read(sweep_timer_.get(), &times, sizeof times);
+  if (meets_) return;  // its end sets the timer again
+  advance_all(nullptr);
+  set_sweep_timer();
+}
+
+// Off when nobody is left. Sooner than the limit: a rank that is ahead is answered in two turns of its handshake.
+void TcpTransport::set_sweep_timer() {
+  itimerspec time{};
+  if (!arrivals_.empty()) time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
+  (void)::timerfd_settime(sweep_timer_.get(), 0, &time, nullptr);
 }
 
 }  // namespace tutti

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +10,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/mutex.h"
 #include "tutti/transport/handshake.h"
 #include "tutti/transport/link.h"
 #include "tutti/transport/socket.h"
@@ -41,6 +41,12 @@ class TcpTransport {
                                                      std::span<const int> global_ranks, int my_rank,
                                                      std::uint64_t channel, Deadline deadline);
 
+  // Between calls of connect(): readable now and then while arrivals of the last call have not said who they are. Then
+  // call sweep(), which keeps those that have, and after two seconds closes the others: ranks come again. Blocks for a
+  // moment at most.
+  int sweep_fd() const { return sweep_timer_.get(); }
+  void sweep();
+
  private:
   struct Meeting;   // one connect() call
   struct Arrival {  // a connection that came in and has not said yet who it is
@@ -53,24 +59,30 @@ class TcpTransport {
   Result<std::vector<std::unique_ptr<Link>>> connect_once(std::span<const std::string> contacts,
                                                           std::span<const int> global_ranks, int my_rank,
                                                           std::uint64_t channel, Deadline deadline);
-  TcpTransport(Listener listener, Credentials credentials, int global_rank);
+  TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer);
   void dial_all(Meeting& meeting);
   Result<Fd> dial(Meeting& meeting, int rank);
   Status receive(Meeting& meeting);
-  Status accept_all(const Meeting& meeting);
-  bool make_room(std::size_t most);
+  Status accept_all(const Meeting& meeting) TUTTI_REQUIRES(mutex_);
+  bool make_room(std::size_t most) TUTTI_REQUIRES(mutex_);
   Error out_of_files(Error error, const Meeting& meeting) const;
-  void advance_all(Meeting& meeting);
+  void advance_all(Meeting* meeting) TUTTI_REQUIRES(mutex_);
+  void end_meeting();
+  void set_sweep_timer() TUTTI_REQUIRES(mutex_);
 
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
-  std::mutex mutex_;               // one connect() at a time; guards the rest
-  std::vector<Arrival> arrivals_;  // the oldest first
-  bool crowded_ = false;           // strangers take all room there is: nobody else is let in for a while
-  std::map<std::pair<std::uint64_t, int>, Fd> early_;  // by channel and global rank: let in, not yet wanted
+  Fd sweep_timer_;
+  Mutex connecting_;                                        // one connect() at a time
+  Mutex mutex_;                                             // of what follows; held for a look, never for a wait
+  bool meets_ TUTTI_GUARDED_BY(mutex_) = false;             // in a connect()
+  std::vector<Arrival> arrivals_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
+  bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all room there is: nobody is let in for a while
+  std::map<std::pair<std::uint64_t, int>, Fd> early_
+      TUTTI_GUARDED_BY(mutex_);  // by channel and global rank: let in, not yet wanted
 };
 
 }  // namespace tutti

@@ -1,8 +1,13 @@
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/socket.h>
 
+#include <functional>
 #include <thread>
+
+#include "tutti/base/clock.h"
 
 namespace tutti {
 namespace {
@@ -27,6 +32,22 @@ struct Ranks {
   std::vector<std::string> contacts;
   std::vector<int> global_ranks;
 };
+
+// What the engine's thread does: sweeps when it is told to, until `over`.
+bool sweep_until(TcpTransport& transport, const std::function<bool()>& over) {
+  const Deadline deadline = Deadline::after_seconds(60);
+  while (!over() && !deadline.expired()) {
+    pollfd timer{.fd = transport.sweep_fd(), .events = POLLIN, .revents = 0};
+    if (::poll(&timer, 1, 100) == 1) transport.sweep();
+  }
+  return over();
+}
+
+bool was_closed(const Fd& socket) {
+  pollfd poll{.fd = socket.get(), .events = POLLIN, .revents = 0};
+  char byte = 0;
+  return ::poll(&poll, 1, 0) == 1 && ::recv(socket.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
 
 void send_byte(Link& link, char byte) {
   const iovec buffer{&byte, 1};
@@ -158,6 +179,35 @@ TEST(TcpTransport, BindsTheAddressThatWasGiven) {
   auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
   EXPECT_EQ(transport->contact().substr(0, 10), "127.0.0.1:");
   EXPECT_FALSE(TcpTransport::open("192.0.2.1", kJob, 0).ok());
+}
+
+// A stranger that says nothing is accepted on the way, and must not be kept until the next group is made.
+TEST(TcpTransport, WhoSaysNothingIsSweptWhenNoRankConnects) {
+  Ranks ranks(2);
+  const Fd stranger = connect(parse_address(ranks.contacts[0]).or_throw(), Deadline::after_seconds(60)).or_throw();
+  std::thread other([&] { (void)ranks.connect(1, 1).or_throw(); });
+  (void)ranks.connect(0, 1).or_throw();
+  other.join();
+  EXPECT_FALSE(was_closed(stranger));
+  EXPECT_TRUE(sweep_until(*ranks.transports[0], [&] { return was_closed(stranger); }));
+  pollfd timer{.fd = ranks.transports[0]->sweep_fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&timer, 1, 0), 0) << "nobody is left to be swept";
+}
+
+// A rank that is ahead has begun its handshake, and is neither lost nor closed by a sweep.
+TEST(TcpTransport, ARankThatIsAheadIsKept) {
+  Ranks ranks(3);
+  std::vector<std::thread> others;
+  for (int rank : {1, 2})
+    others.emplace_back([&, rank] {
+      (void)ranks.connect(rank, 1).or_throw();
+      (void)ranks.connect(rank, 2).or_throw();
+    });
+  (void)ranks.connect(0, 1).or_throw();
+  const auto begin = now();
+  (void)sweep_until(*ranks.transports[0], [&] { return seconds_since(begin) > 3; });
+  EXPECT_TRUE(ranks.connect(0, 2).ok());
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ class GlooBackend final : public Backend {
       }
       job->act = [flight, context = context_, limit] { wait_for(*flight, limit); };
       give_to_somebody(job);
-      std::lock_guard lock(mutex_);
+      MutexLock lock(mutex_);
       std::erase_if(exchanges_, [](const auto& old) { return old.expired(); });
       exchanges_.push_back(flight);
     } else {
@@ -237,7 +237,7 @@ class GlooBackend final : public Backend {
 
   void abort() override {
     aborted_.store(true);
-    std::lock_guard lock(mutex_);
+    MutexLock lock(mutex_);
     for (const auto& weak : exchanges_)
       if (const auto flight = weak.lock()) {
         if (flight->request.kind == Kind::kSend)
@@ -444,8 +444,8 @@ class GlooBackend final : public Backend {
   Worker collectives_;
   std::vector<std::unique_ptr<Worker>> waiters_;  // the driver's
   std::atomic<bool> aborted_{false};
-  std::mutex mutex_;
-  std::vector<std::weak_ptr<Flight>> exchanges_;  // under mutex_
+  Mutex mutex_;
+  std::vector<std::weak_ptr<Flight>> exchanges_ TUTTI_GUARDED_BY(mutex_);
 };
 
 }  // namespace

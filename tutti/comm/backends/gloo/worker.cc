@@ -9,7 +9,10 @@
 namespace tutti::gloo_engine {
 
 Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>()) {
-  state_->notify = std::move(notify);
+  {
+    MutexLock lock(state_->mutex);
+    state_->notify = std::move(notify);
+  }
   sigset_t all, before;  // signals are the program's
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -18,27 +21,27 @@ Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>())
 }
 
 Worker::~Worker() {
-  std::unique_lock lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->ending = true;
   state_->notify = nullptr;  // whom it would tell may be gone
   state_->changed.notify_all();
 }
 
 void Worker::give(std::shared_ptr<Job> job) {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   state_->jobs.push_back(std::move(job));
   state_->changed.notify_all();
 }
 
 bool Worker::is_idle() const {
-  std::lock_guard lock(state_->mutex);
+  MutexLock lock(state_->mutex);
   return state_->jobs.empty() && !state_->busy;
 }
 
 void Worker::run(const std::shared_ptr<State>& state) {
-  std::unique_lock lock(state->mutex);
+  MutexLock lock(state->mutex);
   for (;;) {
-    state->changed.wait(lock, [&] { return !state->jobs.empty() || state->ending; });
+    while (state->jobs.empty() && !state->ending) state->changed.wait(lock);
     if (state->jobs.empty()) return;
     const std::shared_ptr<Job> job = std::move(state->jobs.front());
     state->jobs.pop_front();

@@ -5,10 +5,11 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tutti/base/mutex.h"
 
 namespace tutti::gloo_engine {
 
@@ -31,11 +32,11 @@ class Worker {
 
  private:
   struct State {
-    mutable std::mutex mutex;
-    std::condition_variable changed;
-    std::deque<std::shared_ptr<Job>> jobs;
-    bool busy = false, ending = false;
-    std::function<void()> notify;
+    Mutex mutex;
+    std::condition_variable_any changed;
+    std::deque<std::shared_ptr<Job>> jobs TUTTI_GUARDED_BY(mutex);
+    bool busy TUTTI_GUARDED_BY(mutex) = false, ending TUTTI_GUARDED_BY(mutex) = false;
+    std::function<void()> notify TUTTI_GUARDED_BY(mutex);
   };
   static void run(const std::shared_ptr<State>& state);
   std::shared_ptr<State> state_;

@@ -7,7 +7,7 @@ namespace tutti::mpi_engine {
 namespace {
 
 // MPI is one in a process, and so is this.
-std::mutex mpi_mutex;
+Mutex mpi_mutex;
 bool one_thread_at_a_time = false;  // before other threads call
 std::atomic<bool> given_up{false};
 
@@ -52,7 +52,7 @@ Status begin_mpi() {
 }
 
 MpiCall::MpiCall() {
-  if (one_thread_at_a_time) lock_ = std::unique_lock(mpi_mutex);
+  if (one_thread_at_a_time) lock_.emplace(mpi_mutex);
 }
 
 void give_mpi_up() { given_up.store(true); }

@@ -2,10 +2,11 @@
 // MPI as it is in a process: begun once, ended once, and maybe not for several threads at a time.
 #include <mpi.h>
 
-#include <mutex>
+#include <optional>
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/base/mutex.h"
 
 namespace tutti::mpi_engine {
 
@@ -19,7 +20,7 @@ class MpiCall {
   MpiCall();
 
  private:
-  std::unique_lock<std::mutex> lock_;
+  std::optional<MutexLock> lock_;
 };
 
 // A group has failed: MPI's own end would wait for ranks that may be gone, so it is left out.
