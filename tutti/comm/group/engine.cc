@@ -45,6 +45,7 @@ SpinPolicy spin_policy(int ranks_on_this_host, int their_cores) {
 }
 
 Engine::Engine(Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
+  reserve();
   if (host_) {
     bell_fd_ = host_->own_bell_fd();
   } else {
@@ -76,6 +77,21 @@ void Engine::stop() {
 void Engine::notify() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (sleeping_.load(std::memory_order_relaxed)) (void)::eventfd_write(bell_fd_, 1);
+}
+
+// For what is usual, so that not even the first call that is handed over allocates.
+void Engine::reserve() {
+  constexpr std::size_t kGroups = 64, kDescriptors = 256;
+  {
+    MutexLock lock(mutex_);
+    fresh_.reserve(kGroups);
+    to_forget_.reserve(kGroups);
+  }
+  active_.reserve(kGroups);
+  polled_.reserve(kDescriptors);
+  peers_.reserve(kDescriptors);
+  blockers_.fds.reserve(kDescriptors);
+  blockers_.ranks.reserve(kDescriptors);
 }
 
 void Engine::activate(std::shared_ptr<GroupState> group) {

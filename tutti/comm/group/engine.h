@@ -40,6 +40,7 @@ class Engine {
   void stop();
 
  private:
+  void reserve();  // before the thread
   void run();
   bool drive_all();
   bool awaits_much();

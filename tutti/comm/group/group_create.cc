@@ -42,6 +42,10 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     g.flight_rings_[1] = &g.flight_->exchanges;
   }
 
+  // So that not even the first look at the peers allocates.
+  g.blockers_.ranks.reserve(std::size_t(n));
+  g.blockers_.fds.reserve(std::size_t(n));
+
   // Who is on this host, in group order; the first of them makes the block.
   std::vector<int> nodes;
   for (const int global : g.spec_.global_ranks) nodes.push_back(p.world[global].node);
