@@ -156,7 +156,7 @@ double all_reduce(Algorithm algorithm, const Costs& c, double bytes, const Netwo
       return 2 * c.everybody(part) + c.add(bytes - part);
     case Algorithm::kRing:
       return c.ring(n - 1, part, true) + c.ring(n - 1, part, false);
-    default: {  // two levels
+    case Algorithm::kTwoLevel: {
       const double piece = bytes / c.most(), shard = bytes / c.shares();
       const Costs here = level(c.most(), false, network);
       double between = 0;
@@ -171,7 +171,15 @@ double all_reduce(Algorithm algorithm, const Costs& c, double bytes, const Netwo
       const double handed = c.shares() != c.most() ? 2 * c.inside(shard) : 0;
       return inside + between + handed;
     }
+    case Algorithm::kBinomial:
+    case Algorithm::kChain:
+    case Algorithm::kDirect:
+    case Algorithm::kPairwise:
+    case Algorithm::kDissemination:
+    case Algorithm::kVanDeGeijn:
+      break;  // none of them adds up on all ranks
   }
+  return 0;
 }
 
 }  // namespace

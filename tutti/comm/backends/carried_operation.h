@@ -1,7 +1,7 @@
 #pragma once
 // An operation that a Backend carries: what libraries do not have (averages, premultiplied sums, sums of 16-bit floats
-// in f32, sums of complex numbers and bool) is made here from what they all have, so that adapters stay thin and results
-// are alike.
+// in f32, sums of complex numbers and bool) is made here from what they all have, so that adapters stay thin and
+// results are alike.
 #include <cstdint>
 #include <memory>
 

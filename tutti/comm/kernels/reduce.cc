@@ -7,31 +7,12 @@
 #include <cstdint>
 
 #include "tutti/comm/kernels/copy.h"
-#include "tutti/comm/kernels/reduce_isa.h"
+#include "tutti/comm/kernels/loops.h"
 
 namespace tutti {
 namespace {
 
-using Loop = void (*)(const kernels::Inputs&);
-
-Loop choose_loop() {
-  switch (kernels::widest_isa()) {
-#ifdef __x86_64__
-    case kernels::Isa::kAvx512:
-      return kernels::avx512::reduce;
-    case kernels::Isa::kAvx2:
-      return kernels::avx2::reduce;
-#else
-    case kernels::Isa::kAvx512:
-    case kernels::Isa::kAvx2:
-#endif
-    case kernels::Isa::kGeneric:
-      break;
-  }
-  return kernels::generic::reduce;
-}
-
-const Loop kLoop = choose_loop();
+const auto kLoop = kernels::widest_loops().reduce;
 
 // Whether the outputs can be streamed: they are large, none is an input, and all begin at the same place of a line.
 void choose_stores(kernels::Inputs& io) {
