@@ -4,6 +4,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/roll_call.h"
+#include "tutti/launch/rounds/round.h"
 #include "tutti/launch/rounds/words.h"
 
 namespace tutti::fuzz {
@@ -20,7 +21,7 @@ void survives(const std::optional<T>& value, Parse parse) {
 }  // namespace
 
 void launch(Input input) {
-  const auto what = take(input) % 4;
+  const auto what = take(input) % 5;
   const std::string text = text_of(input);
   if (what == 0) {
     std::vector<RollNote> notes;
@@ -42,6 +43,10 @@ void launch(Input input) {
     survives(parse_roster(text), parse_roster);
     survives(parse_seat(text), parse_seat);
     survives(parse_coordinator(text), parse_coordinator);
+    survives(parse_store_pair(text), parse_store_pair);
+  } else if (what == 4) {
+    const std::string written = encode(parse_news(text));  // what is not understood is a fault
+    promise(encode(parse_news(written)) == written, "news survive being written");
   } else {
     const BytesFile file(input);
     promise(error_file_message(file.path()).size() <= text.size() * 6 + 2, "a message is no longer than its file");

@@ -12,9 +12,15 @@
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/links/network_probe.h"
+#include "tutti/comm/sparse_facts.h"
+#include "tutti/comm/told_error.h"
 #include "tutti/data/clicks/packed_format.h"
+#include "tutti/doctor/doctor_note.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/roll_call.h"
+#include "tutti/launch/rounds/pulse.h"
+#include "tutti/launch/rounds/round.h"
+#include "tutti/launch/rounds/words.h"
 #include "tutti/launch/ssh/words.h"
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/planning/schedules/measured.h"
@@ -176,6 +182,59 @@ void add_notes() {
   seed("objects", "deep", std::string(600, '['));
   seed("objects", "number_too_large", "[1e999]");  // found: threw an exception of another library
   seed("objects", "cut", R"({"a": )");
+}
+
+void add_what_others_tell() {
+  seed("launch", "store_pair",
+       bytes_of({3}) + encode(StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .successor = "a", .box = "b"}));
+  seed("launch", "news",
+       bytes_of({4}) + encode(News{.kind = News::Kind::kMembership, .text = "node d came", .gentle = true}));
+
+  const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
+  seed("told_error", "full", encode_told(full));
+  seed(
+      "told_error", "numbers_too_large",
+      R"({"code":1e300,"detail":"d","hint":"","operation":"","errno":99999999999,"waited":1e300,"limit":-2,"cause":""})");
+  const std::int64_t sizes[] = {5, 2};
+  const auto row = [&](std::int64_t entries) {
+    return raw(to_row({.entries = entries, .sparse_dimensions = 1, .sizes = sizes}));
+  };
+  seed("sparse_facts", "tensor", row(3));
+  seed("sparse_facts", "too_many_entries", row(6));
+  SparseRow dimensions = to_row({.sizes = sizes});
+  dimensions[4] = 1000;  // beyond the row
+  seed("sparse_facts", "too_many_dimensions", raw(dimensions));
+
+  DoctorNote about;
+  about.host = "a", about.version = "0.1.0", about.ranks = 2;
+  about.target.stream = {.host = "10.0.0.1", .port = 1}, about.target.datagrams = {.host = "10.0.0.1", .port = 2};
+  about.findings = {{.grade = Grade::kWarn, .subject = "cores", .fact = "few", .fix = "more"}};
+  seed("doctor", "note", bytes_of({0}) + encode(about));
+  seed("doctor", "findings", bytes_of({1}) + to_json(about.findings));
+  const std::string measure = to_json(PairMeasure{.from = 0, .to = 1, .latency = 1e-5, .there = 1e9});
+  seed("doctor", "measure", bytes_of({2}) + measure);
+  std::string large = measure;  // was cast to an int
+  large.replace(large.find("\"from\":0"), 8, "\"from\":1e300");
+  seed("doctor", "node_too_large", bytes_of({2}) + large);
+
+  const auto ping = pulse::encode({.round = 1, .id = 7, .own = 9, .other = 8, .voice = 0}, crypto::Digest{});
+  const std::string datagram(reinterpret_cast<const char*>(ping.data()), ping.size());
+  seed("pulse_datagram", "ping", bytes_of({1}) + datagram);
+  seed("pulse_datagram", "without_proof", bytes_of({0}) + datagram);
+
+  seed("etcd", "transaction",
+       bytes_of({0}) + R"({"header":{"revision":"7"},"succeeded":true,"responses":[{"response_range":{"kvs":[{"key":)" +
+           R"("YQ==","value":"Yg==","mod_revision":"6"}],"count":"1"}},{"response_delete_range":{"deleted":"2"}}]})");
+  seed("etcd", "range", bytes_of({1}) + R"({"header":{"revision":"7"},"kvs":[{"key":"YQ=="},3,"x"],"count":1})");
+  seed("etcd", "token", bytes_of({2}) + R"({"token":"t.1"})");
+  seed("etcd", "lease", bytes_of({3}) + R"({"ID":"7587862094800000000","TTL":"30"})");
+  seed("etcd", "left", bytes_of({4}) + R"({"result":{"TTL":"12"}})");
+  seed("etcd", "change", bytes_of({5}) + R"({"result":{"events":[{"kv":{"mod_revision":"9"}}]}})");
+  seed("etcd", "compacted", bytes_of({5}) + R"({"result":{"canceled":true,"cancel_reason":"compacted"}})");
+  seed("etcd", "no_leader", bytes_of({6}) + R"({"code":14})");  // was a refusal without a word
+
+  seed("embedding_wire", "bf16", bytes_of({3, 3}) + std::string(32, 'w'));
+  seed("embedding_wire", "i8", bytes_of({2, 3}) + raw(0.5f) + "abcd" + raw(-1e30f) + "\x80\x7f..");
 }
 
 void add_files() {
@@ -379,6 +438,7 @@ int main(int argc, char** argv) {
   tutti::fuzz::folder = argv[1];
   tutti::fuzz::add_streams();
   tutti::fuzz::add_notes();
+  tutti::fuzz::add_what_others_tell();
   tutti::fuzz::add_files();
   tutti::fuzz::add_clicks();
   tutti::fuzz::add_torch();

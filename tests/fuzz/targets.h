@@ -14,6 +14,9 @@ namespace tutti::fuzz {
 
 void call_header(Input input);     // comm/call_header: two calls compared
 void criteo_text(Input input);     // data/clicks: lines of Criteo's text
+void doctor(Input input);          // doctor: what nodes tell of themselves, found and measured
+void embedding_wire(Input input);  // embedding/wire: rows of other hosts
+void etcd(Input input);            // store/etcd: what an etcd answers
 void file_store(Input input);      // store/file_log: records in the file of a FileStore
 void flight(Input input);          // trace: records of the flight recorder, and the report over them
 void handshake(Input input);       // transport/handshake: a stranger without the secret
@@ -28,13 +31,16 @@ void packed_clicks(Input input);   // data/clicks: packed files, their header an
 void pickle(Input input);          // checkpoint/torch: pickles
 void plan(Input input);            // comm/executor: the streams of a collective
 void point_to_point(Input input);  // comm/point_to_point: the streams of sends
+void pulse_datagram(Input input);  // launch/rounds: heartbeats
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
 void safetensors(Input input);     // checkpoint: files of others
 void shm(Input input);             // transport/shm: what a peer hands over, where it says that a block lies
+void sparse_facts(Input input);    // comm/sparse_facts: what ranks announce of sparse tensors
 void ssh(Input input);             // launch/ssh: lists of hosts, what the ends of a session say to each other
 void status(Input input);         // launch/watch, launch/places: how ranks of other nodes are doing, and where they run
 void store_frame(Input input);    // store: clients of a store
 void striped_link(Input input);   // transport/striped_link: chunks
+void told_error(Input input);     // comm/told_error: errors of other ranks
 void torch_file(Input input);     // checkpoint/torch: zip archives, and what PyTorch puts in them
 void trace_profile(Input input);  // data/clicks: traces of accesses, and profiles of them
 
@@ -45,6 +51,9 @@ struct Target {
 inline constexpr Target kTargets[] = {
     {"call_header", call_header},
     {"criteo_text", criteo_text},
+    {"doctor", doctor},
+    {"embedding_wire", embedding_wire},
+    {"etcd", etcd},
     {"file_store", file_store},
     {"flight", flight},
     {"handshake", handshake},
@@ -59,13 +68,16 @@ inline constexpr Target kTargets[] = {
     {"pickle", pickle},
     {"plan", plan},
     {"point_to_point", point_to_point},
+    {"pulse_datagram", pulse_datagram},
     {"rendezvous", rendezvous},
     {"safetensors", safetensors},
     {"shm", shm},
+    {"sparse_facts", sparse_facts},
     {"ssh", ssh},
     {"status", status},
     {"store_frame", store_frame},
     {"striped_link", striped_link},
+    {"told_error", told_error},
     {"torch_file", torch_file},
     {"trace_profile", trace_profile},
 };

@@ -379,8 +379,8 @@ TEST(Run, WithoutRoomForAnyFileASentenceSaysWhy) {
   EXPECT_EQ(none.out, "code 1\n");
   EXPECT_THAT(none.err, AllOf(HasSubstr("File too large"), HasSubstr("ulimit -f"), Not(HasSubstr("SIGXFSZ"))));
   const Ended little = limited("1", std::string(TUTTI_TEST_WORLD) + " once");
-  EXPECT_THAT(little.err, AllOf(HasSubstr("cannot grow the shared heap by "), HasSubstr("File too large"),
-                                HasSubstr("limit of file sizes: ulimit -f unlimited")));
+  EXPECT_THAT(little.err, AllOf(HasSubstr("Limit: rank 0: cannot grow the shared heap by "),
+                                HasSubstr("File too large"), HasSubstr("limit of file sizes: ulimit -f unlimited")));
 }
 
 std::string python(const std::string& before) {

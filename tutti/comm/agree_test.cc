@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "tests/harness/ranks.h"
+#include "tutti/comm/told_error.h"
 
 namespace tutti {
 namespace {
@@ -32,6 +33,14 @@ TEST(Agree, TheLowestRanksErrorReachesAll) {
     TUTTI_REQUIRE(text == "System: rank 2: cannot write x: No space left on device (hint: make room)", text);
     TUTTI_REQUIRE(world.status().ok(), "the group has ended");
   });
+}
+
+TEST(Agree, WhatAnotherRankToldWrongIsAnErrorAllTheSame) {
+  EXPECT_EQ(to_string(decode_told("no JSON", 3)), "Internal: rank 3 reported an error that cannot be read");
+  const Error numbers = decode_told(
+      R"({"code":1e300,"detail":"d","hint":"","operation":"","errno":99999999999,"waited":1e300,"limit":-2,"cause":""})",
+      3);
+  EXPECT_EQ(to_string(numbers), "Internal: rank 3: d");
 }
 
 TEST(Agree, WithoutAGroup) {

@@ -3,6 +3,11 @@
 #include <nlohmann/json.hpp>
 
 namespace tutti {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;  // of a node
+
+}  // namespace
 
 std::string encode(const DoctorNote& note) {
   return nlohmann::json{{"host", note.host},
@@ -26,7 +31,8 @@ Result<DoctorNote> parse_doctor_note(const std::string& text) {
   note.host = words("host");
   note.version = words("version");
   const std::string stream = words("stream"), datagrams = words("datagrams"), findings = words("findings");
-  whole = whole && json.contains("ranks") && json["ranks"].is_number_integer();
+  whole = whole && json.contains("ranks") && json["ranks"].is_number_integer() && json["ranks"] >= 1 &&
+          json["ranks"] <= kMostRanks;
   if (!whole)
     return Error{.code = Code::kCorrupt,
                  .detail = "what a node says of itself cannot be read",

@@ -20,6 +20,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -299,7 +300,13 @@ Result<PairMeasure> pair_measure_from_json(const std::string& text) {
   const auto take = [&](const char* member, auto& into) {
     using T = std::remove_reference_t<decltype(into)>;
     const auto found = whole ? json.find(member) : json.end();
-    whole = whole && found != json.end() && (std::is_same_v<T, std::string> ? found->is_string() : found->is_number());
+    whole = whole && found != json.end();
+    if constexpr (std::is_same_v<T, std::string>)
+      whole = whole && found->is_string();
+    else if constexpr (std::is_same_v<T, int>)
+      whole = whole && found->is_number_integer() && *found >= 0 && *found <= std::numeric_limits<int>::max();
+    else
+      whole = whole && found->is_number();
     if (whole) into = found->template get<T>();
   };
   take("from", measure.from), take("to", measure.to);

@@ -8,28 +8,24 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/sparse_facts.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
 namespace {
 
 constexpr const char* kVerb = "all_reduce_sparse";
-constexpr std::int64_t kMostDimensions = 8;
 constexpr std::size_t kGrain = 1 << 15;  // elements that a thread adds at least
-
-// What a rank announces, as a row of numbers.
-enum Fact { kEntries, kType, kOp, kSparseDimensions, kDimensions, kSizes, kFacts = kSizes + kMostDimensions };
-using Facts = const std::int64_t*;
 
 [[noreturn]] void refuse(const Group& group, Code code, std::string detail, std::string hint, int peer = -1) {
   throw Exception(Error{.code = code,
@@ -51,8 +47,9 @@ void require_kind(const Group& group, const at::Tensor& tensor) {
     no(" is dense", "use all_reduce(), or tensor.to_sparse() where few elements are not zero");
   if (tensor.layout() != at::kSparse) no(" is not sparse by coordinates", "convert it with tensor.to_sparse()");
   if (!tensor.device().is_cpu()) no(" is not on the CPU", "move it with tensor.to(torch::kCPU)");
-  if (tensor.dim() > kMostDimensions)
-    no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), kMostDimensions), "use a tensor of fewer");
+  if (tensor.dim() > kMostSparseDimensions)
+    no(fmt::format(" has {} dimensions; expected at most {}", tensor.dim(), kMostSparseDimensions),
+       "use a tensor of fewer");
 }
 
 void require_op(const Group& group, DType dtype, Reduction op) {
@@ -138,12 +135,6 @@ Entries added_up(const Entries& entries, std::vector<std::int64_t> runs) {
   return sum;
 }
 
-std::string facts_text(Facts facts) {
-  return fmt::format("{}[{}] with {} sparse dimension{} to {}", name(DType(facts[kType])),
-                     fmt::join(facts + kSizes, facts + kSizes + facts[kDimensions], ", "), facts[kSparseDimensions],
-                     facts[kSparseDimensions] == 1 ? "" : "s", name(ReduceOp(facts[kOp])));
-}
-
 }  // namespace
 
 struct PendingSparse::State {
@@ -153,55 +144,68 @@ struct PendingSparse::State {
   at::ScalarType type;  // of the result
   std::vector<std::int64_t> sizes;
   Entries mine;           // each index once, in the travelling type
-  at::Tensor facts;       // i64[1, kFacts]
-  at::Tensor all_facts;   // i64[size(), kFacts]
+  at::Tensor facts;       // i64[1, kSparseFacts]
+  at::Tensor all_facts;   // i64[size(), kSparseFacts]
   TensorWork announcing;  // goes first
   at::Tensor result{};
 
-  Facts facts_of(int rank) const { return all_facts.data_ptr<std::int64_t>() + std::int64_t(rank) * kFacts; }
-  void require_alike() const;
-  std::int64_t sparse_dimensions() const;
+  std::vector<SparseFacts> gathered() const;  // by rank
+  void require_alike(const std::vector<SparseFacts>& all) const;
   void exchange();
 };
 
-// Of ranks that differ one is named, the same on all.
-void PendingSparse::State::require_alike() const {
-  int with_entries = -1;  // the first that has any
+std::vector<SparseFacts> PendingSparse::State::gathered() const {
+  std::vector<SparseFacts> all;
   for (int r = 0; r < group.size(); ++r) {
-    const auto same = [&](int other, int begin, int end) {
-      return std::equal(facts_of(r) + begin, facts_of(r) + end, facts_of(other) + begin);
-    };
-    if (facts_of(r)[kEntries] > 0 && with_entries < 0) with_entries = r;
-    const bool one_tensor = same(0, kType, kSparseDimensions) && same(0, kDimensions, kFacts);
-    const bool one_split = facts_of(r)[kEntries] == 0 || same(with_entries, kSparseDimensions, kDimensions);
+    const std::int64_t* const row = all_facts.data_ptr<std::int64_t>() + std::int64_t(r) * std::int64_t(kSparseFacts);
+    const auto facts = parse_sparse_facts(std::span<const std::int64_t, kSparseFacts>(row, kSparseFacts));
+    if (!facts.ok()) refuse(group, facts.error().code, facts.error().detail, facts.error().hint, r);
+    all.push_back(*facts);
+  }
+  return all;
+}
+
+// Of ranks that differ one is named, the same on all.
+void PendingSparse::State::require_alike(const std::vector<SparseFacts>& all) const {
+  std::size_t with_entries = all.size();  // the first that has any
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    if (all[r].entries > 0 && with_entries == all.size()) with_entries = r;
+    const bool one_tensor = all[r].is_like(all[0]);
+    const bool one_split = all[r].entries == 0 || all[r].sparse_dimensions == all[with_entries].sparse_dimensions;
     if (one_tensor && one_split) continue;
-    const int other = one_tensor ? with_entries : 0;
+    const std::size_t other = one_tensor ? with_entries : 0;
     refuse(group, Code::kMismatch,
-           fmt::format("gave {}, but rank {} gave {}", facts_text(facts_of(r)), other, facts_text(facts_of(other))),
-           "give sparse tensors of one size, element type, number of sparse dimensions and op on every rank", r);
+           fmt::format("gave {}, but rank {} gave {}", to_string(all[r]), other, to_string(all[other])),
+           "give sparse tensors of one size, element type, number of sparse dimensions and op on every rank", int(r));
   }
 }
 
-std::int64_t PendingSparse::State::sparse_dimensions() const {
+namespace {
+
+// That of who has entries: others may say what they like.
+std::int64_t sparse_dimensions(const std::vector<SparseFacts>& all) {
   std::int64_t most = 0;
-  for (int r = 0; r < group.size(); ++r) {
-    if (facts_of(r)[kEntries] > 0) return facts_of(r)[kSparseDimensions];
-    most = std::max(most, facts_of(r)[kSparseDimensions]);
+  for (const SparseFacts& facts : all) {
+    if (facts.entries > 0) return facts.sparse_dimensions;
+    most = std::max(most, facts.sparse_dimensions);
   }
   return most;
 }
 
+}  // namespace
+
 void PendingSparse::State::exchange() {
   const at::NoGradGuard no_grad;
   announcing.get();
-  require_alike();
-  const std::int64_t sparse = sparse_dimensions();
+  const std::vector<SparseFacts> facts_of = gathered();
+  require_alike(facts_of);
+  const std::int64_t sparse = sparse_dimensions(facts_of);
   std::vector<std::int64_t> value_sizes(sizes.begin() + sparse, sizes.end()), runs;
   std::int64_t width = 1, count = 0;
   for (const auto extent : value_sizes) width *= extent;
   std::vector<std::size_t> index_splits, value_splits;
   for (int r = 0; r < group.size(); ++r) {
-    const std::int64_t here = facts_of(r)[kEntries];
+    const std::int64_t here = facts_of[std::size_t(r)].entries;
     runs.push_back(count);
     count += here;
     index_splits.push_back(std::size_t(here * sparse));
@@ -241,12 +245,14 @@ PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tens
   if (op.op == ReduceOp::kPremulSum) mine.values = at::mul(mine.values, op.factor);
   if (!tensor.is_coalesced()) mine = added_up(mine, {});
 
-  std::vector<std::int64_t> facts = {mine.count(), std::int64_t(dtype), std::int64_t(op.op), tensor.sparse_dim(),
-                                     tensor.dim()};
-  facts.insert(facts.end(), tensor.sizes().begin(), tensor.sizes().end());
-  facts.resize(kFacts);
-  const auto own_facts = at::tensor(facts, at::kLong).view({1, kFacts}),
-             all_facts = at::empty({group.size(), kFacts}, at::kLong);
+  const SparseRow facts = to_row({.entries = mine.count(),
+                                  .dtype = dtype,
+                                  .op = op.op,
+                                  .sparse_dimensions = tensor.sparse_dim(),
+                                  .sizes = tensor.sizes()});
+  const auto width = std::int64_t(kSparseFacts);
+  const auto own_facts = at::tensor(at::ArrayRef<std::int64_t>(facts), at::kLong).view({1, width}),
+             all_facts = at::empty({group.size(), width}, at::kLong);
   const std::shared_ptr<PendingSparse::State> state(
       new PendingSparse::State{.group = group,
                                .op = op,

@@ -1,5 +1,4 @@
-// Values to JSON and back. In proto3's JSON 64-bit numbers are strings, bytes are base64, and what has its default
-// value is left out; so everything is read through `number()` and `bytes()`, which supply it.
+// Values to JSON; what comes back is read in answers.cc.
 //
 // An endpoint that cannot be reached, or that has no leader at the moment, is not the end: the next one is asked, and
 // after a whole round there is a pause. A transaction is the exception once it has been sent, for it may have been
@@ -11,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
+#include "tutti/store/etcd/answers.h"
 #include "tutti/store/etcd/base64.h"
 
 namespace tutti::etcd {
@@ -18,9 +18,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kPauseMs = 100;         // between two rounds over the endpoints
-constexpr int kGrpcUnavailable = 14;  // no leader, or it changed
-constexpr const char* kBadToken = "invalid auth token";
+constexpr int kPauseMs = 100;  // between two rounds over the endpoints
 
 // The end of the range of all keys that begin with `prefix`.
 std::string end_of(std::string prefix) {
@@ -77,79 +75,6 @@ Json to_json(const Compare& compare) {
   return out;
 }
 
-std::int64_t number(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  if (found == object.end()) return 0;
-  if (found->is_number_integer()) return found->get<std::int64_t>();
-  return found->is_string() ? parse_int(found->get_ref<const std::string&>()).value_or(0) : 0;
-}
-
-std::string bytes(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  if (found == object.end() || !found->is_string()) return {};
-  return from_base64(found->get_ref<const std::string&>()).value_or("");
-}
-
-const Json& member(const Json& object, const char* name) {
-  static const Json none = Json::object();
-  if (!object.is_object()) return none;
-  const auto found = object.find(name);
-  return found == object.end() ? none : *found;
-}
-
-RangeAnswer to_range(const Json& in) {
-  RangeAnswer answer{.items = {}, .count = number(in, "count")};
-  for (const Json& item : member(in, "kvs"))
-    answer.items.push_back(
-        {bytes(item, "key"), bytes(item, "value"), number(item, "create_revision"), number(item, "mod_revision")});
-  return answer;
-}
-
-Result<Json> parse(const std::string& body) {
-  Json json = Json::parse(body, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object())
-    return Error{.code = Code::kCorrupt, .detail = "etcd answered what is no JSON object: " + body.substr(0, 120)};
-  return json;
-}
-
-std::string text_member(const Json& object, const char* name) {
-  const Json& found = member(object, name);
-  return found.is_string() ? found.get<std::string>() : std::string();
-}
-
-// What etcd says when it does not do as asked.
-Error refusal(long status, const std::string& body) {
-  const Json json = Json::parse(body, nullptr, false);
-  std::string words = text_member(json, "error");
-  if (words.empty()) words = text_member(json, "message");
-  const auto has = [&](const char* part) { return words.find(part) != std::string::npos; };
-  if (json.is_object() && number(json, "code") == kGrpcUnavailable)
-    return Error{.code = Code::kPeerLost, .detail = words};
-  if (has("lease not found"))
-    return Error{.code = Code::kAborted,
-                 .detail = "etcd has forgotten this job: nobody kept its lease alive",
-                 .hint = "every process of the job was stopped, or cut off from etcd, for longer than the lease"};
-  if (has("too large") || has("larger than max"))
-    return Error{.code = Code::kLimit,
-                 .detail = "the value is larger than this etcd takes (" + words + ")",
-                 .hint = "start etcd with a larger --max-request-bytes"};
-  if (has("space exceeded"))
-    return Error{.code = Code::kLimit, .detail = "etcd is full: " + words, .hint = "see etcdctl alarm list"};
-  if (has("permission denied") || has("authentication") || has("user name is empty") || has(kBadToken))
-    return Error{.code = Code::kRefused,
-                 .detail = "etcd does not let us in: " + words,
-                 .hint = "give a user that may read and write the keys of the job, and the password"};
-  if (status == 404)
-    return Error{.code = Code::kRefused,
-                 .detail = "there is no etcd of version 3.4 or later: it does not know /v3/",
-                 .hint = "check the address; version 3.4 is the first that serves the gateway under this name"};
-  if (!json.is_object())
-    return Error{.code = Code::kRefused,
-                 .detail = "it answered HTTP " + std::to_string(status) + " and no JSON: another program than etcd",
-                 .hint = "check the address and the port"};
-  return Error{.code = Code::kSystem, .detail = "etcd: " + (words.empty() ? "HTTP " + std::to_string(status) : words)};
-}
-
 std::vector<std::string> urls_of(const std::string& text, bool secure) {
   std::vector<std::string> urls;
   for (std::string url : split(text, ',')) {
@@ -190,7 +115,7 @@ Status Gateway::log_in(Deadline deadline) {
   const Json body = {{"name", user_}, {"password", password_}};
   const Response response = TUTTI_TRY(http_->post(endpoint() + "/v3/auth/authenticate", body.dump(), {}, deadline));
   if (response.status != 200) return refusal(response.status, response.body);
-  token_ = text_member(TUTTI_TRY(parse(response.body)), "token");
+  token_ = TUTTI_TRY(parse_token(response.body));
   return {};
 }
 
@@ -231,20 +156,11 @@ Result<TransactionAnswer> Gateway::transact(const Transaction& transaction, std:
   for (const auto& compare : transaction.compare) body["compare"].push_back(to_json(compare));
   for (const auto& operation : transaction.success) body["success"].push_back(to_json(operation, lease));
   for (const auto& operation : transaction.failure) body["failure"].push_back(to_json(operation, lease));
-  const Json json = TUTTI_TRY(parse(TUTTI_TRY(call("/v3/kv/txn", body.dump(), /*once=*/true, deadline))));
-  TransactionAnswer answer{.succeeded = member(json, "succeeded") == Json(true),
-                           .revision = number(member(json, "header"), "revision")};
-  for (const Json& response : member(json, "responses")) {
-    if (response.contains("response_range")) answer.ranges.push_back(to_range(response["response_range"]));
-    answer.deleted += number(member(response, "response_delete_range"), "deleted");
-  }
-  return answer;
+  return parse_transaction(TUTTI_TRY(call("/v3/kv/txn", body.dump(), /*once=*/true, deadline)));
 }
 
 Result<RangeAnswer> Gateway::range(const Range& range, std::int64_t& revision, Deadline deadline) {
-  const Json json = TUTTI_TRY(parse(TUTTI_TRY(call("/v3/kv/range", to_json(range).dump(), /*once=*/false, deadline))));
-  revision = number(member(json, "header"), "revision");
-  return to_range(json);
+  return parse_range(TUTTI_TRY(call("/v3/kv/range", to_json(range).dump(), /*once=*/false, deadline)), revision);
 }
 
 Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key, bool prefix, Change change,
@@ -257,25 +173,10 @@ Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key
   std::optional<std::int64_t> revision;
   Status trouble;
   const auto line = [&](std::string_view text) {
-    const Json json = Json::parse(text, nullptr, false);
-    const Json& result = member(json, "result");
-    for (const Json& event : member(result, "events")) {
-      revision = number(member(event, "kv"), "mod_revision");
-      return false;
-    }
-    if (json.is_object() && json.contains("error")) {
-      const Json& error = json["error"];
-      trouble = refusal(500, (error.is_object() ? error : json).dump());
-      return false;
-    }
-    if (member(result, "canceled") == Json(true)) {
-      trouble = Error{.code = Code::kSystem,
-                      .detail = "etcd cannot tell what changed since revision " + std::to_string(from) + ": " +
-                                text_member(result, "cancel_reason"),
-                      .hint = "its history was compacted meanwhile; use a longer --auto-compaction-retention"};
-      return false;
-    }
-    return true;
+    const WatchLine read = parse_watch_line(text, from);
+    revision = read.revision;
+    trouble = read.trouble;
+    return !revision && trouble.ok();
   };
   for (std::size_t tried = 1;; ++tried) {
     const bool fresh = !user_.empty() && token_.empty();
@@ -301,14 +202,12 @@ Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key
 Result<std::int64_t> Gateway::grant(Duration lease, Deadline deadline) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(lease).count();
   const std::string body = Json{{"TTL", std::to_string(seconds)}}.dump();
-  const Json json = TUTTI_TRY(parse(TUTTI_TRY(call("/v3/lease/grant", body, /*once=*/false, deadline))));
-  return number(json, "ID");
+  return parse_lease(TUTTI_TRY(call("/v3/lease/grant", body, /*once=*/false, deadline)));
 }
 
 Result<std::int64_t> Gateway::keep_alive(std::int64_t lease, Deadline deadline) {
   const std::string body = Json{{"ID", std::to_string(lease)}}.dump();
-  const Json json = TUTTI_TRY(parse(TUTTI_TRY(call("/v3/lease/keepalive", body, /*once=*/false, deadline))));
-  return number(member(json, "result"), "TTL");
+  return parse_seconds_left(TUTTI_TRY(call("/v3/lease/keepalive", body, /*once=*/false, deadline)));
 }
 
 Status Gateway::revoke(std::int64_t lease, Deadline deadline) {
