@@ -1,11 +1,12 @@
 // Random verbs of random types, ops and sizes on random groups, blocking and several at once, from the heap and from
 // private memory, each result checked, for as long as one likes. All ranks draw the same numbers. At the end: no wrong
-// element, no descriptor more than at first, no memory more than after the first tenth.
+// element, no descriptor more than at first, and no thread or memory more than after the first quarter.
 //
 //   tutti run -n 4 soak --seconds 600 --seed 7
 //
 // Exit codes: 0 right to the end; 1 wrong, grown or failed; 2 wrong usage.
 #include <fmt/format.h>
+#include <malloc.h>
 
 #include <CLI/CLI.hpp>
 #include <array>
@@ -16,13 +17,16 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "apps/command_line.h"
 #include "bench/collectives/operation.h"
 #include "tutti/base/clock.h"
+#include "tutti/base/deadline.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/group/group_state.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/runtime/init.h"
 
@@ -33,26 +37,44 @@ using tutti::bench::Exercise;
 
 constexpr std::size_t kMostBytes = 2 << 20;
 constexpr int kMostAtOnce = 4;
-constexpr int kSubGroups = 3;
-// Bytes that a process may grow by: caches of the allocator, stacks.
+// None of them is the world, which could not be left: so all that a group keeps can be told from a leak.
+constexpr int kGroups = 4;
+// Bytes that a process may grow by after the first quarter: caches of the allocator, stacks.
 #if defined(__SANITIZE_ADDRESS__)
 constexpr long kResidentSlack = 384 << 20;  // and 256 MiB that were freed, which ASan keeps to see them used
 #else
-constexpr long kResidentSlack = 64 << 20;
+constexpr long kResidentSlack = 32 << 20;
 #endif
+constexpr long kHeapSlack = 1 << 20;      // what is allocated and not freed, when all groups are left
+constexpr long kSharedSlack = 16 << 20;   // holes in the heap that ranks share
+constexpr double kStrangersPatience = 6;  // seconds: connections that say nothing are kept for a while
 
 struct Footprint {
-  long resident = 0, descriptors = 0;
+  long resident = 0;  // bytes
+  long heap = 0;      // of them, allocated and not freed; 0: the allocator does not tell
+  long shared = 0;    // bytes of the heap that ranks share
+  long descriptors = 0, threads = 0;
 };
 
-Footprint footprint() {
+long entries(const char* folder) {
+  long count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) count += !entry.path().empty();
+  return count;
+}
+
+Footprint footprint(const Group& world) {
   Footprint now;
   std::ifstream statm("/proc/self/statm");
   long total = 0;
   statm >> total >> now.resident;
   now.resident *= 4096;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    now.descriptors += !entry.path().empty();
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+  const auto allocated = ::mallinfo2();
+  now.heap = long(allocated.uordblks + allocated.hblkhd);
+#endif
+  if (const auto& host = world.state().process().host) now.shared = long(host->arena().size());
+  now.descriptors = entries("/proc/self/fd");
+  now.threads = entries("/proc/self/task");
   return now;
 }
 
@@ -67,11 +89,11 @@ class Soak {
   Soak(const Group& world, std::uint64_t seed) : world_(world), random_(seed) {
     for (auto& pair : memory_)
       for (Memory& memory : pair) memory.heap = world.allocate(kMostBytes).or_throw();
-    descriptors_ = footprint().descriptors;
+    descriptors_ = footprint(world).descriptors;
     // A monitored barrier keeps a connection to the store for its group, which would count as a leak.
     for (const auto& operation : tutti::bench::operations())
       if (operation.form != tutti::bench::Form::kMonitored) operations_.push_back(&operation);
-    for (int k = 0; k < kSubGroups; ++k) groups_.push_back(another_group());
+    for (int k = 0; k < kGroups; ++k) groups_.push_back(another_group(k));
   }
 
   void run(double seconds) {
@@ -81,12 +103,18 @@ class Soak {
       if (turns_ % 16 == 0) {
         double passed = tutti::seconds_since(begin);
         tutti::broadcast(world_, std::span(&passed, 1), 0);
-        if (passed > seconds / 10 && !warm) warm = true, warm_resident_ = footprint().resident;
+        if (passed > seconds / 4 && !warm) {
+          warm = true, warm_ = without_groups();
+          for (int k = 0; k < kGroups; ++k) groups_[std::size_t(k)] = another_group(k);
+        }
         if (world_.rank() == 0 && passed - told > 5)
           told = passed, fmt::print(stderr, "soak: {:.0f} of {:.0f} s, {} calls right\n", passed, seconds, calls_);
         if (passed > seconds) break;
       }
-      if (turns_ % 200 == 199) groups_[draw(kSubGroups)] = another_group();
+      if (turns_ % 200 == 199) {
+        const auto k = int(draw(kGroups));
+        groups_[std::size_t(k)] = another_group(k);
+      }
       turn();
     }
     check_footprint();
@@ -96,7 +124,9 @@ class Soak {
  private:
   std::size_t draw(std::size_t below) { return random_() % below; }
 
-  Group another_group() {
+  // The first has all ranks.
+  Group another_group(int number) {
+    if (number == 0) return world_.split(0, world_.rank()).or_throw();
     const int parts = 1 + int(draw(3)), way = int(draw(2)), rank = world_.rank();
     const int color = way == 0 ? rank % parts : rank * parts / world_.size();
     return world_.split(color, draw(2) == 0 ? rank : -rank).or_throw();
@@ -113,8 +143,7 @@ class Soak {
     std::vector<Call> calls;
     const int count = draw(3) == 0 ? 1 + int(draw(kMostAtOnce)) : 1;
     for (int k = 0; k < count; ++k) {
-      const std::size_t which = draw(kSubGroups + 1);
-      const Group& group = which == kSubGroups ? world_ : groups_[which];
+      const Group& group = groups_[draw(kGroups)];
       const auto& operation = *operations_[draw(operations_.size())];
       const tutti::DType dtype = tutti::kDTypes[draw(std::size(tutti::kDTypes))];
       tutti::ReduceOp op = tutti::kReduceOps[draw(std::size(tutti::kReduceOps))];
@@ -149,15 +178,34 @@ class Soak {
     }
   }
 
+  // What differs from group to group is left out, and so are connections of strangers, which a rank closes in time.
+  Footprint without_groups() {
+    for (Group& group : groups_) group = Group();
+    const auto deadline = tutti::Deadline::after_seconds(kStrangersPatience);
+    Footprint now = footprint(world_);
+    while (now.descriptors > descriptors_ && !deadline.expired()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      now = footprint(world_);
+    }
+    if (now.descriptors != descriptors_)
+      throw std::runtime_error(fmt::format("{} descriptors are open, {} at first", now.descriptors, descriptors_));
+    return now;
+  }
+
   void check_footprint() {
-    const long resident = footprint().resident;
-    groups_.clear();
-    const long descriptors = footprint().descriptors;
-    if (descriptors != descriptors_)
-      throw std::runtime_error(fmt::format("{} descriptors are open, {} at first", descriptors, descriptors_));
-    if (resident > warm_resident_ + kResidentSlack)
-      throw std::runtime_error(
-          fmt::format("{} MiB are resident, {} after the first tenth", resident >> 20, warm_resident_ >> 20));
+    const Footprint end = without_groups();
+    const auto grew = [](const char* what, long now, long then, long slack) {
+      if (now > then + slack)
+        throw std::runtime_error(fmt::format("{} KiB {}, {} after the first quarter", now >> 10, what, then >> 10));
+    };
+    grew("are resident", end.resident, warm_.resident, kResidentSlack);
+    grew("are allocated", end.heap, warm_.heap, kHeapSlack);
+    grew("of shared memory are in use", end.shared, warm_.shared, kSharedSlack);
+    if (end.threads != warm_.threads)
+      throw std::runtime_error(fmt::format("{} threads, {} after the first quarter", end.threads, warm_.threads));
+    fmt::print(stderr, "soak: rank {}: {} KiB resident ({:+}), {} KiB allocated ({:+}), {} KiB shared ({:+})\n",
+               world_.rank(), end.resident >> 10, (end.resident - warm_.resident) >> 10, end.heap >> 10,
+               (end.heap - warm_.heap) >> 10, end.shared >> 10, (end.shared - warm_.shared) >> 10);
   }
 
   const Group& world_;
@@ -165,7 +213,8 @@ class Soak {
   std::array<std::array<Memory, 2>, kMostAtOnce> memory_;
   std::vector<Group> groups_;
   std::vector<const tutti::bench::Operation*> operations_;
-  long descriptors_ = 0, warm_resident_ = 0;
+  long descriptors_ = 0;  // before there were groups
+  Footprint warm_;        // after the first quarter
   long turns_ = 0, calls_ = 0;
 };
 
