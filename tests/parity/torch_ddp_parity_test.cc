@@ -335,7 +335,7 @@ std::string compare(Group& world, const nlohmann::json& oracle, const Files& fil
     if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
       std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
     if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
-    if (with.options.autocast && most_apart(found, plain) < 2 * most)
+    if (with.options.autocast && most_apart(found, plain) <= most)
       wrong += name + ": computed in f32, as it seems\n";
   }
   return wrong;

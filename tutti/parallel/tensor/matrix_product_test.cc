@@ -6,6 +6,8 @@
 
 #include <limits>
 
+#include "tutti/base/error.h"
+
 namespace tutti {
 namespace {
 
@@ -59,6 +61,12 @@ TEST(MatrixProduct, OfOtherTypesAndOfNothing) {
             at::kBFloat16);
   EXPECT_TRUE(at::equal(matrix_product(at::ones({2, 0}), at::ones({0, 3})), at::zeros({2, 3})));
   EXPECT_EQ(matrix_product(at::ones({0, 3}), at::ones({3, 4})).numel(), 0);
+}
+
+TEST(MatrixProduct, OfWhatDoesNotFitIsRefused) {
+  EXPECT_THROW(matrix_product(at::ones({2, 3}), at::ones({4, 5})), Exception);
+  EXPECT_THROW(add_matrix_product(at::ones({2, 4}), at::ones({2, 3}), at::ones({3, 5})), Exception);
+  EXPECT_THROW(matrix_product(at::ones({2, 3}), at::ones({3})), Exception);
 }
 
 }  // namespace
