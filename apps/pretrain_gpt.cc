@@ -10,6 +10,7 @@
 #include "apps/pretrain_gpt_options.h"
 #include "apps/tell_once.h"
 #include "tutti/base/env.h"
+#include "tutti/base/log.h"
 #include "tutti/models/gpt/training.h"
 #include "tutti/models/image/same_options.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
@@ -34,8 +35,9 @@ Examples:
       --lr-warmup-iters 50 --lr-decay-style cosine --min-lr 6e-5 --save runs/book --save-interval 100 --load runs/book
   pretrain_gpt ... --load runs/book --skip-train --eval-iters 0 --generate "Once upon"
 
-Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
-75 told to stop, and saved in --save: start it again.)";
+Exit codes: 0 trained; 1 a rank failed, or a file of tokens or of a checkpoint is damaged; 2 wrong usage, data that is
+missing or of another vocabulary, a tokenizer's file that is none, a checkpoint of another model, or ranks with different
+options; 75 told to stop, and saved in --save: start it again.)";
 
 void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
@@ -90,6 +92,13 @@ tutti::Result<Meaning> interpret(const tutti::cli::PretrainGptCommandLine& line)
   return meaning;
 }
 
+// By one rank, before it meets the others.
+void warn_of_no_effect(const tutti::cli::PretrainGptCommandLine& line) {
+  const auto who = tutti::identify({}, tutti::current_environment());
+  if (who.ok() && who->rank != 0) return;
+  for (const std::string& sentence : line.without_effect()) tutti::log::warn(sentence);
+}
+
 int act(const std::vector<std::string>& arguments) {
   tutti::cli::PretrainGptCommandLine line;
   CLI::App app(
@@ -103,6 +112,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());
     return kUsageError;
   }
+  warn_of_no_effect(line);
   return tutti::cli::run_training([&] { return train(line, *meaning); });
 }
 

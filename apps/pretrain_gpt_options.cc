@@ -192,22 +192,23 @@ void PretrainGptCommandLine::declare(CLI::App& app) {
   for (const auto& option : kOptions) {
     const std::string words =
         *option.by_default ? fmt::format("{} ({})", option.words, option.by_default) : std::string(option.words);
+    CLI::Option* made = nullptr;
     switch (option.takes) {
       case Takes::kValue:
         texts_.values[option.name] = option.by_default;
-        app.add_option(option.name, texts_.values[option.name], words)->group(option.group)->type_name(option.type);
+        made = app.add_option(option.name, texts_.values[option.name], words)->type_name(option.type);
         break;
       case Takes::kWords:
-        app.add_option(option.name, texts_.words[option.name], words)
-            ->group(option.group)
-            ->type_name(option.type)
-            ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
-            ->expected(1, 1 << 20);
+        made = app.add_option(option.name, texts_.words[option.name], words)
+                   ->type_name(option.type)
+                   ->multi_option_policy(CLI::MultiOptionPolicy::Throw)
+                   ->expected(1, 1 << 20);
         break;
       case Takes::kNothing:
-        app.add_flag(option.name, texts_.flags[option.name] = false, words)->group(option.group);
+        made = app.add_flag(option.name, texts_.flags[option.name] = false, words);
         break;
     }
+    declared_[option.name] = made->group(option.group);
   }
   for (const auto& option : refused_pretraining_options())  // not in the help
     refused_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
@@ -290,6 +291,13 @@ Result<Duration> PretrainGptCommandLine::collective_timeout() const {
   const double minutes = TUTTI_TRY(real_number(kName, texts_.value(kName), 0, 1e6));
   if (minutes <= 0) return usage(std::string(kName) + " needs a number above 0");
   return from_seconds(60 * minutes);
+}
+
+std::vector<std::string> PretrainGptCommandLine::without_effect() const {
+  std::set<std::string> given;
+  for (const auto& [name, option] : declared_)
+    if (option->count() > 0) given.insert(name);
+  return options_without_effect(texts_, given);
 }
 
 std::vector<std::pair<std::string, std::string>> PretrainGptCommandLine::texts() const {

@@ -1,6 +1,7 @@
 #pragma once
 // The command line of pretrain_gpt: Megatron-LM's options, as far as they mean something on CPUs, and ours.
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class PretrainGptCommandLine {
   // "tutti", "gloo" or "mpi", and the seconds that a collective may take.
   Result<std::string> backend() const;
   Result<Duration> collective_timeout() const;
+  // A sentence for each option that was given and does nothing beside the others; the command line is right.
+  std::vector<std::string> without_effect() const;
   // Name and text of every option that all ranks must have alike.
   std::vector<std::pair<std::string, std::string>> texts() const;
 
@@ -45,12 +48,15 @@ class PretrainGptCommandLine {
   Status refuse() const;
 
   PretrainGptTexts texts_;
-  std::map<std::string, const CLI::Option*> refused_;
+  std::map<std::string, const CLI::Option*> declared_, refused_;
   std::string unused_;
 };
 
 // From the texts of options to what the training is told; kUsage names the option.
 Result<gpt::Options> interpret_pretraining(const PretrainGptTexts& texts, std::int64_t vocabulary);
+
+// "--top-k has no effect without --generate"; `given`: on the command line, whatever the value.
+std::vector<std::string> options_without_effect(const PretrainGptTexts& texts, const std::set<std::string>& given);
 
 // An option of Megatron-LM's that has no meaning here, and what to do.
 struct RefusedOption {

@@ -127,6 +127,56 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
 }
 
+// What is told of options that do nothing beside the others.
+std::vector<std::string> without_effect(const std::string& more) {
+  PretrainGptCommandLine line;
+  CLI::App app("", "pretrain_gpt");
+  line.declare(app);
+  const auto words = words_of(kSmall + more);
+  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  return line.without_effect();
+}
+
+TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
+  struct Case {
+    const char *option, *none, *needs;  // with `needs` it has an effect
+  };
+  for (const auto& [option, none, needs] : {
+           Case{"--rotary-base 5", "without --position-embedding-type rope", "--position-embedding-type rope"},
+           Case{"--rotary-percent 1", "without --position-embedding-type rope", "--position-embedding-type rope"},
+           Case{"--adam-beta1 0.9 --optimizer sgd", "without --optimizer adam", "--optimizer adam"},
+           Case{"--adam-beta2 0.9 --optimizer sgd", "without --optimizer adam", "--optimizer adam"},
+           Case{"--adam-eps 1e-6 --optimizer sgd", "without --optimizer adam", "--optimizer adam"},
+           Case{"--sgd-momentum 0.5", "without --optimizer sgd", "--optimizer sgd"},
+           Case{"--min-lr 0 --lr-decay-style constant", "with --lr-decay-style constant", "--lr-decay-style cosine"},
+           Case{"--lr-decay-iters 9 --lr-decay-style constant", "with --lr-decay-style constant",
+                "--lr-warmup-fraction 0.1"},
+           Case{"--lr-decay-samples 9 --lr-decay-style constant", "with --lr-decay-style constant",
+                "--lr-decay-style cosine"},
+           Case{"--lr-wsd-decay-iters 5", "without --lr-decay-style WSD", "--lr-decay-style WSD"},
+           Case{"--lr-wsd-decay-samples 5", "without --lr-decay-style WSD", "--lr-decay-style WSD"},
+           Case{"--lr-wsd-decay-style linear", "without --lr-decay-style WSD", "--lr-decay-style WSD"},
+           Case{"--lr-warmup-init 1e-4", "without a warm-up", "--lr-warmup-iters 2"},
+           Case{"--weight-decay 0.1 --weight-decay-incr-style cosine --start-weight-decay 0 --end-weight-decay 1",
+                "with --weight-decay-incr-style linear or cosine", "--weight-decay-incr-style constant"},
+           Case{"--eval-interval 5 --eval-iters 0", "with --eval-iters 0", "--eval-iters 3"},
+           Case{"--no-save-optim", "without --save", "--save x"},
+           Case{"--timing-log-option max", "without --timing-log-level 1 or 2", "--timing-log-level 1"},
+           Case{"--log-timers-to-tensorboard --tensorboard-dir x", "without --timing-log-level 1 or 2",
+                "--timing-log-level 2"},
+           Case{"--tensorboard-log-interval 2", "without --tensorboard-dir", "--tensorboard-dir x"},
+           Case{"--generate-tokens 5", "without --generate", "--generate x"},
+           Case{"--temperature 1", "without --generate", "--generate x"},
+           Case{"--top-k 0", "without --generate, or with --temperature 0", "--generate x"},
+       }) {
+    const std::string text = option, name = text.substr(0, text.find(' '));
+    EXPECT_THAT(without_effect(text), ::testing::ElementsAre(HasSubstr(name + " has no effect " + none)));
+    EXPECT_THAT(without_effect(text + " " + needs), ::testing::IsEmpty()) << text;
+  }
+  EXPECT_THAT(without_effect("--generate x --temperature 0.0 --top-k 5"), ::testing::SizeIs(1));
+  EXPECT_THAT(without_effect(""), ::testing::IsEmpty());
+}
+
 TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
   EXPECT_THAT(refusal("--tensor-model-parallel-size 2", 3),
               AllOf(HasSubstr("3 ranks cannot be laid out"), HasSubstr("start 2 or 4 ranks")));

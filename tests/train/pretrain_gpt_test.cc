@@ -260,13 +260,36 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
 
   const auto other = pretrain(0, with(keep, {"--seed", "5"}));
   EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("its seed is 1234, and 5 is given"));
+  EXPECT_THAT(other.err, HasSubstr("it was saved with --seed 1234, and --seed 5 is given"));
   const auto heads = pretrain(0, with(keep, {"--num-attention-heads", "2"}));
-  EXPECT_THAT(heads.err, HasSubstr("its heads is 4, and 2 is given"));
+  EXPECT_THAT(heads.err, HasSubstr("it was saved with --num-attention-heads 4, and 2 is given"));
   const auto finetuned = pretrain(0, with(with(kModel, schedule), {"--load", save, "--finetune", "--seed", "5"}));
   EXPECT_EQ(finetuned.code, 0) << finetuned.err;
   EXPECT_EQ(fields(finetuned, "lm loss").size(), 4u) << "from step 0";
   EXPECT_LT(*parse_double(fields(finetuned, "lm loss").front()), *parse_double(fields(whole, "lm loss")[1]));
+}
+
+// A checkpoint that has more than the model is of another one, whichever part of it a rank reads.
+TEST_F(PretrainGpt, ASmallerModelTakesNoPartOfACheckpoint) {
+  const std::string save = folder_ + "/run";
+  const Words line = with(kModel, {"--train-iters", "1", "--eval-iters", "0"}),
+              pp = {"--pipeline-model-parallel-size", "2", "--tensor-model-parallel-size", "2"};
+  const auto saved = pretrain(4, with(with(line, pp), {"--save", save, "--untie-embeddings-and-output-weights"}));
+  ASSERT_EQ(saved.code, 0) << saved.err;
+  const Words untied = {"--load", save, "--untie-embeddings-and-output-weights"};
+  const auto refused = [&](int ranks, const Words& more, const std::string& words) {
+    const auto ended = pretrain(ranks, with(line, more));
+    EXPECT_EQ(ended.code, 2) << words;
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("is of another model: "), HasSubstr(words)));
+  };
+  refused(0, with(untied, {"--num-layers", "2"}), "give the options of the run that saved it: --num-layers 4");
+  refused(4, with(with(untied, pp), {"--num-layers", "2", "--finetune"}), "it has more: decoder.layers.2.");
+  refused(0, with(untied, {"--normalization", "RMSNorm"}), "it was saved with --normalization LayerNorm, and RMSNorm");
+  refused(2, with(untied, {"--disable-bias-linear", "--pipeline-model-parallel-size", "2"}),
+          "saved it: no --disable-bias-linear");
+  refused(0, {"--load", save, "--no-load-optim"}, "it has more: output_layer.weight");
+  const auto goes_on = pretrain(0, with(with(line, untied), {"--train-iters", "2", "--no-load-optim"}));
+  EXPECT_EQ(goes_on.code, 0) << goes_on.err;
 }
 
 // What a sharded optimizer keeps is saved as parts of whole tensors: of layers that are divided by rows, by columns and
@@ -425,6 +448,9 @@ TEST_F(PretrainGpt, GivesItsWeightsToHuggingFaceAndTakesThem) {
   EXPECT_EQ(loaded.code, 0) << loaded.err;
   // The validation of a run of 2 steps takes the same samples.
   EXPECT_EQ(fields(loaded, "lm loss value"), fields(trained, "lm loss value"));
+  const auto smaller = pretrain(0, with(line, {"--skip-train", "--load", back, "--finetune", "--num-layers", "2"}));
+  EXPECT_EQ(smaller.code, 2);
+  EXPECT_THAT(smaller.err, HasSubstr("it has more: decoder.layers.2."));
   EXPECT_EQ(gpt2({file, back, "--heads", "5"}).code, 2);
   const auto none =
       pretrain(0, with(line, {"--train-iters", "1", "--save", folder_ + "/llama", "--normalization", "RMSNorm"}));
@@ -489,6 +515,31 @@ TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
   EXPECT_EQ(text_of(8, with(pp, {"--context-parallel-size", "2", "--tensor-model-parallel-size", "2",
                                  "--sequence-parallel"})),
             drawn);
+}
+
+// Found where files are opened, by one rank, not when a sample that has the token is read.
+TEST_F(PretrainGpt, DataOfAnotherVocabularyIsToldAtTheStart) {
+  const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text";
+  std::ofstream(text) << std::string(20000, 'a') << 'b';
+  const auto made = tutti::testing::run({TUTTI_COMMAND, "data", "tokenize", text, "--output", prefix});
+  ASSERT_EQ(made.code, 0) << made.err;
+  Words line = kModel;
+  std::erase(line, "--mock-data");
+  const auto ended = pretrain(
+      2, with(line, {"--train-iters", "1", "--data-path", prefix, "--split", "1", "--eval-iters", "0",
+                     "--pipeline-model-parallel-size", "2", "--vocab-size", "97"}));  // a: 97, and NullTokenizer has 98
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("text.bin has the token 98 (in sequence 0), and the vocabulary has 98"));
+  EXPECT_EQ(fields(ended, "lm loss"), Words());
+}
+
+TEST_F(PretrainGpt, AnOptionThatDoesNothingIsToldOnceAndTheRunGoesOn) {
+  const auto ended = pretrain(2, with(kModel, {"--train-iters", "1", "--top-k", "5", "--sgd-momentum", "0.5"}));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("--top-k has no effect without --generate"),
+                               HasSubstr("--sgd-momentum has no effect without --optimizer sgd")));
+  EXPECT_EQ(ended.err.find("--top-k"), ended.err.rfind("--top-k")) << ended.err;
+  EXPECT_THAT(pretrain(0, with(kModel, {"--train-iters", "1"})).err, Not(HasSubstr("has no effect")));
 }
 
 TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {

@@ -152,11 +152,12 @@ Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& fo
   std::vector<SavedBox> boxes;
   for (const Held& held : model.tensors)
     boxes.push_back({.key = {held.name, ""}, .dtype = DType::kF32, .shape = held.shape, .data = held.values.data()});
-  // What pretrain_gpt looks at (tutti/models/gpt/training_state.cc).
+  // What pretrain_gpt looks at (tutti/models/gpt/same_model.cc).
   const CheckpointFacts facts{.values = {{"heads", heads},
                                          {"query_groups", heads},
                                          {"position_embedding_type", std::int64_t(0)},
                                          {"activation", std::int64_t(0)},
+                                         {"normalization", std::int64_t(0)},
                                          {"rotary_base", 10000.0},
                                          {"rotary_percent", 1.0},
                                          {"norm_epsilon", 1e-5}}};

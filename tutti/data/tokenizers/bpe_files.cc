@@ -20,8 +20,22 @@ constexpr std::uint64_t kMostBytes = 256 << 20;
 constexpr std::size_t kMostTokens = 1 << 24;
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-Error corrupt(const std::string& path, std::string why) {
-  return {.code = Code::kCorrupt, .detail = path + ": " + std::move(why)};
+Error corrupt(const std::string& path, std::string why, std::string hint = {}) {
+  return {.code = Code::kCorrupt, .detail = path + ": " + std::move(why), .hint = std::move(hint)};
+}
+
+// A file of another kind may be one line of a megabyte: what stands at its beginning tells as much.
+std::string beginning(std::string_view text) {
+  constexpr std::size_t kMost = 40;
+  if (text.size() <= kMost) return std::string(text);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // within a character
+  return std::string(text.substr(0, end)) + "...";
+}
+
+// What the file is instead, where its first line shows it.
+std::string hint_of(std::string_view text) {
+  return text.starts_with('{') ? "this looks like vocab.json (--vocab-file), or tokenizer.json, which is not read" : "";
 }
 
 // Calls with each line and its number, from 1, without what ends it.
@@ -47,10 +61,11 @@ Result<std::vector<std::string>> read_tokens(const std::string& path, std::int32
   std::vector<bool> given(json.size());
   for (const auto& [characters, number] : json.items()) {
     if (!number.is_number_unsigned() || number.get<std::uint64_t>() >= json.size())
-      return corrupt(path, fmt::format("token \"{}\" has number {}, expected 0 to {}", characters, number.dump(),
-                                       json.size() - 1));
+      return corrupt(path, fmt::format("token \"{}\" has number {}, expected 0 to {}", beginning(characters),
+                                       beginning(number.dump()), json.size() - 1));
     const auto at = number.get<std::size_t>();
-    if (given[at]) return corrupt(path, fmt::format("number {} is given to two tokens, one is \"{}\"", at, characters));
+    if (given[at])
+      return corrupt(path, fmt::format("number {} is given to two tokens, one is \"{}\"", at, beginning(characters)));
     given[at] = true;
     if (characters == kEndOfText) end_of_document = std::int32_t(at);
     // Other special tokens are written as they are, too: these are their own text.
@@ -73,7 +88,8 @@ Result<BpeVocabulary> read_vocabulary(const std::string& vocab_json, const std::
     if (line.empty() || (number == 1 && line.starts_with("#version"))) return {};
     const std::size_t blank = line.find(' ');
     if (blank == line.npos || line.find(' ', blank + 1) != line.npos)
-      return corrupt(merges_txt, fmt::format("line {} is \"{}\", expected two tokens", number, line));
+      return corrupt(merges_txt, fmt::format("line {} is \"{}\", expected two tokens", number, beginning(line)),
+                     hint_of(text));
     const auto left = from_byte_characters(line.substr(0, blank)), right = from_byte_characters(line.substr(blank + 1));
     const auto number_of = [&](const std::string& bytes) {
       const auto found = numbers.find(bytes);
@@ -83,7 +99,8 @@ Result<BpeVocabulary> read_vocabulary(const std::string& vocab_json, const std::
       return corrupt(merges_txt,
                      fmt::format("line {} merges \"{}\", of which {} does not have all three tokens: the two "
                                  "files do not belong together",
-                                 number, line, vocab_json));
+                                 number, beginning(line), vocab_json),
+                     hint_of(text));
     vocabulary.merges.push_back({number_of(*left), number_of(*right), number_of(*left + *right)});
     return {};
   }));
@@ -115,7 +132,9 @@ Result<BpeVocabulary> read_tiktoken(const std::string& path) {
     const auto bytes = from_base64(line.substr(0, blank));
     const std::int64_t rank = blank == line.npos ? -1 : parse_int(line.substr(blank + 1)).value_or(-1);
     if (!bytes || bytes->empty() || rank < 0)
-      return corrupt(path, fmt::format("line {} is \"{}\", expected a token in base64 and its number", number, line));
+      return corrupt(
+          path, fmt::format("line {} is \"{}\", expected a token in base64 and its number", number, beginning(line)),
+          hint_of(text));
     if (rank != std::int64_t(vocabulary.tokens.size()) || vocabulary.tokens.size() == kMostTokens)
       return corrupt(path, fmt::format("line {} has number {}, expected {}", number, rank, vocabulary.tokens.size()));
     vocabulary.tokens.push_back(*bytes);

@@ -149,6 +149,26 @@ TEST_F(BpeFiles, OfTiktoken) {
   EXPECT_EQ(read_tiktoken(gap).error().detail, gap + ": line 2 has number 2, expected 1");
 }
 
+// As when one file is given for another: its first line may be all of it.
+TEST_F(BpeFiles, OfALongLineTheBeginningIsTold) {
+  const std::string vocab = put("vocab.json", R"({"a":0,"b":1,"ab":2})");
+  const std::string json = R"({"!": 0, "\"": 1, "aaaaaaaaaaaaaaaaaa)" + std::string(100000, 'x') + R"(": 2})";
+  const std::string shown = R"("{"!": 0, "\"": 1, "aaaaaaaaaaaaaaaaaaxxx...", expected )";
+  for (const auto& error :
+       {read_vocabulary(vocab, put("all.json", json)).error(), read_tiktoken(put("all", json)).error()}) {
+    EXPECT_NE(error.detail.find("line 1 is " + shown), std::string::npos) << error.detail.substr(0, 300);
+    EXPECT_LT(error.detail.size(), 300u);
+    EXPECT_EQ(error.hint, "this looks like vocab.json (--vocab-file), or tokenizer.json, which is not read");
+  }
+  // No character is cut, and what is no number may be long as well.
+  const auto split = read_tiktoken(put("split", std::string(39, 'a') + "\xc3\xa9" + std::string(99, 'a'))).error();
+  EXPECT_NE(split.detail.find(std::string(39, 'a') + "...\""), std::string::npos) << split.detail;
+  EXPECT_EQ(split.hint, "");
+  const auto tokenizer =
+      read_vocabulary(put("t.json", R"({"model":{"vocab":")" + std::string(9999, 'v') + R"("}})"), vocab);
+  EXPECT_LT(tokenizer.error().detail.size(), 300u);
+}
+
 TEST_F(BpeFiles, DamageIsNamed) {
   const std::string merges = put("merges.txt", "#version: 0.2\na b\nb c\n");
   const std::string vocab = put("vocab.json", R"({"a":0,"b":1,"ab":2})");

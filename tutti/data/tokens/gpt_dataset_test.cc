@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 
+#include "tutti/data/tokens/token_check.h"
 #include "tutti/data/tokens/token_writer.h"
 
 namespace tutti {
@@ -113,7 +114,25 @@ TEST_F(GptData, ATokenBeyondTheVocabularyIsNamed) {
       words = failure.error().detail;
     }
   }
-  EXPECT_THAT(words, AllOf(HasSubstr("text.bin has the token 3"), HasSubstr("the vocabulary has 3")));
+  EXPECT_THAT(words, AllOf(HasSubstr("text.bin has the token 3 (in sample "), HasSubstr("the vocabulary has 3")));
+}
+
+TEST_F(GptData, ATokenBeyondTheVocabularyIsFoundWithoutReadingSamples) {
+  GptDataOptions options{.vocabulary = 3, .samples = {1}};
+  const auto refused = [&] {
+    const Status checked = check_tokens(options);
+    return checked.ok() ? "accepted" : checked.error().detail + " | " + checked.error().hint;
+  };
+  options.divided.prefixes = {write("low", 3, 0), write("text", 4, 0)};
+  EXPECT_THAT(refused(), AllOf(HasSubstr("text.bin has the token 3 (in sequence 3), and the vocabulary has 3 | "),
+                               HasSubstr("the --vocab-size that the file was made with")));
+  options.vocabulary = 4;
+  EXPECT_EQ(refused(), "accepted");
+  options.divided.prefixes.clear();
+  options.apart[1].prefixes = {write("high", 2, 50)};
+  EXPECT_EQ(refused(), "accepted") << "validation is not needed";
+  options.samples[1] = 1;
+  EXPECT_THAT(refused(), HasSubstr("high.bin has the token 50 (in sequence 0)"));
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tutti/data/placed_file.h"
 #include "tutti/data/tokens/index_format.h"
 
@@ -26,6 +28,48 @@ void widen(const std::byte* from, std::span<std::int64_t> into) {
     std::memcpy(&token, from + i * sizeof token, sizeof token);
     into[i] = std::int64_t(token);
   }
+}
+
+// The first of `count` tokens that is not in [0, vocabulary). In blocks, whose loop has no exit: so it is vectorised.
+template <class T>
+std::optional<std::int64_t> first_beyond(const std::byte* from, std::size_t count, std::int64_t vocabulary) {
+  constexpr std::size_t kBlock = 4096;
+  const auto at = [&](std::size_t i) {
+    T token;
+    std::memcpy(&token, from + i * sizeof token, sizeof token);
+    return token;
+  };
+  for (std::size_t begin = 0; begin < count; begin += kBlock) {
+    const std::size_t end = std::min(count, begin + kBlock);
+    T least = 0, most = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      least = std::min(least, at(i));
+      most = std::max(most, at(i));
+    }
+    if (std::int64_t(least) >= 0 && std::int64_t(most) < vocabulary) continue;
+    for (std::size_t i = begin; i < end; ++i)
+      if (const auto token = std::int64_t(at(i)); token < 0 || token >= vocabulary) return token;
+  }
+  return {};
+}
+
+std::optional<std::int64_t> first_beyond(TokenType type, const std::byte* from, std::size_t count,
+                                         std::int64_t vocabulary) {
+  switch (type) {
+    case TokenType::kU8:
+      return first_beyond<std::uint8_t>(from, count, vocabulary);
+    case TokenType::kI8:
+      return first_beyond<std::int8_t>(from, count, vocabulary);
+    case TokenType::kI16:
+      return first_beyond<std::int16_t>(from, count, vocabulary);
+    case TokenType::kI32:
+      return first_beyond<std::int32_t>(from, count, vocabulary);
+    case TokenType::kI64:
+      return first_beyond<std::int64_t>(from, count, vocabulary);
+    case TokenType::kU16:
+      return first_beyond<std::uint16_t>(from, count, vocabulary);
+  }
+  return {};
 }
 
 }  // namespace
@@ -97,6 +141,26 @@ Status TokenFile::check_index(const std::string& path) {
       return corrupt(path, fmt::format("document {} begins at sequence {} (byte {}), expected ascending ones up to {}",
                                        d, document_begins_[d], at(document_begins_, d, before), lengths_.size()));
   tokens_ = tokens;
+  return {};
+}
+
+std::optional<TokenFile::Beyond> TokenFile::beyond(std::int64_t vocabulary, std::uint64_t most_bytes) const {
+  constexpr std::uint64_t kPieceBytes = 1 << 20;
+  const std::uint64_t width = size_of(type_), piece = kPieceBytes / width;  // in tokens
+  const std::uint64_t most = std::max<std::uint64_t>(most_bytes / width, piece);
+  const std::uint64_t every = (std::uint64_t(tokens_) + most - 1) / most;  // so many pieces is one looked at
+  std::uint64_t before = 0;                                                // tokens of the sequences so far
+  for (std::size_t s = 0; s < lengths_.size(); ++s) {
+    const auto length = std::uint64_t(lengths_[s]);
+    for (std::uint64_t begin = 0, end = 0; begin < length; begin = end) {
+      const std::uint64_t number = (before + begin) / piece;
+      end = std::min(length, (number + 1) * piece - before);
+      if (number % every != 0) continue;
+      const auto* const from = data_.data() + std::uint64_t(offsets_[s]) + begin * width;
+      if (const auto token = first_beyond(type_, from, end - begin, vocabulary)) return Beyond{*token, std::int64_t(s)};
+    }
+    before += length;
+  }
   return {};
 }
 

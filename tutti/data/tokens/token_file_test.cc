@@ -81,6 +81,57 @@ TEST_F(TokenFiles, ReadWhatWasWrittenInEveryType) {
   }
 }
 
+TEST_F(TokenFiles, TellTheFirstTokenBeyondAVocabulary) {
+  for (const TokenType type :
+       {TokenType::kU8, TokenType::kI8, TokenType::kI16, TokenType::kI32, TokenType::kI64, TokenType::kU16}) {
+    write(type);
+    const auto file = TokenFile::open(prefix()).or_throw();
+    EXPECT_FALSE(file.beyond(61, 1 << 30)) << name(type);
+    const auto found = file.beyond(60, 1 << 30);
+    ASSERT_TRUE(found) << name(type);
+    EXPECT_EQ(found->token, 60);
+    EXPECT_EQ(found->sequence, 3);
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+}
+
+TEST_F(TokenFiles, TellATokenBelow0) {
+  write(TokenType::kI16);
+  std::string tokens = bytes(".bin");
+  tokens[8] = tokens[9] = '\xff';
+  put(".bin", tokens);
+  const auto found = TokenFile::open(prefix()).or_throw().beyond(100, 1 << 20);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->token, -1);
+  EXPECT_EQ(found->sequence, 2);
+}
+
+// Sequences of 0.7 MiB, of which every third MiB is looked at: the first and the fourth.
+TEST_F(TokenFiles, LookAtAnEvenPartOfWhatIsLong) {
+  constexpr std::size_t kMiB = 1 << 20, kLength = kMiB * 7 / 10;
+  const auto found_at = [&](std::size_t at, std::uint64_t most_bytes) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    std::vector<std::int32_t> tokens(kLength * 9);
+    tokens[at] = 200;
+    auto writer = TokenWriter::create(prefix(), TokenType::kU8).or_throw();
+    for (std::size_t begin = 0; begin < tokens.size(); begin += kLength) {
+      writer.add_sequence(std::span(tokens).subspan(begin, kLength)).or_throw();
+      writer.end_document();
+    }
+    writer.finish().or_throw();
+    const auto found = TokenFile::open(prefix()).or_throw().beyond(200, most_bytes);
+    return found ? found->sequence : -1;
+  };
+  EXPECT_EQ(found_at(kMiB - 1, 3 * kMiB), 1);
+  EXPECT_EQ(found_at(kMiB, 3 * kMiB), -1);
+  EXPECT_EQ(found_at(kMiB, 7 * kMiB), 1) << "all of it";
+  EXPECT_EQ(found_at(3 * kMiB - 1, 3 * kMiB), -1);
+  EXPECT_EQ(found_at(3 * kMiB, 3 * kMiB), 4);
+  EXPECT_EQ(found_at(4 * kMiB - 1, 3 * kMiB), 5);
+}
+
 TEST_F(TokenFiles, ATokenMustFit) {
   auto writer = TokenWriter::create(prefix(), TokenType::kU16).or_throw();
   const std::vector<std::int32_t> tokens = {65536};

@@ -16,6 +16,7 @@
 #include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/data/tokens/token_check.h"
 #include "tutti/metrics/timers_over_ranks.h"
 #include "tutti/models/gpt/batches.h"
 #include "tutti/models/gpt/generate.h"
@@ -111,7 +112,11 @@ class Training {
     for (const auto& stage : stages_of_rank(options_, groups_.pipeline.rank()))
       needs_data = needs_data || stage.is_first || stage.is_last;
     Result<GptDatasets> opened = GptDatasets();
-    if (needs_data) opened = open_gpt_datasets(data_options(options_));
+    const GptDataOptions data = data_options(options_);
+    if (needs_data) opened = open_gpt_datasets(data);
+    // By one rank that reads: a file is the same on all hosts, or its samples are checked as they are read.
+    if (world_.rank() == 0 && opened.ok())
+      if (const Status same = check_tokens(data); !same.ok()) opened = same.error();
     agree(world_, opened.status()).or_throw();
     return *std::move(opened);
   }

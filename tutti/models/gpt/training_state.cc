@@ -9,6 +9,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/checkpoint/facts.h"
+#include "tutti/models/gpt/same_model.h"
 #include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti::gpt {
@@ -93,55 +94,6 @@ Status read_boxes(const CheckpointReader& saved, const std::vector<SavedBox>& bo
   return {};
 }
 
-std::vector<ExpectedTensor> weights_of(const Options& options) {
-  const DType dtype = options.precision == Precision::kF64 ? DType::kF64 : DType::kF32;
-  std::vector<ExpectedTensor> wanted;
-  for (const GptTensor& tensor : tensors_of(options.shape))
-    wanted.push_back({{tensor.name, ""}, dtype, TensorShape(tensor.shape.begin(), tensor.shape.end())});
-  return wanted;
-}
-
-std::vector<ExpectedTensor> with_state(std::vector<ExpectedTensor> weights, const UpdateRule& rule) {
-  std::vector<ExpectedTensor> wanted = weights;
-  for (const ExpectedTensor& weight : weights) {
-    for (const StateKind& kind : state_kinds(rule))
-      wanted.push_back({{weight.key.name, kind.name}, weight.dtype, weight.shape});
-    wanted.push_back({{weight.key.name, "step"}, DType::kI64, {}});
-  }
-  return wanted;
-}
-
-// What of a model the shapes of its tensors do not show.
-CheckpointValues unseen(const GptShape& shape) {
-  return {{"heads", std::int64_t(shape.heads)},
-          {"query_groups", std::int64_t(shape.groups)},
-          {"position_embedding_type", std::int64_t(shape.position)},
-          {"activation", std::int64_t(shape.activation)},
-          {"rotary_base", shape.rotary_base},
-          {"rotary_percent", shape.rotary_percent},
-          {"norm_epsilon", shape.norm_epsilon}};
-}
-
-std::string text_of(const CheckpointValue& value) {
-  if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
-  if (const auto* real = std::get_if<double>(&value)) return fmt::format("{}", *real);
-  return "something else";
-}
-
-Status expect_same(const CheckpointReader& saved, const CheckpointValues& found, const CheckpointValues& wanted) {
-  for (const auto& [name, value] : wanted) {
-    const auto there = found.find(name);
-    const bool same = there != found.end() && real_number(found, name) == real_number(wanted, name);
-    if (same) continue;
-    return Error{
-        .code = Code::kMismatch,
-        .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given", saved.folder(),
-                              name, there == found.end() ? "not there" : text_of(there->second), text_of(value)),
-        .hint = "give the options of the run that saved it, or for its weights alone --finetune"};
-  }
-  return {};
-}
-
 CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
   return {{"ranks", std::int64_t(groups.world.size())},
           {"tensor", std::int64_t(groups.grid.tensor_size())},
@@ -179,7 +131,7 @@ CheckpointFacts TrainingState::facts(const Progress& progress) const {
     facts.data["loss_scale_good_steps"] = scale->good_steps;
     facts.data["loss_scale_patience"] = scale->patience;
   }
-  facts.values = unseen(options_.shape);
+  facts.values = model_facts(options_.shape);
   facts.values["optimizer"] = std::string(name(weights_.rule()));
   facts.layout = layout_of(groups_, options_);
   return facts;
@@ -198,21 +150,14 @@ std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
 }  // namespace
 
 Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
-  auto wanted = weights_of(options_);
   // Of a --finetune that was started again its own checkpoints are whole ones.
   const bool weights_only = options_.weights_only && saved.folder().starts_with(options_.load);
   const bool with_optimizer = options_.load_optimizer && !weights_only;
-  if (with_optimizer) wanted = with_state(std::move(wanted), weights_.rule());
-  const TensorMatch match = saved.compare(wanted);
-  if (!match.missing.empty() || !match.misshapen.empty())
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("the checkpoint {} is of another model: {}", saved.folder(), to_string(match)),
-                 .hint = with_optimizer ? "--no-load-optim begins the optimizer's state anew" : ""};
-  TUTTI_TRY(expect_same(saved, saved.facts().values, unseen(options_.shape)));
+  TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
   TUTTI_TRY(read_parameters(saved, weights_.parameters()));
   if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
   if (weights_only) return Progress();
-  TUTTI_TRY(expect_same(saved, saved.facts().data, {{"seed", std::int64_t(options_.seed)}}));
+  TUTTI_TRY(check_same_seed(saved, options_));
   if (groups_.world.rank() == 0) tell_layout(saved, layout_of(groups_, options_));
   const auto& data = saved.facts().data;
   return Progress{.step = saved.facts().step,
