@@ -188,6 +188,16 @@ TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
                       "--microbatch-group-size-per-virtual-pipeline-stage 1",
                       2),
               HasSubstr("groups of 1 microbatches"));
+  EXPECT_THAT(refusal("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
+                      "--microbatch-group-size-per-virtual-pipeline-stage 5 --global-batch-size 8",
+                      2),
+              HasSubstr("-stage 5: a step has 4 microbatches (8 samples in 1 replicas) | 4 or less"));
+  EXPECT_THAT(
+      refusal("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 2 "
+              "--decoder-last-pipeline-num-layers 2",
+              4),
+      HasSubstr("--decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers leave 0 of 4 layers "
+                "to the other 2 stages"));
   EXPECT_THAT(
       refusal("--pipeline-model-parallel-size 2 --pipeline-schedule 1f1b --num-virtual-stages-per-pipeline-rank 2", 2),
       HasSubstr("2 chunks a rank, expected 1"));

@@ -147,7 +147,12 @@ Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& fo
   TUTTI_TRY(check_whole(source, model, &Pair::here, kLayersHere));
   const std::uint64_t hidden = model.find("embedding.word_embeddings.weight")->shape.at(1);
   if (heads == 0) heads = std::int64_t(hidden / kHead);
-  if (heads == 0 || hidden % std::uint64_t(heads) != 0)
+  if (heads == 0)
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("{} has {} numbers a token, fewer than the {} of one head of GPT-2's",
+                                       source.path(), hidden, kHead),
+                 .hint = "say how many heads of attention it has: --heads N"};
+  if (hidden % std::uint64_t(heads) != 0)
     return no_gpt2(source, fmt::format("{} numbers a token cannot be divided into {} heads", hidden, heads));
   std::vector<SavedBox> boxes;
   for (const Held& held : model.tensors)

@@ -28,6 +28,21 @@ Status for_each_piece(std::string_view text, std::string_view separator,
   return {};
 }
 
+// The parser's reason, without the place, which it counts from the line, and without what it read.
+std::string why_no_json(std::string_view line) {
+  try {
+    [[maybe_unused]] const auto json = nlohmann::json::parse(line);
+  } catch (const nlohmann::json::parse_error& error) {
+    constexpr std::string_view kReason = " - ";
+    const std::string_view all = error.what();
+    if (const auto at = all.find(kReason); at != all.npos) {
+      const std::string_view reason = all.substr(at + kReason.size());
+      return fmt::format("is no JSON: {}", reason.substr(0, reason.find("; last read")));
+    }
+  }
+  return "is no JSON";
+}
+
 }  // namespace
 
 Result<TextDocuments> TextDocuments::open(const std::vector<std::string>& paths, TextForm form, std::string key) {
@@ -82,6 +97,7 @@ Status TextDocuments::for_each(const Batch& batch, const std::function<Status(st
   return for_each_piece(batch.text, "\n", [&](std::string_view line) -> Status {
     if (trim(line).empty()) return {};
     const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_discarded()) return bad_line(batch, line, why_no_json(line));
     if (!json.is_object()) return bad_line(batch, line, "is no JSON object");
     const auto value = json.find(key_);
     if (value == json.end() || !value->is_string())

@@ -70,9 +70,15 @@ TEST_F(Tokenize, MistakesAreSentences) {
   const std::string lines = put("lines", "{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"),
                     broken = put("broken", "\n{\"text\"\n");
   EXPECT_EQ(refusal(lines, TextForm::kJsonLines), lines + ": line 2 has no text under \"text\"");
-  EXPECT_EQ(refusal(broken, TextForm::kJsonLines), broken + ": line 2 is no JSON object");
+  EXPECT_EQ(refusal(broken, TextForm::kJsonLines),
+            broken + ": line 2 is no JSON: unexpected end of input; expected ':'");
+  EXPECT_EQ(refusal(put("half", "{\"text\":\"\\ud800\"}\n"), TextForm::kJsonLines),
+            folder_ +
+                "/half: line 1 is no JSON: invalid string: surrogate U+D800..U+DBFF must be followed by "
+                "U+DC00..U+DFFF");
+  EXPECT_EQ(refusal(put("list", "[1]\n"), TextForm::kJsonLines), folder_ + "/list: line 1 is no JSON object");
   EXPECT_EQ(refusal(put("empty", "\n \n"), TextForm::kLine), "there is no document in the text that was given");
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 3);  // nothing was left
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 5);  // nothing was left
   EXPECT_FALSE(TextDocuments::open({folder_ + "/none"}, TextForm::kLine, "").ok());
   EXPECT_FALSE(TextDocuments::open({}, TextForm::kLine, "").ok());
 }

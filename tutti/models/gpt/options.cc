@@ -28,6 +28,9 @@ std::int64_t last_change(const BatchScheduleOptions& options) {
   return options.ramp_up ? options.ramp_up->samples : 0;
 }
 
+constexpr const char* kGivenLayers =
+    "pipeline: --decoder-first-pipeline-num-layers and --decoder-last-pipeline-num-layers";
+
 // Averages that overlap with backward have to have a backward to overlap with, and be the last that is done to a
 // gradient, unless whole ones are left.
 Status check_overlap(const ParallelOptions& parallel) {
@@ -74,7 +77,13 @@ Status plan(Options& options, int world) {
   const BatchSchedule schedule(batches);
   for (const std::int64_t size : batch_sizes(batches)) {
     const int microbatches = int(size / schedule.unit());
-    if (microbatches > 0) (void)pipeline_schedule(options, microbatches, false);
+    if (microbatches == 0) continue;
+    if (parallel.microbatch_group > microbatches)
+      return usage(fmt::format("--microbatch-group-size-per-virtual-pipeline-stage {}: a step has {} microbatches "
+                               "({} samples in {} replicas)",
+                               parallel.microbatch_group, microbatches, size, batches.replicas),
+                   fmt::format("{} or less", microbatches));
+    (void)pipeline_schedule(options, microbatches, false);
   }
 
   const std::int64_t batch = schedule.global_batch(last_change(batches));
@@ -111,11 +120,13 @@ std::vector<LayerRange> stages_of(const Options& options) {
   const int layers = options.shape.layers, stages = parallel.grid.pipeline * parallel.chunks;
   const auto &first = parallel.first_stage_layers, &last = parallel.last_stage_layers;
   if (!first && !last) return even_stages(layers, stages);
-  TUTTI_REQUIRE(stages > 1, "pipeline: layers were given to the first or the last stage, and there is one stage");
+  TUTTI_REQUIRE(stages > 1, kGivenLayers, " give layers to the first or the last stage, and there is one stage");
   const int others = stages - int(first.has_value()) - int(last.has_value());
   const int rest = layers - first.value_or(0) - last.value_or(0);
-  TUTTI_REQUIRE(rest >= 0, "pipeline: the first and the last stage were given ", layers - rest,
-                " layers, the model has ", layers);
+  TUTTI_REQUIRE(rest >= 0, kGivenLayers, " give ", layers - rest, " layers to the first and the last stage, and ",
+                "--num-layers is ", layers);
+  TUTTI_REQUIRE(rest >= others, kGivenLayers, " leave ", rest, " of ", layers, " layers to the other ", others,
+                " stages, expected one each or more");
   std::vector<int> sizes;
   if (first) sizes.push_back(*first);
   if (others > 0)
