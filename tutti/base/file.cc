@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "tutti/base/regular_file.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -56,10 +57,9 @@ Status write_file(const std::string& path, std::string_view text) {
 }
 
 Result<std::string> read_file(const std::string& path, std::uint64_t most) {
-  const Fd fd = TUTTI_TRY(open_file(path, O_NONBLOCK));
+  const Fd fd = TUTTI_TRY(open_regular_file(path));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", path));
-  if (!S_ISREG(info.st_mode)) return invalid_argument(fmt::format("{} is not a regular file", path));
   if (std::uint64_t(info.st_size) > most)
     return Error{.code = Code::kLimit,
                  .detail = fmt::format("{} has {}; at most {} are read", path, bytes_text(std::uint64_t(info.st_size)),

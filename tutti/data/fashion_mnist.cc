@@ -12,6 +12,7 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kClasses = 10;
+constexpr std::size_t kSide = 28;  // of a picture, in pixels
 constexpr const char* kHint =
     "install the Debian package dataset-fashion-mnist (apt-get install dataset-fashion-mnist), or pass the folder with "
     "--data";
@@ -47,13 +48,19 @@ Result<ImageDataset> load_fashion_mnist(const std::string& folder, Split split) 
     return corrupt(fmt::format("{}: expected 3 dimensions (pictures, rows, columns), found shape [{}]", image_path,
                                fmt::join(images.shape, ", ")));
   }
+  const std::size_t count = images.shape[0], rows = images.shape[1], columns = images.shape[2];
+  if (count == 0) return corrupt(fmt::format("{}: byte 4: expected one picture at least, found none", image_path));
+  if (rows != kSide || columns != kSide) {
+    return corrupt(fmt::format("{}: byte {}: expected pictures of {} x {} pixels, found {} x {}", image_path,
+                               rows != kSide ? 8 : 12, kSide, kSide, rows, columns));
+  }
   if (labels.shape.size() != 1) {
     return corrupt(
         fmt::format("{}: expected 1 dimension, found shape [{}]", label_path, fmt::join(labels.shape, ", ")));
   }
-  if (images.shape[0] != labels.shape[0]) {
-    return corrupt(fmt::format("{} holds {} pictures, but {} holds {} labels", image_path, images.shape[0], label_path,
-                               labels.shape[0]));
+  if (count != labels.shape[0]) {
+    return corrupt(
+        fmt::format("{} holds {} pictures, but {} holds {} labels", image_path, count, label_path, labels.shape[0]));
   }
   const auto wrong =
       std::find_if(labels.values.begin(), labels.values.end(), [](std::uint8_t label) { return label >= kClasses; });
@@ -62,8 +69,8 @@ Result<ImageDataset> load_fashion_mnist(const std::string& folder, Split split) 
     return corrupt(fmt::format("{}: byte {}: expected a label below {}, found {}", label_path,
                                header + std::size_t(wrong - labels.values.begin()), kClasses, *wrong));
   }
-  return ImageDataset{.rows = images.shape[1],
-                      .columns = images.shape[2],
+  return ImageDataset{.rows = rows,
+                      .columns = columns,
                       .classes = kClasses,
                       .pixels = std::move(images.values),
                       .labels = std::move(labels.values)};

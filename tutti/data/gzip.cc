@@ -10,7 +10,7 @@
 #include <cstring>
 #include <new>
 
-#include "tutti/base/file.h"
+#include "tutti/base/regular_file.h"
 
 namespace tutti {
 namespace {
@@ -29,7 +29,7 @@ bool begins_member(std::span<const std::uint8_t> bytes) {
 Result<MaybeGzipFile> MaybeGzipFile::open(const std::string& path) {
   MaybeGzipFile file;
   file.path_ = path;
-  file.fd_ = TUTTI_TRY(open_file(path));
+  file.fd_ = TUTTI_TRY(open_regular_file(path));
   file.buffer_.resize(kBuffer);
   TUTTI_TRY(file.refill());
   if (file.waiting_.size() < sizeof kMagic || !begins_member(file.waiting_)) return file;

@@ -19,6 +19,7 @@ namespace tutti {
 // One thread at a time.
 class MaybeGzipFile {
  public:
+  // kInvalidArgument: it is no regular file.
   static Result<MaybeGzipFile> open(const std::string& path);
 
   // Fills `into` so far as the file goes; fewer bytes mean its end. kCorrupt: damaged compressed data, or bytes behind

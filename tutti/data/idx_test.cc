@@ -1,6 +1,7 @@
 #include "tutti/data/idx.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -9,6 +10,7 @@
 #include <numeric>
 
 #include "tutti/data/fashion_mnist.h"
+#include "tutti/data/placed_file.h"
 
 namespace tutti {
 namespace {
@@ -140,14 +142,41 @@ TEST_F(Idx, MembersFollowEachOtherAndNothingElseDoes) {
 
 TEST_F(Idx, MissingFile) { EXPECT_EQ(read_idx((folder_ / "nowhere").string()).error().code, Code::kNotFound); }
 
+// A pipe that nobody writes to would keep a reader for ever.
+TEST_F(Idx, WhatIsNoRegularFileIsRefusedAtOnce) {
+  const auto pipe = (folder_ / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& path : {pipe, folder_.string(), std::string("/dev/zero")}) {
+    EXPECT_EQ(error_of(path), "InvalidArgument: " + path + " is not a regular file");
+    const auto placed = PlacedFile::open(path);
+    ASSERT_FALSE(placed.ok()) << path;
+    EXPECT_EQ(to_string(placed.error()), "InvalidArgument: " + path + " is not a regular file");
+  }
+}
+
+TEST_F(Idx, PicturesOfAnotherSizeOrNoneAreRefused) {
+  const auto refused = [&](std::vector<std::uint32_t> shape, const std::string& words) {
+    std::size_t count = 1;
+    for (const auto extent : shape) count *= extent;
+    const auto path = write("t10k-images-idx3-ubyte", array(shape, count));
+    write("t10k-labels-idx1-ubyte", array({shape[0]}, shape[0]));
+    const auto loaded = load_fashion_mnist(folder_.string(), Split::kTest);
+    ASSERT_FALSE(loaded.ok()) << words;
+    EXPECT_THAT(to_string(loaded.error()), HasSubstr(path + ": " + words));
+  };
+  refused({2, 14, 14}, "byte 8: expected pictures of 28 x 28 pixels, found 14 x 14");
+  refused({2, 28, 14}, "byte 12: expected pictures of 28 x 28 pixels, found 28 x 14");
+  refused({0, 28, 28}, "byte 4: expected one picture at least, found none");
+}
+
 TEST_F(Idx, FashionMnistLoadsAndChecks) {
-  write_gz("train-images-idx3-ubyte.gz", array({4, 2, 3}, 24));
+  write_gz("train-images-idx3-ubyte.gz", array({4, 28, 28}, 4 * 784));
   write("train-labels-idx1-ubyte", array({4}, 4));
   auto train = load_fashion_mnist(folder_.string(), Split::kTrain);
   ASSERT_TRUE(train.ok()) << to_string(train.error());
   EXPECT_EQ(train->size(), 4u);
-  EXPECT_EQ(train->rows, 2u);
-  EXPECT_EQ(train->picture(3)[0], 18);
+  EXPECT_EQ(train->rows, 28u);
+  EXPECT_EQ(train->picture(3)[0], 3 * 784 % 256);
 
   EXPECT_THAT(to_string(load_fashion_mnist(folder_.string(), Split::kTest).error()),
               testing::AllOf(HasSubstr("holds neither t10k-images-idx3-ubyte.gz nor t10k-images-idx3-ubyte"),

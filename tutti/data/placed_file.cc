@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "tutti/base/file.h"
+#include "tutti/base/regular_file.h"
 
 namespace tutti {
 namespace {
@@ -33,7 +33,7 @@ Result<PlacedFile> PlacedFile::create(const std::string& path) {
 Result<PlacedFile> PlacedFile::open(const std::string& path) {
   PlacedFile file;
   file.path_ = path;
-  file.fd_ = TUTTI_TRY(open_file(path));
+  file.fd_ = TUTTI_TRY(open_regular_file(path));
   return file;
 }
 

@@ -12,7 +12,8 @@ namespace tutti {
 class PlacedFile {
  public:
   static Result<PlacedFile> create(const std::string& path);  // must not exist yet; for reading and writing
-  static Result<PlacedFile> open(const std::string& path);    // for reading
+  // For reading. kInvalidArgument: it is no regular file.
+  static Result<PlacedFile> open(const std::string& path);
 
   const std::string& path() const { return path_; }
   Result<std::uint64_t> size() const;
