@@ -5,8 +5,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <filesystem>
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
@@ -83,9 +86,35 @@ Placed place(const Group& group, const Trace& mine) {
 
 }  // namespace
 
+std::string rank_trace_path(const std::string& folder, int rank) {
+  return fmt::format("{}/trace-rank{:04}.json", folder, rank);
+}
+
+Result<int> remove_traces_of_more_ranks(const Group& group, const std::string& folder) {
+  std::error_code failure;
+  std::vector<std::string> others;
+  for (std::filesystem::directory_iterator entry(folder, failure), end; !failure && entry != end;
+       entry.increment(failure)) {
+    int rank = 0;
+    const std::string path = entry->path().string();
+    if (std::sscanf(entry->path().filename().c_str(), "trace-rank%9d.json", &rank) == 1 && rank >= group.size() &&
+        path == rank_trace_path(folder, rank))
+      others.push_back(path);
+  }
+  if (failure) return system_error(failure.value(), "cannot read the folder " + folder);
+  int removed = 0;
+  for (const auto& path : others) {
+    if (::unlink(path.c_str()) == 0)
+      ++removed;
+    else if (errno != ENOENT)  // another rank was faster
+      return system_error(errno, "cannot remove " + path);
+  }
+  return removed;
+}
+
 Status write_rank_trace(const Group& group, const Trace& mine, const std::string& folder) {
   const Placed placed = place(group, mine);
-  const std::string path = fmt::format("{}/trace-rank{:04}.json", folder, group.rank());
+  const std::string path = rank_trace_path(folder, group.rank());
   if (const Status made = make_folder(folder); !made.ok()) return agree(group, made);
   return agree(group, write_file(path, chrome_trace_head(std::span(&placed.rank, 1), placed.wall_clock) +
                                            chrome_events(mine, placed.rank, placed.origin) + kChromeTraceTail));

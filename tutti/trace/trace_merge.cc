@@ -22,9 +22,34 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t(4) << 30;  // of a file
 
+constexpr int kDeepest = 100;  // what walks a value does so on the stack, a frame for each value within a value
+
+// The first byte that lies deeper; none: the text's size. What is no JSON is for the parser to tell.
+std::size_t first_too_deep(const std::string& text) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char byte = text[i];
+    if (in_string) {
+      if (byte == '\\') ++i;
+      in_string = byte != '"';
+    } else if (byte == '"') {
+      in_string = true;
+    } else if (byte == '[' || byte == '{') {
+      if (++depth > kDeepest) return i;
+    } else if (byte == ']' || byte == '}') {
+      --depth;
+    }
+  }
+  return text.size();
+}
+
 // One file's JSON with a list of events; an error says what it is instead.
 Result<Json> read_trace(const std::string& path) {
   const std::string text = TUTTI_TRY(read_file(path, kMostBytes));
+  if (const auto at = first_too_deep(text); at < text.size())
+    return Error{.code = Code::kCorrupt,
+                 .detail = fmt::format("{} is no Chrome trace: byte {} nests more than {} deep", path, at, kDeepest)};
   Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_array()) file = Json{{"traceEvents", std::move(file)}};  // the format's other form
   if (file.is_discarded() || !file.is_object() || !file.contains("traceEvents") || !file["traceEvents"].is_array())

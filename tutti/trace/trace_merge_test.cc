@@ -55,6 +55,21 @@ TEST_F(MergeTraces, GivesEachFileProcessesOfItsOwn) {
   EXPECT_THAT(done->notes, ElementsAre(HasSubstr("a.json does not say when its time 0 is"), HasSubstr("b.json")));
 }
 
+TEST_F(MergeTraces, LeavesOutWhatNestsTooDeep) {
+  const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
+  const auto trace = [&](std::size_t depth) {
+    return R"([{"ph":"X","pid":1,"ts":1,"name":"[[\"[[","args":)" + nested(depth - 2) + "}]";
+  };
+  const auto done = merge_traces(
+      {file("deep.json", trace(100)), file("deeper.json", trace(101)), file("hole.json", nested(1000000))}, output_);
+  ASSERT_TRUE(done.ok());
+  EXPECT_EQ(done->events, 1u);
+  EXPECT_THAT(done->notes, ElementsAre(HasSubstr("deep.json does not say"),
+                                       HasSubstr("deeper.json is no Chrome trace: "
+                                                 "byte "),
+                                       HasSubstr("hole.json is no Chrome trace: byte 100 nests more than 100 deep")));
+}
+
 TEST_F(MergeTraces, LeavesOutWhatIsNoTraceAndSaysSo) {
   const auto good = file("good.json", R"([{"ph":"X","pid":1,"ts":1}, 5, null])");
   const auto done = merge_traces(
@@ -91,7 +106,8 @@ TEST_F(MergeTraces, NeverWritesOverWhatItReads) {
   for (const auto& output : {b, other_name}) {
     const auto refused = merge_traces({a, b}, output);
     ASSERT_FALSE(refused.ok());
-    EXPECT_THAT(to_string(refused.error()), HasSubstr("b.json is to be read and to be written (hint: give another output)"));
+    EXPECT_THAT(to_string(refused.error()),
+                HasSubstr("b.json is to be read and to be written (hint: give another output)"));
   }
   EXPECT_EQ(*read_file(b, 100), R"([{"ph":"X","pid":1,"ts":1}])");
 }

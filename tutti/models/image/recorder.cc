@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "tutti/base/log.h"
 #include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
@@ -26,13 +27,27 @@ Status make_folder_for(const std::string& option, const std::filesystem::path& f
   return error;
 }
 
+// Each rank's own file, and nothing of another run beside it.
+Status prepare_traces(const Group& world, const std::string& folder) {
+  (void)TUTTI_TRY(replaceable_file(rank_trace_path(folder, world.rank())));
+  if (const int removed = TUTTI_TRY(remove_traces_of_more_ranks(world, folder)); removed > 0)
+    log::info(fmt::format("{}: removed the traces of {} rank{} of an earlier run that had more", folder, removed,
+                          removed == 1 ? "" : "s"));
+  return {};
+}
+
 }  // namespace
+
+const char* trace_kind(const RecorderOptions& options) {
+  return options.trace.empty() ? "none" : is_file(options.trace) ? "a file" : "a folder";
+}
 
 Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world), options_(std::move(options)) {
   Status made;
   const std::filesystem::path trace = options_.trace;
   if (!options_.trace.empty()) made = make_folder_for("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
   if (made.ok() && is_file(options_.trace) && world.rank() == 0) made = replaceable_file(options_.trace).status();
+  if (made.ok() && !options_.trace.empty() && !is_file(options_.trace)) made = prepare_traces(world, options_.trace);
   if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
     auto events = EventFile::create(options_.tensorboard);
     if (events.ok()) {

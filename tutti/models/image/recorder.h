@@ -15,6 +15,9 @@ struct RecorderOptions {
   std::string tensorboard;  // a folder; empty: none
 };
 
+// What trace is: "a file", "a folder" or "none". Ranks must agree in it.
+const char* trace_kind(const RecorderOptions& options);
+
 // Every rank makes one and calls its functions alike.
 class Recorder {
  public:

@@ -5,6 +5,7 @@
 // Stage 2 averages bucket by bucket. In shared memory that is work, done between two meetings; over links it is
 // waiting, and backward() goes on meanwhile.
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
@@ -14,6 +15,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/group_region.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/optim/averages.h"
 #include "tutti/parallel/optim/over_ranks.h"
@@ -22,7 +24,8 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kBucketsOnTheirWay = 2;  // while backward() goes on: each holds its gradients
+constexpr const char* kWaiting = "wait for peers";  // in traces
+constexpr std::size_t kBucketsOnTheirWay = 2;       // while backward() goes on: each holds its gradients
 
 // Where plans say in which order sums are added, and not the numbers of the ranks.
 bool is_over_links(const Group& group) {
@@ -33,6 +36,11 @@ bool is_over_links(const Group& group) {
 Work average_async(const Group& group, const at::Tensor& packed) {
   return average_async(group, packed.scalar_type() == at::kFloat ? DType::kF32 : DType::kF64, packed.data_ptr(),
                        packed.numel());
+}
+
+// For traces: "fc1.weight f32[1179648]".
+auto words(const Shard& shard) {
+  return [&shard] { return fmt::format("{} {}[{}]", shard.name, name(shard.dtype), shard.weight.numel()); };
 }
 
 class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
@@ -63,6 +71,8 @@ class OfDataParallel final : public ShardedOptimizer::State, GradientTaker {
   std::int64_t number_of(const Shard& shard) const { return &shard - shards_.all.data(); }
   void step_one(Shard& shard, std::span<std::byte* const> gradients);
   void decide_on_non_finite(const char* weights);
+  PeerGradients meet(std::span<Shard* const> shards) const;
+  void average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where);
   AverageByCollectives begin_average(Shard& shard, AveragesIn where);
   void average_packed();
   void give_by_collectives();
@@ -127,20 +137,36 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tenso
     return;
   }
   const std::span fresh = std::span(steps_).subspan(first);
-  const PeerGradients peers(group, fresh);
+  const PeerGradients peers = [&] {
+    const Region region(kWaiting);  // and not on the lane: buckets before this one may be on their way
+    return PeerGradients(group, fresh);
+  }();
   auto& on_its_way = on_their_way_.emplace_back();
   if (as_data_parallel_ && packed.defined()) on_its_way.packed = average_async(group, packed);
   for (std::size_t k = 0; k < fresh.size(); ++k) {
     if (const auto gradients = peers.of(k); !gradients.empty()) {
-      average_in_place(group, *fresh[k], gradients, AveragesIn::kOwn, number_of(*fresh[k]), facts);
+      average_with_peers(*fresh[k], gradients, AveragesIn::kOwn);
     } else {
       on_its_way.shards.emplace_back(fresh[k], begin_average(*fresh[k], AveragesIn::kOwn));
     }
   }
-  if (peers.any() && group.size() > 1) barrier(group);  // the peers have read this rank's gradients
+  if (peers.any() && group.size() > 1) {
+    const GroupRegion region(group, kWaiting);
+    barrier(group);  // the peers have read this rank's gradients
+  }
   for (std::size_t k = 0; k < fresh.size(); ++k)
     if (!peers.of(k).empty()) fresh[k]->gradient = at::Tensor();
   while (on_their_way_.size() > kBucketsOnTheirWay) end_oldest_bucket();
+}
+
+PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
+  const GroupRegion region(group, kWaiting);
+  return {group, shards};
+}
+
+void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
+  const GroupRegion region(group, "average with peers", words(shard));
+  average_in_place(group, shard, gradients, where, number_of(shard), facts);
 }
 
 AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {
@@ -196,11 +222,11 @@ void OfDataParallel::finish() {
 void OfDataParallel::average() {
   if (averaged_) return;
   std::optional<PeerGradients> peers;
-  count_exposed([&] { peers.emplace(group, steps_); });
+  count_exposed([&] { peers.emplace(meet(steps_)); });
   average_packed();
   for (std::size_t k = 0; k < steps_.size(); ++k) {
     if (const auto gradients = peers->of(k); !gradients.empty())
-      average_in_place(group, *steps_[k], gradients, AveragesIn::kGradient, number_of(*steps_[k]), facts);
+      average_with_peers(*steps_[k], gradients, AveragesIn::kGradient);
     else
       average_exposed(*steps_[k]);
   }
@@ -211,14 +237,16 @@ void OfDataParallel::step_one(Shard& shard, std::span<std::byte* const> gradient
   const Update update = next_update(shard);
   const StepLook look{.number = number_of(shard), .facts = looks_ ? &facts : nullptr};
   if (!shard.averaged && !gradients.empty() && !shard.weights.empty()) {
+    const GroupRegion region(group, "average and step with peers", words(shard));
     average_and_step(group, shard, gradients, update, look);
   } else {
     if (!shard.averaged) {
       if (gradients.empty())
         average_exposed(shard);
       else
-        average_in_place(group, shard, gradients, AveragesIn::kGradient, number_of(shard), facts);
+        average_with_peers(shard, gradients, AveragesIn::kGradient);
     }
+    const GroupRegion region(group, "step and give to peers", words(shard));
     step_averaged(group, shard, update, look);
   }
   shard.weight.unsafeGetTensorImpl()->bump_version();  // autograd must see that saved weights were overwritten
@@ -245,9 +273,12 @@ void OfDataParallel::step() {
   std::optional<PeerGradients> peers;
   bool meet_at_end = false;
   count_exposed([&] {
-    if (!averaged_)
-      peers.emplace(group, steps_);
-    else if (looks_)
+    if (!averaged_) {
+      peers.emplace(meet(steps_));
+      return;
+    }
+    const GroupRegion region(group, kWaiting);
+    if (looks_)
       decide_on_non_finite("the weights are as they were");
     else
       barrier(group);  // everybody's backward() is over
@@ -261,9 +292,11 @@ void OfDataParallel::step() {
   }
   count_exposed([&] {
     give_by_collectives();
+    if (!looks_ && !(meet_at_end && group.size() > 1)) return;
+    const GroupRegion region(group, kWaiting);
     if (looks_)
       decide_on_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
-    else if (meet_at_end && group.size() > 1)
+    else
       barrier(group);
   });
 }
@@ -272,6 +305,7 @@ void OfDataParallel::step() {
 void OfDataParallel::give_by_collectives() {
   const auto gather = [&](DType dtype, std::byte* all, std::int64_t part) {
     if (part == 0) return;
+    const GroupRegion region(group, "gather weights");
     group
         .run({.kind = Kind::kAllGather,
               .dtype = dtype,

@@ -6,9 +6,11 @@
 // Nothing of this is told but by one number of eight bytes a rank and step, which all ranks then have alike, and which
 // is the second meeting that averaging in one another's memory needs anyway.
 #include <ATen/Functions.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "tutti/comm/group_region.h"
 #include "tutti/comm/kernels/finite.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
@@ -16,6 +18,12 @@
 namespace tutti {
 
 using Found = NonFiniteWatch::Found;
+
+namespace {
+
+constexpr const char* kWaiting = "wait for peers";  // in traces
+
+}  // namespace
 
 bool Reducer::State::looks_before() const {
   return options.finite_check == FiniteCheck::kReport || options.finite_check == FiniteCheck::kThrow;
@@ -60,10 +68,17 @@ void Reducer::State::average_with_peers(std::vector<Bucket>& list) {
     }
   }
   if (ranges.empty()) return;
-  const auto places = peer_memory(group, mine).or_throw();
+  const auto places = [&] {
+    const GroupRegion region(group, kWaiting);
+    return peer_memory(group, mine).or_throw();
+  }();
   const auto ranks = std::size_t(group.size());
   for (std::size_t k = ranges.size(); k-- > 0;) {
     const auto& [bucket, range] = ranges[k];
+    const GroupRegion region(group, "average with peers", [&, &range = range] {
+      return fmt::format("{} {}[{}]", range.parameter ? parameters[*range.parameter].name : "packed gradients",
+                         name(range.bytes.dtype), range.bytes.count);
+    });
     if (!places[k * ranks]) {
       average_out_of_reach(*bucket, range);
       continue;
@@ -109,7 +124,10 @@ void Reducer::State::look_into(const Bucket& bucket, const GradientRange& range,
 
 bool Reducer::State::decide_on_non_finite(Give give) {
   if (options.finite_check == FiniteCheck::kOff || (taker && !looks_before())) return false;
-  auto found = watch.agree(group);
+  auto found = [&] {
+    const GroupRegion region(group, kWaiting);
+    return watch.agree(group);
+  }();
   watch.begin_step();
   if (!found) return false;
   if (found->rank == Found::kUnknownRank) found->rank = rank_of_kept_gradient(found->parameter, give);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <torch/nn/module.h>
 
+#include "tutti/comm/group_region.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
 #include "tutti/parallel/replicas/replicas.h"
 
@@ -67,14 +68,14 @@ void Reducer::State::climb_from(Bucket& bucket, const TensorBytes& bytes) {
 void Reducer::State::climb(const TensorBytes& bytes, std::size_t level) {
   const auto& levels = logical->levels();
   for (; level < levels.size(); ++level) {
-    levels[level]
-        .run({.kind = Kind::kAllReduce,
-              .dtype = bytes.dtype,
-              .op = level + 1 == levels.size() ? ReduceOp::kAvg : ReduceOp::kSum,
-              .in = bytes.data,
-              .out = bytes.data,
-              .count = bytes.count})
-        .or_throw();
+    const Request request{.kind = Kind::kAllReduce,
+                          .dtype = bytes.dtype,
+                          .op = level + 1 == levels.size() ? ReduceOp::kAvg : ReduceOp::kSum,
+                          .in = bytes.data,
+                          .out = bytes.data,
+                          .count = bytes.count};
+    const GroupRegion region(levels[level], "average with peers", [&] { return to_string(request); });
+    levels[level].run(request).or_throw();
   }
 }
 

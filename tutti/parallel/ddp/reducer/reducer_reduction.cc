@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/group_region.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
 #include "tutti/tensor/sparse_collectives.h"
 
@@ -114,7 +115,9 @@ void Reducer::State::start(Bucket& bucket, const GradientRange& range) {
   if (overlap) {
     bucket.works.push_back(group.submit(all_reduce_of(range.bytes)));
   } else {
-    group.run(all_reduce_of(range.bytes)).or_throw();
+    const Request request = all_reduce_of(range.bytes);
+    const GroupRegion region(group, "average with peers", [&] { return to_string(request); });
+    group.run(request).or_throw();
   }
 }
 
