@@ -90,7 +90,8 @@ void declare(CLI::App& app, Texts& texts) {
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
   add("Parallel", "--check-gradients", texts.check_gradients,
       "end at a NaN or an infinity in a gradient: reduction (default) looks while they are averaged, before at each "
-      "rank's own in a pass more, which always names the rank; off",
+      "rank's own in a pass more, which always names the rank; off; where gradients are in f16 always before, and the "
+      "step is left out instead",
       "WHEN");
   add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
   add("Checkpoints", "--save-dir", texts.save_dir,
@@ -120,7 +121,8 @@ void declare(CLI::App& app, Texts& texts) {
   add("Speed", "--overlap", texts.overlap, "communicate while computing: auto (default), on, off", "WHEN");
   add("Speed", "--sharded", texts.sharded,
       "each rank steps its part of large weights for all: auto (default; on one host), on, off", "WHEN");
-  add("Speed", "--stage", texts.stage, "of the sharding: 1 (default), or 2, which splits gradients as well", "N");
+  add("Speed", "--stage", texts.stage,
+      "of the sharding: 1 (default), or 2, which splits gradients as well, and makes --sharded auto on", "N");
   add_flag("Speed", "--views", texts.views, "gradients are windows into the buckets");
   add_flag("Speed", "--no-heap", texts.no_heap, "do not place large tensors in shared memory");
 }
@@ -209,6 +211,16 @@ tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
   return {};
 }
 
+// --save "$FILE", and FILE is not set: not what leaving out --save means.
+tutti::Status refuse_empty_values(const CLI::App& app) {
+  for (const CLI::Option* const option : app.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty() && option->get_items_expected_max() > 0)
+        return tutti::cli::usage(option->get_name() + ": an empty value (is a variable that it comes from not set?)",
+                                 "give it a value, or leave the option out");
+  return {};
+}
+
 Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   using tutti::cli::choose, tutti::cli::real_number, tutti::cli::whole_number;
   constexpr double kAny = std::numeric_limits<double>::max();
@@ -248,6 +260,7 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   return training;
 }
 
+// What is not known, such as the test accuracy of a run that was stopped, is null.
 void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& options,
                 const tutti::ImageTrainingResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
@@ -265,6 +278,8 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
       {"test_loss", result.test_loss},
       {"last_loss", result.last_loss},
       {"data_parallel", nlohmann::ordered_json::parse(tutti::to_json(result.parallel))}};
+  if (result.stopped) json["stopped"] = true;
+  if (tutti::scales_loss(options)) json["left_out"] = result.left_out;
   if (options.checkpoints.memory_copy_interval > 0)
     json["memory_copies"] = nlohmann::ordered_json::parse(tutti::to_json(result.copying));
   if (!options.checkpoints.folder.empty())
@@ -272,19 +287,26 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
   fmt::print("{}\n", json.dump());
 }
 
+void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions& options,
+                   const tutti::ImageTrainingResult& result) {
+  fmt::print(stderr,
+             "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%{}, test accuracy {:.4f}, test loss "
+             "{:.4f}\n",
+             options.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s, result.exposed_percent,
+             world.size() == 1 ? "" : " on rank 0", result.test_accuracy, result.test_loss);
+  if (result.left_out > 0)
+    fmt::print(stderr, "{}: {} step{} left out, since gradients overflowed in f16\n", options.model, result.left_out,
+               result.left_out == 1 ? " was" : "s were");
+}
+
 int train(const Texts& texts, const tutti::ImageTrainingOptions& options) {
   const auto train = tutti::load_fashion_mnist(texts.data, tutti::Split::kTrain).or_throw();
   const auto test = tutti::load_fashion_mnist(texts.data, tutti::Split::kTest).or_throw();
   const auto world = tutti::init();
   const auto result = tutti::train_image_model(world, train, test, options);
-  if (result.stopped) return tutti::kLeftEarly;
-  if (world.rank() != 0) return 0;
-  fmt::print(stderr,
-             "{}: {} rank{}, {:.1f} samples/s, communication exposed {:.1f}%, test accuracy {:.4f}, test loss {:.4f}\n",
-             options.model, world.size(), world.size() == 1 ? "" : "s", result.samples_per_s, result.exposed_percent,
-             result.test_accuracy, result.test_loss);
-  if (texts.json) print_json(world, options, result);
-  return 0;
+  if (world.rank() == 0 && !result.stopped) print_summary(world, options, result);
+  if (world.rank() == 0 && texts.json) print_json(world, options, result);
+  return result.stopped ? tutti::kLeftEarly : 0;
 }
 
 int act(const std::vector<std::string>& arguments) {
@@ -294,7 +316,8 @@ int act(const std::vector<std::string>& arguments) {
       "train_image");
   declare(app, texts);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  const auto options = interpret(texts);
+  const auto given = refuse_empty_values(app);
+  const auto options = given.ok() ? interpret(texts) : given.error();
   if (!options.ok()) {
     tutti::cli::tell_once("train_image", options.error());
     return kUsageError;

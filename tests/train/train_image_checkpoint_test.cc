@@ -197,13 +197,16 @@ TEST_F(TrainImageCheckpoints, PreemptionCostsNoBits) {
   expect_trained(2, usual);
   const std::string undisturbed = bytes_of(path("weights"));
   fs::remove(path("weights"));
-  const auto line = command(2, usual + Arguments{"--save-dir", path("run")});
+  const auto line = command(2, usual + Arguments{"--save-dir", path("run"), "--json"});
   {
     tutti::testing::Running running(line, kOneThread);
     running.await_err("step  10/310");
     running.send(SIGTERM);
     const auto ended = running.wait();
     EXPECT_EQ(ended.code, 75) << ended.err;
+    const auto json = json_of(ended);
+    EXPECT_TRUE(json.value("stopped", false)) << ended.out;
+    EXPECT_TRUE(json.at("test_accuracy").is_null() && json.at("last_loss").is_number()) << ended.out;
   }
   EXPECT_FALSE(fs::exists(path("weights"))) << "it is not trained yet";
   ASSERT_EQ(steps_in("run").size(), 1u);
@@ -217,6 +220,7 @@ TEST_F(TrainImageCheckpoints, PreemptionCostsNoBits) {
   EXPECT_THAT(again.err, HasSubstr("nothing is left to train: --epochs 5 lies behind it"));
   EXPECT_EQ(bytes_of(path("weights")), undisturbed);
   EXPECT_EQ(json_of(again)["checkpoints"]["failed"], 0);
+  EXPECT_TRUE(json_of(again).at("last_loss").is_null()) << "no step was made";
 }
 
 // The thread that saves works on a group of its own, beside training's, on whatever carries them.
@@ -307,15 +311,16 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
   refused({"--save-dir", "a", "--keep-every", "2"}, "--keep-every is for --keep: without it all checkpoints stay");
   refused({"--save-dir", "a", "--save-interval", "-1"}, "--save-interval");
   refused({"--save-dir-per-node"}, "--save-dir-per-node is for --save-dir");
-  refused({"--resume", ""}, "--resume needs auto, never or the path of a checkpoint");
+  refused({"--resume", ""}, "--resume: an empty value");
   refused({"--memory-copy-interval", "2"}, "copies of the state in memory are kept by the agent of tutti run");
   const Arguments usual = {"--max-steps", "2", "--save-dir", path("run")};
   expect_trained(0, usual);
   refused(usual + Arguments{"--resume", "never"},
           path("run") + " has a checkpoint of step 2 already, and this run begins anew");
   refused(usual + Arguments{"--seed", "4"}, "is of another run: its seed is 0, and 4 is given");
-  refused(usual + Arguments{"--model", "mlp"}, "is of another model: it lacks 1.");
-  refused(usual + Arguments{"--optimizer", "adam"}, "it lacks exp_avg of conv1.");
+  refused(usual + Arguments{"--model", "mlp"},
+          "is of another run: its model is cnn, and mlp is given (hint: go on with the --model of the run");
+  refused(usual + Arguments{"--optimizer", "adam"}, "is of another run: its optimizer is Sgd, and Adam is given");
   refused({"--max-steps", "2", "--resume", path("nowhere")}, path("nowhere"));
 }
 

@@ -2,6 +2,7 @@
 #include "tests/train/train_image.h"
 
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <random>
 #include <set>
 
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/safetensors.h"
 
@@ -207,6 +209,13 @@ TEST_F(TrainImage, LeavesTracesTablesAndTensorBoardsFiles) {
   const std::string traces = folder_.path() + "/traces";
   ended = train(2, {"--batch-size", "16", "--max-steps", "2", "--trace", traces});
   ASSERT_EQ(ended.code, 0) << ended.err;
+  write_file(traces + "/trace-rank0007.json", "[]").or_throw();  // of an earlier run
+  write_file(traces + "/trace-mine.json", "[]").or_throw();
+  ended = train(2, {"--batch-size", "16", "--max-steps", "2", "--trace", traces});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr(traces + ": removed the traces of 1 rank of an earlier run that had more"));
+  EXPECT_FALSE(std::filesystem::exists(traces + "/trace-rank0007.json"));
+  EXPECT_TRUE(std::filesystem::remove(traces + "/trace-mine.json"));
   const auto merged = tutti::testing::run({TUTTI_COMMAND, "trace", "merge", traces, "-o", file});
   EXPECT_EQ(merged.code, 0) << merged.err;
   EXPECT_THAT(merged.err, HasSubstr("events of 2 files in " + file));
@@ -214,6 +223,64 @@ TEST_F(TrainImage, LeavesTracesTablesAndTensorBoardsFiles) {
   EXPECT_EQ(itself.code, 2);
   EXPECT_THAT(itself.err, HasSubstr(file + " is to be read and to be written"));
   EXPECT_GT(std::filesystem::file_size(file), 1000u) << "and is still there";
+}
+
+// However gradients are averaged, a trace shows where: on the thread that does it, and on the lane of its group.
+TEST_F(TrainImage, EveryWayToAverageIsSeenInATrace) {
+  const std::string with_peers = "average with peers", wait = "wait for peers";
+  struct Way {
+    int ranks;
+    std::vector<std::string> options;
+    std::vector<std::string> regions;
+    std::string lane = "group world";
+  };
+  const std::vector<Way> ways = {
+      {2, {}, {wait, "average and step with peers"}},
+      {2, {"--clip-grad-norm", "1"}, {wait, with_peers, "step and give to peers"}},
+      {2, {"--stage", "2"}, {wait, with_peers, "step and give to peers"}},
+      {2, {"--sharded", "off", "--overlap", "off"}, {wait, with_peers}},
+      {2, {"--sharded", "off", "--overlap", "off", "--check-gradients", "off"}, {with_peers}},
+      {4, {"--logical-ranks", "4", "--overlap", "off"}, {with_peers}, "group world/world level 2"},
+  };
+  for (const auto& way : ways) {
+    SCOPED_TRACE(join(way.options, " "));
+    const std::string file = folder_.path() + "/trace.json";
+    std::vector<std::string> arguments = {"--batch-size", "16", "--max-steps", "2", "--trace", file, "--profile"};
+    arguments.insert(arguments.end(), way.options.begin(), way.options.end());
+    const auto ended = train(way.ranks, arguments);
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    const auto trace = nlohmann::json::parse(bytes_of(file));
+    std::map<std::pair<int, int>, std::string> threads;
+    for (const auto& event : trace.at("traceEvents"))
+      if (event.at("name") == "thread_name") threads[{event.at("pid"), event.at("tid")}] = event.at("args").at("name");
+    std::map<std::string, std::set<int>> on_thread, on_lane;  // ranks, by region
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.at("ph") != "X") continue;
+      const std::string& thread = threads[{event.at("pid"), event.at("tid")}];
+      if (thread == "main") on_thread[event.at("name")].insert(event.at("pid").get<int>());
+      if (thread == way.lane) on_lane[event.at("name")].insert(event.at("pid").get<int>());
+    }
+    for (const auto& region : way.regions) {
+      EXPECT_EQ(on_thread[region].size(), std::size_t(way.ranks)) << region;
+      EXPECT_EQ(on_lane[region].size(), std::size_t(way.ranks)) << region;
+      EXPECT_THAT(ended.err, HasSubstr(region)) << "in the table";
+    }
+  }
+}
+
+TEST_F(TrainImage, StageTwoIsWhatItSaysOrRefused) {
+  const std::string file = folder_.path() + "/trace.json";
+  auto changes = kOneThread;
+  changes["TUTTI_TRANSPORT"] = "tcp";
+  const auto by_tcp = tutti::testing::run(
+      command(2, {"--stage", "2", "--batch-size", "16", "--max-steps", "2", "--trace", file}), changes);
+  ASSERT_EQ(by_tcp.code, 0) << by_tcp.err;
+  EXPECT_THAT(bytes_of(file), AllOf(HasSubstr("reduce_scatter"), Not(HasSubstr("average gradients"))));
+  const auto refused = train(4, {"--stage", "2", "--logical-ranks", "4"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err,
+              AllOf(HasSubstr("--stage 2 and --logical-ranks were both given, on 4 processes"),
+                    HasSubstr("leave one of them out, or start 1 or 2 processes"), Not(HasSubstr("step 1"))));
 }
 
 TEST_F(TrainImage, MistakesGetASentence) {
@@ -268,10 +335,17 @@ TEST_F(TrainImage, MistakesGetASentence) {
   together({"--sharded", "on", "--overlap", "on"}, "--sharded on and --overlap on");
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
               HasSubstr("3 logical ranks on 2 processes; expected a power of two"));
+  for (const std::string option : {"--save", "--trace", "--save-dir", "--lr"})
+    EXPECT_THAT(train(0, {option, "", "--max-steps", "1"}).err,
+                HasSubstr("train_image: " + option + ": an empty value (is a variable that it comes from not set?)"));
   EXPECT_THAT(train(0, {"--trace", "/proc/none/t.json"}).err, HasSubstr("--trace: cannot make the folder /proc/none"));
   ended = train(0, {"--batch-size", "5000"});
   EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank"));
+  EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank (hint: take a "
+                                   "smaller --batch-size)"));
+  ended = train(2, {"--logical-ranks", "1000000", "--batch-size", "1"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("1000000 logical ranks, but only 1000 training samples"));
   ended = train(0, {"--data", "/nowhere"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err,
@@ -285,6 +359,20 @@ TEST_F(TrainImage, ALossThatIsNotANumberIsToldWithStepAndRank) {
     EXPECT_THAT(ended.err, AllOf(HasSubstr("the loss of step 2 is not a number in the samples of rank "),
                                  HasSubstr("the learning rate is 1e+30: a smaller one, or --clip-grad-norm, may")));
   }
+}
+
+// With --compress f16 a step whose gradients overflow is left out, but a loss, whose products are in f32, does not come
+// from that.
+TEST_F(TrainImage, ALossThatIsNotANumberEndsTheRunUnderCompressionToo) {
+  const std::string file = folder_.path() + "/nan.safetensors";
+  auto ended =
+      train(2, {"--lr", "1e30", "--max-steps", "4", "--batch-size", "16", "--compress", "f16", "--save", file});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("the loss of step 2 is not a number in the samples of rank "));
+  EXPECT_FALSE(std::filesystem::exists(file));
+  ended = train(2, {"--max-steps", "2", "--batch-size", "16", "--compress", "f16", "--json"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_GE(json_of(ended).at("left_out"), 0);
 }
 
 // The first step makes infinities of weights and finite gradients, so it is no rank's samples that are to blame.
@@ -308,6 +396,17 @@ TEST_F(TrainImage, RanksWithDifferentOptionsAreTold) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("--lr is 0.05 on rank 0, but 0.1 on ranks 1, 2"), Not(HasSubstr("step "))));
 }
 
+TEST_F(TrainImage, RanksWhoseTracesGoToAFileAndToAFolderAreTold) {
+  const auto ended =
+      tutti::testing::run({TUTTI_COMMAND, "run", "-n", "2", "--", "sh", "-c",
+                           "if [ $RANK = 0 ]; then trace=$0/t.json; else trace=$0/t; fi; exec \"$@\" --trace $trace",
+                           folder_.path(), TRAIN_IMAGE, "--data", folder_.path()},
+                          kOneThread);
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("--trace is a file on rank 0, but a folder on rank 1"), Not(HasSubstr("step 1"))));
+}
+
 TEST_F(TrainImage, HelpIsForPeople) {
   const auto ended = train(0, {"--help"});
   EXPECT_EQ(ended.code, 0);
@@ -323,6 +422,20 @@ TEST_F(TrainImage, DamagedDataIsNamedWithItsByte) {
                                            HasSubstr("the file ends")));
 }
 
+TEST_F(TrainImage, DataThatIsNoDataIsToldBeforeTraining) {
+  write_idx(folder_.path() + "/t10k-images-idx3-ubyte", {301, 14, 14}, std::string(301 * 14 * 14, '\1'));
+  auto ended = train(2, {});
+  EXPECT_NE(ended.code, 0);
+  EXPECT_THAT(ended.err + ended.out, AllOf(HasSubstr("t10k-images-idx3-ubyte: byte 8: expected pictures of 28 x 28"),
+                                           Not(HasSubstr("step 1"))));
+  const std::string pipe = folder_.path() + "/t10k-images-idx3-ubyte";
+  std::filesystem::remove(pipe);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  ended = train(0, {});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr(pipe + " is not a regular file"));
+}
+
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);
@@ -333,6 +446,11 @@ TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr(folder_.path() + ": it is a folder, not a file"), Not(HasSubstr("step "))));
   ended = train(2, {"--save", folder_.path()});
   EXPECT_THAT(ended.err, AllOf(HasSubstr(folder_.path() + ": it is a folder, not a file"), Not(HasSubstr("PeerLost"))));
+  std::filesystem::create_directories(folder_.path() + "/traces/trace-rank0001.json");
+  ended = train(2, {"--trace", folder_.path() + "/traces"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("/trace-rank0001.json: it is a folder, not a file"), Not(HasSubstr("step 1"))));
   const std::string taken = folder_.path() + "/taken.json";
   std::filesystem::create_directory(taken);
   ended = train(0, {"--trace", taken});

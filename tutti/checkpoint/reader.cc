@@ -109,15 +109,16 @@ const StoredTensor* CheckpointReader::find(const TensorKey& key) const {
 
 TensorMatch CheckpointReader::compare(std::span<const ExpectedTensor> wanted) const {
   TensorMatch match;
-  std::set<TensorKey> known;
+  std::set<TensorKey> known, told;  // parts of one tensor are wanted one by one
   for (const ExpectedTensor& want : wanted) {
     known.insert(want.key);
     const StoredTensor* const tensor = find(want.key);
     const bool fits = tensor && tensor->dtype == want.dtype && tensor->shape == want.shape;
     match.fits.push_back(fits);
+    if (fits || !told.insert(want.key).second) continue;
     if (!tensor) {
       match.missing.push_back(to_string(want.key));
-    } else if (!fits) {
+    } else {
       match.misshapen.push_back(fmt::format("{} is {}{}, wanted {}{}", to_string(want.key), name(tensor->dtype),
                                             shape_text(tensor->shape), name(want.dtype), shape_text(want.shape)));
     }

@@ -59,14 +59,45 @@ const char* name(Compression compression) {
 
 bool is_sharded(const Group& world, const ImageTrainingOptions& options) {
   if (options.sharding != Sharding::kAuto) return options.sharding == Sharding::kOn;
+  if (options.sharded_stage > 1) return true;  // asked for: check_sizes() has refused where it cannot be
   const int logical = options.parallel.logical_ranks;
   const bool same_bits = logical == 0 || world.size() == 2;
-  const bool may_wait = options.parallel.overlap != Overlap::kOn || options.sharded_stage > 1;  // for backward's end
+  const bool may_wait = options.parallel.overlap != Overlap::kOn;  // for backward's end
   return world.size() > 1 && world.nodes() == 1 && options.compression == Compression::kNone && same_bits && may_wait;
 }
 
-bool halves_gradients(const ImageTrainingOptions& options) {
-  return options.compression == Compression::kF16 || options.parallel.autocast == DType::kF16;
+bool computes_in_f16(const ImageTrainingOptions& options) { return options.parallel.autocast == DType::kF16; }
+
+// That compute alike: the processes, or the logical ranks.
+int ranks_of(const Group& world, const ImageTrainingOptions& options) {
+  return options.parallel.logical_ranks > 0 ? options.parallel.logical_ranks : world.size();
+}
+
+Error refused(std::string detail, std::string hint) {
+  return Error{.code = Code::kInvalidArgument, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+// What can be told before anything is made.
+Status check_sizes(const Group& world, std::size_t samples, const ImageTrainingOptions& options) {
+  const int ranks = ranks_of(world, options);
+  const bool logical = options.parallel.logical_ranks > 0;
+  if (logical && options.sharded_stage > 1 && world.size() > 2)
+    return refused(
+        fmt::format("--stage {} and --logical-ranks were both given, on {} processes", options.sharded_stage,
+                    world.size()),
+        "leave one of them out, or start 1 or 2 processes: a sharded optimizer of more adds the gradients in "
+        "another order than the logical ranks");
+  if (std::size_t(ranks) > samples)
+    return refused(fmt::format("{} {}ranks, but only {} training samples", ranks, logical ? "logical " : "", samples),
+                   "take as many ranks as there are samples, or fewer");
+  const std::size_t of_a_rank = DistributedSampler(samples, 0, ranks).size();
+  if (options.batch_size * std::size_t(options.accumulate) > of_a_rank)
+    return refused(
+        fmt::format("the batch size {}{} is larger than the {} samples of a rank", options.batch_size,
+                    options.accumulate > 1 ? fmt::format(", {} times a step,", options.accumulate) : "", of_a_rank),
+        options.accumulate > 1 || ranks > 1 ? "take a smaller --batch-size, fewer passes or fewer ranks"
+                                            : "take a smaller --batch-size");
+  return {};
 }
 
 std::shared_ptr<PowerSgd> make_power_sgd(const ImageTrainingOptions& options) {
@@ -79,7 +110,7 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   if (options.compression == Compression::kBF16) parallel.hook = bf16_compression();
   if (options.compression == Compression::kF16) parallel.hook = f16_compression();
   if (power_sgd) parallel.hook = power_sgd;
-  if (halves_gradients(options)) parallel.finite_check = FiniteCheck::kReport;
+  if (scales_loss(options)) parallel.finite_check = FiniteCheck::kReport;
   return parallel;
 }
 
@@ -95,7 +126,7 @@ class Training {
         weights_(ddp_, {.rule = options.rule,
                         .sharded_stage = is_sharded(world, options) ? options.sharded_stage : 0,
                         .clip_grad_norm = options.clip_grad_norm,
-                        .scales_loss = halves_gradients(options)}),
+                        .scales_loss = scales_loss(options)}),
         loader_(batches(data.size()), MakeBatch{&pictures_}, {.threads = options.loader_threads}),
         check_(world, parameters_of(*model_), {.every = options.check_replicas}),
         recorder_(world, options.record),
@@ -103,9 +134,6 @@ class Training {
         state_(world, *model_, weights_, power_sgd_.get(), options, data.size()) {
     const std::size_t samples = DistributedSampler(data.size(), 0, ranks()).size();
     steps_per_epoch_ = std::int64_t(samples / options.batch_size / std::size_t(options.accumulate));
-    TUTTI_REQUIRE(steps_per_epoch_ > 0, "the batch size ", options.batch_size,
-                  options.accumulate > 1 ? fmt::format(", {} times a step,", options.accumulate) : std::string(),
-                  " is larger than the ", samples, " samples of a rank");
     resume();
     line_.emplace(stderr, progress_.steps + steps_left(), world.rank() == 0 ? options.log_every : -1, progress_.steps);
   }
@@ -128,8 +156,7 @@ class Training {
   std::int64_t steps() const { return progress_.steps; }
 
  private:
-  // That compute alike: the processes, or the logical ranks.
-  int ranks() const { return options_.parallel.logical_ranks > 0 ? options_.parallel.logical_ranks : world_.size(); }
+  int ranks() const { return ranks_of(world_, options_); }
   double samples_per_step() const {
     return double(options_.batch_size) * double(options_.accumulate) * double(ranks());
   }
@@ -296,9 +323,9 @@ class Training {
     return value;
   }
 
-  // One in 16 bits may overflow: then the step is left out.
+  // A loss whose products are in f16 may overflow: then the step is left out.
   void refuse_nan(double loss) const {
-    if (std::isfinite(loss) || halves_gradients(options_)) return;
+    if (std::isfinite(loss) || computes_in_f16(options_)) return;
     std::string detail = fmt::format("the loss of step {} is {} in the samples of rank {}", progress_.steps,
                                      std::isnan(loss) ? "not a number" : "infinite", world_.rank());
     std::string hint = fmt::format("the learning rate is {}: a smaller one, or --clip-grad-norm, may help",
@@ -381,11 +408,16 @@ std::vector<std::pair<std::string, std::string>> option_words(const ImageTrainin
           {"--keep-every", text(options.checkpoints.keep_every)},
           {"--resume", options.checkpoints.resume},
           {"--memory-copy-interval", text(options.checkpoints.memory_copy_interval)},
-          {"--trace", options.record.trace.empty() ? "none" : "given"},
+          {"--deterministic", options.deterministic ? "on" : "off"},
+          {"--trace", trace_kind(options.record)},
           {"--profile", options.record.profile ? "on" : "off"}};
 }
 
 }  // namespace
+
+bool scales_loss(const ImageTrainingOptions& options) {
+  return options.compression == Compression::kF16 || computes_in_f16(options);
+}
 
 ImageTrainingResult train_image_model(const Group& world, const ImageDataset& train, const ImageDataset& test,
                                       const ImageTrainingOptions& options) {
@@ -394,6 +426,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   words.emplace_back("the number of training samples", fmt::format("{}", train.size()));
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
   check_same_options(world, words).or_throw();
+  check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
   Status savable;  // better asked before an hour of training than after it
   if (!options.save.empty() && world.rank() == 0) savable = replaceable_file(options.save).status();

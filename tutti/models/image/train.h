@@ -2,6 +2,7 @@
 // Training and evaluating an image classifier on a world of ranks.
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <string>
 
 #include "tutti/checkpoint/job_checkpoints.h"
@@ -43,7 +44,7 @@ struct ImageTrainingOptions {
   DataParallelOptions parallel;
   Compression compression = Compression::kNone;
   Sharding sharding = Sharding::kAuto;
-  int sharded_stage = 1;
+  int sharded_stage = 1;            // 2 makes Sharding::kAuto kOn
   std::int64_t check_replicas = 0;  // compare the weights over the ranks every so many steps; 0: never
   bool deterministic = false;       // as logical_ranks has it anyway
 
@@ -53,17 +54,22 @@ struct ImageTrainingOptions {
   RecorderOptions record;
 };
 
+// Whether gradients are in f16 somewhere on their way: the loss is scaled then, and a step whose gradients overflow is
+// left out.
+bool scales_loss(const ImageTrainingOptions& options);
+
 struct ImageTrainingResult {
   std::int64_t steps = 0;      // timed: all but the first three of each epoch, of a shorter one its last
   double seconds = 0;          // of them
   double median_seconds = 0;   // of one of them, on this rank: what a step takes that nothing outside the job disturbed
   double samples_per_s = 0;    // all ranks
-  double exposed_percent = 0;  // communication that computing did not hide, of all steps
+  double exposed_percent = 0;  // communication that computing did not hide, of all steps, on this rank
   bool stopped = false;        // the job was told to, and all was saved: leave with kLeftEarly
-  std::int64_t left_out = 0;   // steps whose gradients overflowed in 16 bits
-  double last_loss = 0;        // the mean over all ranks, of the last step
-  double test_accuracy = 0;
-  double test_loss = 0;
+  std::int64_t left_out = 0;   // steps whose gradients overflowed in f16: none unless scales_loss()
+  // NaN: no step was made, or nothing was tested.
+  double last_loss = std::numeric_limits<double>::quiet_NaN();  // the mean over all ranks, of the last step
+  double test_accuracy = std::numeric_limits<double>::quiet_NaN();
+  double test_loss = std::numeric_limits<double>::quiet_NaN();
   DataParallelStats parallel;
   BackgroundSaverStats saving;
   MemoryCopiesStats copying;

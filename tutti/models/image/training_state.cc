@@ -37,6 +37,22 @@ Status expect_same(const CheckpointReader& saved, const CheckpointValues& wanted
   return {};
 }
 
+// Before its tensors, whose names would say the same at length. An imported checkpoint may not say it.
+Status expect_same_kind(const CheckpointReader& saved, const ImageTrainingOptions& options) {
+  const std::pair<const char*, std::string> given[] = {{"model", options.model},
+                                                       {"optimizer", std::string(name(options.rule))}};
+  for (const auto& [option, value] : given) {
+    const auto found = saved.facts().values.find(option);
+    const auto* const was = found == saved.facts().values.end() ? nullptr : std::get_if<std::string>(&found->second);
+    if (!was || *was == value) continue;
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given",
+                                       saved.folder(), option, *was, value),
+                 .hint = fmt::format("go on with the --{} of the run that saved it, or save to another folder", option)};
+  }
+  return {};
+}
+
 // The other way round PowerSGD begins with nothing kept back.
 Status expect_same_compression(const CheckpointReader& saved, const PowerSgd* power_sgd) {
   if (power_sgd || PowerSgd::expected_tensors(saved).empty()) return {};
@@ -140,6 +156,7 @@ CheckpointFacts ImageTrainingState::facts(const ImageProgress& progress) const {
 }
 
 Result<ImageProgress> ImageTrainingState::load(const CheckpointReader& saved) const {
+  TUTTI_TRY(expect_same_kind(saved, options_));
   const auto parts = weights_.own_state();
   auto wanted = expected_tensors(model_);
   for (auto& tensor : expected_tensors(parts)) wanted.push_back(std::move(tensor));

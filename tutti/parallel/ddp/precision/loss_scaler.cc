@@ -1,6 +1,7 @@
 #include "tutti/parallel/ddp/precision/loss_scaler.h"
 
 #include <ATen/core/Tensor.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -10,7 +11,20 @@
 namespace tutti {
 namespace {
 
-bool usable(double scale) { return scale > 0 && std::isfinite(float(scale)); }
+// Losses are multiplied by it in f32, and averages divided by it.
+bool usable(double scale) { return float(scale) > 0 && std::isfinite(float(scale)) && std::isfinite(float(1 / scale)); }
+
+[[noreturn]] void tell_that_no_scale_helps(const Reducer& reducer, double scale) {
+  const auto found = reducer.non_finite();
+  throw Exception(Error{
+      .code = Code::kAborted,
+      .detail = fmt::format("LossScaler: the scale has fallen to {}, and a gradient is still not finite{}", scale,
+                            found ? ": that of " + found->parameter : ""),
+      .hint =
+          "no scale helps where the loss or a weight is a NaN: lower the learning rate, clip, or look at the samples",
+      .group = reducer.group().name(),
+      .rank = reducer.group().rank()});
+}
 
 }  // namespace
 
@@ -44,6 +58,7 @@ void LossScaler::update() {
   State next{.scale = state_.scale};
   if (reducer_.skips_step()) {
     next.scale *= options_.backoff_factor;
+    if (!usable(next.scale)) tell_that_no_scale_helps(reducer_, state_.scale);
   } else {
     next.good_steps = state_.good_steps + 1;
     if (next.good_steps == options_.growth_interval) {
@@ -56,7 +71,7 @@ void LossScaler::update() {
 
 void LossScaler::load(const State& state) {
   TUTTI_REQUIRE(usable(state.scale), "LossScaler: the scale is ", state.scale,
-                ": every step of a while had a gradient that was not finite; expected a positive number within f32");
+                "; expected a positive number that f32 has, and whose inverse it has: what state() gave");
   state_ = state;
   reducer_.set_gradient_scale(state.scale);
 }

@@ -48,7 +48,7 @@ class LossScaler {
     return true;
   }
   bool step(ShardedOptimizer& optimizer);  // finishes DataParallel's step as well
-  // Once a step, after the optimizer's: the scale of the next one.
+  // Once a step, after the optimizer's: the scale of the next one. Throws Exception where f32 has none small enough.
   void update();
 
   double scale() const { return state_.scale; }

@@ -75,6 +75,29 @@ TEST(LossScaler, NeverGrowsBeyondF32) {
   });
 }
 
+// On both ranks alike, though the NaN is of one.
+TEST(LossScaler, SaysSoWhereNoScaleHelps) {
+  run(2, [](Group& world, std::shared_ptr<Branches> model) {
+    auto options = kPlain;
+    options.finite_check = FiniteCheck::kReport;
+    DataParallel ddp(model, world, options);
+    LossScaler scaler(ddp, {.initial_scale = 1, .backoff_factor = 0x1p-100});
+    const auto step = [&] {
+      ddp.zero_grad();
+      const float x = world.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 1;
+      scaler.scale(ddp.forward(at::full({1, 3}, x)).sum()).backward();
+      ddp.finish();
+      return error_of([&] { scaler.update(); });
+    };
+    check(step() == "no error" && scaler.scale() == 0x1p-100, "fell");
+    const auto told = step();
+    check_says(told, "LossScaler: the scale has fallen to 7.88");
+    check_says(told, ", and a gradient is still not finite: that of ");
+    check_says(told, "(hint: no scale helps where the loss or a weight is a NaN: lower the learning rate");
+    check(scaler.scale() == 0x1p-100, "kept");
+  });
+}
+
 TEST(LossScaler, RefusesWhatCannotBeRight) {
   run(1, [](Group& world, std::shared_ptr<Branches> model) {
     DataParallel unchecked(model, world, kPlain);
@@ -86,6 +109,8 @@ TEST(LossScaler, RefusesWhatCannotBeRight) {
       check_says(error_of([&] { LossScaler scaler(ddp, given); }), words);
     };
     says({.initial_scale = 0}, "initial_scale is 0.000000; expected a positive number within f32");
+    for (const double scale : {1e-50, 0x1p-149, 1e39})  // 0 in f32, its inverse infinite there, itself infinite
+      says({.initial_scale = scale}, "expected a positive number within f32");
     says({.growth_factor = 1}, "growth_factor is 1.000000; expected more than 1");
     says({.backoff_factor = 1}, "backoff_factor is 1.000000; expected a number between 0 and 1");
     says({.growth_interval = 0}, "growth_interval is 0; expected at least one step");
