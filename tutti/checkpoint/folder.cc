@@ -101,7 +101,11 @@ Result<std::vector<CheckpointFolder>> list_checkpoints(const std::string& folder
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     if (const auto step = step_of_folder(at->path().filename().string())) found.push_back({*step, at->path().string()});
   }
-  if (error) return system_error(error.value(), fmt::format("cannot read the folder {}", folder));
+  if (error) {
+    Error unread = system_error(error.value(), fmt::format("cannot read the folder {}", folder));
+    if (error.value() == ENOENT || error.value() == ENOTDIR) unread.code = Code::kNotFound;
+    return unread;
+  }
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
   return found;
 }

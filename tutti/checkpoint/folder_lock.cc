@@ -20,7 +20,6 @@
 #include <thread>
 
 #include "tutti/base/deadline.h"
-#include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
@@ -48,32 +47,20 @@ bool is_at(const Fd& file, const std::string& path) {
          held.st_dev == there.st_dev;
 }
 
-// As tutti run names it to its workers; empty: nobody did.
-std::string this_job() { return env("TUTTI_JOB").value_or(""); }
-
-// What the file says: a line for programs, one for people.
-struct Note {
-  std::string job, who;
-};
-
+// What the file says: who has it.
 std::string own_note() {
-  return fmt::format("{}\n{} (pid {} on {}, since {:%Y-%m-%d %H:%M:%S} UTC)\n", this_job(),
-                     program_invocation_short_name, ::getpid(), host_name(), fmt::gmtime(std::time(nullptr)));
+  return fmt::format("{} (pid {} on {}, since {:%Y-%m-%d %H:%M:%S} UTC)\n", program_invocation_short_name, ::getpid(),
+                     host_name(), fmt::gmtime(std::time(nullptr)));
 }
 
 // Whatever is in it goes to somebody's screen.
-Note read_note(const Fd& file) {
+std::string read_note(const Fd& file) {
   char text[kMostOfANote];
   const auto bytes = ::pread(file.get(), text, sizeof text, 0);
-  std::string lines[2];
-  for (std::size_t i = 0, line = 0; bytes > 0 && i < std::size_t(bytes) && line < 2; ++i) {
-    if (text[i] == '\n') {
-      ++line;
-    } else {
-      lines[line] += text[i] >= 0x20 && text[i] != 0x7f ? text[i] : '?';
-    }
-  }
-  return {.job = lines[0], .who = lines[1].empty() ? "a process that has not said its name yet" : lines[1]};
+  std::string who;
+  for (std::ptrdiff_t i = 0; i < bytes && text[i] != '\n'; ++i)
+    who += text[i] >= 0x20 && text[i] != 0x7f ? text[i] : '?';
+  return who.empty() ? "a process that has not said its name yet" : who;
 }
 
 // None: there is no room for it, and who makes room must not need some.
@@ -90,18 +77,22 @@ Result<Fd> open_lock(const std::string& path) {
   }
   if (file && ::fstat(file.get(), &info) == 0 && !S_ISREG(info.st_mode))
     return invalid_argument(fmt::format("{} is no file", path), "remove it: a lock file is to be there");
+  if (file && info.st_nlink > 1)  // it would be written over, and locked for whoever has the other name
+    return invalid_argument(fmt::format("{} is a file that has another name as well (a hard link)", path),
+                            "remove this one: a lock file is made anew");
   return file;
 }
 
-std::string is_held(const std::string& folder, FolderUse use, const Note& by) {
-  if (use == FolderUse::kJob) return fmt::format("another job keeps its checkpoints in {}: {}", folder, by.who);
-  return fmt::format("{} is being written to by {}", folder, by.who);
+std::string is_held(const std::string& folder, FolderUse use, const std::string& by) {
+  if (use == FolderUse::kJob) return fmt::format("another job keeps its checkpoints in {}: {}", folder, by);
+  return fmt::format("{} is being written to by {}", folder, by);
 }
 
-Error refusal(const std::string& folder, FolderUse use, const std::string& path, const Note& by,
+Error refusal(const std::string& folder, FolderUse use, bool restarted, const std::string& path, const std::string& by,
               const Deadline& deadline) {
   Error error = deadline.error(is_held(folder, use, by));
-  if (use == FolderUse::kJob) error.code = Code::kUsage;  // starting it again would not help
+  // Starting it again would not help, unless the one that has the folder is an attempt of this job that still dies.
+  if (use == FolderUse::kJob && !restarted) error.code = Code::kUsage;
   error.hint =
       use == FolderUse::kJob
           ? fmt::format("give another folder, or end that one first; if there is no such process any more, remove {}",
@@ -141,14 +132,8 @@ Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, co
       if (::ftruncate(file.get(), 0) == 0) (void)write_all(file.get(), std::as_bytes(std::span(note)), path);
       return FolderLock(std::move(file), path);
     }
-    const Note by = read_note(file);
-    if (deadline.expired()) {
-      const bool own = use == FolderUse::kJob && !by.job.empty() && by.job == this_job() && wait.restarted;
-      if (!own || ::unlink(path.c_str()) != 0) return refusal(folder, use, path, by, deadline);
-      log::warn(
-          fmt::format("an earlier attempt of this job still has {}: {}; it is taken from that one", folder, by.who));
-      continue;
-    }
+    const std::string by = read_note(file);
+    if (deadline.expired()) return refusal(folder, use, wait.restarted, path, by, deadline);
     if (!std::exchange(told, true))
       log::info(fmt::format("{}; waits {:.0f} s for its end", is_held(folder, use, by), deadline.limit()));
     std::this_thread::sleep_for(kLookAgain);  // flock() has no deadline

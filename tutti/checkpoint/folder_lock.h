@@ -25,16 +25,17 @@ inline constexpr Duration kFolderPatience = std::chrono::seconds(10);
 
 struct FolderWait {
   Duration patience = kFolderPatience;
-  // The launcher has started this job (TUTTI_JOB) again: an attempt before it that still has the folder when patience
-  // ends, as on a host that was cut off, loses it. Its saves end with its group, and each has a lock of its own.
+  // The launcher has started this job again, so who has the folder may be an attempt before it, on a host that was cut
+  // off. Nobody can tell it from another job that runs, so nobody takes a folder from a process that lives: it is
+  // refused as a kTimeout, after which the launcher tries again.
   bool restarted = false;
 };
 
 class FolderLock {
  public:
-  // Of a folder that is there. Waits, and says for whom. Errors: kUsage, another job has it; kTimeout, somebody writes
-  // all the while; kSystem, no file can be made there. Warnings: a file system without locks, no room for the file, an
-  // earlier attempt that loses it.
+  // Of a folder that is there. Waits, and says for whom. Errors: kUsage, another job has it (restarted: kTimeout);
+  // kTimeout, somebody writes all the while; kSystem, no file can be made there. Warnings: a file system without locks,
+  // no room for the file.
   static Result<FolderLock> take(const std::string& folder, FolderUse use, const FolderWait& wait = {});
   FolderLock(FolderLock&& other) noexcept = default;
   FolderLock& operator=(FolderLock&&) = delete;
