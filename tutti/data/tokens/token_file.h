@@ -51,8 +51,7 @@ class TokenFile {
   const PackedList<std::int64_t>& document_begins() const { return document_begins_; }
 
   // The first token that is not in [0, vocabulary), and its sequence. Looks at all tokens, or where they are more than
-  // `most_bytes` at pieces of 1 MiB, evenly apart, that come to so much; of `most_bytes` in memory, it takes 0.1 s a
-  // GiB or less.
+  // `most_bytes` at pieces of 1 MiB, evenly apart, that come to so much.
   struct Beyond {
     std::int64_t token, sequence;
   };
