@@ -1,11 +1,9 @@
 // NCCL that fails, hangs or never begins, ranks that die in the middle of its calls, and calls that differ.
 #include <gmock/gmock.h>
-#include <signal.h>
 
 #include <thread>
 
 #include "tests/cuda/worlds.h"
-#include "tutti/comm/collectives.h"
 
 namespace tutti::test {
 namespace {
@@ -36,7 +34,7 @@ TEST(NcclFaults, ARankThatIsKilledIsNamed) {
         DeviceMemory memory(device_of(world), 4000);
         const Request request = all_reduce_of(world, memory, 1000);
         world.run(request).or_throw();
-        if (world.rank() == 1) ::kill(::getpid(), SIGKILL);
+        kill_after_all(world, 1);
         const std::string text = sentence_of([&] { world.run(request).or_throw(); });
         expect_words(text, "PeerLost: all_reduce #2 (f32[1000], sum, cuda:");
         expect_words(text, "rank 1 ");
@@ -121,7 +119,7 @@ TEST(NcclFaults, ARankThatDiesWhileNcclBegins) {
       3,
       [](Group& world) {
         barrier(world);  // NCCL stands for all
-        if (world.rank() == 2) ::kill(::getpid(), SIGKILL);
+        kill_after_all(world, 2);
         const std::string text = sentence_of([&] { (void)world.split(0, 0).or_throw(); });
         expect_words(text, "has died");
       },

@@ -1,9 +1,7 @@
 // What a call on GPU memory says where there is no GPU, or not this one; and how staged calls fail.
 #include <gmock/gmock.h>
-#include <signal.h>
 
 #include "tests/cuda/worlds.h"
-#include "tutti/comm/collectives.h"
 #include "tutti/comm/cuda/runtime.h"
 
 namespace tutti::test {
@@ -102,13 +100,7 @@ TEST(CudaStaged, ARankThatIsKilledIsNamed) {
                               .count = kCount,
                               .device = device};
         world.run(request).or_throw();
-        // It dies when the others have ended the first call.
-        std::uint8_t ended = 0;
-        if (world.rank() == 1) {
-          for (const int other : {0, 2}) recv(world, std::span(&ended, 1), other);
-          ::kill(::getpid(), SIGKILL);
-        }
-        send(world, std::span<const std::uint8_t>(&ended, 1), 1);
+        kill_after_all(world, 1);
         const std::string text = sentence_of([&] { world.run(request).or_throw(); });
         expect_words(text, "PeerLost: all_reduce #2 (f32[8000000], sum, cuda:");
         expect_words(text, "rank 1 ");

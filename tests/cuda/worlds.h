@@ -1,10 +1,14 @@
 #pragma once
 // Worlds whose ranks find GPUs: doubles of them.
+#include <signal.h>
+#include <unistd.h>
+
 #include <map>
 #include <string>
 
 #include "tests/harness/device_memory.h"
 #include "tests/harness/ranks.h"
+#include "tutti/comm/collectives.h"
 
 namespace tutti::test {
 
@@ -18,6 +22,16 @@ inline WorldOptions with_gpus(const std::string& engine, std::map<std::string, s
 
 inline constexpr const char* kStaged = "cpu:tutti,cuda:staged";
 inline constexpr const char* kNccl = "cpu:tutti,cuda:nccl";
+
+// SIGKILL for `victim`, when the others have ended their calls before this one: a rank that is through first and dies
+// would else be found dead in those.
+inline void kill_after_all(Group& world, int victim) {
+  std::uint8_t ended = 0;
+  if (world.rank() != victim) return send(world, std::span<const std::uint8_t>(&ended, 1), victim);
+  for (int other = 0; other < world.size(); ++other)
+    if (other != victim) recv(world, std::span(&ended, 1), other);
+  ::kill(::getpid(), SIGKILL);
+}
 
 // The sentence of a call; empty if it throws nothing.
 template <class Act>
