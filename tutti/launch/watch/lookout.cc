@@ -16,8 +16,8 @@ namespace {
 
 constexpr auto kPeriod = std::chrono::milliseconds(500);
 constexpr auto kStacksLimit = std::chrono::seconds(15);
-constexpr auto kNamesLimit = std::chrono::seconds(5);  // for addr2line
-constexpr std::size_t kShort = 12;                     // frames of a rank in the report of a hang
+constexpr auto kNamesLimit = std::chrono::seconds(15);  // for addr2line
+constexpr std::size_t kShort = 12;                      // frames of a rank in the report of a hang
 
 std::string of_pid(const Worker& worker) {
   return "rank " + std::to_string(worker.rank()) + " (pid " + std::to_string(worker.pid()) + ")";
