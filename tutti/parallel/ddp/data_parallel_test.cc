@@ -423,10 +423,40 @@ TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
 }
 
 TEST(DataParallel, RefusesAModelWithNothingToTrain) {
-  auto model = std::make_shared<Branches>();
-  for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
-  const auto outcomes = test::run_threads(1, [&](Group& world) {
-    check_says(error_of([&] { DataParallel ddp(model, world, kPlain); }), "no parameter that requires a gradient");
+  const auto models = make_models<Branches>(2);
+  for (const auto& model : models)
+    for (auto& parameter : model->parameters()) parameter.set_requires_grad(false);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    const auto& model = models[world.rank()];
+    const std::string frozen = error_of([&] { DataParallel ddp(model, world, kPlain); });
+    check_says(frozen, "rank " + std::to_string(world.rank()) +
+                           ": DataParallel: of the model's 4 parameters none requires a gradient");
+    check_says(frozen, "call requires_grad_() of those to train before DataParallel is made");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+TEST(DataParallel, RefusesAModelOfWhichAllIsIgnoredAndOneThatIsEmpty) {
+  const auto models = make_models<Branches>(2);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    auto ignores_all = kPlain;
+    ignores_all.ignore = {"left.weight", "left.bias", "right.weight", "right.bias"};
+    const auto& model = models[world.rank()];
+    check_says(error_of([&] { DataParallel ddp(model, world, ignores_all); }),
+               "DataParallelOptions::ignore names all parameters that require a gradient (hint: leave some out");
+    const auto empty = std::make_shared<torch::nn::Module>();
+    check_says(error_of([&] { const Reducer reducer(empty, world, kPlain); }),
+               "the model has no parameters, so there is nothing to average (hint: register those that it has");
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
+}
+
+// The rank whose model is frozen does not leave alone: all hear of the difference.
+TEST(DataParallel, AModelThatIsFrozenOnOneRankDiffers) {
+  const auto models = make_models<Branches>(2);
+  for (auto& parameter : models[1]->parameters()) parameter.set_requires_grad(false);
+  const auto outcomes = test::run_threads(2, [&](Group& world) {
+    check_says(error_of([&] { DataParallel ddp(models[world.rank()], world, kPlain); }), "(not trained) on rank 1");
   });
   EXPECT_EQ(test::describe(outcomes), "");
 }

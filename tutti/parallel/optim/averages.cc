@@ -166,8 +166,8 @@ bool PeerGradients::any() const {
   return std::any_of(memory_.begin(), memory_.end(), [](const auto* place) { return place != nullptr; });
 }
 
-void average_in_place(const Group&, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
-                      std::int64_t number, AverageFacts& facts) {
+void average_in_place(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where, std::int64_t number,
+                      AverageFacts& facts) {
   place_averages(shard, where);
   const double squares = average_run(source_of(shard, gradients, shard.mine), shard.mine_average, number, facts);
   const double of_tail = average_run(source_of(shard, gradients, shard.tail), shard.tail_average, number, facts);

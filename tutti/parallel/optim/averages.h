@@ -47,8 +47,8 @@ enum class AveragesIn {
 
 // The average, in rank order, of one shard's gradients: its mine_average and tail_average. `number` is the shard's in
 // AverageFacts.
-void average_in_place(const Group& group, Shard& shard, std::span<std::byte* const> gradients, AveragesIn where,
-                      std::int64_t number, AverageFacts& facts);
+void average_in_place(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where, std::int64_t number,
+                      AverageFacts& facts);
 // Blames this rank where the shard's gradient is not finite: before it is mixed with the others'.
 void look_at_own(const Group& group, const Shard& shard, std::int64_t number, AverageFacts& facts);
 

@@ -166,7 +166,7 @@ PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
 
 void OfDataParallel::average_with_peers(Shard& shard, std::span<std::byte* const> gradients, AveragesIn where) {
   const GroupRegion region(group, "average with peers", words(shard));
-  average_in_place(group, shard, gradients, where, number_of(shard), facts);
+  average_in_place(shard, gradients, where, number_of(shard), facts);
 }
 
 AverageByCollectives OfDataParallel::begin_average(Shard& shard, AveragesIn where) {

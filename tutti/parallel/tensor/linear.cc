@@ -22,6 +22,7 @@
 
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/matrix_product.h"
+#include "tutti/parallel/tensor/rows.h"
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/weight_gradients.h"
@@ -86,12 +87,6 @@ at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const c10:
   return out.view(with_last(input.sizes(), weight.size(0)));
 }
 
-at::Tensor empty_rows(const at::Tensor& like, std::int64_t rows) {
-  std::vector<std::int64_t> sizes = like.sizes().vec();
-  sizes[0] = rows;
-  return at::empty(sizes, like.options());
-}
-
 // A gather of rows, a sum of rows: the tensor that will hold them, and the call under way.
 struct Travelling {
   at::Tensor result;
@@ -111,12 +106,6 @@ Travelling scatter_sum(const Group& group, const at::Tensor& whole) {
   Travelling mine{empty_rows(whole, whole.size(0) / group.size())};
   mine.work = reduce_scatter_async(group, whole, mine.result);
   return mine;
-}
-at::Tensor gathered_rows(const Group& group, const at::Tensor& mine) {
-  const at::Tensor packed = mine.contiguous();
-  const at::Tensor all = empty_rows(packed, packed.size(0) * group.size());
-  all_gather(group, packed, all);
-  return all;
 }
 
 // ---- The weight's gradient, now or later ----
@@ -199,9 +188,7 @@ struct RowNode : Function<RowNode> {
     if (ranks_of(over->group) == 1) return product(input, weight, bias);
     at::Tensor out = product(input, weight, c10::nullopt);
     if (over->sequence_parallel) {
-      const at::Tensor mine = empty_rows(out, out.size(0) / over->group.size());
-      reduce_scatter(over->group, out, mine);
-      out = mine;
+      out = part_of_summed_rows(over->group, out);
     } else {
       all_reduce(over->group, out);
     }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tutti/parallel/tensor/division.h"
+#include "tutti/parallel/tensor/rows.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -44,26 +45,16 @@ struct Node : Function<Node> {
     if (ranks_of(lookup->group) == 1) return weight.index_select(0, lookup->rows).view(sizes);
     at::Tensor out = at::zeros(sizes, weight.options());
     out.view({-1, columns}).index_copy_(0, lookup->places, weight.index_select(0, lookup->rows));
-    if (!lookup->sequence_parallel) {
-      all_reduce(lookup->group, out);
-      return out;
-    }
-    std::vector<std::int64_t> mine = sizes;
-    mine[0] /= lookup->group.size();
-    const at::Tensor part = at::empty(mine, weight.options());
-    reduce_scatter(lookup->group, out, part);
-    return part;
+    if (lookup->sequence_parallel) return part_of_summed_rows(lookup->group, out);
+    all_reduce(lookup->group, out);
+    return out;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto lookup = c10::static_intrusive_pointer_cast<Lookup>(context->saved_data["lookup"].toCapsule());
     const std::int64_t rows = context->saved_data["weight_rows"].toInt();
-    at::Tensor gradient = gradients[0].contiguous();
-    if (lookup->sequence_parallel) {
-      const at::Tensor all = at::empty(with_columns(lookup->sizes, gradient.size(-1)), gradient.options());
-      all_gather(lookup->group, gradient, all);
-      gradient = all;
-    }
+    at::Tensor gradient =
+        lookup->sequence_parallel ? gathered_rows(lookup->group, gradients[0]) : gradients[0].contiguous();
     gradient = gradient.view({-1, gradient.size(-1)});
     if (ranks_of(lookup->group) > 1) gradient = gradient.index_select(0, lookup->places);
     return {at::embedding_dense_backward(gradient, lookup->rows, rows, /*padding_idx=*/-1, false), at::Tensor()};

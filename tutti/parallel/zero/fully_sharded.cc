@@ -26,6 +26,7 @@
 #include "tutti/parallel/zero/fully_sharded_state.h"
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/compute.h"
+#include "tutti/tensor/gradient_hook.h"
 
 namespace tutti {
 namespace {
@@ -40,18 +41,6 @@ class BeforeNode final : public torch::autograd::FunctionPreHook {
   variable_list operator()(const variable_list& gradients) override {
     act_();
     return gradients;
-  }
-
- private:
-  std::function<void()> act_;
-};
-
-class AfterNode final : public torch::autograd::FunctionPostHook {
- public:
-  explicit AfterNode(std::function<void()> act) : act_(std::move(act)) {}
-  variable_list operator()(const variable_list& outputs, const variable_list&) override {
-    act_();
-    return outputs;
   }
 
  private:
@@ -137,8 +126,7 @@ void FullySharded::State::check_batch(const at::Tensor& x) const {
 void FullySharded::State::install_hooks(std::size_t block) {
   auto& running = blocks[block];
   for (std::size_t k = 0; k < running.weights->shards().size(); ++k) {
-    running.accumulators.push_back(torch::autograd::impl::grad_accumulator(running.weights->trained(k)));
-    running.accumulators.back()->add_post_hook(std::make_unique<AfterNode>([weak = weak_from_this(), block, k] {
+    running.accumulators.push_back(after_gradient(running.weights->trained(k), [weak = weak_from_this(), block, k] {
       if (const auto state = weak.lock()) state->on_gradient(block, k);
     }));
   }

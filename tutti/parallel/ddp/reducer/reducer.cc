@@ -52,6 +52,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     require_same_structure(group, tensors);
     broadcast_values(group, tensors);
   }
+  state.require_something_to_train();
   if (options.logical_ranks != 0) state.logical.emplace(group, options.logical_ranks, state.parameters.size());
   if (options.heap_tensors) state.heap.emplace(group);
   const bool gains = group.nodes() > 1 || cores > at::get_num_threads();
@@ -193,7 +194,7 @@ void Reducer::State::learn_static_graph(Give give) {
   all_reduce(group, std::span(least), ReduceOp::kMin);
   all_reduce(group, std::span(most), ReduceOp::kMax);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    if (least[i] != most[i]) tell_differing_graphs(i, least[i], most[i]);
+    if (least[i] != most[i]) tell_differing_graphs(i, give);
   }
   arrivals->learn(most);
   for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);

@@ -6,11 +6,8 @@
 // and copied back afterwards. With `gradients_as_views` everything is packed and `.grad` is a window into the flat
 // range: no copies, but autograd adds into it. For a hook, too, everything is packed: it gets one tensor.
 //
-// LibTorch holds AccumulateGrad nodes weakly, so we hold them; hooks hold our state weakly, so a model outlives its
-// reducer.
+// We hold the AccumulateGrad nodes; their hooks hold our state weakly, so a model outlives its reducer.
 #include <ATen/Functions.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/function_hook.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -19,23 +16,11 @@
 #include "tutti/base/text.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
 #include "tutti/parallel/ddp/reducer/sparse_gradients.h"
+#include "tutti/tensor/gradient_hook.h"
 #include "tutti/tensor/group_tensor.h"
 
 namespace tutti {
 namespace {
-
-class Hook final : public torch::autograd::FunctionPostHook {
- public:
-  explicit Hook(std::function<void()> act) : act_(std::move(act)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    act_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> act_;
-};
 
 using Names = std::unordered_set<std::string>;
 Names names_in(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
@@ -68,7 +53,6 @@ void Reducer::State::collect_parameters() {
                                                              : Travel::kBucket,
                           .bytes = std::size_t(tensor.numel()) * tensor.element_size()});
   }
-  TUTTI_REQUIRE(!parameters.empty(), "DataParallel: the model has no parameter that requires a gradient");
   arrivals.emplace(parameters.size());
   for (const auto index : numbers_of(Travel::kDelayed)) arrivals->leave_out(index);
   if (options.static_graph) arrivals->start_learning();
@@ -83,10 +67,9 @@ std::vector<std::size_t> Reducer::State::numbers_of(Travel travel) const {
 
 void Reducer::State::install_hooks() {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    auto& accumulator = parameters[i].accumulator = torch::autograd::impl::grad_accumulator(parameters[i].tensor);
-    accumulator->add_post_hook(std::make_unique<Hook>([weak = weak_from_this(), i] {
+    parameters[i].accumulator = after_gradient(parameters[i].tensor, [weak = weak_from_this(), i] {
       if (const auto state = weak.lock()) state->on_ready(i);
-    }));
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "tutti/base/text.h"
+#include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
 #include "tutti/parallel/ddp/reducer/reducer_state.h"
 #include "tutti/parallel/replicas/replicas.h"
@@ -22,6 +23,32 @@ std::string shown(std::vector<std::string> names) {
 }
 
 std::string times(std::int64_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
+const char* enumerator(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::kAuto:
+      return "Overlap::kAuto";
+    case Overlap::kOn:
+      return "Overlap::kOn";
+    case Overlap::kOff:
+      return "Overlap::kOff";
+  }
+  return "none of Overlap";
+}
+
+const char* enumerator(FiniteCheck check) {
+  switch (check) {
+    case FiniteCheck::kOff:
+      return "FiniteCheck::kOff";
+    case FiniteCheck::kInReduction:
+      return "FiniteCheck::kInReduction";
+    case FiniteCheck::kReport:
+      return "FiniteCheck::kReport";
+    case FiniteCheck::kThrow:
+      return "FiniteCheck::kThrow";
+  }
+  return "none of FiniteCheck";
+}
 
 }  // namespace
 
@@ -92,6 +119,21 @@ void Reducer::State::require_what_a_taker_can_have() const {
   }
 }
 
+void Reducer::State::require_something_to_train() const {
+  if (!parameters.empty()) return;
+  const auto refuse = [&](std::string detail, const char* remedy) {
+    throw Exception(mistake(std::move(detail), std::string(remedy) + ", or call the module without DataParallel"));
+  };
+  const std::size_t all = parameters_of(*module).size();
+  if (all == 0)
+    refuse("the model has no parameters, so there is nothing to average",
+           "register those that it has, and its modules (register_parameter, register_module)");
+  if (std::any_of(ignored.begin(), ignored.end(), [](const at::Tensor& one) { return one.requires_grad(); }))
+    refuse("DataParallelOptions::ignore names all parameters that require a gradient", "leave some out of the list");
+  refuse(fmt::format("of the model's {} parameters none requires a gradient, so there is nothing to average", all),
+         "call requires_grad_() of those to train before DataParallel is made");
+}
+
 std::vector<std::string> Reducer::State::option_lines() const {
   const auto line = [](const char* name, const auto& value) { return fmt::format("{} = {}", name, value); };
   const auto names = [](std::vector<std::string> list) {
@@ -101,16 +143,20 @@ std::vector<std::string> Reducer::State::option_lines() const {
   return {line("first_bucket_bytes", options.first_bucket_bytes),
           line("bucket_bytes", options.bucket_bytes),
           line("in_place_bytes", options.in_place_bytes),
+          line("overlap", enumerator(options.overlap)),
           line("broadcast_buffers", options.broadcast_buffers),
           line("find_unused", options.find_unused),
           line("gradients_as_views", options.gradients_as_views),
+          line("heap_tensors", options.heap_tensors),
           line("static_graph", options.static_graph),
+          line("ignore", names(options.ignore)),
           line("delayed", names(options.delayed)),
           line("sparse", names(options.sparse)),
-          line("logical_ranks", options.logical_ranks),
           line("hook", options.hook ? options.hook->name() : "none"),
-          line("finite_check", int(options.finite_check)),
-          line("autocast", options.autocast ? name(*options.autocast) : "none")};
+          line("finite_check", enumerator(options.finite_check)),
+          line("autocast", options.autocast ? name(*options.autocast) : "none"),
+          line("logical_ranks", options.logical_ranks),
+          line("allow_empty_batches", options.allow_empty_batches)};
 }
 
 void Reducer::State::require_all_ready() const {
@@ -150,9 +196,17 @@ void Reducer::State::tell_too_often(std::size_t index) const {
       "checkpointing) use it several times, set DataParallelOptions::static_graph"));
 }
 
-void Reducer::State::tell_differing_graphs(std::size_t index, std::int64_t least, std::int64_t most) const {
-  Error error = mistake(fmt::format("the gradient of {} came {} on one rank, but {} on another (here {})",
-                                    parameters[index].name, times(least), times(most), times(arrivals->arrived(index))),
+void Reducer::State::tell_differing_graphs(std::size_t index, Give give) const {
+  constexpr std::int64_t kHadNoData = -1;
+  const std::int64_t mine = give == Give::kZeros ? kHadNoData : arrivals->arrived(index);
+  std::vector<std::int64_t> counts(std::size_t(group.size()));
+  all_gather(group, std::span(&mine, 1), std::span(counts));
+  const auto first = std::find_if(counts.begin(), counts.end(), [](auto count) { return count != kHadNoData; });
+  const auto other =
+      std::find_if(first, counts.end(), [&](auto count) { return count != kHadNoData && count != *first; });
+  TUTTI_INVARIANT(other != counts.end(), "the gradient of ", parameters[index].name, " came equally often everywhere");
+  Error error = mistake(fmt::format("the gradient of {} came {} on rank {}, but {} on rank {}", parameters[index].name,
+                                    times(*first), first - counts.begin(), times(*other), other - counts.begin()),
                         "static_graph promises the same on every rank; without it, set find_unused");
   error.code = Code::kMismatch;
   throw Exception(error);

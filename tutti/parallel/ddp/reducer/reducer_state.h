@@ -118,11 +118,12 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   [[noreturn]] void end_group(std::string detail, std::string hint) const;  // on every rank, with these words
   void require_sensible_options() const;
   void refuse_with_logical_ranks(bool given, const char* what) const;
+  void require_something_to_train() const;
   std::vector<std::string> option_lines() const;
   void require_all_ready() const;
   void require_what_a_taker_can_have() const;
   [[noreturn]] void tell_too_often(std::size_t parameter) const;
-  [[noreturn]] void tell_differing_graphs(std::size_t parameter, std::int64_t least, std::int64_t most) const;
+  [[noreturn]] void tell_differing_graphs(std::size_t parameter, Give give) const;  // every rank calls: a meeting
   [[noreturn]] void tell_non_finite() const;
   void require_layout(const Parameter& parameter, const at::Tensor& gradient) const;
 
