@@ -158,9 +158,11 @@ Hang Lookout::finish_hang(Workers& workers) {
   std::filesystem::create_directories(folder_, ignored);
   Status written;
   for (Worker& worker : workers) {
-    const std::string path = folder_ + "/stacks-rank" + std::to_string(worker.rank()) + ".txt";
-    if (const Status status = write_file(path, stacks->text_of(worker.rank())); !status.ok()) written = status;
-    short_stacks_[worker.rank()] = stacks->short_stack(worker.rank(), deadline);
+    const int rank = worker.rank();
+    short_stacks_[rank] = stacks->short_stack(rank, deadline);
+    const std::string text = stacks->text_of(rank, short_stacks_[rank]);
+    const Status status = write_file(folder_ + "/stacks-rank" + std::to_string(rank) + ".txt", text);
+    if (!status.ok()) written = status;
   }
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));

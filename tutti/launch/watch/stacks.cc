@@ -89,7 +89,7 @@ std::vector<std::string> Stacks::short_stack(int rank, Deadline deadline) const 
   return lines;
 }
 
-std::string Stacks::text_of(int rank) const {
+std::string Stacks::text_of(int rank, const std::vector<std::string>& short_stack) const {
   std::string text = "rank " + std::to_string(rank) + "\n";
   const auto paragraph = [&](const std::string& title, const std::string& body) {
     text += "\n" + title + "\n" + body + "\n";
@@ -98,8 +98,7 @@ std::string Stacks::text_of(int rank) const {
     paragraph("What its threads wait for in the kernel:", join(waits->second, "\n"));
   if (const auto output = outputs_.find(rank); output != outputs_.end() && !output->second.empty())
     paragraph("As a debugger sees it:", output->second);
-  const std::vector<std::string> own = short_stack(rank, Deadline::after(std::chrono::seconds(2)));
-  if (!own.empty()) paragraph("Its main thread:", join(own, "\n"));
+  if (!short_stack.empty()) paragraph("Its main thread:", join(short_stack, "\n"));
   return text;
 }
 

@@ -26,10 +26,10 @@ class Stacks {
   void listen(PollSet& events);
   // Goes on; true once all is there, or the time is up.
   bool over();
-  // Of one rank, for a file: all that was learned.
-  std::string text_of(int rank) const;
-  // Its main thread, for the report.
+  // Its main thread, for the report. The names of functions are looked up here, which takes a while for large programs.
   std::vector<std::string> short_stack(int rank, Deadline deadline) const;
+  // Of one rank, for a file: all that was learned, and its short stack.
+  std::string text_of(int rank, const std::vector<std::string>& short_stack) const;
 
  private:
   void start_more();
