@@ -16,6 +16,7 @@
 #include "tutti/comm/told_error.h"
 #include "tutti/data/clicks/packed_format.h"
 #include "tutti/doctor/doctor_note.h"
+#include "tutti/doctor/probe_command.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/roll_call.h"
 #include "tutti/launch/rounds/pulse.h"
@@ -216,6 +217,17 @@ void add_what_others_tell() {
   std::string large = measure;  // was cast to an int
   large.replace(large.find("\"from\":0"), 8, "\"from\":1e300");
   seed("doctor", "node_too_large", bytes_of({2}) + large);
+
+  const auto probe = [](ProbeCommand::Kind kind, std::uint64_t number) {
+    const auto bytes = encode(ProbeCommand{kind, number});
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  using enum ProbeCommand::Kind;
+  seed("probe_command", "measurement",
+       probe(kClock, 1) + probe(kDatagrams, 77) + probe(kTake, 256 << 10) + probe(kGive, ProbeCommand::kMostTransfer) +
+           probe(kGoodbye, 0));
+  seed("probe_command", "too_large", probe(kTake, ~0ull) + probe(kGive, ProbeCommand::kMostTransfer + 1));
+  seed("probe_command", "another_protocol", "GET / HTTP/1.1\r\n\r\n");
 
   const auto ping = pulse::encode({.round = 1, .id = 7, .own = 9, .other = 8, .voice = 0}, crypto::Digest{});
   const std::string datagram(reinterpret_cast<const char*>(ping.data()), ping.size());

@@ -31,6 +31,7 @@ void packed_clicks(Input input);   // data/clicks: packed files, their header an
 void pickle(Input input);          // checkpoint/torch: pickles
 void plan(Input input);            // comm/executor: the streams of a collective
 void point_to_point(Input input);  // comm/point_to_point: the streams of sends
+void probe_command(Input input);   // doctor: what one host asks of another while it measures the way there
 void pulse_datagram(Input input);  // launch/rounds: heartbeats
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
 void safetensors(Input input);     // checkpoint: files of others
@@ -68,6 +69,7 @@ inline constexpr Target kTargets[] = {
     {"pickle", pickle},
     {"plan", plan},
     {"point_to_point", point_to_point},
+    {"probe_command", probe_command},
     {"pulse_datagram", pulse_datagram},
     {"rendezvous", rendezvous},
     {"safetensors", safetensors},

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "tutti/doctor/doctor_note.h"
+#include "tutti/doctor/probe_command.h"
 
 namespace tutti {
 namespace {
@@ -139,6 +140,26 @@ TEST(Probe, AStrangerIsTurnedAway) {
   ASSERT_EQ(::write(over[1], "x", 1), 1);  // and it still listens to those who tell it to stop
   peer.join();
   ::close(over[0]), ::close(over[1]);
+}
+
+TEST(Probe, NobodyIsSentMoreThanAMeasurementAsksFor) {
+  const Credentials credentials{.secret = Secret::from_text("a secret of a test"), .job = "doctor"};
+  ProbePoint point = ProbePoint::open("127.0.0.1").or_throw();
+  int never[2];
+  ASSERT_EQ(::pipe(never), 0);
+  Status answered;
+  std::thread peer([&] { answered = point.answer(0, credentials, never[0], Deadline::after_seconds(60)); });
+  const Deadline deadline = Deadline::after_seconds(60);
+  const Fd connection = connect(point.stream(), deadline).or_throw();
+  handshake_as_client(connection.get(), credentials, {.role = Role::kData, .rank = 0, .channel = 0x0d0c}, deadline)
+      .or_throw();
+  const ProbeCommand endless{ProbeCommand::Kind::kTake, std::uint64_t(1) << 62};
+  send_all(connection.get(), encode(endless), deadline).or_throw();
+  peer.join();
+  ASSERT_FALSE(answered.ok());
+  EXPECT_THAT(to_string(answered.error()),
+              HasSubstr("Limit: the other side asks for a transfer of 4611686018427387904"));
+  ::close(never[0]), ::close(never[1]);
 }
 
 TEST(Notes, TravelAsJson) {

@@ -1,10 +1,5 @@
 // The one that connects is in command. Over the connection, which begins with the handshake of every connection of a
-// job, it sends commands of nine bytes, a letter and a number:
-//   P  answer with the number and your wall clock (16 bytes)
-//   S  so many bytes follow; answer with one byte when all are here
-//   R  send so many bytes
-//   U  echo datagrams that begin with this number, from now on
-//   Q  goodbye
+// job, it sends the commands of probe_command.h, and the other side obeys them one after another.
 //
 // The offset of the clocks is that of the quickest of all exchanges: the answer was written at a moment between its
 // question and its coming, so the offset is wrong by at most half of the time there and back.
@@ -19,13 +14,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "tutti/base/median.h"
 #include "tutti/base/text.h"
+#include "tutti/doctor/probe_command.h"
 #include "tutti/transport/sockaddr.h"
 
 namespace tutti {
@@ -33,19 +28,12 @@ namespace {
 
 constexpr std::uint64_t kChannel = 0x0d0c;  // that these connections are for: no link of a job has it
 constexpr std::size_t kChunk = 256 << 10;
-constexpr std::uint64_t kFirstTransfer = 256 << 10, kMostTransfer = std::uint64_t(1) << 30;
+constexpr std::uint64_t kFirstTransfer = 256 << 10;
 constexpr auto kEchoLimit = std::chrono::milliseconds(300);
 constexpr int kSilentEchoes = 5;  // no more than so many are waited for before the first has come
 
-using Command = std::array<std::byte, 9>;
+using Kind = ProbeCommand::Kind;
 using Datagram = std::array<std::uint64_t, 2>;  // token, number
-
-Command command(char letter, std::uint64_t number) {
-  Command bytes;
-  bytes[0] = std::byte(letter);
-  std::memcpy(&bytes[1], &number, 8);
-  return bytes;
-}
 
 std::int64_t wall_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -122,12 +110,12 @@ class Probing {
   }
 
   // Grows the transfer until it takes long enough to be a measure.
-  Status transfer(char letter, double& rate) {
+  Status transfer(Kind direction, double& rate) {
     for (std::uint64_t bytes = kFirstTransfer;; bytes *= 4) {
       const auto begin = now();
       const Deadline deadline = Deadline::after(limits_.bulk);
-      TUTTI_TRY(send_all(fd_, command(letter, bytes), deadline));
-      if (letter == 'S') {
+      TUTTI_TRY(send_all(fd_, encode({direction, bytes}), deadline));
+      if (direction == Kind::kTake) {
         TUTTI_TRY(send_zeros(fd_, bytes, deadline));
         std::byte arrived{};
         TUTTI_TRY(recv_all(fd_, std::span(&arrived, 1), deadline));
@@ -136,7 +124,7 @@ class Probing {
       }
       const double seconds = seconds_since(begin);
       rate = double(bytes) / seconds;
-      if (seconds >= to_seconds(limits_.measure) || bytes >= kMostTransfer ||
+      if (seconds >= to_seconds(limits_.measure) || bytes >= ProbeCommand::kMostTransfer ||
           4 * seconds > to_seconds(limits_.bulk) / 2)
         return {};
     }
@@ -148,7 +136,7 @@ class Probing {
     if (::connect(socket.get(), there.get(), there.length) != 0)
       return system_error(errno, "cannot send datagrams to " + to_string(target_.datagrams));
     const std::uint64_t token = std::uint64_t(wall_ns()) | 1;
-    TUTTI_TRY(send_all(fd_, command('U', token), Deadline::after(limits_.connect)));
+    TUTTI_TRY(send_all(fd_, encode({Kind::kDatagrams, token}), Deadline::after(limits_.connect)));
     TUTTI_TRY(ask_clock(0));  // now it knows
     std::vector<double> times;
     int sent = 0;
@@ -171,12 +159,12 @@ class Probing {
     return {};
   }
 
-  Status goodbye() { return send_all(fd_, command('Q', 0), Deadline::after(limits_.connect)); }
+  Status goodbye() { return send_all(fd_, encode({Kind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
 
  private:
   Result<std::int64_t> ask_clock(std::uint64_t number) {
     const Deadline deadline = Deadline::after(limits_.connect);
-    TUTTI_TRY(send_all(fd_, command('P', number), deadline));
+    TUTTI_TRY(send_all(fd_, encode({Kind::kClock, number}), deadline));
     std::array<std::uint64_t, 2> answer{};
     TUTTI_TRY(recv_all(fd_, bytes_of(answer), deadline));
     return std::int64_t(answer[1]);
@@ -197,32 +185,29 @@ Status obey(int fd, int datagrams, Deadline deadline) {
       return deadline.error("the other side says nothing more");
     if (fds[1].revents) echo(datagrams, token);
     if (!fds[0].revents) continue;
-    Command order;
-    TUTTI_TRY(recv_all(fd, order, deadline));
-    std::uint64_t number;
-    std::memcpy(&number, &order[1], 8);
-    switch (char(order[0])) {
-      case 'P': {
-        std::array<std::uint64_t, 2> answer = {number, std::uint64_t(wall_ns())};
+    std::array<std::byte, ProbeCommand::kBytes> bytes;
+    TUTTI_TRY(recv_all(fd, bytes, deadline));
+    const ProbeCommand command = TUTTI_TRY(parse_probe_command(bytes));
+    switch (command.kind) {
+      case Kind::kClock: {
+        std::array<std::uint64_t, 2> answer = {command.number, std::uint64_t(wall_ns())};
         TUTTI_TRY(send_all(fd, bytes_of(answer), deadline));
         break;
       }
-      case 'S': {
-        TUTTI_TRY(take_bytes(fd, number, deadline));
+      case Kind::kTake: {
+        TUTTI_TRY(take_bytes(fd, command.number, deadline));
         const std::byte arrived{1};
         TUTTI_TRY(send_all(fd, std::span(&arrived, 1), deadline));
         break;
       }
-      case 'R':
-        TUTTI_TRY(send_zeros(fd, std::min(number, kMostTransfer), deadline));
+      case Kind::kGive:
+        TUTTI_TRY(send_zeros(fd, command.number, deadline));
         break;
-      case 'U':
-        token = number;
+      case Kind::kDatagrams:
+        token = command.number;
         break;
-      case 'Q':
+      case Kind::kGoodbye:
         return {};
-      default:
-        return Error{.code = Code::kCorrupt, .detail = "the other side speaks another protocol"};
     }
   }
 }
@@ -269,8 +254,8 @@ PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials
   if (full) {
     if (!say(measure.trouble, probing.ping())) return measure;
     if (!say(measure.trouble, probing.send_datagrams())) return measure;
-    if (!say(measure.bulk_trouble, probing.transfer('S', measure.there)) ||
-        !say(measure.bulk_trouble, probing.transfer('R', measure.back)))
+    if (!say(measure.bulk_trouble, probing.transfer(Kind::kTake, measure.there)) ||
+        !say(measure.bulk_trouble, probing.transfer(Kind::kGive, measure.back)))
       return measure;
   }
   (void)probing.goodbye();
