@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdlib>
+#include <map>
+#include <string>
 
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
@@ -52,6 +54,35 @@ TEST(Init, ASettingThatIsWrongIsToldWithTheRank) {
     EXPECT_EQ(outcomes[std::size_t(rank)].error, "Usage: rank " + std::to_string(rank) +
                                                      ": TUTTI_ENGINE: \"gloo,mpi\" names more than one engine for cpu "
                                                      "(hint: one of each device, as in cpu:tutti,cuda:nccl)");
+}
+
+// The sentence of init() with these variables and options; empty if it succeeds.
+std::string init_with(const std::map<std::string, std::string>& variables, Options options) {
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  options.rank = 0, options.world_size = 1;
+  const auto world = try_init(options);
+  for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  return world.ok() ? "" : to_string(world.error());
+}
+
+TEST(Init, WhatIsSaidOfTuttisEngineIsRefusedBesideAnother) {
+  for (const char* setting : {"TUTTI_ALGORITHM=ring", "TUTTI_TRANSPORT=shm", "TUTTI_TRANSPORT=tcp",
+                              "TUTTI_NETWORK=10us,12.5", "TUTTI_STREAMS=2", "TUTTI_PEER_TIMEOUT=5s"}) {
+    const std::string text = setting, name = text.substr(0, text.find('=')), value = text.substr(name.size() + 1);
+    for (const char* engine : {"gloo", "mpi", "cpu:gloo,cuda:nccl"})
+      EXPECT_EQ(init_with({{"TUTTI_ENGINE", engine}, {name, value}}, {}),
+                "Usage: " + text + " is for the engine tutti, and the bytes are carried by " +
+                    (engine == std::string("mpi") ? "mpi" : "gloo") +
+                    " (hint: leave it out, or take the engine tutti)");
+    EXPECT_EQ(init_with({{"TUTTI_ENGINE", "cpu:tutti,cuda:nccl"}, {name, value}}, {}), "") << setting;
+  }
+  EXPECT_EQ(
+      init_with({{"TUTTI_ALGORITHM", "ring"}}, {.transport = "shm", .engine = "gloo"}),
+      "Usage: the transport shm, TUTTI_ALGORITHM=ring are for the engine tutti, and the bytes are carried by gloo "
+      "(hint: leave them out, or take the engine tutti)");
+  EXPECT_EQ(
+      init_with({{"TUTTI_TRANSPORT", "auto"}, {"TUTTI_ALGORITHM", ""}, {"TUTTI_TIMEOUT", "5s"}}, {.engine = "gloo"}),
+      "");
 }
 
 // Ranks that take different ways would wait for one another until the deadline of their first call.
