@@ -192,6 +192,14 @@ TEST(BenchCommand, HeedsTheTransportOfTheEnvironment) {
   EXPECT_THAT(ended.out, Not(HasSubstr("\"plan\":\"direct\""))) << "which plan is for the network to say";
 }
 
+TEST(BenchCommand, WhatTheEnvironmentSaysOfTuttisEngineIsRefusedOnceBesideAnother) {
+  const Ended ended = run({"bench", "all_reduce", "-n", "2", "--engine", "gloo"}, {{"TUTTI_ALGORITHM", "ring"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_EQ(ended.err,
+            "tutti bench: TUTTI_ALGORITHM=ring is for the engine tutti, and the bytes are carried by gloo\n"
+            "hint: leave it out, or take the engine tutti\n");
+}
+
 TEST(BenchCommand, IsARankOfTheWorldAroundItWithoutN) {
   const Ended ended = run(
       {"run", "-n", "3", "-q", "--no-prefix", "--", TUTTI_TEST_COMMAND, "bench", "barrier", "--json", "--rounds", "1"});

@@ -99,7 +99,7 @@ Status check_way(const BenchTexts& texts, bool on_gpu) {
   };
   if (texts.algorithm != none.algorithm) return refused("--algorithm " + texts.algorithm);
   if (!texts.transport.empty() && texts.transport != "auto") return refused("--transport " + texts.transport);
-  return {};
+  return check_heeded(engines, texts.transport);
 }
 
 // Sizes that the user named, of elements. Our own are left out where they hold none.

@@ -525,6 +525,23 @@ TEST(Run, TheVersionIsTold) {
   }
 }
 
+// Each rank would say it.
+TEST(Run, AnEngineThatIsMisspeltAndWhatItDoesNotHeedIsToldOnce) {
+  const Ended misspelt = run({"run", "-n", "3", worker(), "print"}, {{"TUTTI_ENGINE", "glo"}});
+  EXPECT_EQ(misspelt.code, 2);
+  EXPECT_EQ(misspelt.err,
+            "tutti run: TUTTI_ENGINE: the engine is \"glo\", which is not known\nhint: did you mean gloo?\n");
+  const Ended unheeded = run({"run", "-n", "3", worker(), "print"},
+                             {{"TUTTI_ENGINE", "gloo"}, {"TUTTI_ALGORITHM", "ring"}, {"TUTTI_STREAMS", "2"}});
+  EXPECT_EQ(unheeded.code, 2);
+  EXPECT_EQ(unheeded.err,
+            "tutti run: TUTTI_ALGORITHM=ring, TUTTI_STREAMS=2 are for the engine tutti, and the bytes are carried by "
+            "gloo\nhint: leave them out, or take the engine tutti\n");
+  const Ended of_gpus =
+      run({"run", "-q", worker(), "print"}, {{"TUTTI_ENGINE", "cpu:tutti,cuda:nccl"}, {"TUTTI_ALGORITHM", "ring"}});
+  EXPECT_EQ(of_gpus.code, 0) << of_gpus.err;
+}
+
 // A rank that has nothing to say would never tell of it.
 TEST(Run, AWordThatIsNoLevelOfTheLogIsTold) {
   const Ended refused = run({"run", "-n", "2", worker(), "print"}, {{"TUTTI_LOG", "loud"}});

@@ -63,22 +63,6 @@ Result<std::string> forced_algorithm() {
                .hint = did_you_mean(nearest(given, known), "known are " + join(known, ", "))};
 }
 
-// Other engines have ways and algorithms of their own: what is said of those of tutti must not pass for being heeded.
-Status check_engine_heeds(const Settings& s, const Options& options) {
-  if (s.engines.cpu == "tutti") return {};
-  std::vector<std::string> given;
-  if (s.transport != "auto")
-    given.push_back((options.transport.empty() ? "TUTTI_TRANSPORT=" : "the transport ") + s.transport);
-  for (const char* variable : {"TUTTI_ALGORITHM", "TUTTI_NETWORK", "TUTTI_STREAMS", "TUTTI_PEER_TIMEOUT"})
-    if (const auto value = env(variable)) given.push_back(variable + ("=" + *value));
-  if (given.empty()) return {};
-  const bool one = given.size() == 1;
-  return Error{.code = Code::kUsage,
-               .detail = join(given, ", ") + (one ? " is" : " are") +
-                         " for the engine tutti, and the bytes are carried by " + s.engines.cpu,
-               .hint = std::string("leave ") + (one ? "it" : "them") + " out, or take the engine tutti"};
-}
-
 Result<Settings> read_settings(const Options& options) {
   Settings s;
   s.transport = !options.transport.empty() ? options.transport : env("TUTTI_TRANSPORT").value_or("auto");
@@ -133,7 +117,7 @@ Result<Settings> read_settings(const Options& options) {
           .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
     s.flight_entries = std::size_t(*entries);
   }
-  TUTTI_TRY(check_engine_heeds(s, options));
+  TUTTI_TRY(check_heeded(s.engines, options.transport));
   return s;
 }
 

@@ -102,6 +102,24 @@ Result<Engines> chosen_engines(const std::string& option) {
   return error;
 }
 
+Status check_heeded(const Engines& engines, const std::string& transport) {
+  if (engines.cpu == "tutti") return {};
+  std::vector<std::string> given;
+  if (!transport.empty() && transport != "auto") given.push_back("the transport " + transport);
+  for (const std::string variable :
+       {"TUTTI_ALGORITHM", "TUTTI_TRANSPORT", "TUTTI_NETWORK", "TUTTI_STREAMS", "TUTTI_PEER_TIMEOUT"}) {
+    const auto value = env(variable);
+    const bool says_way = variable == "TUTTI_TRANSPORT";  // which an option overrules
+    if (value && !(says_way && (*value == "auto" || !transport.empty()))) given.push_back(variable + "=" + *value);
+  }
+  if (given.empty()) return {};
+  const bool one = given.size() == 1;
+  return Error{.code = Code::kUsage,
+               .detail = join(given, ", ") + (one ? " is" : " are") +
+                         " for the engine tutti, and the bytes are carried by " + engines.cpu,
+               .hint = std::string("leave ") + (one ? "it" : "them") + " out, or take the engine tutti"};
+}
+
 Status probe_backend(const std::string& name, const BackendSetup& setup) {
   void* const library = TUTTI_TRY(load_checked(name));
   const auto probe = reinterpret_cast<ProbeBackend>(::dlsym(library, kProbeBackendSymbol));

@@ -17,6 +17,9 @@ struct Engines {
 Result<Engines> parse_engines(const std::string& text);
 // Those of an option or, where it is empty, of TUTTI_ENGINE, which the sentence of a mistake then names.
 Result<Engines> chosen_engines(const std::string& option);
+// Other engines have ways and algorithms of their own. kUsage where one of them carries the CPU's memory and a variable
+// is set that only tutti heeds (TUTTI_ALGORITHM, ...), or `transport`, an option, says another way than "auto".
+Status check_heeded(const Engines& engines, const std::string& transport = {});
 
 // Opens libtutti_NAME.so, from TUTTI_ENGINE_PATH, from ../lib/tutti beside the program, or from where tutti was
 // installed, and has it open the group. kNotFound says where it was looked for. The shared object stays loaded.
