@@ -281,14 +281,16 @@ TEST_F(Nodes, AKilledKeeperLeavesNobodyWaiting) {
   EXPECT_TRUE(first.nobody_left()) << first.census();
 }
 
-// No rank's fault and no wrong usage: 1, and the same on every node.
+// A place for logs that cannot be is wrong usage of that node, and ends all of them alike.
 TEST_F(Nodes, ANodeThatCannotStartItsRanksEndsAllWithItsCode) {
   Running first(node(0, 2, "1", {worker(), "pause"}), secret_);
   const Ended second = run(node(1, 2, "1", {"--log-dir", "/dev/null/logs", worker(), "pause"}), secret_);
-  EXPECT_EQ(second.code, 1) << second.err;
+  EXPECT_EQ(second.code, 2) << second.err;
   const Ended ended = first.wait();
-  EXPECT_EQ(ended.code, 1) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("could not start its ranks: cannot make the log folder /dev/null/logs/"));
+  EXPECT_EQ(ended.code, 2) << ended.err;
+  EXPECT_THAT(ended.err,
+              AllOf(HasSubstr("could not start its ranks: --log-dir: cannot make the folder /dev/null/logs/"),
+                    HasSubstr(": /dev/null is there, and is no folder")));
 }
 
 TEST(NodesUsage, IsToldInASentence) {

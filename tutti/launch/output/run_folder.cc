@@ -11,14 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <filesystem>
+#include <iterator>
 #include <thread>
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {
@@ -37,10 +40,19 @@ Lock try_lock(const Fd& file, int kind) {
   return errno == EWOULDBLOCK ? Lock::kHeldByAnother : Lock::kNone;
 }
 
+// The user's mistake, unless the machine is short of what any place needs.
+Error not_there(Error error) {
+  static constexpr int kOfTheMachine[] = {ENOSPC, EDQUOT, EIO, EMFILE, ENFILE, ENOMEM};
+  if (std::ranges::find(kOfTheMachine, error.errno_value) == std::end(kOfTheMachine)) error.code = Code::kUsage;
+  error.detail = "--log-dir: " + error.detail;
+  if (error.hint.empty()) error.hint = "choose another --log-dir";
+  return error;
+}
+
 Result<Fd> open_in(const std::string& folder, const char* name) {
   const std::string path = folder + "/" + name;
   Fd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!file) return system_error(errno, "cannot write " + path, "choose another --log-dir");
+  if (!file) return not_there(system_error(errno, "cannot write " + path));
   return file;
 }
 
@@ -57,7 +69,8 @@ Result<Fd> lock_claim(const std::string& folder) {
   for (;;) {
     std::error_code error;
     fs::create_directories(folder, error);
-    if (error) return system_error(error.value(), "cannot make the log folder " + folder, "choose another --log-dir");
+    if (error)  // whose word does not say what is in the way
+      if (const Status made = make_folder(folder); !made) return not_there(made.error());
     auto file = open_in(folder, ".claim");
     if (!file.ok() && file.error().errno_value != ENOENT) return file;  // else it has just been moved
     const Lock lock = file.ok() ? try_lock(*file, LOCK_EX) : Lock::kHeldByAnother;

@@ -113,8 +113,19 @@ TEST_F(RunFolders, AFolderThatCannotBeMadeIsNamed) {
   std::ofstream(path_ + "/file") << "";
   const auto refused = RunFolder::claim(path_ + "/file", "j", "a1");
   ASSERT_FALSE(refused.ok());
-  EXPECT_THAT(to_string(refused.error()), AllOf(HasSubstr("cannot make the log folder " + path_ + "/file/j"),
-                                                HasSubstr("choose another --log-dir")));
+  EXPECT_EQ(to_string(refused.error()), "Usage: --log-dir: cannot make the folder " + path_ + "/file/j: " + path_ +
+                                            "/file is there, and is no folder (hint: give another folder, or move what "
+                                            "is there away)");
+  const auto nowhere = RunFolder::claim("/proc/nowhere", "j", "a1");
+  ASSERT_FALSE(nowhere.ok());
+  EXPECT_EQ(to_string(nowhere.error()),
+            "Usage: --log-dir: cannot make the folder /proc/nowhere/j: No such file or directory (hint: choose another "
+            "--log-dir)");
+  std::filesystem::create_directories(path_ + "/j/.claim");  // a folder in the way
+  const auto locked = RunFolder::claim(path_, "j", "a1");
+  ASSERT_FALSE(locked.ok());
+  EXPECT_EQ(to_string(locked.error()),
+            "Usage: --log-dir: cannot write " + path_ + "/j/.claim: Is a directory (hint: choose another --log-dir)");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMostNodes = 100000;
 constexpr double kLongestTime = 1e9;  // seconds
-constexpr int kElasticPort = 29400;  // torchrun's
+constexpr int kElasticPort = 29400;   // torchrun's
 constexpr int kEtcdPort = 2379;
 constexpr double kAttempts = 3;  // of keep_alive_max_attempt, as torchrun has it
 
@@ -72,6 +72,8 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
 
 Result<Duration> positive_seconds(const std::string& key, const std::string& text) {
   const auto seconds = parse_seconds(text);
+  if (seconds && *seconds == 0)  // torchrun refuses it, too
+    return usage("--rdzv-conf " + key + " needs more than 0 seconds, not '" + text + "'", "for example 500ms, or 1");
   if (!seconds || !(*seconds > 0 && *seconds <= kLongestTime))
     return usage("--rdzv-conf " + key + " needs a time, not '" + text + "'", "seconds, or 500ms, 2min");
   return from_seconds(*seconds);

@@ -60,6 +60,8 @@ TEST(RendezvousOptions, AKeyCountsOrIsRefused) {
   EXPECT_THAT(refused("read_timeout=3"), HasSubstr("has no meaning for tutti run"));
   EXPECT_THAT(refused("join_timeout"), HasSubstr("needs KEY=VALUE"));
   EXPECT_THAT(refused("join_timeout=soon"), HasSubstr("join_timeout needs a time, not 'soon'"));
+  EXPECT_THAT(refused("last_call_timeout=0"), HasSubstr("last_call_timeout needs more than 0 seconds, not '0'"));
+  EXPECT_THAT(refused("last_call_timeout=-1"), HasSubstr("last_call_timeout needs a time, not '-1'"));
   EXPECT_THAT(refused("keep_alive_max_attempt=0"), HasSubstr("keep_alive_max_attempt needs a number, not '0'"));
   EXPECT_THAT(refused("is_host=perhaps"), HasSubstr("is_host is true or false, not 'perhaps'"));
   EXPECT_THAT(refusal("2", "static", "", "is_host=1"), HasSubstr("belongs to --rdzv-backend elastic"));
