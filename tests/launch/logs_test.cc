@@ -34,6 +34,18 @@ TEST(Logs, ShowWhatIsGraveEnough) {
   EXPECT_EQ(ended.err, "[0] last words\n");
 }
 
+// The agent must not wait for its reader, and the words for people come first.
+TEST(Logs, APipeInThePlaceOfTheReportKeepsNobodyWaiting) {
+  const Folder folder;
+  const std::string report = folder.path() + "/j/attempt_0/report.json", other = folder.path() + "/other.json";
+  const Ended ended = run({"run", "-q", "--log-dir", folder.path(), "--job-id", "j", "--report", other, "--", "/bin/sh",
+                           "-c", "mkfifo " + report + " " + other + "; exit 4"});
+  EXPECT_EQ(ended.code, 4);
+  EXPECT_THAT(ended.err, HasSubstr("the job failed: rank 0 (pid "));
+  for (const std::string& path : {report, other})
+    EXPECT_EQ(nlohmann::json::parse(read_file(path))["exit_code"], 4) << path;
+}
+
 TEST(Logs, AreJsonOnRequest) {
   const Ended ended =
       run({"run", "-n", "2", "--log-format", "json", "--", "/bin/sh", "-c", "echo ERROR: $RANK; exit $RANK"});

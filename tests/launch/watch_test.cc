@@ -5,6 +5,7 @@
 
 #include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <thread>
@@ -92,6 +93,24 @@ TEST(Watched, AHangIsToldWithTheOneThatTheOthersWaitFor) {
   EXPECT_THAT(read_file(flight + "/stacks-rank2.txt"), HasSubstr("loop_in_a_function"));
   EXPECT_THAT(read_file(flight + "/stacks-rank0.txt"), HasSubstr("What its threads wait for in the kernel:"));
   EXPECT_THAT(read_file(flight + "/flight-rank0.json"), HasSubstr("SIGUSR2"));
+}
+
+// Its name can be guessed, so anybody may have made it, and lead what the agent writes there to a file of its user.
+TEST(Watched, StacksAreNotWrittenToAFolderOfOthers) {
+  const Folder folder;
+  const std::string flight = folder.path() + "/tutti-flight-" + std::to_string(geteuid()) + "-j";
+  const std::string victim = folder.path() + "/victim";
+  std::ofstream(victim) << "precious";
+  std::filesystem::create_directory(flight);
+  std::filesystem::permissions(flight, std::filesystem::perms::all);
+  std::filesystem::create_symlink(victim, flight + "/stacks-rank0.txt");
+  const Ended ended = run({"run", "-n", "1", "--job-id", "j", "--hang-timeout", "1s", TUTTI_TEST_WATCHED, "loop", "0"},
+                          {{"TMPDIR", folder.path()}});
+  EXPECT_EQ(ended.code, 124);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("could not write the stacks of the ranks: "),
+                               HasSubstr(flight + " is not a folder of this user alone"),
+                               ContainsRegex("loop_in_a_function\\(\\) at ")));
+  EXPECT_EQ(read_file(victim), "precious");
 }
 
 TEST(Watched, AHangOnAnotherNodeIsBlamedThere) {

@@ -1,23 +1,21 @@
 // Where the records of a job lie. Ranks of several runs may write into one folder, and a rank that was killed leaves
 // the file of an earlier run where its own should be; so a folder is read as the record of one job only, the one that
 // wrote last, and runtime/ puts a rank's older file aside before it starts.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
 
 #include "tutti/base/env.h"
-#include "tutti/base/fd.h"
-#include "tutti/base/file.h"
+#include "tutti/base/new_file.h"
 #include "tutti/base/text.h"
 #include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight_folder.h"
 
 namespace tutti {
 namespace {
@@ -27,37 +25,7 @@ namespace fs = std::filesystem;
 constexpr const char* kPrefix = "flight-rank";
 constexpr const char* kSuffix = ".json";
 
-// Under /tmp anybody may have made a folder of this name, and would read, or lead elsewhere, what is written there.
-Status check_own(const std::string& folder) {
-  struct stat info {};
-  if (::lstat(folder.c_str(), &info) != 0) return system_error(errno, fmt::format("cannot look at {}", folder));
-  if (S_ISDIR(info.st_mode) && info.st_uid == ::geteuid() && (info.st_mode & 022) == 0) return {};
-  return Error{
-      .code = Code::kRefused,
-      .detail = fmt::format("{} is not a folder of this user alone, so no flight record is written there", folder),
-      .hint = "set TUTTI_FLIGHT_DIR"};
-}
-
 std::string temporary_folder() { return env("TMPDIR").value_or("/tmp"); }
-
-Status make_folder(const std::string& folder, bool own) {
-  if (own) {
-    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
-      return system_error(errno, fmt::format("cannot make the folder {}", folder), "set TUTTI_FLIGHT_DIR");
-    return check_own(folder);
-  }
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return system_error(error.value(), fmt::format("cannot make the folder {}", folder));
-  return {};
-}
-
-Status write_whole(const std::string& path, const std::string& text) {
-  (void)::unlink(path.c_str());  // of a process that had our number and was killed
-  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd) return system_error(errno, fmt::format("cannot create {}", path));
-  return write_all(fd.get(), std::as_bytes(std::span(text)), path);
-}
 
 // None: it is no file of ours, or one that was put aside.
 std::optional<int> rank_of_file(std::string_view name) {
@@ -96,15 +64,10 @@ std::string default_flight_folder(const std::string& job) {
 }
 
 Result<std::string> write_flight_dump(const FlightDump& dump, const std::string& folder) {
-  TUTTI_TRY(make_folder(folder, folder == default_flight_folder(dump.job)));
+  TUTTI_TRY(make_flight_folder(folder));
   const std::string path = folder + "/" + flight_file_name(dump.rank);
-  const std::string temporary = fmt::format("{}.tmp.{}", path, ::getpid());
-  Status written = write_whole(temporary, to_text(dump));
-  if (written.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    written = system_error(errno, fmt::format("cannot rename {} to {}", temporary, path));
-  if (written.ok()) return path;
-  (void)::unlink(temporary.c_str());
-  return written;
+  TUTTI_TRY(write_new_file(path, to_text(dump)));
+  return path;
 }
 
 std::vector<int> ranks_with_flight_files(const std::string& folder, std::chrono::system_clock::time_point since) {

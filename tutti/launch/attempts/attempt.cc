@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "tutti/base/file.h"
+#include "tutti/base/new_file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/reports/out_of_memory.h"
 #include "tutti/launch/reports/report.h"
+#include "tutti/launch/reports/report_file.h"
 #include "tutti/launch/reports/shared_report.h"
 
 namespace tutti {
@@ -207,9 +208,10 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     failure.grace = to_seconds(stopping_.grace());
     failure.flight = flight;
     lookout_.complete(failure, workers_);
-    write_json(failure);
     const std::string text = failure_report(failure, workers_.ends());
     consoles_.say_block(text);
+    consoles_.pump();
+    write_json(failure);
     if (neighbours_) (void)share_report(round_.store, spec_.credentials, round_.number, text);  // they know the fault
     return;
   }
@@ -231,15 +233,15 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
   if (!flight.empty()) consoles_.say(flight);
 }
 
-// For programs that look after jobs. One that cannot be written must not hide the failure.
+// For programs that look after jobs. It comes after the words for people, which a folder that hangs must not hide.
 void Attempt::write_json(const Failure& failure) {
   const std::string text = failure_json(failure, workers_.ends());
-  const auto write = [&](const std::string& path) {
-    if (const Status status = write_file(path, text); !status.ok()) consoles_.say(to_string(status.error()));
+  const auto tell = [&](const Status& written) {
+    if (!written.ok()) consoles_.say(to_string(written.error()));
   };
   if (!spec_.output.log_dir.empty())
-    write(attempt_folder(spec_.output.log_dir, spec_.job, round_.number) + "/report.json");
-  if (!spec_.report_file.empty()) write(spec_.report_file);
+    tell(write_new_file(attempt_folder(spec_.output.log_dir, spec_.job, round_.number) + "/report.json", text));
+  if (!spec_.report_file.empty()) tell(write_report_file(spec_.report_file, text));
 }
 
 }  // namespace tutti

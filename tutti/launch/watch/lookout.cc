@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 
-#include "tutti/base/file.h"
+#include "tutti/base/new_file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/watch/backtrace.h"
+#include "tutti/trace/flight_folder.h"
 
 namespace tutti {
 namespace {
@@ -154,15 +154,12 @@ void Lookout::look_for_hang(Workers& workers) {
 Hang Lookout::finish_hang(Workers& workers) {
   const std::unique_ptr<Stacks> stacks = std::move(stacks_);
   const auto deadline = Deadline::after(kNamesLimit);
-  std::error_code ignored;
-  std::filesystem::create_directories(folder_, ignored);
-  Status written;
+  Status written = make_flight_folder(folder_);
   for (Worker& worker : workers) {
     const int rank = worker.rank();
     short_stacks_[rank] = stacks->short_stack(rank, deadline);
     const std::string text = stacks->text_of(rank, short_stacks_[rank]);
-    const Status status = write_file(folder_ + "/stacks-rank" + std::to_string(rank) + ".txt", text);
-    if (!status.ok()) written = status;
+    if (written.ok()) written = write_new_file(folder_ + "/stacks-rank" + std::to_string(rank) + ".txt", text);
   }
   say_(written.ok() ? "the stacks of all ranks are in " + folder_ + "/stacks-rank*.txt"
                     : "could not write the stacks of the ranks: " + to_string(written.error()));
