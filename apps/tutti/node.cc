@@ -14,7 +14,9 @@ int node_command(std::vector<std::string> arguments) {
   const Result<int> code = run_far_end();
   if (code.ok()) return *code;
   tell("tutti node", code.error());
-  return exit_code_of(code.error().code);
+  const Parting parting{.code = exit_code_of(code.error().code)};
+  part(parting);
+  return parting.code;
 }
 
 }  // namespace tutti::cli

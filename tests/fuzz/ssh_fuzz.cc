@@ -42,6 +42,10 @@ void ssh(Input input) {
     promise(parse_greeting(encode(*greeting)) == greeting, "a greeting survives being written");
     promise(encode(*greeting).find('\n') == std::string::npos, "a greeting is one line");
   } else {
+    if (const auto parting = parse_parting(text)) {
+      promise(parting->code >= 0 && parting->code <= 255, "the code of a process");
+      promise(parse_parting(encode(*parting)) == parting, "a parting survives being written");
+    }
     if (const auto orders = parse_instructions(text)) {
       promise(parse_instructions(encode(*orders)) == orders, "instructions survive being written");
       promise(encode(*orders).find('\n') == std::string::npos, "instructions are one line");

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -49,7 +50,9 @@ TEST(OnHosts, TwoNodesByAShellThatIsGiven) {
 // What this end says, what comes from ssh itself, and what the hosts say before they have met: all are objects.
 TEST(OnHosts, AllLinesAreJsonOnRequest) {
   const Folder folder;
-  const std::string rsh = script(folder, "echo \"a word of ssh\" >&2; sh -c \"$2\"; echo bye >&2; exit 255");
+  const std::string rsh = script(folder,
+                                 "echo \"a word of ssh\" >&2; sh -c \"$2\" | sed -u /TUTTI-NODE-END/d; "
+                                 "echo bye >&2; exit 255");
   const Ended ended = run({"run", "--log-format", "json", "--ssh", rsh, "-H", "a:1", "sh", "-c", "echo ready"});
   std::map<std::string, std::string> from;  // line -> who said it
   for (const std::string& line : split(ended.out + ended.err, '\n')) {
@@ -76,6 +79,50 @@ TEST(OnHosts, RanksReadNothing) {
 
 TEST(OnHosts, ARanksCodeIsTheJobs) {
   EXPECT_EQ(run({"run", "-q", "--hosts", "localhost:2", "sh", "-c", "exit $((RANK * 7))"}).code, 7);
+}
+
+// 255 is what ssh says of itself, and what exit(-1) is.
+TEST(OnHosts, ARanksCodeIsTheJobsEvenIfItLooksLikeOneOfSsh) {
+  const Folder folder;
+  const std::string rsh = script(folder, "exec sh -c \"$2\"");
+  const Ended ended =
+      run({"run", "-q", "--ssh", rsh, "-H", "a:1,b:1", "sh", "-c", "[ $RANK = 0 ] || exit 255; sleep 60"});
+  EXPECT_EQ(ended.code, 255);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("rank 1 "), Not(HasSubstr("connection to")), Not(HasSubstr("SIGTERM"))));
+}
+
+TEST(OnHosts, ASessionThatBreaksOffIsTold) {
+  const auto broken_by = [](const std::string& how) {
+    const Folder folder;
+    const std::string began = folder.path() + "/began";
+    const std::string rsh =
+        script(folder, "[ $1 = a ] && exec sh -c \"$2\"; exec 3<&0; sh -c \"$2\" <&3 & until [ -e " + began +
+                           " ]; do sleep 0.02; done; " + how);
+    return run({"run", "-q", "--ssh", rsh, "-H", "a:1,b:1", "sh", "-c",
+                "[ $RANK = 0 ] || touch " + began + "; exec sleep 60"});
+  };
+  const Ended lost = broken_by("exit 255");
+  EXPECT_EQ(lost.code, 4) << lost.err;
+  EXPECT_THAT(lost.err, HasSubstr("the connection to b is lost; stopping the job on the other hosts"));
+  const Ended killed = broken_by("kill -9 $$");
+  EXPECT_EQ(killed.code, 137) << killed.err;
+  EXPECT_THAT(killed.err,
+              HasSubstr("tutti on b ended (code 137) and has not said how its ranks did; stopping the job"));
+}
+
+// The others cannot know, and would wait for it for five minutes.
+TEST(OnHosts, AHostThatCannotStartTheProgramEndsTheJobAtOnce) {
+  const Folder folder;
+  const std::string rsh = script(folder, "[ $1 = b ] && export PATH=/usr/bin:/bin; exec sh -c \"$2\"");
+  const std::string only_here = folder.path() + "/here";
+  std::filesystem::create_directory(only_here);
+  std::filesystem::create_symlink(worker(), only_here + "/my-program");
+  const Ended ended = run({"run", "-q", "--ssh", rsh, "-H", "a:1,b:1", "my-program", "print"},
+                          {{"PATH", only_here + ":/usr/bin:/bin"}});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("b: tutti run: no program 'my-program' in PATH"),
+                               HasSubstr("[tutti] b ended with code 2 before the job began: no program 'my-program' in "
+                                         "PATH; stopping the other hosts")));
 }
 
 TEST(OnHosts, ASignalReachesTheRanks) {

@@ -37,6 +37,7 @@ std::span<const std::string> known_variables() {
                                        "LOG",
                                        "MIXED_BUILDS",
                                        "NETWORK",
+                                       "NODE_MET_FD",
                                        "PEER_TIMEOUT",
                                        "PROGRESS_FD",
                                        "SECRET",

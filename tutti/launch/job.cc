@@ -20,6 +20,7 @@
 #include "tutti/launch/places/rank_table.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
+#include "tutti/launch/ssh/far_end.h"
 #include "tutti/launch/watch/status_server.h"
 #include "tutti/rendezvous/secret.h"
 
@@ -61,7 +62,7 @@ Status make_room_for_files(int ranks) {
                    "--ulimit nofile of a container), or start fewer ranks"};
 }
 
-Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
+Result<int> run_prepared(Prepared& job, const Fd& keeper_gone, const Fd& far_end) {
   auto opened = Nodes::open(job.nodes);
   if (!opened.ok()) {
     Error error = opened.error();
@@ -77,6 +78,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
   const auto kept = KeptMemory::create();  // a program that wants it will say that it lacks it
   if (kept.ok()) job.agent.kept_memory_fd = kept->get();
   job.agent.met = [&](const Round& round) {
+    say_met(far_end);
     if (const Status shown = check_ranks(job.agent, round.layout.counts); !shown) log::warn(shown.error().detail);
   };
   job.agent.table = [](const Round& round) { return rank_table(rows_of(round)); };
@@ -87,6 +89,7 @@ Result<int> run_prepared(Prepared& job, const Fd& keeper_gone) {
 
 Result<int> run_job(const JobOptions& options) {
   make_sane();
+  const Fd far_end = take_far_end();
   Prepared job = TUTTI_TRY(prepare(options));
   TUTTI_TRY(make_room_for_files(job.nodes.counts.here));
   if (in_background_of_terminal()) job.agent.input_rank = -1;
@@ -94,7 +97,7 @@ Result<int> run_job(const JobOptions& options) {
   std::optional<ErrorFiles> error_files;
   if (job.agent.output.log_dir.empty()) job.agent.error_files = error_files.emplace().prefix();
   const auto agent = [&](const Fd& keeper_gone) {
-    const Result<int> code = run_prepared(job, keeper_gone);
+    const Result<int> code = run_prepared(job, keeper_gone, far_end);
     if (code.ok()) return *code;
     std::fprintf(stderr, "[tutti] %s\n", to_string(code.error()).c_str());
     return exit_code_of(code.error().code);

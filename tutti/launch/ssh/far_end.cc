@@ -1,10 +1,14 @@
 // A command that ssh starts gets no signal when its near end is interrupted or dies; its standard input just ends. So
 // this process stays between ssh and the launcher proper, and turns what comes on standard input into signals. The
 // launcher itself reads /dev/null: standard input belongs to the session.
+//
+// A launcher that ends before it has met the others is missed by nobody but the near end: so it writes a byte to this
+// process when they have met, and how far it came stands in the last line.
 #include "tutti/launch/ssh/far_end.h"
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,13 +21,11 @@
 #include <filesystem>
 
 #include "tutti/base/env.h"
-#include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/lines.h"
 #include "tutti/launch/process.h"
-#include "tutti/launch/ssh/words.h"
 #include "tutti/transport/socket.h"
 #include "tutti/version.h"
 
@@ -31,6 +33,8 @@ namespace tutti {
 namespace {
 
 constexpr std::size_t kLongestInstructions = 16 << 20;
+constexpr const char* kMetVariable = "TUTTI_NODE_MET_FD";
+constexpr auto kLastWords = std::chrono::seconds(5);  // for the session to take them
 constexpr auto kPatience = std::chrono::minutes(10);  // for the instructions: other hosts may still be greeting
 
 Greeting greeting() {
@@ -71,7 +75,8 @@ Result<std::string> first_line(std::string& rest) {
   }
 }
 
-Result<pid_t> start(const Instructions& instructions) {
+// `met`: on which the child says that it has met the others.
+Result<pid_t> start(const Instructions& instructions, const Fd& met) {
   std::vector<std::string> words = instructions.arguments;
   words.insert(words.begin(), "tutti");
   std::vector<char*> pointers;
@@ -82,6 +87,8 @@ Result<pid_t> start(const Instructions& instructions) {
   const pid_t parent = getpid(), pid = fork();
   if (pid < 0) return system_error(errno, "could not start the launcher of this node");
   if (pid == 0) {
+    setenv(kMetVariable, std::to_string(met.get()).c_str(), 1);
+    (void)fcntl(met.get(), F_SETFD, 0);
     ::signal(SIGPIPE, SIG_DFL);
     if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0 || getppid() != parent || dup2(nothing.get(), STDIN_FILENO) < 0) _exit(1);
     execv("/proc/self/exe", pointers.data());
@@ -136,7 +143,36 @@ Result<int> run_far_end() {
                  .hint = "the job starts on each host in the folder where it was started here; make it, or share it"};
   }
   for (const auto& [name, value] : instructions->variables) setenv(name.c_str(), value.c_str(), 1);
-  return attend(TUTTI_TRY(start(*instructions)), rest);
+  const Fd met(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!met) return system_error(errno, "could not make an eventfd");
+  const int code = attend(TUTTI_TRY(start(*instructions, met)), rest);
+  eventfd_t count = 0;
+  part({.code = code, .met = eventfd_read(met.get(), &count) == 0});
+  return code;
+}
+
+void part(const Parting& parting) {
+  const std::string text = encode(parting) + "\n";
+  const Deadline deadline = Deadline::after(kLastWords);
+  for (std::string_view rest = text; !rest.empty() && !deadline.expired();) {
+    const ssize_t put = write(STDOUT_FILENO, rest.data(), rest.size());
+    if (put > 0) rest.remove_prefix(std::size_t(put));
+    if (put >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return;             // nobody is there to hear it
+    pollfd room{STDOUT_FILENO, POLLOUT, 0};  // the launcher had made it one that does not wait
+    poll(&room, 1, deadline.poll_timeout_ms());
+  }
+}
+
+Fd take_far_end() {
+  const auto fd = parse_int(env(kMetVariable).value_or(""));
+  unsetenv(kMetVariable);
+  if (!fd || fcntl(int(*fd), F_SETFD, FD_CLOEXEC) != 0) return {};
+  return Fd(int(*fd));
+}
+
+void say_met(const Fd& far_end) {
+  if (far_end) (void)eventfd_write(far_end.get(), 1);
 }
 
 }  // namespace tutti

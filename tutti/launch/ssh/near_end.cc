@@ -3,8 +3,9 @@
 // long as a host is missing. Then each gets its instructions, and from there on the launchers are nodes of an ordinary
 // job: they meet, fail and end as one, and this process only carries bytes.
 //
-// ssh has a code of its own, 255, for its own failures. Everything else is the code of the launcher over there, and all
-// launchers of a job end with the same one.
+// How a launcher ended is what the far end says in its last line; all that have met end with the same code. A session
+// that ends without that line was cut off: ssh then ends with 255, which alone could as well be the code of a rank. A
+// launcher that ends before it has met the others is missed by none of them, and this end stops them.
 //
 // Nothing over there can keep this end: the user's third Ctrl-C ends the sessions whatever the hosts do, and a helper
 // that ssh, or what stands in its place, has left in the background with our pipes is not waited for.
@@ -40,6 +41,7 @@ namespace {
 
 constexpr const char* kSsh = "ssh";
 constexpr int kSshFailed = 255;
+constexpr std::string_view kErrorOfRun = "tutti run: ", kErrorOfNode = "tutti node: ";
 constexpr auto kSayEvery = std::chrono::seconds(5);
 constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
 constexpr auto kLastWords = std::chrono::seconds(2);  // of a session whose process has ended, still in its pipes
@@ -56,6 +58,7 @@ struct Session {
   LineSplitter output, errors;
   Tail last_words{5};  // on its standard error
   std::optional<Greeting> greeting;
+  std::optional<Parting> parting;
   std::optional<Error> unreached;  // why it cannot take part, where the others go on without
   std::optional<Deadline> ended;   // its process has; what is in the pipes is read until then
   std::optional<int> code;         // it is over
@@ -95,6 +98,9 @@ class NearEnd {
   void on_line(Session& session, bool is_output, std::string_view line);
   void on_signals();
   void on_end(Session& session);
+  bool goes_through_ssh(const Session& session) const;
+  void cut_off(Session& session);
+  void ended_early(const Session& session);
   void pass_on(int signal);
   static void end(Session& session);
   void end_all();
@@ -108,7 +114,7 @@ class NearEnd {
   std::optional<Signals> signals_;
   std::vector<Session> sessions_;
   std::vector<std::string> more_options_;  // of go_without()
-  bool instructed_ = false;
+  bool instructed_ = false, early_end_told_ = false;
   int user_signal_ = 0;
   int asked_for_the_end_ = 0;  // so often
   int code_ = 0;
@@ -381,8 +387,11 @@ void NearEnd::on_line(Session& session, bool is_output, std::string_view line) {
   }
   if (!is_output) session.last_words.add(line);
   if (!session.greeting) return;  // unanswered() has it
+  if (is_output && !session.parting && (session.parting = parse_parting(line))) return;
   Console& console = is_output ? consoles_.output() : consoles_.errors();
-  if (!options_.json || is_json_line(line)) return console.write_line("", line);
+  const bool is_error = line.starts_with(kErrorOfRun) || line.starts_with(kErrorOfNode);
+  if (!options_.json) return console.write_line(!is_output && is_error ? session.host + ": " : "", line);
+  if (is_json_line(line)) return console.write_line("", line);
   console.write_line("", json_line({.line = line, .from = "ssh"}, session.host, 0, microseconds_since_epoch()));
 }
 
@@ -417,15 +426,40 @@ void NearEnd::on_end(Session& session) {
   kill(-session.process.pid, SIGKILL);  // its helpers; not reaped yet, so the number is its own
   int status = 0;
   waitpid(session.process.pid, &status, 0);
-  session.code = exit_of(status).shell_code();
+  session.code = session.parting ? session.parting->code : exit_of(status).shell_code();
   if (!session.greeting || *session.code == 0) return;
-  if (*session.code == kSshFailed && !is_this_host(session.host)) {
-    consoles_.say("the connection to " + session.host + " is lost; " +
-                  (options_.go_without ? "the other hosts go on" : "stopping the job on the other hosts"));
-    if (!options_.go_without) pass_on(SIGTERM);
-    session.code = options_.go_without ? 1 : kExitRendezvous;
-  }
+  if (!session.parting)
+    cut_off(session);
+  else if (!session.parting->met)
+    ended_early(session);
   if (code_ == 0) code_ = *session.code;
+}
+
+bool NearEnd::goes_through_ssh(const Session& session) const {
+  return !options_.shell.empty() || !is_this_host(session.host);
+}
+
+void NearEnd::cut_off(Session& session) {
+  const bool ssh_failed = *session.code == kSshFailed && goes_through_ssh(session);
+  consoles_.say((ssh_failed ? "the connection to " + session.host + " is lost"
+                            : "tutti on " + session.host + " ended (code " + std::to_string(*session.code) +
+                                  ") and has not said how its ranks did") +
+                (options_.go_without ? "; the other hosts go on" : "; stopping the job on the other hosts"));
+  if (!options_.go_without) pass_on(SIGTERM);
+  if (ssh_failed) session.code = options_.go_without ? 1 : kExitRendezvous;
+}
+
+// Before the nodes have met: the others would wait for it as long as they may.
+void NearEnd::ended_early(const Session& session) {
+  if (options_.go_without || early_end_told_ || user_signal_ != 0 || !any_alive()) return;
+  early_end_told_ = true;
+  std::string why;
+  for (const std::string& line : session.last_words.lines())
+    for (const std::string_view who : {kErrorOfRun, kErrorOfNode})
+      if (why.empty() && line.starts_with(who)) why = ": " + line.substr(who.size());
+  consoles_.say(session.host + " ended with code " + std::to_string(*session.code) + " before the job began" + why +
+                "; stopping the other hosts");
+  pass_on(SIGTERM);
 }
 
 void NearEnd::end(Session& session) {

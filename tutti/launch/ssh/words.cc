@@ -10,8 +10,10 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kMark = "TUTTI-NODE ";
+constexpr std::string_view kEnd = "TUTTI-NODE-END ";
 constexpr std::string_view kSignal = "signal ";
 constexpr int kLastSignal = 64;
+constexpr int kLastCode = 255;
 
 // One line of JSON whatever bytes are in the words.
 std::string line_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
@@ -45,6 +47,22 @@ std::optional<Greeting> parse_greeting(std::string_view line) {
                     .from = json.at("from"),
                     .master_port = *master_port,
                     .store_port = *store_port};
+  } catch (const Json::exception&) {
+    return std::nullopt;
+  }
+}
+
+std::string encode(const Parting& parting) {
+  return std::string(kEnd) + line_of({{"code", parting.code}, {"met", parting.met}});
+}
+
+std::optional<Parting> parse_parting(std::string_view line) {
+  if (!line.starts_with(kEnd)) return std::nullopt;
+  const auto json = Json::parse(line.substr(kEnd.size()), nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  try {
+    const Parting parting{.code = json.at("code"), .met = json.at("met")};
+    return parting.code >= 0 && parting.code <= kLastCode ? std::optional(parting) : std::nullopt;
   } catch (const Json::exception&) {
     return std::nullopt;
   }

@@ -1,7 +1,8 @@
 #pragma once
 // What the two ends of an ssh session say to each other. The far end, `tutti node`, begins with a line on its standard
-// output; everything it says after that is the job's. The near end answers with one line on standard input, and later
-// sends signals there. Nothing of it stands on a command line, so nobody else sees it and no shell takes it apart.
+// output and ends with another there; everything in between is the job's. The near end answers with one line on
+// standard input, and later sends signals there. Nothing of it stands on a command line, so nobody else sees it and no
+// shell takes it apart.
 #include <map>
 #include <optional>
 #include <string>
@@ -26,6 +27,18 @@ struct Greeting {
 std::string encode(const Greeting& greeting);
 // None: the line is not one.
 std::optional<Greeting> parse_greeting(std::string_view line);
+
+// The last line of the far end: "TUTTI-NODE-END {json}". A session that ends without it was cut off, whatever code ssh
+// ends with: 255 is ssh's own for a lost connection, and just as well that of a rank.
+struct Parting {
+  int code = 0;      // of the launcher there
+  bool met = false;  // it has met the others, who therefore hear of its end by themselves
+
+  bool operator==(const Parting&) const = default;
+};
+std::string encode(const Parting& parting);
+// None: the line is not one.
+std::optional<Parting> parse_parting(std::string_view line);
 
 // The answer: what the far end starts.
 struct Instructions {

@@ -15,6 +15,14 @@ TEST(SshWords, AGreetingSurvivesAndNoiseIsNone) {
     EXPECT_EQ(parse_greeting(noise), std::nullopt) << noise;
 }
 
+TEST(SshWords, APartingSurvivesAndALineOfTheJobIsNone) {
+  for (const Parting parting : {Parting{.code = 255, .met = true}, Parting{.code = 2, .met = false}})
+    EXPECT_EQ(parse_parting(encode(parting)), parting);
+  for (const char* line : {"", "[0] done", "TUTTI-NODE-END", "TUTTI-NODE-END 0", "TUTTI-NODE-END {}",
+                           R"(TUTTI-NODE-END {"code":256,"met":true})", R"(TUTTI-NODE-END {"code":"0","met":true})"})
+    EXPECT_EQ(parse_parting(line), std::nullopt) << line;
+}
+
 TEST(SshWords, InstructionsAreOneLineWhateverIsInThem) {
   const Instructions orders{.arguments = {"run", "-n", "2", "sh", "-c", "echo 'a\n\"b\"' $HOME \xc3\xa9"},
                             .folder = "/a b",
