@@ -90,8 +90,8 @@ void declare(CLI::App& app, Texts& texts) {
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
   add("Parallel", "--check-gradients", texts.check_gradients,
       "end at a NaN or an infinity in a gradient: reduction (default) looks while they are averaged, before at each "
-      "rank's own in a pass more, which always names the rank; off; where gradients are in f16 always before, and the "
-      "step is left out instead",
+      "rank's own in a pass more, which always names the rank; off; where gradients are in f16 always before (off is "
+      "refused), and the step is left out instead",
       "WHEN");
   add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
   add("Checkpoints", "--save-dir", texts.save_dir,
@@ -196,6 +196,10 @@ tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
   if (compressed && training.sharding == tutti::Sharding::kOn)
     return usage("--compress and --sharded on were both given",
                  "leave one of them out: a sharded optimizer averages the gradients itself");
+  if (tutti::scales_loss(training) && training.parallel.finite_check == tutti::FiniteCheck::kOff)
+    return usage(fmt::format("--check-gradients off and {} were both given",
+                             training.parallel.autocast == tutti::DType::kF16 ? "--precision f16" : "--compress f16"),
+                 "leave out --check-gradients: gradients overflow in f16, and a step in which they did is left out");
   if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
     return usage("--stage 2 is for --sharded auto or on");
   if (training.sharded_stage > 1 && compressed)

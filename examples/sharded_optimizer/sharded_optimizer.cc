@@ -7,7 +7,7 @@
 #include <tutti/tutti.h>
 
 #include <cstdio>
-#include <cstdlib>
+#include <string>
 
 namespace {
 
@@ -39,10 +39,18 @@ void train(const tutti::Group& world, Model& model, tutti::ShardedOptimizer& opt
   if (world.rank() == 0) std::printf("rank 0 keeps %zu bytes of state\n", optimizer.state_bytes());
 }
 
+// 0: there is no such stage.
+int stage_of(const std::string& word) { return word == "1" ? 1 : word == "2" ? 2 : word == "3" ? 3 : 0; }
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int stage = argc > 1 ? std::atoi(argv[1]) : 1;
+  const int stage = argc == 2 ? stage_of(argv[1]) : 0;
+  if (stage == 0) {
+    const std::string given = argc == 2 ? "there is no stage '" + std::string(argv[1]) + "'" : "it takes one stage";
+    std::fprintf(stderr, "sharded_optimizer: %s; give 1, 2 or 3\nusage: sharded_optimizer STAGE\n", given.c_str());
+    return 2;
+  }
   const auto world = tutti::init();
   const tutti::AdamWOptions adamw{.lr = 2e-3};
   auto model = make_model();

@@ -440,10 +440,28 @@ TEST(TrainDlrm, AFormOfRowsThatNeverLeaveTheHostIsToldToDoNothing) {
 }
 
 TEST(TrainDlrm, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
-  const auto ended = train(0, {"--save-model=/proc/nowhere/model"});
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.err, HasSubstr("--save-model: the folder /proc/nowhere/model"));
-  EXPECT_THAT(ended.out, Not(HasSubstr("Finished")));
+  const auto refused = [](const std::vector<std::string>& options, const std::string& words) {
+    for (const int ranks : {0, 2}) {
+      const auto ended = train(ranks, options);
+      EXPECT_EQ(ended.code, 2) << words;
+      EXPECT_THAT(ended.err, HasSubstr(words));
+      EXPECT_THAT(ended.out, Not(HasSubstr("Finished")));
+    }
+  };
+  const std::string none =
+      ": cannot make the folder /proc/none: No such file or directory (hint: give a folder that is "
+      "there, or in a place where this user may make one)";
+  refused({"--save-model", "/proc/none"}, "--save-model" + none);
+  refused({"--save-dir", "/proc/none"}, "--save-dir" + none);
+  refused({"--out-dir", "/proc/none"}, "--out-dir" + none);
+  refused(
+      {"--table-folder", "/proc/none"},
+      "--table-folder: cannot make a file in the folder /proc/none: No such file or directory (hint: give a folder");
+  for (const char* words :
+       {"--resume latest: ",
+        "cannot read the folder latest: No such file or directory (hint: --resume "
+        "takes auto (the newest in --save-dir, if there is one), never, or the path of a checkpoint)"})
+    refused({"--resume", "latest"}, words);
 }
 
 TEST(TrainDlrm, PlansOfTablesAreReadFromAFile) {

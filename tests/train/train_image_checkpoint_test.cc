@@ -322,6 +322,9 @@ TEST_F(TrainImageCheckpoints, MistakesGetASentence) {
           "is of another run: its model is cnn, and mlp is given (hint: go on with the --model of the run");
   refused(usual + Arguments{"--optimizer", "adam"}, "is of another run: its optimizer is Sgd, and Adam is given");
   refused({"--max-steps", "2", "--resume", path("nowhere")}, path("nowhere"));
+  refused(usual + Arguments{"--resume", "latest"},
+          "--resume latest: cannot read the folder latest: No such file or directory (hint: --resume takes auto (the "
+          "newest in --save-dir, if there is one), never, or the path of a checkpoint)");
 }
 
 }  // namespace

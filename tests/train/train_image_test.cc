@@ -332,13 +332,14 @@ TEST_F(TrainImage, MistakesGetASentence) {
   together({"--sharded", "on", "--compress", "powersgd"}, "--compress and --sharded on");
   together({"--stage", "2", "--compress", "bf16"}, "--stage 2 and --compress");
   together({"--stage", "2", "--overlap", "off"}, "--stage 2 and --overlap off");
+  together({"--check-gradients", "off", "--compress", "f16"}, "--check-gradients off and --compress f16");
   together({"--sharded", "on", "--overlap", "on"}, "--sharded on and --overlap on");
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
-              HasSubstr("3 logical ranks on 2 processes; expected a power of two"));
+              AllOf(HasSubstr("3 logical ranks on 2 processes; expected a power of two"),
+                    HasSubstr("(hint: start 1 process, or let the number of logical ranks be a multiple of 2)")));
   for (const std::string option : {"--save", "--trace", "--save-dir", "--lr"})
     EXPECT_THAT(train(0, {option, "", "--max-steps", "1"}).err,
                 HasSubstr("train_image: " + option + ": an empty value (is a variable that it comes from not set?)"));
-  EXPECT_THAT(train(0, {"--trace", "/proc/none/t.json"}).err, HasSubstr("--trace: cannot make the folder /proc/none"));
   ended = train(0, {"--batch-size", "5000"});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("the batch size 5000 is larger than the 1000 samples of a rank (hint: take a "
@@ -434,6 +435,35 @@ TEST_F(TrainImage, DataThatIsNoDataIsToldBeforeTraining) {
   ended = train(0, {});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr(pipe + " is not a regular file"));
+}
+
+TEST_F(TrainImage, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
+  const auto refused = [&](int ranks, const std::string& option, const std::string& place, const std::string& words) {
+    const auto ended = train(ranks, {option, place, "--max-steps", "1"});
+    EXPECT_EQ(ended.code, 2) << option;
+    EXPECT_THAT(ended.err, AllOf(HasSubstr(option + ": " + words), Not(HasSubstr("step 1"))));
+  };
+  const std::string none =
+      "cannot make the folder /proc/none: No such file or directory (hint: give a folder that is "
+      "there, or in a place where this user may make one)";
+  for (const std::string option : {"--tensorboard", "--trace", "--save-dir"}) refused(0, option, "/proc/none", none);
+  refused(0, "--trace", "/proc/none/t.json", none);
+  refused(2, "--tensorboard", "/proc/none", none);
+  refused(2, "--save-dir", "/proc/none", none);
+  refused(0, "--save", "/proc/none/w",
+          "cannot write /proc/none/w: the folder /proc/none: No such file or directory "
+          "(hint: give another path, or make the folder)");
+  // The folder is there, and takes no file; for root, too.
+  for (const std::string option : {"--save", "--trace"}) {
+    const auto ended = train(0, {option, "/proc/w.json", "--max-steps", "1"});
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_THAT(ended.err, AllOf(HasSubstr(option + ": cannot create /proc/w.json.tmp."), Not(HasSubstr("step 1")),
+                                 HasSubstr(": No such file or directory (hint: give a path in a folder that this user "
+                                           "may write to)")));
+  }
+  refused(0, "--tensorboard", "/proc", "cannot create /proc/events.out.tfevents.");
+  refused(0, "--trace", "/proc", "cannot create /proc/trace-rank0000.json.tmp.");
+  refused(2, "--save-dir", "/proc", "cannot make a file in the folder /proc: No such file or directory (hint: give a");
 }
 
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {

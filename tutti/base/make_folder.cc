@@ -58,7 +58,8 @@ Status make_folder(const std::string& folder) {
   fs::create_directories(folder, failure);
   if (!failure && fs::is_directory(folder, failure)) return {};
   if (auto found = first_obstacle(folder)) return *std::move(found);
-  return system_error(failure.value(), fmt::format("cannot make the folder {}", folder));
+  return system_error(failure.value(), fmt::format("cannot make the folder {}", folder),
+                      "give a folder that is there, or in a place where this user may make one");
 }
 
 }  // namespace tutti

@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {
@@ -44,11 +46,21 @@ Result<std::string> follow_links(std::string path) {
   return system_error(ELOOP, fmt::format("cannot follow {}", path));
 }
 
+constexpr const char* kOtherPlace = "give a path in a folder that this user may write to";
+
+// A file of a process that had our number and was killed goes.
+Result<Fd> create_temporary(const std::string& name, const ReplaceableFile& place) {
+  (void)::unlink(name.c_str());
+  Fd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, place.existing ? 0600 : 0666));
+  if (!fd) return system_error(errno, fmt::format("cannot create {}", name), kOtherPlace);
+  return fd;
+}
+
+std::string temporary_name(const ReplaceableFile& place) { return fmt::format("{}.tmp.{}", place.path, ::getpid()); }
+
 Status write_whole(const std::string& name, const ReplaceableFile& place,
                    const std::function<Status(int fd, const std::string& name)>& write) {
-  (void)::unlink(name.c_str());  // of a process that had our number and was killed
-  const Fd fd(::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, place.existing ? 0600 : 0666));
-  if (!fd) return system_error(errno, fmt::format("cannot create {}", name));
+  const Fd fd = TUTTI_TRY(create_temporary(name, place));
   TUTTI_TRY(write(fd.get(), name));
   if (place.existing) {
     const struct stat& old = *place.existing;
@@ -70,10 +82,11 @@ Result<ReplaceableFile> replaceable_file(const std::string& path) {
     if (!S_ISREG(info.st_mode))
       return invalid_argument(fmt::format("cannot write {}: it is {}, not a file", what, kind_of(info)),
                               "give the name of a file that may be replaced, or of none yet");
-    if (::access(place.path.c_str(), W_OK) != 0) return system_error(errno, fmt::format("cannot write {}", what));
+    if (::access(place.path.c_str(), W_OK) != 0)
+      return system_error(errno, fmt::format("cannot write {}", what), kOtherPlace);
     place.existing = info;
   } else if (errno != ENOENT) {
-    return system_error(errno, fmt::format("cannot write {}", what));
+    return system_error(errno, fmt::format("cannot write {}", what), kOtherPlace);
   } else if (place.path.empty() || place.path.ends_with('/')) {
     return invalid_argument(fmt::format("cannot write \"{}\": that is no name of a file", what));
   }
@@ -84,9 +97,32 @@ Result<ReplaceableFile> replaceable_file(const std::string& path) {
   return place;
 }
 
+Status try_to_replace(const std::string& path) {
+  const ReplaceableFile place = TUTTI_TRY(replaceable_file(path));
+  const std::string temporary = temporary_name(place);
+  (void)TUTTI_TRY(create_temporary(temporary, place));
+  (void)::unlink(temporary.c_str());
+  return {};
+}
+
+Status try_folder(const std::string& folder) {
+  std::string name = (std::filesystem::path(folder) / ".probe-XXXXXX").string();
+  const Fd file(::mkostemp(name.data(), O_CLOEXEC));
+  if (!file)
+    return system_error(errno, fmt::format("cannot make a file in the folder {}", folder),
+                        "give a folder that is there, and that this user may write to");
+  (void)::unlink(name.c_str());
+  return {};
+}
+
+Status make_writable_folder(const std::string& folder) {
+  TUTTI_TRY(make_folder(folder));
+  return try_folder(folder);
+}
+
 Status replace_file(const std::string& path, const std::function<Status(int fd, const std::string& name)>& write) {
   const ReplaceableFile place = TUTTI_TRY(replaceable_file(path));
-  const std::string temporary = fmt::format("{}.tmp.{}", place.path, ::getpid());
+  const std::string temporary = temporary_name(place);
   Status written = write_whole(temporary, place, write);
   if (written.ok() && ::rename(temporary.c_str(), place.path.c_str()) != 0)
     written = system_error(errno, fmt::format("cannot rename {} to {}", temporary, place.path));

@@ -21,6 +21,13 @@ struct ReplaceableFile {
 // written to.
 Result<ReplaceableFile> replaceable_file(const std::string& path);
 
+// The same, and tried out: makes the file under its temporary name, and removes it.
+Status try_to_replace(const std::string& path);
+// Whether files can be made in the folder, tried out by any number of ranks at once.
+Status try_folder(const std::string& folder);
+// Makes it first, if it is not there.
+Status make_writable_folder(const std::string& folder);
+
 // `write` gets a descriptor and the name for its errors. An existing file's mode is kept, and its owner where that may
 // be set; a link keeps pointing where it did. Errors as above, and those of `write`; then nothing has changed.
 Status replace_file(const std::string& path, const std::function<Status(int fd, const std::string& name)>& write);

@@ -45,12 +45,16 @@ void tell(const Group& group, const CheckpointReader& saved) {
   log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
 }
 
-// A word that is nearly one of those with a meaning was hardly meant as a path.
+// A word that is nearly one of those with a meaning, or a word of other programs, was hardly meant as a path.
 Error with_hint(Error error, const std::string& resume) {
   static const std::vector<std::string> kWords = {"auto", "never"};
   std::error_code ignored;
-  const auto near = std::filesystem::exists(resume, ignored) ? std::nullopt : nearest(resume, kWords);
-  if (near) error.hint = fmt::format("did you mean --resume {}?", *near);
+  if (std::filesystem::exists(resume, ignored)) return error;
+  error.detail = fmt::format("--resume {}: {}", resume, error.detail);
+  const auto near = nearest(resume, kWords);
+  error.hint = near ? fmt::format("did you mean --resume {}?", *near)
+                    : "--resume takes auto (the newest in --save-dir, if there is one), never, or the path of a "
+                      "checkpoint";
   return error;
 }
 

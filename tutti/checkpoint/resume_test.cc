@@ -293,6 +293,10 @@ TEST_F(Resuming, AWordThatIsNearlyAuto) {
   EXPECT_THAT(found({.folder = folder(), .resume = "nver"}), HasSubstr("did you mean --resume never?"));
   EXPECT_THAT(found({.folder = folder(), .resume = "Auto"}), HasSubstr("did you mean --resume auto?"));
   EXPECT_THAT(found({.folder = folder(), .resume = folder()}), testing::Not(HasSubstr("did you mean")));
+  EXPECT_THAT(
+      found({.folder = folder(), .resume = "latest"}),
+      testing::AllOf(HasSubstr("--resume latest: rank 0: cannot read the folder latest: No such file or directory"),
+                     HasSubstr("--resume takes auto (the newest in --save-dir, if there is one), never, or the path")));
 }
 
 TEST_F(Resuming, AFolderThatIsReadOnly) {

@@ -16,6 +16,7 @@
 namespace tutti {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -128,6 +129,25 @@ TEST_F(Safetensors, FollowsLinksAndKeepsTheMode) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path("store")), {}), 1);
   std::filesystem::create_symlink("circle", path("circle"));
   EXPECT_EQ(write_safetensors(path("circle"), sample_).error().errno_value, ELOOP);
+}
+
+// /proc is there, and access() lets root write to it; what counts is whether a file can be made.
+TEST_F(Safetensors, WhetherAPlaceTakesFilesIsTriedOut) {
+  std::ofstream(path("old")) << "old";
+  EXPECT_TRUE(try_to_replace(path("old")).ok());
+  EXPECT_TRUE(try_to_replace(path("new")).ok());
+  EXPECT_TRUE(make_writable_folder(path("a/b")).ok());
+  EXPECT_EQ(std::filesystem::file_size(path("old")), 3u);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 2) << "the old file and the new folder";
+  EXPECT_TRUE(std::filesystem::is_empty(path("a/b")));
+  EXPECT_THAT(
+      to_string(try_to_replace("/proc/w").error()),
+      AllOf(HasSubstr("cannot create /proc/w.tmp."), HasSubstr("(hint: give a path in a folder that this user")));
+  EXPECT_THAT(
+      to_string(try_folder("/proc").error()),
+      HasSubstr("cannot make a file in the folder /proc: No such file or directory (hint: give a folder that is"));
+  EXPECT_THAT(to_string(make_writable_folder("/proc/none").error()),
+              HasSubstr("cannot make the folder /proc/none: No"));
 }
 
 TEST_F(Safetensors, RefusesNamesThatReadersWouldTrip) {

@@ -23,15 +23,17 @@ namespace {
 
 constexpr std::uint8_t kMostUses = 15;
 
+constexpr const char* kOtherFolder = "give a folder that is there, and that this user may write to";
+
 // A file in `folder` that nobody else can open, and that is gone when it is closed.
 Result<Fd> nameless_file(const std::string& folder) {
   Fd file(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (file) return file;
   if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL)
-    return system_error(errno, "cannot make a file for embedding tables in " + folder, "give a folder that is there");
+    return system_error(errno, "cannot make a file for embedding tables in " + folder, kOtherFolder);
   std::string name = folder + "/tutti-table-XXXXXX";  // a file system without O_TMPFILE
   Fd named(::mkostemp(name.data(), O_CLOEXEC));
-  if (!named) return system_error(errno, "cannot make a file for embedding tables in " + folder);
+  if (!named) return system_error(errno, "cannot make a file for embedding tables in " + folder, kOtherFolder);
   ::unlink(name.c_str());
   return named;
 }

@@ -92,7 +92,8 @@ Result<std::unique_ptr<EventFile>> EventFile::create(const std::string& folder, 
   const std::string path = fmt::format("{}/events.out.tfevents.{:010}.{}.{}.{}", folder, std::int64_t(wall_time()),
                                        host_name(), ::getpid(), number++);
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!fd) return system_error(errno, fmt::format("cannot create {}", path));
+  if (!fd)
+    return system_error(errno, fmt::format("cannot create {}", path), "give a folder that this user may write to");
   std::unique_ptr<EventFile> file(new EventFile(path, std::move(fd), options.flush_seconds));
   const MutexLock lock(file->mutex_);
   file->pending_ = first_record();

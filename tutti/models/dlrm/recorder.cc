@@ -1,13 +1,13 @@
 #include "tutti/models/dlrm/recorder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <ctime>
-#include <filesystem>
 
 #include "tutti/base/file.h"
+#include "tutti/base/of_option.h"
+#include "tutti/checkpoint/replace_file.h"
+#include "tutti/comm/agree.h"
 #include "tutti/metrics/gather_trace.h"
 #include "tutti/models/dlrm/graph.h"
 #include "tutti/trace/event_file.h"
@@ -26,27 +26,27 @@ std::string time_stamp() {
                      parts.tm_hour, parts.tm_min, parts.tm_sec);
 }
 
-// Better now than after an hour of training.
-void make_folder(const char* option, const std::string& folder) {
-  std::error_code failure;
-  std::filesystem::create_directories(folder, failure);
-  if (!failure && ::access(folder.c_str(), W_OK) != 0) failure = std::error_code(errno, std::generic_category());
-  if (failure) throw Exception(system_error(failure.value(), fmt::format("{}: the folder {}", option, folder)));
-}
-
 }  // namespace
 
 Recorder::Recorder(const Group& world, const Options& options) : world_(world), options_(options) {
-  const auto& report = options.report;
-  if (world.rank() == 0 && (!report.tensor_board.empty() || report.profiling || report.compute_graph))
-    make_folder("--out-dir", report.out_dir);
-  if (world.rank() == 0 && !report.save_model.empty()) make_folder("--save-model", report.save_model);
-  if (world.rank() == 0 && !report.tensor_board.empty())
-    events_ = EventFile::create(path(report.tensor_board)).or_throw();
-  if (report.profiling) start_trace();
+  agree(world, world.rank() == 0 ? prepare_folders() : Status()).or_throw();
+  if (options.report.profiling) start_trace();
 }
 
 Recorder::~Recorder() = default;
+
+// Better now than after an hour of training.
+Status Recorder::prepare_folders() {
+  const auto& report = options_.report;
+  const bool writes_there = !report.tensor_board.empty() || report.profiling || report.compute_graph;
+  if (writes_there) TUTTI_TRY(of_option("--out-dir", make_writable_folder(report.out_dir)));
+  if (!report.save_model.empty()) TUTTI_TRY(of_option("--save-model", make_writable_folder(report.save_model)));
+  if (report.tensor_board.empty()) return {};
+  auto events = EventFile::create(path(report.tensor_board));
+  TUTTI_TRY(of_option("--tensor-board-filename", events.status()));
+  events_ = *std::move(events);
+  return {};
+}
 
 void Recorder::train_loss(double loss, std::int64_t step) {
   if (events_) events_->add_scalar("Train/Loss", loss, step);

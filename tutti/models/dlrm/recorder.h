@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "tutti/base/error.h"
 #include "tutti/comm/group.h"
 #include "tutti/models/dlrm/architecture.h"
 #include "tutti/models/dlrm/options.h"
@@ -30,6 +31,7 @@ class Recorder {
   void write_profile() const;
 
  private:
+  Status prepare_folders();
   std::string path(const std::string& name) const { return options_.report.out_dir + "/" + name; }
 
   const Group& world_;

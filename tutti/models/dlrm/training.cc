@@ -12,8 +12,10 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
+#include "tutti/base/of_option.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/models/dlrm/batches.h"
@@ -415,11 +417,19 @@ class Training {
   double timed_samples_ = 0;
 };
 
+// Better asked before tables are filled than after it.
+Status check_places(const Options& options, const JobCheckpointOptions& checkpoints) {
+  const std::string& tables = options.placement.folder;
+  if (!checkpoints.folder.empty()) TUTTI_TRY(of_option("--save-dir", make_writable_folder(checkpoints.folder)));
+  return tables.empty() ? Status() : of_option("--table-folder", try_folder(tables));
+}
+
 }  // namespace
 
 RunResult run(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
               const JobCheckpointOptions& checkpoints) {
   prepare_compute(world);
+  agree(world, check_places(options, checkpoints)).or_throw();
   return Training(world, options, architecture, sources, checkpoints).run();
 }
 

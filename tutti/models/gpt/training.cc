@@ -13,7 +13,9 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/median.h"
+#include "tutti/base/of_option.h"
 #include "tutti/checkpoint/job_checkpoints.h"
+#include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/data/tokens/token_check.h"
@@ -57,9 +59,11 @@ GptDataOptions data_options(const Options& options) {
 JobCheckpointOptions checkpoint_options(const Group& world, const Options& options) {
   JobCheckpointOptions made = options.checkpoints;
   made.resume = made.folder.empty() ? "never" : "auto";
+  const Status can_save = made.folder.empty() ? Status() : of_option("--save", make_writable_folder(made.folder));
+  agree(world, can_save).or_throw();
   if (options.load.empty()) return made;
   const Status there = CheckpointReader::open(options.load, VerifyLevel::kFiles).status();
-  if (options.must_load) agree(world, there).or_throw();
+  if (options.must_load) agree(world, of_option("--load", there)).or_throw();
   const std::int64_t nothing = !there.ok() && there.error().code == Code::kNotFound;
   if (all_reduce(world, nothing, ReduceOp::kMin) != 0) {
     if (world.rank() == 0) log::warn(fmt::format("{} has no checkpoint: the run begins anew", options.load));
@@ -141,7 +145,7 @@ class Training {
       if (events.ok()) {
         events_ = std::move(*events);
       } else {
-        made = events.error();
+        made = of_option("--tensorboard-dir", events.status());
       }
     }
     agree(world_, made).or_throw();

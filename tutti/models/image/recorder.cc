@@ -7,6 +7,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/make_folder.h"
+#include "tutti/base/of_option.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
@@ -19,21 +20,20 @@ namespace {
 
 bool is_file(const std::string& trace) { return std::filesystem::path(trace).extension() == ".json"; }
 
-Status make_folder_for(const std::string& option, const std::filesystem::path& folder) {
-  const Status made = folder.empty() ? Status() : make_folder(folder);
-  if (made.ok()) return made;
-  Error error = made.error();
-  error.detail = option + ": " + error.detail;
-  return error;
-}
-
 // Each rank's own file, and nothing of another run beside it.
 Status prepare_traces(const Group& world, const std::string& folder) {
-  (void)TUTTI_TRY(replaceable_file(rank_trace_path(folder, world.rank())));
+  TUTTI_TRY(make_folder(folder));
+  TUTTI_TRY(try_to_replace(rank_trace_path(folder, world.rank())));
   if (const int removed = TUTTI_TRY(remove_traces_of_more_ranks(world, folder)); removed > 0)
     log::info(fmt::format("{}: removed the traces of {} rank{} of an earlier run that had more", folder, removed,
                           removed == 1 ? "" : "s"));
   return {};
+}
+
+// One for all ranks.
+Status prepare_trace(const Group& world, const std::filesystem::path& file) {
+  if (file.has_parent_path()) TUTTI_TRY(make_folder(file.parent_path()));
+  return world.rank() == 0 ? try_to_replace(file) : Status();
 }
 
 }  // namespace
@@ -44,16 +44,15 @@ const char* trace_kind(const RecorderOptions& options) {
 
 Recorder::Recorder(const Group& world, RecorderOptions options) : world_(world), options_(std::move(options)) {
   Status made;
-  const std::filesystem::path trace = options_.trace;
-  if (!options_.trace.empty()) made = make_folder_for("--trace", is_file(options_.trace) ? trace.parent_path() : trace);
-  if (made.ok() && is_file(options_.trace) && world.rank() == 0) made = replaceable_file(options_.trace).status();
-  if (made.ok() && !options_.trace.empty() && !is_file(options_.trace)) made = prepare_traces(world, options_.trace);
+  const std::string& trace = options_.trace;
+  if (!trace.empty())
+    made = of_option("--trace", is_file(trace) ? prepare_trace(world, trace) : prepare_traces(world, trace));
   if (made.ok() && !options_.tensorboard.empty() && world.rank() == 0) {
     auto events = EventFile::create(options_.tensorboard);
     if (events.ok()) {
       events_ = std::move(*events);
     } else {
-      made = events.error();
+      made = of_option("--tensorboard", events.status());
     }
   }
   agree(world, made).or_throw();

@@ -15,6 +15,7 @@
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
 #include "tutti/base/median.h"
+#include "tutti/base/of_option.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
@@ -98,6 +99,13 @@ Status check_sizes(const Group& world, std::size_t samples, const ImageTrainingO
         options.accumulate > 1 || ranks > 1 ? "take a smaller --batch-size, fewer passes or fewer ranks"
                                             : "take a smaller --batch-size");
   return {};
+}
+
+// Better asked before an hour of training than after it.
+Status check_places(const Group& world, const ImageTrainingOptions& options) {
+  const std::string& folder = options.checkpoints.folder;
+  if (!options.save.empty() && world.rank() == 0) TUTTI_TRY(of_option("--save", try_to_replace(options.save)));
+  return folder.empty() ? Status() : of_option("--save-dir", make_writable_folder(folder));
 }
 
 std::shared_ptr<PowerSgd> make_power_sgd(const ImageTrainingOptions& options) {
@@ -428,9 +436,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   check_same_options(world, words).or_throw();
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
-  Status savable;  // better asked before an hour of training than after it
-  if (!options.save.empty() && world.rank() == 0) savable = replaceable_file(options.save).status();
-  agree(world, savable).or_throw();
+  agree(world, check_places(world, options)).or_throw();
   Training training(world, train, options);
   auto result = training.fit();
   if (result.stopped) {

@@ -21,6 +21,20 @@ void restore(const std::vector<NamedTensor>& tensors, const std::vector<at::Tens
   for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.copy_(values[i]);
 }
 
+// What would fit: "start 1, 2 or 4 processes, or let the number of logical ranks be a multiple of 8".
+std::string remedy(int logical_ranks, int processes) {
+  if (logical_ranks < 1) return "take 1 or more logical ranks";
+  std::string numbers = "1";
+  int most = 1;
+  while (logical_ranks % (2 * most) == 0) {
+    most *= 2;
+    numbers += fmt::format("{}{}", logical_ranks % (2 * most) == 0 ? ", " : " or ", most);
+  }
+  const std::string start = fmt::format("start {} process{}", numbers, most == 1 ? "" : "es");
+  if (!std::has_single_bit(unsigned(processes))) return start;
+  return fmt::format("{}, or let the number of logical ranks be a multiple of {}", start, processes);
+}
+
 }  // namespace
 
 LogicalRanks::LogicalRanks(const Group& group, int count, std::size_t gradients)
@@ -33,8 +47,7 @@ LogicalRanks::LogicalRanks(const Group& group, int count, std::size_t gradients)
             fmt::format("DataParallel: {} logical ranks on {} processes; expected a power of two of processes whose "
                         "number divides the logical ranks'",
                         count, processes),
-        .hint = fmt::format("start 1, 2, 4 ... processes of which each carries a whole number of the {} logical ranks",
-                            count),
+        .hint = remedy(count, processes),
         .group = group.name(),
         .rank = group.rank()});
   }

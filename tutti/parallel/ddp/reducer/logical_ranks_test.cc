@@ -245,8 +245,8 @@ TEST_F(LogicalRanksTest, WhatCannotBeIsRefusedInASentence) {
     check_says(
         makes([](auto& o) { o.logical_ranks = 3; }),
         "DataParallel: 3 logical ranks on 2 processes; expected a power of two of processes whose number divides "
-        "the logical ranks'");
-    check_says(makes([](auto& o) { o.logical_ranks = -2; }), "-2 logical ranks on 2 processes");
+        "the logical ranks' (hint: start 1 process, or let the number of logical ranks be a multiple of 2)");
+    check_says(makes([](auto& o) { o.logical_ranks = -2; }), "(hint: take 1 or more logical ranks)");
     check_says(makes([](auto& o) { o.static_graph = true; }), "logical_ranks and static_graph were both given");
     check_says(makes([](auto& o) { o.delayed = {"left.bias"}; }), "logical_ranks and delayed parameters were both");
     check_says(makes([](auto& o) { o.sparse = {"left.weight"}; }), "logical_ranks and sparse gradients were both");
@@ -270,9 +270,14 @@ TEST_F(LogicalRanksTest, WhatCannotBeIsRefusedInASentence) {
   EXPECT_EQ(test::describe(outcomes), "");
   const auto three = test::run_threads(3, [](Group& world) {
     auto options = kPlain;
-    options.logical_ranks = 6;
-    check_says(error_of([&] { DataParallel ddp(std::make_shared<test::Branches>(), world, options); }),
-               "6 logical ranks on 3 processes; expected a power of two");
+    const auto says = [&](int logical_ranks, const char* words) {
+      options.logical_ranks = logical_ranks;
+      check_says(error_of([&] { DataParallel ddp(std::make_shared<test::Branches>(), world, options); }), words);
+    };
+    says(6, "6 logical ranks on 3 processes; expected a power of two");
+    says(6, "(hint: start 1 or 2 processes)");
+    says(12, "(hint: start 1, 2 or 4 processes)");
+    says(3, "(hint: start 1 process)");
   });
   EXPECT_EQ(test::describe(three), "");
 }
