@@ -1,97 +1,31 @@
-// pretrain_gpt as a program: every grid prints the losses and norms of one process, a run goes on where it stood on
-// another grid, and mistakes get sentences.
+// pretrain_gpt as a program: every grid prints the losses and norms of one process, in every type that it computes in,
+// and mistakes get sentences.
+#include "tests/train/pretrain_gpt.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <csignal>
-#include <filesystem>
 #include <fstream>
 
-#include "tests/launch/running.h"
-#include "tests/train/processes.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
+using test::curve;
+using test::fields;
+using test::kModel;
+using test::OnGrid;
+using test::pretrain;
+using test::PretrainGpt;
+using test::with;
+using test::Words;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-using tutti::testing::Ended;
-
-using Words = std::vector<std::string>;
-
-// In f64, and with dropout: its masks do not hang on the grid either.
-const Words kModel = {"--num-layers",
-                      "4",
-                      "--hidden-size",
-                      "32",
-                      "--num-attention-heads",
-                      "4",
-                      "--seq-length",
-                      "16",
-                      "--max-position-embeddings",
-                      "16",
-                      "--vocab-size",
-                      "98",
-                      "--mock-data",
-                      "--micro-batch-size",
-                      "2",
-                      "--global-batch-size",
-                      "8",
-                      "--lr",
-                      "1e-2",
-                      "--fp64",
-                      "--eval-iters",
-                      "1",
-                      "--log-interval",
-                      "1"};
-
-Words with(Words words, const Words& more) {
-  words.insert(words.end(), more.begin(), more.end());
-  return words;
-}
-
-const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
-
-// On `ranks` ranks; 0: the program alone.
-Ended pretrain(int ranks, const Words& arguments) {
-  Words line;
-  if (ranks > 0) line = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
-  line.push_back(PRETRAIN_GPT);
-  return tutti::testing::run(with(line, arguments), kOneThread);
-}
-
-// What stands between `name` and the next " |", of every line that has it.
-Words fields(const Ended& ended, const std::string& name) {
-  Words found;
-  for (const auto& line : split(ended.out, '\n')) {
-    const auto at = line.find(name + ": ");
-    if (at == std::string::npos) continue;
-    const auto begin = at + name.size() + 2;
-    found.push_back(line.substr(begin, line.find(" |", begin) - begin));
-  }
-  return found;
-}
-
-// Losses and norms of the steps, and losses of the evaluations.
-Words curve(const Ended& ended) {
-  Words all;
-  for (const char* name : {"lm loss", "grad norm", "params norm", "lm loss value"})
-    all = with(all, fields(ended, name));
-  return all;
-}
-
-class PretrainGpt : public ::testing::Test {
- protected:
-  PretrainGpt() { std::filesystem::create_directories(folder_); }
-  ~PretrainGpt() override { std::filesystem::remove_all(folder_); }
-  const std::string folder_ = ::testing::TempDir() + "tutti_pretrain_" + std::to_string(::getpid());
-};
 
 TEST_F(PretrainGpt, PrintsTheLinesOfMegatron) {
   const auto ended = pretrain(0, with(kModel, {"--train-iters", "2", "--log-throughput", "--log-params-norm",
@@ -130,13 +64,6 @@ TEST_F(PretrainGpt, Learns) {
   EXPECT_NEAR(*parse_double(losses.front()), 4.6, 0.1) << "log 99";
   EXPECT_LT(*parse_double(losses.back()), 1.5);
 }
-
-struct OnGrid {
-  const char* name;
-  int ranks;
-  Words options;
-};
-void PrintTo(const OnGrid& grid, std::ostream* out) { *out << grid.name; }
 
 std::vector<OnGrid> grids() {
   const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
@@ -237,130 +164,6 @@ TEST_F(PretrainGpt, DocumentsThatDoNotSeeEachOtherTrainTheSameOnGrids) {
   }
 }
 
-TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
-  const std::string save = folder_ + "/run";
-  const Words schedule = {"--train-iters", "4", "--lr-decay-style", "cosine", "--lr-warmup-iters", "1"};
-  const auto whole = pretrain(0, with(kModel, schedule));
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  const Words keep = with(with(kModel, schedule), {"--save", save, "--load", save});
-  const auto first = pretrain(4, with(keep, {"--exit-interval", "2", "--tensor-model-parallel-size", "2",
-                                             "--pipeline-model-parallel-size", "2"}));
-  ASSERT_EQ(first.code, 0) << first.err;
-  EXPECT_EQ(fields(first, "lm loss").size(), 2u);
-  const auto second = pretrain(2, with(keep, {"--use-distributed-optimizer"}));
-  ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_THAT(second.err, HasSubstr("saved by tp=2 x cp=1 x dp=1 x pp=2 (micro batch 2), goes on with tp=1"));
-  EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss"));
-  EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value"));
-
-  const auto over = pretrain(2, with(keep, {"--tensor-model-parallel-size", "2"}));
-  EXPECT_EQ(over.code, 0) << over.err;
-  EXPECT_THAT(over.err, HasSubstr("nothing is left to train: 32 samples lie behind"));
-  EXPECT_EQ(fields(over, "lm loss value"), fields(whole, "lm loss value")) << "evaluated again, from the checkpoint";
-
-  const auto other = pretrain(0, with(keep, {"--seed", "5"}));
-  EXPECT_EQ(other.code, 2);
-  EXPECT_THAT(other.err, HasSubstr("it was saved with --seed 1234, and --seed 5 is given"));
-  const auto heads = pretrain(0, with(keep, {"--num-attention-heads", "2"}));
-  EXPECT_THAT(heads.err, HasSubstr("it was saved with --num-attention-heads 4, and 2 is given"));
-  const auto finetuned = pretrain(0, with(with(kModel, schedule), {"--load", save, "--finetune", "--seed", "5"}));
-  EXPECT_EQ(finetuned.code, 0) << finetuned.err;
-  EXPECT_EQ(fields(finetuned, "lm loss").size(), 4u) << "from step 0";
-  EXPECT_LT(*parse_double(fields(finetuned, "lm loss").front()), *parse_double(fields(whole, "lm loss")[1]));
-}
-
-// A checkpoint that has more than the model is of another one, whichever part of it a rank reads.
-TEST_F(PretrainGpt, ASmallerModelTakesNoPartOfACheckpoint) {
-  const std::string save = folder_ + "/run";
-  const Words line = with(kModel, {"--train-iters", "1", "--eval-iters", "0"}),
-              pp = {"--pipeline-model-parallel-size", "2", "--tensor-model-parallel-size", "2"};
-  const auto saved = pretrain(4, with(with(line, pp), {"--save", save, "--untie-embeddings-and-output-weights"}));
-  ASSERT_EQ(saved.code, 0) << saved.err;
-  const Words untied = {"--load", save, "--untie-embeddings-and-output-weights"};
-  const auto refused = [&](int ranks, const Words& more, const std::string& words) {
-    const auto ended = pretrain(ranks, with(line, more));
-    EXPECT_EQ(ended.code, 2) << words;
-    EXPECT_THAT(ended.err, AllOf(HasSubstr("is of another model: "), HasSubstr(words)));
-  };
-  refused(0, with(untied, {"--num-layers", "2"}), "give the options of the run that saved it: --num-layers 4");
-  refused(4, with(with(untied, pp), {"--num-layers", "2", "--finetune"}), "it has more: decoder.layers.2.");
-  refused(0, with(untied, {"--normalization", "RMSNorm"}), "it was saved with --normalization LayerNorm, and RMSNorm");
-  refused(2, with(untied, {"--disable-bias-linear", "--pipeline-model-parallel-size", "2"}),
-          "saved it: no --disable-bias-linear");
-  refused(0, {"--load", save, "--no-load-optim"}, "it has more: output_layer.weight");
-  const auto goes_on = pretrain(0, with(with(line, untied), {"--train-iters", "2", "--no-load-optim"}));
-  EXPECT_EQ(goes_on.code, 0) << goes_on.err;
-}
-
-// What a sharded optimizer keeps is saved as parts of whole tensors: of layers that are divided by rows, by columns and
-// in blocks, over the ranks of a stage, and any grid takes it up.
-TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
-  const Words schedule = {
-      "--train-iters",        "4",    "--lr-decay-style",   "constant", "--weight-decay-incr-style", "linear",
-      "--start-weight-decay", "0.01", "--end-weight-decay", "0.1"};
-  const auto whole = pretrain(0, with(kModel, schedule));
-  ASSERT_EQ(whole.code, 0) << whole.err;
-  const Words tp = {"--tensor-model-parallel-size", "2"}, pp = {"--pipeline-model-parallel-size", "2"},
-              sharded = {"--use-distributed-optimizer"};
-  const std::vector<std::pair<OnGrid, OnGrid>> moves = {
-      {{"", 4, with(sharded, tp)}, {"tensor to stages", 4, with(sharded, with(pp, {"--pipeline-schedule", "zb-v"}))}},
-      {{"", 4, with(sharded, pp)}, {"stages to one", 0, {}}},
-      {{"", 0, {}}, {"one to all", 8, with(sharded, with(with(tp, pp), {"--sequence-parallel"}))}},
-  };
-  for (const auto& [from, to] : moves) {
-    const std::string save = folder_ + "/" + std::to_string(from.ranks) + to.name;
-    const Words keep = with(with(kModel, schedule), {"--save", save, "--load", save});
-    const auto first = pretrain(from.ranks, with(with(keep, {"--exit-interval", "2"}), from.options));
-    ASSERT_EQ(first.code, 0) << first.err;
-    const auto second = pretrain(to.ranks, with(keep, to.options));
-    ASSERT_EQ(second.code, 0) << second.err;
-    EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss")) << to.name;
-    EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value")) << to.name;
-  }
-}
-
-// The launcher names the rank, starts all again, and they end where those that nobody disturbed end.
-TEST_F(PretrainGpt, ARankThatIsKilledIsNamedAndCostsNothing) {
-  const Words line = with(kModel, {"--train-iters", "60", "--tensor-model-parallel-size", "2",
-                                   "--pipeline-model-parallel-size", "2", "--use-distributed-optimizer"});
-  const auto straight = pretrain(4, line);
-  ASSERT_EQ(straight.code, 0) << straight.err;
-  const std::string save = folder_ + "/run";
-  const Words start = {TUTTI_COMMAND, "run", "-n", "4", "--max-restarts", "1", "--", PRETRAIN_GPT};
-  testing::Running job(with(with(start, line), {"--save", save, "--save-interval", "10", "--keep", "2"}), kOneThread);
-  job.await_out("iteration       15/      60");
-  const auto ranks = test::processes_under(job.pid(), "pretrain_gpt");
-  ASSERT_EQ(ranks.size(), 4u);
-  ASSERT_EQ(::kill(ranks[2], SIGKILL), 0);
-  const auto ended = job.wait();
-  EXPECT_EQ(ended.code, 0) << ended.err;
-  EXPECT_THAT(ended.err,
-              ContainsRegex("rank [0-3] \\(pid " + std::to_string(ranks[2]) + "[^)]*\\) was killed by SIGKILL"));
-  EXPECT_THAT(ended.err, HasSubstr("goes on after step "));
-  EXPECT_EQ(fields(ended, "lm loss").back(), fields(straight, "lm loss").back());
-  EXPECT_EQ(fields(ended, "lm loss value"), fields(straight, "lm loss value"));
-}
-
-// Told to stop, it saves and leaves with 75; the same command goes on.
-TEST_F(PretrainGpt, ARunThatIsToldToStopSavesAndGoesOn) {
-  const Words line = with(kModel, {"--train-iters", "60", "--pipeline-model-parallel-size", "2"});
-  const auto straight = pretrain(2, line);
-  ASSERT_EQ(straight.code, 0) << straight.err;
-  const std::string save = folder_ + "/run";
-  const Words keep = with({TUTTI_COMMAND, "run", "-n", "2", "--", PRETRAIN_GPT}, with(line, {"--save", save}));
-  testing::Running job(keep, kOneThread);
-  job.await_out("iteration       15/      60");
-  job.send(SIGTERM);
-  const auto told = job.wait();
-  ASSERT_EQ(told.code, 75) << told.err;
-  EXPECT_EQ(fields(told, "lm loss value"), Words()) << "it is not trained yet";
-  const auto resumed = testing::run(keep, kOneThread);
-  ASSERT_EQ(resumed.code, 0) << resumed.err;
-  EXPECT_THAT(resumed.err, HasSubstr("goes on after step "));
-  EXPECT_EQ(with(fields(told, "lm loss"), fields(resumed, "lm loss")), fields(straight, "lm loss"));
-  EXPECT_EQ(fields(resumed, "lm loss value"), fields(straight, "lm loss value"));
-}
-
 // Products in f16, with a loss scale that falls from where it overflows: a CPU can do them from LibTorch 2.4 on.
 TEST_F(PretrainGpt, LearnsInF16OrSaysWhyNot) {
   Words line = kModel;
@@ -426,97 +229,6 @@ TEST_F(PretrainGpt, BF16StaysNearF32) {
   for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(*parse_double(losses[i]), *parse_double(exact[i]), 0.05);
 }
 
-TEST_F(PretrainGpt, GivesItsWeightsToHuggingFaceAndTakesThem) {
-  Words line = kModel;
-  std::erase(line, "--fp64");
-  const std::string save = folder_ + "/run", file = folder_ + "/model.safetensors", back = folder_ + "/back";
-  const auto trained =
-      pretrain(2, with(line, {"--train-iters", "2", "--save", save, "--tensor-model-parallel-size", "2"}));
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  const auto gpt2 = [](const Words& words) {
-    return tutti::testing::run(with({TUTTI_COMMAND, "ckpt", "gpt2"}, words));
-  };
-  const auto given = gpt2({save, file});
-  ASSERT_EQ(given.code, 0) << given.err;
-  const auto listed = tutti::testing::run({TUTTI_COMMAND, "ckpt", "ls", file});
-  for (const char* text : {"h.3.attn.c_attn.weight", "[32, 96]", "wte.weight", "[99, 32]", "ln_f.bias"})
-    EXPECT_THAT(listed.out, HasSubstr(text));
-  const auto taken = gpt2({file, back, "--heads", "4"});
-  ASSERT_EQ(taken.code, 0) << taken.err;
-  const auto loaded =
-      pretrain(2, with(line, {"--skip-train", "--load", back, "--finetune", "--pipeline-model-parallel-size", "2"}));
-  EXPECT_EQ(loaded.code, 0) << loaded.err;
-  // The validation of a run of 2 steps takes the same samples.
-  EXPECT_EQ(fields(loaded, "lm loss value"), fields(trained, "lm loss value"));
-  const auto smaller = pretrain(0, with(line, {"--skip-train", "--load", back, "--finetune", "--num-layers", "2"}));
-  EXPECT_EQ(smaller.code, 2);
-  EXPECT_THAT(smaller.err, HasSubstr("it has more: decoder.layers.2."));
-  EXPECT_EQ(gpt2({file, back, "--heads", "5"}).code, 2);
-  const auto none =
-      pretrain(0, with(line, {"--train-iters", "1", "--save", folder_ + "/llama", "--normalization", "RMSNorm"}));
-  ASSERT_EQ(none.code, 0) << none.err;
-  const auto refused = gpt2({folder_ + "/llama", folder_ + "/no.safetensors"});
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.err, HasSubstr("is no GPT-2: it lacks "));
-}
-
-TEST_F(PretrainGpt, ReadsTextAndGoesOnWithIt) {
-  const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text", save = folder_ + "/run";
-  {
-    std::ofstream out(text);
-    for (int i = 0; i < 1000; ++i) out << "abcdefghij";
-  }
-  const auto made = tutti::testing::run({TUTTI_COMMAND, "data", "tokenize", text, "--output", prefix});
-  ASSERT_EQ(made.code, 0) << made.err;
-  Words line = kModel;
-  std::erase(line, "--mock-data");
-  std::erase(line, "--fp64");
-  line.erase(std::find(line.begin(), line.end(), "--vocab-size"),
-             std::find(line.begin(), line.end(), "--vocab-size") + 2);
-  line = with(line, {"--data-path",
-                     prefix,
-                     "--split",
-                     "1",
-                     "--tokenizer-type",
-                     "byte",
-                     "--eval-iters",
-                     "0",
-                     "--hidden-dropout",
-                     "0",
-                     "--attention-dropout",
-                     "0",
-                     "--train-iters",
-                     "60",
-                     "--save",
-                     save,
-                     "--load",
-                     save,
-                     "--log-interval",
-                     "60"});
-  const auto trained = pretrain(2, line);
-  ASSERT_EQ(trained.code, 0) << trained.err;
-  const auto generated = pretrain(2, with(line, {"--skip-train", "--generate", "abc", "--generate-tokens", "12",
-                                                 "--temperature", "0", "--tensor-model-parallel-size", "2"}));
-  ASSERT_EQ(generated.code, 0) << generated.err;
-  EXPECT_THAT(generated.out, HasSubstr("abcdefghijabcde"));
-  const auto text_of = [&](int ranks, const Words& more) {
-    const auto ended = pretrain(ranks, with(with(line, {"--skip-train", "--generate", "abc", "--generate-tokens", "20",
-                                                        "--temperature", "2", "--top-k", "40"}),
-                                            more));
-    EXPECT_EQ(ended.code, 0) << ended.err;
-    return ended.out.substr(ended.out.find("abc"));
-  };
-  const std::string drawn = text_of(1, {});
-  EXPECT_GE(drawn.size(), 20u);
-  const Words pp = {"--pipeline-model-parallel-size", "2"};
-  EXPECT_EQ(text_of(2, pp), drawn);
-  EXPECT_EQ(text_of(2, {"--context-parallel-size", "2"}), drawn);
-  EXPECT_EQ(text_of(2, with(pp, {"--pipeline-schedule", "zb-v"})), drawn) << "the first rank has the last stage";
-  EXPECT_EQ(text_of(8, with(pp, {"--context-parallel-size", "2", "--tensor-model-parallel-size", "2",
-                                 "--sequence-parallel"})),
-            drawn);
-}
-
 // Found where files are opened, by one rank, not when a sample that has the token is read.
 TEST_F(PretrainGpt, DataOfAnotherVocabularyIsToldAtTheStart) {
   const std::string text = folder_ + "/text.txt", prefix = folder_ + "/text";
@@ -555,6 +267,24 @@ TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
   refused(3, {"--tensor-model-parallel-size", "2"}, "3 ranks cannot be laid out");
   refused(2, {"--pipeline-model-parallel-size", "2", "--num-layers", "1"}, "1 layers cannot be divided over 2 stages");
   refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);
+}
+
+TEST_F(PretrainGpt, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
+  const auto refused = [&](int ranks, const Words& more, const std::string& words) {
+    const auto ended = pretrain(ranks, with(with(kModel, {"--train-iters", "1"}), more));
+    EXPECT_EQ(ended.code, 2) << words;
+    EXPECT_THAT(ended.err, HasSubstr(words));
+    EXPECT_EQ(fields(ended, "lm loss"), Words());
+  };
+  for (const std::string option : {"--save", "--trace", "--tensorboard-dir"})
+    refused(option == "--save" ? 2 : 0, {option, "/proc/none"},
+            option +
+                ": cannot make the folder /proc/none: No such file or directory (hint: give a folder that is there, "
+                "or in a place where this user may make one)");
+  refused(0, {"--save", "/proc"},
+          "--save: cannot make a file in the folder /proc: No such file or directory (hint: give a folder that is "
+          "there, and that this user may write to)");
+  refused(0, {"--load", "/proc/none", "--exit-on-missing-checkpoint"}, "--load: cannot read the folder /proc/none: No");
 }
 
 // By the size of the world that the environment tells, without a word to the others; and by one rank.

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -139,6 +140,13 @@ std::vector<std::string> options_with(const std::vector<std::string>& weights, c
   return {found.begin(), found.end()};
 }
 
+// By SampleOrder's number.
+std::string option_of_order(std::int64_t order) {
+  constexpr const char* kOptions[] = {"--dataloader-type single", "--dataloader-type cyclic --no-data-sharding",
+                                      "--dataloader-type cyclic"};
+  return order >= 0 && order < std::ssize(kOptions) ? kOptions[order] : fmt::format("--dataloader-type {}", order);
+}
+
 }  // namespace
 
 CheckpointValues model_facts(const GptShape& shape) {
@@ -170,6 +178,29 @@ Status check_same_model(const CheckpointReader& saved, const Options& options, c
                .detail = fmt::format("the checkpoint {} is of this model, but not with this optimizer's state: {}",
                                      saved.folder(), text_of(match)),
                .hint = "give the --optimizer of the run that saved it, or --no-load-optim to begin its state anew"};
+}
+
+CheckpointValues data_facts(const Options& options) {
+  return {{"sequence_length", std::int64_t(options.shape.sequence_length)},
+          {"sample_order", std::int64_t(options.order)}};
+}
+
+std::vector<std::string> changes_of_data(const CheckpointReader& saved, const Options& options) {
+  const CheckpointValues& then = saved.facts().data;
+  const CheckpointValues now = data_facts(options);
+  std::vector<std::string> changes;
+  const auto compare = [&](const char* fact, const char* so, const auto& in_words) {
+    const auto there = whole_number(then, fact), here = whole_number(now, fact);
+    if (!there || there == here) return;
+    changes.push_back(fmt::format(
+        "the checkpoint {} was saved with {}, and {} is given: the {} samples behind {}, so some of the data "
+        "comes twice and some never (--finetune takes the weights alone and begins the data anew)",
+        saved.folder(), in_words(*there), in_words(*here), whole_number(then, "consumed_samples").value_or(0), so));
+  };
+  compare("sequence_length", "were of that length",
+          [](std::int64_t tokens) { return fmt::format("--seq-length {}", tokens); });
+  compare("sample_order", "were the first in that order", [](std::int64_t order) { return option_of_order(order); });
+  return changes;
 }
 
 Status check_same_seed(const CheckpointReader& saved, const Options& options) {

@@ -7,8 +7,11 @@ namespace tutti::gpt {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 Options small_model() {
   Options options;
@@ -111,6 +114,37 @@ TEST(SameModel, WhatTensorsDoNotShowIsSaidInOptions) {
   ASSERT_FALSE(seed.ok());
   EXPECT_EQ(seed.error().detail,
             "the checkpoint ck is of another run: it was saved with --seed 1234, and --seed 5 is given");
+}
+
+// Told, not refused: longer sequences at the end of a training are a way to train.
+TEST(SameModel, DataInAnotherOrderOrLengthIsTold) {
+  const auto told = [](const Manifest& saved, const Options& given) {
+    return changes_of_data(CheckpointReader::of_files("ck", saved, {}), given);
+  };
+  const Options saved = small_model();
+  Manifest manifest = manifest_of(saved);
+  EXPECT_THAT(told(manifest, saved), IsEmpty()) << "of before: it does not say";
+  for (const auto& [name, value] : data_facts(saved)) manifest.facts.data[name] = value;
+  manifest.facts.data["consumed_samples"] = std::int64_t(32);
+  EXPECT_THAT(told(manifest, saved), IsEmpty());
+  Options given = saved;
+  given.shape.sequence_length = 4;
+  EXPECT_THAT(
+      told(manifest, given),
+      ElementsAre("the checkpoint ck was saved with --seq-length 8, and --seq-length 4 is given: the 32 samples "
+                  "behind were of that length, so some of the data comes twice and some never (--finetune takes "
+                  "the weights alone and begins the data anew)"));
+  given = saved;
+  given.order = SampleOrder::kRandomSharded;
+  EXPECT_THAT(
+      told(manifest, given),
+      ElementsAre(HasSubstr("was saved with --dataloader-type single, and --dataloader-type cyclic is given: the "
+                            "32 samples behind were the first in that order")));
+  manifest.facts.data["sample_order"] = std::int64_t(SampleOrder::kRandom);
+  given.shape.sequence_length = 4;
+  EXPECT_THAT(told(manifest, given), SizeIs(2));
+  EXPECT_THAT(told(manifest, given)[1], HasSubstr("saved with --dataloader-type cyclic --no-data-sharding, and "
+                                                  "--dataloader-type cyclic is given"));
 }
 
 }  // namespace

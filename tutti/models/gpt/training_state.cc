@@ -103,14 +103,16 @@ CheckpointValues layout_of(const GridGroups& groups, const Options& options) {
           {"micro_batch", std::int64_t(options.batches.micro_batch)}};
 }
 
-void tell_layout(const CheckpointReader& saved, const CheckpointValues& now) {
+void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, const Options& options) {
   const auto words = [](const CheckpointValues& layout) {
     const auto number = [&](const char* name) { return whole_number(layout, name).value_or(0); };
     return fmt::format("tp={} x cp={} x dp={} x pp={} (micro batch {})", number("tensor"), number("context"),
                        number("data"), number("pipeline"), number("micro_batch"));
   };
-  if (saved.facts().layout == now) return;
-  log::info(fmt::format("saved by {}, goes on with {}", words(saved.facts().layout), words(now)));
+  if (saved.facts().layout != now)
+    log::info(fmt::format("saved by {}, goes on with {}", words(saved.facts().layout), words(now)));
+  if (options.skip_train) return;  // no more of the data is taken
+  for (const std::string& change : changes_of_data(saved, options)) log::warn(change);
 }
 
 }  // namespace
@@ -124,7 +126,9 @@ std::vector<SavedBox> TrainingState::boxes() const {
 
 CheckpointFacts TrainingState::facts(const Progress& progress) const {
   CheckpointFacts facts{.step = progress.step};
-  facts.data = {{"consumed_samples", progress.consumed}, {"seed", std::int64_t(options_.seed)}};
+  facts.data = data_facts(options_);
+  facts.data["consumed_samples"] = progress.consumed;
+  facts.data["seed"] = std::int64_t(options_.seed);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
   if (const auto& scale = progress.loss_scale) {
     facts.data["loss_scale"] = scale->scale;
@@ -158,7 +162,7 @@ Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
   if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
   if (weights_only) return Progress();
   TUTTI_TRY(check_same_seed(saved, options_));
-  if (groups_.world.rank() == 0) tell_layout(saved, layout_of(groups_, options_));
+  if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
   const auto& data = saved.facts().data;
   return Progress{.step = saved.facts().step,
                   .consumed = whole_number(data, "consumed_samples").value_or(0),
