@@ -154,7 +154,7 @@ int top_command(std::vector<std::string> arguments) {
     if (looks > 0) std::this_thread::sleep_for(*pause);
     winsize window{};
     if (terminal) (void)::ioctl(STDOUT_FILENO, TIOCGWINSZ, &window);  // else no limit
-    const auto text = table_of(*chosen, window.ws_row > 0 ? window.ws_row - 1 : 0, window.ws_col);
+    const auto text = table_of(*chosen, window.ws_row > 0 ? std::max(1, window.ws_row - 1) : 0, window.ws_col);
     if (!text.ok() && looks > 0 && text.error().code == Code::kNotFound) {
       std::printf("the job %s has ended\n", chosen->c_str());
       return 0;

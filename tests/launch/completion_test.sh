@@ -57,6 +57,27 @@ for place in 'run --rdzv-backend' 'run --show' bench 'bench --dtype' 'bench --en
   never grep tutti $place ''
 done
 proposes grep tutti run -n 2 gre
+# bash cuts words at = and :.
+proposes core tutti run --bind =
+proposes core tutti run --bind = co
+proposes --log-dir tutti run --bind = core --log-d
+proposes --log-dir tutti run --nnodes = 1 : 2 --rdzv-endpoint head : 29500 --log-d
+proposes --log-dir tutti run --rdzv-conf = join_timeout = 60 --master-addr fd00 :: 1 --log-d
+never --log-dir tutti run --master-addr fd00 :: 1 program --log-d
+proposes merge tutti trace m
+proposes --schedule tutti plan pipeline --sch
+proposes zb-v tutti plan pipeline --schedule z
+never all_reduce tutti plan pipeline ''
+# Jobs that run, one and two, and no files.
+XDG_RUNTIME_DIR=$(mktemp -d)
+export XDG_RUNTIME_DIR
+trap 'rm -rf "$XDG_RUNTIME_DIR"' EXIT
+# shellcheck disable=SC2016
+ask='source "$0"; cd /; COMP_WORDS=(tutti status ""); COMP_CWORD=2; _tutti; echo "${COMPREPLY[*]}"'
+jobs=$(tutti run -q --no-prefix --job-id first bash -c "$ask" "$completions/tutti.bash")
+[[ $jobs == first ]] || fail "of the job first is proposed: $jobs"
+jobs=$(tutti run -q --no-prefix --job-id first tutti run -q --no-prefix --job-id second bash -c "$ask" "$completions/tutti.bash")
+[[ $jobs == 'first second' || $jobs == 'second first' ]] || fail "of the jobs first and second are proposed: $jobs"
 # What stands behind the program is the program's.
 never --bind tutti run -n 4 ./train --bi
 never --bind tutti run --no-prefix -- ./train --bi
@@ -65,7 +86,7 @@ never --nproc_per_node tutti run --nproc
 if command -v zsh >/dev/null; then zsh -n "$completions/_tutti" || fail "zsh does not understand its completion"; fi
 if command -v fish >/dev/null; then
   home=$(mktemp -d)
-  trap 'rm -rf "$home"' EXIT
+  trap 'rm -rf "$home" "$XDG_RUNTIME_DIR"' EXIT
   said=$(HOME=$home fish -c "source $completions/tutti.fish; complete -C 'tutti r'; complete -C 'tutti run --bi'")
   [[ $said == *run* && $said == *--bind* ]] || fail "fish proposes: $said"
 fi

@@ -47,7 +47,11 @@ TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
     const Ended saved = first.wait();
     EXPECT_EQ(saved.code, 75) << saved.err;
     EXPECT_THAT(saved.out, HasSubstr("saved at step "));
-    EXPECT_THAT(saved.err, Not(HasSubstr("failed")));
+    EXPECT_THAT(saved.err,
+                AllOf(HasSubstr(signal == SIGTERM ? "[tutti] passing SIGTERM on to all ranks; SIGKILL in 30 s"
+                                                  : "[tutti] passing SIGUSR1 on to all ranks, which are "
+                                                    "asked to save and to leave\n"),
+                      Not(HasSubstr("failed"))));
     EXPECT_TRUE(first.nobody_left()) << first.census();
     std::int64_t state[2] = {};
     std::ifstream(file, std::ios::binary).read(reinterpret_cast<char*>(state), sizeof state);

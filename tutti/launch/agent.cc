@@ -240,8 +240,11 @@ void Agent::on_signals() {
 }
 
 void Agent::on_user_signal(int signal) {
+  const bool told_before = told_to_stop_;
   if (signal != SIGUSR2) told_to_stop_ = true;
   if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
+  if (signal == SIGUSR1 && !told_before && attempt_->running())
+    consoles_.say("passing SIGUSR1 on to all ranks, which are asked to save and to leave");
   if (!asks_for_the_end(signal))  // to the ranks alone: a helper without a handler would die of it
     return attempt_->workers().signal_alone(signal);
   if (user_signal_ != 0) {

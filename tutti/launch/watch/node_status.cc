@@ -102,7 +102,10 @@ Result<T> parse(const std::string& text, const Make& make) {
 
 // To what a line of the terminal holds; width 0: any.
 std::string cut(std::string line, int width) {
-  if (width > 0 && line.size() > std::size_t(width)) line.resize(std::size_t(width));
+  if (width == 0 || line.size() <= std::size_t(width)) return line;
+  std::size_t end = std::size_t(width);
+  while (end > 0 && (line[end] & 0xc0) == 0x80) --end;  // no half of a UTF-8 character
+  line.resize(end);
   return line;
 }
 
@@ -206,28 +209,23 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
   if (nodes.empty()) return {};
   const NodeStatus first = nodes.front();
   std::sort(nodes.begin(), nodes.end(), [](const NodeStatus& a, const NodeStatus& b) { return a.node < b.node; });
-  std::string text = "job " + first.job + ": " + std::to_string(first.world_size) +
-                     (first.world_size == 1 ? " rank" : " ranks") + " on " + std::to_string(first.nodes) +
-                     (first.nodes == 1 ? " node" : " nodes") + ", up " + seconds_text(first.seconds) + ", " +
-                     std::to_string(first.restarts) + (first.restarts == 1 ? " restart" : " restarts") + "\n";
-  int used = 2;
+  std::string text;
+  int used = 1;  // the columns' names
+  const auto say = [&](const std::string& line) {
+    text += cut(line, width) + "\n";
+    ++used;
+  };
+  say("job " + first.job + ": " + std::to_string(first.world_size) + (first.world_size == 1 ? " rank" : " ranks") +
+      " on " + std::to_string(first.nodes) + (first.nodes == 1 ? " node" : " nodes") + ", up " +
+      seconds_text(first.seconds) + ", " + std::to_string(first.restarts) +
+      (first.restarts == 1 ? " restart" : " restarts"));
   const auto slow = slow_rank(nodes);
-  if (slow) {
-    text += "rank " + std::to_string(*slow) + " is slow: all others wait for it most of the time\n";
-    ++used;
-  }
-  for (const NodeStatus& node : nodes) {
-    if (node.trouble.empty()) continue;
-    text += "node " + std::to_string(node.node) + " (" + node.host + "): " + node.trouble + "\n";
-    ++used;
-  }
-  for (const NodeStatus& node : nodes) {
-    for (const RankStatus& rank : node.ranks) {
-      if (rank.alarm.empty()) continue;
-      text += cut("rank " + std::to_string(rank.rank) + ": " + rank.alarm, width) + "\n";
-      ++used;
-    }
-  }
+  if (slow) say("rank " + std::to_string(*slow) + " is slow: all others wait for it most of the time");
+  for (const NodeStatus& node : nodes)
+    if (!node.trouble.empty()) say("node " + std::to_string(node.node) + " (" + node.host + "): " + node.trouble);
+  for (const NodeStatus& node : nodes)
+    for (const RankStatus& rank : node.ranks)
+      if (!rank.alarm.empty()) say("rank " + std::to_string(rank.rank) + ": " + rank.alarm);
   std::vector<Column> columns = {{"RANK", true},   {"HOST", false},  {"PID", true},   {"STATE", false},
                                  {"STEP", true},   {"STEP/S", true}, {"WAITS", true}, {"PULSE", true},
                                  {"MEMORY", true}, {"FOR", true},    {"DOING", false}};
@@ -252,7 +250,7 @@ std::string status_table(std::vector<NodeStatus> nodes, int lines, int width) {
     }
   }
   text += table_of(columns, rows, width);
-  if (rows < all) text += "... and " + std::to_string(all - rows) + " ranks more\n";
+  if (rows < all) say("... and " + std::to_string(all - rows) + " ranks more");
   return text;
 }
 

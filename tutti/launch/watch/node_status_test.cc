@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
+#include "tutti/base/text.h"
+
 namespace tutti {
 namespace {
 
@@ -95,6 +99,18 @@ TEST(Table, FitsTheTerminalAndTellsOfNodesThatAreSilent) {
   EXPECT_THAT(text, AllOf(HasSubstr("node 1 (bb): has told nothing for 12 s\n"), HasSubstr("... and 5 ranks more\n"),
                           Not(HasSubstr("all_reduce"))));
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 8);
+}
+
+// A line that is wider takes two of the terminal, and the first one is gone.
+TEST(Table, NoLineIsWiderThanTheTerminal) {
+  NodeStatus silent = node(1, 3), other = node(0, 3);
+  silent.trouble = "has told nothing for 12 s, and nobody knows why";
+  other.ranks[1].alarm = "1 of 3 checkpoints was not saved: \u00e4\u00e4\u00e4\u00e4";
+  for (const int width : {1, 5, 20, 37, 44, 45, 46, 47, 48}) {
+    const std::string text = status_table({other, silent}, 6, width);
+    for (const std::string& line : split(text, '\n')) EXPECT_LE(line.size(), std::size_t(width)) << line;
+    EXPECT_EQ(std::count(text.begin(), text.end(), '\xc3'), std::count(text.begin(), text.end(), '\xa4')) << text;
+  }
 }
 
 }  // namespace
