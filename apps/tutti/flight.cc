@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "apps/tutti/command.h"
+#include "tutti/base/tame.h"
 #include "tutti/launch/job.h"
 #include "tutti/trace/flight_report.h"
 
@@ -24,10 +25,11 @@ Exit codes: 0 the records were read, whatever they say; 1 so they were, but a fi
 Result<int> act(const std::vector<std::string>& folders, bool json) {
   if (folders.empty()) return usage("which folder?", "tutti flight DIR, where the job's flight-rank0.json, ... are");
   const FlightFiles files = TUTTI_TRY(read_flight_folders(folders));
-  for (const std::string& problem : files.problems) std::fprintf(stderr, "tutti flight: %s\n", problem.c_str());
+  for (const std::string& problem : files.problems)
+    std::fprintf(stderr, "tutti flight: %s\n", tame_line(problem).c_str());
   if (files.dumps.empty()) return Error{.code = Code::kCorrupt, .detail = "none of the flight records could be read"};
   const FlightReport report = make_flight_report(files.dumps);
-  std::fputs((json ? to_json(report) : to_text(report)).c_str(), stdout);
+  std::fputs((json ? to_json(report) : tame(to_text(report))).c_str(), stdout);  // words of the ranks
   return files.damaged ? 1 : 0;
 }
 

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <ctime>
@@ -23,6 +24,7 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/tame.h"
 
 namespace tutti {
 namespace {
@@ -57,9 +59,8 @@ std::string own_note() {
 std::string read_note(const Fd& file) {
   char text[kMostOfANote];
   const auto bytes = ::pread(file.get(), text, sizeof text, 0);
-  std::string who;
-  for (std::ptrdiff_t i = 0; i < bytes && text[i] != '\n'; ++i)
-    who += text[i] >= 0x20 && text[i] != 0x7f ? text[i] : '?';
+  const std::string_view all(text, std::size_t(std::max<ssize_t>(bytes, 0)));
+  const std::string who = tame_line(all.substr(0, all.find('\n')));
   return who.empty() ? "a process that has not said its name yet" : who;
 }
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/log_lines.h"
 
@@ -18,7 +19,7 @@ constexpr std::string_view kPrefix = "[tutti] ";
 }  // namespace
 
 void Consoles::say(const std::string& text) {
-  if (!json_) return errors_.write_line(kPrefix, text);
+  if (!json_) return errors_.write_line(kPrefix, tame(text));  // it may name what others have chosen
   errors_.write_line("", json_line({.line = text}, host_, 0, microseconds_since_epoch()));
 }
 

@@ -16,7 +16,9 @@
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/output/shallow_json.h"
 #include "tutti/rendezvous/secret.h"
 
 namespace tutti {
@@ -55,17 +57,10 @@ Beginning read_beginning(const std::string& path) {
   return read;
 }
 
-// Without what moves a cursor, rings a bell or changes colours.
-std::string tame(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return (c < ' ' && c != '\n' && c != '\t') || c == 0x7f; }, '?');
-  return text;
-}
-
 std::string shortened(std::string_view text, std::uint64_t size) {
-  if (size <= kLongest && text.size() <= kLongest) return tame(std::string(text));
-  return tame(std::string(text.substr(0, kLongest))) + " ... (" +
-         bytes_text(std::max<std::uint64_t>(size, text.size())) + " in all)";
+  if (size <= kLongest && text.size() <= kLongest) return tame(text);
+  return tame(text.substr(0, kLongest)) + " ... (" + bytes_text(std::max<std::uint64_t>(size, text.size())) +
+         " in all)";
 }
 
 }  // namespace
@@ -91,13 +86,15 @@ std::string error_file_message(const std::string& path) {
   const Beginning file = read_beginning(path);
   const std::string_view text = trim(file.text);
   if (text.empty()) return {};
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  if (json.is_discarded() || !json.is_object()) return shortened(text, file.size);
-  const auto message = json.find("message");
-  if (message == json.end()) return {};
+  const auto json = parse_shallow<nlohmann::json>(text);
+  if (!json || !json->is_object()) return shortened(text, file.size);
+  const auto message = json->find("message");
+  if (message == json->end()) return {};
   const auto words = message->is_object() ? message->find("message") : message->end();
   const nlohmann::json& said = words != message->end() && words->is_string() ? *words : *message;
-  return shortened(said.is_string() ? said.get<std::string>() : said.dump(), 0);
+  using Json = nlohmann::json;
+  return shortened(
+      said.is_string() ? said.get<std::string>() : said.dump(-1, ' ', false, Json::error_handler_t::replace), 0);
 }
 
 }  // namespace tutti

@@ -55,6 +55,24 @@ TEST_F(ErrorFiles, LongOnesAreCut) {
 TEST_F(ErrorFiles, TakeNoTerminalOver) {
   EXPECT_EQ(message(R"({"message": "red \u001b[31m, a bell \u0007,\r\n\tand a line"})"),
             "red ?[31m, a bell ?,?\n\tand a line");
+  EXPECT_EQ(message(R"({"message": "\u009b31m \u202e evil"})"), "?31m ? evil");
+  EXPECT_EQ(message("a \xff and \x9b"
+                    "31m"),
+            "a ? and ?31m");
+}
+
+TEST_F(ErrorFiles, ThatNestDeepAreToldAsTheyAre) {
+  const auto nested = [](int deep, const std::string& open, const std::string& close) {
+    std::string text = R"({"message": )";
+    for (int i = 0; i < deep; ++i) text += open;
+    text += "1";
+    for (int i = 0; i < deep; ++i) text += close;
+    return text + "}";
+  };
+  EXPECT_EQ(message(nested(3, "[", "]")), "[[[1]]]");
+  EXPECT_THAT(message(nested(200'000, "[", "]")), AllOf(StartsWith(R"({"message": [[[[)"), EndsWith(" in all)")));
+  EXPECT_THAT(message(nested(100'000, "{\"a\":", "}")), StartsWith(R"({"message": {"a":{"a":)"));
+  EXPECT_THAT(message(R"({"message": "x", "more": )" + nested(1000, "[", "]") + "}"), StartsWith(R"({"message": "x")"));
 }
 
 // Reading one of these would never end.

@@ -199,6 +199,17 @@ TEST(Report, ACodeThatNoSignalGivesIsNoShellsWord) {
     EXPECT_THAT(failure_report({.culprit = {.exit = {.code = code}}}, {}), Not(HasSubstr("hint")));
 }
 
+TEST(Report, TakesNoTerminalOver) {
+  const Failure evil{.culprit = {.exit = {.code = 1}},
+                     .headline = "no rank: group \u202e",
+                     .message = "bell \a\nand \u009b31m",
+                     .seen = {.doing = "step \033[2J"},
+                     .last_lines = {"a rank's own \033[31mred\033[0m"}};
+  const std::string text = failure_report(evil, {});
+  EXPECT_THAT(text, AllOf(HasSubstr("group ?\n"), HasSubstr("it said: bell ?\n[tutti]     and ?31m\n"),
+                          HasSubstr("step ?[2J"), HasSubstr("\033[31mred")));
+}
+
 TEST(Report, SeveralLinesOfAMessageStandInTheReport) {
   EXPECT_THAT(failure_report({.culprit = {.exit = {.code = 1}}, .message = "Traceback:\n  f()\nValueError"}, {}),
               HasSubstr("\n[tutti]   it said: Traceback:\n[tutti]       f()\n[tutti]     ValueError\n"));

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -46,10 +47,7 @@ std::string words(const Json& json, const char* name, std::optional<std::string>
   const auto at = json.find(name);
   if (at == json.end() && otherwise) return *otherwise;
   if (at == json.end() || !at->is_string()) throw NoStatus();
-  std::string text = *at;
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; }, '?');
-  return text;
+  return tame_line(at->get_ref<const std::string&>());
 }
 
 RankStatus rank_of(const Json& json) {
