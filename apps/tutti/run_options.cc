@@ -297,7 +297,7 @@ void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
       "--hang-timeout", texts.hang_timeout, "TIME",
       "end the job, with the stacks of all ranks, when none gets on for this long; 0: never (default: learned from "
       "the steps that ranks tell, at least 5min)");
-  add.value("--report", job.report_file, "FILE", "write the report of a failure there as JSON, too");
+  add.value("--report", job.report_file, "FILE", "write there as JSON how the job ended, on every node");
   add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent this long is lost (2.5s)");
 }
 

@@ -25,12 +25,15 @@
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/output/run_folder.h"
 #include "tutti/launch/places/node_about.h"
+#include "tutti/launch/reports/job_report.h"
+#include "tutti/launch/reports/report_file.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/launch/watch/status_server.h"
 
 namespace tutti {
 namespace {
 
+constexpr const char* kTimeIsUp = "the time limit of the job has passed";
 constexpr auto kKillLimit = std::chrono::seconds(5);          // what SIGKILL may take
 constexpr auto kLeaveLimit = std::chrono::seconds(10);        // what other nodes may take beyond the grace
 constexpr auto kConsoleLimit = std::chrono::seconds(5);       // what the last lines may wait for the console
@@ -53,6 +56,7 @@ class Agent {
  private:
   Result<Round> meet();
   Result<int> sent_home(const Error& error);
+  Error not_met(const Error& error);
   Status start(Round round);
   int fail_to_start(const Error& error);
   void live();
@@ -77,6 +81,8 @@ class Agent {
   bool starts_again() const;
   int conclude();
   int verdict();
+  std::string cause(int code) const;
+  void write_report(int code, const std::string& failure);
   bool waits_for_others() const;
   std::string this_node() const { return "node " + std::to_string(attempt_->round().node) + " (" + spec_.host + ")"; }
 
@@ -100,7 +106,8 @@ Result<int> Agent::run() {
   signals_ = TUTTI_TRY(Signals::take());
   for (;;) {
     Result<Round> round = meet();
-    if (!round.ok()) return nodes_.news() ? sent_home(round.error()) : round.status();
+    if (!round.ok() && nodes_.news()) return sent_home(round.error());
+    if (!round.ok()) return not_met(round.error());
     if (const Status started = start(*std::move(round)); !started) return fail_to_start(started.error());
     live();
     if (!starts_again()) return conclude();
@@ -127,8 +134,15 @@ Result<int> Agent::sent_home(const Error& error) {
   const News& news = *nodes_.news();
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
-  if (news.kind != News::Kind::kFault) return 0;
-  return news.verdict.code ? news.verdict.code : news.fault.code;
+  const bool fault = news.kind == News::Kind::kFault;
+  const int code = !fault ? 0 : news.verdict.code ? news.verdict.code : news.fault.code;
+  write_report(code, fault ? news.fault.text : "");
+  return code;
+}
+
+Error Agent::not_met(const Error& error) {
+  write_report(exit_code_of(error.code), to_string(error));
+  return error;
 }
 
 Status Agent::start(Round round) {
@@ -138,6 +152,7 @@ Status Agent::start(Round round) {
   const Layout& layout = attempt_->round().layout;
   if (first) {
     spec_.met(attempt_->round());
+    if (!spec_.report_file.empty()) remove_old_report(spec_.report_file);
     if (!spec_.output.log_dir.empty()) run_folder_ = TUTTI_TRY(claim_logs(spec_, attempt_->round()));
     if (run_folder_ && !run_folder_->moved_to().empty())
       consoles_.say("the logs of an earlier job of this name are now in " + run_folder_->moved_to());
@@ -171,6 +186,7 @@ int Agent::fail_to_start(const Error& error) {
     consoles_.say(to_string(ended.error()));
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
+  write_report(code, to_string(error));
   return code;
 }
 
@@ -359,7 +375,7 @@ void Agent::on_time() {
     timed_out_ = true;
     consoles_.say("the time limit of " + seconds_text(to_seconds(*spec_.time_limit)) +
                   " has passed: stopping all ranks");
-    end_job("the time limit of the job has passed", kExitTimeLimit);
+    end_job(kTimeIsUp, kExitTimeLimit);
   }
   attempt_->stopping().on_time();
 }
@@ -384,7 +400,37 @@ int Agent::conclude() {
   }
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
+  write_report(code, cause(code));
   return code;
+}
+
+// What ended the job, if it did not end well.
+std::string Agent::cause(int code) const {
+  if (code == 0 || code == kExitSaved) return {};
+  if (timed_out_) return kTimeIsUp;
+  if (keeper_lost_) return "the launcher of this node was killed";
+  const std::optional<News>& news = nodes_.news();
+  if (news && news->kind == News::Kind::kFault) return news->fault.text;
+  if (user_signal_ != 0) return this_node() + " was told to stop by " + signal_name(user_signal_);
+  return consoles_.output_lost() ? "what the ranks said could not be written" : "nobody read what the ranks said";
+}
+
+// Last, so that a file system that hangs keeps neither people nor other nodes from hearing of the end.
+void Agent::write_report(int code, const std::string& failure) {
+  if (spec_.report_file.empty()) return;
+  JobEnd end{.job = spec_.job, .code = code, .failure = failure};
+  if (attempt_) {
+    end.attempt = attempt_->round().number;
+    end.restarts = attempt_->round().restarts_used;
+  }
+  const std::optional<News>& news = nodes_.news();
+  const bool of_a_fault = news && news->kind == News::Kind::kFault && failure == news->fault.text;
+  if (of_a_fault) end.rank = news->fault.rank;
+  if (of_a_fault && attempt_) end.details = attempt_->details();
+  if (const Status written = write_report_file(spec_.report_file, job_report(end)); !written.ok()) {
+    consoles_.say(to_string(written.error()));
+    consoles_.errors().drain(Deadline::after(kConsoleLimit));
+  }
 }
 
 // The exit code, after the report that explains it.

@@ -9,7 +9,6 @@
 #include "tutti/launch/process.h"
 #include "tutti/launch/reports/out_of_memory.h"
 #include "tutti/launch/reports/report.h"
-#include "tutti/launch/reports/report_file.h"
 #include "tutti/launch/reports/shared_report.h"
 
 namespace tutti {
@@ -197,6 +196,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     Failure failure;
     failure.what = what;
     failure.culprit = culprit_->end();
+    failure.node = round_.node;
     failure.host = spec_.host;
     failure.job = spec_.job;
     failure.attempt = round_.number;
@@ -211,16 +211,19 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     const std::string text = failure_report(failure, workers_.ends());
     consoles_.say_block(text);
     consoles_.pump();
-    write_json(failure);
-    if (neighbours_) (void)share_report(round_.store, spec_.credentials, round_.number, text);  // they know the fault
+    details_ = failure_json(failure, workers_.ends());
+    if (neighbours_)  // they know the fault, should this not arrive
+      (void)share_report(round_.store, spec_.credentials, round_.number, {.text = text, .json = details_});
+    write_details();
     return;
   }
   if (!news || news->kind != News::Kind::kFault || news->mine) return;
   consoles_.say(what + " failed: " + news->fault.text + (news->fault.report ? " (the report is on that node)" : ""));
   if (neighbours_ && news->fault.report) {
     consoles_.pump();
-    const auto text = read_report(round_.store, spec_.credentials, round_.number, spec_.grace + kReportLimit);
-    if (text.ok()) consoles_.say_block("[tutti] the report of that node:\n" + *text);
+    const auto heard = read_report(round_.store, spec_.credentials, round_.number, spec_.grace + kReportLimit);
+    if (heard.ok()) consoles_.say_block("[tutti] the report of that node:\n" + heard->text);
+    if (heard.ok()) details_ = heard->json;
   }
   const std::vector<WorkerEnd> ends = workers_.ends();
   const bool some_failed =
@@ -234,14 +237,11 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
 }
 
 // For programs that look after jobs. It comes after the words for people, which a folder that hangs must not hide.
-void Attempt::write_json(const Failure& failure) {
-  const std::string text = failure_json(failure, workers_.ends());
-  const auto tell = [&](const Status& written) {
-    if (!written.ok()) consoles_.say(to_string(written.error()));
-  };
-  if (!spec_.output.log_dir.empty())
-    tell(write_new_file(attempt_folder(spec_.output.log_dir, spec_.job, round_.number) + "/report.json", text));
-  if (!spec_.report_file.empty()) tell(write_report_file(spec_.report_file, text));
+void Attempt::write_details() {
+  if (spec_.output.log_dir.empty()) return;
+  const std::string folder = attempt_folder(spec_.output.log_dir, spec_.job, round_.number);
+  if (const Status written = write_new_file(folder + "/report.json", details_); !written.ok())
+    consoles_.say(to_string(written.error()));
 }
 
 }  // namespace tutti

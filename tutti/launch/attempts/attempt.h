@@ -53,12 +53,14 @@ class Attempt {
   void end_stragglers(Duration limit);
   // Says how it ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something did.
   void report(const std::string& what, const std::optional<News>& news);
+  // failure_json() of the node whose rank failed, once that is reported; empty: none did, or it has not told.
+  const std::string& details() const { return details_; }
 
  private:
   bool is_here(int rank);
   int missed_by(const Worker& failed);
   std::optional<Fault> one_never_came();
-  void write_json(const Failure& failure);
+  void write_details();
 
   const AgentSpec& spec_;
   const Round round_;
@@ -74,6 +76,7 @@ class Attempt {
   Clock::time_point echo_came_{};
   std::optional<Hang> found_hang_;  // and is not told yet
   Clock::time_point tell_hang_at_{};
+  std::string details_;
   std::string headline_;  // what the culprit is blamed for, if not for its end
   const Clock::time_point started_ = now();
   const std::chrono::system_clock::time_point wall_start_ = std::chrono::system_clock::now();

@@ -22,20 +22,28 @@ class BetweenNodes : public ::testing::Test {
 
 TEST_F(BetweenNodes, AReportReachesTheOthersOfItsRound) {
   EXPECT_EQ(read_report(store_, credentials_, 2, std::chrono::milliseconds(50)).error().code, Code::kTimeout);
-  ASSERT_TRUE(share_report(store_, credentials_, 2, "rank 1 was\nkilled").ok());
-  EXPECT_EQ(*read_report(store_, credentials_, 2, std::chrono::seconds(30)), "rank 1 was\nkilled");
+  ASSERT_TRUE(share_report(store_, credentials_, 2, {.text = "rank 1 was\nkilled", .json = "{}"}).ok());
+  const auto heard = read_report(store_, credentials_, 2, std::chrono::seconds(30));
+  ASSERT_TRUE(heard.ok()) << to_string(heard.error());
+  EXPECT_EQ(heard->text, "rank 1 was\nkilled");
+  EXPECT_EQ(heard->json, "{}");
   EXPECT_EQ(read_report(store_, credentials_, 3, std::chrono::milliseconds(50)).error().code, Code::kTimeout);
 }
 
 TEST_F(BetweenNodes, AnEndlessReportIsCut) {
-  ASSERT_TRUE(share_report(store_, credentials_, 0, std::string(3 << 20, 'x')).ok());
-  EXPECT_EQ(read_report(store_, credentials_, 0, std::chrono::seconds(30))->size(), std::size_t(1 << 20));
+  ASSERT_TRUE(
+      share_report(store_, credentials_, 0, {.text = std::string(3 << 20, 'x'), .json = std::string(3 << 20, '[')})
+          .ok());
+  const auto heard = read_report(store_, credentials_, 0, std::chrono::seconds(30));
+  ASSERT_TRUE(heard.ok()) << to_string(heard.error());
+  EXPECT_EQ(heard->text.size(), std::size_t(1 << 20));
+  EXPECT_EQ(heard->json, "") << "half of it would be none";
 }
 
 TEST_F(BetweenNodes, AStoreThatIsGoneIsToldInTime) {
   const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
   const auto began = now();
-  EXPECT_FALSE(share_report(gone, credentials_, 0, "x").ok());
+  EXPECT_FALSE(share_report(gone, credentials_, 0, {.text = "x", .json = "{}"}).ok());
   EXPECT_FALSE(read_report("no address", credentials_, 0, std::chrono::seconds(1)).ok());
   EXPECT_LT(now() - began, std::chrono::seconds(30));
 }

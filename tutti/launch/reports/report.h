@@ -37,6 +37,7 @@ struct LastSeen {
 struct Failure {
   std::string what = "the job";  // failed; "attempt 2" where the job goes on
   WorkerEnd culprit;
+  int node = 0;  // where it ran, as is `host`
   std::string host;
   std::string job;
   int attempt = 0;

@@ -35,4 +35,9 @@ Status write_report_file(const std::string& path, const std::string& text) {
   return written.ok() || !there || !S_ISREG(info.st_mode) ? written : write_in_place(path, text);
 }
 
+void remove_old_report(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) (void)::unlink(path.c_str());
+}
+
 }  // namespace tutti

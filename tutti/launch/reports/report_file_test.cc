@@ -40,6 +40,18 @@ TEST_F(ReportFile, GoesWhereTheUsersLinkLeads) {
   EXPECT_EQ(*read_file(folder_ + "/elsewhere", 100), "short");
 }
 
+TEST_F(ReportFile, OnlyAFileIsRemovedBefore) {
+  ASSERT_TRUE(write_file(path_, "old").ok());
+  fs::create_symlink("report.json", folder_ + "/link");
+  remove_old_report(folder_ + "/link");
+  remove_old_report("/dev/null");
+  EXPECT_TRUE(fs::exists(path_));
+  remove_old_report(path_);
+  EXPECT_FALSE(fs::exists(path_));
+  EXPECT_TRUE(fs::is_symlink(folder_ + "/link"));
+  EXPECT_TRUE(fs::exists("/dev/null"));
+}
+
 TEST_F(ReportFile, ADeviceStaysOne) {
   EXPECT_TRUE(write_report_file("/dev/null", "text").ok());
   EXPECT_TRUE(fs::is_character_file("/dev/null"));

@@ -50,6 +50,7 @@ std::string failure_json(const Failure& failure, const std::vector<WorkerEnd>& a
   json["attempt"] = failure.attempt;
   json["failure"] = failure.headline.empty() ? fault_text(culprit, failure.host) : failure.headline;
   json["rank"] = culprit.rank;
+  json["node"] = failure.node;
   json["host"] = failure.host;
   json["pid"] = culprit.pid;
   put_exit(json, culprit.exit);

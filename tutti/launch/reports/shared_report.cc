@@ -15,17 +15,24 @@ Result<std::unique_ptr<TcpStore>> reach(const std::string& store, const Credenti
   return reached;
 }
 
-std::string key_of(int round) { return "agents/report/" + std::to_string(round); }
+std::string text_key(int round) { return "agents/report/" + std::to_string(round); }
+std::string json_key(int round) { return "agents/report_json/" + std::to_string(round); }
 
 }  // namespace
 
-Status share_report(const std::string& store, const Credentials& credentials, int round, const std::string& text) {
-  return TUTTI_TRY(reach(store, credentials))->set(key_of(round), text.substr(0, kMost));
+Status share_report(const std::string& store, const Credentials& credentials, int round, const SharedReport& report) {
+  const auto reached = TUTTI_TRY(reach(store, credentials));
+  TUTTI_TRY(reached->set(json_key(round), report.json.size() <= kMost ? report.json : std::string()));
+  return reached->set(text_key(round), report.text.substr(0, kMost));
 }
 
-Result<std::string> read_report(const std::string& store, const Credentials& credentials, int round,
-                                Duration patience) {
-  return TUTTI_TRY(reach(store, credentials))->get(key_of(round), Deadline::after(patience));
+Result<SharedReport> read_report(const std::string& store, const Credentials& credentials, int round,
+                                 Duration patience) {
+  const auto reached = TUTTI_TRY(reach(store, credentials));
+  SharedReport report{.text = TUTTI_TRY(reached->get(text_key(round), Deadline::after(patience))), .json = {}};
+  if (auto json = reached->get(json_key(round), Deadline::after(kStoreLimit)); json.ok())
+    report.json = *std::move(json);
+  return report;
 }
 
 }  // namespace tutti
