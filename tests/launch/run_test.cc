@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -43,6 +44,17 @@ TEST(Run, PrefixesWholeLinesAndKeepsTheStreamsApart) {
                                               "[1] last line without an end", "[2] last line without an end"));
   EXPECT_THAT(ended.err, AllOf(HasSubstr("[0] err 0\n"), HasSubstr("[1] err 1\n"), HasSubstr("[2] err 2\n"),
                                Not(HasSubstr("out"))));
+}
+
+TEST(Run, WhoGetsWhatIsSaidBeforeTheRanksSayAnything) {
+  Running job({"run", "-n", "6", "echo", "first"}, {}, {}, {"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"});
+  const Ended ended = job.wait();
+  const std::vector<std::string> lines = lines_of(ended.out);
+  const auto of_a_rank = [](const std::string& line) { return line.ends_with("] first"); };
+  const auto first = std::find_if(lines.begin(), lines.end(), of_a_rank);
+  EXPECT_GE(first - lines.begin(), 2) << "a line for the job, and one for ranks that have alike";
+  EXPECT_TRUE(std::all_of(first, lines.end(), of_a_rank)) << ended.out;
+  EXPECT_EQ(lines.end() - first, 6);
 }
 
 TEST(Run, NoPrefixPassesBytesThrough) {

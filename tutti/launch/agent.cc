@@ -171,6 +171,7 @@ Status Agent::start(Round round) {
   if (spec_.announce && other_layout) {
     if (first) consoles_.say(announcement(layout, spec_.job, settings, removed));
     for (const std::string& row : spec_.table(attempt_->round())) consoles_.say(row);
+    consoles_.pump();  // standard output would go first, and with it what the ranks say
   }
   return attempt_->start(environment);
 }
