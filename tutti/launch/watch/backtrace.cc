@@ -5,10 +5,12 @@
 
 #include <elf.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <initializer_list>
 #include <map>
 
 #include "tutti/base/file.h"
@@ -26,19 +28,32 @@ std::string hex(std::uint64_t value) {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
-// main() is where a reader stops; the C library and the thread's start below it tell nothing.
-bool is_below_the_program(const std::string& line) {
-  for (const char* name : {"__libc_start_", "_start at", "_start in", "start_thread", "__clone", "clone3"})
-    if (line.starts_with(name)) return true;
-  return false;
+// "raise at /src/a.c:3", "raise in libc.so.6", "raise@@GLIBC_2.2.5 in ...", "abort.cold in ..."; of C++, with its
+// parameters. A function of the program whose name only begins alike ("raise_error(int)"), or which is no function of C
+// ("raise(int)"), is not.
+bool is_of(const std::string& line, std::string_view function) {
+  if (!line.starts_with(function)) return false;
+  const std::string_view rest = std::string_view(line).substr(function.size());
+  if (function.find("::") != std::string_view::npos) return rest.starts_with('(');
+  return rest.empty() || rest[0] == '@' || rest[0] == '.' || rest.starts_with(" at ") || rest.starts_with(" in ");
 }
 
-// "__pthread_kill_implementation", "abort", ...: how a process that gives up got there.
+bool is_of_one(const std::string& line, std::initializer_list<const char*> functions) {
+  return std::any_of(functions.begin(), functions.end(), [&](const char* function) { return is_of(line, function); });
+}
+
+// main() is where a reader stops; the C library and the thread's start below it tell nothing.
+bool is_below_the_program(const std::string& line) {
+  return is_of_one(line, {"__libc_start_main", "__libc_start_main_impl", "__libc_start_call_main", "_start",
+                          "start_thread", "__clone", "clone", "__GI___clone", "__clone3", "clone3", "__GI___clone3"});
+}
+
+// How a process that gives up got there.
 bool is_giving_up(const std::string& line) {
-  for (const char* name : {"__pthread_kill", "pthread_kill", "__GI_raise", "raise", "gsignal", "__GI_abort", "abort",
-                           "__gnu_cxx::__verbose_terminate", "__cxxabiv1::__terminate", "std::terminate"})
-    if (line.starts_with(name)) return true;
-  return false;
+  return is_of_one(line,
+                   {"__pthread_kill_implementation", "__pthread_kill_internal", "__pthread_kill", "___pthread_kill",
+                    "pthread_kill", "__GI___pthread_kill", "__GI_raise", "raise", "gsignal", "__GI_abort", "abort",
+                    "__gnu_cxx::__verbose_terminate_handler", "__cxxabiv1::__terminate", "std::terminate"});
 }
 
 }  // namespace
@@ -98,6 +113,18 @@ std::vector<std::vector<std::string>> parse_addr2line(const std::string& output)
   return all;
 }
 
+std::vector<std::string> of_the_program(std::vector<std::string> lines) {
+  std::size_t begin = 0;
+  while (begin + 1 < lines.size() && is_giving_up(lines[begin])) ++begin;
+  lines.erase(lines.begin(), lines.begin() + std::ptrdiff_t(begin));
+  for (std::size_t i = 1; i < lines.size(); ++i) {
+    if (!is_below_the_program(lines[i])) continue;
+    lines.resize(i);
+    break;
+  }
+  return lines;
+}
+
 std::vector<std::string> backtrace_lines(const ProgressFrames& stack, Deadline deadline) {
   std::vector<FilePlace> places;
   std::map<std::string, std::vector<std::size_t>> of_file;
@@ -127,15 +154,7 @@ std::vector<std::string> backtrace_lines(const ProgressFrames& stack, Deadline d
       lines.push_back("at " + hex(stack.frames[i]));
     }
   }
-  std::size_t begin = 0;
-  while (begin + 1 < lines.size() && is_giving_up(lines[begin])) ++begin;
-  lines.erase(lines.begin(), lines.begin() + std::ptrdiff_t(begin));
-  for (std::size_t i = 1; i < lines.size(); ++i) {
-    if (!is_below_the_program(lines[i])) continue;
-    lines.resize(i);
-    break;
-  }
-  return lines;
+  return of_the_program(std::move(lines));
 }
 
 }  // namespace tutti

@@ -24,6 +24,10 @@ std::uint64_t linked_address(const std::string& file, std::uint64_t offset);
 // it; empty where it knows nothing.
 std::vector<std::vector<std::string>> parse_addr2line(const std::string& output);
 
+// Such lines, the innermost first, without those above that only end the process ("raise", "abort" ...), and from those
+// that start the program or a thread on. The first line that is left is never taken away.
+std::vector<std::string> of_the_program(std::vector<std::string> lines);
+
 // A line for each frame, the innermost first: "step(int) at train.cc:212", "in libfoo.so, +0x1234". Needs addr2line
 // (binutils) for the names; without it, or after the deadline, files and offsets.
 std::vector<std::string> backtrace_lines(const ProgressFrames& frames, Deadline deadline);

@@ -34,6 +34,30 @@ TEST(Addr2line, ItsAnswerIsTakenApart) {
   EXPECT_THAT(all[2], ElementsAre("abort"));
 }
 
+TEST(Backtrace, WhatOnlyEndsOrStartsAProcessIsLeftOut) {
+  EXPECT_THAT(of_the_program(
+                  {"__pthread_kill_implementation at ./nptl/pthread_kill.c:44", "raise in libc.so.6",
+                   "abort@@GLIBC_2.2.5 in libc.so.6", "__gnu_cxx::__verbose_terminate_handler() in libstdc++.so.6",
+                   "__cxxabiv1::__terminate(void (*)()) in libstdc++.so.6", "std::terminate() in libstdc++.so.6",
+                   "step(int) at a.cc:1", "main at a.cc:9", "__libc_start_call_main at ../x.h:58", "_start in train"}),
+              ElementsAre("step(int) at a.cc:1", "main at a.cc:9"));
+  EXPECT_THAT(of_the_program({"gsignal in libc.so.6", "work() at a.cc:1", "start_thread at ./nptl/pthread_create.c:442",
+                              "clone3 at ../clone3.S:81"}),
+              ElementsAre("work() at a.cc:1"));
+}
+
+TEST(Backtrace, FunctionsOfTheProgramStayWhoseNamesBeginAlike) {
+  const std::vector<std::string> lines = {"abort_if(bool) at my.cc:10",
+                                          "raise_error(char const*) at my.cc:12",
+                                          "start_threads(int) at my.cc:14",
+                                          "_start_all at my.c:16",
+                                          "clone3d at my.c:18",
+                                          "raise(int) at my.cc:20",
+                                          "main at my.cc:22"};
+  EXPECT_EQ(of_the_program(lines), lines);
+  EXPECT_THAT(of_the_program({"abort in libc.so.6"}), SizeIs(1)) << "a stack of nothing else is still a stack";
+}
+
 TEST(Backtrace, NamesAFunctionOfThisProcess) {
   std::ifstream file("/proc/self/maps");
   std::ostringstream maps;
