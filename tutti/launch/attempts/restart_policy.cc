@@ -45,8 +45,10 @@ Duration pause_before(const RestartPolicy& policy, int times, const Fault& fault
 }
 
 std::string place_words(const Fault& fault, int times) {
-  const std::string often = std::to_string(times) + " times in a row";
+  const std::string often =
+      times == 1 ? "and one failure is enough (--no-progress 1)" : std::to_string(times) + " times in a row";
   if (fault.step >= 0) return "step " + std::to_string(fault.step) + " was the last that was reached, " + often;
+  if (fault.seconds >= kQuick) return "the ranks told no step, " + often;  // or had, and got no further since
   return "the ranks failed within " + seconds_text(kQuick) + " of their start, " + often;
 }
 
@@ -65,7 +67,7 @@ Verdict judge(const RestartPolicy& policy, const std::vector<Fault>& past, const
     own.push_back(fault);
     times = times_here(own);
   }
-  if (policy.same_place > 0 && times >= policy.same_place && int(past.size()) > 0)
+  if (is_of_a_rank(fault) && policy.same_place > 0 && times >= policy.same_place)
     return {.code = kExitNoProgress,
             .reason = "no restart: " + place_words(fault, times) + ", so another would not help"};
   const int used = int(past.size());

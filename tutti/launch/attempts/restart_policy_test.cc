@@ -54,6 +54,19 @@ TEST(RestartPolicy, WhereNoStepIsToldTimeCounts) {
   EXPECT_THAT(quick.reason, HasSubstr("the ranks failed within 10 s of their start, 3 times in a row"));
 }
 
+TEST(RestartPolicy, OneFailureMayBeEnough) {
+  const RestartPolicy policy{.most = 100, .same_place = 1};
+  const Verdict first = judge(policy, {}, at_step(4));
+  EXPECT_FALSE(first.restart);
+  EXPECT_EQ(first.code, kExitNoProgress);
+  EXPECT_THAT(first.reason, HasSubstr("step 4 was the last that was reached, and one failure is enough"));
+  EXPECT_THAT(judge(policy, {}, after(40)).reason, HasSubstr("the ranks told no step, and one failure is enough"));
+  const Fault lost{.text = "node 2 (c) is lost"};
+  EXPECT_TRUE(judge(policy, {}, lost).restart);
+  EXPECT_TRUE(judge(policy, {lost}, lost).restart) << "it is not the program's";
+  EXPECT_TRUE(judge({.most = 100, .same_place = 2}, {}, at_step(4)).restart);
+}
+
 TEST(RestartPolicy, ALostNodeIsNotTheProgramsFault) {
   const RestartPolicy policy{.most = 100};
   const Fault lost{.text = "node 2 (c) is lost"};
