@@ -48,7 +48,10 @@ Status StoreServerThread::serve(StoreConnection& connection) {
 }
 
 Status StoreServerThread::open_session(StoreConnection& connection, const wire::Frame& frame) {
-  connection.client = TUTTI_TRY(wire::parse_client(frame));
+  const std::uint64_t client = TUTTI_TRY(wire::parse_client(frame));
+  // Else sessions_ would keep this descriptor under the first client, and drop whoever has it by then.
+  if (connection.client != 0) return Error{.code = Code::kCorrupt, .detail = "two sessions on one connection"};
+  connection.client = client;
   const auto [entry, is_new] = sessions_.try_emplace(connection.client, connection.fd());
   if (!is_new && entry->second != connection.fd()) {
     const int earlier = std::exchange(entry->second, connection.fd());

@@ -122,6 +122,7 @@ TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
       std::string("\1\0\0\0\5\0\0\0ab", 10),                                    // one key, cut short
       std::string("\0\0\0\0\0\0\0\0", 8),                                       // no numbers
       wire::body_of(StoreRequest{.op = Op::kGet, .keys = {"k"}}) + "and more",  // too long
+      wire::body_of(StoreRequest{.op = Op::kGet, .keys = std::vector<std::string>(kMaxKeysPerCall + 1)}),
       "",
   };
   for (const auto& body : lies) {
@@ -135,6 +136,35 @@ TEST_F(StoreServerTest, CountsAndSizesThatLieAreRefused) {
     EXPECT_EQ(last_words(fd.get()), "") << kind;
   }
   expect_unharmed();
+}
+
+// An empty string takes four bytes of a frame and 32 of memory.
+TEST_F(StoreServerTest, MoreKeysThanACallMayHaveTakeNoMemory) {
+  const auto parses = [](std::size_t keys, std::size_t values) {
+    const std::string body = wire::body_of(StoreRequest{
+        .op = Op::kMultiSet, .keys = std::vector<std::string>(keys), .values = std::vector<std::string>(values)});
+    return wire::parse_request({.kind = std::uint8_t(Op::kMultiSet), .body = bytes_of(body)}).ok();
+  };
+  EXPECT_TRUE(parses(kMaxKeysPerCall, kMaxKeysPerCall));
+  EXPECT_FALSE(parses(kMaxKeysPerCall + 1, 0));
+  EXPECT_FALSE(parses(1, kMaxKeysPerCall + 1));
+}
+
+// The descriptor of a connection that has ended is soon another's, who must not be taken for it.
+TEST_F(StoreServerTest, TwoSessionsOnOneConnectionEndItAndHarmNobodyAfterIt) {
+  const auto session = [](std::uint32_t id, std::uint64_t client) {
+    return frame(id, std::uint8_t(wire::Kind::kSession), wire::body_of_client(client));
+  };
+  Fd twice = insider();
+  send_all(twice.get(), bytes_of(session(1, 71) + session(2, 72)), soon()).or_throw();
+  (void)last_words(twice.get());
+  const auto next = victim();  // has the descriptor of `twice` in the server
+  const Fd again = insider();
+  send_all(again.get(), bytes_of(session(1, 71)), soon()).or_throw();
+  ASSERT_TRUE(wait_readable(again.get(), soon()).or_throw()) << "the session is answered";
+  const auto let_in = server_->counts().let_in;
+  next->set("k", "v").or_throw();
+  EXPECT_EQ(server_->counts().let_in, let_in) << "it had to connect anew";
 }
 
 TEST_F(StoreServerTest, WellFormedNonsenseIsAnsweredWithAnError) {

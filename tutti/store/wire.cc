@@ -61,8 +61,11 @@ class Cursor {
     return good_ ? value : 0;
   }
 
-  std::vector<std::string> strings() {
-    std::vector<std::string> result(count(4));
+  // A string in memory is eight times its count on the wire, so an empty one costs more than it came with: `most`.
+  std::vector<std::string> strings(std::size_t most) {
+    const std::size_t number = count(4);
+    if (number > most) good_ = false;
+    std::vector<std::string> result(good_ ? number : 0);
     for (auto& text : result) {
       const std::size_t size = count(1);
       text.assign(reinterpret_cast<const char*>(rest_.data()), size);
@@ -133,8 +136,8 @@ Result<StoreRequest> parse_request(const Frame& frame) {
     return corrupt("request: no such operation");
   Cursor cursor(frame.body);
   StoreRequest request{.op = Op(frame.kind)};
-  request.keys = cursor.strings();
-  request.values = cursor.strings();
+  request.keys = cursor.strings(kMaxKeysPerCall);
+  request.values = cursor.strings(kMaxKeysPerCall);
   request.number = cursor.number<std::int64_t>();
   request.rank = cursor.number<std::int32_t>();
   request.size = cursor.number<std::int32_t>();
@@ -147,14 +150,14 @@ Result<Reply> parse_reply(const Frame& frame) {
   Reply reply;
   if (frame.kind == std::uint8_t(Kind::kFailure)) {
     const auto code = cursor.number<std::uint8_t>();
-    auto words = cursor.strings();
+    auto words = cursor.strings(2);
     if (!cursor.complete() || words.size() != 2 || code > std::uint8_t(Code::kInternal)) return corrupt("reply");
     reply.error = Error{.code = Code(code), .detail = std::move(words[0]), .hint = std::move(words[1])};
     return reply;
   }
   reply.flag = cursor.number<std::uint8_t>() != 0;
   reply.number = cursor.number<std::int64_t>();
-  reply.values = cursor.strings();
+  reply.values = cursor.strings(kMaxRanks);
   if (frame.kind != std::uint8_t(Kind::kReply) || !cursor.complete()) return corrupt("reply");
   return reply;
 }
@@ -162,7 +165,7 @@ Result<Reply> parse_reply(const Frame& frame) {
 Result<Missing> parse_missing(const Frame& frame) {
   Cursor cursor(frame.body);
   Missing missing;
-  missing.keys = cursor.strings();
+  missing.keys = cursor.strings(kMaxKeysPerCall);
   missing.ranks.resize(cursor.count(4));
   for (int& rank : missing.ranks) rank = cursor.number<std::int32_t>();
   if (!cursor.complete()) return corrupt("reply");

@@ -21,8 +21,9 @@ namespace {
 constexpr const char* kPrefix = "agent-";
 constexpr const char* kSuffix = ".sock";
 constexpr std::size_t kMostClients = 64;
-constexpr auto kPatience = std::chrono::seconds(5);    // with who asks and does not read
-constexpr auto kTurn = std::chrono::milliseconds(20);  // while an answer is awaited
+constexpr auto kPatience = std::chrono::seconds(5);       // with who asks and does not read
+constexpr auto kTurn = std::chrono::milliseconds(20);     // while an answer is awaited
+constexpr auto kClosed = std::chrono::milliseconds(200);  // when this process may open no more descriptors
 constexpr std::size_t kMostAnswer = 64 << 20;
 
 // "agent-JOB-NODE.PID.sock", as this file makes them; the name of a job may have '-' and '.' itself.
@@ -63,6 +64,7 @@ StatusServer::~StatusServer() {
 
 void StatusServer::take_client() {
   auto accepted = tutti::accept(*listener_);
+  if (!accepted.ok()) closed_until_ = now() + kClosed;  // who asks stays in the backlog, and readable
   if (accepted.ok() && *accepted && clients_.size() < kMostClients)
     clients_.push_back({.fd = *std::move(accepted), .asked = now()});
 }
@@ -83,7 +85,11 @@ void StatusServer::serve(Client& client) {
 void StatusServer::listen(PollSet& events) {
   if (!listener_) return;
   clients_.remove_if([](const Client& client) { return client.over; });
-  events.watch(listener_->fd.get(), POLLIN, [this] { take_client(); });
+  if (now() >= closed_until_) {
+    events.watch(listener_->fd.get(), POLLIN, [this] { take_client(); });
+  } else {
+    events.wake_at(closed_until_);
+  }
   for (Client& client : clients_) {
     serve(client);
     if (client.over) continue;

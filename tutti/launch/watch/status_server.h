@@ -45,6 +45,7 @@ class StatusServer {
   std::string trouble_, path_;
   std::optional<Listener> listener_;
   std::list<Client> clients_;
+  Clock::time_point closed_until_{};  // no descriptor could be had for who asks
 };
 
 // The sockets of the jobs of this user on this host, newest first. Those of dead agents are among them.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -81,6 +83,34 @@ TEST_F(StatusServers, WhatIsNoSocketOfOursIsPassedOver) {
     std::ofstream(folder_ + "/tutti/" + name) << "";
   std::filesystem::permissions(folder_ + "/tutti", std::filesystem::perms::owner_all);
   EXPECT_THAT(status_sockets(), IsEmpty());
+}
+
+// The one who asks cannot be let in and stays at the door: the agent must not look there again and again meanwhile.
+TEST_F(StatusServers, WithoutADescriptorForWhoAsksItDoesNotSpin) {
+  StatusServer server("j", 0, [](Clock::time_point) { return std::string("fine"); });
+  const auto asks = connect(Address{.path = status_sockets().at(0).path}, Deadline::after_seconds(30));
+  ASSERT_TRUE(asks.ok()) << to_string(asks.error());
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = ::dup(STDERR_FILENO);
+  ::close(free);
+  const rlimit none{.rlim_cur = rlim_t(free), .rlim_max = before.rlim_max};
+  const auto turn = [&](Duration limit) {
+    PollSet events;
+    server.listen(events);
+    events.wake_after(limit);
+    const auto began = now();
+    events.wait();
+    return now() - began;
+  };
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  turn(std::chrono::seconds(30));  // it could not be let in
+  const auto second = turn(std::chrono::milliseconds(50));
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_GE(second, std::chrono::milliseconds(45));
+  std::string answer(4, ' ');
+  while (::recv(asks->get(), answer.data(), answer.size(), MSG_DONTWAIT) < 0) turn(std::chrono::seconds(1));
+  EXPECT_EQ(answer, "fine");
 }
 
 // Who only looks leaves nothing behind.
