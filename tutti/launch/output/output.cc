@@ -19,7 +19,8 @@ std::string coloured(int rank, const std::string& text) {
 
 Result<Fd> open_log(const std::string& folder, const std::string& stream) {
   const std::string path = folder + "/" + stream + ".log";
-  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // A rank of an earlier attempt may have put a pipe there, whose reader is not to be waited for.
+  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0644));
   if (!file) return system_error(errno, "cannot write the log file " + path, "choose another --log-dir");
   return file;
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -109,6 +110,19 @@ TEST(ParseRanks, ListsAndRanges) {
   EXPECT_THAT(*parse_ranks("0,2,5-7", "--x"), ElementsAre(0, 2, 5, 6, 7));
   for (const char* wrong : {"", "a", "1-", "-1", "3-1", "1,,2", "0-99999999999"})
     EXPECT_FALSE(parse_ranks(wrong, "--x").ok()) << wrong;
+}
+
+// One that a rank of an earlier attempt has put there: opening it would wait for a reader.
+TEST(WorkerOutput, APipeInThePlaceOfALogIsNotWaitedFor) {
+  std::string folder = (std::string)::testing::TempDir() + "tutti_log_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(mkfifo((folder + "/stdout.log").c_str(), 0600), 0);
+  Console output(1), errors(2);
+  const auto worker = WorkerOutput::create(0, {.log_dir = folder}, {}, folder, output, errors);
+  ASSERT_FALSE(worker.ok());
+  EXPECT_THAT(to_string(worker.error()), HasSubstr("cannot write the log file " + folder + "/stdout.log"));
+  unlink((folder + "/stdout.log").c_str());
+  rmdir(folder.c_str());
 }
 
 // A log file on a full disk.
