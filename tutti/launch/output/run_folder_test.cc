@@ -119,8 +119,8 @@ TEST_F(RunFolders, AFolderThatCannotBeMadeIsNamed) {
   const auto nowhere = RunFolder::claim("/proc/nowhere", "j", "a1");
   ASSERT_FALSE(nowhere.ok());
   EXPECT_EQ(to_string(nowhere.error()),
-            "Usage: --log-dir: cannot make the folder /proc/nowhere/j: No such file or directory (hint: choose another "
-            "--log-dir)");
+            "Usage: --log-dir: cannot make the folder /proc/nowhere/j: No such file or directory (hint: give a folder "
+            "that is there, or in a place where this user may make one)");
   std::filesystem::create_directories(path_ + "/j/.claim");  // a folder in the way
   const auto locked = RunFolder::claim(path_, "j", "a1");
   ASSERT_FALSE(locked.ok());
