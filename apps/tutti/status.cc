@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "apps/tutti/command.h"
@@ -27,8 +29,8 @@ constexpr auto kShortestPause = std::chrono::milliseconds(100);  // between two 
 constexpr auto kListLimit = std::chrono::seconds(3);             // of each agent, which may have to ask other nodes
 constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
-cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of an agent,
-where two jobs have one name.
+cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of a
+`tutti run` or of its agent, where two jobs have one name.
 
 Above the table stands what people should know: a rank that is slow, a node that does not answer, checkpoints that
 were not saved.
@@ -47,8 +49,17 @@ std::string where_looked() {
          ": jobs of other users are not there, nor those that were started with another " + "XDG_RUNTIME_DIR or TMPDIR";
 }
 
+// The process that a shell knows as `tutti run`: the parent of the agent. 0: the agent has gone.
+int keeper_of(int agent) {
+  std::ifstream status("/proc/" + std::to_string(agent) + "/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("PPid:")) return int(parse_int(trim(line.substr(5))).value_or(0));
+  return 0;
+}
+
 bool is_meant(const StatusSocket& socket, const std::string& job) {
-  return socket.job_file == file_name_of(job) || std::to_string(socket.agent) == job;
+  return socket.job_file == file_name_of(job) || std::to_string(socket.agent) == job ||
+         std::to_string(keeper_of(socket.agent)) == job;
 }
 
 // What the job that was asked for answers: by one of its agents, which knows of the others. Two agents that began as
@@ -121,7 +132,7 @@ int status_command(std::vector<std::string> arguments) {
   bool json = false;
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
-  app.add_option("JOB", job, "the name of the job, or the pid of its agent")->type_name("");
+  app.add_option("JOB", job, "the name of the job, or the pid of its tutti run")->type_name("");
   app.add_flag("--json", json, "as JSON");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto chosen = choose_job(job);
@@ -137,7 +148,7 @@ int top_command(std::vector<std::string> arguments) {
   std::string job, interval = "1s", count_text;
   app.set_help_flag("-h,--help", "this text");
   app.footer(kFooter);
-  app.add_option("JOB", job, "the name of the job, or the pid of its agent")->type_name("");
+  app.add_option("JOB", job, "the name of the job, or the pid of its tutti run")->type_name("");
   app.add_option("-d,--interval", interval, "time between two looks (1s)")->type_name("TIME");
   app.add_option("-n,--count", count_text, "so many looks, then end (default: until the job ends)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;

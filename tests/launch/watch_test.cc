@@ -191,8 +191,12 @@ TEST(Status, OfARunningJob) {
   Running running({"run", "-n", "2", "--job-id", "watched-job", TUTTI_TEST_WATCHED, "run"}, in(folder));
   running.await_out("five steps", 2);
   EXPECT_EQ(std::filesystem::status(socket_folder(folder)).permissions(), std::filesystem::perms::owner_all);
-  for (const bool named : {true, false}) {
-    const Ended status = named ? run({"status", "watched-job"}, in(folder)) : run({"status"}, in(folder));
+  const std::string keeper = std::to_string(running.pid()), agent = std::to_string(running.agent());
+  for (const std::vector<std::string>& job :
+       {std::vector<std::string>{"watched-job"}, std::vector<std::string>{}, {keeper}, {agent}}) {
+    std::vector<std::string> arguments = {"status"};
+    arguments.insert(arguments.end(), job.begin(), job.end());
+    const Ended status = run(arguments, in(folder));
     EXPECT_EQ(status.code, 0) << status.err;
     EXPECT_THAT(status.out, AllOf(HasSubstr("job watched-job: 2 ranks on 1 node, up "), HasSubstr("0 restarts\n"),
                                   HasSubstr("RANK  HOST"), ContainsRegex("\n   0 +[^ ]+ +[0-9]+ +runs +[0-9]+"),
