@@ -142,7 +142,7 @@ TEST(SameModel, DataInAnotherOrderOrLengthIsTold) {
                             "32 samples behind were the first in that order")));
   manifest.facts.data["sample_order"] = std::int64_t(SampleOrder::kRandom);
   given.shape.sequence_length = 4;
-  EXPECT_THAT(told(manifest, given), SizeIs(2));
+  ASSERT_THAT(told(manifest, given), SizeIs(2));
   EXPECT_THAT(told(manifest, given)[1], HasSubstr("saved with --dataloader-type cyclic --no-data-sharding, and "
                                                   "--dataloader-type cyclic is given"));
 }
