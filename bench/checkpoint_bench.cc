@@ -85,6 +85,7 @@ class Bench {
         "verify and load / pread, cache", [&] { load(VerifyLevel::kAll); }, [&] { read_plain(); });
     const auto cold = [&](const std::function<void()>& act) { return [this, act] { forget_pages(), act(); }; };
     row("load / pread, from the disk", cold([&] { load(VerifyLevel::kFiles); }), cold([&] { read_plain(); }));
+    row("verify and load / pread, disk", cold([&] { load(VerifyLevel::kAll); }), cold([&] { read_plain(); }));
     replicated(cold);
     stalls();
     if (!json_ || world_.rank() != 0) return;

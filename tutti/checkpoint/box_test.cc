@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <tuple>
+
 #include "tutti/checkpoint/stored_bytes.h"
 
 namespace tutti {
@@ -110,6 +113,44 @@ TEST(Runs, ElementsOfAVectorMayLieApart) {
         return Status();
       }).ok());
   EXPECT_EQ(runs, 2);
+}
+
+// Every chunk is in one part, the parts are alike in size, and what a part has lies one behind another.
+TEST(ChunkRuns, PartsAreRunsByPlace) {
+  Manifest manifest;
+  const auto add = [&](const char* name, std::uint32_t file, std::uint64_t offset, std::size_t chunks) {
+    manifest.tensors[{name, ""}].boxes.push_back(
+        {.file = file, .offset = offset, .crc32c = std::vector<std::uint32_t>(chunks)});
+  };
+  add("a", 1, 70, 3), add("b", 0, 50, 4), add("c", 1, 10, 5), add("d", 2, 0, 9), add("e", 0, 10, 0);
+  using Place = std::tuple<std::uint32_t, std::uint64_t, std::uint64_t>;  // file, offset of the box, chunk
+  const std::size_t all = 3 + 4 + 5;
+  for (const std::uint64_t parts : {1u, 2u, 3u, 5u, 40u}) {
+    std::vector<Place> seen;
+    for (std::uint64_t part = 0; part < parts; ++part) {
+      const std::size_t before = seen.size();
+      ASSERT_TRUE(for_each_chunk_run(
+                      manifest, part, parts, [](std::size_t file) { return file != 2; },
+                      [&](const ChunkRun& run) {
+                        for (auto chunk = run.begin; chunk < run.end; ++chunk)
+                          seen.emplace_back(run.box.file, run.box.offset, chunk);
+                        return Status();
+                      })
+                      .ok());
+      EXPECT_LE(seen.size() - before, all / parts + 1);
+    }
+    EXPECT_EQ(seen.size(), all);
+    EXPECT_TRUE(std::is_sorted(seen.begin(), seen.end())) << parts;
+  }
+  int runs = 0;
+  const Status ended = for_each_chunk_run(
+      manifest, 0, 1, [](std::size_t) { return true; },
+      [&](const ChunkRun&) {
+        ++runs;
+        return Status(invalid_argument("enough"));
+      });
+  EXPECT_FALSE(ended.ok());
+  EXPECT_EQ(runs, 1);
 }
 
 }  // namespace

@@ -53,13 +53,38 @@ std::uint32_t digest_of(std::string_view text) {
   return crc(kTailEnd, crc(kNoDigest, crc(text.substr(0, at), 0)));
 }
 
-// Which byte alone would explain that; "": none.
-std::string byte_text(std::string_view text, std::uint32_t expected) {
+// The ending that follows from the text before it.
+std::string tail_after(std::string_view body) {
+  const std::string whole = fmt::format("{}{}{}{}", body, kTailBegin, kNoDigest, kTailEnd);
+  return fmt::format("{}{:08x}{}", kTailBegin, digest_of(whole), kTailEnd);
+}
+
+std::string byte_text(std::uint64_t place, unsigned should, char is) {
+  return fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", place, should,
+                     unsigned(static_cast<unsigned char>(is)));
+}
+
+// Which byte of the ending alone would explain that it is not the one of the text before; "": none.
+std::string tail_byte_text(std::string_view text) {
+  if (text.size() < kTail) return "";
+  const std::string_view body = text.substr(0, text.size() - kTail), tail = text.substr(body.size());
+  const std::string should = tail_after(body);
+  const auto differ = [&](std::size_t from) {
+    return std::size_t(
+        std::mismatch(should.begin() + std::ptrdiff_t(from), should.end(), tail.begin() + std::ptrdiff_t(from)).first -
+        should.begin());
+  };
+  const std::size_t first = differ(0);
+  if (first == kTail || differ(first + 1) != kTail) return "";
+  return byte_text(body.size() + first, static_cast<unsigned char>(should[first]), tail[first]);
+}
+
+// Which byte before the ending alone would explain that its digest is another; "": none.
+std::string body_byte_text(std::string_view text, std::uint32_t expected) {
   const auto one = one_changed_byte(digest_of(text), expected, text.size());
-  if (!one || one->place >= text.size() - kTail) return "";  // its own digits count as zeros
-  const unsigned is = static_cast<unsigned char>(text[one->place]);
-  return fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", one->place,
-                     is ^ one->change, is);
+  if (!one || one->place >= text.size() - kTail) return "";  // the digits count as zeros
+  const char is = text[one->place];
+  return byte_text(one->place, static_cast<unsigned char>(is) ^ one->change, is);
 }
 
 std::optional<std::uint32_t> hex8(std::string_view text) {
@@ -388,15 +413,21 @@ void check_files_are_filled(const Manifest& manifest) {
   }
 }
 
-Manifest read(std::string_view text) {
+void check_digest(std::string_view text) {
   const bool has_tail =
       text.size() >= kTail && text.ends_with(kTailEnd) && text.substr(text.size() - kTail).starts_with(kTailBegin);
   const auto digest = has_tail ? hex8(text.substr(text.size() - kTailEnd.size() - 8, 8)) : std::nullopt;
-  if (!digest) corrupt("it does not end with its digest: it was cut off or added to");
-  if (*digest != digest_of(text))
-    corrupt(fmt::format("it has changed: its digest is {:08x}, expected {:08x}{}", digest_of(text), *digest,
-                        byte_text(text, *digest)));
+  const std::string of_tail = tail_byte_text(text);
+  if (!digest)
+    corrupt(of_tail.empty() ? "it does not end with its digest: it was cut off or added to"
+                            : "it has changed: it does not end with its digest" + of_tail);
+  if (const std::uint32_t found = digest_of(text); found != *digest)
+    corrupt(fmt::format("it has changed: its digest is {:08x}, expected {:08x}{}", found, *digest,
+                        of_tail.empty() ? body_byte_text(text, *digest) : of_tail));
+}
 
+Manifest read(std::string_view text) {
+  check_digest(text);
   const json top = parse_json(text);
   if (text_member(top, "format", "it") != kFormat)
     corrupt(fmt::format("it is {}, not \"{}\"", in_quotes(text_member(top, "format", "it")), kFormat));

@@ -134,19 +134,16 @@ class Opening {
   // Its part of the chunks of the files that its place has.
   void verify(const std::string& path, const Manifest& manifest, const std::vector<Fd>& files) {
     const std::uint64_t parts = nodes_.places.mates(me()).size(), part = std::uint64_t(nodes_.places.local_rank(me()));
-    std::uint64_t number = 0;
+    const auto here = [&](std::size_t file) { return bool(files[file]) && !bad_.contains(file); };
     HeldChunks chunks;
-    for (const auto& [key, tensor] : manifest.tensors)
-      for (const StoredBox& stored : tensor.boxes) {
-        if (!files[stored.file] || bad_.contains(stored.file)) continue;
-        StoredBytes bytes(files[stored.file].get(), path + "/" + manifest.files[stored.file].name, stored,
-                          stored.box.elements() * size_of(tensor.dtype), manifest.chunk_bytes,
-                          to_string(key) + " " + box_text(stored.box), chunks);
-        for (std::uint64_t chunk = 0; chunk < bytes.chunks() && !bad_.contains(stored.file); ++chunk) {
-          if (number++ % parts != part) continue;
-          if (const Status good = bytes.check_chunk(chunk); !good.ok()) bad_.emplace(stored.file, good.error().detail);
-        }
-      }
+    (void)for_each_chunk_run(manifest, part, parts, here, [&](const ChunkRun& run) -> Status {
+      StoredBytes bytes(files[run.box.file].get(), path + "/" + manifest.files[run.box.file].name, run.box,
+                        run.box.box.elements() * size_of(run.tensor.dtype), manifest.chunk_bytes,
+                        to_string(run.key) + " " + box_text(run.box.box), chunks);
+      for (std::uint64_t chunk = run.begin; chunk < run.end && !bad_.contains(run.box.file); ++chunk)
+        if (const Status good = bytes.check_chunk(chunk); !good.ok()) bad_.emplace(run.box.file, good.error().detail);
+      return {};
+    });
   }
 
   // A rank for each file that has it, and all of whose mates have it. What one of the mates has found to be bad is bad.
@@ -195,6 +192,13 @@ class Opening {
 };
 
 }  // namespace
+
+Status told_with_host(Status status) {
+  if (status.ok()) return status;
+  Error error = status.error();
+  error.detail = fmt::format("on host {}: {}", host_name(), error.detail);
+  return error;
+}
 
 Result<std::int64_t> newest_node_step(const Group& group, const NodeFolders& nodes, const std::string& folder) {
   const auto steps = all_steps(group, nodes, folder);

@@ -20,6 +20,9 @@ struct NodeFolders {
 // is wrong with the first rank that cannot use its folder. Leaves nothing behind.
 Result<NodeFolders> meet_node_folders(const Group& group, const std::string& folder);
 
+// An error of the folder of this node, with the name of the host in front.
+Status told_with_host(Status status);
+
 // As save_checkpoint(): each node gets the files of its ranks, and the manifest of the whole.
 Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::string& folder,
                      std::span<const SavedBox> boxes, const CheckpointFacts& facts, const SaveOptions& options = {});

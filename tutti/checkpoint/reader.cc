@@ -254,18 +254,15 @@ Status CheckpointReader::read(const TensorKey& key, std::span<std::byte> into) c
 }
 
 Status CheckpointReader::verify(std::uint64_t part, std::uint64_t parts) const {
-  std::uint64_t number = 0;  // of the chunk, over all tensors
   HeldChunks chunks;
-  for (const auto& [key, tensor] : manifest_.tensors) {
-    for (const StoredBox& stored : tensor.boxes) {
-      StoredBytes bytes(files_[stored.file].get(), folder_ + "/" + manifest_.files[stored.file].name, stored,
-                        stored.box.elements() * size_of(tensor.dtype), manifest_.chunk_bytes,
-                        to_string(key) + " " + box_text(stored.box), chunks);
-      for (std::uint64_t chunk = 0; chunk < bytes.chunks(); ++chunk)
-        if (number++ % parts == part) TUTTI_TRY(bytes.check_chunk(chunk));
-    }
-  }
-  return {};
+  const auto all = [](std::size_t) { return true; };
+  return for_each_chunk_run(manifest_, part, parts, all, [&](const ChunkRun& run) -> Status {
+    StoredBytes bytes(files_[run.box.file].get(), folder_ + "/" + manifest_.files[run.box.file].name, run.box,
+                      run.box.box.elements() * size_of(run.tensor.dtype), manifest_.chunk_bytes,
+                      to_string(run.key) + " " + box_text(run.box.box), chunks);
+    for (std::uint64_t chunk = run.begin; chunk < run.end; ++chunk) TUTTI_TRY(bytes.check_chunk(chunk));
+    return {};
+  });
 }
 
 }  // namespace tutti

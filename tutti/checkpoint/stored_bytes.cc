@@ -48,6 +48,32 @@ Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
   }
 }
 
+Status for_each_chunk_run(const Manifest& manifest, std::uint64_t part, std::uint64_t parts,
+                          const std::function<bool(std::size_t)>& counts,
+                          const std::function<Status(const ChunkRun&)>& run) {
+  std::vector<ChunkRun> boxes;
+  std::uint64_t chunks = 0;
+  for (const auto& [key, tensor] : manifest.tensors)
+    for (const StoredBox& box : tensor.boxes) {
+      if (!counts(box.file)) continue;
+      boxes.push_back({key, tensor, box, 0, box.crc32c.size()});
+      chunks += box.crc32c.size();
+    }
+  std::vector<const ChunkRun*> by_place;
+  for (const ChunkRun& one : boxes) by_place.push_back(&one);
+  std::sort(by_place.begin(), by_place.end(), [](const ChunkRun* a, const ChunkRun* b) {
+    return std::pair(a->box.file, a->box.offset) < std::pair(b->box.file, b->box.offset);
+  });
+  const std::uint64_t begin = chunks * part / parts, end = chunks * (part + 1) / parts;
+  std::uint64_t first = 0;  // of the box, over all
+  for (const ChunkRun* const one : by_place) {
+    const std::uint64_t from = std::max(first, begin), to = std::min(first + one->end, end);
+    if (from < to) TUTTI_TRY(run({one->key, one->tensor, one->box, from - first, to - first}));
+    first += one->end;
+  }
+  return {};
+}
+
 namespace {
 
 // The longest run of whole sectors that hold nothing but zeros, of bytes that begin at `at` in their file: where a hole

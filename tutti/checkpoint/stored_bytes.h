@@ -15,6 +15,19 @@ namespace tutti {
 Status for_each_run(const TensorBox& stored, const TensorBox& box, bool packed,
                     const std::function<Status(std::uint64_t, std::uint64_t, std::uint64_t)>& run);
 
+// A stored box of a checkpoint, and its chunks [begin, end).
+struct ChunkRun {
+  const TensorKey& key;
+  const StoredTensor& tensor;
+  const StoredBox& box;
+  std::uint64_t begin, end;
+};
+// The part-th of `parts` parts of all chunks in the files that `counts` says to count, by file and place: so what a
+// part has lies one behind another, and a disk reads it ahead. Stops at the first error.
+Status for_each_chunk_run(const Manifest& manifest, std::uint64_t part, std::uint64_t parts,
+                          const std::function<bool(std::size_t)>& counts,
+                          const std::function<Status(const ChunkRun&)>& run);
+
 // Chunks of which a part is still wanted, over all boxes of one tensor: at most so many are kept.
 struct HeldChunks {
   std::size_t most = 64, held = 0;

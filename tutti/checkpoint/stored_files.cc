@@ -9,15 +9,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 
 #include "tutti/base/crc32c.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/changed_byte.h"
+#include "tutti/checkpoint/changed_header.h"
 #include "tutti/checkpoint/folder.h"
-#include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {
 namespace {
@@ -25,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kMostManifest = std::uint64_t(1) << 30;
-constexpr std::size_t kMarkDigits = 16;
 
 Error corrupt(const std::string& path, const std::string& detail) {
   return Error{.code = Code::kCorrupt, .detail = fmt::format("{} {}", path, detail)};
@@ -51,44 +48,6 @@ Status check_name(const std::string& folder, const std::string& path, std::int64
   Error error = corrupt(
       path, fmt::format("is of step {}, its folder is named for step {}: it was renamed or copied", step, *named));
   error.hint = fmt::format("name it {}, or by a name of your own in another folder", checkpoint_folder_name(step));
-  return error;
-}
-
-// The word that all files of one save have in their headers; "": it is no whole header, or has none.
-std::string mark_in(std::string_view header, std::uint64_t data_bytes) {
-  std::uint64_t length = 0;
-  if (header.size() < sizeof length) return "";
-  std::memcpy(&length, header.data(), sizeof length);
-  if (length != header.size() - sizeof length) return "";
-  const auto parsed = parse_safetensors_header(header.substr(sizeof length), data_bytes);
-  if (!parsed.ok()) return "";
-  const auto mark = parsed->metadata.find("tutti.checkpoint");
-  const bool is_one = mark != parsed->metadata.end() && mark->second.size() == kMarkDigits &&
-                      mark->second.find_first_not_of("0123456789abcdef") == std::string::npos;
-  return is_one ? mark->second : "";
-}
-
-// Which byte of a header would explain its digest; where none does, whether it is that of another save.
-Error another_header(int fd, const std::string& path, const StoredFile& stored, std::uint32_t digest) {
-  Error error =
-      corrupt(path, fmt::format("has another header than the one that was saved: its digest is {:08x}, expected {:08x}",
-                                digest, stored.header_crc32c));
-  if (const auto one = one_changed_byte(digest, stored.header_crc32c, stored.header_bytes)) {
-    std::byte is{};
-    if (const Status read = read_all(fd, one->place, std::span(&is, 1), path); !read.ok()) return read.error();
-    error.detail += fmt::format("; byte {} alone would explain it, were it 0x{:02x} in place of 0x{:02x}", one->place,
-                                unsigned(is) ^ one->change, unsigned(is));
-    return error;
-  }
-  std::string header(std::min(stored.header_bytes, kChunkBytes), '\0');
-  const Status read = read_all(fd, 0, std::as_writable_bytes(std::span(header)), path);
-  if (!read.ok()) return read.error();
-  const std::string mark = mark_in(header, stored.bytes - stored.header_bytes);
-  if (mark.empty()) return error;
-  error.detail += fmt::format(", which no single byte explains; it reads well and bears the mark {} of a save", mark);
-  error.hint =
-      "is it a file of another step, or of another save of this one? Take all files of a checkpoint from one copy of "
-      "it";
   return error;
 }
 
@@ -126,7 +85,7 @@ Result<Fd> open_stored_file(const std::string& folder, const StoredFile& stored)
     TUTTI_TRY(read_all(fd.get(), at, part, path));
     digest = crc32c(part, digest);
   }
-  if (digest != stored.header_crc32c) return another_header(fd.get(), path, stored, digest);
+  if (digest != stored.header_crc32c) return changed_header(fd.get(), path, stored, digest);
   return std::move(fd);
 }
 
