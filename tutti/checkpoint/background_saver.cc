@@ -9,7 +9,6 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/log.h"
-#include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/alarm.h"
 
@@ -35,12 +34,13 @@ std::string to_json(const BackgroundSaverStats& stats) {
 }
 
 BackgroundSaver::BackgroundSaver(const Group& group, std::string folder, SaveOptions options,
-                                 std::shared_ptr<const NodeFolders> nodes)
+                                 std::shared_ptr<const NodeFolders> nodes, const FolderLock* job)
     : group_(group),
       writing_(group_for_writing(group)),
       folder_(std::move(folder)),
       options_(options),
       nodes_(std::move(nodes)),
+      job_(job),
       thread_([this](const Job& job) { write(job); }) {}
 
 BackgroundSaver::~BackgroundSaver() = default;
@@ -74,8 +74,14 @@ Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFa
 
 Status BackgroundSaver::save_in_place(std::span<const SavedBox> boxes, const CheckpointFacts& facts) {
   thread_.wait();
-  const Status ended = nodes_ ? save_on_nodes(group_, *nodes_, folder_, boxes, facts, options_)
-                              : save_checkpoint(group_, folder_, boxes, facts, options_);
+  Status ended;
+  try {
+    const auto part = plan_my_part(group_, boxes, facts, options_);
+    ended =
+        part.ok() ? write_my_part(group_, folder_, boxes, *part, facts, options_, nodes_.get(), job_) : part.status();
+  } catch (const Exception& error) {
+    ended = error.error();
+  }
   note(facts.step, ended);
   return ended;
 }
@@ -115,7 +121,7 @@ BackgroundSaverStats BackgroundSaver::stats() {
 void BackgroundSaver::write(const Job& job) {
   Status ended;
   try {
-    ended = write_my_part(writing_, folder_, job.boxes, job.part, job.facts, options_, nodes_.get());
+    ended = write_my_part(writing_, folder_, job.boxes, job.part, job.facts, options_, nodes_.get(), job_);
   } catch (const Exception& error) {
     ended = error.error();
   } catch (const std::exception& error) {

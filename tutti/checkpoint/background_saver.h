@@ -40,9 +40,10 @@ std::string to_json(const BackgroundSaverStats& stats);
 
 class BackgroundSaver {
  public:
-  // Collective. Throws Exception. `nodes`: the folder is another one on each node; null: all ranks see the same.
+  // Collective. Throws Exception. `nodes`: the folder is another one on each node; null: all ranks see the same. `job`:
+  // what the job has on the folder, where this rank has that; saves fail once it was removed. Outlives this.
   BackgroundSaver(const Group& group, std::string folder, SaveOptions options = {},
-                  std::shared_ptr<const NodeFolders> nodes = nullptr);
+                  std::shared_ptr<const NodeFolders> nodes = nullptr, const FolderLock* job = nullptr);
   // Waits for the save that is under way: a collective's deadline for every gigabyte at most.
   ~BackgroundSaver();
   BackgroundSaver(const BackgroundSaver&) = delete;
@@ -77,6 +78,7 @@ class BackgroundSaver {
   const std::string folder_;
   const SaveOptions options_;
   const std::shared_ptr<const NodeFolders> nodes_;
+  const FolderLock* const job_;
   PlannedPart planned_;
   PrefaultedMemory memory_;
 

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cerrno>
 #include <ctime>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -25,6 +26,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/tame.h"
+#include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
@@ -91,7 +93,9 @@ std::string is_held(const std::string& folder, FolderUse use, const std::string&
 
 Error refusal(const std::string& folder, FolderUse use, bool restarted, const std::string& path, const std::string& by,
               const Deadline& deadline) {
-  Error error = deadline.error(is_held(folder, use, by));
+  Error error{
+      .code = Code::kTimeout,
+      .detail = fmt::format("{}; waited {} for its end", is_held(folder, use, by), seconds_text(deadline.limit()))};
   // Starting it again would not help, unless the one that has the folder is an attempt of this job that still dies.
   if (use == FolderUse::kJob && !restarted) error.code = Code::kUsage;
   error.hint =
@@ -101,6 +105,9 @@ Error refusal(const std::string& folder, FolderUse use, bool restarted, const st
           : fmt::format("try again when that has ended; if there is no such process any more, remove {}", path);
   return error;
 }
+
+// The process that a note is of, without the moment.
+std::string process_of(const std::string& note) { return note.substr(0, note.find(", since")); }
 
 void warn_without(const std::string& folder, const std::string& why) {
   static std::atomic<bool> told{false};
@@ -116,7 +123,7 @@ void warn_without(const std::string& folder, const std::string& why) {
 Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, const FolderWait& wait) {
   const std::string path = folder + (use == FolderUse::kJob ? "/.job.lock" : "/.write.lock");
   const Deadline deadline = Deadline::after(wait.patience);
-  for (bool told = false;;) {
+  for (std::set<std::string> told;;) {  // of which processes
     Fd file = TUTTI_TRY(open_lock(path));
     if (!file) {
       warn_without(folder, "there is no room for a file");
@@ -135,10 +142,20 @@ Result<FolderLock> FolderLock::take(const std::string& folder, FolderUse use, co
     }
     const std::string by = read_note(file);
     if (deadline.expired()) return refusal(folder, use, wait.restarted, path, by, deadline);
-    if (!std::exchange(told, true))
-      log::info(fmt::format("{}; waits {:.0f} s for its end", is_held(folder, use, by), deadline.limit()));
+    if (told.insert(process_of(by)).second)
+      log::info(
+          fmt::format("{}; waits for its end, {} at most", is_held(folder, use, by), seconds_text(deadline.limit())));
     std::this_thread::sleep_for(kLookAgain);  // flock() has no deadline
   }
+}
+
+Status FolderLock::still_mine() const {
+  if (!file_ || is_at(file_, path_)) return {};
+  const Fd there(::open(path_.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  return invalid_argument(
+      fmt::format("the lock file {} was removed while this process had it, {}", path_,
+                  there ? "and now there is one of " + read_note(there) : "so another may write to the folder by now"),
+      "see to it that nobody else saves there; a job takes the folder again when it is started again");
 }
 
 FolderLock::~FolderLock() {

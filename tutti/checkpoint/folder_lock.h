@@ -41,6 +41,10 @@ class FolderLock {
   FolderLock& operator=(FolderLock&&) = delete;
   ~FolderLock();
 
+  // kInvalidArgument: the file is gone from the folder, or another is there, so somebody else may have it by now. Asked
+  // before what must not be done beside another. Ok, too, where nothing could be locked.
+  Status still_mine() const;
+
  private:
   FolderLock(Fd file, std::string path) : file_(std::move(file)), path_(std::move(path)) {}
   Fd file_;  // none: nothing is held

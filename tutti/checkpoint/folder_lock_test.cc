@@ -1,19 +1,24 @@
 #include "tutti/checkpoint/folder_lock.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <thread>
 
 #include "tests/harness/checkpoints.h"
 #include "tutti/checkpoint/folder.h"
@@ -103,9 +108,10 @@ TEST_F(Folder, OneProcessHasItAndOthersAreToldWho) {
   ASSERT_EQ(first.read(), "has it");
   testing::internal::CaptureStderr();
   const std::string why = refusal(FolderUse::kWriting);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("; waits 0 s for its end"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("; waits for its end, 60 ms at most"));
   EXPECT_THAT(why, testing::StartsWith("Timeout: " + folder() + " is being written to by checkpoint_job_test (pid " +
                                        std::to_string(first.pid()) + " on "));
+  EXPECT_THAT(why, HasSubstr(" UTC); waited 60 ms for its end (hint: "));
   EXPECT_THAT(why, HasSubstr("try again when that has ended; if there is no such process any more, remove " + folder() +
                              "/.write.lock"));
   EXPECT_EQ(refusal(FolderUse::kJob), "") << "the two uses do not exclude one another";
@@ -216,6 +222,89 @@ TEST_F(Folder, WhatIsNoLockFileIsNamed) {
   EXPECT_EQ(fs::file_size(folder() + "/precious"), 4u) << "not written over";
   fs::create_directory(folder() + "/.write.lock");
   EXPECT_THAT(refusal(FolderUse::kWriting), HasSubstr("cannot open the lock file " + folder() + "/.write.lock"));
+}
+
+// Two that take turns are told once each, however often they do.
+TEST_F(Folder, EachThatHasItMeanwhileIsToldOnce) {
+  const std::string path = folder() + "/.write.lock";
+  const Fd held(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  std::atomic<bool> over{false};
+  std::thread turns([&] {
+    for (int i = 0; !over; ++i) {
+      std::ofstream(path) << "save (pid " << i % 2 << " on here, since turn " << i << ")\n";
+      std::this_thread::sleep_for(milliseconds(5));
+    }
+  });
+  testing::internal::CaptureStderr();
+  (void)refusal(FolderUse::kWriting, {.patience = milliseconds(400)});
+  over = true;
+  turns.join();
+  const std::string said = testing::internal::GetCapturedStderr();
+  const auto times = [&](const char* process) {
+    int found = 0;
+    for (auto at = said.find(process); at != said.npos; at = said.find(process, at + 1)) ++found;
+    return found;
+  };
+  EXPECT_EQ(times("(pid 0 on here"), 1) << said;
+  EXPECT_EQ(times("(pid 1 on here"), 1) << said;
+}
+
+TEST_F(Folder, ALockThatWasRemovedIsNoticed) {
+  const auto mine = FolderLock::take(folder(), FolderUse::kJob).or_throw();
+  EXPECT_TRUE(mine.still_mine().ok());
+  fs::remove(folder() + "/.job.lock");
+  EXPECT_THAT(to_string(mine.still_mine().error()),
+              AllOf(HasSubstr("the lock file " + folder() + "/.job.lock was removed while this process had it, so"),
+                    HasSubstr("a job takes the folder again when it is started again")));
+  Other second = holder(FolderUse::kJob);
+  ASSERT_EQ(second.read(), "has it");
+  EXPECT_THAT(to_string(mine.still_mine().error()),
+              HasSubstr("and now there is one of checkpoint_job_test (pid " + std::to_string(second.pid()) + " on "));
+}
+
+// Training goes on, the alarm counts, what is there stays, and nothing is left behind.
+TEST_F(Folder, ASaveOfAJobWhoseLockWasRemovedFails) {
+  for (const bool in_background : {true, false}) {
+    fs::remove_all(folder() + "/a");
+    const auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
+    JobCheckpoints job(Group(), {.folder = folder() + "/a", .in_background = in_background});
+    job.save(mine.boxes, {.step = 1});
+    job.finish();
+    fs::remove(folder() + "/a/.job.lock");
+    job.save(mine.boxes, {.step = 2});
+    try {
+      job.finish();
+      FAIL() << "the last save has failed";
+    } catch (const Exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr(folder() + "/a/.job.lock was removed while this process had it"));
+    }
+    EXPECT_EQ(job.stats().failed, 1);
+    EXPECT_EQ(job.stats().newest, 1);
+    std::vector<std::string> left;
+    for (const auto& entry : fs::directory_iterator(folder() + "/a")) left.push_back(entry.path().filename());
+    EXPECT_THAT(left, testing::UnorderedElementsAre("latest", "step-0000001"));
+  }
+}
+
+// While its files are written: it gets no name.
+TEST_F(Folder, ASaveWhoseLockIsRemovedMeanwhileIsNoCheckpoint) {
+  for (const char* const lock : {"/.write.lock", "/.job.lock"}) {
+    auto mine = test::rank_model(test::Dealing::kRows, 0, 1);
+    const auto whole = mine.boxes[2].data;
+    const std::size_t row = mine.boxes[2].box.row_elements() * size_of(mine.boxes[2].dtype);
+    mine.boxes[2].data = nullptr;
+    mine.boxes[2].source = [&](std::uint64_t first, std::uint64_t count, std::byte* into) -> Status {
+      std::memcpy(into, static_cast<const std::byte*>(whole) + first * row, count * row);
+      fs::remove(folder() + lock);
+      return {};
+    };
+    JobCheckpoints job(Group(), {.folder = folder(), .in_background = false});
+    job.save(mine.boxes, {.step = 3});
+    EXPECT_THAT(job.stats().last_failure, HasSubstr(folder() + lock + " was removed while this process had it"));
+    EXPECT_TRUE(list_checkpoints(folder()).or_throw().empty());
+    EXPECT_FALSE(fs::exists(folder() + "/.step-0000003.partial"));
+  }
 }
 
 // As on a mount of NFS without locks: flock() is made to fail.

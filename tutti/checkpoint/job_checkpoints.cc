@@ -45,7 +45,8 @@ JobCheckpoints::JobCheckpoints(const Group& world, JobCheckpointOptions options)
     check_shared_folder(world_, options_.folder).or_throw();
   }
   const SaveOptions save{.keep = options_.keep, .keep_every = options_.keep_every};
-  saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save, node_folders_);
+  saver_ = std::make_unique<BackgroundSaver>(world_, options_.folder, save, node_folders_,
+                                             folder_lock_ ? &*folder_lock_ : nullptr);
 }
 
 // Before it looks where to begin: nobody else is to save there from now on.
@@ -59,7 +60,8 @@ void JobCheckpoints::take_folder() {
   };
   const int rank = world_ ? world_.rank() : 0;
   const bool leads = node_folders_ ? node_folders_->places.leads(rank) : rank == 0;
-  agree(world_, leads ? take() : Status()).or_throw();
+  const Status taken = leads ? take() : Status();
+  agree(world_, node_folders_ ? told_with_host(taken) : taken).or_throw();
 }
 
 std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox> wanted) {

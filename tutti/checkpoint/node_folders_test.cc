@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/harness/checkpoints.h"
+#include "tutti/base/machine.h"
 #include "tutti/checkpoint/job_checkpoints.h"
 
 namespace tutti {
@@ -138,6 +139,26 @@ TEST_F(OwnFolders, AJobGoesOnFromThem) {
   run(0, {1, 2, 3});
   run(3, {4});
   EXPECT_THAT(names_in(folder_of(1)), ElementsAre("latest", "step-0000003", "step-0000004"));
+}
+
+// A path alone does not say which node's folder it is that cannot be used.
+TEST_F(OwnFolders, WhatIsWrongWithOneIsToldWithItsHost) {
+  const auto refusal = [&] {
+    std::string why;
+    const auto outcomes = test::run_threads(2, [&](Group& world) {
+      try {
+        const JobCheckpoints job(world, {.folder = folder_of(world.rank()), .folder_per_node = true});
+      } catch (const Exception& error) {
+        if (world.rank() == 0) why = error.what();
+      }
+    });
+    return why + test::describe(outcomes);
+  };
+  fs::create_directories(folder_of(1) + "/.job.lock");
+  EXPECT_THAT(refusal(), HasSubstr("rank 1: on host " + host_name() + ": cannot open the lock file " + folder_of(1)));
+  fs::remove_all(folder_of(1));
+  test::set_file(folder_of(1), "");
+  EXPECT_THAT(refusal(), HasSubstr("rank 1: on host " + host_name() + ": cannot make the folder " + folder_of(1)));
 }
 
 }  // namespace

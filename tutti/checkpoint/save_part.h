@@ -10,6 +10,7 @@
 
 namespace tutti {
 
+class FolderLock;    // checkpoint/folder_lock.h
 struct NodeFolders;  // checkpoint/node_folders.h
 
 // What this rank writes.
@@ -22,9 +23,9 @@ struct SavePart {
 Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
                               const SaveOptions& options);
 // Of `boxes` only those of the part are looked at. `nodes`: the folder is another one on each node; null: all ranks see
-// the same.
+// the same. `job`: what the job has on the folder, on the ranks that make it; the save fails where that was removed.
 Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
                      const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
-                     const NodeFolders* nodes = nullptr);
+                     const NodeFolders* nodes = nullptr, const FolderLock* job = nullptr);
 
 }  // namespace tutti

@@ -105,7 +105,7 @@ Result<NodeFolders> meet_node_folders(const Group& group, const std::string& fol
       mine.emplace(TUTTI_TRY(ProbeFile::create(probe_path(folder, word, group.rank()))));
       return {};
     };
-    TUTTI_TRY(agree(group, prove()));
+    TUTTI_TRY(agree(group, told_with_host(prove())));
     int lowest = 0;
     while (lowest < group.rank() && ::access(probe_path(folder, word, lowest).c_str(), F_OK) != 0) ++lowest;
     NodeFolders made{.hosts = all_gather_bytes(group, host_name())};

@@ -84,8 +84,8 @@ class Meetings {
 class Saving {
  public:
   Saving(const Group& group, const std::string& folder, std::span<const SavedBox> boxes, const CheckpointFacts& facts,
-         const SaveOptions& options, const NodeFolders* nodes)
-      : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options), nodes_(nodes) {}
+         const SaveOptions& options, const NodeFolders* nodes, const FolderLock* job)
+      : group_(group), folder_(folder), boxes_(boxes), facts_(facts), options_(options), nodes_(nodes), job_(job) {}
 
   // Steps 3 to 6.
   Status write(const SavePart& mine) {
@@ -115,8 +115,9 @@ class Saving {
   int rank() const { return group_ ? group_.rank() : 0; }
   int size() const { return group_ ? group_.size() : 1; }
 
-  Status begin(std::optional<CheckpointDraft>& draft) {
-    if (!commits()) return {};
+  Status begin(std::optional<CheckpointDraft>& draft) { return commits() ? on_this_host(make_draft(draft)) : Status(); }
+  Status make_draft(std::optional<CheckpointDraft>& draft) {
+    if (job_) TUTTI_TRY(job_->still_mine());
     const FolderWait wait{.patience = group_ ? std::min(kFolderPatience, group_.timeout() / 2) : kFolderPatience};
     TUTTI_TRY(make_folder(folder_));
     folder_lock_.emplace(TUTTI_TRY(FolderLock::take(folder_, FolderUse::kWriting, wait)));
@@ -167,9 +168,14 @@ class Saving {
     return compose_manifest(whole);
   }
 
+  // A lock that was removed by hand meanwhile may be another's: then two would write, and remove, side by side.
   Status commit(CheckpointDraft& draft) const {
+    if (job_) TUTTI_TRY(on_this_host(job_->still_mine()));
+    TUTTI_TRY(on_this_host(folder_lock_->still_mine()));
     return draft.commit({.last = options_.keep, .every = options_.keep_every});
   }
+  // Where each node has a folder of its own a path alone does not say which.
+  Status on_this_host(const Status& status) const { return nodes_ ? told_with_host(status) : status; }
 
   Status finish(std::optional<CheckpointDraft>& draft, const std::string& part) const {
     const std::string manifest = TUTTI_TRY(put_together(part));
@@ -196,6 +202,7 @@ class Saving {
   const CheckpointFacts& facts_;
   const SaveOptions& options_;
   const NodeFolders* const nodes_;         // null: all ranks see one folder
+  const FolderLock* const job_;            // null: no job has the folder, or another rank knows
   std::optional<FolderLock> folder_lock_;  // of who commits; until the draft is a checkpoint, or gone
 };
 
@@ -238,8 +245,8 @@ Result<SavePart> plan_my_part(const Group& group, std::span<const SavedBox> boxe
 
 Status write_my_part(const Group& group, const std::string& folder, std::span<const SavedBox> boxes,
                      const SavePart& part, const CheckpointFacts& facts, const SaveOptions& options,
-                     const NodeFolders* nodes) {
-  return Saving(group, folder, boxes, facts, options, nodes).write(part);
+                     const NodeFolders* nodes, const FolderLock* job) {
+  return Saving(group, folder, boxes, facts, options, nodes, job).write(part);
 }
 
 Status save_on_nodes(const Group& group, const NodeFolders& nodes, const std::string& folder,

@@ -47,7 +47,9 @@ Result<int> act(const std::vector<std::string>& paths, const std::string& tolera
     fmt::print("\n");
   }
   print(report.values, "", kMostLines);
-  fmt::print("{} tensors are equal, {} differ\n", report.equal, report.different.size() + report.misshapen.size());
+  const std::size_t differ = report.different.size() + report.misshapen.size();
+  fmt::print("{} tensor{} equal, {} differ{}\n", report.equal, report.equal == 1 ? " is" : "s are", differ,
+             differ == 1 ? "s" : "");
   return report.same() ? 0 : 1;
 }
 

@@ -28,7 +28,8 @@ Result<int> act(const std::string& from, const std::string& to, const std::strin
   const auto source = TUTTI_TRY(open_tensors(from));
   if (source->facts() && count > 0) return usage("--heads is for a file of Hugging Face: a checkpoint knows its own");
   const auto report = TUTTI_TRY(source->facts() ? export_gpt2(*source, to) : import_gpt2(*source, to, count));
-  fmt::print("{}: {} tensors, {}\n", report.path, report.tensors, bytes_text(report.bytes));
+  fmt::print("{}: {} tensor{}, {}\n", report.path, report.tensors, report.tensors == 1 ? "" : "s",
+             bytes_text(report.bytes));
   return 0;
 }
 

@@ -79,6 +79,7 @@ Result<int> act(const Texts& texts) {
   const auto going = beyond(found, keep);
   if (!going.empty()) TUTTI_TRY(one_stays_whole(found, going));
   for (const CheckpointFolder& one : going) {
+    if (mine) TUTTI_TRY(mine->still_mine());
     if (!texts.dry) TUTTI_TRY(remove_checkpoint(one.path));
     fmt::print("{} {}\n", texts.dry ? "would remove" : "removed", one.path);
   }

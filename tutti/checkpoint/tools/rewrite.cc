@@ -171,6 +171,8 @@ Result<std::string> write_checkpoint(const TensorSource& source, const std::vect
   }));
   TUTTI_TRY(
       replace_text(draft_path + "/" + kManifestName, TUTTI_TRY(compose_manifest(manifest_of(source, tasks, facts)))));
+  TUTTI_TRY(as_a_job.still_mine());
+  TUTTI_TRY(writing.still_mine());
   TUTTI_TRY(draft.commit({}));
   return path;
 }
