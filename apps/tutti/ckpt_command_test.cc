@@ -195,7 +195,12 @@ TEST_F(CkptCommand, DiffNamesTensorsAndTheLargestDifference) {
   EXPECT_THAT(ended.out, HasSubstr("only in " + path("a/step-0000001") + ": momentum of conv\n"));
   EXPECT_THAT(ended.out, HasSubstr("step: 1 and 4\n"));
   EXPECT_THAT(run({"ckpt", "diff", path("a"), path("c"), "--tolerance", "1"}).out, HasSubstr("1 of 7 elements differ"));
+  EXPECT_THAT(ended.out, HasSubstr("\n0 tensors are equal, 2 differ\n"));
   EXPECT_THAT(run({"ckpt", "diff", path("a")}).err, HasSubstr("which two?"));
+  save_checkpoint(path("d"), std::span(boxes).first(2), {.step = 4}).or_throw();
+  other[0] = 2;
+  save_checkpoint(path("e"), std::span(boxes).first(2), {.step = 4}).or_throw();
+  EXPECT_THAT(run({"ckpt", "diff", path("d"), path("e")}).out, HasSubstr("\n1 tensor is equal, 1 differs\n"));
 }
 
 TEST_F(CkptCommand, ReshardDealsOutToAnyNumberOfRanks) {
@@ -241,6 +246,12 @@ TEST_F(CkptCommand, MergeWritesWeightsForOthers) {
   const Ended back = run({"ckpt", "import", path("w"), path("again"), "--step", "9", "--ranks", "2"});
   ASSERT_EQ(back.code, 0) << back.err;
   EXPECT_THAT(back.out, HasSubstr("has no digests"));
+  EXPECT_THAT(back.err, ::testing::Not(HasSubstr("did you mean")));
+  const Ended mistyped = run({"ckpt", "import", path("w"), path("typo"), "--data", "positon=80", "--data", "epoch=0"});
+  ASSERT_EQ(mistyped.code, 0) << mistyped.err;
+  EXPECT_THAT(mistyped.err, HasSubstr("--data positon: none of train_image, train_dlrm and pretrain_gpt reads this "
+                                      "name; did you mean --data position=80?"));
+  EXPECT_THAT(mistyped.err, ::testing::Not(HasSubstr("--data epoch:")));
   const auto saved = CheckpointReader::open(path("again")).or_throw();
   std::vector<float> emb(9001 * 64);
   saved.read({"emb.0"}, std::as_writable_bytes(std::span(emb))).or_throw();
@@ -310,7 +321,7 @@ TEST_F(CkptCommand, PruneBesideAJob) {
   const Ended pruned = pruning.get();
   EXPECT_EQ(pruned.code, 0) << pruned.err;
   EXPECT_THAT(pruned.err, MatchesRegex("(.|\n)* is being written to by ckpt_command_te.* \\(pid [0-9]+ on .*; waits "
-                                       "10 s for its end\n"));
+                                       "for its end, 10 s at most\n"));
   EXPECT_EQ(list_checkpoints(path("a")).or_throw().size(), 1u);
   // Nobody puts a checkpoint between those of a job.
   save(9, 0, "b");

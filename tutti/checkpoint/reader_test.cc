@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/harness/checkpoints.h"
+#include "tutti/checkpoint/data_position.h"
 
 namespace tutti {
 namespace {
@@ -293,6 +294,27 @@ TEST_F(Loading, TheByteThatChangedIsNamed) {
   ASSERT_FALSE(saved.ok());
   EXPECT_THAT(to_string(saved.error()),
               HasSubstr("; byte 1500003 alone would explain it, were it " + was + " in place of"));
+}
+
+// A place that is not told must not mean the beginning.
+TEST_F(Loading, WhereTheDataGoesOnIsToldOrRefused) {
+  const float one = 1;
+  const SavedBox box{.key = {"w", ""}, .shape = {1}, .data = &one};
+  const CheckpointFacts facts{.step = 3,
+                              .data = {{"batch", std::int64_t(7)}, {"eposh", std::int64_t(1)}, {"late", -1.5}}};
+  save_checkpoint(folder() + "/d", std::span(&box, 1), facts).or_throw();
+  const auto saved = CheckpointReader::open(folder() + "/d").or_throw();
+  EXPECT_EQ(place_in_data(saved, "batch").or_throw(), 7);
+  EXPECT_THAT(to_string(place_in_data(saved, "batch", 8).error()),
+              HasSubstr("its data.batch is 7, where a whole number from 8 on"));
+  EXPECT_THAT(to_string(place_in_data(saved, "epoch").error()),
+              testing::AllOf(HasSubstr("does not say where the data goes on: its data.epoch is not there"),
+                             HasSubstr("it has a data.eposh; tutti ckpt import ... --data epoch=N")));
+  EXPECT_THAT(to_string(place_in_data(saved, "late").error()), HasSubstr("its data.late is -1.5, where"));
+  EXPECT_EQ(meant_data_name("positon"), "position");
+  EXPECT_EQ(meant_data_name("consumed_sample"), "consumed_samples");
+  EXPECT_EQ(meant_data_name("position"), std::nullopt);
+  EXPECT_EQ(meant_data_name("tokens_of_mine"), std::nullopt);
 }
 
 TEST_F(Loading, ReadsThatCannotBeAreTold) {

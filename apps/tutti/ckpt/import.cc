@@ -9,10 +9,13 @@
 
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/file.h"
+#include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/tools/rename.h"
 #include "tutti/checkpoint/tools/rewrite.h"
 #include "tutti/checkpoint/torch/torch_optimizer.h"
+#include "tutti/checkpoint/value_tree.h"
 
 namespace tutti::cli {
 namespace {
@@ -129,6 +132,12 @@ Result<int> act(const Texts& texts) {
   if (source->format() != "safetensors") collect(*tree, "", facts.values);
   Chosen chosen = TUTTI_TRY(choose(*source, texts, facts));
   TUTTI_TRY(add_given("--data", texts.data, facts.data));
+  for (const auto& [name, value] : facts.data)
+    if (const auto meant = meant_data_name(name))
+      log::warn(
+          fmt::format("--data {}: none of train_image, train_dlrm and pretrain_gpt reads this name; did you mean "
+                      "--data {}={}?",
+                      name, *meant, to_string(value)));
   TUTTI_TRY(add_given("--value", texts.values, facts.values));
 
   const auto wanted = rename_tensors(*source, std::move(chosen.tensors), std::move(chosen.numbers));

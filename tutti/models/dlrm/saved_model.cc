@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/reader.h"
 #include "tutti/checkpoint/writer.h"
 
@@ -297,10 +298,12 @@ Result<SavedState> load_model(const Group& world, const std::string& folder, Mod
 Result<SavedState> load_model(const CheckpointReader& saved, Model& model, bool training) {
   TUTTI_TRY(training ? saved.expect(expected(model)) : expect_weights(saved, model));
   TUTTI_TRY(expect_operations(saved, model.architecture().options));
+  const std::int64_t epoch = training ? TUTTI_TRY(place_in_data(saved, "epoch")) : whole(saved.facts().data, "epoch");
+  const std::int64_t batch = training ? TUTTI_TRY(place_in_data(saved, "batch")) : whole(saved.facts().data, "batch");
   TUTTI_TRY(read_all(saved, model, training));
   const auto& [data, values] = std::tie(saved.facts().data, saved.facts().values);
-  return SavedState{.epoch = whole(data, "epoch"),
-                    .batch = whole(data, "batch"),
+  return SavedState{.epoch = epoch,
+                    .batch = batch,
                     .steps = saved.facts().step,
                     .epochs = whole(data, "epochs"),
                     .batches = whole(data, "batches"),

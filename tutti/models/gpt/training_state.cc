@@ -8,6 +8,7 @@
 #include <map>
 
 #include "tutti/base/log.h"
+#include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/facts.h"
 #include "tutti/models/gpt/same_model.h"
 #include "tutti/tensor/tensor_bytes.h"
@@ -158,14 +159,15 @@ Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
   const bool weights_only = options_.weights_only && saved.folder().starts_with(options_.load);
   const bool with_optimizer = options_.load_optimizer && !weights_only;
   TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
+  if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
+  const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
   TUTTI_TRY(read_parameters(saved, weights_.parameters()));
   if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
   if (weights_only) return Progress();
-  TUTTI_TRY(check_same_seed(saved, options_));
   if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
   const auto& data = saved.facts().data;
   return Progress{.step = saved.facts().step,
-                  .consumed = whole_number(data, "consumed_samples").value_or(0),
+                  .consumed = consumed,
                   .left_out = whole_number(data, "left_out_samples").value_or(0),
                   .loss_scale = saved_loss_scale(data)};
 }

@@ -3,9 +3,8 @@
 #include <fmt/format.h>
 
 #include "tutti/base/log.h"
-#include "tutti/base/text.h"
+#include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/facts.h"
-#include "tutti/checkpoint/value_tree.h"
 #include "tutti/tensor/module_state.h"
 
 namespace tutti {
@@ -45,10 +44,11 @@ Status expect_same_kind(const CheckpointReader& saved, const ImageTrainingOption
     const auto found = saved.facts().values.find(option);
     const auto* const was = found == saved.facts().values.end() ? nullptr : std::get_if<std::string>(&found->second);
     if (!was || *was == value) continue;
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given",
-                                       saved.folder(), option, *was, value),
-                 .hint = fmt::format("go on with the --{} of the run that saved it, or save to another folder", option)};
+    return Error{
+        .code = Code::kMismatch,
+        .detail = fmt::format("the checkpoint {} is of another run: its {} is {}, and {} is given", saved.folder(),
+                              option, *was, value),
+        .hint = fmt::format("go on with the --{} of the run that saved it, or save to another folder", option)};
   }
   return {};
 }
@@ -70,28 +70,11 @@ PowerSgd::Progress power_sgd_progress(const CheckpointValues& values) {
           .q_scale = real_number(values, "power_sgd_q_scale").value_or(1)};
 }
 
-// Where the data goes on. What is not there, or is no such number, must not mean the beginning: the samples that were
-// passed would be trained on again.
 Result<ImageProgress> progress_of(const CheckpointReader& saved) {
-  const CheckpointValues& data = saved.facts().data;
-  std::vector<std::string> names;
-  for (const auto& [name, value] : data) names.push_back(name);
-  const auto place = [&](const char* name, std::int64_t least) -> Result<std::int64_t> {
-    const auto found = whole_number(data, name);
-    if (found && *found >= least) return *found;
-    const auto is = data.find(name);
-    const auto near = is == data.end() ? nearest(name, names) : std::nullopt;
-    return invalid_argument(
-        fmt::format("the checkpoint {} does not say where the data goes on: its data.{} is {}, where a whole number "
-                    "from {} on is needed",
-                    saved.folder(), name, is == data.end() ? "not there" : to_string(is->second), least),
-        fmt::format("{}tutti ckpt import ... --data {}=N",
-                    near ? fmt::format("it has a data.{}; ", *near) : "say it where it is made: ", name));
-  };
   ImageProgress progress{.steps = saved.facts().step};
-  progress.epoch = TUTTI_TRY(place("epoch", 0));
-  progress.epoch_steps = TUTTI_TRY(place("epoch_steps", -1));
-  progress.position = std::uint64_t(TUTTI_TRY(place("position", 0)));
+  progress.epoch = TUTTI_TRY(place_in_data(saved, "epoch"));
+  progress.epoch_steps = TUTTI_TRY(place_in_data(saved, "epoch_steps", -1));
+  progress.position = std::uint64_t(TUTTI_TRY(place_in_data(saved, "position")));
   return progress;
 }
 

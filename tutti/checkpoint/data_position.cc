@@ -1,0 +1,48 @@
+#include "tutti/checkpoint/data_position.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tutti/base/text.h"
+#include "tutti/checkpoint/facts.h"
+#include "tutti/checkpoint/value_tree.h"
+
+namespace tutti {
+
+Result<std::int64_t> place_in_data(const CheckpointReader& saved, const std::string& name, std::int64_t least) {
+  const CheckpointValues& data = saved.facts().data;
+  const auto found = whole_number(data, name);
+  if (found && *found >= least) return *found;
+  const auto is = data.find(name);
+  std::vector<std::string> names;
+  for (const auto& [other, value] : data) names.push_back(other);
+  const auto near = is == data.end() ? nearest(name, names) : std::nullopt;
+  return invalid_argument(
+      fmt::format("the checkpoint {} does not say where the data goes on: its data.{} is {}, where a whole number from "
+                  "{} on is needed",
+                  saved.folder(), name, is == data.end() ? "not there" : to_string(is->second), least),
+      fmt::format("{}tutti ckpt import ... --data {}=N",
+                  near ? fmt::format("it has a data.{}; ", *near) : "say it where it is made: ", name));
+}
+
+std::optional<std::string> meant_data_name(const std::string& given) {
+  static const std::vector<std::string> kNames = {
+      "seed",
+      "samples",
+      "epoch",
+      "epoch_steps",
+      "position",  // train_image
+      "batch",
+      "batch_size",
+      "batches",
+      "epochs",
+      "test_batches",      // train_dlrm
+      "consumed_samples",  // pretrain_gpt
+  };
+  if (std::find(kNames.begin(), kNames.end(), given) != kNames.end()) return {};
+  return nearest(given, kNames);
+}
+
+}  // namespace tutti
