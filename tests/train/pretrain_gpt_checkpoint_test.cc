@@ -8,6 +8,7 @@
 
 #include "tests/train/pretrain_gpt.h"
 #include "tests/train/processes.h"
+#include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -56,6 +57,12 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   EXPECT_EQ(finetuned.code, 0) << finetuned.err;
   EXPECT_EQ(fields(finetuned, "lm loss").size(), 4u) << "from step 0";
   EXPECT_LT(*parse_double(fields(finetuned, "lm loss").front()), *parse_double(fields(whole, "lm loss")[1]));
+  // A place that is not told does not mean the beginning.
+  test::rename_value(save + "/step-0000004", "consumed_samples", "consumed_sample");
+  const auto nowhere = pretrain(2, keep);
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_THAT(nowhere.err, AllOf(HasSubstr("its data.consumed_samples is not there, where a whole number from 0 on"),
+                                 HasSubstr("it has a data.consumed_sample; ")));
 }
 
 TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsToldOnceAndTheRunGoesOn) {

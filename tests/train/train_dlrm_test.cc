@@ -11,6 +11,7 @@
 
 #include "tests/launch/running.h"
 #include "tests/train/processes.h"
+#include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/reader.h"
 
@@ -312,6 +313,12 @@ TEST(TrainDlrm, TheSameCommandGoesOn) {
   const auto alone = train(0, options + Texts{"--resume=" + run + "/step-0001500"});
   ASSERT_EQ(alone.code, 0) << alone.err;
   expect_end_of_straight(alone);
+  // A place that is not told does not mean the beginning.
+  test::rename_value(run + "/step-0002400", "batch", "bath");
+  const auto nowhere = train(2, options + Texts{"--resume=" + run + "/step-0002400"});
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_THAT(nowhere.err, HasSubstr("its data.batch is not there, where a whole number from 0 on"));
+  EXPECT_THAT(nowhere.err, HasSubstr("it has a data.bath; "));
   EXPECT_THAT(train(0, options + Texts{"--keep=2"}).err,
               HasSubstr("--save-interval and --keep are for --save-dir, which is not given"));
   EXPECT_THAT(train(0, options + Texts{"--resume=a", "--load-model=b"}).err,

@@ -57,7 +57,7 @@ std::string hole_text(std::string_view header) {
     run = header[at] == '\0' ? run + 1 : 0;
     if (run > longest) longest = run, where = at + 1 - run;
   }
-  if (longest == 0 || (where == 0 && longest == kLength)) return "";  // a length of 0 alone is told as such
+  if (longest == 0 || (where == 0 && longest == kLength)) return "";  // told as a length of 0
   return fmt::format("; bytes {} to {}{} are zeros: a hole?", where, where + longest, entry_text(header, where));
 }
 
@@ -72,8 +72,7 @@ Error changed_header(int fd, const std::string& path, const StoredFile& stored, 
   if (const Status read = read_all(fd, 0, std::as_writable_bytes(std::span(header)), path); !read.ok())
     return read.error();
   if (header.size() < kLength) return error;
-  const bool longer = length_in(header) != stored.header_bytes - kLength;
-  if (longer && length_in(header) != 0)
+  if (length_in(header) != stored.header_bytes - kLength)
     error.detail += fmt::format("; its first {} bytes claim a header of {} bytes, and it has {}", kLength,
                                 length_in(header), stored.header_bytes - kLength);
   const auto one = one_changed_byte(digest, stored.header_crc32c, stored.header_bytes);

@@ -125,6 +125,8 @@ TEST_F(Corruption, WhatElseCanHappenToAFile) {
        ", in the entry of \"emb[40:64, 0:32]\", are zeros: a hole?"},
       {"oversized header", [&](auto&, auto& file) { set_length(file, std::uint64_t(1) << 32 | 0x138); },
        "; its first 8 bytes claim a header of 4294967608 bytes, and it has "},
+      {"length of zeros", [&](auto&, auto& file) { set_length(file, 0); },
+       "; its first 8 bytes claim a header of 0 bytes, and it has "},
       {"header of another length", [&](auto&, auto& file) { set_length(file, 0x0123456789); },
        "; its first 8 bytes claim a header of 4886718345 bytes, and it has "},
       {"a word of the header", [&](auto&, auto& file) { write_at(file, place_of(file, "emb[40:64") + 5, "1"); },
