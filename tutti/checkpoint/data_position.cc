@@ -28,19 +28,10 @@ Result<std::int64_t> place_in_data(const CheckpointReader& saved, const std::str
 }
 
 std::optional<std::string> meant_data_name(const std::string& given) {
+  // Of train_image, train_dlrm and pretrain_gpt.
   static const std::vector<std::string> kNames = {
-      "seed",
-      "samples",
-      "epoch",
-      "epoch_steps",
-      "position",  // train_image
-      "batch",
-      "batch_size",
-      "batches",
-      "epochs",
-      "test_batches",      // train_dlrm
-      "consumed_samples",  // pretrain_gpt
-  };
+      "seed",    "samples", "epoch",        "epoch_steps",      "position",        "batch",       "batch_size",
+      "batches", "epochs",  "test_batches", "consumed_samples", "sequence_length", "sample_order"};
   if (std::find(kNames.begin(), kNames.end(), given) != kNames.end()) return {};
   return nearest(given, kNames);
 }
