@@ -72,6 +72,7 @@ Result<std::string> write_flight_dump(const FlightDump& dump, const std::string&
 
 std::vector<int> ranks_with_flight_files(const std::string& folder, std::chrono::system_clock::time_point since) {
   std::vector<int> ranks;
+  if (!is_own_flight_folder(folder)) return ranks;
   std::error_code error;
   for (auto at = fs::directory_iterator(folder, error); !error && at != fs::directory_iterator(); at.increment(error)) {
     const auto rank = rank_of_file(at->path().filename().string());

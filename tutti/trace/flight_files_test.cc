@@ -7,6 +7,7 @@
 
 #include "tutti/base/env.h"
 #include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight_folder.h"
 
 namespace tutti {
 namespace {
@@ -209,6 +210,12 @@ TEST_F(Files, TheDefaultFolderIsForThisUserAlone) {
   std::filesystem::create_directory(folder_ + "/elsewhere");
   std::filesystem::create_directory_symlink(folder_ + "/elsewhere", where);
   EXPECT_FALSE(write_flight_dump(dump, where).ok());
+  // Nor is what others have put there told of, or renamed.
+  std::ofstream(folder_ + "/elsewhere/flight-rank0.json") << "{}";
+  EXPECT_THAT(ranks_with_flight_files(where, {}), testing::IsEmpty());
+  EXPECT_THAT(ranks_with_flight_files(folder_ + "/elsewhere", {}), ElementsAre(0));
+  EXPECT_FALSE(is_own_flight_folder(where));
+  EXPECT_FALSE(is_own_flight_folder(folder_ + "/none"));
 }
 
 }  // namespace

@@ -45,4 +45,9 @@ Status make_flight_folder(const std::string& folder) {
   return {};
 }
 
+bool is_own_flight_folder(const std::string& folder) {
+  std::error_code ignored;
+  return is_default(folder) ? check_own(folder).ok() : fs::is_directory(folder, ignored);
+}
+
 }  // namespace tutti

@@ -11,6 +11,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/machine.h"
+#include "tutti/trace/flight_folder.h"
 
 namespace tutti {
 namespace {
@@ -89,6 +90,7 @@ FlightRecorder::FlightRecorder(Options options, Describe describe)
       describe_(describe) {}
 
 void FlightRecorder::put_older_record_aside() const {
+  if (!is_own_flight_folder(options_.folder)) return;
   const std::string path = options_.folder + "/" + flight_file_name(options_.rank);
   const std::string aside = path.substr(0, path.rfind('.')) + ".previous.json";
   (void)::rename(path.c_str(), aside.c_str());  // as a rule there is none

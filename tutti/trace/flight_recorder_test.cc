@@ -112,6 +112,18 @@ TEST_F(Recorder, PutsTheRecordOfAnEarlierRunAside) {
   EXPECT_FALSE(read_flight_folders({folder_}).ok());
 }
 
+// Who made it may have linked it to where this user's files are.
+TEST_F(Recorder, InAFolderOfOthersNothingIsPutAside) {
+  FlightRecorder::Options other = options();
+  other.folder = folder_ + "/tutti-flight-" + std::to_string(::geteuid()) + "-job";
+  std::filesystem::create_directory(folder_ + "/precious");
+  std::filesystem::create_directory_symlink("precious", other.folder);
+  const std::string record = folder_ + "/precious/" + flight_file_name(other.rank);
+  std::ofstream(record) << "{}";
+  FlightRecorder(other, describe).put_older_record_aside();
+  EXPECT_TRUE(std::filesystem::exists(record));
+}
+
 // The name of a file whose library is no longer there.
 TEST_F(Recorder, AnUnreadableCallSiteIsLeftOut) {
   void* const page = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
