@@ -102,8 +102,11 @@ void Gathering::add(Comer comer, Time now) {
     return;
   }
   here_.emplace(id, Here{.comer = std::move(comer), .order = arrivals_++, .since = now});
-  if (!running_ && !last_call_ && int(here_.size()) >= limits_.min) last_call_ = now + limits_.last_call;
+  if (!running_ && !last_call_ && int(here_.size()) >= limits_.min) call_last(now);
 }
+
+// Those who are there when the time to join is over are enough, so waiting longer for more is no reason to fail.
+void Gathering::call_last(Time now) { last_call_ = std::min(now + limits_.last_call, began_ + limits_.join); }
 
 // Whether its release, its --nnodes or its number cannot be true of the same job.
 bool Gathering::contradicts(const Comer& comer) {
@@ -240,7 +243,7 @@ void Gathering::end(int round, const std::optional<Fault>& fault, bool goes_on, 
   }
   began_ = now;
   last_call_.reset();
-  if (int(here_.size()) >= limits_.min) last_call_ = now + limits_.last_call;
+  if (int(here_.size()) >= limits_.min) call_last(now);
   check(now);
 }
 

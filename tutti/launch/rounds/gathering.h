@@ -6,7 +6,7 @@
 // Rules:
 //   complete    the first round: as soon as MAX nodes have come; a later one: as soon as all who took part in the last
 //               and live have come again, if there are MIN. Else once the last call is over, which begins when the
-//               MIN-th comes
+//               MIN-th comes, and ends with the time to join at the latest
 //   minority    nodes that were merely not heard of may live on behind a cut. Unless at least half of those who took
 //               part in the last round, and did not say goodbye, are here (with the coordinator, which settles a tie),
 //               no round begins. Where the store is a witness (etcd) those that it does not hear either are dead
@@ -109,6 +109,7 @@ class Gathering {
 
   void say(std::string text);
   void add(Comer comer, Time now);
+  void call_last(Time now);
   bool contradicts(const Comer& comer);
   void refuse(const Comer& comer, Error error, Time now);
   void refuse_all(Error error);

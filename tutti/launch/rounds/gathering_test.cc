@@ -106,6 +106,19 @@ TEST(Gathering, TheLastCallEndsTheWaitForMore) {
   EXPECT_EQ(book.round(), "ba") << "as they came";
 }
 
+// The last call may be longer than what is left of the time to join.
+TEST(Gathering, MinNodesBeginWhenTheTimeToJoinIsOver) {
+  Book book({.min = 2, .max = 3, .join = seconds(6), .last_call = seconds(5)});
+  book.come("a");
+  book.pass(seconds(3));
+  book.come("b");
+  book.pass(milliseconds(2900));
+  EXPECT_EQ(book.round(), "");
+  book.pass(milliseconds(300));
+  EXPECT_EQ(book.round(), "ab");
+  EXPECT_EQ(book.told(GatheringStep::Kind::kRefuse), "");
+}
+
 TEST(Gathering, NumbersDecideTheOrder) {
   Book book({.min = 3, .max = 3, .numbered = true});
   book.come("a", 2), book.come("b", 0), book.come("c", 1);
