@@ -2,7 +2,8 @@
 // whole *transcript*, so nobody can change a field on the way; each proof carries its *label*, so a proof cannot be
 // sent back to its author. The server proves itself first: a client tells its HELLO to anybody, but nothing else. The
 // price: who knows the job's name gets one proof from the server, against which he may try guesses at the secret at
-// home. 32 random bytes stand that; a word does not.
+// home. 32 random bytes stand that; a word does not. A client whose secret is another sends zeros in place of its
+// proof: so the server can tell it from one that was ended, or cut off, in the middle.
 //
 // A *verdict* is what a server says to a HELLO that it will not serve. Verdicts are not authenticated (there is nothing
 // yet to authenticate them with): they choose the words of an error and decide nothing else.
@@ -32,6 +33,7 @@ constexpr char kHelloMagic[] = "TUTTI1\r\n", kReplyMagic[] = "tutti1\r\n";
 constexpr std::size_t kMagicSize = 8;
 constexpr std::uint16_t kVersion = 1;
 constexpr std::uint8_t kInsecureFlag = 1;
+constexpr crypto::Digest kNoProof{};  // where a proof would tell a false server something
 constexpr const char* kSecretHint = "give all processes of the job the same TUTTI_SECRET or --secret-file";
 
 enum class Verdict : std::uint8_t {
@@ -213,8 +215,10 @@ Status handshake_as_client(int fd, const Credentials& credentials, const Hello& 
   ChallengeMessage challenge;
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&challenge, 1)), deadline));
   const Proofs proofs = prove(credentials, message, reply, challenge.nonce);
-  if (!crypto::equal(proofs.server, challenge.proof))
+  if (!crypto::equal(proofs.server, challenge.proof)) {
+    (void)send_all(fd, kNoProof, deadline);
     return verdict_error(server, reply, Verdict::kOtherSecret, credentials);
+  }
   TUTTI_TRY(send_all(fd, proofs.client, deadline));
   Verdict last{};
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&last, 1)), deadline));
@@ -258,10 +262,9 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
     if (got < 0 && errno == EAGAIN) return false;
     if (got <= 0 && stage_ == Stage::kHello && have_ == 0)  // somebody looked whether we are here
       return Error{.code = Code::kPeerLost, .detail = "the client left without a word"};
-    if (got <= 0)
-      return refused(stage_ == Stage::kProof ? "the client left without a proof: it holds another secret, or was ended"
-                                             : "the client left in the middle of its first message",
-                     stage_ == Stage::kProof ? kSecretHint : "");
+    if (got <= 0 && stage_ == Stage::kProof)  // who holds another secret says so: this one was ended, or cut off
+      return Error{.code = Code::kPeerLost, .detail = "the client left before it could prove that it holds the secret"};
+    if (got <= 0) return refused("the client left in the middle of its first message", "");
     have_ += std::size_t(got);
     if (stage_ == Stage::kHello && std::memcmp(bytes_.data(), kHelloMagic, std::min(have_, kMagicSize)) != 0)
       return refused("a stranger, who does not speak tutti's protocol, said " + quote(std::span(bytes_).first(have_)),
@@ -312,9 +315,9 @@ Status ServerHandshake::answer_hello(int fd) {
 Status ServerHandshake::check_proof(int fd) {
   const bool proven = crypto::equal(std::span(bytes_).first(expected_proof_.size()), expected_proof_);
   const Verdict verdict = proven ? Verdict::kGoOn : Verdict::kOtherSecret;
-  TUTTI_TRY(send_now(fd, bytes_of(verdict)));
+  const Status told = send_now(fd, bytes_of(verdict));
   if (!proven) return refused("a client was refused: it holds another secret", kSecretHint);
-  return {};
+  return told;
 }
 
 Result<Hello> handshake_as_server(int fd, const Credentials& credentials, Role role, Deadline deadline) {

@@ -102,8 +102,8 @@ TEST(Handshake, EveryDifferenceHasItsSentenceOnBothSides) {
   EXPECT_THAT(
       why(outcome.server.status()),
       HasSubstr(
-          "the client left without a proof: it holds another secret, or was ended (hint: give all processes of the "
-          "job the same TUTTI_SECRET or --secret-file)"));
+          "a client was refused: it holds another secret (hint: give all processes of the job the same TUTTI_SECRET or "
+          "--secret-file)"));
 
   other = ours();
   other.job = "another";
@@ -171,6 +171,20 @@ TEST(Handshake, ServerTakesBytesOneByOne) {
     EXPECT_FALSE(handshake.advance(pair.server.get()).or_throw());
   }
   EXPECT_EQ(read_all(pair.client.get()).size(), 16u + 64u);
+}
+
+// The connection of a friend that was killed, or cut off.
+TEST(Handshake, AClientThatLeavesIsNotSaidToHoldAnotherSecret) {
+  Pair pair;
+  const Credentials credentials = ours();
+  ServerHandshake handshake(credentials, Role::kStore);
+  write_all(pair.client.get(), record_hello());
+  EXPECT_FALSE(handshake.advance(pair.server.get()).or_throw());
+  pair.client.reset();
+  const auto left = handshake.advance(pair.server.get());
+  ASSERT_FALSE(left.ok());
+  EXPECT_EQ(left.error().code, Code::kPeerLost);
+  EXPECT_EQ(left.error().detail, "the client left before it could prove that it holds the secret");
 }
 
 TEST(Handshake, RecordedConversationOpensNothing) {
