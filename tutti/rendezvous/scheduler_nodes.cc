@@ -69,6 +69,11 @@ MaybeAllocation slurm_step(const Environment& environment, const std::string& jo
                                "start the program itself, without tutti run");
   }
   if (nodes < 2 || !node) return std::optional<Allocation>();
+  if (*node < 0 || *node >= nodes)
+    return Error{.code = Code::kUsage,
+                 .detail = "SLURM_NODEID is " + std::to_string(*node) + ", and the step has " + std::to_string(nodes) +
+                           " nodes (SLURM_STEP_NUM_NODES, or SLURM_NNODES)",
+                 .hint = "srun sets them, and numbers nodes from 0; --standalone leaves Slurm out of it"};
   Allocation found{.scheduler = "Slurm", .nodes = nodes, .node = node, .job = "slurm-" + job + "." + step};
   found.hosts = TUTTI_TRY(slurm_hosts(environment, {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"}));
   if (int(found.hosts.size()) == nodes) found.first_host = found.hosts.front();

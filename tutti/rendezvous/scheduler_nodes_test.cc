@@ -53,6 +53,13 @@ TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {
   EXPECT_EQ(found.job, "slurm-77");
 }
 
+TEST(SchedulerNodes, ANodeThatSlurmDoesNotHaveIsToldByItsVariable) {
+  const auto found = ask(with(kStep, {{"SLURM_NODEID", "5"}}));
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().detail,
+            "SLURM_NODEID is 5, and the step has 3 nodes (SLURM_STEP_NUM_NODES, or SLURM_NNODES)");
+}
+
 TEST(SchedulerNodes, ProcessorsOfSlurmAreNoRanksThatSomebodyAskedFor) {
   Environment environment = kSbatch;
   environment.erase("SLURM_NTASKS");
