@@ -27,8 +27,24 @@ std::vector<std::string> known_options(const CLI::App& app) {
   return names;
 }
 
+// The long options in whose name the word given stands whole, as --max-restarts is for --restarts; where they are many
+// the word says nothing.
+std::vector<std::string> options_with(const std::string& name, const std::vector<std::string>& known) {
+  constexpr std::size_t kShortestWord = 4, kMost = 2;
+  const std::string word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  std::vector<std::string> found;
+  for (const std::string& option : known) {
+    const bool alias = option.find('_') != std::string::npos;  // torchrun's spelling of the same
+    if (word.size() >= kShortestWord && !alias && option.find("-" + word) != std::string::npos) found.push_back(option);
+  }
+  if (found.size() > kMost) found.clear();
+  return found;
+}
+
 Error unknown_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
+  if (const auto found = options_with(name, known_options(app)); !found.empty())
+    return Error{.code = Code::kUsage, .detail = "unknown option " + name, .hint = did_you_mean(join(found, " or "))};
   // -rank is nearer to --rank than to -r; one letter is near to nothing.
   const bool one_dash = name.size() > 2 && name[1] != '-';
   const auto best = name.size() > 2 ? nearest(one_dash ? "-" + name : name, known_options(app)) : std::nullopt;

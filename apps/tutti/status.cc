@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,9 +25,8 @@
 namespace tutti::cli {
 namespace {
 
-constexpr auto kAnswerLimit = std::chrono::seconds(5);
+constexpr auto kAnswerLimit = std::chrono::seconds(5);  // of all agents together, which may have to ask other nodes
 constexpr auto kShortestPause = std::chrono::milliseconds(100);  // between two looks
-constexpr auto kListLimit = std::chrono::seconds(3);             // of each agent, which may have to ask other nodes
 constexpr const char* kFooter = R"(
 Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
 cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of a
@@ -62,18 +62,36 @@ bool is_meant(const StatusSocket& socket, const std::string& job) {
          std::to_string(keeper_of(socket.agent)) == job;
 }
 
+struct Asked {
+  StatusSocket socket;
+  Result<std::string> told;
+};
+
+// All at once: one that is stopped does not keep the others waiting.
+std::vector<Asked> ask_all(std::vector<StatusSocket> sockets) {
+  const Deadline deadline = Deadline::after(kAnswerLimit);
+  std::vector<std::future<Result<std::string>>> answers;
+  for (const StatusSocket& socket : sockets)
+    answers.push_back(
+        std::async(std::launch::async, [path = socket.path, deadline] { return ask_status(path, deadline); }));
+  std::vector<Asked> all;
+  for (std::size_t i = 0; i < sockets.size(); ++i) all.push_back({std::move(sockets[i]), answers[i].get()});
+  return all;
+}
+
 // What the job that was asked for answers: by one of its agents, which knows of the others. Two agents that began as
 // the same node are of two jobs.
 Result<std::string> answer_of(const std::string& job) {
+  std::vector<StatusSocket> meant = status_sockets();
+  std::erase_if(meant, [&](const StatusSocket& socket) { return !is_meant(socket, job); });
   Error last{
       .code = Code::kNotFound,
       .detail = "no job of the name " + job + " runs on this host",
       .hint = "its name stands in the first line of tutti run; tutti status alone lists your jobs; " + where_looked()};
   std::string answer;
   std::optional<StatusSocket> answers;
-  for (const StatusSocket& socket : status_sockets()) {
-    if (!is_meant(socket, job) || (answers && answers->node != socket.node)) continue;
-    auto told = ask_status(socket.path, Deadline::after(kAnswerLimit));
+  for (auto& [socket, told] : ask_all(std::move(meant))) {
+    if (answers && answers->node != socket.node) continue;
     if (told.ok() && answers)
       return Error{.code = Code::kUsage,
                    .detail = "two jobs of the name " + job + " run on this host, with the agents " +
@@ -82,8 +100,9 @@ Result<std::string> answer_of(const std::string& job) {
     if (told.ok()) answer = *std::move(told), answers = socket;
     if (told.ok() || told.error().code == Code::kUnreachable) continue;
     last = told.error();
+    last.detail = "job " + socket.job_file + ", agent " + std::to_string(socket.agent) + ": " + last.detail;
     if (last.code == Code::kTimeout)
-      last.hint = "is it stopped? ps -C tutti -o pid,stat,args shows T; kill -CONT PID lets it go on";
+      last.hint = "is it stopped? kill -CONT " + std::to_string(socket.agent) + " lets it go on";
   }
   if (answers) return answer;
   return last;
@@ -93,8 +112,7 @@ Result<std::string> answer_of(const std::string& job) {
 // ours, as its socket is called.
 std::vector<std::string> jobs_here() {
   std::vector<std::string> jobs;
-  for (const StatusSocket& socket : status_sockets()) {
-    const auto answer = ask_status(socket.path, Deadline::after(kListLimit));
+  for (const auto& [socket, answer] : ask_all(status_sockets())) {
     if (!answer.ok() && answer.error().code == Code::kUnreachable) continue;
     const auto nodes = parse_answer(answer.ok() ? *answer : std::string());
     const std::string name = nodes.ok() && !nodes->empty() ? nodes->front().job : socket.job_file;
@@ -105,6 +123,8 @@ std::vector<std::string> jobs_here() {
 
 Result<std::string> choose_job(const std::string& given) {
   if (!given.empty()) return given;
+  const std::vector<StatusSocket> sockets = status_sockets();
+  if (sockets.size() == 1 && ::kill(sockets.front().agent, 0) == 0) return sockets.front().job_file;
   const std::vector<std::string> jobs = jobs_here();
   if (jobs.size() == 1) return jobs.front();
   if (jobs.empty())

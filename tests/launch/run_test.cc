@@ -465,6 +465,7 @@ TEST(Run, WrongUsageIsToldInASentence) {
   const Folder folder;
   const std::string here = folder.path();
   write_script(here + "/plain", "echo no interpreter line\n");
+  write_script(here + "/plain.py", "print('no interpreter line')\n");
   write_script(here + "/badscript", "#!/no/such/interpreter -x\n");
   write_script(here + "/dos", "#!/bin/sh\r\necho\r\n");
   write_script(here + "/notexec.py", "print()\n", 0644);
@@ -475,6 +476,10 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"--halp"}, "unknown option --halp", "did you mean --help?"},
            {{"run", "--nod-rank", "1", "x"}, "unknown option --nod-rank", "did you mean --node-rank?"},
            {{"run", "-n", "2", "--grce=1s", "x"}, "unknown option --grce", "did you mean --grace?"},
+           {{"run", "--restarts", "2", "x"}, "unknown option --restarts", "did you mean --max-restarts?"},
+           {{"run", "--restart", "2", "x"},
+            "unknown option --restart",
+            "did you mean --max-restarts or --restart-pause?"},
            {{"run", "-n", "0", "sh"}, "-n needs a number of ranks, 1 or more, not '0'", "-n 4"},
            {{"run", "-n", "-4", "sh"}, "not '-4'", "-n 4"},
            {{"run", "-n", "two", "sh"}, "not 'two'", "-n 4"},
@@ -516,6 +521,9 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", here}, "is a folder, not a program", ""},
            {{"run", here + "/notexec.py"}, "is not executable", "python3"},
            {{"run", here + "/plain"}, "neither a program of this machine nor a script", "sh " + here + "/plain"},
+           {{"run", here + "/plain.py"},
+            "neither a program of this machine nor a script",
+            "python3 " + here + "/plain.py"},
            {{"run", here + "/badscript"}, "the interpreter '/no/such/interpreter' of the script", ""},
            {{"run", here + "/dos"}, "DOS line ends", "sed"},
            {{"run", here + "/empty"}, "is an empty file", ""},

@@ -220,7 +220,9 @@ TEST(Status, OfARunningJob) {
   for (const bool named : {true, false}) {
     const Ended silent = named ? run({"status", "watched-job"}, in(folder)) : run({"status"}, in(folder));
     EXPECT_EQ(silent.code, 1);
-    EXPECT_THAT(silent.err, AllOf(HasSubstr("does not answer after 5"), HasSubstr("is it stopped?")));
+    EXPECT_THAT(silent.err, AllOf(HasSubstr("job watched-job, agent " + std::to_string(running.agent()) + ": "),
+                                  HasSubstr("does not answer after 5"),
+                                  HasSubstr("is it stopped? kill -CONT " + std::to_string(running.agent()))));
   }
   kill(running.agent(), SIGCONT);
   running.send(SIGTERM);

@@ -60,8 +60,9 @@ Status check_format(const std::string& path) {
                        "ELF"))
     return {};
   if (!text.starts_with("#!")) {
-    return usage("'" + path + "' is neither a program of this machine nor a script that starts with #!",
-                 "name its interpreter: tutti run ... sh " + path);
+    return usage(
+        "'" + path + "' is neither a program of this machine nor a script that starts with #!",
+        "name its interpreter: tutti run ... " + std::string(path.ends_with(".py") ? "python3 " : "sh ") + path);
   }
   std::string_view line =
       trim(text.substr(2, text.find('\n') == std::string_view::npos ? std::string_view::npos : text.find('\n') - 2));
