@@ -48,6 +48,15 @@ TEST(Places, BoundRanksMayRunOnTheirCoresAlone) {
               HasSubstr("--bind needs core, socket, numa or none, not 'cores'"));
 }
 
+TEST(Places, RanksThatShareACoreAreTold) {
+  const int cores = count_of(allowed_cores());
+  const Ended ended = run({"run", "-q", "-n", std::to_string(2 * cores + 1), "--bind", "core", "true"});
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("--bind core: " + std::to_string(2 * cores + 1) + " ranks share "),
+                               HasSubstr("start fewer ranks (-n)")));
+  EXPECT_THAT(run({"run", "-q", "-n", "1", "--bind", "core", "true"}).err, Not(HasSubstr("share")));
+}
+
 TEST(Places, DevicesAreCountedAsCudaCounts) {
   const Arguments program = {worker(), "env", "CUDA_VISIBLE_DEVICES", "LOCAL_RANK"};
   const std::map<std::string, std::string> four = {{"CUDA_VISIBLE_DEVICES", "4,5,6,7"}};

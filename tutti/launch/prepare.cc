@@ -66,6 +66,10 @@ Result<int> free_port(const std::string& host, std::optional<int> wanted) {
 
 // The secret that the user gave, or one that nobody knows; on several nodes it has to be given.
 Result<Secret> secret_of(const JobOptions& options, bool one_node) {
+  if (options.insecure && !options.secret_file.empty())
+    return Error{.code = Code::kUsage,
+                 .detail = "--insecure does without a secret, and --secret-file " + options.secret_file + " gives one",
+                 .hint = "leave one of them out"};
   if (options.insecure) return Secret::none();
   if (!options.secret_file.empty()) return secret_in(options.secret_file);
   if (const auto file = env("TUTTI_SECRET_FILE")) return secret_in(*file);
@@ -133,6 +137,11 @@ Status share_machine(const JobOptions& options, const std::vector<std::string>& 
   spec.cores_of_a_rank =
       bind == Bind::kNone ? std::max(1, machine.cores / ranks) : cores_of_a_rank(topology, bind, ranks);
   spec.pass_local_rank = options.shares.pass_local_rank;
+  if (bind == Bind::kCore && ranks > int(topology.size()))
+    log::warn("--bind core: " + std::to_string(ranks) + " ranks share " + std::to_string(topology.size()) +
+              (topology.size() == 1 ? " core" : " cores") +
+              " of this host, and each runs at a part of its speed; start fewer ranks (-n), let this process have more "
+              "cores (taskset, cpuset, the scheduler's limits), or leave --bind out");
   return {};
 }
 
@@ -172,8 +181,9 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
   }
   if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");
+  const std::string range = nodes.min_nodes < nodes.nodes ? std::to_string(nodes.min_nodes) + ":" : "";
   return Error{.code = Code::kUsage,
-               .detail = (options.nodes ? "--nnodes " + std::to_string(nodes.nodes) : "-n " + options.ranks) +
+               .detail = (options.nodes ? "--nnodes " + range + std::to_string(nodes.nodes) : "-n " + options.ranks) +
                          " needs --master-addr",
                .hint =
                    "the address of node 0, as all nodes see it; or nodes without numbers: --rdzv-backend elastic "

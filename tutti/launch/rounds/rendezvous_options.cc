@@ -59,6 +59,14 @@ Status parse_endpoint(const std::string& text, RendezvousOptions& options) {
     const int default_port = etcd ? kEtcdPort : options.backend == RendezvousBackend::kElastic ? kElasticPort : 0;
     auto address = parse_address(part, std::uint16_t(default_port));
     const bool port_zero = address.ok() && address->port == 0 && default_port != 0;  // nobody can dial it
+    if (port_zero && options.backend == RendezvousBackend::kElastic) {
+      if (options.max.value_or(1) > 1)
+        return usage("--rdzv-endpoint '" + text + "' asks for any free port, which the other nodes cannot know",
+                     "name one, the same on all nodes, for example " + address->host + ":" +
+                         std::to_string(kElasticPort) + "; one node alone needs none: --standalone");
+      options.backend = RendezvousBackend::kStatic;  // torchrun's idiom for one node: nobody else is to find it
+      return {};
+    }
     if (!address.ok() || address->is_unix() || address->host.empty() || port_zero)
       return usage("--rdzv-endpoint '" + text + "' is no place to meet",
                    "HOST or HOST:PORT, for example 10.0.0.1:29400");

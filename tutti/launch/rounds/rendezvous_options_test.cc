@@ -36,7 +36,19 @@ TEST(RendezvousOptions, APlaceHasThePortOfItsBackend) {
   EXPECT_THAT(refusal("2", "etcd"), HasSubstr("--rdzv-backend etcd needs --rdzv-endpoint"));
   EXPECT_THAT(refusal("2", "elastic", "a,b"), HasSubstr("names several places"));
   EXPECT_THAT(refusal("2", "elastic", "a:99999999"), HasSubstr("'a:99999999' is no place to meet"));
-  EXPECT_THAT(refusal("1:2", "elastic", "10.0.0.1:0"), HasSubstr("'10.0.0.1:0' is no place to meet"));
+  EXPECT_THAT(refusal("1:2", "elastic", "10.0.0.1:0"),
+              AllOf(HasSubstr("--rdzv-endpoint '10.0.0.1:0' asks for any free port, which the other nodes cannot know"),
+                    HasSubstr("for example 10.0.0.1:29400; one node alone needs none: --standalone")));
+}
+
+// torchrun's idiom for several jobs of one node on one host.
+TEST(RendezvousOptions, OneNodeMayHaveAnyPort) {
+  for (const char* nnodes : {"", "1", "1:1"}) {
+    const RendezvousOptions options = read(nnodes, "c10d", "localhost:0", "timeout=7");
+    EXPECT_EQ(options.backend, RendezvousBackend::kStatic);
+    EXPECT_EQ(options.endpoint, "");
+    EXPECT_EQ(options.join_timeout, std::chrono::seconds(7));
+  }
 }
 
 TEST(RendezvousOptions, ABackendIsOneOfThree) {
