@@ -120,6 +120,23 @@ TEST_F(EtcdRounds, AnyNodeMayBeLostEvenTheCoordinator) {
   EXPECT_EQ(third.wait().code, 130);
 }
 
+// etcd lets both in; only heartbeats depend on the secret, and look as if a firewall kept them.
+TEST_F(EtcdRounds, ANodeWithAnotherSecretIsToldThatItHas) {
+  Running first(node("2", rank()), secret_);
+  first.await_err("1 of 2 nodes have come");
+  const Ended other = run(node("2", rank()), {{"TUTTI_SECRET", "a word that nobody else on earth will ever know"}});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err,
+              AllOf(HasSubstr("the coordinator, "),
+                    HasSubstr(", has another secret than this node, or none (ours has fingerprint "),
+                    HasSubstr("give all nodes the same TUTTI_SECRET or --secret-file"), Not(HasSubstr("firewall"))));
+  const Ended open = run(with(node("2", {"--insecure"}), rank()));
+  EXPECT_EQ(open.code, 2);
+  EXPECT_THAT(open.err, HasSubstr(", holds a secret, and this node was started without one (--insecure)"));
+  first.send(SIGINT);
+  EXPECT_EQ(first.wait().code, 130);
+}
+
 TEST_F(EtcdRounds, AnyNodeMayLeaveEvenTheCoordinator) {
   const Arguments program = resuming("1000000000");
   Running first(node("1:2", program), secret_);

@@ -156,6 +156,25 @@ TEST_F(Nodes, AnAgentThatWasStoppedHearsWhyTheJobEndedBeforeItBlamesItsRanks) {
                                Not(HasSubstr("the job failed: rank 1"))));
 }
 
+TEST_F(Nodes, ACoordinatorThatWasStoppedBlamesNobodyElse) {
+  const Arguments program = {"--node-timeout", "1s", "--", worker(), "pause"};
+  Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
+  first.await_out("ready");
+  second.await_out("ready");
+  const pid_t stopped = first.agent();
+  kill(stopped, SIGSTOP);
+  const Deadline limit = Deadline::after_seconds(4);  // it has to be missed for longer than what it is blamed for
+  second.await_err("lost touch with the coordinator");
+  while (!second.is_over() && !limit.expired()) usleep(1000);
+  kill(stopped, SIGCONT);
+  const Ended here = first.wait();
+  EXPECT_EQ(here.code, 4) << here.err;
+  EXPECT_THAT(here.err,
+              ContainsRegex("the job failed: the agent of node 0 \\(.*\\) was itself stopped for .* s, longer "
+                            "than the 1 s after which the others take it for lost"));
+  EXPECT_EQ(second.wait().code, 4);
+}
+
 TEST_F(Nodes, LosingNodeZeroEndsTheOthers) {
   const Arguments program = {worker(), "pause"};
   Running first(node(0, 2, "1", program), secret_), second(node(1, 2, "1", program), secret_);
@@ -305,6 +324,9 @@ TEST(NodesUsage, IsToldInASentence) {
   EXPECT_THAT(told({"run", "-n", "8,2", "sh"}), HasSubstr("-n 8,2 needs --master-addr"));
   EXPECT_THAT(told({"run", "sh"}, "2"),
               AllOf(HasSubstr("--nnodes 2 needs --master-addr"), HasSubstr("PET_NNODES is '2' in the environment")));
+  EXPECT_THAT(told({"run", "sh"}, "1:2"), HasSubstr("--nnodes 1:2 needs --master-addr"));
+  EXPECT_THAT(told({"run", "--insecure", "--secret-file", "s", "sh"}),
+              HasSubstr("--insecure does without a secret, and --secret-file s gives one"));
   EXPECT_THAT(told({"run", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}, "2"),
               AllOf(HasSubstr("--node-rank 2 is not one"), HasSubstr("PET_NNODES is '2' in the environment")));
   EXPECT_THAT(told({"run", "--nnodes", "2", "--node-rank", "2", "--master-addr", "127.0.0.1", "sh"}),

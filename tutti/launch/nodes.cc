@@ -23,6 +23,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kCallLimit = std::chrono::seconds(3);  // for the store's short calls, while workers are running
+constexpr const char* kForgets = "; if that agent died without a word, etcd forgets it within a minute";
 
 std::string new_id() {
   std::uint64_t number = 0;
@@ -86,21 +87,36 @@ void Nodes::update() {
   }
 }
 
-// The store answers and heartbeats never did: waiting does not heal it.
+// The store answers and heartbeats never did: waiting does not heal it. An agent that is dead for certain is followed,
+// whatever its secret was: it was of an earlier run.
 Status Nodes::no_heartbeat() const {
   if (pulse_->ever_heard()) return {};
   const bool etcd = uses_etcd(options_);
+  const std::string who = "the coordinator, " + coordinator_->host + " at " + coordinator_->address;
+  const bool proven = !coordinator_->proof.empty();
+  if (proven && pulse_->state() != Pulse::State::kGone &&
+      coordinator_->proof != proof_of(options_.credentials, *coordinator_)) {
+    const Secret& ours = options_.credentials.secret;
+    return Error{
+        .code = Code::kRefused,
+        .detail = who + (ours.is_none() ? ", holds a secret, and this node was started without one (--insecure)"
+                                        : ", has another secret than this node, or none (ours has fingerprint " +
+                                              ours.fingerprint() + ")"),
+        .hint = "give all nodes the same TUTTI_SECRET or --secret-file; or is there another job of the same " +
+                std::string("name? Give each its own --rdzv-id") + (etcd ? kForgets : "")};
+  }
   // etcd still knows a coordinator that has died, or one on the other side of a cut that may heal.
   if (etcd && (pulse_->state() == Pulse::State::kGone || round_.number >= 0)) return {};
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
-  return Error{.code = Code::kUnreachable,
-               .detail = "heartbeats (UDP) are not answered by the coordinator, " + coordinator_->host + " at " +
-                         coordinator_->address + ", though the store at " + place_.address() + " (TCP) is",
-               .hint = "a firewall lets TCP through and UDP not: open UDP port " +
-                       coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " +
-                       coordinator_->host +
-                       (etcd ? "; if that agent died without a word, etcd forgets it within a minute" : "")};
+  return Error{
+      .code = Code::kUnreachable,
+      .detail =
+          "heartbeats (UDP) are not answered by " + who + ", though the store at " + place_.address() + " (TCP) is",
+      .hint = "a firewall lets TCP through and UDP not: open UDP port " +
+              coordinator_->address.substr(coordinator_->address.rfind(':') + 1) + " on " + coordinator_->host +
+              (proven ? "" : "; or the nodes were given different secrets (TUTTI_SECRET, --secret-file)") +
+              (etcd ? kForgets : "")};
 }
 
 // Its heartbeats do not come back: from now on this node is for the successor.

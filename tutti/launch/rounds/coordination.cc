@@ -9,6 +9,8 @@
 // nothing any more, and one that takes over reads there how far the last one came.
 #include "tutti/launch/rounds/coordination.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +18,7 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/rounds/keys.h"
+#include "tutti/transport/crypto.h"
 
 namespace tutti {
 namespace {
@@ -29,18 +32,54 @@ constexpr int kNotesATurn = 20000;
 constexpr int kLooksATurn = 1000;
 constexpr std::size_t kSeatsACall = 500;
 
+// A process that was stopped (SIGSTOP, a debugger, a suspended machine) finds its turn far longer than it was to be,
+// and what it then hears is what the others did because of it.
+class Sleep {
+ public:
+  explicit Sleep(Duration limit) : limit_(limit) {}
+  void next_turn() {
+    const auto time = now();
+    if (time - turn_ > limit_) length_ = time - turn_, woke_ = time;
+    turn_ = time;
+  }
+  bool just_over() const { return length_ > Duration(0) && now() - woke_ < kWordLimit; }
+  std::string words() const {
+    return "was itself stopped for " + seconds_text(to_seconds(length_)) + ", longer than the " +
+           seconds_text(to_seconds(limit_)) +
+           " after which the others take it for lost (SIGSTOP, a debugger, or a machine that was suspended?)";
+  }
+
+ private:
+  const Duration limit_;
+  Duration length_{};
+  Clock::time_point turn_ = now(), woke_{};
+};
+
 }  // namespace
 
 std::string come_note(const Comer& comer) { return "come " + encode(comer); }
 std::string leave_note(const std::string& id) { return "leave " + id; }
+
+std::string proof_of(const Credentials& credentials, const Coordinator& coordinator) {
+  Coordinator bare = coordinator;
+  bare.proof.clear();
+  const std::string text = encode(bare);
+  const crypto::Digest key =
+      crypto::hkdf_sha256(credentials.secret.bytes(), crypto::sha256(credentials.job), "tutti coordinator");
+  std::string hex;
+  for (const std::byte byte : crypto::hmac_sha256(key, std::as_bytes(std::span(text))))
+    hex += fmt::format("{:02x}", int(byte));
+  return hex;
+}
 
 Result<std::unique_ptr<Coordination>> Coordination::claim(std::unique_ptr<Store> store, CoordinationOptions options,
                                                           const std::optional<std::string>& before) {
   const auto last = before ? parse_coordinator(*before) : std::nullopt;
   const PulseTimes times{.lost_after = options.limits.lost_after};
   auto center = TUTTI_TRY(PulseCenter::open(options.address, options.port, options.credentials, times));
-  const Coordinator me{
+  Coordinator me{
       .term = last ? last->term + 1 : 0, .id = options.id, .host = options.host, .address = center->address()};
+  me.proof = proof_of(options.credentials, me);
   const auto claimed = TUTTI_TRY(store->compare_set(keys::kCoordinator, before, encode(me)));
   if (!claimed.stored) return std::unique_ptr<Coordination>();
   std::unique_ptr<Coordination> coordination(
@@ -99,18 +138,25 @@ Status Coordination::resume() {
 }
 
 void Coordination::run() {
+  Sleep sleep(options_.limits.lost_after);
   while (!stop_) {
     if (is_deposed() || !take_notes()) {
       over_ = true;
       MutexLock lock(mutex_);
       return changed_.notify_all();
     }
+    sleep.next_turn();
     look_for_end();
     look_for_silent();
     look_for_doubted();
     book_.tick(now());
     expect_others();
-    for (GatheringStep& step : book_.take()) carry_out(std::move(step));
+    for (GatheringStep& step : book_.take()) {
+      // Only where the store is never waited for is a long turn a sleep.
+      if (step.kind == GatheringStep::Kind::kFail && options_.limits.fixed() && sleep.just_over())
+        step.text = "the agent of node 0 (" + options_.host + ") " + sleep.words() + "; then: " + step.text;
+      carry_out(std::move(step));
+    }
     tell_waiting();
     look_who_has_read();
     count_others();

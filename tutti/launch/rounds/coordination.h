@@ -37,6 +37,11 @@ struct CoordinationOptions {
 std::string come_note(const Comer& comer);
 std::string leave_note(const std::string& id);
 
+// An HMAC over all else that the coordinator says of itself, with a key for this alone that follows from the secret and
+// the job: who holds another secret sees that, and it is worth as much for guessing as the proof of the store's
+// handshake. It stands in the store, which with etcd lets in whoever reaches it.
+std::string proof_of(const Credentials& credentials, const Coordinator& coordinator);
+
 class Coordination {
  public:
   // Claims the part by a compare_set on keys::kCoordinator, following `before` (none: nobody had it). Null: another

@@ -143,7 +143,8 @@ std::string encode(const Coordinator& coordinator) {
   return to_text({{"term", coordinator.term},
                   {"id", coordinator.id},
                   {"host", coordinator.host},
-                  {"address", coordinator.address}});
+                  {"address", coordinator.address},
+                  {"proof", coordinator.proof}});
 }
 
 std::optional<Coordinator> parse_coordinator(const std::string& text) {
@@ -152,7 +153,8 @@ std::optional<Coordinator> parse_coordinator(const std::string& text) {
   Coordinator coordinator{.term = number(object, "term", -1),
                           .id = word(object, "id"),
                           .host = word(object, "host"),
-                          .address = word(object, "address")};
+                          .address = word(object, "address"),
+                          .proof = word(object, "proof")};
   return coordinator.term >= 0 && !coordinator.id.empty() ? std::optional(std::move(coordinator)) : std::nullopt;
 }
 

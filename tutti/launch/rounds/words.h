@@ -61,6 +61,7 @@ struct Coordinator {
   std::string id;
   std::string host;     // for words
   std::string address;  // where it answers heartbeats: "10.0.0.1:29501"
+  std::string proof;    // that it holds the job's secret (proof_of() in coordination.h); empty: of an older release
 
   bool operator==(const Coordinator&) const = default;
 };

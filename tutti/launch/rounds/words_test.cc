@@ -20,7 +20,7 @@ TEST(RoundWords, AreReadAsTheyWereWritten) {
   EXPECT_EQ(parse_comer(encode(kComer)), kComer);
   const Roster roster{.round = 3, .nodes = {kComer, kComer}, .past = {Fault{.text = "crash", .code = 139}}};
   EXPECT_EQ(parse_roster(encode(roster)), roster);
-  const Coordinator coordinator{.term = 2, .id = "1f", .host = "a", .address = "10.0.0.1:29501"};
+  const Coordinator coordinator{.term = 2, .id = "1f", .host = "a", .address = "10.0.0.1:29501", .proof = "5e"};
   EXPECT_EQ(parse_coordinator(encode(coordinator)), coordinator);
   EXPECT_EQ(parse_seat(encode(Seat{.round = 3, .node = 2}))->node, 2);
   const Error error{.code = Code::kTimeout, .detail = "nobody came", .hint = "wait", .waited = 3, .limit = 4};
