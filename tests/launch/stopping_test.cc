@@ -62,6 +62,20 @@ TEST(ToldToStop, AllRanksSaveAtOneStepAndTheJobGoesOnFromThere) {
   }
 }
 
+// SIGUSR2 asks ranks of ours for their flight record, and ends a program that knows nothing of it.
+TEST(ToldToStop, ASignalThatTheProgramDoesNotCatchIsToldAsPassedOn) {
+  Running running({"run", "-q", "-n", "2", "sh", "-c", "echo ready; while :; do sleep 0.05; done"});
+  running.await_out("ready", 2);
+  running.send(SIGUSR2);
+  const Ended ended = running.wait();
+  EXPECT_EQ(ended.code, 128 + SIGUSR2);
+  EXPECT_THAT(
+      ended.err,
+      HasSubstr(
+          "was killed by SIGUSR2 (user defined signal 2), which was sent to tutti run and passed on to all ranks: "
+          "this program does not catch it"));
+}
+
 TEST(ToldToStop, OneRankIsEnough) {
   const Folder folder;
   const std::string file = folder.path() + "/state";

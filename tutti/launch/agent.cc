@@ -97,6 +97,7 @@ class Agent {
   const Clock::time_point started_ = now();
   bool timed_out_ = false, keeper_lost_ = false;
   int user_signal_ = 0;                        // that ends the job
+  int passed_on_ = 0;                          // the last that does not end it: SIGUSR1 or SIGUSR2
   bool told_to_stop_ = false;                  // by that, or asked to save and leave
   std::optional<Deadline> others_save_until_;  // told to stop, the ranks here have saved
 };
@@ -262,8 +263,10 @@ void Agent::on_user_signal(int signal) {
   if (signal == SIGUSR1) attempt_->workers().request_stop(signal);
   if (signal == SIGUSR1 && !told_before && attempt_->running())
     consoles_.say("passing SIGUSR1 on to all ranks, which are asked to save and to leave");
-  if (!asks_for_the_end(signal))  // to the ranks alone: a helper without a handler would die of it
-    return attempt_->workers().signal_alone(signal);
+  if (!asks_for_the_end(signal)) {
+    passed_on_ = signal;
+    return attempt_->workers().signal_alone(signal);  // a helper without a handler would die of it
+  }
   if (user_signal_ != 0) {
     consoles_.say("a second " + signal_name(signal) + ": killing all ranks");
     return attempt_->stopping().kill();
@@ -286,7 +289,9 @@ void Agent::on_workers() {
 
 void Agent::on_failure(Worker& failed) {
   Worker& culprit = attempt_->cause_of(failed);
-  const Fault fault = attempt_->fault_of(culprit, failed);
+  Fault fault = attempt_->fault_of(culprit, failed);
+  if (const Exit& exit = culprit.end().exit; passed_on_ != 0 && exit.signal == passed_on_)
+    fault.text += ", which was sent to tutti run and passed on to all ranks: this program does not catch it";
   const int others = attempt_->workers().alive();
   attempt_->freeze();
   if (const News news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
