@@ -26,6 +26,9 @@ function(tutti_compile_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)  # PR105651: false alarms on std::string
   endif()
+  if(TUTTI_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes a file that a unity file includes for a header
+  endif()
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
     target_link_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE})
@@ -43,12 +46,35 @@ function(tutti_library name exported)
   set_target_properties(tutti_${name} PROPERTIES EXPORT_NAME ${exported})
   target_include_directories(tutti_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(tutti_${name} PUBLIC cxx_std_20)
+  set_target_properties(tutti_${name} PROPERTIES UNITY_BUILD ${TUTTI_UNITY} UNITY_BUILD_MODE GROUP)
   tutti_compile_options(tutti_${name})
 endfunction()
 
+# Folders that share the translation unit of another.
+set(TUTTI_UNIT_metrics trace)
+set(TUTTI_UNIT_doctor trace)
+set(TUTTI_UNIT_runtime store)
+set(TUTTI_UNIT_rendezvous store)
+foreach(folder agent attempts output reports)
+  set(TUTTI_UNIT_launch_${folder} launch)
+endforeach()
+foreach(folder places rounds ssh watch)
+  set(TUTTI_UNIT_launch_${folder} launch_nodes)
+endforeach()
+
+# The files of a top-level folder are compiled as one translation unit, so that the headers they share and the
+# templates they instantiate are compiled once. A file with flags of its own stays alone. Two files of a unit must
+# not define the same name in an anonymous namespace.
 function(tutti_sources name)
+  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tutti ${CMAKE_CURRENT_SOURCE_DIR})
+  string(REGEX MATCH "^(launch/[^/]+|[^/]+)" unit ${folder})
+  string(REPLACE "/" "_" unit ${unit})
+  if(DEFINED TUTTI_UNIT_${unit})
+    set(unit ${TUTTI_UNIT_${unit}})
+  endif()
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   target_sources(tutti_${name} PRIVATE ${ARGN})
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY tutti_${name} PROPERTIES UNITY_GROUP ${unit})
 endfunction()
 
 function(tutti_program name)

@@ -51,7 +51,7 @@ constexpr std::size_t kBytesOfARound = 32 << 20;  // so that a round lasts for a
 
 // The best of so many windows counts, the first of which is that of the slow start.
 constexpr std::size_t kChunk = 256 << 10, kChunksOfAWindow = 128, kWindows = 9;
-constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr Duration kBenchPatience = std::chrono::seconds(60);
 
 void send_stream(const Fd& stream, Deadline deadline) {
   // Where the system has or permits no cubic, the stream runs with what there is, as ours do.
@@ -99,7 +99,7 @@ double wire_speed(const Group& world) {
   TUTTI_REQUIRE(other != hosts.end(), "all ranks are on one host: there is no wire to measure");
   const int sender = int(other - hosts.begin());
 
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kBenchPatience);
   Listener listener;
   std::string place;
   if (world.rank() == 0) {

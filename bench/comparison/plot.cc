@@ -13,7 +13,7 @@
 namespace tutti::bench {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(60);
+constexpr Duration kPlotPatience = std::chrono::seconds(60);
 // Ours first, the limit last. Told apart by colour-blind readers (Okabe and Ito), and by their marks in print.
 constexpr const char* kColours[] = {"#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00"};
 constexpr int kMarks[] = {7, 5, 9, 13, 11};
@@ -84,7 +84,7 @@ Status draw(const Plot& plot, const std::string& file) {
                                   .arguments = {"-"},
                                   .environment = clean_environment(),
                                   .input = script_for(plot, file)},
-                                 Deadline::after(kPatience));
+                                 Deadline::after(kPlotPatience));
   if (!drawn.ok()) return drawn.error();
   return {};
 }

@@ -20,7 +20,7 @@
 namespace tutti::bench {
 namespace {
 
-constexpr Duration kPatience = std::chrono::seconds(20);
+constexpr Duration kHostsPatience = std::chrono::seconds(20);
 
 Error cannot(const std::string& why,
              const std::string& hint = "run as root, or on a system that lets users make user namespaces") {
@@ -47,7 +47,7 @@ Result<int> TwoHosts::hold(std::vector<std::string> command) {
   const ChildProcess child =
       TUTTI_TRY(start_process({.path = *path, .arguments = command, .environment = to_strings(clean_environment())}));
   holders_.push_back(child.pid);
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kHostsPatience);
   std::string said, complaint;
   for (;;) {
     pollfd fds[] = {{child.output.get(), POLLIN, 0}, {child.errors.get(), POLLIN, 0}};
@@ -86,7 +86,7 @@ Result<std::unique_ptr<TwoHosts>> TwoHosts::make() {
 Status TwoHosts::lay_cable() {
   const auto shell = [&](int host, const std::string& script) {
     return run_program(on(host, {.path = "/bin/sh", .arguments = {"-c", script}, .environment = clean_environment()}),
-                       Deadline::after(kPatience));
+                       Deadline::after(kHostsPatience));
   };
   const auto laid = shell(0, "ip link add cable type veth peer name cable netns " + std::to_string(holders_[1]));
   if (!laid.ok()) return cannot(laid.error().detail);

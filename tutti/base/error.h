@@ -8,7 +8,6 @@
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
 
 namespace tutti {
 
@@ -69,7 +68,8 @@ class Exception : public std::runtime_error {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error error) : error_(std::make_shared<const Error>(std::move(error))) {}  // NOLINT: meant to convert
+  Status(Error&& error);       // NOLINT: meant to convert
+  Status(const Error& error);  // NOLINT
   bool ok() const { return error_ == nullptr; }
   explicit operator bool() const { return ok(); }
   const Error& error() const { return *error_; }  // only if !ok()
@@ -85,32 +85,35 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}              // NOLINT: meant to convert
-  Result(Error error) : value_(Status(std::move(error))) {}  // NOLINT
-  Result(Status status) : value_(std::move(status)) {}       // NOLINT: must hold an error
-  bool ok() const { return value_.index() == 0; }
+  Result(T value) : value_(std::move(value)) {}               // NOLINT: meant to convert
+  Result(Error&& error) : status_(std::move(error)) {}        // NOLINT
+  Result(const Error& error) : status_(error) {}              // NOLINT
+  Result(Status status) : status_(std::move(status)) {}       // NOLINT: must hold an error
+  bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
-  T& operator*() & { return std::get<0>(value_); }
-  const T& operator*() const& { return std::get<0>(value_); }
-  T&& operator*() && { return std::get<0>(std::move(value_)); }
-  T* operator->() { return &std::get<0>(value_); }
-  const T* operator->() const { return &std::get<0>(value_); }
-  Status status() const { return ok() ? Status() : std::get<1>(value_); }
-  const Error& error() const { return std::get<1>(value_).error(); }  // only if !ok()
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T&& operator*() && { return *std::move(value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  const Status& status() const& { return status_; }
+  Status status() && { return std::move(status_); }
+  const Error& error() const { return status_.error(); }  // only if !ok()
   T or_throw() && {
-    status().or_throw();
-    return std::get<0>(std::move(value_));
+    status_.or_throw();
+    return *std::move(value_);
   }
 
  private:
-  std::variant<T, Status> value_;
+  std::optional<T> value_;
+  Status status_;  // an error where there is no value
 };
 
 namespace detail {
-inline Status status_of(Status s) { return s; }
+inline Status status_of(Status&& status) { return std::move(status); }
 template <class T>
-Status status_of(const Result<T>& r) {
-  return r.status();
+Status status_of(Result<T>&& result) {
+  return std::move(result).status();
 }
 inline void value_of(Status&&) {}
 template <class T>
@@ -131,7 +134,7 @@ inline Error invalid_argument(std::string detail, std::string hint = {}) {
 #define TUTTI_TRY(expression)                                                \
   __extension__({                                                            \
     auto tutti_result = (expression);                                        \
-    if (!tutti_result.ok()) return ::tutti::detail::status_of(tutti_result); \
+    if (!tutti_result.ok()) return ::tutti::detail::status_of(std::move(tutti_result)); \
     ::tutti::detail::value_of(std::move(tutti_result));                      \
   })
 

@@ -2,6 +2,8 @@
 // does the same character in an overlong form, which some decoders accept.
 #include "tutti/base/tame.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdint>
 
@@ -57,6 +59,13 @@ std::string tame_line(std::string_view text) {
   std::replace_if(
       tamed.begin(), tamed.end(), [](char c) { return c == '\n' || c == '\t'; }, '?');
   return tamed;
+}
+
+std::string quoted_name(std::string_view name) {
+  std::string out = "\"";
+  for (const unsigned char c : name.substr(0, 80))
+    out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
+  return out + (name.size() > 80 ? "...\"" : "\"");
 }
 
 }  // namespace tutti

@@ -10,5 +10,7 @@ namespace tutti {
 std::string tame(std::string_view text);
 // The same in one line: '\n' and '\t' are '?' as well.
 std::string tame_line(std::string_view text);
+// A name for an error's text: in quotes, cut after 80 bytes, control characters of ASCII as \x1b.
+std::string quoted_name(std::string_view name);
 
 }  // namespace tutti

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/crc32c.h"
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/changed_byte.h"
 #include "tutti/checkpoint/manifest_text.h"
@@ -30,19 +31,12 @@ constexpr std::string_view kTailBegin = "\"crc32c\":\"";
 constexpr std::string_view kTailEnd = "\"}\n";
 constexpr std::string_view kNoDigest = "00000000";
 constexpr std::size_t kTail = kTailBegin.size() + 8 + kTailEnd.size();
-constexpr std::size_t kDeepest = 12;
+constexpr std::size_t kDeepestJson = 12;
 constexpr std::size_t kMostDimensions = 64;
 
 // A broken rule ends the reading; parse_manifest() makes it an Error again.
 [[noreturn]] void corrupt(std::string detail) {
   throw Exception(Error{.code = Code::kCorrupt, .detail = std::move(detail)});
-}
-
-std::string in_quotes(std::string_view text) {
-  std::string out = "\"";
-  for (const unsigned char c : text.substr(0, 80))
-    out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
-  return out + (text.size() > 80 ? "...\"" : "\"");
 }
 
 std::uint32_t digest_of(std::string_view text) {
@@ -180,7 +174,7 @@ class Building : public nlohmann::json_sax<json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (open_.back()->contains(name)) corrupt(fmt::format("the key {} occurs twice", in_quotes(name)));
+    if (open_.back()->contains(name)) corrupt(fmt::format("the key {} occurs twice", quoted_name(name)));
     key_ = std::move(name);
     return true;
   }
@@ -203,7 +197,7 @@ class Building : public nlohmann::json_sax<json> {
     return true;
   }
   bool open(json value) {
-    if (open_.size() > kDeepest) corrupt(fmt::format("it nests more than {} deep", kDeepest));
+    if (open_.size() > kDeepestJson) corrupt(fmt::format("it nests more than {} deep", kDeepestJson));
     open_.push_back(place(std::move(value)));
     return true;
   }
@@ -291,14 +285,14 @@ CheckpointValue value_from(const json& value, const std::string& where) {
 CheckpointValues values_from(const json& top, const char* key) {
   CheckpointValues values;
   for (const auto& [name, value] : object_member(top, key, "it").items())
-    values.emplace(name, value_from(value, fmt::format("{} of \"{}\"", in_quotes(name), key)));
+    values.emplace(name, value_from(value, fmt::format("{} of \"{}\"", quoted_name(name), key)));
   return values;
 }
 
 StoredFile file_from(const json& from) {
   StoredFile file;
   file.name = text_member(from, "name", "a file");
-  const std::string where = "the file " + in_quotes(file.name);
+  const std::string where = "the file " + quoted_name(file.name);
   const bool plain = !file.name.empty() && file.name.size() <= 255 && file.name[0] != '.' &&
                      std::all_of(file.name.begin(), file.name.end(),
                                  [](unsigned char c) { return c > 0x20 && c != 0x7f && c != '/' && c != '\\'; });
@@ -316,11 +310,11 @@ class Tensors {
   explicit Tensors(Manifest& manifest) : manifest_(manifest) {
     for (std::size_t f = 0; f < manifest.files.size(); ++f)
       if (!files_.emplace(manifest.files[f].name, std::uint32_t(f)).second)
-        corrupt(fmt::format("two files are named {}", in_quotes(manifest.files[f].name)));
+        corrupt(fmt::format("two files are named {}", quoted_name(manifest.files[f].name)));
   }
 
   void add(const std::string& name, const json& from) {
-    const std::string where = "the tensor " + in_quotes(name);
+    const std::string where = "the tensor " + quoted_name(name);
     if (name.empty()) corrupt("a tensor has an empty name");
     if (!from.is_object()) corrupt(fmt::format("{} is no object", where));
     if (from.contains("dtype")) add(TensorKey{name, ""}, from, where);
@@ -330,7 +324,7 @@ class Tensors {
     }
     for (const auto& [state, tensor] : object_member(from, "state", where).items()) {
       if (state.empty()) corrupt(fmt::format("a state of {} has an empty name", where));
-      add(TensorKey{name, state}, tensor, fmt::format("the state {} of {}", in_quotes(state), where));
+      add(TensorKey{name, state}, tensor, fmt::format("the state {} of {}", quoted_name(state), where));
     }
   }
 
@@ -339,7 +333,7 @@ class Tensors {
     StoredTensor tensor;
     const std::string& dtype = text_member(from, "dtype", where);
     const auto known = safetensors_dtype(dtype);
-    if (!known) corrupt(fmt::format("{} has the unknown dtype {}", where, in_quotes(dtype)));
+    if (!known) corrupt(fmt::format("{} has the unknown dtype {}", where, quoted_name(dtype)));
     tensor.dtype = *known;
     tensor.shape = shape_member(from, "shape", where);
     const auto elements = elements_of(tensor.shape);
@@ -362,14 +356,14 @@ class Tensors {
     const std::string& name = text_member(from, "file", where);
     const auto file = files_.find(name);
     if (file == files_.end())
-      corrupt(fmt::format("{} lies in {}, which is not among the files", where, in_quotes(name)));
+      corrupt(fmt::format("{} lies in {}, which is not among the files", where, quoted_name(name)));
     box.file = file->second;
     box.offset = whole_member(from, "offset", where);
     const StoredFile& stored = manifest_.files[box.file];
     const std::uint64_t bytes = box.box.elements() * size_of(tensor.dtype);
     if (box.offset < stored.header_bytes || box.offset > stored.bytes || bytes > stored.bytes - box.offset)
       corrupt(fmt::format("{} takes {} bytes from byte {} of {}, which has {} to {}", where, bytes, box.offset,
-                          in_quotes(name), stored.header_bytes, stored.bytes));
+                          quoted_name(name), stored.header_bytes, stored.bytes));
     const std::string_view digests = text_member(from, "crc32c", where);
     const std::uint64_t chunks = bytes / manifest_.chunk_bytes + (bytes % manifest_.chunk_bytes != 0);
     if (digests.size() % 8 != 0 || digests.size() / 8 != chunks)
@@ -377,7 +371,7 @@ class Tensors {
           fmt::format("{} has {} digits of digests; its {} chunks take {}", where, digests.size(), chunks, 8 * chunks));
     for (std::size_t at = 0; at < digests.size(); at += 8) {
       const auto digest = hex8(digests.substr(at, 8));
-      if (!digest) corrupt(fmt::format("{} has the digest {}", where, in_quotes(digests.substr(at, 8))));
+      if (!digest) corrupt(fmt::format("{} has the digest {}", where, quoted_name(digests.substr(at, 8))));
       box.crc32c.push_back(*digest);
     }
     return box;
@@ -405,11 +399,11 @@ void check_files_are_filled(const Manifest& manifest) {
     for (const Run& run : runs[f]) {
       if (run.begin != at)
         corrupt(fmt::format("{} begins at byte {} of {}, but what is before it ends at {}: a hole or an overlap",
-                            in_quotes(to_string(*run.key)), run.begin, in_quotes(file.name), at));
+                            quoted_name(to_string(*run.key)), run.begin, quoted_name(file.name), at));
       at = run.end;
     }
     if (at != file.bytes)
-      corrupt(fmt::format("the tensors in {} end at byte {}, but it has {}", in_quotes(file.name), at, file.bytes));
+      corrupt(fmt::format("the tensors in {} end at byte {}, but it has {}", quoted_name(file.name), at, file.bytes));
   }
 }
 
@@ -430,7 +424,7 @@ Manifest read(std::string_view text) {
   check_digest(text);
   const json top = parse_json(text);
   if (text_member(top, "format", "it") != kFormat)
-    corrupt(fmt::format("it is {}, not \"{}\"", in_quotes(text_member(top, "format", "it")), kFormat));
+    corrupt(fmt::format("it is {}, not \"{}\"", quoted_name(text_member(top, "format", "it")), kFormat));
   if (const std::uint64_t version = whole_member(top, "version", "it"); version != kVersion)
     throw Exception(
         Error{.code = Code::kUnsupported,
@@ -459,7 +453,7 @@ void check_tensors_are_whole(const Manifest& manifest) {
     std::vector<TensorBox> boxes;
     for (const StoredBox& box : tensor.boxes) boxes.push_back(box.box);
     if (const std::string trouble = gap_or_overlap(tensor.shape, boxes); !trouble.empty())
-      corrupt(fmt::format("the tensor {} {} is not whole: {}", in_quotes(to_string(key)), shape_text(tensor.shape),
+      corrupt(fmt::format("the tensor {} {} is not whole: {}", quoted_name(to_string(key)), shape_text(tensor.shape),
                           trouble));
   }
 }

@@ -27,7 +27,7 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the reference implementation
 constexpr std::size_t kAlignment = 64;
-constexpr std::uint64_t kPiece = std::uint64_t(1) << 20;
+constexpr std::uint64_t kReadPiece = std::uint64_t(1) << 20;
 
 std::string checksum_key(std::string_view name) { return "crc32c." + std::string(name); }
 std::string checksum_text(std::span<const std::byte> bytes) { return fmt::format("{:08x}", crc32c(bytes)); }
@@ -102,7 +102,7 @@ bool SafetensorsFile::has_checksum(const SafetensorsEntry& entry) const {
 
 Status SafetensorsFile::check(const SafetensorsEntry& entry) const {
   if (!has_checksum(entry)) return {};
-  std::vector<std::byte> piece(std::min(entry.bytes(), kPiece));
+  std::vector<std::byte> piece(std::min(entry.bytes(), kReadPiece));
   std::uint32_t found = 0;
   for (std::uint64_t at = 0; at < entry.bytes(); at += piece.size()) {
     const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), entry.bytes() - at));

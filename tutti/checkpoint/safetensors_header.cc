@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tutti/base/tame.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {
@@ -57,14 +58,6 @@ constexpr std::size_t kMaxDimensions = 64;
 
 bool has_control_character(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
-}
-
-// Names go into error texts: shortened, and without what could play with a terminal.
-std::string in_quotes(std::string_view name) {
-  std::string out = "\"";
-  for (unsigned char c : name.substr(0, 80))
-    out += c < 0x20 || c == 0x7f ? fmt::format("\\x{:02x}", c) : std::string(1, char(c));
-  return out + (name.size() > 80 ? "...\"" : "\"");
 }
 
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
@@ -128,17 +121,17 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(string_t& name) override {
     auto& seen = place_ == Place::kTop ? seen_ : seen_here_;
-    if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", in_quotes(name)));
+    if (!seen.insert(name).second) return fail(fmt::format("the key {} occurs twice", quoted_name(name)));
     if (place_ == Place::kTop) {
       if (name.empty()) return fail("a tensor has an empty name");
       if (name.size() > kMaxNameBytes)
-        return fail(fmt::format("the name {} has more than {} bytes", in_quotes(name), kMaxNameBytes));
+        return fail(fmt::format("the name {} has more than {} bytes", quoted_name(name), kMaxNameBytes));
       if (has_control_character(name))
-        return fail(fmt::format("the name {} holds a control character", in_quotes(name)));
+        return fail(fmt::format("the name {} holds a control character", quoted_name(name)));
     }
     if (place_ == Place::kTensor && name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", in_quotes(entry_.name),
-                              in_quotes(name)));
+      return fail(fmt::format("{} has the key {}; expected dtype, shape and data_offsets", quoted_name(entry_.name),
+                              quoted_name(name)));
     }
     key_ = name;
     return true;
@@ -147,7 +140,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (place_ == Place::kTensor) {
       for (const char* needed : {"dtype", "shape", "data_offsets"}) {
-        if (!seen_here_.contains(needed)) return fail(fmt::format("{} has no {}", in_quotes(entry_.name), needed));
+        if (!seen_here_.contains(needed)) return fail(fmt::format("{} has no {}", quoted_name(entry_.name), needed));
       }
       header.entries.push_back(std::move(entry_));
     }
@@ -170,7 +163,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (place_ == Place::kOffsets && offsets_ != 2)
-      return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", in_quotes(entry_.name), offsets_));
+      return fail(fmt::format("data_offsets of {} has {} numbers; expected 2", quoted_name(entry_.name), offsets_));
     place_ = Place::kTensor;
     return true;
   }
@@ -187,13 +180,13 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       case Place::kStart:
         return "the header";
       case Place::kTop:
-        return in_quotes(key_);
+        return quoted_name(key_);
       case Place::kMetadata:
-        return fmt::format("__metadata__ {}", in_quotes(key_));
+        return fmt::format("__metadata__ {}", quoted_name(key_));
       case Place::kTensor:
       case Place::kShape:
       case Place::kOffsets:
-        return fmt::format("{} of {}", key_, in_quotes(entry_.name));
+        return fmt::format("{} of {}", key_, quoted_name(entry_.name));
     }
     return {};
   }
@@ -213,18 +206,18 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   std::set<std::string> seen_here_;  // keys of the object inside
 };
 
-Error corrupt(std::string detail) { return Error{.code = Code::kCorrupt, .detail = std::move(detail)}; }
+Error corrupt_header(std::string detail) { return Error{.code = Code::kCorrupt, .detail = std::move(detail)}; }
 
 // The bytes that dtype and shape ask for.
 Result<std::uint64_t> bytes_of(const SafetensorsEntry& entry) {
   const DTypeRow* row = find_dtype(entry.dtype);
-  if (!row) return corrupt(fmt::format("{} has the unknown dtype {}", in_quotes(entry.name), in_quotes(entry.dtype)));
+  if (!row) return corrupt_header(fmt::format("{} has the unknown dtype {}", quoted_name(entry.name), quoted_name(entry.dtype)));
   std::uint64_t bits = row->bits;
   for (auto extent : entry.shape) {
     if (__builtin_mul_overflow(bits, extent, &bits))
-      return corrupt(fmt::format("the shape of {} overflows 64 bits", in_quotes(entry.name)));
+      return corrupt_header(fmt::format("the shape of {} overflows 64 bits", quoted_name(entry.name)));
   }
-  if (bits % 8 != 0) return corrupt(fmt::format("{} does not fill whole bytes", in_quotes(entry.name)));
+  if (bits % 8 != 0) return corrupt_header(fmt::format("{} does not fill whole bytes", quoted_name(entry.name)));
   return bits / 8;
 }
 
@@ -249,12 +242,12 @@ const char* safetensors_name(DType dtype) {
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t data_bytes) {
-  if (json.empty() || json.front() != '{') return corrupt("the header does not begin with '{'");
+  if (json.empty() || json.front() != '{') return corrupt_header("the header does not begin with '{'");
   HeaderEvents events;
   const std::size_t last = json.find_last_not_of(' ');
-  if (json[last] != '}') return corrupt("the header does not end with '}' and spaces");
+  if (json[last] != '}') return corrupt_header("the header does not end with '}' and spaces");
   if (!nlohmann::json::sax_parse(json.begin(), json.begin() + std::ptrdiff_t(last) + 1, &events))
-    return corrupt(events.failure);
+    return corrupt_header(events.failure);
 
   auto& entries = events.header.entries;
   std::stable_sort(entries.begin(), entries.end(),
@@ -263,17 +256,17 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   for (const auto& entry : entries) {
     const std::uint64_t bytes = TUTTI_TRY(bytes_of(entry));
     if (entry.begin != expected_begin) {
-      return corrupt(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap",
-                                 in_quotes(entry.name), entry.begin, expected_begin));
+      return corrupt_header(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap",
+                                 quoted_name(entry.name), entry.begin, expected_begin));
     }
     if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return corrupt(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", in_quotes(entry.name),
+      return corrupt_header(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", quoted_name(entry.name),
                                  entry.begin, entry.end, bytes));
     }
     expected_begin = entry.end;
   }
   if (expected_begin != data_bytes) {
-    return corrupt(
+    return corrupt_header(
         fmt::format("the tensors end at byte {}, but {} bytes follow the header: the file was cut off or added to",
                     expected_begin, data_bytes));
   }

@@ -11,21 +11,21 @@ namespace {
 
 using nlohmann::json;
 
-struct Holder {
+struct BoxHolder {
   int rank;
   std::size_t number;  // among the rank's boxes
 };
 
 // A tensor, as all ranks together have it.
-struct Pieces {
+struct TensorPieces {
   const GivenBox* first = nullptr;
   int first_rank = 0;
   std::vector<TensorBox> boxes;  // different ones
-  std::vector<std::vector<Holder>> holders;
+  std::vector<std::vector<BoxHolder>> holders;
   std::map<std::pair<TensorShape, TensorShape>, std::size_t> known;  // to its place in `boxes`
 };
 
-Status add(Pieces& pieces, const GivenBox& given, Holder holder) {
+Status add(TensorPieces& pieces, const GivenBox& given, BoxHolder holder) {
   if (!pieces.first) {
     pieces.first = &given;
     pieces.first_rank = holder.rank;
@@ -52,7 +52,7 @@ Status add(Pieces& pieces, const GivenBox& given, Holder holder) {
   return {};
 }
 
-Status check(const TensorKey& key, const Pieces& pieces) {
+Status check(const TensorKey& key, const TensorPieces& pieces) {
   if (pieces.boxes.size() > kMostBoxes)
     return Error{.code = Code::kLimit,
                  .detail = fmt::format("the tensor {} lies in {} boxes; a checkpoint takes {}", to_string(key),
@@ -92,7 +92,7 @@ Result<std::vector<GivenBox>> decode_given(std::string_view text) {
 }
 
 Result<std::vector<std::vector<std::size_t>>> plan_save(const std::vector<std::vector<GivenBox>>& given) {
-  std::map<TensorKey, Pieces> tensors;
+  std::map<TensorKey, TensorPieces> tensors;
   for (std::size_t rank = 0; rank < given.size(); ++rank)
     for (std::size_t number = 0; number < given[rank].size(); ++number) {
       const GivenBox& box = given[rank][number];
@@ -107,7 +107,7 @@ Result<std::vector<std::vector<std::size_t>>> plan_save(const std::vector<std::v
       for (std::size_t b = 0; b < pieces.boxes.size(); ++b) {
         const auto& holders = pieces.holders[b];
         if ((holders.size() > 1) != replicas) continue;
-        const Holder& writer = *std::min_element(holders.begin(), holders.end(), [&](const Holder& x, const Holder& y) {
+        const BoxHolder& writer = *std::min_element(holders.begin(), holders.end(), [&](const BoxHolder& x, const BoxHolder& y) {
           return bytes[std::size_t(x.rank)] < bytes[std::size_t(y.rank)];
         });
         bytes[std::size_t(writer.rank)] += pieces.boxes[b].elements() * size_of(pieces.first->dtype);

@@ -112,6 +112,8 @@ TensorBox box_of(const SavedBox& saved) {
   return none_given || elements_of(saved.shape) == 0 ? TensorBox::whole(saved.shape) : saved.box;
 }
 
+std::uint64_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
+
 Status check(const SavedBox& saved) {
   const auto bad = [&](std::string what) {
     return invalid_argument(fmt::format("checkpoint: the tensor {} {}", to_string(saved.key), what));

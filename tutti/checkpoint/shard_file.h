@@ -13,6 +13,7 @@ namespace tutti {
 Status check(const SavedBox& box);
 // The box, or the whole tensor where none was given.
 TensorBox box_of(const SavedBox& box);
+std::uint64_t bytes_of(const SavedBox& box);
 
 // Told of a piece of at most 8 MiB that has gone into the file; an error ends the writing.
 using ShardWritten = std::function<Status(int fd, const std::string& path, std::uint64_t bytes)>;

@@ -16,13 +16,11 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kSnapshotAlignment = 64;
 constexpr std::size_t kHugePage = std::size_t(2) << 20;
 constexpr std::size_t kSmallPage = 4096;
 
 std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
-
-std::size_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
 
 }  // namespace
 
@@ -83,7 +81,7 @@ Status PrefaultedMemory::reserve(std::size_t bytes) {
 
 std::size_t snapshot_bytes(std::span<const SavedBox> boxes, std::span<const std::size_t> chosen) {
   std::size_t all = 0;
-  for (const std::size_t number : chosen) all += round_up(bytes_of(boxes[number]), kAlignment);
+  for (const std::size_t number : chosen) all += round_up(bytes_of(boxes[number]), kSnapshotAlignment);
   return all;
 }
 
@@ -96,7 +94,7 @@ Result<std::vector<SavedBox>> take_snapshot(std::span<const SavedBox> boxes, std
     const SavedBox& saved = boxes[number];
     TUTTI_TRY(copy_box(saved, at));
     copies.push_back({.key = saved.key, .dtype = saved.dtype, .shape = saved.shape, .box = box_of(saved), .data = at});
-    at += round_up(bytes_of(saved), kAlignment);
+    at += round_up(bytes_of(saved), kSnapshotAlignment);
   }
   return copies;
 }

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-using Kind = ValueTree::Kind;
+using TreeKind = ValueTree::Kind;
 
 constexpr std::size_t kShortList = 12, kNamedMembers = 20;
 
@@ -25,13 +25,13 @@ std::string in_one_line(const ValueTree& tree) {
   std::vector<std::string> texts;
   for (const ValueTree& member : tree.members) texts.push_back(harmless(member.text));
   const std::string inside = join(texts, ", ");
-  return tree.kind == Kind::kTuple ? "(" + inside + ")" : "[" + inside + "]";
+  return tree.kind == TreeKind::kTuple ? "(" + inside + ")" : "[" + inside + "]";
 }
 
 bool fits_in_one_line(const ValueTree& tree) {
-  return tree.kind != Kind::kDict && tree.members.size() <= kShortList &&
+  return tree.kind != TreeKind::kDict && tree.members.size() <= kShortList &&
          std::all_of(tree.members.begin(), tree.members.end(),
-                     [](const ValueTree& member) { return member.kind == Kind::kLeaf; });
+                     [](const ValueTree& member) { return member.kind == TreeKind::kLeaf; });
 }
 
 void write(const ValueTree& tree, std::size_t depth, std::size_t most, std::string& out) {
@@ -43,10 +43,10 @@ void write(const ValueTree& tree, std::size_t depth, std::size_t most, std::stri
     }
     const ValueTree& member = tree.members[i];
     out += indent + harmless(member.name) + ":";
-    if (member.kind == Kind::kLeaf) {
+    if (member.kind == TreeKind::kLeaf) {
       out += " " + harmless(member.text) + "\n";
     } else if (member.members.empty()) {
-      out += member.kind == Kind::kDict ? " {}\n" : " " + in_one_line(member) + "\n";
+      out += member.kind == TreeKind::kDict ? " {}\n" : " " + in_one_line(member) + "\n";
     } else if (fits_in_one_line(member)) {
       out += " " + in_one_line(member) + "\n";
     } else {
@@ -66,13 +66,13 @@ std::string to_string(const CheckpointValue& value) {
 }
 
 ValueTree ValueTree::leaf(std::string name, const CheckpointValue& value) {
-  return {.name = std::move(name), .kind = Kind::kLeaf, .text = to_string(value), .value = value, .members = {}};
+  return {.name = std::move(name), .kind = TreeKind::kLeaf, .text = to_string(value), .value = value, .members = {}};
 }
 ValueTree ValueTree::word(std::string name, std::string text) {
-  return {.name = std::move(name), .kind = Kind::kLeaf, .text = std::move(text), .value = {}, .members = {}};
+  return {.name = std::move(name), .kind = TreeKind::kLeaf, .text = std::move(text), .value = {}, .members = {}};
 }
 ValueTree ValueTree::dict(std::string name, const CheckpointValues& values) {
-  ValueTree tree{.name = std::move(name), .kind = Kind::kDict, .text = {}, .value = {}, .members = {}};
+  ValueTree tree{.name = std::move(name), .kind = TreeKind::kDict, .text = {}, .value = {}, .members = {}};
   for (const auto& [key, value] : values) tree.members.push_back(leaf(key, value));
   return tree;
 }
@@ -108,7 +108,7 @@ Result<const ValueTree*> find_value(const ValueTree& tree, std::string_view path
 }
 
 std::string tree_text(const ValueTree& tree, std::size_t most_members) {
-  if (tree.kind == Kind::kLeaf) return harmless(tree.text) + "\n";
+  if (tree.kind == TreeKind::kLeaf) return harmless(tree.text) + "\n";
   if (fits_in_one_line(tree)) return in_one_line(tree) + "\n";
   std::string out;
   write(tree, 0, most_members, out);

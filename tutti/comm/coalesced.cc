@@ -39,7 +39,7 @@ bool go_together(const Request& a, const Request& b) {
          (!has_root(a.kind) || a.root == b.root);
 }
 
-struct Pack {
+struct CoalescedPack {
   std::vector<Request> calls;
   std::size_t bytes = 0;  // of the larger buffer
   Request request;        // what is submitted
@@ -62,7 +62,7 @@ struct Pack {
   }
 };
 
-Status Pack::fill(const Group& group) {
+Status CoalescedPack::fill(const Group& group) {
   request = calls.front();
   if (calls.size() == 1) return {};
   request.count = 0;
@@ -82,7 +82,7 @@ Status Pack::fill(const Group& group) {
   return {};
 }
 
-void Pack::empty(const Group& group) {
+void CoalescedPack::empty(const Group& group) {
   if (calls.size() == 1) return;
   const bool root = group.rank() == request.root;
   if ((request.kind == Kind::kReduce || request.kind == Kind::kGather) && !root) return;
@@ -93,16 +93,16 @@ void Pack::empty(const Group& group) {
                });
 }
 
-std::vector<Pack> make_packs(std::span<const Request> requests, int size, std::size_t most) {
-  std::vector<Pack> packs;
+std::vector<CoalescedPack> make_packs(std::span<const Request> requests, int size, std::size_t most) {
+  std::vector<CoalescedPack> packs;
   for (const Request& request : requests) {
     const bool packs_well = can_be_packed(request, size, most);
     const std::size_t bytes = packs_well ? bytes_of(request, size) : 0;
-    const auto open = std::find_if(packs.begin(), packs.end(), [&](const Pack& pack) {
+    const auto open = std::find_if(packs.begin(), packs.end(), [&](const CoalescedPack& pack) {
       return packs_well && can_be_packed(pack.calls.front(), size, most) && go_together(pack.calls.front(), request) &&
              pack.bytes + bytes <= kMostOfAPack;
     });
-    Pack& pack = open == packs.end() ? packs.emplace_back() : *open;
+    CoalescedPack& pack = open == packs.end() ? packs.emplace_back() : *open;
     pack.calls.push_back(request);
     pack.bytes += bytes;
   }
@@ -114,7 +114,7 @@ std::vector<Pack> make_packs(std::span<const Request> requests, int size, std::s
 struct CoalescedWork::Flight {
   Group group;
   Status failed;  // before anything was started
-  std::vector<Pack> packs;
+  std::vector<CoalescedPack> packs;
   std::vector<std::vector<std::size_t>> splits;  // of the packs' requests
   Works works;
   std::once_flag emptied;
@@ -135,7 +135,7 @@ Status CoalescedWork::wait() const {
   if (!flight_->failed.ok()) return flight_->failed;
   TUTTI_TRY(flight_->works.wait());
   std::call_once(flight_->emptied, [this] {
-    for (Pack& pack : flight_->packs) pack.empty(flight_->group);
+    for (CoalescedPack& pack : flight_->packs) pack.empty(flight_->group);
   });
   return {};
 }
@@ -162,7 +162,7 @@ std::shared_ptr<CoalescedWork::Flight> Coalesced::pack() {
     if (flight->failed = state.validate(request); !flight->failed.ok()) return flight;
   const std::size_t most = group_.size() == 1 ? 0 : state.is_direct() ? kPackedDirect : kPackedLinks;
   flight->packs = make_packs(requests, group_.size(), most);
-  for (Pack& pack : flight->packs)
+  for (CoalescedPack& pack : flight->packs)
     if (flight->failed = pack.fill(group_); !flight->failed.ok()) return flight;
   return flight;
 }
@@ -171,7 +171,7 @@ CoalescedWork Coalesced::submit(CallSite at) {
   const auto flight = pack();
   if (flight->failed.ok()) {
     std::vector<Request> calls;
-    for (const Pack& pack : flight->packs) calls.push_back(pack.request);
+    for (const CoalescedPack& pack : flight->packs) calls.push_back(pack.request);
     flight->works = group_.submit(calls, at);
   }
   return CoalescedWork(flight);
@@ -180,7 +180,7 @@ CoalescedWork Coalesced::submit(CallSite at) {
 void Coalesced::run(CallSite at) {
   const auto flight = pack();
   flight->failed.or_throw();
-  for (Pack& pack : flight->packs) {
+  for (CoalescedPack& pack : flight->packs) {
     group_.run(pack.request, at).or_throw();
     pack.empty(group_);
   }

@@ -3,12 +3,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMost = std::size_t(1) << 47;  // bytes: what a process can address
+constexpr std::size_t kMostParts = std::size_t(1) << 47;  // bytes: what a process can address
 
 std::optional<std::size_t> sum_of(std::span<const std::size_t> splits) {
   std::size_t sum = 0;
   for (const std::size_t part : splits)
-    if (part > kMost || (sum += part) > kMost) return {};
+    if (part > kMostParts || (sum += part) > kMostParts) return {};
   return sum;
 }
 
@@ -16,7 +16,7 @@ std::optional<std::size_t> sum_of(std::span<const std::size_t> splits) {
 
 std::optional<Extent> extent_of(const Request& r, int rank, int size) {
   std::size_t all = 0;  // n * count
-  if (r.count > kMost || __builtin_mul_overflow(r.count, std::size_t(size), &all)) return {};
+  if (r.count > kMostParts || __builtin_mul_overflow(r.count, std::size_t(size), &all)) return {};
   const auto ins = sum_of(r.in_splits), outs = sum_of(r.out_splits);
   if (!ins || !outs) return {};
   const bool root = rank == r.root;
@@ -66,7 +66,7 @@ std::optional<Extent> extent_of(const Request& r, int rank, int size) {
       break;
   }
   const std::size_t element = size_of(r.dtype);
-  if (extent.in > kMost / element || extent.out > kMost / element) return {};
+  if (extent.in > kMostParts / element || extent.out > kMostParts / element) return {};
   return extent;
 }
 

@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-enum Place { kEntries, kType, kOp, kSparse, kDimensions, kSizes };
+enum SparsePlace { kEntries, kType, kOp, kSparse, kDimensions, kSizes };
 
 Error no_facts(const std::string& why) {
   return Error{.code = Code::kCorrupt,

@@ -12,12 +12,12 @@
 namespace tutti {
 namespace {
 
-struct Range {
+struct ByteRange {
   const std::byte* begin = nullptr;
   std::size_t bytes = 0;
 };
 
-bool overlap(Range a, Range b) {
+bool overlap(ByteRange a, ByteRange b) {
   const std::less<const std::byte*> before;
   return a.bytes > 0 && b.bytes > 0 && before(a.begin, b.begin + b.bytes) && before(b.begin, a.begin + a.bytes);
 }
@@ -54,7 +54,7 @@ Status check_splits(const Request& r, int rank, int size) {
 
 // The buffers that this rank gives to the call: what it reads and what it writes.
 struct Buffers {
-  Range in, out;
+  ByteRange in, out;
 };
 
 Status find_buffers(const Request& r, int rank, int size, Buffers& buffers) {
@@ -85,7 +85,7 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
     return invalid_argument("in and out (" + sizes + ") overlap in part",
                             "give the same memory twice (in place), or memory apart");
   // In place is the rank's own part of the larger one.
-  const Range large = gives_parts(r.kind) ? b.in : b.out, small = gives_parts(r.kind) ? b.out : b.in;
+  const ByteRange large = gives_parts(r.kind) ? b.in : b.out, small = gives_parts(r.kind) ? b.out : b.in;
   if (small.begin == large.begin + own_part_offset(r, rank)) return {};
   return invalid_argument(
       "in and out (" + sizes + ") overlap, but the smaller is not this rank's part of the larger",

@@ -15,13 +15,13 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kBuffer = std::size_t(128) << 10;
-constexpr std::uint8_t kMagic[] = {0x1f, 0x8b};
+constexpr std::size_t kInflateBuffer = std::size_t(128) << 10;
+constexpr std::uint8_t kGzipMagic[] = {0x1f, 0x8b};
 constexpr int kGzipOnly = 15 + 16;  // window bits, as inflateInit2() wants to be told
 
 bool begins_member(std::span<const std::uint8_t> bytes) {
-  const std::size_t known = std::min(bytes.size(), sizeof kMagic);
-  return known > 0 && std::memcmp(bytes.data(), kMagic, known) == 0;
+  const std::size_t known = std::min(bytes.size(), sizeof kGzipMagic);
+  return known > 0 && std::memcmp(bytes.data(), kGzipMagic, known) == 0;
 }
 
 }  // namespace
@@ -30,9 +30,9 @@ Result<MaybeGzipFile> MaybeGzipFile::open(const std::string& path) {
   MaybeGzipFile file;
   file.path_ = path;
   file.fd_ = TUTTI_TRY(open_regular_file(path));
-  file.buffer_.resize(kBuffer);
+  file.buffer_.resize(kInflateBuffer);
   TUTTI_TRY(file.refill());
-  if (file.waiting_.size() < sizeof kMagic || !begins_member(file.waiting_)) return file;
+  if (file.waiting_.size() < sizeof kGzipMagic || !begins_member(file.waiting_)) return file;
   auto stream = std::make_unique<z_stream>();
   if (inflateInit2(stream.get(), kGzipOnly) != Z_OK) throw std::bad_alloc();
   file.inflate_.reset(stream.release());
@@ -90,7 +90,7 @@ Result<std::size_t> MaybeGzipFile::inflate_into(std::span<std::uint8_t> into) {
   stream.next_in = const_cast<std::uint8_t*>(waiting_.data());
   stream.avail_in = unsigned(waiting_.size());
   stream.next_out = into.data();
-  stream.avail_out = unsigned(std::min(into.size(), kBuffer));
+  stream.avail_out = unsigned(std::min(into.size(), kInflateBuffer));
   const unsigned room = stream.avail_out;
   const int answer = ::inflate(&stream, Z_NO_FLUSH);
   const std::size_t made = room - stream.avail_out;

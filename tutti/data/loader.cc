@@ -23,24 +23,24 @@ namespace {
 
 constexpr Duration kLongWait = std::chrono::seconds(5);  // before forget() says what it waits for
 
-enum class Progress { kWaiting, kBeingMade, kReady };
+enum class BatchProgress { kWaiting, kBeingMade, kReady };
 
-struct Place {
+struct LoaderPlace {
   std::uint64_t number;  // of the batch, from 0
   Prefetcher::Samples samples;
-  Progress progress = Progress::kWaiting;
+  BatchProgress progress = BatchProgress::kWaiting;
   Clock::time_point begun;
   Prefetcher::Made made;
 };
 
-std::string text(const Place& place) {
+std::string text(const LoaderPlace& place) {
   const std::size_t shown = std::min<std::size_t>(place.samples.size(), 3);
   std::string samples = fmt::format("{}", fmt::join(std::span(place.samples).first(shown), ", "));
   if (shown < place.samples.size()) samples += fmt::format(" and {} more", place.samples.size() - shown);
   return fmt::format("batch {} of a loader (samples {})", place.number, samples);
 }
 
-void make_it(Place& place, const Prefetcher::Make& make) {
+void make_it(LoaderPlace& place, const Prefetcher::Make& make) {
   try {
     place.made.batch = make(place.samples);
   } catch (...) {
@@ -57,7 +57,7 @@ struct Prefetcher::State {
   std::uint64_t next_number = 0;
   std::mutex mutex;
   std::condition_variable work, done;
-  std::deque<std::shared_ptr<Place>> places;  // in order
+  std::deque<std::shared_ptr<LoaderPlace>> places;  // in order
   bool ending = false;
   std::vector<std::thread> threads;
 
@@ -74,19 +74,19 @@ struct Prefetcher::State {
     std::unique_lock lock(mutex);
     for (;;) {
       const auto first = std::find_if(places.begin(), places.end(),
-                                      [](const auto& place) { return place->progress == Progress::kWaiting; });
+                                      [](const auto& place) { return place->progress == BatchProgress::kWaiting; });
       if (ending) return;
       if (first == places.end()) {
         work.wait(lock);
         continue;
       }
       const auto place = *first;
-      place->progress = Progress::kBeingMade;
+      place->progress = BatchProgress::kBeingMade;
       place->begun = now();
       lock.unlock();
       make_it(*place, make);
       lock.lock();
-      place->progress = Progress::kReady;
+      place->progress = BatchProgress::kReady;
       done.notify_all();
     }
   }
@@ -96,19 +96,19 @@ struct Prefetcher::State {
       auto samples = draw();
       if (samples.empty()) return;
       const std::lock_guard lock(mutex);
-      places.push_back(std::make_shared<Place>(Place{.number = next_number++, .samples = std::move(samples)}));
+      places.push_back(std::make_shared<LoaderPlace>(LoaderPlace{.number = next_number++, .samples = std::move(samples)}));
       work.notify_one();
     }
   }
 
-  std::shared_ptr<Place> wait_for_first() {
+  std::shared_ptr<LoaderPlace> wait_for_first() {
     std::unique_lock lock(mutex);
     const auto place = places.front();
     const auto deadline = Deadline::after(options.patience);
-    while (place->progress != Progress::kReady) {
-      if (done.wait_until(lock, deadline.at()) == std::cv_status::timeout && place->progress != Progress::kReady) {
+    while (place->progress != BatchProgress::kReady) {
+      if (done.wait_until(lock, deadline.at()) == std::cv_status::timeout && place->progress != BatchProgress::kReady) {
         throw Exception(deadline.error(
-            text(*place) + (place->progress == Progress::kWaiting
+            text(*place) + (place->progress == BatchProgress::kWaiting
                                 ? " is not begun"
                                 : fmt::format(" was begun {:.1f} s ago and is not made", seconds_since(place->begun))),
             "look at what makes the batch: a file system that hangs, a lock; or give LoaderOptions::patience more"));
@@ -149,7 +149,7 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
   if (state.places.empty()) return std::nullopt;
   if (here) {
     make_it(*state.places.front(), state.make);
-    state.places.front()->progress = Progress::kReady;
+    state.places.front()->progress = BatchProgress::kReady;
   }
   const auto place = state.wait_for_first();
   // For the threads, while the program works on this one; which is still the next one should the sampler throw.
@@ -161,14 +161,14 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
 void Prefetcher::forget() {
   State& state = *state_;
   std::unique_lock lock(state.mutex);
-  std::erase_if(state.places, [](const auto& place) { return place->progress != Progress::kBeingMade; });
+  std::erase_if(state.places, [](const auto& place) { return place->progress != BatchProgress::kBeingMade; });
   const auto made = [&] {
     return std::all_of(state.places.begin(), state.places.end(),
-                       [](const auto& place) { return place->progress == Progress::kReady; });
+                       [](const auto& place) { return place->progress == BatchProgress::kReady; });
   };
   while (!state.done.wait_for(lock, kLongWait, made)) {
     const auto late = *std::find_if(state.places.begin(), state.places.end(),
-                                    [](const auto& place) { return place->progress != Progress::kReady; });
+                                    [](const auto& place) { return place->progress != BatchProgress::kReady; });
     log::warn(fmt::format("waiting for {}, which is being made since {:.1f} s and is not wanted any more", text(*late),
                           seconds_since(late->begun)));
   }

@@ -32,7 +32,7 @@ constexpr std::uint64_t kFirstTransfer = 256 << 10;
 constexpr auto kEchoLimit = std::chrono::milliseconds(300);
 constexpr int kSilentEchoes = 5;  // no more than so many are waited for before the first has come
 
-using Kind = ProbeCommand::Kind;
+using ProbeKind = ProbeCommand::Kind;
 using Datagram = std::array<std::uint64_t, 2>;  // token, number
 
 std::int64_t wall_ns() {
@@ -110,12 +110,12 @@ class Probing {
   }
 
   // Grows the transfer until it takes long enough to be a measure.
-  Status transfer(Kind direction, double& rate) {
+  Status transfer(ProbeKind direction, double& rate) {
     for (std::uint64_t bytes = kFirstTransfer;; bytes *= 4) {
       const auto begin = now();
       const Deadline deadline = Deadline::after(limits_.bulk);
       TUTTI_TRY(send_all(fd_, encode({direction, bytes}), deadline));
-      if (direction == Kind::kTake) {
+      if (direction == ProbeKind::kTake) {
         TUTTI_TRY(send_zeros(fd_, bytes, deadline));
         std::byte arrived{};
         TUTTI_TRY(recv_all(fd_, std::span(&arrived, 1), deadline));
@@ -136,7 +136,7 @@ class Probing {
     if (::connect(socket.get(), there.get(), there.length) != 0)
       return system_error(errno, "cannot send datagrams to " + to_string(target_.datagrams));
     const std::uint64_t token = std::uint64_t(wall_ns()) | 1;
-    TUTTI_TRY(send_all(fd_, encode({Kind::kDatagrams, token}), Deadline::after(limits_.connect)));
+    TUTTI_TRY(send_all(fd_, encode({ProbeKind::kDatagrams, token}), Deadline::after(limits_.connect)));
     TUTTI_TRY(ask_clock(0));  // now it knows
     std::vector<double> times;
     int sent = 0;
@@ -159,12 +159,12 @@ class Probing {
     return {};
   }
 
-  Status goodbye() { return send_all(fd_, encode({Kind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
+  Status goodbye() { return send_all(fd_, encode({ProbeKind::kGoodbye, 0}), Deadline::after(limits_.connect)); }
 
  private:
   Result<std::int64_t> ask_clock(std::uint64_t number) {
     const Deadline deadline = Deadline::after(limits_.connect);
-    TUTTI_TRY(send_all(fd_, encode({Kind::kClock, number}), deadline));
+    TUTTI_TRY(send_all(fd_, encode({ProbeKind::kClock, number}), deadline));
     std::array<std::uint64_t, 2> answer{};
     TUTTI_TRY(recv_all(fd_, bytes_of(answer), deadline));
     return std::int64_t(answer[1]);
@@ -189,24 +189,24 @@ Status obey(int fd, int datagrams, Deadline deadline) {
     TUTTI_TRY(recv_all(fd, bytes, deadline));
     const ProbeCommand command = TUTTI_TRY(parse_probe_command(bytes));
     switch (command.kind) {
-      case Kind::kClock: {
+      case ProbeKind::kClock: {
         std::array<std::uint64_t, 2> answer = {command.number, std::uint64_t(wall_ns())};
         TUTTI_TRY(send_all(fd, bytes_of(answer), deadline));
         break;
       }
-      case Kind::kTake: {
+      case ProbeKind::kTake: {
         TUTTI_TRY(take_bytes(fd, command.number, deadline));
         const std::byte arrived{1};
         TUTTI_TRY(send_all(fd, std::span(&arrived, 1), deadline));
         break;
       }
-      case Kind::kGive:
+      case ProbeKind::kGive:
         TUTTI_TRY(send_zeros(fd, command.number, deadline));
         break;
-      case Kind::kDatagrams:
+      case ProbeKind::kDatagrams:
         token = command.number;
         break;
-      case Kind::kGoodbye:
+      case ProbeKind::kGoodbye:
         return {};
     }
   }
@@ -254,8 +254,8 @@ PairMeasure probe(int from, int to, const ProbeTarget& target, const Credentials
   if (full) {
     if (!say(measure.trouble, probing.ping())) return measure;
     if (!say(measure.trouble, probing.send_datagrams())) return measure;
-    if (!say(measure.bulk_trouble, probing.transfer(Kind::kTake, measure.there)) ||
-        !say(measure.bulk_trouble, probing.transfer(Kind::kGive, measure.back)))
+    if (!say(measure.bulk_trouble, probing.transfer(ProbeKind::kTake, measure.there)) ||
+        !say(measure.bulk_trouble, probing.transfer(ProbeKind::kGive, measure.back)))
       return measure;
   }
   (void)probing.goodbye();

@@ -20,9 +20,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kCallLimit = std::chrono::seconds(3);
+constexpr auto kMeetingCallLimit = std::chrono::seconds(3);
 constexpr auto kTry = std::chrono::seconds(5);  // to reach the store, before a line about it
-constexpr auto kTurn = std::chrono::seconds(1);
+constexpr auto kMeetingTurn = std::chrono::seconds(1);
 constexpr auto kPause = std::chrono::milliseconds(500);
 constexpr auto kShortPause = std::chrono::milliseconds(50);
 constexpr double kSayEvery = 5;  // seconds
@@ -67,7 +67,7 @@ Result<Round> Nodes::meet() {
     TUTTI_TRY(reach(deadline));
     const auto seat = TUTTI_TRY(wait_for_seat());
     if (seat && seat->refused) {
-      if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kCallLimit));  // read here
+      if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kMeetingCallLimit));  // read here
       Error error = sent_home(*seat->refused);
       // Now who serves the store may go; if it is not told, it does so some seconds later.
       if (store_) (void)store_->remove(keys::seat(id_, visit_));
@@ -181,7 +181,7 @@ Status Nodes::wait_out_doubt(Deadline deadline) {
   for (;;) {
     StoreServer* const server = place_.server();
     if (server == nullptr || (server->standing() == Standing::kPrimary && !server->in_doubt())) return {};
-    if (place_.is_deposed(deadline.at_most(kTurn))) {
+    if (place_.is_deposed(deadline.at_most(kMeetingTurn))) {
       step_down();
       return {};
     }
@@ -206,7 +206,7 @@ Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
   for (;;) {
     std::optional<std::string> text;
     if (TUTTI_TRY(store_->check({keys::kCoordinator})))
-      text = TUTTI_TRY(store_->get(keys::kCoordinator, Deadline::after(kCallLimit)));
+      text = TUTTI_TRY(store_->get(keys::kCoordinator, Deadline::after(kMeetingCallLimit)));
     const auto known = text ? parse_coordinator(*text) : std::nullopt;
     const bool ours = known && known->id == id_;
     if (ours && coordination_) return *known;
@@ -268,7 +268,7 @@ Result<bool> Nodes::hears() const {
 Result<std::optional<std::string>> Nodes::sign_of_life(const Coordinator& suspect) const {
   const std::string key = keys::alive(suspect.term);
   if (!TUTTI_TRY(store_->check({key}))) return std::optional<std::string>();
-  return std::optional(TUTTI_TRY(store_->get(key, Deadline::after(kCallLimit))));
+  return std::optional(TUTTI_TRY(store_->get(key, Deadline::after(kMeetingCallLimit))));
 }
 
 // The coordinator lives, and hears enough of the others: taking its part would only take the job from those.
@@ -288,7 +288,7 @@ Status Nodes::wait_out_cut(const Coordinator& coordinator, double& next_line, De
 Status Nodes::claim(const std::optional<std::string>& before) {
   StoreServer* const server = place_.server();
   const auto last = before ? parse_coordinator(*before) : std::nullopt;
-  auto store = server ? server->local() : TUTTI_TRY(store_->clone(Deadline::after(kCallLimit)));
+  auto store = server ? server->local() : TUTTI_TRY(store_->clone(Deadline::after(kMeetingCallLimit)));
   coordination_ = TUTTI_TRY(
       Coordination::claim(std::move(store),
                           {.limits = limits_of(options_),
@@ -350,13 +350,13 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
   // Through etcd a word gets to a coordinator that this node is cut off from, and who then waited for it in vain.
   const bool reached = !uses_etcd(options_) || !pulse_ || TUTTI_TRY(hears());
   if (reached && !store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return lost_store();
-  auto watch = KeyWatch::open(*store_, key, Deadline::after(kCallLimit));
+  auto watch = KeyWatch::open(*store_, key, Deadline::after(kMeetingCallLimit));
   if (!watch.ok()) return lost_store();
   const Clock::time_point begin = now();
   for (double next_line = kSayEvery;;) {
     pollfd fds[] = {
         {(*watch)->fd(), POLLIN, 0}, {options_.interrupt, POLLIN, 0}, {pulse_ ? pulse_->descriptor() : -1, POLLIN, 0}};
-    (void)poll(fds, 3, int(std::chrono::milliseconds(kTurn).count()));
+    (void)poll(fds, 3, int(std::chrono::milliseconds(kMeetingTurn).count()));
     if (fds[1].revents) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for the other nodes"};
     if (coordination_ && coordination_->is_over()) {
       coordination_.reset();
@@ -383,7 +383,7 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
 
 // Another node may serve the store by now, and coordinate.
 bool Nodes::still_coordinates() {
-  const auto text = store_->get(keys::kCoordinator, Deadline::after(kCallLimit));
+  const auto text = store_->get(keys::kCoordinator, Deadline::after(kMeetingCallLimit));
   if (!text.ok()) return false;
   const auto known = parse_coordinator(*text);
   return known && known->term == coordinator_->term;
@@ -404,7 +404,7 @@ bool Nodes::say_what_is_missing() {
   place_.learn(store_);
   if (!store_->push(keys::inbox(coordinator_->term), come_note(comer()))) return false;
   const auto there = store_->check({keys::kWaiting});
-  const auto words = there.ok() && *there ? store_->get(keys::kWaiting, Deadline::after(kCallLimit))
+  const auto words = there.ok() && *there ? store_->get(keys::kWaiting, Deadline::after(kMeetingCallLimit))
                                           : Result<std::string>(std::string("waiting for a place in the job"));
   if (words.ok()) options_.say(*words + " (the nodes meet at " + place_.address() + ")");
   return words.ok();
@@ -416,10 +416,10 @@ Error Nodes::sent_home(Error error) {
   if (error.code != Code::kAborted || !store_) return error;
   const auto there = store_->check({keys::kRoster});
   if (!there.ok() || !*there) return error;
-  const auto text = store_->get(keys::kRoster, Deadline::after(kCallLimit));
+  const auto text = store_->get(keys::kRoster, Deadline::after(kMeetingCallLimit));
   const auto roster = text.ok() ? parse_roster(*text) : std::nullopt;
   if (!roster) return error;
-  const auto ended = store_->get(keys::end(roster->round), Deadline::after(kCallLimit));
+  const auto ended = store_->get(keys::end(roster->round), Deadline::after(kMeetingCallLimit));
   if (!ended.ok()) return error;
   news_ = parse_news(*ended);
   if (news_->kind == News::Kind::kFault) error.detail += ": " + news_->fault.text;
@@ -427,7 +427,7 @@ Error Nodes::sent_home(Error error) {
 }
 
 Result<Round> Nodes::sit_down(const Seat& seat) {
-  const std::string text = TUTTI_TRY(store_->get(keys::roster(seat.round), Deadline::after(kCallLimit)));
+  const std::string text = TUTTI_TRY(store_->get(keys::roster(seat.round), Deadline::after(kMeetingCallLimit)));
   const auto roster = parse_roster(text);
   if (!roster || seat.node >= int(roster->nodes.size()) || roster->nodes[std::size_t(seat.node)].id != id_)
     return Error{.code = Code::kMismatch,
@@ -449,7 +449,7 @@ Result<Round> Nodes::sit_down(const Seat& seat) {
   if (pulse_) pulse_->set_round(round_.number);
   round_.store = TUTTI_TRY(place_.settle(*roster, store_));
   round_.unix_store = place_.unix_address_of(round_.store);
-  watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kCallLimit)));
+  watch_ = TUTTI_TRY(KeyWatch::open(*store_, keys::end(round_.number), Deadline::after(kMeetingCallLimit)));
   watch_events();
   return round_;
 }

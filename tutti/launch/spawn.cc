@@ -39,8 +39,8 @@ namespace tutti {
 namespace {
 
 constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for what is nearer to the cause than the first word
-constexpr auto kKillLimit = std::chrono::seconds(5);
-constexpr auto kLookAgain = std::chrono::milliseconds(20);  // where no descriptor tells of an end
+constexpr auto kSpawnKillLimit = std::chrono::seconds(5);
+constexpr auto kSpawnLookAgain = std::chrono::milliseconds(20);  // where no descriptor tells of an end
 
 int threads_of_this_process() {
   int count = 0;
@@ -49,7 +49,7 @@ int threads_of_this_process() {
 }
 
 // What the ranks have in common before they meet.
-struct MeetingPlace {
+struct StoreSeat {
   Address address = new_abstract_address();
   Fd secret = secret_descriptor(Secret::random()).or_throw();
 };
@@ -64,7 +64,7 @@ static_assert(sizeof(Word) <= PIPE_BUF);
 
 bool is_echo(Code code) { return code == Code::kPeerLost || code == Code::kAborted; }
 
-void set_variables(int rank, int ranks, const MeetingPlace& place) {
+void set_variables(int rank, int ranks, const StoreSeat& place) {
   Environment environment = current_environment();
   std::vector<std::string> before;
   for (const auto& [name, value] : environment) before.push_back(name);
@@ -85,7 +85,7 @@ void set_variables(int rank, int ranks, const MeetingPlace& place) {
   for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
 }
 
-[[noreturn]] void be_a_rank(int rank, int ranks, const MeetingPlace& place, int words, pid_t parent,
+[[noreturn]] void be_a_rank(int rank, int ranks, const StoreSeat& place, int words, pid_t parent,
                             const std::function<void(int)>& rank_main) {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(128 + SIGKILL);
   Word word{.rank = rank, .code = Code::kInternal, .text = {}};
@@ -149,7 +149,7 @@ class Ranks {
   std::optional<Error> cause() const;
 
   const OwnChildren own_children_;
-  const MeetingPlace place_;
+  const StoreSeat place_;
   Fd words_;
   std::vector<Child> children_;
   std::vector<Word> said_;
@@ -187,7 +187,7 @@ void Ranks::look(const std::optional<Deadline>& deadline) {
   }
   std::optional<Deadline> until = deadline;
   const bool told = std::all_of(ended.begin(), ended.end(), [](const Fd& fd) { return bool(fd); });
-  if (!told) until = deadline ? deadline->at_most(kLookAgain) : Deadline::after(kLookAgain);
+  if (!told) until = deadline ? deadline->at_most(kSpawnLookAgain) : Deadline::after(kSpawnLookAgain);
   poll(fds.data(), fds.size(), until ? until->poll_timeout_ms() : -1);
   Word word{};
   while (read(words_.get(), &word, sizeof word) == ssize_t(sizeof word)) said_.push_back(word);
@@ -244,7 +244,7 @@ void Ranks::stop(Duration grace) {
 
 void Ranks::kill_all() {
   signal_all(SIGKILL);
-  for (const Deadline end = Deadline::after(kKillLimit); alive() > 0 && !end.expired();) look(end);
+  for (const Deadline end = Deadline::after(kSpawnKillLimit); alive() > 0 && !end.expired();) look(end);
 }
 
 }  // namespace

@@ -139,12 +139,12 @@ Status compare(const MeetNote& theirs, int their_rank, const MeetNote& mine, int
 
 // What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
 // otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
-struct Meeting {
+struct JobMeeting {
   std::vector<std::string> boot_ids, host_ids, sharing_ids, shm_contacts;
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<Meeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, const Settings& settings,
+Result<JobMeeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, const Settings& settings,
                      Deadline deadline, const Store::Waiting& waiting) {
   const MeetNote mine{.boot = boot_id(),
                       .host = host,
@@ -157,7 +157,7 @@ Result<Meeting> meet(Membership& m, const std::string& host, const std::string& 
                       .streams = settings.streams};
   const std::vector<std::string> notes =
       TUTTI_TRY(m.store->gather_all("meet", m.rank, m.world_size, encode(mine), deadline, waiting));
-  Meeting meeting;
+  JobMeeting meeting;
   for (std::size_t r = 0; r < notes.size(); ++r) {
     auto note = parse_meet_note(notes[r]);
     if (!note.ok()) {
@@ -198,7 +198,7 @@ Result<std::string> advertised_host(const Membership& m, bool several_machines) 
 }
 
 Status open_ways(Process& p, Membership& m, const Settings& settings, std::unique_ptr<Host> host,
-                 const Meeting& meeting, Deadline deadline) {
+                 const JobMeeting& meeting, Deadline deadline) {
   const int n = m.world_size;
   // Nodes are numbered by their lowest rank. With TUTTI_TRANSPORT=tcp every rank counts as a node; a machine's devices
   // are shared by its ranks all the same.
@@ -404,7 +404,7 @@ Result<Group> join_world(const Options& options, int& rank) {
               seconds_text(waited) + " for " + ranks_words(missing));
   };
   auto launcher = look_for_launcher(m);
-  const Meeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
+  const JobMeeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
   start_engine(*process, std::move(launcher));
   Store* const store = m.store.get();

@@ -23,7 +23,7 @@ constexpr int kFatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS};
 constexpr std::size_t kStackOfHandler = 64 * 1024;
 
 std::atomic<ProgressPage*> page = nullptr;
-pid_t owner = 0;  // a forked child has the handlers too, and its crash is not the rank's
+pid_t stack_owner = 0;  // a forked child has the handlers too, and its crash is not the rank's
 
 // "7f12a000-7f12c000 r-xp ...": whether one of the frames lies in it.
 bool holds_a_frame(const char* line, std::size_t size, const ProgressStack& stack) {
@@ -103,7 +103,7 @@ void take_stack(ProgressStack& stack, int signal, const void* address, const voi
 void on_fatal_signal(int signal, siginfo_t* info, void* context) {
   static std::atomic<bool> taken = false;
   ProgressPage* const ours = page.load();
-  if (ours && ::getpid() == owner && !taken.exchange(true))
+  if (ours && ::getpid() == stack_owner && !taken.exchange(true))
     take_stack(ours->layout().crash, signal, signal == SIGABRT ? nullptr : info->si_addr, context);
   // SA_RESETHAND: a fault strikes again when this returns; what was sent, or went by, has to be sent again.
   const bool strikes_again = info->si_code > 0 && (signal == SIGSEGV || signal == SIGFPE || signal == SIGILL);
@@ -114,7 +114,7 @@ void on_fatal_signal(int signal, siginfo_t* info, void* context) {
 
 void keep_last_stacks(ProgressPage& of) {
   if (page.load()) return;
-  owner = ::getpid();
+  stack_owner = ::getpid();
   void* warm_up[4];
   (void)::backtrace(warm_up, 4);  // loads libgcc, which a handler may not
   page.store(&of);
@@ -138,12 +138,12 @@ void keep_last_stacks(ProgressPage& of) {
 
 void look_at_this_stack(int signal, const void* context) {
   ProgressPage* const ours = page.load();
-  if (ours && ::getpid() == owner) take_stack(ours->layout().look, signal, nullptr, context);
+  if (ours && ::getpid() == stack_owner) take_stack(ours->layout().look, signal, nullptr, context);
 }
 
 void leave_last_words(const char* words) {
   ProgressPage* const ours = page.load();
-  if (ours && ::getpid() == owner) ours->set_message(words);
+  if (ours && ::getpid() == stack_owner) ours->set_message(words);
 }
 
 }  // namespace tutti

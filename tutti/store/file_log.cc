@@ -36,7 +36,7 @@ namespace {
 
 constexpr char kMagic[] = "TUTTIFS1";
 constexpr std::uint32_t kFormatVersion = 1;
-constexpr std::size_t kHeaderBytes = 1024, kMaxText = 400, kRecordHeader = 8;
+constexpr std::size_t kHeaderBytes = 1024, kMaxLogText = 400, kRecordHeader = 8;
 constexpr std::size_t kMaxFileBytes = kMaxTableBytes, kMaxPayload = kMaxCallBytes + (std::size_t(1) << 20);
 constexpr Duration kReplaceLimit = std::chrono::seconds(10);
 constexpr Duration kRecheck = std::chrono::milliseconds(100);
@@ -80,7 +80,7 @@ std::string encode(const FileLogHeader& header) {
   put(out, header.pid);
   put(out, header.instance);
   for (const std::string& text : {header.job, header.host}) {
-    const std::string kept = text.substr(0, kMaxText);
+    const std::string kept = text.substr(0, kMaxLogText);
     put(out, std::uint32_t(kept.size()));
     out += kept;
   }
@@ -104,7 +104,7 @@ Result<std::optional<FileLogHeader>> read_header(int fd, const std::string& path
   std::size_t at = 24;
   for (std::string* text : {&header.job, &header.host}) {
     const auto size = number_at<std::uint32_t>(bytes.data() + at);
-    if (size > kMaxText) return std::optional<FileLogHeader>();
+    if (size > kMaxLogText) return std::optional<FileLogHeader>();
     text->assign(bytes.data() + at + 4, size);
     at += 4 + size;
   }
@@ -228,7 +228,7 @@ Status remove_stale(const std::string& path) {
 }  // namespace
 
 Result<std::unique_ptr<FileLog>> FileLog::create(const std::string& path, const std::string& job) {
-  FileLogHeader header{.job = job.substr(0, kMaxText), .host = host_name(), .pid = std::uint32_t(::getpid())};
+  FileLogHeader header{.job = job.substr(0, kMaxLogText), .host = host_name(), .pid = std::uint32_t(::getpid())};
   std::random_device random;
   header.instance = std::uint64_t(random()) << 32 | random();
   const std::string aside = path + "." + std::to_string(header.instance) + ".new";
@@ -270,7 +270,7 @@ Result<FileLog::Attempt> FileLog::try_join(const std::string& path, const std::s
   if (!has_living_owner(file.get()))
     return Attempt{.why_not = "the file there is stale, left by " + whose(*header) + ", which has ended"};
   TUTTI_TRY(check_private(file.get(), path));
-  if (header->job != job.substr(0, kMaxText))
+  if (header->job != job.substr(0, kMaxLogText))
     return Error{.code = Code::kRefused,
                  .detail = "the store file " + path + " belongs to " + whose(*header) + ", ours is job \"" + job + "\"",
                  .hint = "give each job its own path"};

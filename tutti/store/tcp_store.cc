@@ -30,13 +30,13 @@ constexpr Duration kSpin = std::chrono::microseconds(20);
 constexpr int kMostSkips = 1024;  // calls in a row that sleep at once because looking was in vain
 constexpr Duration kCancelGrace =
     std::chrono::seconds(2);  // beyond a call's deadline, for the server to answer the cancel
-constexpr Duration kHandshakeLimit = std::chrono::seconds(30);  // one attempt, within the caller's deadline
+constexpr Duration kStoreHandshakeLimit = std::chrono::seconds(30);  // one attempt, within the caller's deadline
 constexpr int kHandshakeAttempts = 4;
 // Where there are several servers:
 constexpr Duration kOneServer = std::chrono::seconds(2);       // for one of them to let us in
 constexpr Duration kTakeOverLimit = std::chrono::seconds(10);  // for the other to serve when one is lost
 constexpr Duration kSuspicion = std::chrono::seconds(3);  // of silence, before the other is asked whether it serves
-constexpr int kPauseMs = 20;                              // between two rounds
+constexpr int kReconnectPauseMs = 20;                              // between two rounds
 
 Error lost(const std::string& server) {
   return Error{.code = Code::kPeerLost,
@@ -50,7 +50,7 @@ Result<Fd> let_in(const Address& server, const Credentials& credentials, int ran
   for (int attempt = 1;; ++attempt) {
     Fd fd = TUTTI_TRY(connect(server, deadline, retry));
     const Status status = handshake_as_client(fd.get(), credentials, Hello{.role = Role::kStore, .rank = rank},
-                                              deadline.at_most(kHandshakeLimit));
+                                              deadline.at_most(kStoreHandshakeLimit));
     if (status.ok()) return fd;
     if (status.error().code != Code::kPeerLost || attempt == kHandshakeAttempts || deadline.expired()) return status;
   }
@@ -134,7 +134,7 @@ Result<TcpStore::Found> TcpStore::find(std::size_t first, std::size_t tries, std
     if (deadline.expired()) break;
     if ((tried + 1) % servers_.size() != 0) continue;
     // Nothing tells when a follower takes over, so this one wait is a pause.
-    ::poll(nullptr, 0, std::min(kPauseMs, deadline.poll_timeout_ms()));
+    ::poll(nullptr, 0, std::min(kReconnectPauseMs, deadline.poll_timeout_ms()));
   }
   return Error{.code = Code::kUnreachable,
                .detail = "no store serves at " + to_string(servers_) + " (" + last.detail + ")",

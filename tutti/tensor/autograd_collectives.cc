@@ -18,14 +18,14 @@
 namespace tutti::autograd {
 namespace {
 
-using Rows = std::vector<std::size_t>;
+using RowCounts = std::vector<std::size_t>;
 using Sizes = std::vector<std::int64_t>;
 
-struct Shape {
+struct RowShape {
   Sizes sizes;
   at::TensorOptions options;
-  explicit Shape(const at::Tensor& tensor) : sizes(tensor.sizes().vec()), options(tensor.options()) {}
-  Shape(Sizes these, at::TensorOptions those) : sizes(std::move(these)), options(those) {}
+  explicit RowShape(const at::Tensor& tensor) : sizes(tensor.sizes().vec()), options(tensor.options()) {}
+  RowShape(Sizes these, at::TensorOptions those) : sizes(std::move(these)), options(those) {}
 
   at::Tensor empty() const { return at::empty(sizes, options); }
   std::int64_t rows() const { return sizes.empty() ? 1 : sizes[0]; }
@@ -33,21 +33,21 @@ struct Shape {
     return std::size_t(std::accumulate(sizes.begin() + !sizes.empty(), sizes.end(), std::int64_t(1),
                                        [](std::int64_t a, std::int64_t b) { return a * b; }));
   }
-  Shape with_rows(std::int64_t rows) const {
+  RowShape with_rows(std::int64_t rows) const {
     Sizes these = sizes;
     if (these.empty()) these.push_back(rows);
     these[0] = rows;
     return {std::move(these), options};
   }
   // Of a result where there is none.
-  Shape nothing() const { return {{0}, options}; }
+  RowShape nothing() const { return {{0}, options}; }
 };
 
 // Gradients of send and recv travel apart from what the program itself sends. Not below zero: MPI knows no such tags.
 int gradient_tag(int tag) { return tag ^ (1 << 20); }
 
-Rows elements_of(const Rows& rows, const Shape& shape) {
-  Rows elements = rows;
+RowCounts elements_of(const RowCounts& rows, const RowShape& shape) {
+  RowCounts elements = rows;
   for (auto& part : elements) part *= shape.row_elements();
   return elements;
 }
@@ -66,14 +66,14 @@ void require_rows(const Group& group, std::string_view verb, std::string_view wh
 }
 void require_sum(std::string_view verb, std::string_view what, std::span<const std::size_t> rows,
                  const at::Tensor& tensor) {
-  if (sum_of(rows) != Shape(tensor).rows())
-    refuse(fmt::format("{}: in is {} with {} rows, but {} sum up to {}", verb, describe(tensor), Shape(tensor).rows(),
+  if (sum_of(rows) != RowShape(tensor).rows())
+    refuse(fmt::format("{}: in is {} with {} rows, but {} sum up to {}", verb, describe(tensor), RowShape(tensor).rows(),
                        what, sum_of(rows)));
 }
-// Rows of each part, where they are equal.
+// RowCounts of each part, where they are equal.
 std::int64_t equal_rows(const Group& group, std::string_view verb, const at::Tensor& in) {
   const auto ranks = std::int64_t(group.global_ranks().size());
-  const std::int64_t rows = Shape(in).rows();
+  const std::int64_t rows = RowShape(in).rows();
   if (rows % ranks != 0)
     refuse(fmt::format("{}: in is {} with {} rows; expected a multiple of {}, the size of group {}", verb, describe(in),
                        rows, ranks, group.name()),
@@ -107,7 +107,7 @@ double weight_of(const Group& group, const at::Tensor& in, Reduction op, std::st
 
 Prepare all_reduce_call(Reduction op) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = Shape(in).empty()};
+    Call call{.in = in, .out = RowShape(in).empty()};
     call.request = tensor_requests::all_reduce(call.out, op);
     call.request->in = bytes_anywhere(in, "in of all_reduce").data;
     return call;
@@ -115,29 +115,29 @@ Prepare all_reduce_call(Reduction op) {
 }
 Prepare all_gather_call(const Group& group) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
+    const RowShape shape(in);
     Call call{.in = in, .out = shape.with_rows(shape.rows() * group.size()).empty()};
     call.request = tensor_requests::parts(group, Kind::kAllGather, in, call.out, ReduceOp::kSum);
     return call;
   };
 }
-Prepare all_gather_v_call(const Group& group, Rows rows) {
+Prepare all_gather_v_call(const Group& group, RowCounts rows) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
+    const RowShape shape(in);
     Call call{.in = in, .out = shape.with_rows(sum_of(rows)).empty(), .out_splits = elements_of(rows, shape)};
     call.request =
         tensor_requests::everywhere_v(group, Kind::kAllGatherV, in, call.out, call.out_splits, ReduceOp::kSum);
     return call;
   };
 }
-Prepare reduce_scatter_call(const Group& group, Shape part, Reduction op) {
+Prepare reduce_scatter_call(const Group& group, RowShape part, Reduction op) {
   return [=](const at::Tensor& in) {
     Call call{.in = in, .out = part.empty()};
     call.request = tensor_requests::parts(group, Kind::kReduceScatter, in, call.out, op);
     return call;
   };
 }
-Prepare reduce_scatter_v_call(const Group& group, Shape part, Rows rows, Reduction op) {
+Prepare reduce_scatter_v_call(const Group& group, RowShape part, RowCounts rows, Reduction op) {
   return [=](const at::Tensor& in) {
     Call call{.in = in, .out = part.empty(), .in_splits = elements_of(rows, part)};
     call.request = tensor_requests::everywhere_v(group, Kind::kReduceScatterV, in, call.out, call.in_splits, op);
@@ -146,14 +146,14 @@ Prepare reduce_scatter_v_call(const Group& group, Shape part, Rows rows, Reducti
 }
 Prepare all_to_all_call(const Group& group) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = Shape(in).empty()};
+    Call call{.in = in, .out = RowShape(in).empty()};
     call.request = tensor_requests::parts(group, Kind::kAllToAll, in, call.out, ReduceOp::kSum);
     return call;
   };
 }
-Prepare all_to_all_call(Rows in_rows, Rows out_rows) {
+Prepare all_to_all_call(RowCounts in_rows, RowCounts out_rows) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
+    const RowShape shape(in);
     Call call{.in = in,
               .out = shape.with_rows(sum_of(out_rows)).empty(),
               .in_splits = elements_of(in_rows, shape),
@@ -162,7 +162,7 @@ Prepare all_to_all_call(Rows in_rows, Rows out_rows) {
     return call;
   };
 }
-Prepare broadcast_call(const Group& group, Shape shape, int root) {
+Prepare broadcast_call(const Group& group, RowShape shape, int root) {
   return [=](const at::Tensor& in) {
     Call call{.in = in, .out = group.rank() == root ? in.clone() : shape.empty()};
     call.request = tensor_requests::broadcast(group, call.out, root);
@@ -171,7 +171,7 @@ Prepare broadcast_call(const Group& group, Shape shape, int root) {
 }
 Prepare reduce_call(const Group& group, int root, Reduction op) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
+    const RowShape shape(in);
     Call call{.in = in, .out = (group.rank() == root ? shape : shape.nothing()).empty()};
     call.request = tensor_requests::reduce(group, in, call.out, root, op);
     return call;
@@ -179,34 +179,34 @@ Prepare reduce_call(const Group& group, int root, Reduction op) {
 }
 Prepare gather_call(const Group& group, int root) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
-    const Shape whole = group.rank() == root ? shape.with_rows(shape.rows() * group.size()) : shape.nothing();
+    const RowShape shape(in);
+    const RowShape whole = group.rank() == root ? shape.with_rows(shape.rows() * group.size()) : shape.nothing();
     Call call{.in = in, .out = whole.empty()};
     call.request = tensor_requests::gather(group, in, call.out, root);
     return call;
   };
 }
-Prepare gather_v_call(const Group& group, Rows rows, int root) {
+Prepare gather_v_call(const Group& group, RowCounts rows, int root) {
   return [=](const at::Tensor& in) {
-    const Shape shape(in);
+    const RowShape shape(in);
     const bool is_root = group.rank() == root;
     Call call{.in = in,
               .out = (is_root ? shape.with_rows(sum_of(rows)) : shape.nothing()).empty(),
-              .out_splits = is_root ? elements_of(rows, shape) : Rows()};
+              .out_splits = is_root ? elements_of(rows, shape) : RowCounts()};
     call.request = tensor_requests::gather_v(group, in, call.out, call.out_splits, root);
     return call;
   };
 }
-Prepare scatter_call(const Group& group, Shape part, int root) {
+Prepare scatter_call(const Group& group, RowShape part, int root) {
   return [=](const at::Tensor& in) {
     Call call{.in = in, .out = part.empty()};
     call.request = tensor_requests::scatter(group, in, call.out, root);
     return call;
   };
 }
-Prepare scatter_v_call(const Group& group, Shape part, Rows rows, int root) {
+Prepare scatter_v_call(const Group& group, RowShape part, RowCounts rows, int root) {
   return [=](const at::Tensor& in) {
-    Call call{.in = in, .out = part.empty(), .in_splits = group.rank() == root ? elements_of(rows, part) : Rows()};
+    Call call{.in = in, .out = part.empty(), .in_splits = group.rank() == root ? elements_of(rows, part) : RowCounts()};
     call.request = tensor_requests::scatter_v(group, in, call.in_splits, call.out, root);
     return call;
   };
@@ -218,7 +218,7 @@ Prepare send_call(int peer, int tag) {
     return call;
   };
 }
-Prepare recv_call(Shape shape, int peer, int tag) {
+Prepare recv_call(RowShape shape, int peer, int tag) {
   return [=](const at::Tensor& in) {
     Call call{.in = in, .out = shape.empty()};
     call.request = tensor_requests::point(Kind::kRecv, call.out, peer, tag);
@@ -235,21 +235,21 @@ Pair all_reduce_pair(const Group& group, const at::Tensor& in, Reduction op) {
 }
 Pair all_gather_pair(const Group& group, const at::Tensor& in) {
   require_tensor(in, "all_gather");
-  return {all_gather_call(group), reduce_scatter_call(group, Shape(in), ReduceOp::kSum)};
+  return {all_gather_call(group), reduce_scatter_call(group, RowShape(in), ReduceOp::kSum)};
 }
 Pair all_gather_v_pair(const Group& group, const at::Tensor& in, std::span<const std::size_t> rows) {
   require_tensor(in, "all_gather_v");
   require_rows(group, "all_gather_v", "rows", rows);
-  const Shape part(in);
+  const RowShape part(in);
   if (std::int64_t(rows[std::size_t(group.rank())]) != part.rows())
     refuse(fmt::format("all_gather_v: in is {} with {} rows, but rows[{}] is {}", describe(in), part.rows(),
                        group.rank(), rows[std::size_t(group.rank())]));
-  const Rows kept(rows.begin(), rows.end());
+  const RowCounts kept(rows.begin(), rows.end());
   return {all_gather_v_call(group, kept), reduce_scatter_v_call(group, part, kept, ReduceOp::kSum)};
 }
 Pair reduce_scatter_pair(const Group& group, const at::Tensor& in, Reduction op) {
   require_tensor(in, "reduce_scatter");
-  const Shape part = Shape(in).with_rows(equal_rows(group, "reduce_scatter", in));
+  const RowShape part = RowShape(in).with_rows(equal_rows(group, "reduce_scatter", in));
   return {reduce_scatter_call(group, part, op),
           times(weight_of(group, in, op, "reduce_scatter"), all_gather_call(group))};
 }
@@ -257,8 +257,8 @@ Pair reduce_scatter_v_pair(const Group& group, const at::Tensor& in, std::span<c
   require_tensor(in, "reduce_scatter_v");
   require_rows(group, "reduce_scatter_v", "rows", rows);
   require_sum("reduce_scatter_v", "rows", rows, in);
-  const Rows kept(rows.begin(), rows.end());
-  const Shape part = Shape(in).with_rows(std::int64_t(rows[std::size_t(group.rank())]));
+  const RowCounts kept(rows.begin(), rows.end());
+  const RowShape part = RowShape(in).with_rows(std::int64_t(rows[std::size_t(group.rank())]));
   return {reduce_scatter_v_call(group, part, kept, op),
           times(weight_of(group, in, op, "reduce_scatter_v"), all_gather_v_call(group, kept))};
 }
@@ -273,7 +273,7 @@ Pair all_to_all_pair(const Group& group, const at::Tensor& in, std::span<const s
   require_rows(group, "all_to_all", "in_rows", in_rows);
   require_rows(group, "all_to_all", "out_rows", out_rows);
   require_sum("all_to_all", "in_rows", in_rows, in);
-  const Rows to(in_rows.begin(), in_rows.end()), from(out_rows.begin(), out_rows.end());
+  const RowCounts to(in_rows.begin(), in_rows.end()), from(out_rows.begin(), out_rows.end());
   return {all_to_all_call(to, from), all_to_all_call(from, to)};
 }
 
@@ -317,7 +317,7 @@ at::Tensor all_reduce(const Group& group, const at::Tensor& in, Reduction op, Ca
 at::Tensor broadcast(const Group& group, const at::Tensor& in, int root, CallSite at) {
   require_tensor(in, "broadcast");
   return apply(group, in,
-               {broadcast_call(group, Shape(in), root), reduce_call(group, root, ReduceOp::kSum), group.rank() == root,
+               {broadcast_call(group, RowShape(in), root), reduce_call(group, root, ReduceOp::kSum), group.rank() == root,
                 "broadcast"},
                at);
 }
@@ -326,7 +326,7 @@ at::Tensor reduce(const Group& group, const at::Tensor& in, int root, Reduction 
   require_tensor(in, "reduce");
   return apply(
       group, in,
-      {reduce_call(group, root, op), times(weight_of(group, in, op, "reduce"), broadcast_call(group, Shape(in), root))},
+      {reduce_call(group, root, op), times(weight_of(group, in, op, "reduce"), broadcast_call(group, RowShape(in), root))},
       at);
 }
 
@@ -353,21 +353,21 @@ at::Tensor all_to_all(const Group& group, const at::Tensor& in, std::span<const 
 
 at::Tensor gather(const Group& group, const at::Tensor& in, int root, CallSite at) {
   require_tensor(in, "gather");
-  return apply(group, in, {gather_call(group, root), scatter_call(group, Shape(in), root)}, at);
+  return apply(group, in, {gather_call(group, root), scatter_call(group, RowShape(in), root)}, at);
 }
 at::Tensor gather_v(const Group& group, const at::Tensor& in, std::span<const std::size_t> rows, int root,
                     CallSite at) {
   require_tensor(in, "gather_v");
   if (group.rank() == root) require_rows(group, "gather_v", "rows", rows);
-  const Rows kept(rows.begin(), rows.end());
-  return apply(group, in, {gather_v_call(group, kept, root), scatter_v_call(group, Shape(in), kept, root)}, at);
+  const RowCounts kept(rows.begin(), rows.end());
+  return apply(group, in, {gather_v_call(group, kept, root), scatter_v_call(group, RowShape(in), kept, root)}, at);
 }
 at::Tensor scatter(const Group& group, const at::Tensor& in, const at::Tensor& like, int root, CallSite at) {
   require_tensor(like, "scatter");
   const bool is_root = group.rank() == root;
   if (is_root) require_tensor(in, "scatter");
   return apply(group, is_root ? in : nothing_like(like),
-               {scatter_call(group, Shape(like), root), gather_call(group, root), is_root, "scatter"}, at);
+               {scatter_call(group, RowShape(like), root), gather_call(group, root), is_root, "scatter"}, at);
 }
 at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const std::size_t> rows,
                      const at::Tensor& like, int root, CallSite at) {
@@ -378,20 +378,20 @@ at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const s
     require_rows(group, "scatter_v", "rows", rows);
     require_sum("scatter_v", "rows", rows, in);
   }
-  const Rows kept(rows.begin(), rows.end());
+  const RowCounts kept(rows.begin(), rows.end());
   return apply(group, is_root ? in : nothing_like(like),
-               {scatter_v_call(group, Shape(like), kept, root), gather_v_call(group, kept, root), is_root, "scatter_v"},
+               {scatter_v_call(group, RowShape(like), kept, root), gather_v_call(group, kept, root), is_root, "scatter_v"},
                at);
 }
 
 at::Tensor send(const Group& group, const at::Tensor& in, int peer, int tag, CallSite at) {
   require_tensor(in, "send");
-  return apply(group, in, {send_call(peer, tag), recv_call(Shape(in), peer, gradient_tag(tag)), true, "send"}, at);
+  return apply(group, in, {send_call(peer, tag), recv_call(RowShape(in), peer, gradient_tag(tag)), true, "send"}, at);
 }
 at::Tensor recv(const Group& group, const at::Tensor& like, int peer, int tag, CallSite at) {
   require_tensor(like, "recv");
   return apply(group, nothing_like(like),
-               {recv_call(Shape(like), peer, tag), send_call(peer, gradient_tag(tag)), false, "recv"}, at);
+               {recv_call(RowShape(like), peer, tag), send_call(peer, gradient_tag(tag)), false, "recv"}, at);
 }
 
 PendingTensor all_reduce_async(const Group& group, const at::Tensor& in, Reduction op, CallSite at) {

@@ -59,14 +59,14 @@ class CountingAllocator final : public compat::Allocator {
   mutable std::unordered_map<void*, Taken> taken_;
 };
 
-constexpr std::uint8_t kPriority = 2;  // above the caching allocator's
+constexpr std::uint8_t kLiveBytesPriority = 2;  // above the caching allocator's
 
 }  // namespace
 
 void count_live_bytes() {
   static const bool installed = [] {
     install_caching_allocator();
-    c10::SetCPUAllocator(&CountingAllocator::instance(), kPriority);
+    c10::SetCPUAllocator(&CountingAllocator::instance(), kLiveBytesPriority);
     return true;
   }();
   (void)installed;

@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-std::string quoted(const std::string& text) {
+std::string json_string(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -25,19 +25,19 @@ std::string metadata(const char* what, int rank, int thread, const std::string& 
 std::string chrome_events(const Trace& trace, const TraceRank& rank, Clock::time_point origin) {
   const std::string place = rank.host.empty() ? "" : " on " + rank.host;
   std::string out =
-      metadata("process_name", rank.rank, 0, "\"name\":" + quoted(fmt::format("rank {}{}", rank.rank, place)));
+      metadata("process_name", rank.rank, 0, "\"name\":" + json_string(fmt::format("rank {}{}", rank.rank, place)));
   out += ",\n" + metadata("process_sort_index", rank.rank, 0, fmt::format("\"sort_index\":{}", rank.rank));
   std::vector<std::string> heads;  // of the events of each name
   for (const RegionTotals& totals : trace.totals) {
-    const std::string detail = totals.detail.empty() ? "" : ",\"args\":{\"detail\":" + quoted(totals.detail) + "}";
+    const std::string detail = totals.detail.empty() ? "" : ",\"args\":{\"detail\":" + json_string(totals.detail) + "}";
     heads.push_back(
-        fmt::format(R"({{"ph":"X","cat":"region","name":{}{},"pid":{})", quoted(totals.name), detail, rank.rank));
+        fmt::format(R"({{"ph":"X","cat":"region","name":{}{},"pid":{})", json_string(totals.name), detail, rank.rank));
   }
   const Duration shift = trace.begin - origin + rank.clock_offset;
   for (const ThreadEvents& thread : trace.threads) {
     const std::string left_out =
         thread.left_out > 0 ? fmt::format(" ({} regions left out)", thread.left_out) : std::string();
-    out += ",\n" + metadata("thread_name", rank.rank, thread.id, "\"name\":" + quoted(thread.name + left_out));
+    out += ",\n" + metadata("thread_name", rank.rank, thread.id, "\"name\":" + json_string(thread.name + left_out));
     for (const RegionEvent& event : thread.events)
       out += fmt::format(",\n{},\"tid\":{},\"ts\":{:.3f},\"dur\":{:.3f}}}", heads[event.which], thread.id,
                          microseconds(event.begin + shift), microseconds(event.took));

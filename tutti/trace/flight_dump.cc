@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kFormat = "tutti flight record";
 constexpr int kVersion = 1;
-constexpr int kMostRanks = 1000000;  // a damaged file may promise more
+constexpr int kMostDumpRanks = 1000000;  // a damaged file may promise more
 constexpr const char* kStates[] = {"scheduled", "started", "completed", "failed"};
 
 // Names of groups and files are the user's, and any bytes.
@@ -145,7 +145,7 @@ Error corrupt(std::string detail) { return Error{.code = Code::kCorrupt, .detail
 
 // What the rest of the code takes for granted.
 Status check(const FlightDump& dump) {
-  if (dump.world_size < 1 || dump.world_size > kMostRanks || dump.rank < 0 || dump.rank >= dump.world_size)
+  if (dump.world_size < 1 || dump.world_size > kMostDumpRanks || dump.rank < 0 || dump.rank >= dump.world_size)
     return corrupt(fmt::format("says that it is of rank {} of {}", dump.rank, dump.world_size));
   for (const FlightGroup& group : dump.groups) {
     const auto is_no_rank = [&](int rank) { return rank < 0 || rank >= dump.world_size; };

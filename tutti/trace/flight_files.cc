@@ -41,7 +41,7 @@ std::string folder_of(const std::string& file) {
   return folder.empty() ? "." : folder.string();
 }
 
-Result<FlightDump> read_file(const std::string& path) {
+Result<FlightDump> read_flight_file(const std::string& path) {
   std::error_code ignored;
   if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored))
     return Error{.code = Code::kUnsupported, .detail = "is a folder, a pipe or a device"};
@@ -111,7 +111,7 @@ Result<FlightFiles> read_flight_folders(const std::vector<std::string>& folders)
     std::sort(paths.begin(), paths.end());
     for (const std::string& path : paths) {
       any = true;
-      auto dump = read_file(path);
+      auto dump = read_flight_file(path);
       if (dump.ok())
         found.emplace_back(path, *std::move(dump));
       else

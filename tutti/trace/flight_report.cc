@@ -94,12 +94,7 @@ class Inquiry {
   std::set<int> awaited_;                   // by somebody
 };
 
-// "all_reduce (f32[4], sum)", 7 -> "all_reduce #7 (f32[4], sum)"
-std::string numbered(const std::string& call, Sequence sequence) {
-  const std::size_t space = std::min(call.find(' '), call.size());
-  return fmt::format("{} #{}{}", call.substr(0, space), sequence, call.substr(space));
-}
-std::string numbered(const FlightOperation& o) { return numbered(o.call, o.sequence); }
+std::string call_of(const FlightOperation& o) { return numbered(o.call, o.sequence); }
 
 // The file by its name and its folder: "model/train.cc:212".
 std::string brief(const std::string& site) {
@@ -242,17 +237,17 @@ std::string Inquiry::whereabouts(int rank) const {
   if (!w) return "it left no record";
   if (const auto waits = waits_.find(rank); waits != waits_.end()) {
     const Wait& wait = waits->second.front();
-    return fmt::format("it waits in {} on group {}{}, for {}", numbered(*wait.operation), wait.group,
+    return fmt::format("it waits in {} on group {}{}, for {}", call_of(*wait.operation), wait.group,
                        at(wait.operation->site), seconds_text(waited(rank, *wait.operation)));
   }
   if (!w->last) return "it has made no call yet";
   const FlightOperation& o = *w->last;
   const std::string& group = w->dump->groups[std::size_t(o.group)].name;
   if (is_unfinished(o))  // and everybody else came there as well
-    return fmt::format("it is in {} on group {}{}, for {}", numbered(o), group, at(o.site),
+    return fmt::format("it is in {} on group {}{}, for {}", call_of(o), group, at(o.site),
                        seconds_text(waited(rank, o)));
   return fmt::format("it is in no call since {}; its last was {} on group {}{}",
-                     seconds_text(ago(rank, o.ended ? o.ended : o.started)), numbered(o), group, at(o.site));
+                     seconds_text(ago(rank, o.ended ? o.ended : o.started)), call_of(o), group, at(o.site));
 }
 
 void Inquiry::add_rows(std::uint64_t id, FlightReport::GroupPart& part) const {
@@ -265,7 +260,7 @@ void Inquiry::add_rows(std::uint64_t id, FlightReport::GroupPart& part) const {
     if (!w) {
       row.now = "no record";
     } else if (o) {
-      row.now = (o->state == State::kFailed ? "failed in " : "waits in ") + numbered(*o);
+      row.now = (o->state == State::kFailed ? "failed in " : "waits in ") + call_of(*o);
       row.seconds = waited(rank, *o);
       row.site = brief(o->site);
     } else {
@@ -329,7 +324,7 @@ std::string Inquiry::circle() const {
   std::string text = ranks_words(way) + " wait for one another";
   for (std::size_t i = 0; i < std::min(way.size(), kMostSentences); ++i) {
     const Wait& wait = waits_.at(way[i]).front();
-    text += fmt::format("{} rank {} in {} on group {}{}", i == 0 ? ":" : ",", way[i], numbered(*wait.operation),
+    text += fmt::format("{} rank {} in {} on group {}{}", i == 0 ? ":" : ",", way[i], call_of(*wait.operation),
                         wait.group, at(wait.operation->site));
   }
   return text;
@@ -391,7 +386,7 @@ void Inquiry::judge() {
       if (wait.operation->exchange && waits_for_.count(rank)) {
         report_.stuck = true;
         if (++told <= kMostSentences)
-          verdict.push_back(fmt::format("rank {} waits in {} on group {}{} for {}", rank, numbered(*wait.operation),
+          verdict.push_back(fmt::format("rank {} waits in {} on group {}{} for {}", rank, call_of(*wait.operation),
                                         wait.group, at(wait.operation->site),
                                         seconds_text(waited(rank, *wait.operation))));
       }

@@ -50,6 +50,8 @@ struct FlightReport {
 // `dumps` as read_flight_folders() gives them: of one job, by rank, not empty.
 FlightReport make_flight_report(const std::vector<FlightDump>& dumps);
 
+// "all_reduce (f32[4], sum)", 7 -> "all_reduce #7 (f32[4], sum)"
+std::string numbered(const std::string& call, std::uint64_t sequence);
 std::string to_text(const FlightReport& report);
 std::string to_json(const FlightReport& report);
 

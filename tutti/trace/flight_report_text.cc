@@ -16,12 +16,7 @@ using Json = nlohmann::ordered_json;
 using Cells = std::array<std::string, 5>;
 
 constexpr std::size_t kMostGroups = 20;  // with a table of their own
-constexpr std::size_t kMostReasons = 4;
-
-std::string numbered(const std::string& call, std::uint64_t sequence) {
-  const std::size_t space = std::min(call.find(' '), call.size());
-  return fmt::format("{} #{}{}", call.substr(0, space), sequence, call.substr(space));
-}
+constexpr std::size_t kMostPrintedReasons = 4;
 
 std::string title_of(const FlightReport::GroupPart& part) {
   std::string text = fmt::format("group {}, {} rank{} ({})", part.name, part.members.size(),
@@ -51,16 +46,21 @@ bool is_interesting(const FlightReport::GroupPart& part) { return part.mismatch 
 
 }  // namespace
 
+std::string numbered(const std::string& call, std::uint64_t sequence) {
+  const std::size_t space = std::min(call.find(' '), call.size());
+  return fmt::format("{} #{}{}", call.substr(0, space), sequence, call.substr(space));
+}
+
 std::string to_text(const FlightReport& report) {
   std::string text;
   for (const std::string& sentence : report.verdict) text += sentence + "\n";
   text += fmt::format("\njob {}, {} rank{}", report.job, report.world_size, report.world_size == 1 ? "" : "s");
   if (!report.without_record.empty()) text += "; no record of " + ranks_words(report.without_record);
   text += "; written because\n";
-  for (std::size_t i = 0; i < std::min(report.reasons.size(), kMostReasons); ++i)
+  for (std::size_t i = 0; i < std::min(report.reasons.size(), kMostPrintedReasons); ++i)
     text += "  " + report.reasons[i] + "\n";
-  if (report.reasons.size() > kMostReasons)
-    text += fmt::format("  and {} more of the like\n", report.reasons.size() - kMostReasons);
+  if (report.reasons.size() > kMostPrintedReasons)
+    text += fmt::format("  and {} more of the like\n", report.reasons.size() - kMostPrintedReasons);
   std::size_t shown = 0, quiet = 0;
   for (const FlightReport::GroupPart& part : report.groups) {
     const bool show = shown < kMostGroups && (is_interesting(part) || shown == 0);

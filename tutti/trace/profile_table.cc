@@ -19,7 +19,7 @@ std::string time_text(double us) {
   return fmt::format("{:.3f}us", us);
 }
 
-double microseconds(Duration duration) { return to_seconds(duration) * 1e6; }
+double microseconds_of(Duration duration) { return to_seconds(duration) * 1e6; }
 
 std::string shortened(const std::string& text) {
   return text.size() <= kMostName ? text : text.substr(0, kMostName - 3) + "...";
@@ -96,16 +96,16 @@ std::string profile_table(const Trace& trace, const ProfileTableOptions& options
     const RegionTotals& row = rows[i];
     std::vector<std::string> cells = {shortened(row.name),
                                       share(row.self),
-                                      time_text(microseconds(row.self)),
+                                      time_text(microseconds_of(row.self)),
                                       share(row.total),
-                                      time_text(microseconds(row.total)),
-                                      time_text(microseconds(row.total) / double(row.calls)),
+                                      time_text(microseconds_of(row.total)),
+                                      time_text(microseconds_of(row.total) / double(row.calls)),
                                       std::to_string(row.calls)};
     if (options.by_detail) cells.push_back(shortened(row.detail));
     line(cells);
   }
   dashes();
-  out += fmt::format("Self CPU time total: {}\n", time_text(microseconds(all)));
+  out += fmt::format("Self CPU time total: {}\n", time_text(microseconds_of(all)));
   if (rows.size() > options.most_rows) out += fmt::format("({} more rows)\n", rows.size() - options.most_rows);
   return out;
 }

@@ -18,7 +18,7 @@
 namespace tutti {
 namespace {
 
-using Json = nlohmann::json;
+using TraceJson = nlohmann::json;
 
 constexpr std::size_t kMostBytes = std::size_t(4) << 30;  // of a file
 
@@ -45,19 +45,19 @@ std::size_t first_too_deep(const std::string& text) {
 }
 
 // One file's JSON with a list of events; an error says what it is instead.
-Result<Json> read_trace(const std::string& path) {
+Result<TraceJson> read_trace(const std::string& path) {
   const std::string text = TUTTI_TRY(read_file(path, kMostBytes));
   if (const auto at = first_too_deep(text); at < text.size())
     return Error{.code = Code::kCorrupt,
                  .detail = fmt::format("{} is no Chrome trace: byte {} nests more than {} deep", path, at, kDeepest)};
-  Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (file.is_array()) file = Json{{"traceEvents", std::move(file)}};  // the format's other form
+  TraceJson file = TraceJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (file.is_array()) file = TraceJson{{"traceEvents", std::move(file)}};  // the format's other form
   if (file.is_discarded() || !file.is_object() || !file.contains("traceEvents") || !file["traceEvents"].is_array())
     return Error{.code = Code::kCorrupt, .detail = path + " is no Chrome trace: it has no list traceEvents"};
   return file;
 }
 
-std::optional<double> wall_clock_of(const Json& file) {
+std::optional<double> wall_clock_of(const TraceJson& file) {
   const auto other = file.find("otherData");
   if (other == file.end() || !other->is_object()) return std::nullopt;
   const auto clock = other->find(kWallClockOf0);
@@ -72,18 +72,18 @@ class Processes {
     for (const auto& [given, written] : of_this_file_) taken_.insert(written);
     of_this_file_.clear();
   }
-  Json written(const Json& pid) {
+  TraceJson written(const TraceJson& pid) {
     const auto [found, fresh] = of_this_file_.try_emplace(pid, pid);
     if (fresh && taken_.count(pid) > 0) {
-      while (taken_.count(Json(free_)) > 0) ++free_;
+      while (taken_.count(TraceJson(free_)) > 0) ++free_;
       found->second = free_++;
     }
     return found->second;
   }
 
  private:
-  std::set<Json> taken_;
-  std::map<Json, Json> of_this_file_;
+  std::set<TraceJson> taken_;
+  std::map<TraceJson, TraceJson> of_this_file_;
   std::int64_t free_ = 1'000'000;
 };
 
@@ -134,7 +134,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
   std::optional<Output> out;  // made when there is something for it: what lies there may be all that is left of a run
   Processes processes;
   std::optional<double> origin;  // seconds since 1970, of time 0
-  Json others = Json::object();
+  TraceJson others = TraceJson::object();
   for (const std::string& path : files) {
     auto read = read_trace(path);
     if (!read.ok()) {
@@ -145,7 +145,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
       out = TUTTI_TRY(Output::create(output));
       TUTTI_TRY(out->add("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"));
     }
-    Json& file = *read;
+    TraceJson& file = *read;
     const auto clock = wall_clock_of(file);
     double shift = 0;  // microseconds
     if (!clock) {
@@ -155,13 +155,13 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
     } else {
       origin = clock;
     }
-    for (Json& event : file["traceEvents"]) {
+    for (TraceJson& event : file["traceEvents"]) {
       if (!event.is_object()) continue;
       if (const auto pid = event.find("pid"); pid != event.end()) *pid = processes.written(*pid);
       if (const auto ts = event.find("ts"); shift != 0 && ts != event.end() && ts->is_number())
         *ts = ts->get<double>() + shift;
       TUTTI_TRY(out->add((merged.events++ == 0 ? "" : kChromeTraceComma) +
-                         event.dump(-1, ' ', false, Json::error_handler_t::replace)));
+                         event.dump(-1, ' ', false, TraceJson::error_handler_t::replace)));
     }
     if (const auto other = file.find("otherData"); other != file.end() && other->is_object())
       for (auto& [name, value] : other->items())
@@ -174,7 +174,7 @@ Result<MergedTrace> merge_traces(const std::vector<std::string>& files, const st
                  .detail = fmt::format("none of {} files is a Chrome trace{}", files.size(),
                                        merged.notes.empty() ? "" : "; the first: " + merged.notes.front())};
   }
-  TUTTI_TRY(out->add("\n],\"otherData\":" + others.dump(-1, ' ', false, Json::error_handler_t::replace) + "}\n"));
+  TUTTI_TRY(out->add("\n],\"otherData\":" + others.dump(-1, ' ', false, TraceJson::error_handler_t::replace) + "}\n"));
   TUTTI_TRY(out->flush());
   return merged;
 }

@@ -36,7 +36,7 @@ constexpr std::uint8_t kInsecureFlag = 1;
 constexpr crypto::Digest kNoProof{};  // where a proof would tell a false server something
 constexpr const char* kSecretHint = "give all processes of the job the same TUTTI_SECRET or --secret-file";
 
-enum class Verdict : std::uint8_t {
+enum class HandshakeVerdict : std::uint8_t {
   kGoOn,
   kOtherVersion,
   kOtherJob,
@@ -63,7 +63,7 @@ static_assert(sizeof(HelloMessage) == 160);
 
 struct ReplyMessage {
   char magic[8];
-  Verdict verdict;
+  HandshakeVerdict verdict;
   std::uint8_t role;
   std::uint16_t version;
   std::uint32_t generation;
@@ -131,31 +131,31 @@ Error refused(std::string detail, std::string hint) {
 
 // ---- client ----
 
-Error verdict_error(const std::string& server, const ReplyMessage& reply, Verdict verdict,
+Error verdict_error(const std::string& server, const ReplyMessage& reply, HandshakeVerdict verdict,
                     const Credentials& credentials) {
   switch (verdict) {
-    case Verdict::kOtherVersion:
+    case HandshakeVerdict::kOtherVersion:
       return refused(server + " speaks version " + std::to_string(reply.version) +
                          " of the protocol, this program version " + std::to_string(kVersion),
                      "build all programs of the job with the same release of tutti");
-    case Verdict::kOtherJob:
+    case HandshakeVerdict::kOtherJob:
       return refused(server + " belongs to another job (ours is \"" + credentials.job + "\")",
                      "give each job its own port, or end the other job");
-    case Verdict::kOtherRole:
+    case HandshakeVerdict::kOtherRole:
       return refused(server + " serves another purpose at this address", "check the address and the port");
-    case Verdict::kOtherGeneration:
+    case HandshakeVerdict::kOtherGeneration:
       return refused(server + " is at generation " + std::to_string(reply.generation) +
                          " of the job, this process belongs to generation " + std::to_string(credentials.generation),
                      "this process is left over from before a restart, or started too early: start it again");
-    case Verdict::kOneInsecure:
+    case HandshakeVerdict::kOneInsecure:
       return credentials.secret.is_none()
                  ? refused(server + " demands the job's secret, and this process was started without one",
                            "give it through TUTTI_SECRET or --secret-file instead of --insecure")
                  : refused(server + " runs without a secret (--insecure), and this process holds one (fingerprint " +
                                credentials.secret.fingerprint() + ")",
                            "start all processes of the job in the same way");
-    case Verdict::kGoOn:
-    case Verdict::kOtherSecret:
+    case HandshakeVerdict::kGoOn:
+    case HandshakeVerdict::kOtherSecret:
       break;
   }
   return refused(server + " holds another secret (ours has fingerprint " + credentials.secret.fingerprint() + ")",
@@ -211,18 +211,18 @@ Status handshake_as_client(int fd, const Credentials& credentials, const Hello& 
     return sent;
 
   const ReplyMessage reply = TUTTI_TRY(read_reply(fd, server, deadline));
-  if (reply.verdict != Verdict::kGoOn) return verdict_error(server, reply, reply.verdict, credentials);
+  if (reply.verdict != HandshakeVerdict::kGoOn) return verdict_error(server, reply, reply.verdict, credentials);
   ChallengeMessage challenge;
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&challenge, 1)), deadline));
   const Proofs proofs = prove(credentials, message, reply, challenge.nonce);
   if (!crypto::equal(proofs.server, challenge.proof)) {
     (void)send_all(fd, kNoProof, deadline);
-    return verdict_error(server, reply, Verdict::kOtherSecret, credentials);
+    return verdict_error(server, reply, HandshakeVerdict::kOtherSecret, credentials);
   }
   TUTTI_TRY(send_all(fd, proofs.client, deadline));
-  Verdict last{};
+  HandshakeVerdict last{};
   TUTTI_TRY(recv_all(fd, std::as_writable_bytes(std::span(&last, 1)), deadline));
-  if (last != Verdict::kGoOn) return verdict_error(server, reply, last, credentials);
+  if (last != HandshakeVerdict::kGoOn) return verdict_error(server, reply, last, credentials);
   return {};
 }
 
@@ -275,28 +275,28 @@ Result<bool> ServerHandshake::fill(int fd, std::size_t size) {
 
 Status ServerHandshake::answer_hello(int fd) {
   const auto message = std::bit_cast<HelloMessage>(bytes_);
-  ReplyMessage reply{.verdict = Verdict::kGoOn,
+  ReplyMessage reply{.verdict = HandshakeVerdict::kGoOn,
                      .role = std::uint8_t(role_),
                      .version = kVersion,
                      .generation = credentials_.generation};
   std::memcpy(reply.magic, kReplyMagic, kMagicSize);
-  const auto refuse = [&](Verdict verdict, std::string why, std::string hint = {}) -> Status {
+  const auto refuse = [&](HandshakeVerdict verdict, std::string why, std::string hint = {}) -> Status {
     reply.verdict = verdict;
     TUTTI_TRY(send_now(fd, bytes_of(reply)));
     return refused("a client was refused: " + std::move(why), std::move(hint));
   };
   if (message.version != kVersion)
-    return refuse(Verdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol",
+    return refuse(HandshakeVerdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol",
                   "build all programs of the job with the same release of tutti");
   if (!crypto::equal(message.job, crypto::sha256(credentials_.job)))
-    return refuse(Verdict::kOtherJob, "it belongs to another job, ours is \"" + credentials_.job + "\"",
+    return refuse(HandshakeVerdict::kOtherJob, "it belongs to another job, ours is \"" + credentials_.job + "\"",
                   "give each job its own port; if it is one job, all its nodes need the same name");
-  if (message.role != std::uint8_t(role_)) return refuse(Verdict::kOtherRole, "it wanted a connection of another kind");
+  if (message.role != std::uint8_t(role_)) return refuse(HandshakeVerdict::kOtherRole, "it wanted a connection of another kind");
   if (message.generation != credentials_.generation)
-    return refuse(Verdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
+    return refuse(HandshakeVerdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
                                                  " of the job, ours is " + std::to_string(credentials_.generation));
   if (((message.flags & kInsecureFlag) != 0) != credentials_.secret.is_none())
-    return refuse(Verdict::kOneInsecure,
+    return refuse(HandshakeVerdict::kOneInsecure,
                   credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret",
                   "start all processes of the job in the same way");
 
@@ -314,7 +314,7 @@ Status ServerHandshake::answer_hello(int fd) {
 
 Status ServerHandshake::check_proof(int fd) {
   const bool proven = crypto::equal(std::span(bytes_).first(expected_proof_.size()), expected_proof_);
-  const Verdict verdict = proven ? Verdict::kGoOn : Verdict::kOtherSecret;
+  const HandshakeVerdict verdict = proven ? HandshakeVerdict::kGoOn : HandshakeVerdict::kOtherSecret;
   const Status told = send_now(fd, bytes_of(verdict));
   if (!proven) return refused("a client was refused: it holds another secret", kSecretHint);
   return told;

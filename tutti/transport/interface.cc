@@ -18,18 +18,18 @@
 namespace tutti {
 namespace {
 
-struct Place {
+struct InterfacePlace {
   std::string interface;
   std::string host;
 };
 
-bool is_v6(const Place& place) { return place.host.find(':') != std::string::npos; }
+bool is_v6(const InterfacePlace& place) { return place.host.find(':') != std::string::npos; }
 
-std::vector<Place> places() {
+std::vector<InterfacePlace> places() {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> all(first, &::freeifaddrs);
-  std::vector<Place> result;
+  std::vector<InterfacePlace> result;
   for (const ifaddrs* entry = first; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || !(entry->ifa_flags & IFF_UP)) continue;
     const int family = entry->ifa_addr->sa_family;
@@ -41,7 +41,7 @@ std::vector<Place> places() {
       continue;
     result.push_back({entry->ifa_name, from_socket_address(address).host});
   }
-  std::stable_sort(result.begin(), result.end(), [](const Place& a, const Place& b) { return is_v6(a) < is_v6(b); });
+  std::stable_sort(result.begin(), result.end(), [](const InterfacePlace& a, const InterfacePlace& b) { return is_v6(a) < is_v6(b); });
   return result;
 }
 
@@ -66,13 +66,13 @@ bool starts_alike(std::span<const unsigned char> a, std::span<const unsigned cha
   return true;
 }
 
-std::string of_this_machine(const std::vector<Place>& all) {
+std::string of_this_machine(const std::vector<InterfacePlace>& all) {
   std::vector<std::string> words;
-  for (const Place& place : all) words.push_back(place.interface + " (" + place.host + ")");
+  for (const InterfacePlace& place : all) words.push_back(place.interface + " (" + place.host + ")");
   return "this machine has " + join(words, ", ");
 }
 
-Error usage(std::string detail, const std::vector<Place>& all) {
+Error usage(std::string detail, const std::vector<InterfacePlace>& all) {
   return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = of_this_machine(all)};
 }
 
@@ -82,7 +82,7 @@ Result<std::string> address_at(std::string_view wanted) {
   const auto all = places();
   const auto slash = wanted.find('/');
   if (slash == std::string_view::npos) {
-    for (const Place& place : all)
+    for (const InterfacePlace& place : all)
       if (place.interface == wanted) return place.host;
     return usage("no interface \"" + std::string(wanted) + "\" is up here with an address", all);
   }
@@ -90,7 +90,7 @@ Result<std::string> address_at(std::string_view wanted) {
   const auto bits = parse_int(wanted.substr(slash + 1));
   if (subnet.empty() || !bits || *bits < 0 || *bits > std::int64_t(subnet.size()) * 8)
     return usage("\"" + std::string(wanted) + "\" is no subnet, which reads 10.0.0.0/8 or fd00::/8", all);
-  for (const Place& place : all)
+  for (const InterfacePlace& place : all)
     if (starts_alike(bytes_of(place.host), subnet, int(*bits))) return place.host;
   return usage("this machine has no address in " + std::string(wanted), all);
 }

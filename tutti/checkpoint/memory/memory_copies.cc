@@ -83,8 +83,6 @@ std::uint64_t new_history(const Group& group) {
   return word;
 }
 
-std::uint64_t bytes_of(const SavedBox& saved) { return box_of(saved).elements() * size_of(saved.dtype); }
-
 // Large elements first, so that each tensor is aligned.
 std::vector<std::size_t> in_order(std::span<const SavedBox> boxes, std::vector<std::size_t> chosen) {
   std::stable_sort(chosen.begin(), chosen.end(),

@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr ObjectLimit kParts{.most = std::size_t(4) << 30};
+constexpr ObjectLimit kRestoreParts{.most = std::size_t(4) << 30};
 
 // A shelf on the node of some keeper.
 struct Holder {
@@ -115,7 +115,7 @@ class Restoring {
     if (neighbours_.leads(group_.rank()))
       for (const LabelledShelf& one : shelves_.whole()) mine.push_back(to_json(one));
     std::map<std::pair<std::int64_t, std::uint64_t>, Candidate> found;
-    const auto all = all_gather_json(group_, mine, kParts);
+    const auto all = all_gather_json(group_, mine, kRestoreParts);
     for (std::size_t rank = 0; rank < all.size(); ++rank)
       for (const json& from : all[rank]) {
         const LabelledShelf one = shelf_from(from);
@@ -144,7 +144,7 @@ class Restoring {
           bad.push_back({part, h, host_name() + ": " + good.error().detail});
       }
     std::vector<std::pair<std::size_t, std::size_t>> gone;
-    for (const json& of_rank : all_gather_json(group_, bad, kParts))
+    for (const json& of_rank : all_gather_json(group_, bad, kRestoreParts))
       for (const json& one : of_rank) {
         gone.emplace_back(one.at(0), one.at(1));
         if (group_.rank() == 0)
@@ -182,7 +182,7 @@ class Restoring {
     }
     TUTTI_TRY(agree(group_, read));
     std::map<int, std::string> texts;
-    for (const json& of_rank : all_gather_json(group_, mine, kParts))
+    for (const json& of_rank : all_gather_json(group_, mine, kRestoreParts))
       for (const auto& [part, text] : of_rank.items()) texts[std::stoi(part)] = text.get<std::string>();
     Manifest whole;
     for (const auto& [part, text] : texts) {

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // Each holds a piece, and at most 32 MiB of chunks.
-constexpr int kMostThreads = 4;
+constexpr int kMostWriters = 4;
 // A folder has one history: a checkpoint is not put between those of a job that runs, and that ends no sooner if waited
 // for.
 constexpr auto kJobPatience = std::chrono::seconds(2);
@@ -166,7 +166,7 @@ Result<std::string> write_checkpoint(const TensorSource& source, const std::vect
   std::random_device random;
   const std::string mark = fmt::format("{:08x}{:08x}", random(), random());
   SharedProgress progress(bytes, tell);
-  TUTTI_TRY(in_parallel(kMostThreads, tasks.size(), [&](std::size_t t) {
+  TUTTI_TRY(in_parallel(kMostWriters, tasks.size(), [&](std::size_t t) {
     return write_file(source, draft_path + "/" + tasks[t].name, mark, tasks[t], progress);
   }));
   TUTTI_TRY(
@@ -211,7 +211,7 @@ Result<std::vector<std::string>> write_weights(const TensorSource& source, const
     for (const CopiedBox& copied : tasks[t].boxes) weight_map[copied.key.name] = tasks[t].name;
   }
   SharedProgress progress(all, tell);
-  const Status written = in_parallel(kMostThreads, tasks.size(), [&](std::size_t t) {
+  const Status written = in_parallel(kMostWriters, tasks.size(), [&](std::size_t t) {
     return replace_file(folder + "/" + tasks[t].name, [&](int fd, const std::string& name) {
       return copy_to_file(source, tasks[t].boxes, {}, fd, name, progress).status();
     });

@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostThreads = 8;
+constexpr int kMostCheckers = 8;
 
 // Chunk by chunk, since each has a digest of its own.
 VerifyReport verify_checkpoint(const std::string& folder, const BytesDone& tell) {
@@ -51,7 +51,7 @@ VerifyReport verify_checkpoint(const std::string& folder, const BytesDone& tell)
     return std::pair(a.box->file, a.box->offset) < std::pair(b.box->file, b.box->offset);
   });
   SharedProgress progress(report.bytes, tell);
-  const Status all = in_parallel(kMostThreads, tasks.size(), [&](std::size_t t) -> Status {
+  const Status all = in_parallel(kMostCheckers, tasks.size(), [&](std::size_t t) -> Status {
     Task& task = tasks[t];
     HeldChunks chunks;
     const std::uint64_t bytes = task.box->box.elements() * size_of(task.tensor->dtype);
@@ -89,7 +89,7 @@ Result<VerifyReport> verify_source(const std::string& path, const BytesDone& tel
   }
   report.files = names.size();
   SharedProgress progress(report.bytes, tell);
-  const Status all = in_parallel(kMostThreads, tasks.size(), [&](std::size_t t) -> Status {
+  const Status all = in_parallel(kMostCheckers, tasks.size(), [&](std::size_t t) -> Status {
     Task& task = tasks[t];
     std::vector<std::byte> piece(kPieceBytes);
     const auto read = [&]() -> Status {

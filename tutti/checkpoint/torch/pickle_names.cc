@@ -53,7 +53,7 @@ constexpr Known kKnown[] = {
 
 constexpr std::string_view kTypes[] = {"Double", "Float", "Half", "BFloat16", "Long",          "Int",
                                        "Short",  "Char",  "Byte", "Bool",     "ComplexDouble", "ComplexFloat"};
-constexpr std::string_view kDTypes[] = {"float64",
+constexpr std::string_view kTorchDTypes[] = {"float64",
                                         "float32",
                                         "float16",
                                         "bfloat16",
@@ -99,7 +99,7 @@ PickleMeaning meaning_of(std::string_view name) {
     return Meaning::kRecord;
   if (name.starts_with("torch.")) {
     std::string_view rest = name.substr(6);
-    if (contains(kDTypes, rest)) return Meaning::kNothing;
+    if (contains(kTorchDTypes, rest)) return Meaning::kNothing;
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
     if (rest.ends_with("Storage") && contains(kTypes, rest.substr(0, rest.size() - 7))) return Meaning::kNothing;
   }

@@ -20,10 +20,10 @@
 namespace tutti {
 namespace {
 
-using Kind = PickleNode::Kind;
+using ObjectKind = PickleNode::Kind;
 
 constexpr std::uint64_t kMostPickle = std::uint64_t(256) << 20, kFirstWindow = std::uint64_t(1) << 20;
-constexpr std::uint64_t kPiece = std::uint64_t(1) << 20;
+constexpr std::uint64_t kStoragePiece = std::uint64_t(1) << 20;
 constexpr std::string_view kZipBegins("PK\x03\x04", 4);
 // PROTO 2, LONG1 of ten bytes: 0x1950a86a20f9469cfc6c
 constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.", 15);
@@ -31,7 +31,7 @@ constexpr std::string_view kMagic("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\
 struct TypeRow {
   std::string_view torch, safetensors;
 };
-constexpr TypeRow kTypes[] = {
+constexpr TypeRow kStorageTypes[] = {
     {"DoubleStorage", "F64"},
     {"FloatStorage", "F32"},
     {"HalfStorage", "F16"},
@@ -71,8 +71,8 @@ constexpr TypeRow kTypes[] = {
 
 std::string dtype_of_torch(const std::string& name) {
   const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
-  const auto* const row = std::find_if(std::begin(kTypes), std::end(kTypes), [&](auto& r) { return r.torch == last; });
-  return row == std::end(kTypes) ? "" : std::string(row->safetensors);
+  const auto* const row = std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes), [&](auto& r) { return r.torch == last; });
+  return row == std::end(kStorageTypes) ? "" : std::string(row->safetensors);
 }
 
 std::uint64_t element_bytes_of(const std::string& dtype) { return dtype == "C128" ? 16 : safetensors_bits(dtype) / 8; }
@@ -162,8 +162,8 @@ Status TorchFile::open_old(std::uint64_t bytes) {
   at += pickle_.bytes;
   std::map<std::string, std::uint64_t> element;
   for (const PickleNode& node : pickle_.nodes) {
-    if (node.kind != Kind::kStored || node.items.size() < 5) continue;
-    if (node.items.size() > 5 && pickle_[node.items[5]].kind != Kind::kNone)
+    if (node.kind != ObjectKind::kStored || node.items.size() < 5) continue;
+    if (node.items.size() > 5 && pickle_[node.items[5]].kind != ObjectKind::kNone)
       return Error{.code = Code::kUnsupported,
                    .detail = "it has storages that are views of others, as before PyTorch 0.4"};
     element[pickle_[node.items[2]].text] = element_bytes_of(dtype_of_torch(pickle_[node.items[1]].text));
@@ -199,7 +199,7 @@ Result<std::uint64_t> TorchFile::storage_bytes(const std::string& key) const {
 Status TorchFile::check(Storage& storage) const {
   const std::lock_guard lock(storage.mutex);
   if (storage.checked || !has_digests_) return {};
-  std::vector<std::byte> piece(std::min(storage.bytes, kPiece));
+  std::vector<std::byte> piece(std::min(storage.bytes, kStoragePiece));
   uLong found = ::crc32(0, nullptr, 0);
   for (std::uint64_t at = 0; at < storage.bytes; at += piece.size()) {
     const auto part = std::span(piece).first(std::min<std::uint64_t>(piece.size(), storage.bytes - at));

@@ -9,7 +9,7 @@
 namespace tutti {
 namespace {
 
-using Kind = PickleNode::Kind;
+using TorchKind = PickleNode::Kind;
 
 constexpr int kDeepest = 200;
 
@@ -17,9 +17,9 @@ constexpr int kDeepest = 200;
   throw Exception(Error{.code = code, .detail = std::move(detail)});
 }
 
-class Reading {
+class TreeReading {
  public:
-  explicit Reading(const Pickle& pickle) : pickle_(pickle), left_(16 * pickle.nodes.size() + (std::size_t(1) << 20)) {}
+  explicit TreeReading(const Pickle& pickle) : pickle_(pickle), left_(16 * pickle.nodes.size() + (std::size_t(1) << 20)) {}
 
   TorchTree run() {
     out_.tree = tree_of(pickle_.root, "", "", 0);
@@ -34,21 +34,21 @@ class Reading {
   std::string key_text(std::uint32_t number) const {
     const PickleNode& node = pickle_[number];
     switch (node.kind) {
-      case Kind::kString:
-      case Kind::kBytes:
-      case Kind::kBig:
-      case Kind::kName:
-      case Kind::kRecord:
+      case TorchKind::kString:
+      case TorchKind::kBytes:
+      case TorchKind::kBig:
+      case TorchKind::kName:
+      case TorchKind::kRecord:
         return node.text;
-      case Kind::kInt:
+      case TorchKind::kInt:
         return fmt::format("{}", node.whole);
-      case Kind::kFloat:
+      case TorchKind::kFloat:
         return fmt::format("{}", node.real);
-      case Kind::kBool:
+      case TorchKind::kBool:
         return node.whole != 0 ? "True" : "False";
-      case Kind::kNone:
+      case TorchKind::kNone:
         return "None";
-      case Kind::kTuple: {
+      case TorchKind::kTuple: {
         std::string text;
         for (const std::uint32_t item : node.items) {
           const PickleNode& part = pickle_[item];
@@ -56,12 +56,12 @@ class Reading {
         }
         return "(" + text + ")";
       }
-      case Kind::kList:
-      case Kind::kSet:
-      case Kind::kDict:
-      case Kind::kStored:
-      case Kind::kTensor:
-      case Kind::kMark:
+      case TorchKind::kList:
+      case TorchKind::kSet:
+      case TorchKind::kDict:
+      case TorchKind::kStored:
+      case TorchKind::kTensor:
+      case TorchKind::kMark:
         return "...";
     }
     return {};
@@ -73,34 +73,34 @@ class Reading {
     if (left_-- == 0) fail(Code::kLimit, "the pickle unfolds into far more than it holds");
     const PickleNode& node = pickle_[number];
     switch (node.kind) {
-      case Kind::kNone:
+      case TorchKind::kNone:
         return ValueTree::word(std::move(name), "None");
-      case Kind::kBool:
+      case TorchKind::kBool:
         return ValueTree::leaf(std::move(name), node.whole != 0);
-      case Kind::kInt:
+      case TorchKind::kInt:
         return ValueTree::leaf(std::move(name), node.whole);
-      case Kind::kFloat:
+      case TorchKind::kFloat:
         return ValueTree::leaf(std::move(name), node.real);
-      case Kind::kString:
+      case TorchKind::kString:
         return ValueTree::leaf(std::move(name), node.text);
-      case Kind::kBig:
-      case Kind::kName:
+      case TorchKind::kBig:
+      case TorchKind::kName:
         return ValueTree::word(std::move(name), node.text);
-      case Kind::kBytes:
+      case TorchKind::kBytes:
         return ValueTree::word(std::move(name), fmt::format("{} bytes", node.text.size()));
-      case Kind::kStored:
+      case TorchKind::kStored:
         return ValueTree::word(std::move(name), "a storage");
-      case Kind::kTensor:
+      case TorchKind::kTensor:
         return tensor(node, std::move(name), path);
-      case Kind::kRecord:
+      case TorchKind::kRecord:
         return record(node, std::move(name), path, depth);
-      case Kind::kDict:
+      case TorchKind::kDict:
         return dict(node, std::move(name), path, depth);
-      case Kind::kList:
-      case Kind::kTuple:
-      case Kind::kSet:
+      case TorchKind::kList:
+      case TorchKind::kTuple:
+      case TorchKind::kSet:
         return list(node, std::move(name), path, depth);
-      case Kind::kMark:
+      case TorchKind::kMark:
         break;
     }
     corrupt(path, "is a mark");
@@ -121,7 +121,7 @@ class Reading {
 
   ValueTree list(const PickleNode& node, std::string name, const std::string& path, int depth) {
     ValueTree tree{.name = std::move(name),
-                   .kind = node.kind == Kind::kTuple ? ValueTree::Kind::kTuple : ValueTree::Kind::kList,
+                   .kind = node.kind == TorchKind::kTuple ? ValueTree::Kind::kTuple : ValueTree::Kind::kList,
                    .text = {},
                    .value = {},
                    .members = {}};
@@ -134,11 +134,11 @@ class Reading {
 
   std::vector<std::uint64_t> numbers(std::uint32_t number, const std::string& path) const {
     const PickleNode& node = pickle_[number];
-    if ((node.kind != Kind::kTuple && node.kind != Kind::kList) || node.items.size() > 64)
+    if ((node.kind != TorchKind::kTuple && node.kind != TorchKind::kList) || node.items.size() > 64)
       corrupt(path, "has a shape that is no short list of numbers");
     std::vector<std::uint64_t> out;
     for (const std::uint32_t item : node.items) {
-      if (pickle_[item].kind != Kind::kInt || pickle_[item].whole < 0)
+      if (pickle_[item].kind != TorchKind::kInt || pickle_[item].whole < 0)
         corrupt(path, "has a shape with what is no size");
       out.push_back(std::uint64_t(pickle_[item].whole));
     }
@@ -147,9 +147,9 @@ class Reading {
 
   TorchTensor parse_tensor(const PickleNode& node, const std::string& path) const {
     const PickleNode& stored = pickle_[node.items[0]];
-    const bool named = stored.kind == Kind::kStored && stored.items.size() >= 5 &&
-                       pickle_[stored.items[0]].text == "storage" && pickle_[stored.items[1]].kind == Kind::kName &&
-                       pickle_[stored.items[2]].kind == Kind::kString;
+    const bool named = stored.kind == TorchKind::kStored && stored.items.size() >= 5 &&
+                       pickle_[stored.items[0]].text == "storage" && pickle_[stored.items[1]].kind == TorchKind::kName &&
+                       pickle_[stored.items[2]].kind == TorchKind::kString;
     if (!named) corrupt(path, "is a tensor without a storage");
     TorchTensor tensor{
         .name = path, .dtype = {}, .shape = {}, .box = {}, .storage = pickle_[stored.items[2]].text, .strides = {}};
@@ -158,7 +158,7 @@ class Reading {
     tensor.element_bytes = element_bytes_of(tensor.dtype);
     if (tensor.element_bytes == 0) corrupt(path, "is a tensor without a type");
     const PickleNode& offset = pickle_[node.items[1]];
-    if (offset.kind != Kind::kInt || offset.whole < 0) corrupt(path, "is a tensor whose offset is no number");
+    if (offset.kind != TorchKind::kInt || offset.whole < 0) corrupt(path, "is a tensor whose offset is no number");
     tensor.first = std::uint64_t(offset.whole);
     tensor.shape = numbers(node.items[2], path);
     tensor.strides = numbers(node.items[3], path);
@@ -179,10 +179,10 @@ class Reading {
 
   // The members of a record: those of a dict, or of the second of two (a dataclass with slots); nullptr: it has none.
   const PickleNode* members_of(const PickleNode& node) const {
-    if (node.kind != Kind::kRecord || node.items.size() < 2) return nullptr;
+    if (node.kind != TorchKind::kRecord || node.items.size() < 2) return nullptr;
     const PickleNode* state = &pickle_[node.items[1]];
-    if (state->kind == Kind::kTuple && state->items.size() == 2) state = &pickle_[state->items[1]];
-    return state->kind == Kind::kDict ? state : nullptr;
+    if (state->kind == TorchKind::kTuple && state->items.size() == 2) state = &pickle_[state->items[1]];
+    return state->kind == TorchKind::kDict ? state : nullptr;
   }
   const PickleNode& member(const PickleNode& node, const char* key, const std::string& path) const {
     const PickleNode* const members = members_of(node);
@@ -200,7 +200,7 @@ class Reading {
 
   ValueTree sharded(const PickleNode& node, std::string name, const std::string& path) {
     const PickleNode* const state = node.items.size() < 2 ? nullptr : &pickle_[node.items[1]];
-    if (!state || state->kind != Kind::kTuple || state->items.size() < 2)
+    if (!state || state->kind != TorchKind::kTuple || state->items.size() < 2)
       corrupt(path, "is a ShardedTensor without its shards");
     const TensorShape shape = numbers(number_of(member(pickle_[state->items[1]], "size", path)), path);
     std::string here, dtype;
@@ -208,7 +208,7 @@ class Reading {
       const PickleNode& shard = pickle_[item];
       const PickleNode& values = member(shard, "tensor", path);
       const PickleNode& about = member(shard, "metadata", path);
-      if (values.kind != Kind::kTensor) corrupt(path, "has a shard that is no tensor");
+      if (values.kind != TorchKind::kTensor) corrupt(path, "has a shard that is no tensor");
       TorchTensor tensor = parse_tensor(values, path);
       const TensorBox box{numbers(number_of(member(about, "shard_offsets", path)), path),
                           numbers(number_of(member(about, "shard_sizes", path)), path)};
@@ -255,7 +255,7 @@ std::optional<std::uint64_t> TorchTensor::span_elements() const {
 
 Result<TorchTree> read_torch_tree(const Pickle& pickle) {
   try {
-    return Reading(pickle).run();
+    return TreeReading(pickle).run();
   } catch (const Exception& error) {
     return error.error();
   }

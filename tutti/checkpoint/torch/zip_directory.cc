@@ -20,7 +20,7 @@ constexpr std::uint64_t kMostDirectory = std::uint64_t(256) << 20;
 constexpr std::uint32_t kIn64 = 0xffffffff;
 constexpr std::uint16_t kEncrypted = 1, kZip64Field = 1;
 
-Error corrupt(std::string what) {
+Error corrupt_zip(std::string what) {
   return Error{.code = Code::kCorrupt, .detail = "the zip archive " + std::move(what)};
 }
 
@@ -44,7 +44,7 @@ class Archive {
     std::map<std::string, ZipRecord> found;
     std::size_t at = 0;
     for (std::uint64_t n = 0; n < count_; ++n) TUTTI_TRY(add(directory, at, found));
-    if (at != directory.size()) return corrupt("has a directory that is longer than its records");
+    if (at != directory.size()) return corrupt_zip("has a directory that is longer than its records");
     TUTTI_TRY(check_overlaps(found));
     return found;
   }
@@ -52,19 +52,19 @@ class Archive {
  private:
   Result<std::string> text(std::uint64_t offset, std::uint64_t size) const {
     if (offset > bytes_ || size > bytes_ - offset)
-      return corrupt(fmt::format("has {} bytes; {} from {} on were to be read", bytes_, size, offset));
+      return corrupt_zip(fmt::format("has {} bytes; {} from {} on were to be read", bytes_, size, offset));
     std::string out(size, '\0');
     TUTTI_TRY(read_(offset, std::as_writable_bytes(std::span(out))));
     return out;
   }
 
   Status find_directory() {
-    if (bytes_ < kEndBytes) return corrupt(fmt::format("has {} bytes, fewer than its last record", bytes_));
+    if (bytes_ < kEndBytes) return corrupt_zip(fmt::format("has {} bytes, fewer than its last record", bytes_));
     const std::uint64_t tail = std::min<std::uint64_t>(bytes_, kEndBytes + 65535);
     const std::string last = TUTTI_TRY(text(bytes_ - tail, tail));
     std::size_t at = last.size() - kEndBytes + 1;
     do {
-      if (at-- == 0) return corrupt("has no directory at its end: it was cut off");
+      if (at-- == 0) return corrupt_zip("has no directory at its end: it was cut off");
     } while (u32(last, at) != kEnd || at + kEndBytes + u16(last, at + 20) != last.size());
     if (u16(last, at + 4) != 0 && u16(last, at + 4) != 0xffff)
       return Error{.code = Code::kUnsupported, .detail = "the zip archive is in several files"};
@@ -76,28 +76,28 @@ class Archive {
       const std::string locator = TUTTI_TRY(text(end - kLocatorBytes, kLocatorBytes));
       if (u32(locator, 0) == kLocator64) {
         const std::string end64 = TUTTI_TRY(text(u64(locator, 8), kEnd64Bytes));
-        if (u32(end64, 0) != kEnd64) return corrupt("has no zip64 record where its locator says");
+        if (u32(end64, 0) != kEnd64) return corrupt_zip("has no zip64 record where its locator says");
         count_ = u64(end64, 32);
         size_ = u64(end64, 40);
         begin_ = u64(end64, 48);
       }
     }
     if (size_ > kMostDirectory || begin_ > end || size_ > end - begin_)
-      return corrupt(
+      return corrupt_zip(
           fmt::format("says that its directory has {} bytes from {} on; its end is at {}", size_, begin_, end));
     if (count_ > size_ / kCentralBytes)
-      return corrupt(fmt::format("says that its directory has {} records in {} bytes", count_, size_));
+      return corrupt_zip(fmt::format("says that its directory has {} records in {} bytes", count_, size_));
     return {};
   }
 
   Status add(const std::string& directory, std::size_t& at, std::map<std::string, ZipRecord>& found) const {
     if (directory.size() - at < kCentralBytes || u32(directory, at) != kCentral)
-      return corrupt(fmt::format("has no record at byte {} of its directory", at));
+      return corrupt_zip(fmt::format("has no record at byte {} of its directory", at));
     const std::string_view head = std::string_view(directory).substr(at, kCentralBytes);
     const std::size_t name_bytes = u16(head, 28), extra_bytes = u16(head, 30), comment_bytes = u16(head, 32);
     at += kCentralBytes;
     if (directory.size() - at < name_bytes + extra_bytes + comment_bytes)
-      return corrupt("has a directory that ends within a record");
+      return corrupt_zip("has a directory that ends within a record");
     const std::string name = directory.substr(at, name_bytes);
     const std::string_view extra = std::string_view(directory).substr(at + name_bytes, extra_bytes);
     at += name_bytes + extra_bytes + comment_bytes;
@@ -110,18 +110,18 @@ class Archive {
     std::uint64_t stored = u32(head, 20), bytes = u32(head, 24), local = u32(head, 42);
     TUTTI_TRY(widen(extra, bytes, stored, local, name));
     if (stored != bytes)
-      return corrupt(
+      return corrupt_zip(
           fmt::format("says that its record {} has {} bytes, and {} of them are there", name, bytes, stored));
     const std::string begin = TUTTI_TRY(text(local, kLocalBytes));
-    if (u32(begin, 0) != kLocal) return corrupt(fmt::format("has no record {} where its directory says", name));
+    if (u32(begin, 0) != kLocal) return corrupt_zip(fmt::format("has no record {} where its directory says", name));
     const std::uint64_t inner_name = u16(begin, 26), inner_extra = u16(begin, 28);
     if (TUTTI_TRY(text(local + kLocalBytes, inner_name)) != name)
-      return corrupt(fmt::format("has another record where its directory says that {} is", name));
+      return corrupt_zip(fmt::format("has another record where its directory says that {} is", name));
     const ZipRecord record{local + kLocalBytes + inner_name + inner_extra, bytes, u32(head, 16)};
     if (record.offset > begin_ || bytes > begin_ - record.offset)
-      return corrupt(
+      return corrupt_zip(
           fmt::format("says that its record {} has {} bytes from {} on, beyond its end", name, bytes, record.offset));
-    if (!found.emplace(name, record).second) return corrupt(fmt::format("has two records {}", name));
+    if (!found.emplace(name, record).second) return corrupt_zip(fmt::format("has two records {}", name));
     return {};
   }
 
@@ -135,7 +135,7 @@ class Archive {
         std::string_view field = extra.substr(4, size);
         for (std::uint64_t* value : {&bytes, &stored, &local}) {
           if (*value != kIn64) continue;
-          if (field.size() < 8) return corrupt(fmt::format("has a record {} without its size", name));
+          if (field.size() < 8) return corrupt_zip(fmt::format("has a record {} without its size", name));
           *value = u64(field, 0);
           field.remove_prefix(8);
         }
@@ -152,7 +152,7 @@ class Archive {
     std::sort(order.begin(), order.end(), [](auto& a, auto& b) { return a.second->offset < b.second->offset; });
     for (std::size_t i = 1; i < order.size(); ++i)
       if (order[i - 1].second->offset + order[i - 1].second->bytes > order[i].second->offset)
-        return corrupt(fmt::format("has records {} and {} that overlap", *order[i - 1].first, *order[i].first));
+        return corrupt_zip(fmt::format("has records {} and {} that overlap", *order[i - 1].first, *order[i].first));
     return {};
   }
 

@@ -23,9 +23,9 @@
 namespace tutti::cuda {
 namespace {
 
-constexpr std::size_t kPieceBytes = 4 << 20;
+constexpr std::size_t kStagedPieceBytes = 4 << 20;
 constexpr std::size_t kInFlight = 3;
-constexpr Duration kLookAgain = std::chrono::microseconds(50);
+constexpr Duration kCopyLookAgain = std::chrono::microseconds(50);
 constexpr Duration kLetGo = std::chrono::seconds(5);
 
 // A place for one piece at a time.
@@ -43,7 +43,7 @@ class StagedOperation final : public Operation {
         device_(request.device),
         request_(request),
         sequence_(sequence),
-        pieces_(request, setup.rank, setup.size, kPieceBytes),
+        pieces_(request, setup.rank, setup.size, kStagedPieceBytes),
         number_(pieces_.needs_agreement() ? 0 : pieces_.number()) {
     if (request.kind == Kind::kSend) my_turn_ = (*setup_.turns)[request.root].taken++;
   }
@@ -98,7 +98,7 @@ class StagedOperation final : public Operation {
     if (on_host_) on_host_->blockers(blockers);
     if (on_host_ && copied_in_ <= carried_ && copied_out_ == carried_) return;
     blockers.on_device = !on_host_;
-    blockers.look_again = kLookAgain;
+    blockers.look_again = kCopyLookAgain;
   }
 
  private:

@@ -5,7 +5,7 @@
 namespace tutti {
 namespace {
 
-const auto kLook = kernels::widest_loops().all_finite;
+const auto kStretch = kernels::widest_loops().all_finite;
 
 }  // namespace
 
@@ -14,7 +14,7 @@ bool all_finite(DType dtype, const void* data, std::size_t count) {
     dtype = dtype == DType::kC64 ? DType::kF32 : DType::kF64;
     count *= 2;
   }
-  return kLook(dtype, data, count);
+  return kStretch(dtype, data, count);
 }
 
 }  // namespace tutti

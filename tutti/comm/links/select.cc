@@ -16,7 +16,7 @@ constexpr std::size_t kLongest = std::size_t(1) << 40;
 constexpr std::size_t kNoEnd = ~std::size_t(0);
 
 // Of the whole vector on a rank: what the verb gives or takes altogether.
-std::size_t bytes_of(const Request& request, int ranks) {
+std::size_t selected_bytes(const Request& request, int ranks) {
   std::size_t count = request.count;
   if (request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll)
     count *= std::size_t(ranks);
@@ -68,7 +68,7 @@ Algorithm Selector::algorithm(const Request& request) const {
   const bool uneven = !request.in_splits.empty() || !request.out_splits.empty();
   const Stretches& stretches = uneven ? choice.uneven : choice.even;
   if (stretches.size() == 1) return stretches.front().algorithm;
-  const std::size_t bytes = bytes_of(request, ranks_);
+  const std::size_t bytes = selected_bytes(request, ranks_);
   return std::find_if(stretches.begin(), stretches.end(), [&](const Stretch& s) { return bytes < s.below; })->algorithm;
 }
 

@@ -33,8 +33,8 @@ constexpr std::size_t kColumnGroups = 4;
 constexpr std::size_t kWordsKept = 10;  // bad lines that the report quotes
 constexpr std::uint64_t kBytesOfThread = std::uint64_t(16) << 20, kBytesOfAll = std::uint64_t(64) << 20;
 
-struct Piece {
-  Piece() : columns(kCriteoDense, kCriteoTables) {}
+struct TextPiece {
+  TextPiece() : columns(kCriteoDense, kCriteoTables) {}
 
   std::uint64_t number = 0;
   LinePiece lines;
@@ -95,7 +95,7 @@ class CriteoPacker {
   }
 
   Status work_on_pieces() {
-    Piece piece;
+    TextPiece piece;
     while (TUTTI_TRY(take(piece))) {
       parse(piece);
       for (std::size_t group = 0; group < kColumnGroups; ++group) {
@@ -112,7 +112,7 @@ class CriteoPacker {
   }
 
   // An error of reading waits for the pieces before it, so that a bad line in one of them is told first.
-  Result<bool> take(Piece& piece) {
+  Result<bool> take(TextPiece& piece) {
     std::unique_lock lock(reading_);
     if (failed_reading_) return false;
     piece.number = next_piece_++;
@@ -130,7 +130,7 @@ class CriteoPacker {
     return *more;
   }
 
-  void parse(Piece& piece) const {
+  void parse(TextPiece& piece) const {
     piece.columns.clear();
     piece.kept.clear();
     piece.bad.clear();
@@ -161,7 +161,7 @@ class CriteoPacker {
       columns.ids[table].push_back(range > 0 ? std::uint32_t(sample.ids[table] % range) : sample.ids[table]);
   }
 
-  Status write(const Piece& piece) {
+  Status write(const TextPiece& piece) {
     for (const BadLine& bad : piece.bad) {
       const std::string words = to_string(bad, options_.inputs[piece.lines.file]);
       if (++report_.bad_lines > options_.skip_bad_lines) return too_bad(words);

@@ -15,7 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr int kDense = 13;
-constexpr std::size_t kTables = 26, kWords = 1 + kDense + kTables, kBytes = 4 * kWords;
+constexpr std::size_t kTables = 26, kWords = 1 + kDense + kTables, kTableBytes = 4 * kWords;
 
 class MlperfClicks : public ClickSource {
  public:
@@ -101,12 +101,12 @@ Result<std::unique_ptr<ClickSource>> open_mlperf_clicks(const MlperfClickOptions
         fmt::format("MLPerf's data has {} tables, and the sizes of {} were given", kTables, options.rows.size()));
   const PlacedFile file = TUTTI_TRY(PlacedFile::open(options.path));
   const std::uint64_t bytes = TUTTI_TRY(file.size());
-  if (bytes == 0 || bytes % kBytes != 0)
+  if (bytes == 0 || bytes % kTableBytes != 0)
     return Error{
         .code = Code::kCorrupt,
-        .detail = fmt::format("{}: {} bytes are no whole number of samples of {} bytes", options.path, bytes, kBytes),
+        .detail = fmt::format("{}: {} bytes are no whole number of samples of {} bytes", options.path, bytes, kTableBytes),
         .hint = bytes == 0 ? "it is empty" : "it is cut off, or it is not MLPerf's binary form"};
-  BatchCut cut{.samples = std::int64_t(bytes / kBytes), .batch_size = options.batch_size};
+  BatchCut cut{.samples = std::int64_t(bytes / kTableBytes), .batch_size = options.batch_size};
   if (options.most_batches > 0) cut.samples = std::min(cut.samples, options.most_batches * options.batch_size);
   Mapping mapping = TUTTI_TRY(file.map());
   if (!options.shuffle_seed) (void)::madvise(mapping.data(), mapping.size(), MADV_SEQUENTIAL);  // only advice

@@ -13,8 +13,8 @@
 namespace tutti {
 namespace {
 
-constexpr char kMagic[] = "tutticlk";
-constexpr std::uint32_t kVersion = 1;
+constexpr char kClickMagic[] = "tutticlk";
+constexpr std::uint32_t kClickVersion = 1;
 constexpr std::size_t kFixed = 40, kPage = 4096;
 constexpr std::uint32_t kMostColumns = 1 << 16, kMostBlock = 1 << 24;
 
@@ -42,7 +42,7 @@ std::uint32_t checksum(std::span<const std::uint8_t> bytes) {
   return std::uint32_t(::crc32(0, bytes.data(), unsigned(bytes.size())));
 }
 
-Error corrupt(std::string detail, std::string hint = {}) {
+Error corrupt_clicks(std::string detail, std::string hint = {}) {
   return {.code = Code::kCorrupt, .detail = std::move(detail), .hint = std::move(hint)};
 }
 
@@ -69,8 +69,8 @@ std::uint64_t PackedLayout::block_size(std::uint64_t block) const {
 std::vector<std::uint8_t> encode(const PackedHeader& header) {
   const std::uint64_t size = header_bytes_of(header.days(), header.rows.size());
   std::vector<std::uint8_t> bytes;
-  for (std::size_t i = 0; i < 8; ++i) bytes.push_back(std::uint8_t(kMagic[i]));
-  put(bytes, kVersion);
+  for (std::size_t i = 0; i < 8; ++i) bytes.push_back(std::uint8_t(kClickMagic[i]));
+  put(bytes, kClickVersion);
   put(bytes, std::uint32_t(size));
   put(bytes, header.samples);
   put(bytes, header.dense_features);
@@ -85,17 +85,17 @@ std::vector<std::uint8_t> encode(const PackedHeader& header) {
 }
 
 Result<PackedHeader> decode_packed_header(std::span<const std::uint8_t> bytes, std::uint64_t file_bytes) {
-  if (bytes.size() < 8 || std::memcmp(bytes.data(), kMagic, 8) != 0)
-    return corrupt(fmt::format("it does not begin with '{}', so it is no packed click file", kMagic),
+  if (bytes.size() < 8 || std::memcmp(bytes.data(), kClickMagic, 8) != 0)
+    return corrupt_clicks(fmt::format("it does not begin with '{}', so it is no packed click file", kClickMagic),
                    "`tutti data criteo` and `tutti data clicks` make them; one without a beginning was not finished");
   const auto cut_off = [&](std::uint64_t wanted) {
-    return corrupt(fmt::format("it is cut off: {} of {} bytes are there", file_bytes, wanted),
+    return corrupt_clicks(fmt::format("it is cut off: {} of {} bytes are there", file_bytes, wanted),
                    "copy it again, or make it again");
   };
   if (bytes.size() < kFixed) return cut_off(kPage);
   const auto version = get<std::uint32_t>(bytes, 8), size = get<std::uint32_t>(bytes, 12);
-  if (version != kVersion)
-    return corrupt(fmt::format("it is of version {}, and this program reads {}", version, kVersion));
+  if (version != kClickVersion)
+    return corrupt_clicks(fmt::format("it is of version {}, and this program reads {}", version, kClickVersion));
   PackedHeader header{.samples = get<std::uint64_t>(bytes, 16),
                       .dense_features = get<std::uint32_t>(bytes, 24),
                       .block_samples = get<std::uint32_t>(bytes, 32)};
@@ -103,7 +103,7 @@ Result<PackedHeader> decode_packed_header(std::span<const std::uint8_t> bytes, s
   if (header.dense_features > kMostColumns || tables > kMostColumns || days > kMostColumns || days == 0 ||
       header.block_samples == 0 || header.block_samples > kMostBlock || header.samples > std::uint64_t(1) << 48 ||
       size != header_bytes_of(days, tables) || size > kMostHeaderBytes)
-    return corrupt(
+    return corrupt_clicks(
         fmt::format("its header is damaged: {} samples, {} dense features, {} tables, blocks of {}, {} days, "
                     "{} bytes of header",
                     header.samples, header.dense_features, tables, header.block_samples, days, size));
@@ -111,21 +111,21 @@ Result<PackedHeader> decode_packed_header(std::span<const std::uint8_t> bytes, s
   if (bytes.size() < checked + 4) return cut_off(size);
   const auto expected = get<std::uint32_t>(bytes, checked), found = checksum(bytes.first(checked));
   if (expected != found)
-    return corrupt(fmt::format("its header is damaged: its checksum is {:08x}, not {:08x}", found, expected));
+    return corrupt_clicks(fmt::format("its header is damaged: its checksum is {:08x}, not {:08x}", found, expected));
   for (std::size_t day = 0; day <= days; ++day)
     header.day_begins.push_back(get<std::uint64_t>(bytes, kFixed + 8 * day));
   for (std::size_t table = 0; table < tables; ++table)
     header.rows.push_back(get<std::uint64_t>(bytes, kFixed + 8 * (days + 1 + table)));
   if (header.day_begins.front() != 0 || header.day_begins.back() != header.samples ||
       !std::is_sorted(header.day_begins.begin(), header.day_begins.end()))
-    return corrupt(fmt::format("its days do not ascend from 0 to its {} samples", header.samples));
+    return corrupt_clicks(fmt::format("its days do not ascend from 0 to its {} samples", header.samples));
   if (std::any_of(header.rows.begin(), header.rows.end(),
                   [](std::uint64_t rows) { return rows > std::uint64_t(1) << 32; }))
-    return corrupt("a table has more than 2^32 rows");
+    return corrupt_clicks("a table has more than 2^32 rows");
   const std::uint64_t whole = PackedLayout(header).file_bytes();
   if (file_bytes < whole) return cut_off(whole);
   if (file_bytes > whole)
-    return corrupt(fmt::format("it has {} bytes behind the last sample", file_bytes - whole), "make it again");
+    return corrupt_clicks(fmt::format("it has {} bytes behind the last sample", file_bytes - whole), "make it again");
   return header;
 }
 

@@ -39,7 +39,7 @@ class MarkCounter {
   std::int64_t total_ = 0;
 };
 
-Error corrupt(std::string detail) { return {.code = Code::kCorrupt, .detail = std::move(detail)}; }
+Error corrupt_profile(std::string detail) { return {.code = Code::kCorrupt, .detail = std::move(detail)}; }
 
 std::string shortened(std::string_view text) {
   return text.size() > 40 ? std::string(text.substr(0, 40)) + "..." : std::string(text);
@@ -51,7 +51,7 @@ Result<std::vector<T>> numbers_of(std::string_view line, int number, const char*
   for (const std::string& word : split(line, ',')) {
     const std::optional<T> value = parse(trim(word));
     if (!value)
-      return corrupt(fmt::format("line {} ({}): value {} is '{}', which is no such number", number, what,
+      return corrupt_profile(fmt::format("line {} ({}): value {} is '{}', which is no such number", number, what,
                                  values.size() + 1, shortened(word)));
     values.push_back(*value);
   }
@@ -61,24 +61,24 @@ Result<std::vector<T>> numbers_of(std::string_view line, int number, const char*
 Status check(const TraceProfile& profile) {
   const auto& [lines, distances, cumulative] = profile;
   if (std::any_of(lines.begin(), lines.end(), [](std::int64_t line) { return line < 0; }))
-    return corrupt("line 1 (unique accesses): a line is negative");
+    return corrupt_profile("line 1 (unique accesses): a line is negative");
   if (distances.size() != cumulative.size())
-    return corrupt(fmt::format("line 2 has {} stack distances and line 3 has {} probabilities", distances.size(),
+    return corrupt_profile(fmt::format("line 2 has {} stack distances and line 3 has {} probabilities", distances.size(),
                                cumulative.size()));
   for (std::size_t i = 0; i < distances.size(); ++i) {
     if (i == 0 ? distances[i] != 0 : distances[i] <= distances[i - 1])
-      return corrupt(
+      return corrupt_profile(
           fmt::format("line 2 (stack distances): value {} is {}, but they ascend from 0", i + 1, distances[i]));
     const double before = i == 0 ? 0 : cumulative[i - 1];
     if (!(cumulative[i] >= before && cumulative[i] < 1 + 1e-6))
-      return corrupt(fmt::format("line 3 (cumulative probabilities): value {} is {}, but they ascend from above 0 to 1",
+      return corrupt_profile(fmt::format("line 3 (cumulative probabilities): value {} is {}, but they ascend from above 0 to 1",
                                  i + 1, cumulative[i]));
   }
   if (distances.back() > std::int64_t(lines.size()))
-    return corrupt(
+    return corrupt_profile(
         fmt::format("the largest stack distance is {}, but there are only {} lines", distances.back(), lines.size()));
   if (!(cumulative.back() > 1 - 1e-6) || !(cumulative[0] > 0))
-    return corrupt(fmt::format("line 3 (cumulative probabilities): they go from {} to {}, not from above 0 to 1",
+    return corrupt_profile(fmt::format("line 3 (cumulative probabilities): they go from {} to {}, not from above 0 to 1",
                                cumulative[0], cumulative.back()));
   return {};
 }
@@ -174,7 +174,7 @@ Result<TraceProfile> parse_trace_profile(std::string_view text) {
   std::vector<std::string> lines = split(text, '\n');
   while (!lines.empty() && trim(lines.back()).empty()) lines.pop_back();
   if (lines.size() != 3)
-    return corrupt(fmt::format(
+    return corrupt_profile(fmt::format(
         "a profile has 3 lines (unique accesses, stack distances, cumulative probabilities), not {}", lines.size()));
   TraceProfile profile;
   profile.lines = TUTTI_TRY(numbers_of<std::int64_t>(lines[0], 1, "unique accesses", parse_int));
@@ -195,12 +195,12 @@ Result<std::vector<std::int64_t>> parse_trace(std::string_view text) {
     const std::size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
     const auto value = parse_int(text.substr(at, end - at));
     if (!value || *value < 0)
-      return corrupt(fmt::format("access {} (byte {}) is '{}', which is no line of a table", trace.size() + 1, at,
+      return corrupt_profile(fmt::format("access {} (byte {}) is '{}', which is no line of a table", trace.size() + 1, at,
                                  shortened(text.substr(at, end - at))));
     trace.push_back(*value);
     at = end;
   }
-  if (trace.empty()) return corrupt("there is no access in it");
+  if (trace.empty()) return corrupt_profile("there is no access in it");
   return trace;
 }
 
@@ -208,12 +208,12 @@ Result<std::vector<std::int64_t>> read_trace(const std::string& path, bool binar
   const std::string bytes = TUTTI_TRY(read_text(path));
   if (!binary) return name_file(parse_trace(bytes), path);
   if (bytes.empty() || bytes.size() % 8 != 0)
-    return corrupt(fmt::format("{}: {} bytes are not a number of 64-bit accesses", path, bytes.size()));
+    return corrupt_profile(fmt::format("{}: {} bytes are not a number of 64-bit accesses", path, bytes.size()));
   std::vector<std::int64_t> trace(bytes.size() / 8);
   std::memcpy(trace.data(), bytes.data(), bytes.size());
   const auto bad = std::find_if(trace.begin(), trace.end(), [](std::int64_t line) { return line < 0; });
   if (bad != trace.end())
-    return corrupt(fmt::format("{}: access {} is {}, which is no line of a table", path, bad - trace.begin() + 1,
+    return corrupt_profile(fmt::format("{}: access {} is {}, which is no line of a table", path, bad - trace.begin() + 1,
                                std::uint64_t(*bad)));
   return trace;
 }

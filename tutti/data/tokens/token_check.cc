@@ -10,7 +10,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t(1) << 30;  // of all files together
+constexpr std::uint64_t kMostReadBytes = std::uint64_t(1) << 30;  // of all files together
 
 std::set<std::string> files_of(const GptDataOptions& options) {
   std::set<std::string> prefixes;
@@ -28,7 +28,7 @@ Status check_tokens(const GptDataOptions& options) {
   const auto prefixes = files_of(options);
   for (const std::string& prefix : prefixes) {
     const TokenFile file = TUTTI_TRY(TokenFile::open(prefix));
-    const auto found = file.beyond(options.vocabulary, kMostBytes / prefixes.size());
+    const auto found = file.beyond(options.vocabulary, kMostReadBytes / prefixes.size());
     if (found)
       return invalid_argument(fmt::format("{}.bin has the token {} (in sequence {}), and the vocabulary has {}", prefix,
                                           found->token, found->sequence, options.vocabulary),

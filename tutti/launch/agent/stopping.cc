@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
-constexpr auto kKillLimit = std::chrono::seconds(5);         // what SIGKILL may take
+constexpr auto kStopKillLimit = std::chrono::seconds(5);         // what SIGKILL may take
 
 }  // namespace
 
@@ -43,7 +43,7 @@ void Stopping::kill() {
   }
   workers_.stop_groups(SIGKILL);
   phase_ = Phase::kKilled;
-  ends_ = Deadline::after(kKillLimit);
+  ends_ = Deadline::after(kStopKillLimit);
 }
 
 void Stopping::listen(PollSet& events) const {

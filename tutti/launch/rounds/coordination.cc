@@ -23,8 +23,8 @@
 namespace tutti {
 namespace {
 
-constexpr auto kTurn = std::chrono::milliseconds(100);
-constexpr auto kCallLimit = std::chrono::seconds(5);
+constexpr auto kCoordinationTurn = std::chrono::milliseconds(100);
+constexpr auto kCoordinationCallLimit = std::chrono::seconds(5);
 constexpr auto kTellEvery = std::chrono::seconds(2);  // the words for those that wait
 constexpr auto kAskEvery = std::chrono::seconds(1);   // whether we still coordinate
 constexpr auto kWordLimit = std::chrono::seconds(3);  // for a node that has lost us to tell the witness
@@ -96,7 +96,7 @@ Coordination::Coordination(std::unique_ptr<Store> store, CoordinationOptions opt
       me_(std::move(me)),
       center_(std::move(center)),
       book_(options_.limits, options_.id, now()) {
-  store_->set_call_timeout(kCallLimit);
+  store_->set_call_timeout(kCoordinationCallLimit);
   if (options_.server != nullptr)
     incumbent_ =
         std::make_unique<Incumbent>(*options_.server, *center_, *options_.ballot, number_of(options_.id), options_.say);
@@ -118,12 +118,12 @@ auto Coordination::insist(Call call) -> decltype(call()) {
 // How far the last coordinator came.
 Status Coordination::resume() {
   if (!TUTTI_TRY(store_->check({keys::kRoster}))) return {};
-  auto last = parse_roster(TUTTI_TRY(store_->get(keys::kRoster, Deadline::after(kCallLimit))));
+  auto last = parse_roster(TUTTI_TRY(store_->get(keys::kRoster, Deadline::after(kCoordinationCallLimit))));
   if (!last) return {};
   const int round = last->round;
   const bool ended = TUTTI_TRY(store_->check({keys::end(round)}));
   if (ended) {
-    const News news = parse_news(TUTTI_TRY(store_->get(keys::end(round), Deadline::after(kCallLimit))));
+    const News news = parse_news(TUTTI_TRY(store_->get(keys::end(round), Deadline::after(kCoordinationCallLimit))));
     if (news.kind == News::Kind::kFault && news.again) last->past.push_back(news.fault);
   }
   for (const Comer& comer : last->nodes)
@@ -167,7 +167,7 @@ void Coordination::run() {
 bool Coordination::is_deposed() {
   if (now() - asked_ < kAskEvery) return false;
   asked_ = now();
-  const auto text = store_->get(keys::kCoordinator, Deadline::after(kCallLimit));
+  const auto text = store_->get(keys::kCoordinator, Deadline::after(kCoordinationCallLimit));
   const auto known = text.ok() ? parse_coordinator(*text) : std::nullopt;
   if (known && known->term != me_.term) {
     options_.say(known->host + " coordinates the job now");
@@ -199,13 +199,13 @@ void Coordination::ask_witness() {
 
 // What ended a round was in the store before anybody came again because of it: so it is looked at first.
 bool Coordination::take_notes() {
-  auto note = store_->pop(keys::inbox(me_.term), Deadline::after(kTurn));
+  auto note = store_->pop(keys::inbox(me_.term), Deadline::after(kCoordinationTurn));
   look_for_end();
   for (int count = 0; note.ok() && count < kNotesATurn; ++count) {
     read_note(*note);
     const auto more = store_->queue_length(keys::inbox(me_.term));
     if (!more.ok() || *more == 0) return true;
-    note = store_->pop(keys::inbox(me_.term), Deadline::after(kCallLimit));
+    note = store_->pop(keys::inbox(me_.term), Deadline::after(kCoordinationCallLimit));
   }
   if (note.ok() || note.error().code == Code::kTimeout || stop_) return true;
   options_.say("the coordinator has lost the store: " + to_string(note.error()));
@@ -231,7 +231,7 @@ void Coordination::look_for_end() {
   const int round = book_.roster().round;
   const auto there = store_->check({keys::end(round)});
   if (!there.ok() || !*there) return;
-  const auto value = store_->get(keys::end(round), Deadline::after(kCallLimit));
+  const auto value = store_->get(keys::end(round), Deadline::after(kCoordinationCallLimit));
   if (!value.ok()) return;
   const News news = parse_news(*value);
   const bool fault = news.kind == News::Kind::kFault;

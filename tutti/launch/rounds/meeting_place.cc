@@ -17,10 +17,10 @@
 namespace tutti {
 namespace {
 
-constexpr auto kCallLimit = std::chrono::seconds(3);   // for the store's short calls, while workers are running
+constexpr auto kPlaceCallLimit = std::chrono::seconds(3);   // for the store's short calls, while workers are running
 constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
-constexpr auto kTurn = std::chrono::seconds(1);
-constexpr auto kPause = std::chrono::milliseconds(20);
+constexpr auto kPlaceTurn = std::chrono::seconds(1);
+constexpr auto kPlacePause = std::chrono::milliseconds(20);
 
 bool is_loopback_text(const Address& address) { return address.host == "localhost" || is_loopback(address); }
 
@@ -75,7 +75,7 @@ Status MeetingPlace::serve() {
 // Static: there are two of node 0, which the coordinator will tell to both.
 bool MeetingPlace::another_serves(const Address& place) const {
   if (options_.backend == RendezvousBackend::kElastic) return !options_.hosts.value_or(false);
-  return options_.nodes > 1 && serving_at(place, Deadline::after(kCallLimit)).ok();
+  return options_.nodes > 1 && serving_at(place, Deadline::after(kPlaceCallLimit)).ok();
 }
 
 std::vector<Address> MeetingPlace::servers() const {
@@ -94,7 +94,7 @@ Result<std::unique_ptr<Store>> MeetingPlace::connect(Deadline deadline) {
   } else {
     TUTTI_TRY(serve());
     const std::vector<Address> known = servers();
-    auto found = primary_lost_ && known.size() > 1 ? serving_at(known[0], deadline.at_most(kTurn))
+    auto found = primary_lost_ && known.size() > 1 ? serving_at(known[0], deadline.at_most(kPlaceTurn))
                                                    : Result<std::unique_ptr<TcpStore>>(Error{});
     if (!found.ok()) found = TcpStore::connect(known, options_.credentials, -1, deadline);
     auto connected = TUTTI_TRY(std::move(found));
@@ -102,7 +102,7 @@ Result<std::unique_ptr<Store>> MeetingPlace::connect(Deadline deadline) {
     address_ = to_string(connected->server());
     store = std::move(connected);
   }
-  store->set_call_timeout(kCallLimit);
+  store->set_call_timeout(kPlaceCallLimit);
   return store;
 }
 
@@ -161,7 +161,7 @@ std::optional<std::string> MeetingPlace::signpost(Store* store) const {
   if (store == nullptr) return {};
   const auto there = store->check({keys::kMoved});
   if (!there.ok() || !*there) return {};
-  const auto address = store->get(keys::kMoved, Deadline::after(kCallLimit));
+  const auto address = store->get(keys::kMoved, Deadline::after(kPlaceCallLimit));
   return address.ok() ? std::optional(*address) : std::nullopt;
 }
 
@@ -234,7 +234,7 @@ StorePair MeetingPlace::keep_copy(const Roster& roster, const Address& primary) 
       options_.say("the store has no successor in this round: " + to_string(successor.error()));
       return alone;
     } else {  // the last one is just leaving
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPlacePause);
     }
   }
   return {.round = roster.round,
@@ -245,7 +245,7 @@ StorePair MeetingPlace::keep_copy(const Roster& roster, const Address& primary) 
 
 Result<StorePair> MeetingPlace::await_pair(const Roster& roster, Store& store) {
   for (const Deadline deadline = Deadline::after(2 * kCopyLimit);;) {
-    const auto text = store.get(keys::store(roster.round), deadline.at_most(kTurn));
+    const auto text = store.get(keys::store(roster.round), deadline.at_most(kPlaceTurn));
     if (text.ok()) {
       if (auto pair = parse_store_pair(*text)) return *std::move(pair);
       return Error{.code = Code::kMismatch,
@@ -273,14 +273,14 @@ void MeetingPlace::take(StorePair pair, std::unique_ptr<Store>& store) {
   const bool others = pair.servers != pair_.servers;
   pair_ = std::move(pair);
   if (!others) return;
-  if (auto next = connect(Deadline::after(kCallLimit)); next.ok()) store = *std::move(next);
+  if (auto next = connect(Deadline::after(kPlaceCallLimit)); next.ok()) store = *std::move(next);
 }
 
 void MeetingPlace::learn(std::unique_ptr<Store>& store) {
   if (!limits_of(options_).succession) return;
   const auto there = store->check({keys::kStore});
   if (!there.ok() || !*there) return;
-  const auto text = store->get(keys::kStore, Deadline::after(kCallLimit));
+  const auto text = store->get(keys::kStore, Deadline::after(kPlaceCallLimit));
   auto pair = text.ok() ? parse_store_pair(*text) : std::nullopt;
   if (pair && pair->round > pair_.round) take(*std::move(pair), store);
 }

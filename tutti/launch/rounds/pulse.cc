@@ -36,7 +36,7 @@ constexpr auto kForgiven = std::chrono::milliseconds(500);  // that a turn may t
 constexpr auto kCertain = std::chrono::seconds(1);          // of silence beside a refusal
 constexpr int kQuickly = 4;                                 // times as often, once the other is silent
 
-struct Wire {
+struct PulseWire {
   char magic[8];
   std::uint8_t kind, out;
   std::uint16_t zero;
@@ -46,21 +46,21 @@ struct Wire {
   std::uint32_t zero2;
   std::byte proof[kProofBytes];
 };
-static_assert(sizeof(Wire) == pulse::kBytes);
+static_assert(sizeof(PulseWire) == pulse::kBytes);
 
 std::uint64_t clock_value(Clock::time_point time) { return std::uint64_t(time.time_since_epoch().count()); }
 int milliseconds_of(Duration time) {
   return int(std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::milliseconds>(time).count()));
 }
 
-struct SocketAddress {
+struct PulseAddress {
   sockaddr_storage storage{};
   socklen_t size = 0;
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
 };
 
-Result<SocketAddress> socket_address(const Address& address) {
-  SocketAddress out;
+Result<PulseAddress> socket_address(const Address& address) {
+  PulseAddress out;
   const bool v6 = address.host.find(':') != std::string::npos;
   if (v6) {
     const auto scope = address.host.find('%');
@@ -80,7 +80,7 @@ Result<SocketAddress> socket_address(const Address& address) {
   return Error{.code = Code::kInvalidArgument, .detail = "'" + address.host + "' is no numeric address"};
 }
 
-Result<Fd> udp_socket(const SocketAddress& like) {
+Result<Fd> udp_socket(const PulseAddress& like) {
   Fd socket(::socket(like.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return system_error(errno, "could not make a UDP socket for heartbeats");
   const int on = 1;  // so that a refusal is told
@@ -113,7 +113,7 @@ crypto::Digest key_of(const Credentials& credentials) {
 }
 
 std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Digest& key) {
-  Wire wire{.kind = std::uint8_t(datagram.kind),
+  PulseWire wire{.kind = std::uint8_t(datagram.kind),
             .out = datagram.out,
             .zero = 0,
             .round = datagram.round,
@@ -132,7 +132,7 @@ std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Dig
 }
 
 std::optional<Datagram> decode(std::span<const std::byte> bytes, const crypto::Digest& key) {
-  Wire wire;
+  PulseWire wire;
   if (bytes.size() != kBytes) return {};
   std::memcpy(&wire, bytes.data(), kBytes);
   if (std::memcmp(wire.magic, kMagic, sizeof kMagic) != 0 || wire.kind < 1 || wire.kind > 3) return {};
@@ -159,7 +159,7 @@ void Life::prove(std::uint64_t own_clock, Clock::time_point now) {
 Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, std::uint16_t port,
                                                        const Credentials& credentials, PulseTimes times, Part part) {
   for (const std::uint16_t wanted : {port, std::uint16_t(0)}) {
-    SocketAddress address = TUTTI_TRY(socket_address({.host = host, .port = wanted}));
+    PulseAddress address = TUTTI_TRY(socket_address({.host = host, .port = wanted}));
     Fd socket = TUTTI_TRY(udp_socket(address));
     if (bind(socket.get(), address.get(), address.size) != 0) {
       if (errno == EADDRINUSE && wanted != 0) continue;
@@ -232,7 +232,7 @@ void PulseCenter::run() {
 void PulseCenter::receive() {
   std::byte bytes[pulse::kBytes + 1];
   for (int burst = 0; burst < 4096; ++burst) {
-    SocketAddress from;
+    PulseAddress from;
     from.size = sizeof from.storage;
     const ssize_t count = recvfrom(socket_.get(), bytes, sizeof bytes, 0, from.get(), &from.size);
     if (count < 0 && errno != EAGAIN && errno != EINTR) continue;  // a refusal, which read_refusals() has the rest of
@@ -292,7 +292,7 @@ void PulseCenter::ask_silent(Clock::time_point time) {
 
 void PulseCenter::read_refusals() {
   for (;;) {
-    SocketAddress to;
+    PulseAddress to;
     std::byte bytes[pulse::kBytes];
     std::byte control[512];
     iovec part{bytes, sizeof bytes};
@@ -324,7 +324,7 @@ void PulseCenter::read_refusals() {
 
 Result<std::unique_ptr<Pulse>> Pulse::open(const std::string& center, std::uint64_t id, const Credentials& credentials,
                                            PulseTimes times, Voter voter) {
-  SocketAddress address = TUTTI_TRY(socket_address(TUTTI_TRY(parse_address(center))));
+  PulseAddress address = TUTTI_TRY(socket_address(TUTTI_TRY(parse_address(center))));
   Fd socket = TUTTI_TRY(udp_socket(address));
   if (connect(socket.get(), address.get(), address.size) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");

@@ -13,8 +13,8 @@
 namespace tutti {
 namespace {
 
-constexpr auto kTurn = std::chrono::seconds(1);
-constexpr auto kTry = std::chrono::seconds(1);
+constexpr auto kSignpostTurn = std::chrono::seconds(1);
+constexpr auto kSignpostTry = std::chrono::seconds(1);
 constexpr auto kOfStrangers = std::chrono::seconds(30);  // to look again at a port that another job has by now
 
 }  // namespace
@@ -25,7 +25,7 @@ Signpost::Signpost(std::vector<Address> former, const Address& here, Credentials
       here_(to_string(here)),
       credentials_(std::move(credentials)),
       say_(std::move(say)),
-      ticker_(kTurn, [this] { turn(); }) {}
+      ticker_(kSignpostTurn, [this] { turn(); }) {}
 
 std::vector<Signpost::Place> Signpost::places(std::vector<Address> addresses) {
   std::vector<Place> places;
@@ -40,20 +40,20 @@ void Signpost::turn() {
 }
 
 void Signpost::look(Place& place) {
-  if (!connect(place.address, Deadline::after(kTry), /*retry=*/false).ok()) return;
-  const auto store = TcpStore::connect(place.address, credentials_, -1, Deadline::after(kTry));
+  if (!connect(place.address, Deadline::after(kSignpostTry), /*retry=*/false).ok()) return;
+  const auto store = TcpStore::connect(place.address, credentials_, -1, Deadline::after(kSignpostTry));
   if (!store.ok()) {
     if (store.error().code == Code::kRefused || store.error().code == Code::kMismatch)
       place.next = now() + kOfStrangers;
     return;
   }
-  (*store)->set_call_timeout(kTry);
+  (*store)->set_call_timeout(kSignpostTry);
   const auto took_over = (*store)->check({keys::kFormer});
   if (!took_over.ok() || *took_over) return;
   const auto known = (*store)->check({keys::kMoved});
   if (!known.ok()) return;
   if (*known) {
-    const auto sign = (*store)->get(keys::kMoved, Deadline::after(kTry));
+    const auto sign = (*store)->get(keys::kMoved, Deadline::after(kSignpostTry));
     if (!sign.ok() || *sign == here_) return;
   }
   if (!(*store)->set(keys::kMoved, here_)) return;  // in a second again

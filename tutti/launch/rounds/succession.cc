@@ -16,8 +16,8 @@
 namespace tutti {
 namespace {
 
-constexpr auto kTurn = std::chrono::milliseconds(100);
-constexpr auto kPatience = std::chrono::milliseconds(500);  // for voices to come back from who is there
+constexpr auto kSuccessionTurn = std::chrono::milliseconds(100);
+constexpr auto kSuccessionPatience = std::chrono::milliseconds(500);  // for voices to come back from who is there
 constexpr auto kProbeLimit = std::chrono::seconds(1);
 
 std::string of_nodes(std::size_t voices, const Electorate& electorate) {
@@ -30,7 +30,7 @@ std::string of_nodes(std::size_t voices, const Electorate& electorate) {
 
 Incumbent::Incumbent(StoreServer& server, PulseCenter& center, Ballot& ballot, std::uint64_t self,
                      std::function<void(const std::string&)> say)
-    : server_(server), center_(center), ballot_(ballot), self_(self), say_(std::move(say)), ticker_(kTurn, [this] {
+    : server_(server), center_(center), ballot_(ballot), self_(self), say_(std::move(say)), ticker_(kSuccessionTurn, [this] {
         turn();
       }) {}
 
@@ -61,7 +61,7 @@ void Incumbent::turn() {
            of_nodes(count, electorate) + " are here");
     return;
   }
-  if (now() - *doubt_since_ < kPatience) return;
+  if (now() - *doubt_since_ < kSuccessionPatience) return;
   cut_off_ = true;
   center_.set_adrift(true);
 }
@@ -84,7 +84,7 @@ Successor::Successor(SuccessorOptions options, std::unique_ptr<StoreServer> serv
     : options_(std::move(options)),
       server_(std::move(server)),
       box_(std::move(box)),
-      ticker_(std::make_unique<Ticker>(kTurn, [this] { turn(); })) {}
+      ticker_(std::make_unique<Ticker>(kSuccessionTurn, [this] { turn(); })) {}
 
 void Successor::primary_is_lost(bool ended) {
   lost_ = true;

@@ -35,7 +35,7 @@ namespace {
 constexpr std::size_t kLongestInstructions = 16 << 20;
 constexpr const char* kMetVariable = "TUTTI_NODE_MET_FD";
 constexpr auto kLastWords = std::chrono::seconds(5);  // for the session to take them
-constexpr auto kPatience = std::chrono::minutes(10);  // for the instructions: other hosts may still be greeting
+constexpr auto kFarEndPatience = std::chrono::minutes(10);  // for the instructions: other hosts may still be greeting
 
 Greeting greeting() {
   Greeting mine{.version = TUTTI_VERSION, .host = host_name(), .address = {}, .from = {}};
@@ -49,7 +49,7 @@ Greeting greeting() {
 
 // Bytes of standard input up to the end of the first line, and what came behind it.
 Result<std::string> first_line(std::string& rest) {
-  const Deadline deadline = Deadline::after(kPatience);
+  const Deadline deadline = Deadline::after(kFarEndPatience);
   std::string line;
   for (;;) {
     pollfd input{STDIN_FILENO, POLLIN, 0};

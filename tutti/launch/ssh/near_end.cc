@@ -42,12 +42,12 @@ namespace {
 constexpr const char* kSsh = "ssh";
 constexpr int kSshFailed = 255;
 constexpr std::string_view kErrorOfRun = "tutti run: ", kErrorOfNode = "tutti node: ";
-constexpr auto kSayEvery = std::chrono::seconds(5);
+constexpr auto kSshSayEvery = std::chrono::seconds(5);
 constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
-constexpr auto kLastWords = std::chrono::seconds(2);  // of a session whose process has ended, still in its pipes
-constexpr auto kLookAgain = std::chrono::milliseconds(100);
-constexpr int kBitesAtTheEnd = 8;  // more than a pipe holds
-constexpr int kMostPatience = 3;   // signals that ask for the end
+constexpr auto kLastOutputLimit = std::chrono::seconds(2);  // of a session whose process has ended, still in its pipes
+constexpr auto kSshLookAgain = std::chrono::milliseconds(100);
+constexpr int kOutputBites = 8;  // more than a pipe holds
+constexpr int kMostSshPatience = 3;   // signals that ask for the end
 
 // One host.
 struct Session {
@@ -179,7 +179,7 @@ Status NearEnd::start_one(const std::string& host, std::optional<int> ranks) {
 
 Status NearEnd::await_greetings() {
   const Deadline deadline = Deadline::after(options_.patience);
-  auto next_words = now() + kSayEvery;
+  auto next_words = now() + kSshSayEvery;
   for (;;) {
     if (user_signal_ != 0)
       return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
@@ -196,9 +196,9 @@ Status NearEnd::await_greetings() {
     if (now() >= next_words) {
       consoles_.say("waiting for " + join(missing, ", ") + " to answer, for " + seconds_text(deadline.waited()) +
                     " of " + seconds_text(deadline.limit()));
-      next_words = now() + kSayEvery;
+      next_words = now() + kSshSayEvery;
     }
-    turn(deadline.at_most(kSayEvery));
+    turn(deadline.at_most(kSshSayEvery));
   }
 }
 
@@ -316,7 +316,7 @@ Status NearEnd::instruct(const Session& session, std::string_view line, Deadline
       return deadline.error(session.host + " does not read its instructions", "is it stopped, or without a network?");
     } else {
       pollfd ready{session.orders.get(), POLLOUT, 0};
-      poll(&ready, 1, deadline.at_most(kLookAgain).poll_timeout_ms());
+      poll(&ready, 1, deadline.at_most(kSshLookAgain).poll_timeout_ms());
       on_signals();
       if (user_signal_ != 0)
         return Error{.code = Code::kAborted, .detail = signal_name(user_signal_) + " came before the job began"};
@@ -327,9 +327,9 @@ Status NearEnd::instruct(const Session& session, std::string_view line, Deadline
 
 void NearEnd::carry() {
   while (any_alive()) {
-    turn(Deadline::after(kSayEvery));
+    turn(Deadline::after(kSshSayEvery));
     if (consoles_.lost_reader(any_alive())) pass_on(SIGTERM);
-    if (asked_for_the_end_ < kMostPatience) continue;
+    if (asked_for_the_end_ < kMostSshPatience) continue;
     consoles_.say("a third " + signal_name(user_signal_) + ": not waiting for the hosts any longer");
     end_all();
     code_ = 128 + user_signal_;
@@ -371,7 +371,7 @@ void NearEnd::read(Session& session, Fd& fd, LineSplitter& lines, bool is_output
 void NearEnd::drain(Session& session, bool is_output) {
   Fd& fd = is_output ? session.process.output : session.process.errors;
   LineSplitter& lines = is_output ? session.output : session.errors;
-  for (int bites = 0; fd && bites < kBitesAtTheEnd; ++bites) {
+  for (int bites = 0; fd && bites < kOutputBites; ++bites) {
     pollfd ready{fd.get(), POLLIN, 0};
     if (poll(&ready, 1, 0) <= 0) break;
     read(session, fd, lines, is_output);
@@ -419,7 +419,7 @@ void NearEnd::on_end(Session& session) {
   siginfo_t info{};
   const bool dead = waitid(P_PID, id_t(session.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid;
   if (!dead) return;
-  if (!session.ended) session.ended = Deadline::after(kLastWords);
+  if (!session.ended) session.ended = Deadline::after(kLastOutputLimit);
   if ((session.process.output || session.process.errors) && !session.ended->expired()) return;
   drain(session, true);
   drain(session, false);

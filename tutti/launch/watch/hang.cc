@@ -17,25 +17,25 @@ const ProgressCall* under_way(const RankSeen& seen, const ProgressGroup** of = n
 }
 
 // The call in which ranks wait, and who has not come to it.
-struct Meeting {
+struct CallMeeting {
   std::string call;
   std::uint64_t sequence = 0;
   std::vector<int> waiting, late;
 };
 
-std::vector<Meeting> meetings_of(const std::vector<RankSeen>& ranks, DescribeCall describe) {
-  std::map<std::uint64_t, Meeting> by_group;
+std::vector<CallMeeting> meetings_of(const std::vector<RankSeen>& ranks, DescribeCall describe) {
+  std::map<std::uint64_t, CallMeeting> by_group;
   for (const RankSeen& seen : ranks) {
     const ProgressGroup* group = nullptr;
     const ProgressCall* const call = under_way(seen, &group);
     if (!call || call->exchange) continue;
-    Meeting& meeting = by_group[group->id];
+    CallMeeting& meeting = by_group[group->id];
     if (call->sequence > meeting.sequence) {
       meeting.sequence = call->sequence;
       meeting.call = call_words(*call, *group, describe);
     }
   }
-  std::vector<Meeting> meetings;
+  std::vector<CallMeeting> meetings;
   for (auto& [id, meeting] : by_group) {
     for (const RankSeen& seen : ranks) {
       for (const ProgressGroup& group : seen.progress.groups) {
@@ -93,9 +93,9 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
     const auto seen = std::find_if(ranks.begin(), ranks.end(), [&](const RankSeen& s) { return s.rank == rank; });
     return doing_words(seen->progress, describe);
   };
-  const std::vector<Meeting> meetings = meetings_of(ranks, describe);
-  const Meeting* first = nullptr;  // whose late ones are in no call
-  for (const Meeting& meeting : meetings) {
+  const std::vector<CallMeeting> meetings = meetings_of(ranks, describe);
+  const CallMeeting* first = nullptr;  // whose late ones are in no call
+  for (const CallMeeting& meeting : meetings) {
     for (const int rank : meeting.late) {
       if (std::find(idle.begin(), idle.end(), rank) == idle.end()) continue;
       cause.blamed.push_back(rank);
@@ -109,7 +109,7 @@ HangCause explain_hang(const std::vector<RankSeen>& ranks, DescribeCall describe
                   doing(cause.blamed.front());
     return cause;
   }
-  for (const Meeting& meeting : meetings) {
+  for (const CallMeeting& meeting : meetings) {
     if (meeting.late.empty()) continue;
     // Everybody waits, for one another: the calls come in another order, or one is missing.
     cause.blamed = meeting.late;

@@ -6,9 +6,9 @@
 namespace tutti {
 namespace {
 
-constexpr auto kTurn = std::chrono::seconds(1);
+constexpr auto kNeighboursTurn = std::chrono::seconds(1);
 constexpr auto kInterest = std::chrono::seconds(10);
-constexpr auto kStoreLimit = std::chrono::seconds(2);  // for a call, and so for the destructor
+constexpr auto kNeighboursStoreLimit = std::chrono::seconds(2);  // for a call, and so for the destructor
 
 std::string key_of(int round, int node) {
   return "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
@@ -73,18 +73,18 @@ void Neighbours::run() {
     Status done;
     if (!store) {
       const auto servers = parse_servers(store_);
-      auto connected = servers.ok() ? TcpStore::connect(*servers, credentials_, -1, Deadline::after(kStoreLimit))
+      auto connected = servers.ok() ? TcpStore::connect(*servers, credentials_, -1, Deadline::after(kNeighboursStoreLimit))
                                     : Result<std::unique_ptr<TcpStore>>(servers.error());
       done = connected.status();
       if (connected.ok()) store = *std::move(connected);
-      if (store) store->set_call_timeout(kStoreLimit);
+      if (store) store->set_call_timeout(kNeighboursStoreLimit);
     }
     if (store) done = turn(*store);
     if (!done.ok()) store.reset();
     lock.lock();
     trouble_ = done.ok() ? "" : to_string(done.error());
     const auto before = wanted_until_;
-    wake_.wait_for(lock, kTurn, [&] { return ends_ || wanted_until_ > before; });
+    wake_.wait_for(lock, kNeighboursTurn, [&] { return ends_ || wanted_until_ > before; });
   }
 }
 
@@ -102,7 +102,7 @@ Status Neighbours::turn(Store& store) {
     if (node == node_) continue;
     const std::string key = key_of(round_, node);
     if (!TUTTI_TRY(store.check({key}))) continue;
-    const std::string status = TUTTI_TRY(store.get(key, Deadline::after(kStoreLimit)));
+    const std::string status = TUTTI_TRY(store.get(key, Deadline::after(kNeighboursStoreLimit)));
     const std::lock_guard lock(mutex_);
     Heard& heard = heard_[node];
     if (heard.status != status) heard = {status, now()};

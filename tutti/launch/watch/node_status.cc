@@ -13,16 +13,16 @@
 namespace tutti {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using StatusJson = nlohmann::ordered_json;
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const StatusJson& json) { return json.dump(-1, ' ', false, StatusJson::error_handler_t::replace); }
 
 // What another process wrote is shown on a terminal, and counted with.
 struct NoStatus {};  // thrown by the readers, caught by parse()
 
-constexpr double kLongest = 1e9;  // seconds, 30 years
+constexpr double kLongestReply = 1e9;  // seconds, 30 years
 
-std::int64_t whole(const Json& json, const char* name, std::int64_t least, std::int64_t most,
+std::int64_t whole(const StatusJson& json, const char* name, std::int64_t least, std::int64_t most,
                    std::optional<std::int64_t> otherwise = {}) {
   const auto at = json.find(name);
   if (at == json.end() && otherwise) return *otherwise;
@@ -33,7 +33,7 @@ std::int64_t whole(const Json& json, const char* name, std::int64_t least, std::
   return value;
 }
 
-double real(const Json& json, const char* name, double least, double most, double otherwise) {
+double real(const StatusJson& json, const char* name, double least, double most, double otherwise) {
   const auto at = json.find(name);
   if (at == json.end()) return otherwise;
   if (!at->is_number()) throw NoStatus();
@@ -43,28 +43,28 @@ double real(const Json& json, const char* name, double least, double most, doubl
 }
 
 // One line, and nothing that a terminal would obey.
-std::string words(const Json& json, const char* name, std::optional<std::string> otherwise = {}) {
+std::string words(const StatusJson& json, const char* name, std::optional<std::string> otherwise = {}) {
   const auto at = json.find(name);
   if (at == json.end() && otherwise) return *otherwise;
   if (at == json.end() || !at->is_string()) throw NoStatus();
   return tame_line(at->get_ref<const std::string&>());
 }
 
-RankStatus rank_of(const Json& json) {
+RankStatus rank_of(const StatusJson& json) {
   return {.rank = int(whole(json, "rank", 0, INT32_MAX)),
           .pid = int(whole(json, "pid", -1, INT32_MAX)),
           .state = words(json, "state"),
           .step = whole(json, "step", -1, INT64_MAX, -1),
-          .steps_a_second = real(json, "steps_a_second", 0, kLongest, 0),
-          .waits = real(json, "waits", -1, kLongest, -1),
+          .steps_a_second = real(json, "steps_a_second", 0, kLongestReply, 0),
+          .waits = real(json, "waits", -1, kLongestReply, -1),
           .doing = words(json, "doing", ""),
-          .seconds = real(json, "seconds", -1, kLongest, -1),
+          .seconds = real(json, "seconds", -1, kLongestReply, -1),
           .alarm = words(json, "alarm", ""),
-          .pulse = real(json, "pulse", -1, kLongest, -1),
+          .pulse = real(json, "pulse", -1, kLongestReply, -1),
           .resident = std::uint64_t(whole(json, "resident", 0, INT64_MAX, 0))};
 }
 
-NodeStatus node_of(const Json& json) {
+NodeStatus node_of(const StatusJson& json) {
   NodeStatus node;
   node.job = words(json, "job");
   node.nodes = int(whole(json, "nodes", 1, INT32_MAX));
@@ -73,10 +73,10 @@ NodeStatus node_of(const Json& json) {
   node.host = words(json, "host");
   node.attempt = int(whole(json, "attempt", 0, INT32_MAX));
   node.restarts = int(whole(json, "restarts", 0, INT32_MAX));
-  node.seconds = real(json, "seconds", 0, kLongest, 0);
-  node.age = real(json, "age", 0, kLongest, 0);
+  node.seconds = real(json, "seconds", 0, kLongestReply, 0);
+  node.age = real(json, "age", 0, kLongestReply, 0);
   node.trouble = words(json, "trouble", "");
-  for (const Json& rank : json.at("ranks")) node.ranks.push_back(rank_of(rank));
+  for (const StatusJson& rank : json.at("ranks")) node.ranks.push_back(rank_of(rank));
   return node;
 }
 
@@ -87,11 +87,11 @@ Result<T> parse(const std::string& text, const Make& make) {
                  .detail = "an agent's status cannot be understood",
                  .hint = "is its tutti of another release than this one (tutti --version)?"};
   };
-  const Json json = Json::parse(text, nullptr, false);
+  const StatusJson json = StatusJson::parse(text, nullptr, false);
   if (json.is_discarded()) return bad();
   try {
     return make(json);
-  } catch (const Json::exception&) {
+  } catch (const StatusJson::exception&) {
     return bad();
   } catch (const NoStatus&) {
     return bad();
@@ -143,7 +143,7 @@ std::string rate_text(double rate) {
 }  // namespace
 
 std::string encode(const NodeStatus& status) {
-  Json json = {{"job", status.job},
+  StatusJson json = {{"job", status.job},
                {"node", status.node},
                {"nodes", status.nodes},
                {"world_size", status.world_size},
@@ -153,7 +153,7 @@ std::string encode(const NodeStatus& status) {
                {"seconds", status.seconds},
                {"age", status.age}};
   if (!status.trouble.empty()) json["trouble"] = status.trouble;
-  json["ranks"] = Json::array();
+  json["ranks"] = StatusJson::array();
   for (const RankStatus& rank : status.ranks) {
     json["ranks"].push_back({{"rank", rank.rank},
                              {"pid", rank.pid},
@@ -171,15 +171,15 @@ std::string encode(const NodeStatus& status) {
 }
 
 Result<NodeStatus> parse_node_status(const std::string& text) {
-  return parse<NodeStatus>(text, [](const Json& json) { return node_of(json); });
+  return parse<NodeStatus>(text, [](const StatusJson& json) { return node_of(json); });
 }
 
 std::string encode_answer(const std::vector<std::string>& nodes) { return "{\"nodes\":[" + join(nodes, ",") + "]}\n"; }
 
 Result<std::vector<NodeStatus>> parse_answer(const std::string& text) {
-  return parse<std::vector<NodeStatus>>(text, [](const Json& json) {
+  return parse<std::vector<NodeStatus>>(text, [](const StatusJson& json) {
     std::vector<NodeStatus> nodes;
-    for (const Json& node : json.at("nodes")) nodes.push_back(node_of(node));
+    for (const StatusJson& node : json.at("nodes")) nodes.push_back(node_of(node));
     return nodes;
   });
 }

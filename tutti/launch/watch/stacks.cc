@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kAtOnce = 2;  // debuggers that run at the same time
 constexpr auto kLook = std::chrono::milliseconds(500);
-constexpr auto kTurn = std::chrono::milliseconds(50);
+constexpr auto kStacksTurn = std::chrono::milliseconds(50);
 
 std::unique_ptr<Tool> debugger_of(pid_t pid, Deadline deadline) {
   const std::string number = std::to_string(pid);
@@ -49,7 +49,7 @@ void Stacks::start_more() {
 
 void Stacks::listen(PollSet& events) {
   for (auto& [rank, tool] : running_) tool->listen(events);
-  events.wake_after(kTurn);
+  events.wake_after(kStacksTurn);
 }
 
 bool Stacks::over() {

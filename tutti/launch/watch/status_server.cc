@@ -18,17 +18,17 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kPrefix = "agent-";
+constexpr const char* kStatusPrefix = "agent-";
 constexpr const char* kSuffix = ".sock";
 constexpr std::size_t kMostClients = 64;
-constexpr auto kPatience = std::chrono::seconds(5);       // with who asks and does not read
-constexpr auto kTurn = std::chrono::milliseconds(20);     // while an answer is awaited
+constexpr auto kStatusPatience = std::chrono::seconds(5);       // with who asks and does not read
+constexpr auto kStatusTurn = std::chrono::milliseconds(20);     // while an answer is awaited
 constexpr auto kClosed = std::chrono::milliseconds(200);  // when this process may open no more descriptors
 constexpr std::size_t kMostAnswer = 64 << 20;
 
 // "agent-JOB-NODE.PID.sock", as this file makes them; the name of a job may have '-' and '.' itself.
 std::optional<StatusSocket> socket_of(const std::string& name) {
-  const std::string_view prefix = kPrefix, suffix = kSuffix;
+  const std::string_view prefix = kStatusPrefix, suffix = kSuffix;
   if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() < prefix.size() + suffix.size()) return {};
   const std::string middle = name.substr(prefix.size(), name.size() - prefix.size() - suffix.size());
   const auto dash = middle.rfind('-'), dot = middle.rfind('.');
@@ -47,7 +47,7 @@ StatusServer::StatusServer(const std::string& job, int node, Answer answer) : an
     return;
   }
   sweep_runtime_directory(*folder);
-  const std::string path = *folder + "/" + kPrefix + file_name_of(job) + "-" + std::to_string(node) + "." +
+  const std::string path = *folder + "/" + kStatusPrefix + file_name_of(job) + "-" + std::to_string(node) + "." +
                            std::to_string(::getpid()) + kSuffix;
   auto listener = tutti::listen(Address{.path = path}, 16);
   if (!listener.ok()) {
@@ -71,7 +71,7 @@ void StatusServer::take_client() {
 
 void StatusServer::serve(Client& client) {
   if (!client.answer) client.answer = answer_(client.asked);
-  client.over = now() - client.asked > kPatience;
+  client.over = now() - client.asked > kStatusPatience;
   while (client.answer && !client.over) {
     const ssize_t count = ::send(client.fd.get(), client.answer->data() + client.sent,
                                  client.answer->size() - client.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -94,7 +94,7 @@ void StatusServer::listen(PollSet& events) {
     serve(client);
     if (client.over) continue;
     if (client.answer) events.watch(client.fd.get(), POLLOUT, [this, &client] { serve(client); });
-    events.wake_after(client.answer ? Duration(kPatience) : Duration(kTurn));
+    events.wake_after(client.answer ? Duration(kStatusPatience) : Duration(kStatusTurn));
   }
 }
 

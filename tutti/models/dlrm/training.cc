@@ -35,7 +35,7 @@
 namespace tutti::dlrm {
 namespace {
 
-constexpr std::int64_t kWarmUpSteps = 2;  // not timed for RunResult
+constexpr std::int64_t kDlrmWarmUpSteps = 2;  // not timed for RunResult
 
 ModelOptions model_options(const Group& world, const Options& options) {
   ModelOptions made{.optimizer = options.training.optimizer, .type = options.training.type};
@@ -66,9 +66,9 @@ struct Totals {
   std::int64_t samples = 0, batches = 0;
 };
 
-class Training {
+class DlrmTraining {
  public:
-  Training(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
+  DlrmTraining(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
            const JobCheckpointOptions& checkpoints)
       : world_(world),
         options_(options),
@@ -272,7 +272,7 @@ class Training {
   }
 
   void note_time(const StepBatch& step, double seconds) {
-    if (++result_.steps <= kWarmUpSteps) return;
+    if (++result_.steps <= kDlrmWarmUpSteps) return;
     result_.seconds += seconds;
     timed_samples_ += double(step.samples);
   }
@@ -377,7 +377,7 @@ class Training {
       totals_.samples += samples;
       totals_.seconds += seconds;
       ++totals_.batches;
-      if (++result_.steps > kWarmUpSteps) {
+      if (++result_.steps > kDlrmWarmUpSteps) {
         result_.seconds += seconds;
         timed_samples_ += double(samples);
       }
@@ -430,7 +430,7 @@ RunResult run(const Group& world, const Options& options, const Architecture& ar
               const JobCheckpointOptions& checkpoints) {
   prepare_compute(world);
   agree(world, check_places(options, checkpoints)).or_throw();
-  return Training(world, options, architecture, sources, checkpoints).run();
+  return DlrmTraining(world, options, architecture, sources, checkpoints).run();
 }
 
 }  // namespace tutti::dlrm

@@ -13,7 +13,7 @@
 namespace tutti::gpt {
 namespace {
 
-struct Folder : torch::nn::Module {};
+struct PathScope : torch::nn::Module {};
 
 // A row for each position. With sequence parallelism a rank adds its own rows only, and its gradient is a part.
 class PositionEmbedding : public torch::nn::Module, public TensorParallelModule {
@@ -83,15 +83,15 @@ Model::Model(const GridGroups& groups, const Options& options, std::vector<Stage
     has_last = has_last || stage.is_last;
   }
   if (has_first_ || (has_last && shape.tied)) {
-    const auto embedding = register_module("embedding", std::make_shared<Folder>());
+    const auto embedding = register_module("embedding", std::make_shared<PathScope>());
     word_embedding_ = embedding->register_module("word_embeddings",
                                                  make_word_table(groups, options, "embedding.word_embeddings.weight"));
     if (has_first_ && shape.position == PositionKind::kLearned)
       position_embedding_ =
           embedding->register_module("position_embeddings", std::make_shared<PositionEmbedding>(options));
   }
-  const auto decoder = register_module("decoder", std::make_shared<Folder>());
-  const auto layers = decoder->register_module("layers", std::make_shared<Folder>());
+  const auto decoder = register_module("decoder", std::make_shared<PathScope>());
+  const auto layers = decoder->register_module("layers", std::make_shared<PathScope>());
   for (const Stage& stage : stages_) {
     auto& blocks = blocks_.emplace_back();
     for (int number = stage.layers.begin; number < stage.layers.end; ++number)

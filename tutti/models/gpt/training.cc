@@ -73,9 +73,9 @@ JobCheckpointOptions checkpoint_options(const Group& world, const Options& optio
   return made;
 }
 
-class Training {
+class GptTraining {
  public:
-  Training(const Group& world, const Options& options, const Tokenizer* tokenizer)
+  GptTraining(const Group& world, const Options& options, const Tokenizer* tokenizer)
       : world_(world),
         options_(options),
         tokenizer_(tokenizer),
@@ -154,7 +154,7 @@ class Training {
   bool is_last_rank() const { return world_.rank() == world_.size() - 1; }
   std::int64_t left() const { return steps_left(options_, progress_.consumed); }
 
-  // ---- Training
+  // ---- GptTraining
   PipelineOptions pipeline_options() {
     return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
                          .sizes = model_->activation_sizes()},
@@ -405,7 +405,7 @@ class Training {
 RunResult pretrain(const Group& world, const Options& options, const Tokenizer* tokenizer) {
   prepare_compute(world);
   if (options.deterministic) use_deterministic(1);
-  Training training(world, options, tokenizer);
+  GptTraining training(world, options, tokenizer);
   return training.run();
 }
 

@@ -39,7 +39,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::int64_t kWarmUpSteps = 3;
+constexpr std::int64_t kImageWarmUpSteps = 3;
 
 const char* name(Overlap overlap) {
   constexpr const char* kNames[] = {"auto", "on", "off"};
@@ -122,9 +122,9 @@ DataParallelOptions parallel_options(const ImageTrainingOptions& options, const 
   return parallel;
 }
 
-class Training {
+class ImageTraining {
  public:
-  Training(const Group& world, const ImageDataset& data, const ImageTrainingOptions& options)
+  ImageTraining(const Group& world, const ImageDataset& data, const ImageTrainingOptions& options)
       : world_(world),
         options_(options),
         pictures_(data),
@@ -233,7 +233,7 @@ class Training {
     loader_.restore(place);
     const std::int64_t steps = epoch_steps_left();
     if (steps == 0) return;
-    const std::int64_t warm_up = std::min(kWarmUpSteps, steps - 1);
+    const std::int64_t warm_up = std::min(kImageWarmUpSteps, steps - 1);
     step_seconds_.reserve(step_seconds_.size() + std::size_t(steps - warm_up));
     auto timed_from = now();
     std::int64_t done = 0;
@@ -437,7 +437,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   check_sizes(world, train.size(), options).or_throw();
   if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
   agree(world, check_places(world, options)).or_throw();
-  Training training(world, train, options);
+  ImageTraining training(world, train, options);
   auto result = training.fit();
   if (result.stopped) {
     training.checkpoints().finish();

@@ -16,8 +16,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Over : torch::CustomClassHolder {
-  explicit Over(const Group& on) : group(on) {}
+struct NormOver : torch::CustomClassHolder {
+  explicit NormOver(const Group& on) : group(on) {}
   Group group;
   double count = 0;
 };
@@ -27,7 +27,7 @@ struct Moments {
   double count = 0;           // values for each channel
 };
 
-constexpr char kOver[] = "tutti";
+constexpr char kNormOver[] = "tutti";
 
 // [channels] as [1, channels, 1].
 at::Tensor wide(const at::Tensor& of_channels) { return of_channels.view({1, -1, 1}); }
@@ -85,7 +85,7 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
  public:
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const c10::optional<at::Tensor>& given_weight, const c10::optional<at::Tensor>& given_bias,
-                            const c10::intrusive_ptr<Over>& over, const Running& running, double eps) {
+                            const c10::intrusive_ptr<NormOver>& over, const Running& running, double eps) {
     const at::Tensor weight = given_weight.value_or(at::Tensor()), bias = given_bias.value_or(at::Tensor());
     const auto type = input.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     const auto x = flat(input).to(type);
@@ -94,7 +94,7 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
     running.move_towards(moments);
     const auto mean = moments.mean.to(type), scale = (moments.variance + eps).rsqrt().to(type);
     context->save_for_backward({input, weight, mean, scale});
-    context->saved_data[kOver] = c10::IValue::make_capsule(over);
+    context->saved_data[kNormOver] = c10::IValue::make_capsule(over);
     auto out = (x - wide(mean)).mul_(wide(scale));
     if (weight.defined()) out.mul_(wide(weight.to(type)));
     if (bias.defined()) out.add_(wide(bias.to(type)));
@@ -104,7 +104,7 @@ class SyncBatchNormFunction final : public torch::autograd::Function<SyncBatchNo
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto saved = context->get_saved_variables();
     const auto &input = saved[0], &weight = saved[1], &mean = saved[2], &scale = saved[3];
-    const auto over = c10::static_intrusive_pointer_cast<Over>(context->saved_data[kOver].toCapsule());
+    const auto over = c10::static_intrusive_pointer_cast<NormOver>(context->saved_data[kNormOver].toCapsule());
     const auto type = mean.scalar_type();
     const auto channels = mean.size(0);
     const auto normal = (flat(input).to(type) - wide(mean)).mul_(wide(scale));
@@ -132,7 +132,7 @@ at::Tensor sync_batch_norm(const Group& group, const at::Tensor& input, const at
   TUTTI_REQUIRE(input.defined() && input.dim() >= 2, "sync_batch_norm: the input is ", describe(input),
                 "; expected [n, channels, ...]");
   const auto if_defined = [](const at::Tensor& t) { return t.defined() ? c10::optional<at::Tensor>(t) : c10::nullopt; };
-  return SyncBatchNormFunction::apply(input, if_defined(weight), if_defined(bias), c10::make_intrusive<Over>(group),
+  return SyncBatchNormFunction::apply(input, if_defined(weight), if_defined(bias), c10::make_intrusive<NormOver>(group),
                                       Running{running_mean, running_var, momentum}, eps);
 }
 

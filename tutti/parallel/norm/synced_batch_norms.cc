@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-class Table {
+class NormTable {
  public:
   void add(const at::Tensor& key, const Group& group) {
     const std::lock_guard lock(mutex_);
@@ -47,8 +47,8 @@ class Table {
   std::unordered_map<const c10::TensorImpl*, Entry> entries_;
 };
 
-Table& table() {
-  static auto* const table = new Table;  // tensors may be normalised while the process ends
+NormTable& table() {
+  static auto* const table = new NormTable;  // tensors may be normalised while the process ends
   return *table;
 }
 

@@ -24,7 +24,7 @@
 namespace tutti {
 namespace {
 
-constexpr const char* kWaiting = "wait for peers";  // in traces
+constexpr const char* kWaitingShards = "wait for peers";  // in traces
 constexpr std::size_t kBucketsOnTheirWay = 2;       // while backward() goes on: each holds its gradients
 
 // Where plans say in which order sums are added, and not the numbers of the ranks.
@@ -138,7 +138,7 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tenso
   }
   const std::span fresh = std::span(steps_).subspan(first);
   const PeerGradients peers = [&] {
-    const Region region(kWaiting);  // and not on the lane: buckets before this one may be on their way
+    const Region region(kWaitingShards);  // and not on the lane: buckets before this one may be on their way
     return PeerGradients(group, fresh);
   }();
   auto& on_its_way = on_their_way_.emplace_back();
@@ -151,7 +151,7 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tenso
     }
   }
   if (peers.any() && group.size() > 1) {
-    const GroupRegion region(group, kWaiting);
+    const GroupRegion region(group, kWaitingShards);
     barrier(group);  // the peers have read this rank's gradients
   }
   for (std::size_t k = 0; k < fresh.size(); ++k)
@@ -160,7 +160,7 @@ void OfDataParallel::take(std::span<const TakenGradient> bucket, const at::Tenso
 }
 
 PeerGradients OfDataParallel::meet(std::span<Shard* const> shards) const {
-  const GroupRegion region(group, kWaiting);
+  const GroupRegion region(group, kWaitingShards);
   return {group, shards};
 }
 
@@ -277,7 +277,7 @@ void OfDataParallel::step() {
       peers.emplace(meet(steps_));
       return;
     }
-    const GroupRegion region(group, kWaiting);
+    const GroupRegion region(group, kWaitingShards);
     if (looks_)
       decide_on_non_finite("the weights are as they were");
     else
@@ -293,7 +293,7 @@ void OfDataParallel::step() {
   count_exposed([&] {
     give_by_collectives();
     if (!looks_ && !(meet_at_end && group.size() > 1)) return;
-    const GroupRegion region(group, kWaiting);
+    const GroupRegion region(group, kWaitingShards);
     if (looks_)
       decide_on_non_finite("what was finite has been stepped, on all ranks alike, and nothing else");
     else

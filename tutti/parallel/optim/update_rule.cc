@@ -10,14 +10,14 @@
 namespace tutti {
 namespace {
 
-struct Bound {
+struct OptionBound {
   const char* option;
   double value;
   bool good;
   const char* expected;
 };
 
-Status check_all(const char* rule, std::initializer_list<Bound> bounds) {
+Status check_all(const char* rule, std::initializer_list<OptionBound> bounds) {
   for (const auto& bound : bounds) {
     if (!bound.good)
       return invalid_argument(
@@ -26,10 +26,10 @@ Status check_all(const char* rule, std::initializer_list<Bound> bounds) {
   return {};
 }
 
-Bound not_negative(const char* option, double value) {
+OptionBound not_negative(const char* option, double value) {
   return {option, value, value >= 0 && std::isfinite(value), "a number that is not negative"};
 }
-Bound part_of_one(const char* option, double value) {
+OptionBound part_of_one(const char* option, double value) {
   return {option, value, value >= 0 && value < 1, "a number from 0 to below 1"};
 }
 

@@ -61,7 +61,7 @@ struct Replay : torch::CustomClassHolder {
 };
 using ReplayPtr = c10::intrusive_ptr<Replay>;
 
-constexpr char kData[] = "tutti";
+constexpr char kRecomputeData[] = "tutti";
 
 variable_list run_again(Replay& replay, const variable_list& inputs) {
   const c10::AutoGradMode on(true);
@@ -74,7 +74,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   static variable_list forward(AutogradContext* context, at::TensorList inputs, const at::Tensor&,
                                const ReplayPtr& replay) {
     context->save_for_backward(inputs.vec());
-    context->saved_data[kData] = c10::IValue::make_capsule(replay);
+    context->saved_data[kRecomputeData] = c10::IValue::make_capsule(replay);
     variable_list outputs = replay->function(inputs.vec());
     // An output that is an input, or a view of one, would be taken for that tensor changed in place.
     for (at::Tensor& output : outputs)
@@ -84,7 +84,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto replay = c10::static_intrusive_pointer_cast<Replay>(context->saved_data[kData].toCapsule());
+    const auto replay = c10::static_intrusive_pointer_cast<Replay>(context->saved_data[kRecomputeData].toCapsule());
     variable_list leaves = context->get_saved_variables();
     for (std::size_t i = 0; i < leaves.size(); ++i) {
       leaves[i] = leaves[i].detach();

@@ -46,7 +46,7 @@ at::Tensor computed(const at::Tensor& tensor) {
 // ---- What a step computes ----
 
 // One meeting of this rank's queries and some rank's keys: which rows of both.
-struct Meeting {
+struct TileMeeting {
   AttentionTask task;
   std::int64_t first_query = 0, queries = 0, keys = 0;
 
@@ -64,11 +64,11 @@ class Meetings {
   int next() const { return (rank_ + 1) % ranks_; }
   int previous() const { return (rank_ - 1 + ranks_) % ranks_; }
 
-  Meeting with(int source) const {
+  TileMeeting with(int source) const {
     const AttentionOptions& options = call_.options;
     const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
     const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
-    Meeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
+    TileMeeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
                      options.first_head, mine, theirs, options.first_seen},
                     0,
                     rows_,
@@ -103,7 +103,7 @@ void merge(const at::Tensor& out, const at::Tensor& log_sum, const Attended& mor
 // ---- What travels ----
 
 // Keys and values, [2, rows, batch, groups, dim], from rank to rank.
-struct Travelling {
+struct AttentionTransfer {
   at::Tensor arriving;
   TensorWork work = {};
   at::Tensor get() {
@@ -111,8 +111,8 @@ struct Travelling {
     return std::exchange(arriving, at::Tensor());
   }
 };
-Travelling pass_on(const Group& group, const Meetings& meetings, const at::Tensor& tensor, int tag) {
-  Travelling travelling{at::empty_like(tensor)};
+AttentionTransfer pass_on(const Group& group, const Meetings& meetings, const at::Tensor& tensor, int tag) {
+  AttentionTransfer travelling{at::empty_like(tensor)};
   TensorBatch batch(group);
   batch.send(tensor, meetings.next(), tag).recv(travelling.arriving, meetings.previous(), tag);
   travelling.work = batch.submit();
@@ -130,9 +130,9 @@ Attended forward_ring(const Call& call, const at::Tensor& query, const at::Tenso
   Attended result;
   for (int step = 0; step < meetings.ranks(); ++step) {
     const bool last = step + 1 == meetings.ranks();
-    Travelling next;
+    AttentionTransfer next;
     if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const Meeting meeting = meetings.with(meetings.source(step));
+    const TileMeeting meeting = meetings.with(meetings.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
     const Attended some = attend(meeting.of_queries(q), meeting.of_keys(k), meeting.of_keys(v), meeting.task);
     if (step == 0) {
@@ -153,12 +153,12 @@ AttentionGradients backward_ring(const Call& call, const at::Tensor& query, cons
   const at::Tensor product = (computed(out) * of_out).sum(-1);
   at::Tensor both = meetings.ranks() > 1 ? at::stack({key, value}) : at::Tensor();
   at::Tensor of_query = at::zeros_like(q, at::MemoryFormat::Contiguous), of_both;
-  Travelling gradients;
+  AttentionTransfer gradients;
   for (int step = 0; step < meetings.ranks(); ++step) {
     const bool last = step + 1 == meetings.ranks();
-    Travelling next;
+    AttentionTransfer next;
     if (!last) next = pass_on(call.context, meetings, both, kKeysTag);
-    const Meeting meeting = meetings.with(meetings.source(step));
+    const TileMeeting meeting = meetings.with(meetings.source(step));
     const at::Tensor k = computed(step == 0 ? key : both[0]), v = computed(step == 0 ? value : both[1]);
     std::vector<std::int64_t> sizes = k.sizes().vec();
     sizes.insert(sizes.begin(), 2);
@@ -176,7 +176,7 @@ AttentionGradients backward_ring(const Call& call, const at::Tensor& query, cons
 
 // ---- Autograd ----
 
-struct Node : Function<Node> {
+struct AttentionNode : Function<AttentionNode> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& query, const at::Tensor& key,
                             const at::Tensor& value, const CallPtr& call) {
     const Attended result = forward_ring(*call, query, key, value);
@@ -236,7 +236,7 @@ at::Tensor ring_attention(const Group& context, const at::Tensor& query, const a
   const auto call = c10::make_intrusive<Call>();
   call->context = context;
   call->options = options;
-  return Node::apply(query, key, value, call);
+  return AttentionNode::apply(query, key, value, call);
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ using torch::autograd::variable_list;
 constexpr char kWho[] = "vocab_parallel_cross_entropy";
 constexpr std::int64_t kRunElements = std::int64_t(1) << 17;
 
-struct Call : torch::CustomClassHolder {
+struct LossCall : torch::CustomClassHolder {
   Group group;
   std::int64_t words = 0;  // of the whole vocabulary
   std::int64_t mine = 0;   // of these, on this rank: the first columns of its logits
@@ -42,7 +42,7 @@ struct Call : torch::CustomClassHolder {
   // For backward: exp(x - m), [tokens, v]; and what it has to be multiplied by to be the probability, [tokens].
   at::Tensor exponentials, to_probability;
 };
-using CallPtr = c10::intrusive_ptr<Call>;
+using LossCallPtr = c10::intrusive_ptr<LossCall>;
 
 at::ScalarType compute_type(const at::Tensor& logits) {
   return logits.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -57,7 +57,7 @@ void for_runs(const at::Tensor& matrix, Act act) {
 }
 
 // This rank's four numbers for each token, [4, tokens], and `call.exponentials`.
-at::Tensor own_numbers(Call& call, const at::Tensor& logits) {
+at::Tensor own_numbers(LossCall& call, const at::Tensor& logits) {
   const std::int64_t tokens = logits.size(0), all = logits.size(1);
   const auto options = logits.options().dtype(compute_type(logits));
   const at::Tensor numbers = at::zeros({4, tokens}, options);
@@ -96,8 +96,8 @@ at::Tensor own_numbers(Call& call, const at::Tensor& logits) {
   return numbers;
 }
 
-struct Node : Function<Node> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const CallPtr& call) {
+struct CrossEntropyNode : Function<CrossEntropyNode> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const LossCallPtr& call) {
     context->saved_data["call"] = c10::IValue::make_capsule(call);
     context->saved_data["type"] = std::int64_t(given.scalar_type());
     const at::Tensor logits = given.detach().reshape({-1, given.size(-1)}).contiguous();
@@ -122,7 +122,7 @@ struct Node : Function<Node> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    const auto call = c10::static_intrusive_pointer_cast<Call>(context->saved_data["call"].toCapsule());
+    const auto call = c10::static_intrusive_pointer_cast<LossCall>(context->saved_data["call"].toCapsule());
     if (c10::GradMode::is_enabled())
       throw Exception(Error{.code = Code::kUnsupported,
                             .detail = detail::words(kWho,
@@ -173,7 +173,7 @@ at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& lo
   TUTTI_REQUIRE(logits.defined() && logits.dim() >= 1 && logits.is_floating_point(), kWho, ": the logits are ",
                 describe(logits), ", expected [..., words of this rank] of a floating type");
   const std::int64_t each = logits.size(-1), all = each * ranks_of(group), first = each * rank_in(group);
-  const auto call = c10::make_intrusive<Call>();
+  const auto call = c10::make_intrusive<LossCall>();
   call->group = group;
   call->words = options.words > 0 ? options.words : all;
   require_sensible(logits, targets, call->words, all, options.label_smoothing);
@@ -184,7 +184,7 @@ at::Tensor vocab_parallel_cross_entropy(const Group& group, const at::Tensor& lo
   const at::Tensor local = targets.reshape({-1}) - first;
   call->places = at::nonzero(local.ge(0).logical_and_(local.lt(each))).view({-1});
   call->columns = local.index_select(0, call->places);
-  return Node::apply(logits, call);
+  return CrossEntropyNode::apply(logits, call);
 }
 
 }  // namespace tutti

@@ -13,16 +13,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kGrain = std::int64_t(1) << 15;  // numbers that are worth a thread
+constexpr std::int64_t kGeluGrain = std::int64_t(1) << 15;  // numbers that are worth a thread
 
-struct Node : torch::autograd::Function<Node> {
+struct GeluNode : torch::autograd::Function<GeluNode> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given) {
     const at::Tensor x = given.contiguous(), y = at::empty_like(x);
     context->save_for_backward({x});
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gelu_tanh", [&] {
       const scalar_t* const from = x.data_ptr<scalar_t>();
       scalar_t* const to = y.data_ptr<scalar_t>();
-      at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      at::parallel_for(0, x.numel(), kGeluGrain, [&](std::int64_t begin, std::int64_t end) {
         gelu_values(from + begin, to + begin, std::size_t(end - begin));
       });
     });
@@ -37,7 +37,7 @@ struct Node : torch::autograd::Function<Node> {
     AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "gelu_tanh", [&] {
       const scalar_t *const at = x.data_ptr<scalar_t>(), *const from = of_y.data_ptr<scalar_t>();
       scalar_t* const to = of_x.data_ptr<scalar_t>();
-      at::parallel_for(0, x.numel(), kGrain, [&](std::int64_t begin, std::int64_t end) {
+      at::parallel_for(0, x.numel(), kGeluGrain, [&](std::int64_t begin, std::int64_t end) {
         gelu_gradient(at + begin, from + begin, to + begin, std::size_t(end - begin));
       });
     });
@@ -49,7 +49,7 @@ struct Node : torch::autograd::Function<Node> {
 
 at::Tensor gelu_tanh(const at::Tensor& x) {
   const bool ours = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
-  return ours && x.device().is_cpu() ? Node::apply(x) : at::gelu(x, "tanh");
+  return ours && x.device().is_cpu() ? GeluNode::apply(x) : at::gelu(x, "tanh");
 }
 
 }  // namespace tutti

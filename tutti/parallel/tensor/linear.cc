@@ -88,7 +88,7 @@ at::Tensor product(const at::Tensor& input, const at::Tensor& weight, const c10:
 }
 
 // A gather of rows, a sum of rows: the tensor that will hold them, and the call under way.
-struct Travelling {
+struct LinearTransfer {
   at::Tensor result;
   TensorWork work = {};
   at::Tensor get() {
@@ -96,14 +96,14 @@ struct Travelling {
     return result;
   }
 };
-Travelling gather_rows(const Group& group, const at::Tensor& mine) {
+LinearTransfer gather_rows(const Group& group, const at::Tensor& mine) {
   const at::Tensor packed = mine.contiguous();
-  Travelling all{empty_rows(packed, packed.size(0) * group.size())};
+  LinearTransfer all{empty_rows(packed, packed.size(0) * group.size())};
   all.work = all_gather_async(group, packed, all.result);
   return all;
 }
-Travelling scatter_sum(const Group& group, const at::Tensor& whole) {
-  Travelling mine{empty_rows(whole, whole.size(0) / group.size())};
+LinearTransfer scatter_sum(const Group& group, const at::Tensor& whole) {
+  LinearTransfer mine{empty_rows(whole, whole.size(0) / group.size())};
   mine.work = reduce_scatter_async(group, whole, mine.result);
   return mine;
 }
@@ -158,9 +158,9 @@ struct ColumnNode : Function<ColumnNode> {
     const at::Tensor gradient = gradients[0].contiguous();
 
     // What is put off gathers its input when it runs.
-    Travelling whole_input{input};
+    LinearTransfer whole_input{input};
     if (over->sequence_parallel && context->needs_input_grad(1) && !later) whole_input = gather_rows(group, input);
-    Travelling input_gradient;
+    LinearTransfer input_gradient;
     if (of_input) {
       at::Tensor mine = matrix_product(matrix(gradient), for_product(weight, gradient));
       input_gradient.result = mine.view(with_last(gradient.sizes(), weight.size(1)));

@@ -20,7 +20,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-constexpr char kWho[] = "VocabParallelEmbedding";
+constexpr char kEmbeddingWho[] = "VocabParallelEmbedding";
 
 struct Lookup : torch::CustomClassHolder {
   Lookup(const Group& on, bool wanted) : group(on), sequence_parallel(wanted && ranks_of(on) > 1) {}
@@ -36,7 +36,7 @@ std::vector<std::int64_t> with_columns(std::vector<std::int64_t> sizes, std::int
   return sizes;
 }
 
-struct Node : Function<Node> {
+struct EmbeddingNode : Function<EmbeddingNode> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weight, const LookupPtr& lookup) {
     context->saved_data["lookup"] = c10::IValue::make_capsule(lookup);
     context->saved_data["weight_rows"] = weight.size(0);
@@ -65,7 +65,7 @@ void require_words(const at::Tensor& ids, std::int64_t words) {
   if (ids.numel() == 0) return;
   const auto [least, most] = at::aminmax(ids);
   for (const std::int64_t id : {least.item<std::int64_t>(), most.item<std::int64_t>()})
-    TUTTI_REQUIRE(id >= 0 && id < words, kWho, ": the id ", id, " is no word: expected 0 to ", words - 1);
+    TUTTI_REQUIRE(id >= 0 && id < words, kEmbeddingWho, ": the id ", id, " is no word: expected 0 to ", words - 1);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ std::int64_t padded_vocabulary(std::int64_t words, std::int64_t divisible, int r
 
 VocabParallelEmbeddingImpl::VocabParallelEmbeddingImpl(const Group& group, VocabParallelEmbeddingOptions options)
     : group_(group), options_(std::move(options)) {
-  TUTTI_REQUIRE(options_.columns >= 1, kWho, ": ", options_.columns, " columns, expected 1 or more");
+  TUTTI_REQUIRE(options_.columns >= 1, kEmbeddingWho, ": ", options_.columns, " columns, expected 1 or more");
   weight = register_parameter(
       "weight", draw_weights(layout_of("weight"), options_.initial, options_.dtype, padded_words() / ranks_of(group_)));
 }
@@ -95,11 +95,11 @@ ParameterLayout VocabParallelEmbeddingImpl::layout_of(std::string_view) const {
 }
 
 at::Tensor VocabParallelEmbeddingImpl::forward(const at::Tensor& ids) {
-  TUTTI_REQUIRE(ids.defined() && ids.scalar_type() == at::kLong && ids.dim() >= 1, kWho, ": the ids are ",
+  TUTTI_REQUIRE(ids.defined() && ids.scalar_type() == at::kLong && ids.dim() >= 1, kEmbeddingWho, ": the ids are ",
                 describe(ids), ", expected i64[seq, ...]");
   require_words(ids, options_.words);
   const auto lookup = c10::make_intrusive<Lookup>(group_, options_.sequence_parallel);
-  if (lookup->sequence_parallel) equal_part(ids.size(0), ranks_of(group_), kWho, "rows of a sequence");
+  if (lookup->sequence_parallel) equal_part(ids.size(0), ranks_of(group_), kEmbeddingWho, "rows of a sequence");
   lookup->sizes = ids.sizes().vec();
   lookup->rows = ids.reshape({-1});
   if (ranks_of(group_) > 1) {
@@ -108,7 +108,7 @@ at::Tensor VocabParallelEmbeddingImpl::forward(const at::Tensor& ids) {
     lookup->places = at::nonzero(lookup->rows.ge(0).logical_and_(lookup->rows.lt(each))).view({-1});
     lookup->rows = lookup->rows.index_select(0, lookup->places);
   }
-  return Node::apply(weight, lookup);
+  return EmbeddingNode::apply(weight, lookup);
 }
 
 }  // namespace tutti

@@ -25,7 +25,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kBlockLine = 64;
 
 Request on(Kind kind, const at::Tensor& like, const void* in, void* out, std::int64_t count) {
   return {.kind = kind,
@@ -54,7 +54,7 @@ ShardedBlock::ShardedBlock(std::string name, std::vector<NamedTensor> parameters
   const Group& group = groups_.reductions;
   const auto type = parameters_.front().tensor.scalar_type();
   const auto options = at::TensorOptions(type);
-  const std::int64_t size = std::int64_t(options.dtype().itemsize()), line = kLine / size, ranks = group.size();
+  const std::int64_t size = std::int64_t(options.dtype().itemsize()), line = kBlockLine / size, ranks = group.size();
   std::int64_t count = 0;
   for (const auto& [parameter, tensor] : parameters_) {
     updated_dtype(tensor, "FullySharded: parameter " + parameter);

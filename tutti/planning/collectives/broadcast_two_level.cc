@@ -6,7 +6,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLong = 256 << 10;
+constexpr std::size_t kLongBroadcast = 256 << 10;
 
 }  // namespace
 
@@ -16,7 +16,7 @@ Plan broadcast_two_level(const Shape& shape) {
   Members inside = on_host(shape);
   inside = beginning_with(std::move(inside), shape.hosts->place_of(between.ranks[std::size_t(between.place)]));
   const Range out{Area::kOut, 0, shape.count * shape.element};
-  const bool is_long = out.bytes >= kLong;
+  const bool is_long = out.bytes >= kLongBroadcast;
   if (inside.place == 0)
     is_long ? broadcast_chain(plan, between, out, pieces_of(shape)) : broadcast_binomial(plan, between, out);
   is_long ? broadcast_chain(plan, inside, out, pieces_of(shape)) : broadcast_binomial(plan, inside, out);

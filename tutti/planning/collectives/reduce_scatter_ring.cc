@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLag = 2, kBlock = 8;  // segments
+constexpr std::size_t kReduceScatterLag = 2, kBlock = 8;  // segments
 
 }  // namespace
 
@@ -55,9 +55,9 @@ Plan reduce_scatter_ring(const Shape& shape) {
   };
   for (std::size_t block = 0; block < most; block += kBlock) {
     const std::size_t length = std::min(kBlock, most - block);
-    for (std::size_t time = 0; time < length + kLag * (hops - 1); ++time) {
-      const std::size_t first = time < length ? 0 : (time - length) / kLag + 1;
-      for (std::size_t hop = first; hop < hops && kLag * hop <= time; ++hop) step(hop, block + time - kLag * hop);
+    for (std::size_t time = 0; time < length + kReduceScatterLag * (hops - 1); ++time) {
+      const std::size_t first = time < length ? 0 : (time - length) / kReduceScatterLag + 1;
+      for (std::size_t hop = first; hop < hops && kReduceScatterLag * hop <= time; ++hop) step(hop, block + time - kReduceScatterLag * hop);
     }
   }
   return std::move(plan).build();

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kLong = 256 << 10;
+constexpr std::size_t kLongReduce = 256 << 10;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ Plan reduce_two_level(const Shape& shape) {
   Members inside = on_host(shape);
   inside = beginning_with(std::move(inside), shape.hosts->place_of(between.ranks[std::size_t(between.place)]));
   const std::size_t bytes = shape.count * shape.element;
-  const bool root = shape.rank == shape.root, is_long = bytes >= kLong;
+  const bool root = shape.rank == shape.root, is_long = bytes >= kLongReduce;
   const Range in{root && shape.in_place ? Area::kOut : Area::kIn, 0, bytes};
   const Range sum = root ? Range{Area::kOut, 0, bytes} : plan.scratch(bytes);
   if (shape.size == 1) plan.copy(in, sum);

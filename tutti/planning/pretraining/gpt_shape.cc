@@ -15,7 +15,7 @@ struct Positive {
   int value;
 };
 
-Error refused(std::string detail, std::string hint = {}) {
+Error refused_shape(std::string detail, std::string hint = {}) {
   return invalid_argument(std::move(detail), std::move(hint));
 }
 
@@ -56,21 +56,21 @@ Status check(const GptShape& shape) {
                                     {"tokens in the vocabulary", shape.vocabulary},
                                     {"tokens in a sequence (--seq-length)", shape.sequence_length},
                                     {"positions (--max-position-embeddings)", shape.positions}})
-    if (value < 1) return refused(fmt::format("a GPT of {} {}: 1 is the least", value, what));
+    if (value < 1) return refused_shape(fmt::format("a GPT of {} {}: 1 is the least", value, what));
   if (shape.groups > shape.heads || shape.heads % shape.groups != 0)
-    return refused(fmt::format("{} attention heads cannot be divided into {} query groups", shape.heads, shape.groups),
+    return refused_shape(fmt::format("{} attention heads cannot be divided into {} query groups", shape.heads, shape.groups),
                    "--num-query-groups " + divisors_of(shape.heads, shape.heads) + " would do");
   if (shape.sequence_length > shape.positions)
-    return refused(fmt::format("a sequence of {} tokens (--seq-length) is longer than the {} positions that the model "
+    return refused_shape(fmt::format("a sequence of {} tokens (--seq-length) is longer than the {} positions that the model "
                                "has (--max-position-embeddings)",
                                shape.sequence_length, shape.positions),
                    fmt::format("--max-position-embeddings {} would do", shape.sequence_length));
   if (shape.position == PositionKind::kRotary && (shape.rotary_size() < 2 || shape.rotary_size() % 2 != 0))
-    return refused(fmt::format("rotary positions turn pairs of numbers, and {} of a head's {} numbers are an odd count",
+    return refused_shape(fmt::format("rotary positions turn pairs of numbers, and {} of a head's {} numbers are an odd count",
                                shape.rotary_size(), shape.head_size),
                    "an even --kv-channels (hidden size / heads) with --rotary-percent 1 would do");
   if (parameters_of(shape) > std::numeric_limits<std::int64_t>::max() / 64)
-    return refused("the model has more parameters than can be counted");
+    return refused_shape("the model has more parameters than can be counted");
   return {};
 }
 
@@ -84,26 +84,26 @@ Status check(const GptShape& shape, const GptDivision& division) {
                                             {"query groups", "--num-query-groups", shape.groups},
                                             {"numbers in the MLP", "--ffn-hidden-size", shape.ffn}})
     if (value % tensor != 0)
-      return refused(
+      return refused_shape(
           fmt::format("{} {} ({}) cannot be divided over --tensor-model-parallel-size {}", value, what, option, tensor),
           fmt::format("--tensor-model-parallel-size {}, or {} {}",
                       divisors_of(std::gcd(std::gcd(shape.heads, shape.groups), shape.ffn)), option,
                       multiples_around(value, tensor)));
   if (sequence_parallel && tensor == 1)
-    return refused("--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
+    return refused_shape("--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
                    "leave it out, or give --tensor-model-parallel-size 2 or more");
   if (const int parts = context * 2; context > 1 && shape.sequence_length % parts != 0)
-    return refused(fmt::format("a sequence of {} tokens cannot be divided over --context-parallel-size {}: each rank "
+    return refused_shape(fmt::format("a sequence of {} tokens cannot be divided over --context-parallel-size {}: each rank "
                                "has one piece from its front and one from its back",
                                shape.sequence_length, context),
                    "--seq-length " + multiples_around(shape.sequence_length, parts));
   if (const int parts = tensor * context; sequence_parallel && shape.sequence_length % parts != 0)
-    return refused(fmt::format("--sequence-parallel divides a sequence of {} tokens over {} ranks{}, which does not go",
+    return refused_shape(fmt::format("--sequence-parallel divides a sequence of {} tokens over {} ranks{}, which does not go",
                                shape.sequence_length, parts,
                                context > 1 ? fmt::format(" ({} tensor x {} context)", tensor, context) : std::string()),
                    "--seq-length " + multiples_around(shape.sequence_length, parts));
   if (const int stages = pipeline * chunks; shape.layers < stages)
-    return refused(fmt::format("{} layers cannot be divided over {} stages ({} ranks x {} chunks)", shape.layers,
+    return refused_shape(fmt::format("{} layers cannot be divided over {} stages ({} ranks x {} chunks)", shape.layers,
                                stages, pipeline, chunks),
                    fmt::format("--num-layers {} or more, or fewer stages", stages));
   return {};

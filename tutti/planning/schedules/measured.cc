@@ -12,7 +12,7 @@ using Json = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr std::string_view kLetters = "FBIW";
 
-Error refused(std::string what) {
+Error no_measured_pipeline(std::string what) {
   return Error{.code = Code::kCorrupt,
                .detail = "not a measured pipeline: " + std::move(what),
                .hint = "such a file is written by to_json() of planning/schedules/measured.h"};
@@ -37,14 +37,14 @@ std::optional<Action> action_of(std::string_view text, int chunks) {
 Result<TimedAction> timed_action(const Json& entry, int chunks, std::size_t rank) {
   const std::string where = "rank " + std::to_string(rank) + " has ";
   if (!entry.is_array() || entry.size() != 3 || !entry[0].is_string() || !entry[1].is_number() || !entry[2].is_number())
-    return refused(where + entry.dump().substr(0, 60) + ", expected [\"F0\", begin, end]");
+    return no_measured_pipeline(where + entry.dump().substr(0, 60) + ", expected [\"F0\", begin, end]");
   const auto action = action_of(entry[0].get<std::string>(), chunks);
   if (!action)
-    return refused(where + "an action " + entry[0].dump().substr(0, 60) + ", expected one such as F0 or B3" +
+    return no_measured_pipeline(where + "an action " + entry[0].dump().substr(0, 60) + ", expected one such as F0 or B3" +
                    (chunks > 1 ? "a" : ""));
   const TimedAction timed{*action, entry[1].get<double>(), entry[2].get<double>()};
   if (!std::isfinite(timed.begin) || !std::isfinite(timed.end) || timed.begin > timed.end)
-    return refused(where + to_string(*action, chunks) + " end before it begins");
+    return no_measured_pipeline(where + to_string(*action, chunks) + " end before it begins");
   return timed;
 }
 
@@ -65,24 +65,24 @@ std::string to_json(const MeasuredPipeline& measured) {
 
 Result<MeasuredPipeline> measured_pipeline(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("tutti_pipeline")) return refused("no JSON object with \"tutti_pipeline\"");
-  if (json["tutti_pipeline"] != kFormat) return refused("format " + json["tutti_pipeline"].dump() + ", expected 1");
+  if (!json.is_object() || !json.contains("tutti_pipeline")) return no_measured_pipeline("no JSON object with \"tutti_pipeline\"");
+  if (json["tutti_pipeline"] != kFormat) return no_measured_pipeline("format " + json["tutti_pipeline"].dump() + ", expected 1");
   const auto title = json.find("title"), chunks = json.find("chunks"), ranks = json.find("ranks");
-  if (title == json.end() || !title->is_string()) return refused("no \"title\", a text");
+  if (title == json.end() || !title->is_string()) return no_measured_pipeline("no \"title\", a text");
   if (chunks == json.end() || !chunks->is_number_integer() || chunks->get<std::int64_t>() < 1 ||
       chunks->get<std::int64_t>() > 1 << 20)
-    return refused("no \"chunks\", a number from 1 on");
-  if (ranks == json.end() || !ranks->is_array() || ranks->empty()) return refused("no \"ranks\", a list for each rank");
+    return no_measured_pipeline("no \"chunks\", a number from 1 on");
+  if (ranks == json.end() || !ranks->is_array() || ranks->empty()) return no_measured_pipeline("no \"ranks\", a list for each rank");
   MeasuredPipeline measured{.title = title->get<std::string>(), .timeline = {.chunks = chunks->get<int>()}};
   for (const Json& row : *ranks) {
     auto& actions = measured.timeline.ranks.emplace_back();
     const std::size_t rank = measured.timeline.ranks.size() - 1;
-    if (!row.is_array()) return refused("rank " + std::to_string(rank) + " has no list of actions");
+    if (!row.is_array()) return no_measured_pipeline("rank " + std::to_string(rank) + " has no list of actions");
     for (const Json& entry : row) actions.push_back(TUTTI_TRY(timed_action(entry, measured.timeline.chunks, rank)));
   }
   const double length = measured.timeline.length();
-  if (length <= 0) return refused("it has no time in it");
-  if (!std::isfinite(length)) return refused("its times are further apart than a number can say");
+  if (length <= 0) return no_measured_pipeline("it has no time in it");
+  if (!std::isfinite(length)) return no_measured_pipeline("its times are further apart than a number can say");
   return measured;
 }
 

@@ -3,9 +3,9 @@
 namespace tutti {
 namespace {
 
-using Kind = StageMessage::Kind;
+using MessageKind = StageMessage::Kind;
 
-std::optional<StageMessage> message(const Schedule& schedule, Kind kind, int microbatch, int from_stage, int to_stage) {
+std::optional<StageMessage> message(const Schedule& schedule, MessageKind kind, int microbatch, int from_stage, int to_stage) {
   if (from_stage < 0 || to_stage < 0 || from_stage >= schedule.shape.stages() || to_stage >= schedule.shape.stages())
     return {};
   const int from = schedule.rank_of(from_stage), to = schedule.rank_of(to_stage);
@@ -18,7 +18,7 @@ std::optional<StageMessage> message(const Schedule& schedule, Kind kind, int mic
 std::string to_string(const StageMessage& message) {
   const std::string stage = std::to_string(message.stage);
   const std::string what =
-      message.kind == Kind::kOutput ? "the output of stage " + stage : "the gradient of stage " + stage + "'s input";
+      message.kind == MessageKind::kOutput ? "the output of stage " + stage : "the gradient of stage " + stage + "'s input";
   return what + " for microbatch " + std::to_string(message.microbatch);
 }
 
@@ -30,10 +30,10 @@ std::optional<StageMessage> needed_by(const Schedule& schedule, int rank, const 
   const int stage = schedule.stage_of(rank, action.chunk);
   switch (action.kind) {
     case ActionKind::kForward:
-      return message(schedule, Kind::kOutput, action.microbatch, stage - 1, stage);
+      return message(schedule, MessageKind::kOutput, action.microbatch, stage - 1, stage);
     case ActionKind::kBackward:
     case ActionKind::kBackwardInput:
-      return message(schedule, Kind::kGradient, action.microbatch, stage + 1, stage);
+      return message(schedule, MessageKind::kGradient, action.microbatch, stage + 1, stage);
     case ActionKind::kBackwardWeight:
       break;
   }
@@ -44,10 +44,10 @@ std::optional<StageMessage> made_by(const Schedule& schedule, int rank, const Ac
   const int stage = schedule.stage_of(rank, action.chunk);
   switch (action.kind) {
     case ActionKind::kForward:
-      return message(schedule, Kind::kOutput, action.microbatch, stage, stage + 1);
+      return message(schedule, MessageKind::kOutput, action.microbatch, stage, stage + 1);
     case ActionKind::kBackward:
     case ActionKind::kBackwardInput:
-      return message(schedule, Kind::kGradient, action.microbatch, stage, stage - 1);
+      return message(schedule, MessageKind::kGradient, action.microbatch, stage, stage - 1);
     case ActionKind::kBackwardWeight:
       break;
   }

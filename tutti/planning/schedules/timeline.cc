@@ -37,9 +37,9 @@ class Ends {
   std::vector<double> times_;
 };
 
-class Clock {
+class StageClock {
  public:
-  Clock(const Schedule& schedule, const StageCosts& costs)
+  StageClock(const Schedule& schedule, const StageCosts& costs)
       : schedule_(schedule), costs_(costs), ends_(schedule.shape.stages(), schedule.shape.microbatches) {
     timeline_.chunks = schedule.shape.chunks;
     timeline_.ranks.resize(schedule.actions.size());
@@ -156,7 +156,7 @@ Timeline simulate(const Schedule& schedule, const StageCosts& costs) {
   check("the gradient of the input", costs.backward_input, stages);
   check("the gradient of the weights", costs.backward_weight, stages);
   TUTTI_REQUIRE(costs.message >= 0, "pipeline: a cost of ", costs.message, " for a message, expected 0 or more");
-  return Clock(schedule, costs).run();
+  return StageClock(schedule, costs).run();
 }
 
 std::optional<double> bubble_by_formula(const Schedule& schedule, const StageCosts& costs) {

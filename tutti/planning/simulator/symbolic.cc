@@ -1,4 +1,4 @@
-// Expressions instead of values. A stretch of memory whose bytes all have the same history is a Run: "the sum of these
+// Expressions instead of values. A stretch of memory whose bytes all have the same history is a ElementRun: "the sum of these
 // ranks' inputs, added in this order, from this position on". The history is kept as two numbers of 64 bits:
 //   set    the sum of a random number for each rank that was added: equal to that of all ranks only if each was added
 //          once, none twice, none forgotten (but for a chance of 2^-64);
@@ -18,35 +18,35 @@
 namespace tutti {
 namespace {
 
-std::uint64_t mix(std::uint64_t x) {
+std::uint64_t mixed_position(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
   return x ^ (x >> 31);
 }
 
-struct Run {
+struct ElementRun {
   std::uint64_t bytes;
   std::uint64_t set, order;
   std::uint64_t position;  // of the first byte, in the vector
 };
-using Runs = std::pmr::vector<Run>;  // all of one Pool: then they are moved, not copied
+using ElementRuns = std::pmr::vector<ElementRun>;  // all of one Pool: then they are moved, not copied
 
 constexpr std::uint64_t kUnwritten = 0x6e6f7468696e6721u, kMixedUp = 0x6d69786564757021u;
 
-Run of_rank(int rank, std::uint64_t bytes, std::uint64_t position) {
-  const std::uint64_t number = mix(std::uint64_t(rank) + 0x9e3779b97f4a7c15u);
-  return {bytes, number, mix(number), position};
+ElementRun of_rank(int rank, std::uint64_t bytes, std::uint64_t position) {
+  const std::uint64_t number = mixed_position(std::uint64_t(rank) + 0x9e3779b97f4a7c15u);
+  return {bytes, number, mixed_position(number), position};
 }
 
-Run sum(std::uint64_t bytes, const Run& left, const Run& right) {
+ElementRun sum(std::uint64_t bytes, const ElementRun& left, const ElementRun& right) {
   if (left.position != right.position || left.set == kUnwritten || right.set == kUnwritten)
-    return {bytes, kMixedUp, mix(left.order + right.order), left.position};
-  return {bytes, left.set + right.set, mix(left.order * 3 + mix(right.order)), left.position};
+    return {bytes, kMixedUp, mixed_position(left.order + right.order), left.position};
+  return {bytes, left.set + right.set, mixed_position(left.order * 3 + mixed_position(right.order)), left.position};
 }
 
-void append(Runs& runs, const Run& run) {
+void append(ElementRuns& runs, const ElementRun& run) {
   if (!runs.empty()) {
-    Run& last = runs.back();
+    ElementRun& last = runs.back();
     if (last.set == run.set && last.order == run.order && last.position + last.bytes == run.position) {
       last.bytes += run.bytes;
       return;
@@ -56,7 +56,7 @@ void append(Runs& runs, const Run& run) {
 }
 
 // Bytes `from` to `from + bytes` of a run.
-Run part(const Run& run, std::uint64_t from, std::uint64_t bytes) {
+ElementRun part(const ElementRun& run, std::uint64_t from, std::uint64_t bytes) {
   return {bytes, run.set, run.order, run.position + from};
 }
 
@@ -68,13 +68,13 @@ class Memory {
     blocks_[0].push_back({bytes, kUnwritten, 0, 0});
   }
 
-  void read(std::uint64_t begin, std::uint64_t bytes, Runs& into) const {
+  void read(std::uint64_t begin, std::uint64_t bytes, ElementRuns& into) const {
     TUTTI_INVARIANT(begin + bytes <= bytes_, "a step reads up to byte ", begin + bytes, " of ", bytes_);
     into.clear();
     if (bytes == 0) return;
     for (std::size_t block = at(begin); block < begins_.size() && begins_[block] < begin + bytes; ++block) {
       std::uint64_t address = begins_[block];
-      for (const Run& run : blocks_[block]) {
+      for (const ElementRun& run : blocks_[block]) {
         const std::uint64_t end = address + run.bytes;
         if (address >= begin + bytes) break;
         if (end > begin) {
@@ -86,9 +86,9 @@ class Memory {
     }
   }
 
-  void write(std::uint64_t begin, Runs runs) {
+  void write(std::uint64_t begin, ElementRuns runs) {
     std::uint64_t end = begin;
-    for (const Run& run : runs) end += run.bytes;
+    for (const ElementRun& run : runs) end += run.bytes;
     TUTTI_INVARIANT(end <= bytes_, "a step writes up to byte ", end, " of ", bytes_);
     if (begin == end) return;
     const std::size_t first = split(begin), behind = end < bytes_ ? split(end) : begins_.size();
@@ -106,8 +106,8 @@ class Memory {
   std::size_t split(std::uint64_t address) {
     const std::size_t block = at(address);
     if (begins_[block] == address) return block;
-    Runs& runs = blocks_[block];
-    Runs behind(runs.get_allocator());
+    ElementRuns& runs = blocks_[block];
+    ElementRuns behind(runs.get_allocator());
     std::uint64_t run_begins = begins_[block];
     auto run = runs.begin();
     for (; run_begins + run->bytes <= address; ++run) run_begins += run->bytes;
@@ -123,35 +123,35 @@ class Memory {
   }
 
   std::pmr::vector<std::uint64_t> begins_;
-  std::pmr::vector<Runs> blocks_;
+  std::pmr::vector<ElementRuns> blocks_;
   std::uint64_t bytes_;
 };
 
 // First in, first out: what each send put in, in one pool for all streams.
-class Streams {
+class ElementStreams {
  public:
-  explicit Streams(Pool& pool) : pool_(pool) {}
+  explicit ElementStreams(Pool& pool) : pool_(pool) {}
 
-  void push(std::uint32_t stream, Runs runs) {
+  void push(std::uint32_t stream, ElementRuns runs) {
     if (runs.empty()) return;
     if (stream >= ends_.size()) ends_.resize(std::max<std::size_t>(stream + 1, ends_.size() * 2));
     std::uint32_t packet = free_;
     if (packet == kNone) {
       packet = std::uint32_t(packets_.size());
-      packets_.push_back({Runs(&pool_)});
+      packets_.push_back({ElementRuns(&pool_)});
     } else {
       free_ = packets_[packet].next;
     }
     std::uint64_t bytes = 0;
-    for (const Run& run : runs) bytes += run.bytes;
+    for (const ElementRun& run : runs) bytes += run.bytes;
     packets_[packet] = {std::move(runs), bytes, 0, kNone};
     Ends& ends = ends_[stream];
     (ends.first == kNone ? ends.first : packets_[ends.last].next) = packet;
     ends.last = packet;
   }
 
-  Runs pop(std::uint32_t stream, std::uint64_t bytes) {
-    Runs runs(&pool_);
+  ElementRuns pop(std::uint32_t stream, std::uint64_t bytes) {
+    ElementRuns runs(&pool_);
     while (bytes > 0) {
       Ends& ends = ends_[stream];
       const std::uint32_t index = ends.first;
@@ -164,7 +164,7 @@ class Streams {
         break;
       }
       for (; packet.taken < packet.runs.size() && bytes > 0;) {
-        Run& run = packet.runs[packet.taken];
+        ElementRun& run = packet.runs[packet.taken];
         const std::uint64_t some = std::min(run.bytes, bytes);
         append(runs, part(run, 0, some));
         bytes -= some;
@@ -183,7 +183,7 @@ class Streams {
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t(0);
   struct Packet {
-    Runs runs;
+    ElementRuns runs;
     std::uint64_t bytes = 0;  // that are left
     std::size_t taken = 0;    // runs
     std::uint32_t next = kNone;
@@ -196,7 +196,7 @@ class Streams {
     const std::uint32_t index = ends.first;
     Packet& packet = packets_[index];
     ends.first = packet.next;
-    packet = {Runs(&pool_), 0, 0, free_};
+    packet = {ElementRuns(&pool_), 0, 0, free_};
     free_ = index;
   }
 
@@ -216,7 +216,7 @@ class Symbolic final : public Contents {
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
     Memory& memory = memories_.emplace_back(place.bytes, pool_);
     for (const Goal::Piece& piece : goal.before)
-      memory.write(place.at(piece.range), Runs({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
+      memory.write(place.at(piece.range), ElementRuns({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
   }
 
   void send(int rank, std::uint32_t stream, const Range& from) override { streams_.push(stream, read(rank, from)); }
@@ -234,7 +234,7 @@ class Symbolic final : public Contents {
   std::optional<std::string> check(int rank, const Goal& goal) override {
     for (const Goal::Piece& piece : goal.after) {
       std::uint64_t done = 0;
-      for (const Run& run : read(rank, piece.range)) {
+      for (const ElementRun& run : read(rank, piece.range)) {
         if (auto wrong = check(run, piece, piece.position + done))
           return std::string(piece.range.area == Area::kIn ? "in" : "out") + " byte " +
                  std::to_string(piece.range.offset + done) + ": " + *wrong;
@@ -248,24 +248,24 @@ class Symbolic final : public Contents {
     const Range out{Area::kOut, 0, goal.out_bytes};
     if (rank == 0) first_ = read(0, out);
     bool same = true;
-    zip(first_, read(rank, out), [&](std::uint64_t, const Run& a, const Run& b) { same &= a.order == b.order; });
+    zip(first_, read(rank, out), [&](std::uint64_t, const ElementRun& a, const ElementRun& b) { same &= a.order == b.order; });
     return same;
   }
 
  private:
-  Runs read(int rank, const Range& range) {
-    Runs runs(&pool_);
+  ElementRuns read(int rank, const Range& range) {
+    ElementRuns runs(&pool_);
     memories_[rank].read(places_[rank].at(range), range.bytes, runs);
     return runs;
   }
-  void write(int rank, const Range& range, Runs runs) {
+  void write(int rank, const Range& range, ElementRuns runs) {
     runs.shrink_to_fit();
     memories_[rank].write(places_[rank].at(range), std::move(runs));
   }
 
   // Each stretch in which neither side changes.
   template <class Each>
-  static void zip(const Runs& left, const Runs& right, const Each& each) {
+  static void zip(const ElementRuns& left, const ElementRuns& right, const Each& each) {
     std::uint64_t of_left = 0, of_right = 0;  // bytes of the current runs that are done
     for (std::size_t a = 0, b = 0; a < left.size() && b < right.size();) {
       const std::uint64_t bytes = std::min(left[a].bytes - of_left, right[b].bytes - of_right);
@@ -276,13 +276,13 @@ class Symbolic final : public Contents {
       if (of_right == right[b].bytes) ++b, of_right = 0;
     }
   }
-  static Runs sums(const Runs& left, const Runs& right) {
-    Runs result(left.get_allocator());
-    zip(left, right, [&](std::uint64_t bytes, const Run& a, const Run& b) { append(result, sum(bytes, a, b)); });
+  static ElementRuns sums(const ElementRuns& left, const ElementRuns& right) {
+    ElementRuns result(left.get_allocator());
+    zip(left, right, [&](std::uint64_t bytes, const ElementRun& a, const ElementRun& b) { append(result, sum(bytes, a, b)); });
     return result;
   }
 
-  std::optional<std::string> check(const Run& run, const Goal::Piece& piece, std::uint64_t position) const {
+  std::optional<std::string> check(const ElementRun& run, const Goal::Piece& piece, std::uint64_t position) const {
     const std::uint64_t wanted = piece.source == Goal::kAll ? everybody_ : of_rank(piece.source, 0, 0).set;
     if (run.set == kUnwritten) return "was never written";
     if (run.set == kMixedUp) return "a sum of bytes that do not belong together";
@@ -298,8 +298,8 @@ class Symbolic final : public Contents {
   std::uint64_t everybody_ = 0;
   std::vector<Placement> places_;
   std::vector<Memory> memories_;
-  Streams streams_;
-  Runs first_;  // of rank 0, in the end
+  ElementStreams streams_;
+  ElementRuns first_;  // of rank 0, in the end
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ double moved_bytes(const TableSpec& table, TableSharding sharding, const TableSh
   return 0;
 }
 
-struct Part {
+struct TablePart {
   std::size_t table;
   TableShard shard;
   double moved;
@@ -62,7 +62,7 @@ class Planner {
     for (std::size_t t = 0; t < tables_.size(); ++t)
       if (placement_.tables[t].shards.empty()) left += whole_cost(t);
     const double share = left / options_.ranks;
-    std::vector<Part> parts;
+    std::vector<TablePart> parts;
     for (std::size_t t = 0; t < tables_.size(); ++t) {
       if (!placement_.tables[t].shards.empty()) continue;
       placement_.tables[t] = cut(t, share);
@@ -71,13 +71,13 @@ class Planner {
                          kept_bytes(shard, options_)});
       placement_.tables[t].shards.clear();
     }
-    std::stable_sort(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.moved > b.moved; });
+    std::stable_sort(parts.begin(), parts.end(), [](const TablePart& a, const TablePart& b) { return a.moved > b.moved; });
     // Where memory counts, what is largest has to find its place first.
     if (options_.memory_bytes > 0)
-      std::stable_sort(parts.begin(), parts.end(), [&](const Part& a, const Part& b) {
+      std::stable_sort(parts.begin(), parts.end(), [&](const TablePart& a, const TablePart& b) {
         return std::max(a.kept, b.kept) > options_.memory_bytes / 4 && a.kept > b.kept;
       });
-    for (const Part& part : parts) TUTTI_TRY(place(part));
+    for (const TablePart& part : parts) TUTTI_TRY(place(part));
     for (auto& table : placement_.tables)
       if (table.sharding == TableSharding::kRowWise || table.sharding == TableSharding::kColumnWise)
         std::sort(table.shards.begin(), table.shards.end(), [](const TableShard& a, const TableShard& b) {
@@ -142,7 +142,7 @@ class Planner {
     return too_large && smallest ? *smallest : place_whole(table, 0);  // in the first case place() says what is missing
   }
 
-  Status place(const Part& part) {
+  Status place(const TablePart& part) {
     int best = -1;
     for (int r = 0; r < options_.ranks; ++r) {
       if (!fits(kept_[std::size_t(r)] + part.kept)) continue;
@@ -157,7 +157,7 @@ class Planner {
     return {};
   }
 
-  Error no_room(const Part& part) const {
+  Error no_room(const TablePart& part) const {
     std::int64_t all = 0;
     for (std::size_t t = 0; t < tables_.size(); ++t) all += kept_bytes(whole(t), options_);
     return Error{.code = Code::kLimit,

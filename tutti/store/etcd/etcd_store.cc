@@ -13,10 +13,10 @@
 #include "tutti/store/table_store.h"
 
 namespace tutti {
+namespace etcd {
 namespace {
 
-using namespace etcd;  // NOLINT: this file is its one user
-using Kind = Session::Kind;
+using WaitKind = Session::Kind;
 
 constexpr Duration kGrace = std::chrono::seconds(2);    // beyond a wait's deadline, for its last look
 constexpr std::size_t kOperationsPerTransaction = 100;  // etcd takes 128 unless told otherwise (--max-txn-ops)
@@ -54,8 +54,8 @@ class EtcdStore final : public TableStore {
     std::int64_t revision = 0;
     return session_->gateway().range(range, revision, deadline);
   }
-  std::string value_key(const std::string& key) const { return session_->name(Kind::kValue, key); }
-  std::string queue_folder(const std::string& key) const { return session_->name(Kind::kQueue, key) + "/"; }
+  std::string value_key(const std::string& key) const { return session_->name(WaitKind::kValue, key); }
+  std::string queue_folder(const std::string& key) const { return session_->name(WaitKind::kQueue, key) + "/"; }
 
   std::mutex mutex_;  // one call at a time
   std::unique_ptr<Session> session_;
@@ -219,9 +219,9 @@ Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
 
 Result<Reply> EtcdStore::count_keys(Deadline deadline) {
   const auto values =
-      TUTTI_TRY(range({.key = session_->all_of(Kind::kValue), .prefix = true, .what = Range::What::kCount}, deadline));
+      TUTTI_TRY(range({.key = session_->all_of(WaitKind::kValue), .prefix = true, .what = Range::What::kCount}, deadline));
   const auto queued =
-      TUTTI_TRY(range({.key = session_->all_of(Kind::kQueue), .prefix = true, .what = Range::What::kKeys}, deadline));
+      TUTTI_TRY(range({.key = session_->all_of(WaitKind::kQueue), .prefix = true, .what = Range::What::kKeys}, deadline));
   std::set<std::string> queues;
   for (const auto& item : queued.items) queues.insert(item.key.substr(0, item.key.rfind('/')));
   return Reply{.number = values.count + std::int64_t(queues.size())};
@@ -268,14 +268,15 @@ Status complete(EtcdOptions& options) {
 }
 
 }  // namespace
+}  // namespace etcd
 
 Result<std::unique_ptr<Store>> connect_etcd(EtcdOptions options, Deadline deadline) {
-  TUTTI_TRY(complete(options));
-  return std::unique_ptr<Store>(new EtcdStore(TUTTI_TRY(Session::open(options, deadline))));
+  TUTTI_TRY(etcd::complete(options));
+  return std::unique_ptr<Store>(new etcd::EtcdStore(TUTTI_TRY(etcd::Session::open(options, deadline))));
 }
 
 Status forget_etcd_job(EtcdOptions options, Deadline deadline) {
-  TUTTI_TRY(complete(options));
+  TUTTI_TRY(etcd::complete(options));
   return etcd::Lease::end(options, deadline);
 }
 

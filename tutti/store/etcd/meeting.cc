@@ -16,7 +16,7 @@
 namespace tutti::etcd {
 namespace {
 
-constexpr Duration kGrace = std::chrono::seconds(2);  // beyond the deadline, for etcd to carry a withdrawal out
+constexpr Duration kMeetingGrace = std::chrono::seconds(2);  // beyond the deadline, for etcd to carry a withdrawal out
 constexpr std::size_t kRankDigits = 7;
 
 std::string digits(int rank) {
@@ -34,7 +34,7 @@ class Entrant {
       : session_(session),
         request_(request),
         deadline_(deadline),
-        calls_(Deadline::after(deadline.remaining() + kGrace)),
+        calls_(Deadline::after(deadline.remaining() + kMeetingGrace)),
         head_key_(session.name(Session::Kind::kMeeting, request.keys[0])) {}
 
   Result<Reply> meet(const Store::Waiting& waiting, double report_every);
@@ -177,7 +177,7 @@ Result<std::optional<Reply>> Entrant::withdraw() {
     if (TUTTI_TRY(session_.change(std::move(transaction), calls_)).made) return std::optional<Reply>();
   }
   const auto closed = TUTTI_TRY(session_.gateway().await_change(head_key_, false, Gateway::Change::kDelete,
-                                                                counted_ + 1, Deadline::after(kGrace)));
+                                                                counted_ + 1, Deadline::after(kMeetingGrace)));
   if (!closed) return std::optional<Reply>();
   return std::optional<Reply>(TUTTI_TRY(read_closed(*closed)));
 }

@@ -20,10 +20,10 @@ namespace {
 
 constexpr std::byte kGoodbye{'G'}, kFlight{'F'};
 constexpr std::size_t kMostArrivals = 256;
-constexpr auto kHandshakeLimit = std::chrono::seconds(30);
-constexpr auto kLook = std::chrono::seconds(1);
+constexpr auto kHostHandshakeLimit = std::chrono::seconds(30);
+constexpr auto kHostLook = std::chrono::seconds(1);
 
-struct Greeting {
+struct HostGreeting {
   std::uint64_t reserved = 0;  // bytes of address space of the sender's arena
 };
 
@@ -118,13 +118,13 @@ Status Host::answer(const std::vector<int>& global_ranks, const std::function<St
   std::vector<pollfd> polls;
   if (arrivals_.size() < kMostArrivals) polls.push_back({listener_.fd.get(), POLLIN, 0});
   for (const Arrival& arrival : arrivals_) polls.push_back({arrival.socket.get(), POLLIN, 0});
-  if (::poll(polls.data(), polls.size(), deadline.at_most(kLook).poll_timeout_ms()) < 0 && errno != EINTR)
+  if (::poll(polls.data(), polls.size(), deadline.at_most(kHostLook).poll_timeout_ms()) < 0 && errno != EINTR)
     return system_error(errno, "poll failed");
   while (arrivals_.size() < kMostArrivals) {
     Fd socket = TUTTI_TRY(accept(listener_));
     if (!socket) break;
     arrivals_.push_back({std::move(socket), std::make_unique<ServerHandshake>(*credentials_, Role::kLocal),
-                         Deadline::after(kHandshakeLimit)});
+                         Deadline::after(kHostHandshakeLimit)});
   }
   Status trouble;
   std::erase_if(arrivals_, [&](Arrival& arrival) {
@@ -149,11 +149,11 @@ void Host::settle_fences() {
 Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
   PeerData& peer = peers_[local_rank];
   const int mine[] = {arena().fd(), own_bell_fd()};
-  const Greeting own{.reserved = arena().reserved()};
+  const HostGreeting own{.reserved = arena().reserved()};
   TUTTI_TRY(send_fds(socket.get(), mine, std::as_bytes(std::span(&own, 1)), deadline));
-  Received received = TUTTI_TRY(recv_fds(socket.get(), 2, sizeof(Greeting), deadline));
+  Received received = TUTTI_TRY(recv_fds(socket.get(), 2, sizeof(HostGreeting), deadline));
   if (received.fds.size() != 2) return Error{.code = Code::kPeerLost, .detail = "it sent no shared memory"};
-  Greeting theirs;
+  HostGreeting theirs;
   std::memcpy(&theirs, received.bytes.data(), sizeof theirs);
   peer.arena =
       std::make_shared<Arena>(TUTTI_TRY(Arena::map(std::move(received.fds[0]), theirs.reserved, sizeof(BellLine))));

@@ -17,15 +17,15 @@
 namespace tutti {
 namespace {
 
-struct Piece {
+struct SimPiece {
   std::vector<std::byte> bytes;
   std::size_t taken = 0;
   Clock::time_point due;
 };
 
-class Wire {
+class SimWire {
  public:
-  Wire(const SimOptions& options, std::uint64_t direction) : options_(options), random_(options.seed * 2 + direction) {}
+  SimWire(const SimOptions& options, std::uint64_t direction) : options_(options), random_(options.seed * 2 + direction) {}
 
   Result<std::size_t> send(std::span<const iovec> buffers) {
     MutexLock lock(mutex_);
@@ -89,7 +89,7 @@ class Wire {
     std::size_t place = 0, offset = pieces_.empty() ? 0 : pieces_.front().taken, got = 0;
     for (const iovec& buffer : buffers) {
       for (std::size_t done = 0; done < buffer.iov_len && place < pieces_.size() && pieces_[place].due <= time;) {
-        const Piece& piece = pieces_[place];
+        const SimPiece& piece = pieces_[place];
         const std::size_t bytes = std::min(buffer.iov_len - done, piece.bytes.size() - offset);
         std::memcpy(static_cast<std::byte*>(buffer.iov_base) + done, piece.bytes.data() + offset, bytes);
         done += bytes, got += bytes, offset += bytes;
@@ -106,7 +106,7 @@ class Wire {
   const SimOptions options_;
   Mutex mutex_;
   std::mt19937_64 random_ TUTTI_GUARDED_BY(mutex_);
-  std::deque<Piece> pieces_ TUTTI_GUARDED_BY(mutex_);
+  std::deque<SimPiece> pieces_ TUTTI_GUARDED_BY(mutex_);
   std::size_t held_ TUTTI_GUARDED_BY(mutex_) = 0;  // bytes
   Clock::time_point free_ TUTTI_GUARDED_BY(mutex_){}, last_due_ TUTTI_GUARDED_BY(mutex_){};
   bool sender_gone_ TUTTI_GUARDED_BY(mutex_) = false, receiver_gone_ TUTTI_GUARDED_BY(mutex_) = false;
@@ -114,7 +114,7 @@ class Wire {
 
 class SimLink final : public Link {
  public:
-  SimLink(std::shared_ptr<Wire> out, std::shared_ptr<Wire> in, std::function<void()> ring_peer)
+  SimLink(std::shared_ptr<SimWire> out, std::shared_ptr<SimWire> in, std::function<void()> ring_peer)
       : out_(std::move(out)), in_(std::move(in)), ring_peer_(std::move(ring_peer)) {}
   ~SimLink() override { end(); }
 
@@ -144,7 +144,7 @@ class SimLink final : public Link {
     if (ring_peer_) ring_peer_();
   }
 
-  std::shared_ptr<Wire> out_, in_;
+  std::shared_ptr<SimWire> out_, in_;
   std::function<void()> ring_peer_;
 };
 
@@ -153,7 +153,7 @@ class SimLink final : public Link {
 std::pair<std::unique_ptr<Link>, std::unique_ptr<Link>> make_sim_links(const SimOptions& options,
                                                                        std::function<void()> ring_first,
                                                                        std::function<void()> ring_second) {
-  auto forth = std::make_shared<Wire>(options, 0), back = std::make_shared<Wire>(options, 1);
+  auto forth = std::make_shared<SimWire>(options, 0), back = std::make_shared<SimWire>(options, 1);
   return {std::make_unique<SimLink>(forth, back, std::move(ring_second)),
           std::make_unique<SimLink>(back, forth, std::move(ring_first))};
 }

@@ -38,7 +38,7 @@ constexpr auto kCrowdPatience = std::chrono::milliseconds(500);
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kIdleLimit = std::chrono::seconds(2);        // of a handshake that goes on when connect() has ended
 constexpr auto kIdleLook = std::chrono::milliseconds(400);  // how often it is looked at then
-constexpr auto kLook =
+constexpr auto kTransportLook =
     std::chrono::seconds(1);  // how often limits of arrivals and other dialers' failures are looked at
 
 // That this process may have.
@@ -225,7 +225,7 @@ void TcpTransport::dial_all(Meeting& meeting) {
 Result<Fd> TcpTransport::dial(Meeting& meeting, int rank) {
   const Address address = TUTTI_TRY(parse_address(meeting.contacts[rank]));
   for (int tries = 1;; ++tries) {
-    auto connected = tutti::connect(address, meeting.deadline.at_most(kLook));
+    auto connected = tutti::connect(address, meeting.deadline.at_most(kTransportLook));
     if (!connected.ok()) {
       Error error = connected.error();
       error.waited = meeting.deadline.waited(), error.limit = meeting.deadline.limit();
@@ -277,7 +277,7 @@ Status TcpTransport::receive(Meeting& meeting) {
       // Only dialling is left: its own errors, which say more, come with the same deadline.
     }
     std::vector<pollfd> polls{{.fd = meeting.bell.get(), .events = POLLIN, .revents = 0}};
-    Duration pause = kLook;
+    Duration pause = kTransportLook;
     {
       MutexLock lock(mutex_);
       if (crowded_)

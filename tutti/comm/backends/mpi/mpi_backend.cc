@@ -68,9 +68,9 @@ MPI_Op op_of(ReduceOp op) {
 }
 
 // Counts and places of uneven parts, as MPI wants them: while the call is under way.
-struct Parts {
+struct MpiParts {
   std::vector<int> counts, places;
-  explicit Parts(std::span<const std::size_t> splits) {
+  explicit MpiParts(std::span<const std::size_t> splits) {
     int place = 0;
     for (std::size_t count : splits) {
       counts.push_back(int(count));
@@ -174,7 +174,7 @@ class MpiOperation final : public Operation {
   }
 
   std::size_t own_part() const {
-    for (const Parts* parts : {&in_parts_, &out_parts_})
+    for (const MpiParts* parts : {&in_parts_, &out_parts_})
       if (is_uneven(request_.kind) && !parts->places.empty()) return std::size_t(parts->places[std::size_t(rank_)]);
     return std::size_t(rank_) * request_.count;
   }
@@ -188,7 +188,7 @@ class MpiOperation final : public Operation {
 
   const Request request_;
   const int rank_, size_;
-  const Parts in_parts_, out_parts_;
+  const MpiParts in_parts_, out_parts_;
   std::vector<std::byte> copy_;
   MPI_Request mpi_request_ = MPI_REQUEST_NULL;
 };

@@ -16,7 +16,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kTileBytes = 8 << 10;
+constexpr std::size_t kPeerTileBytes = 8 << 10;
 constexpr std::int64_t kGrain = 16;  // tiles that a thread takes at least
 
 }  // namespace
@@ -29,12 +29,12 @@ OwnPart own_part(const Group& group, DType dtype, std::size_t count) {
 
 void average_part(const Group& group, DType dtype, std::size_t count, std::span<std::byte* const> places,
                   const std::function<void(const NonFiniteTile&)>& tell) {
-  const std::size_t size = size_of(dtype), tile = kTileBytes / size;
+  const std::size_t size = size_of(dtype), tile = kPeerTileBytes / size;
   const OwnPart mine = own_part(group, dtype, count);
   std::mutex telling;
   at::parallel_for(
       0, std::int64_t((mine.end - mine.begin + tile - 1) / tile), kGrain, [&](std::int64_t first, std::int64_t last) {
-        alignas(64) std::byte average[kTileBytes];
+        alignas(64) std::byte average[kPeerTileBytes];
         void* const out[] = {average};
         std::vector<const void*> given(places.size());
         for (std::int64_t i = first; i < last; ++i) {
