@@ -1,12 +1,9 @@
 #pragma once
-// Everything: the core, and what needs LibTorch, with LibTorch itself.
+// The public API: core.h, the parts that need LibTorch, and LibTorch itself. Not here: the trainers' models
+// (tutti/models), and readers of click and token data (tutti/data/clicks, tutti/data/tokens).
 #include <torch/torch.h>
 
 #include "tutti/core.h"
-#include "tutti/data/batch_sampler.h"
-#include "tutti/data/epoch_batches.h"
-#include "tutti/data/loader.h"
-#include "tutti/data/sampler.h"
 #include "tutti/parallel/data/scattered_batches.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/hooks/comm_hook.h"
@@ -34,13 +31,6 @@
 #include "tutti/parallel/tensor/sequence.h"
 #include "tutti/parallel/tensor/vocab_embedding.h"
 #include "tutti/parallel/zero/fully_sharded.h"
-#include "tutti/planning/grid/grid.h"
-#include "tutti/planning/grid/stage_layers.h"
-#include "tutti/planning/schedules/drawing.h"
-#include "tutti/planning/schedules/measured.h"
-#include "tutti/planning/schedules/schedule.h"
-#include "tutti/planning/tables/plan_file.h"
-#include "tutti/planning/tables/planner.h"
 #include "tutti/tensor/autograd_collectives.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/checkpoint.h"

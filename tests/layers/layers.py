@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Keeps the house in its layers (docs/design.md, "Layout").
+"""Checks that the source tree keeps its layers (docs/design.md, "Layers").
 
   layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
-  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/variables.cc
+  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/variables.cc,
+                                          and every known variable is in the table of docs/launching.md
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
 
@@ -25,12 +26,12 @@ ABOVE = {
     "store": ["base", "transport"],
     "trace": ["base"],
     "rendezvous": ["base", "transport", "store"],
-    "comm": ["base", "planning", "transport", "store", "rendezvous", "trace"],
-    "data": ["base", "planning"],
-    "checkpoint": ["base", "planning", "store", "comm"],
+    "comm": ["base", "planning", "transport", "store", "trace"],
+    "data": ["base"],
+    "checkpoint": ["base", "comm"],
     "metrics": ["base", "comm", "trace"],
-    "embedding": ["base", "planning", "transport", "store", "comm"],
     "launch": ["base", "transport", "store", "rendezvous", "trace"],
+    "embedding": ["base", "planning", "comm"],
     "doctor": ["base", "transport", "store", "rendezvous", "comm", "launch"],
     "runtime": ["base", "planning", "transport", "store", "rendezvous", "comm", "launch", "trace"],
 }
@@ -154,7 +155,7 @@ ROW = re.compile(r"`TUTTI_([A-Z0-9_]+)`")
 def check_variables(root):
     table = pathlib.Path("tutti/base/variables.cc")
     known = set(KNOWN.findall((root / table).read_text(encoding="utf-8")))
-    named = {}
+    named, documented = {}, set()
     for path in sources(root):
         if not path.name.endswith("_test.cc"):
             for name in VARIABLE.findall(path.read_text(encoding="utf-8")):
@@ -163,9 +164,11 @@ def check_variables(root):
         if line.startswith("| `TUTTI_"):
             for name in ROW.findall(line.split("|")[1]):
                 named.setdefault(name, "docs/launching.md")
+                documented.add(name)
     problems = [f"{where}: TUTTI_{name} is not in {table}, so it would pass for a misspelt one"
                 for name, where in sorted(named.items()) if name not in known]
     problems += [f"{table}: nobody reads TUTTI_{name}" for name in sorted(known - set(named))]
+    problems += [f"docs/launching.md: the table of variables lacks TUTTI_{name}" for name in sorted(known - documented)]
     return problems, f"{len(known)} variables are known"
 
 

@@ -1,5 +1,5 @@
-// The one place where facts become sentences. Order: class, operation, group, rank: who did what, how long, errno's
-// word, hint.
+// The one place where the fields of an Error become a message. The place that fails writes detail and hint. Order:
+// code, operation, group, rank, peer, detail, address, time waited, errno's text, root cause or hint.
 #include "tutti/base/error.h"
 
 #include <cstring>

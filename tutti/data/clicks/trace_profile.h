@@ -26,7 +26,8 @@ TraceProfile profile_trace(std::span<const std::int64_t> trace, bool padding);
 // Draws accesses by a profile's law. One thread at a time.
 class TraceGenerator {
  public:
-  // `profile` must live as long. `padding`: once all lines have been accessed no access is new any more.
+  // `profile` must live as long. `padding`: no access is new once as many lines have been accessed as
+  // the largest distance.
   TraceGenerator(const TraceProfile& profile, bool padding) : profile_(profile), padding_(padding) {}
 
   std::int64_t next(NumpyRandom& random);  // takes one uniform draw

@@ -29,8 +29,9 @@ struct JoinUnevenOptions {
 // and no other calls on its group; then takes part in the steps of those who have more. Costs one small all_reduce a
 // step. Buffers come from the highest rank that has data. In the end parameters and buffers are broadcast from the
 // highest of the ranks that had most steps. A rank may have no batch at all. Gradients gathered in no_sync() after the
-// last synchronised step of a rank are lost. Throws Exception: what `train` throws, what a collective reports, a second
-// join_uneven() inside, a sharded optimizer.
+// last synchronised step of a rank are lost. With a sharded optimizer every synchronised step of `train` must call the
+// optimizer's step(), or its zero_grad() to skip the step: a rank without data still steps its part of the weights.
+// Throws Exception: what `train` throws, what a collective reports, a second join_uneven() inside.
 void join_uneven(Reducer& reducer, const std::function<void()>& train, JoinUnevenOptions options = {});
 
 template <class M>
