@@ -166,7 +166,7 @@ void declare(CLI::App& app, BenchTexts& texts) {
       "groups that measure at the same time: world (default), halves, pairs, even_odd, or lists of ranks (0,2/1,3)",
       "GROUPS");
   add_flag("Ranks", "--two-hosts", texts.two_hosts,
-           "half of the ranks on each of two network namespaces of this machine, joined by a cable (veth)");
+           "start half of the ranks in each of two network namespaces of this machine, joined by a cable (veth)");
 
   add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default if there are enough cores)");
   add_flag("Ranks", "--no-pin", texts.no_pin, "do not bind ranks to cores");

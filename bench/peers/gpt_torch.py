@@ -70,7 +70,10 @@ def arguments():
     parser.add_argument("--sdpa", action="store_true", help="fused attention: scaled_dot_product_attention (PyTorch 2.0)")
     parser.add_argument("--compile", action="store_true", help="torch.compile (PyTorch 2.0, a C++ compiler and Python's headers)")
     parser.add_argument("--bf16", action="store_true", help="autocast to bf16")
-    return parser.parse_args()
+    given = parser.parse_args()
+    if (given.sdpa and not hasattr(F, "scaled_dot_product_attention")) or (given.compile and not hasattr(torch, "compile")):
+        parser.error(f"--sdpa and --compile need PyTorch 2.0 or later, and this is {torch.__version__}")
+    return given
 
 
 def main():
