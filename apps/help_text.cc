@@ -41,8 +41,8 @@ void add_to(Row& row, std::string_view line) {
   target += " " + std::string(trim(line));
 }
 
-// The words of a command. Quoted text is one word, and an option keeps its value.
-std::vector<std::string> units_of(std::string_view command) {
+// The words of a command. Quoted text is one word, and an option keeps its value where both fit in `most` columns.
+std::vector<std::string> units_of(std::string_view command, std::size_t most) {
   std::vector<std::string> words;
   bool is_open = false;
   char quote = 0;
@@ -64,7 +64,8 @@ std::vector<std::string> units_of(std::string_view command) {
   for (const std::string& word : words) {
     const bool is_value =
         !units.empty() && units.back().starts_with('-') && units.back().find(' ') == std::string::npos;
-    if (is_value && !word.starts_with('-') && word != "&&") {
+    const bool fits = is_value && units.back().size() + 1 + word.size() <= most;
+    if (fits && !word.starts_with('-') && word != "&&") {
       units.back() += " " + word;
     } else {
       units.push_back(word);
@@ -77,7 +78,7 @@ std::string broken_command(const Row& row, std::size_t width) {
   constexpr std::string_view kContinued = " \\";
   std::string out, line = spaces(row.indent);
   bool is_empty = true;
-  for (const std::string& unit : units_of(row.key)) {
+  for (const std::string& unit : units_of(row.key, width - std::min(width, row.indent + 4 + kContinued.size()))) {
     if (!is_empty && line.size() + 1 + unit.size() + kContinued.size() > width) {
       out += line + std::string(kContinued) + "\n";
       line = spaces(row.indent + 4);

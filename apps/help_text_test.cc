@@ -59,8 +59,9 @@ TEST(HelpText, ACommandThatDoesNotFitIsContinuedAsAShellReadsIt) {
   EXPECT_EQ(laid_out(source, 24),
             "  train --layers 12 \\\n"
             "      --path a --flag \\\n"
-            "      --text 'two words' \\\n"
-            "      && look\n");
+            "      --text \\\n"
+            "      'two words' && \\\n"
+            "      look\n");
 }
 
 TEST(HelpText, NotesStandBesideKeysWhereThereIsRoomElseBelow) {
