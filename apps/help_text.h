@@ -1,16 +1,19 @@
 #pragma once
 // The text of --help, wrapped at the width of the terminal.
 //
-// A footer is written in a small layout, which man_page.cc reads as well. Lines that begin in the first column are
-// prose: they are joined to paragraphs and wrapped. An indented line is a row, `KEY` or `KEY  NOTE` with two spaces or
-// more between the two, such as a command of an example with what it does. A row that is not the last of its block may
-// go on in lines that are indented deeper. A key is broken only where it is wider than the help, and then with a
-// backslash, so that a shell still reads it as one command.
-#include <CLI/CLI.hpp>
+// A footer has a small layout. Lines that begin in the first column are prose: they are joined to paragraphs and
+// wrapped. An indented line is a row: a KEY, or a KEY and a NOTE with two spaces or more between them, such as a
+// command and what it does. Lines that are indented deeper continue the row above. A key that is wider than the help is
+// broken with backslashes, so that a shell still reads one command.
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace tutti::cli {
 

@@ -5,6 +5,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
+
 #include "apps/man_page.h"
 #include "tutti/base/text.h"
 
