@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -127,9 +128,7 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
     }
     return std::nullopt;
   } catch (const CLI::CallForHelp&) {
-    std::string help = app.help();
-    for (std::size_t at; (at = help.find("\n\n\n")) != std::string::npos;) help.erase(at, 1);
-    std::fputs(help.c_str(), stdout);
+    std::fputs(app.help().c_str(), stdout);
     return 0;
   } catch (const CLI::ExtrasError&) {
     const auto rest = app.remaining();
@@ -156,6 +155,16 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
 
 Error usage(std::string detail, std::string hint) {
   return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
+}
+
+Error not_given(const std::string& what, const std::string& synopsis, const std::string& example) {
+  std::vector<std::string> command;
+  for (const std::string& word : split(synopsis, ' ')) {
+    if (word.empty() || std::islower(static_cast<unsigned char>(word[0])) == 0) break;
+    command.push_back(word);
+  }
+  return usage("no " + what + " given. Usage: " + synopsis,
+               "for example: " + example + "; " + join(command, " ") + " --help explains the options");
 }
 
 Result<std::int64_t> whole_number(const std::string& option, const std::string& text, std::int64_t least,

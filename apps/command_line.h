@@ -29,6 +29,9 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
 int run_training(const std::function<int()>& body);
 
 Error usage(std::string detail, std::string hint = {});
+// A kUsage for a command that was given too little: "no program given. Usage: tutti run ...", with an example.
+// `synopsis` begins with the command's name.
+Error not_given(const std::string& what, const std::string& synopsis, const std::string& example);
 // The value of an option, or a kUsage that says what it needs and what was given.
 Result<std::int64_t> whole_number(const std::string& option, const std::string& text, std::int64_t least,
                                   std::int64_t most);

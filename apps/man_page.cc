@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "apps/help_text.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 
@@ -28,17 +29,16 @@ std::string escaped(const std::string& text) {
   return out;
 }
 
+constexpr std::size_t kFooterWidth = 72;  // man indents it by 7 of 80 columns
+
 std::string upper(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return char(std::toupper(c)); });
   return text;
 }
 
-// "-n, --nproc N", without the spellings with '_', which are for scripts of other launchers.
+// "-n, --nproc N"
 std::string names_of(const CLI::Option& option) {
-  std::vector<std::string> names;
-  for (const std::string& name : split(option.get_name(false, true), ','))
-    if (name.find('_') == std::string::npos) names.push_back(name);
-  return join(names, ", ") +
+  return join(shown_names(option), ", ") +
          (option.get_type_name().empty() || option.get_type_size() == 0 ? "" : " " + option.get_type_name());
 }
 
@@ -62,7 +62,8 @@ std::string man_page(const CLI::App& app) {
       page += ".TP\n.B " + escaped(names_of(*option)) + "\n" + escaped(option->get_description()) + "\n";
     }
   }
-  if (!app.get_footer().empty()) page += ".SH NOTES\n.nf\n" + escaped(std::string(trim(app.get_footer()))) + "\n.fi\n";
+  if (!app.get_footer().empty())
+    page += ".SH NOTES\n.nf\n" + escaped(laid_out(app.get_footer(), kFooterWidth)) + ".fi\n";
   return page;
 }
 

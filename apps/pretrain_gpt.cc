@@ -7,6 +7,7 @@
 
 #include "apps/answering.h"
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/pretrain_gpt_options.h"
 #include "apps/tell_once.h"
 #include "tutti/base/env.h"
@@ -22,8 +23,8 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
-Options and printed lines are those of Megatron-LM; docs/gpt.md says what differs. All ranks must be given the same
-options; the last rank prints.
+Options and printed lines are those of Megatron-LM; docs/gpt.md lists the differences. Give all ranks the same options.
+The last rank prints.
 
 Examples:
   pretrain_gpt --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64
@@ -35,9 +36,12 @@ Examples:
       --lr-warmup-iters 50 --lr-decay-style cosine --min-lr 6e-5 --save runs/book --save-interval 100 --load runs/book
   pretrain_gpt ... --load runs/book --skip-train --eval-iters 0 --generate "Once upon"
 
-Exit codes: 0 trained; 1 a rank failed, or a file of tokens or of a checkpoint is damaged; 2 wrong usage, data that is
-missing or of another vocabulary, a tokenizer's file that is none, a checkpoint of another model, or ranks with different
-options; 75 told to stop, and saved in --save: start it again.)";
+Exit codes:
+  0   trained
+  1   a rank failed, or a file of tokens or of a checkpoint is damaged
+  2   wrong usage, missing data or data of another vocabulary, a malformed tokenizer file, a checkpoint of another model,
+      or ranks with different options
+  75  the job was asked to stop, and has saved in --save: start it again)";
 
 void print_json(const tutti::Group& world, const tutti::gpt::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
@@ -104,7 +108,7 @@ int act(const std::vector<std::string>& arguments) {
   CLI::App app(
       "Pre-trains a GPT as Megatron-LM does, on CPUs; on several ranks under tutti run, torchrun, mpirun or srun.",
       "pretrain_gpt");
-  app.footer(kFooter);
+  tutti::cli::set_help(app, kFooter);
   line.declare(app);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto meaning = interpret(line);

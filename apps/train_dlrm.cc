@@ -8,6 +8,7 @@
 
 #include "apps/answering.h"
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tell_once.h"
 #include "apps/train_dlrm_options.h"
 #include "tutti/base/log.h"
@@ -22,8 +23,8 @@ namespace {
 
 constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
-Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md says what differs. All ranks must be
-given the same options; rank 0 prints.
+Options, defaults and printed lines are those of dlrm_s_pytorch.py; docs/dlrm.md lists the differences. Give all ranks
+the same options. Rank 0 prints.
 
 Examples:
   train_dlrm --mini-batch-size 2 --data-size 6
@@ -34,8 +35,11 @@ Examples:
       --arch-sparse-feature-size 16 --arch-mlp-top 64-1 --loss-function bce --optimizer rwsadagrad --learning-rate 0.03
       --mini-batch-size 256 --print-freq 1000 --test-freq 1000 --mlperf-logging --save-model model
 
-Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
-75 told to stop, and saved in --save-dir: start it again.)";
+Exit codes:
+  0   trained
+  1   a rank failed
+  2   wrong usage, missing data, or ranks with different options
+  75  the job was asked to stop, and has saved in --save-dir: start it again)";
 
 void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, const tutti::dlrm::RunResult& result) {
   const auto rounded = [](double value, double per_unit) { return std::round(value * per_unit) / per_unit; };
@@ -84,7 +88,7 @@ int act(const std::vector<std::string>& arguments) {
       "Trains the deep learning recommendation model (arXiv:1906.00091); on several ranks under tutti run, torchrun, "
       "mpirun or srun.",
       "train_dlrm");
-  app.footer(kFooter);
+  tutti::cli::set_help(app, kFooter);
   line.declare(app);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto options = line.interpret();

@@ -155,7 +155,7 @@ const std::vector<ValueOption>& value_options() {
       {"Data", "--data-size", "1", "N", "random samples", whole(FIELD(data.size), 1)},
       {"Data", "--num-batches", "0", "N", "batches of an epoch, instead of --data-size; 0: all",
        whole(FIELD(data.num_batches), 0)},
-      {"Data", "--rand-data-dist", "uniform", "DIST", "of random lookups: uniform or gaussian",
+      {"Data", "--rand-data-dist", "uniform", "DIST", "distribution of random lookups: uniform or gaussian",
        choice(FIELD(data.distribution), {"uniform", "gaussian"})},
       {"Data", "--rand-data-min", "0", "X", "gaussian: lowest row", real(FIELD(data.minimum))},
       {"Data", "--rand-data-max", "1", "X", "gaussian: highest row", real(FIELD(data.maximum))},
@@ -163,12 +163,16 @@ const std::vector<ValueOption>& value_options() {
       {"Data", "--rand-data-sigma", "1", "X", "gaussian: deviation", real(FIELD(data.sigma), 0)},
       {"Data", "--num-indices-per-lookup", "10", "N", "random lookups of a bag, at most",
        whole(FIELD(data.indices_per_lookup), 1)},
-      {"Data", "--num-indices-per-lookup-fixed", "False", "BOOL", "as many draws for every bag",
+      {"Data", "--num-indices-per-lookup-fixed", "False", "BOOL", "draw the same number of lookups for every bag",
        boolean(FIELD(data.indices_per_lookup_fixed))},
       {"Data", "--data-trace-file", "./input/dist_emb_j.log", "FILE",
        "profile of a table's accesses; j: the number of the table", text_of(FIELD(data.trace_file))},
       {"Data", "--data-trace-enable-padding", "False", "BOOL",
+<<<<<<< HEAD
        "synthetic: no new rows once as many were drawn as the largest distance", boolean(FIELD(data.trace_padding))},
+=======
+       "once all rows of a profile were accessed, draw no first access any more", boolean(FIELD(data.trace_padding))},
+>>>>>>> w-help
       {"Data", "--data-set", "", "NAME", "kaggle or terabyte: the file must have that many days",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
          if (!text.empty()) (void)TUTTI_TRY(choose(name, text, {"kaggle", "terabyte"}));
@@ -190,25 +194,25 @@ const std::vector<ValueOption>& value_options() {
       {"Training", "--mini-batch-size", "1", "N", "samples of a batch, of all ranks together",
        whole(FIELD(training.batch), 1)},
       {"Training", "--nepochs", "1", "N", "times through the data", whole(FIELD(training.epochs), 1)},
-      {"Training", "--learning-rate", "0.01", "X", "of the tables and both MLPs",
+      {"Training", "--learning-rate", "0.01", "X", "learning rate of the tables and both MLPs",
        real(FIELD(training.learning_rate), 0)},
       {"Training", "--optimizer", "sgd", "NAME", "sgd, rwsadagrad (one sum of squares a row) or adagrad",
        choice(FIELD(training.optimizer), {"sgd", "rwsadagrad", "adagrad"})},
       {"Training", "--lr-num-warmup-steps", "0", "N", "steps in which the learning rate rises",
        whole(FIELD(training.warmup_steps), 0)},
-      {"Training", "--lr-decay-start-step", "0", "N", "the step at which it begins to fall",
+      {"Training", "--lr-decay-start-step", "0", "N", "step at which the learning rate begins to fall",
        whole(FIELD(training.decay_start), 0)},
-      {"Training", "--lr-num-decay-steps", "0", "N", "steps in which it falls; 0: never",
+      {"Training", "--lr-num-decay-steps", "0", "N", "steps in which the learning rate falls; 0: never",
        whole(FIELD(training.decay_steps), 0)},
-      {"Training", "--numpy-rand-seed", "123", "N", "of weights and random data",
+      {"Training", "--numpy-rand-seed", "123", "N", "seed of weights and random data",
        whole(FIELD(training.seed), 0, std::numeric_limits<std::uint32_t>::max() - 1)},
       {"Training", "--mlperf-grad-accum-iter", "1", "N", "batches whose gradients make one step",
        whole(FIELD(training.accumulate), 1, 1 << 20)},
       {"Training", "--dtype", "float32", "TYPE", "float32 or float64",
        choice(FIELD(training.type), {"float32", "float64"})},
 
-      {"Testing and inference", "--test-freq", "-1", "N", "batches between tests; the last is followed by one, too",
-       whole(FIELD(report.test_freq), -1)},
+      {"Testing and inference", "--test-freq", "-1", "N",
+       "batches between tests; there is also one after the last batch", whole(FIELD(report.test_freq), -1)},
       {"Testing and inference", "--test-mini-batch-size", "-1", "N", "samples of a test batch; -1: as in training",
        whole(FIELD(training.test_batch), -1)},
       {"Testing and inference", "--test-num-workers", "-1", "N", "batches read ahead; -1: as in training",
@@ -222,14 +226,14 @@ const std::vector<ValueOption>& value_options() {
       {"Testing and inference", "--mlperf-auc-threshold", "0", "X", "stop at this AUC (0.8025)",
        real(FIELD(report.auc_threshold), 0, 1)},
 
-      {"Output", "--out-dir", "", "DIR", "where profiles, graphs and TensorBoard's files go (.)",
+      {"Output", "--out-dir", "", "DIR", "folder for profiles, graphs and TensorBoard's files (.)",
        [](Options& o, const std::string&, const std::string& text) -> Status {
          if (text.empty()) return {};
          o.report.out_dir = text;
          o.report.tensor_board = "run_kaggle_pt";
          return {};
        }},
-      {"Output", "--print-freq", "1", "N", "batches between lines", whole(FIELD(report.print_freq), 1)},
+      {"Output", "--print-freq", "1", "N", "print a line every N batches", whole(FIELD(report.print_freq), 1)},
       {"Output", "--print-precision", "5", "N", "digits of arrays in --debug-mode",
        whole(FIELD(report.print_precision), 0, 17)},
       {"Output", "--tensor-board-filename", "", "NAME",
@@ -238,38 +242,41 @@ const std::vector<ValueOption>& value_options() {
          if (!text.empty()) o.report.tensor_board = text;
          return {};
        }},
-      {"Output", "--save-model", "", "DIR", "where to keep the model: when a test is the best yet, or at the end",
+      {"Output", "--save-model", "", "DIR", "save the model to this folder when a test is the best yet, or at the end",
        text_of(FIELD(report.save_model))},
-      {"Output", "--save-freq", "0", "N", "also save after so many batches; 0: not", whole(FIELD(report.save_freq), 0)},
-      {"Output", "--load-model", "", "DIR", "go on from there, or with --inference-only score with it",
+      {"Output", "--save-freq", "0", "N", "also save the model every N batches; 0: do not",
+       whole(FIELD(report.save_freq), 0)},
+      {"Output", "--load-model", "", "DIR", "continue training this model, or score with it (--inference-only)",
        text_of(FIELD(report.load_model))},
       {"Checkpoints", "--save-dir", "", "DIR",
-       "keep what is needed to go on in this folder, which all nodes see; saves at the end, and when told to stop",
+       "save checkpoints to this folder, which all nodes share; saves at the end, and when asked to stop",
        for_checkpoints()},
-      {"Checkpoints", "--save-interval", "0", "N", "and after every N steps", for_checkpoints()},
-      {"Checkpoints", "--keep", "0", "N", "older checkpoints are removed, so that N are there; 0: none is",
-       for_checkpoints()},
-      {"Checkpoints", "--keep-every", "0", "N", "but for those whose step is a multiple of N", for_checkpoints()},
+      {"Checkpoints", "--save-interval", "0", "N", "save every N steps too; 0: do not", for_checkpoints()},
+      {"Checkpoints", "--keep", "0", "N", "keep at most N checkpoints; 0: keep all", for_checkpoints()},
+      {"Checkpoints", "--keep-every", "0", "N",
+       "never delete checkpoints whose step is a multiple of N; 0: no exception", for_checkpoints()},
       {"Checkpoints", "--resume", "auto", "HOW",
-       "auto: go on from the newest in --save-dir that verifies, if there is one; never; or from PATH",
+       "auto: resume from the newest valid checkpoint in --save-dir, if there is one; never; or PATH",
        for_checkpoints()},
       {"Checkpoints", "--memory-copy-interval", "0", "N",
-       "copy weights and tables after every N steps into memory that tutti run keeps, to go on from after a restart",
+       "copy weights and tables every N steps to memory that tutti run keeps, to resume from after a restart; 0: never",
        for_checkpoints()},
 
       {"Ranks", "--placement", "auto", "HOW",
-       "of tables: auto (by cost), table-wise, count (dlrm_s_pytorch.py's), row-wise, column-wise, replicated",
+       "placement of tables: auto (by cost), table-wise, count (as dlrm_s_pytorch.py), row-wise, column-wise or "
+       "replicated",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
          (void)TUTTI_TRY(choose(name, text, dlrm::placement_names()));
          o.placement.placement = text;
          return {};
        }},
-      {"Ranks", "--plan", "", "FILE", "a placement of your own, as JSON", text_of(FIELD(placement.plan_file))},
-      {"Ranks", "--wire", "exact", "FORM", "rows on their way between hosts: exact, bf16 or int8",
+      {"Ranks", "--plan", "", "FILE", "placement of tables from a JSON file", text_of(FIELD(placement.plan_file))},
+      {"Ranks", "--wire", "exact", "FORM", "format of rows that are sent between hosts: exact, bf16 or int8",
        choice(FIELD(placement.wire), {"exact", "bf16", "int8"})},
-      {"Ranks", "--table-folder", "", "DIR", "tables are files there, mapped: they may be larger than memory",
+      {"Ranks", "--table-folder", "", "DIR",
+       "keep tables in mapped files in this folder, so that they can be larger than memory",
        text_of(FIELD(placement.folder))},
-      {"Ranks", "--table-cache", "", "BYTES", "--table-folder: memory of a rank for the rows that are used most (1GiB)",
+      {"Ranks", "--table-cache", "", "BYTES", "with --table-folder: memory of a rank for the most used rows (1GiB)",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
          if (text.empty()) return {};
          const auto bytes = parse_bytes(text);
@@ -278,7 +285,7 @@ const std::vector<ValueOption>& value_options() {
          o.placement.cached_bytes = std::int64_t(*bytes);
          return {};
        }},
-      {"Ranks", "--dist-backend", "", "NAME", "what carries the bytes: tutti (default), gloo or mpi",
+      {"Ranks", "--dist-backend", "", "NAME", "communication backend: tutti (default), gloo or mpi",
        [](Options& o, const std::string&, const std::string& text) -> Status {
          for (const char* known : {"", "tutti", "gloo", "mpi"}) {
            if (text == known) return o.backend = text, Status();
@@ -299,22 +306,24 @@ const std::vector<FlagOption>& flag_options() {
       {"Smaller tables", "--qr-flag", "quotient-remainder: two small tables for a large one", FIELD(architecture.qr)},
       {"Data", "--memory-map", "the dataset is mapped, not read into memory: always so", FIELD(data.memory_map)},
       {"Data", "--mlperf-bin-loader", "the file is MLPerf's binary (40 int32 a sample)", FIELD(data.mlperf_binary)},
-      {"Data", "--mlperf-bin-shuffle", "its batches in random order", FIELD(data.mlperf_shuffle)},
+      {"Data", "--mlperf-bin-shuffle", "take the batches of MLPerf's binary in random order",
+       FIELD(data.mlperf_shuffle)},
       {"Training", "--dlrm-gradient-scale",
        "tables learn as many times faster as there are ranks, as dlrm_s_pytorch.py does",
        FIELD(training.reference_gradient_scale)},
-      {"Testing and inference", "--inference-only", "score, do not train", FIELD(inference.only)},
-      {"Testing and inference", "--mlperf-logging", "tests tell recall, precision, f1, ap and auc",
+      {"Testing and inference", "--inference-only", "score without training", FIELD(inference.only)},
+      {"Testing and inference", "--mlperf-logging", "print recall, precision, f1, ap and auc of tests",
        FIELD(report.mlperf_logging)},
-      {"Ranks", "--no-shared-tables", "rows travel as between hosts, on one host too", FIELD(placement.links_only)},
-      {"Output", "--print-time", "milliseconds of a batch (else -1)", FIELD(report.print_time)},
-      {"Output", "--print-wall-time", "the time of day in each line", FIELD(report.print_wall_time)},
-      {"Output", "--print-all", "every rank prints", FIELD(report.print_all)},
+      {"Ranks", "--no-shared-tables", "exchange rows by messages on one host too, as between hosts",
+       FIELD(placement.links_only)},
+      {"Output", "--print-time", "print the milliseconds of a batch (else -1)", FIELD(report.print_time)},
+      {"Output", "--print-wall-time", "print the time of day in each line", FIELD(report.print_wall_time)},
+      {"Output", "--print-all", "print on every rank", FIELD(report.print_all)},
       {"Output", "--debug-mode", "print the architecture, the data, and all parameters before and after",
        FIELD(report.debug)},
-      {"Output", "--enable-profiling", "tables of what took how long, and a Chrome trace, in --out-dir",
+      {"Output", "--enable-profiling", "write tables of timings and a Chrome trace to --out-dir",
        FIELD(report.profiling)},
-      {"Output", "--plot-compute-graph", "the model as DOT and SVG, in --out-dir", FIELD(report.compute_graph)},
+      {"Output", "--plot-compute-graph", "write the model as DOT and SVG to --out-dir", FIELD(report.compute_graph)},
       {"Output", "--json", "end with one line of JSON on standard output", FIELD(report.json)},
   };
   return flags;
@@ -346,8 +355,6 @@ constexpr Legacy kLegacy[] = {
 #undef FIELD
 
 void DlrmCommandLine::declare(CLI::App& app) {
-  app.set_help_flag("-h,--help", "this text");
-  app.get_formatter()->column_width(40);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add_value = [&](const ValueOption& option) {
     auto& value = values_[option.name] = option.by_default;
@@ -371,13 +378,14 @@ void DlrmCommandLine::declare(CLI::App& app) {
     }
   }
   app.add_flag("--save-dir-per-node", flags_["--save-dir-per-node"] = false,
-               "--save-dir is another folder on each node, which keeps what its ranks write")
+               "--save-dir is a different folder on each node, for the files of that node's ranks")
       ->group("Checkpoints");
   for (const auto& option : kLegacy) {  // not in the help
     legacy_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
                                               : app.add_flag(std::string(option.name))->group("");
   }
-  app.add_option("--local_rank,--local-rank", values_["--local_rank"], "what torch.distributed.launch passes")
+  app.add_option("--local_rank,--local-rank", values_["--local_rank"],
+                 "local rank, as torch.distributed.launch passes it")
       ->group("Ranks")
       ->type_name("N");
 }

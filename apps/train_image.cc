@@ -10,6 +10,7 @@
 
 #include "apps/answering.h"
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
@@ -24,19 +25,22 @@ using tutti::Result;
 
 constexpr int kUsageError = 2;
 constexpr const char* kFooter = R"(
-All ranks must be given the same options; rank 0 prints and saves.
+Give all ranks the same options. Rank 0 prints and saves.
 
 Examples:
   train_image --epochs 5
   tutti run -n 2 train_image --optimizer adamw --lr 1e-3 --clip-grad-norm 1
   tutti run -n 2 train_image --trace trace.json --profile --max-steps 20
-  tutti run -n 2 train_image --logical-ranks 4      the same weights, to the bit, as with -n 1 and -n 4
+  tutti run -n 2 train_image --logical-ranks 4    the same weights, to the bit, as with -n 1 and -n 4
   tutti run -n 2 train_image --model mlp --save weights.safetensors
   tutti run -n 2 --max-restarts 3 train_image --save-dir runs/a --save-interval 100 --keep 3
   mpirun -np 2 train_image --json
 
-Exit codes: 0 trained; 1 a rank failed; 2 wrong usage, data that is missing, or ranks with different options;
-75 told to stop, and saved: start it again.)";
+Exit codes:
+  0   trained
+  1   a rank failed
+  2   wrong usage, missing data, or ranks with different options
+  75  the job was asked to stop, and has saved: start it again)";
 
 // The options as text; ImageTrainingOptions holds what they mean.
 struct Texts {
@@ -52,9 +56,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  tutti::cli::set_help(app, kFooter);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* name, std::string& target, const char* words, const char* type) {
     app.add_option(name, target, words)->group(group)->type_name(type);
@@ -65,65 +67,65 @@ void declare(CLI::App& app, Texts& texts) {
   add("Data", "--data", texts.data, "folder with the four Fashion-MNIST files (where Debian's package puts them)",
       "DIR");
   add("Data", "--batch-size", texts.batch_size, "samples per rank and step (64)", "N");
-  add("Data", "--accumulate", texts.accumulate, "forward and backward passes a step (1)", "N");
+  add("Data", "--accumulate", texts.accumulate, "forward and backward passes per step (1)", "N");
   add("Data", "--loader-threads", texts.loader_threads,
-      "threads that make batches ahead; 0 (default): the training thread makes them", "N");
-  add("Data", "--epochs", texts.epochs, "times through the training set (1)", "N");
+      "threads that prepare batches ahead; 0 (default): the training thread prepares them", "N");
+  add("Data", "--epochs", texts.epochs, "passes over the training set (1)", "N");
   add("Data", "--max-steps", texts.max_steps,
-      "stop an epoch after this many steps, those before --resume among them; 0 (default): never", "N");
+      "end each epoch after this many steps, including steps before a resume; 0 (default): do not", "N");
   add("Model", "--model", texts.model, "cnn (default, 1.2 M parameters) or mlp (20 M)", "NAME");
-  add("Model", "--dropout", texts.dropout, "probability, in front of the later linear layers (0)", "P");
-  add("Model", "--seed", texts.seed, "of the weights, of the order of samples, and of dropout (0)", "N");
+  add("Model", "--dropout", texts.dropout, "dropout probability before the later linear layers (0)", "P");
+  add("Model", "--seed", texts.seed, "seed of weights, order of samples, and dropout (0)", "N");
   add("Optimizer", "--optimizer", texts.optimizer, "sgd (default), adam, adamw or adagrad", "NAME");
   add("Optimizer", "--lr", texts.lr, "learning rate (sgd 0.05, adagrad 0.01, else 0.001)", "X");
-  add("Optimizer", "--momentum", texts.momentum, "of sgd (0.9)", "X");
-  add_flag("Optimizer", "--nesterov", texts.nesterov, "Nesterov's momentum, of sgd");
-  add("Optimizer", "--weight-decay", texts.weight_decay, "(adamw 0.01, else 0)", "X");
-  add("Optimizer", "--clip-grad-norm", texts.clip_grad_norm,
-      "scale the gradients to this norm at most; 0 (default): not", "X");
+  add("Optimizer", "--momentum", texts.momentum, "momentum of sgd (0.9)", "X");
+  add_flag("Optimizer", "--nesterov", texts.nesterov, "use Nesterov's momentum in sgd");
+  add("Optimizer", "--weight-decay", texts.weight_decay, "weight decay (adamw 0.01, else 0)", "X");
+  add("Optimizer", "--clip-grad-norm", texts.clip_grad_norm, "clip gradients to this global norm; 0 (default): off",
+      "X");
   add("Parallel", "--logical-ranks", texts.logical_ranks,
-      "compute as so many ranks would: any 1, 2, 4 ... processes that divide N give the same bits", "N");
+      "compute like N ranks: any number of processes 1, 2, 4, ... that divides N gives the same bits; 0 (default): off",
+      "N");
   add("Parallel", "--precision", texts.precision,
-      "f32 (default), bf16, or f16 (LibTorch 2.4): in which products are computed", "TYPE");
-  add("Parallel", "--compress", texts.compress, "gradients on their way: none (default), bf16, f16 or powersgd", "HOW");
+      "type of matrix products: f32 (default), bf16, or f16 (needs LibTorch 2.4)", "TYPE");
+  add("Parallel", "--compress", texts.compress,
+      "compression of gradients for communication: none (default), bf16, f16 or powersgd", "HOW");
   add("Parallel", "--check-replicas", texts.check_replicas,
       "compare the weights of all ranks every N steps; 0 (default): never", "N");
   add("Parallel", "--check-gradients", texts.check_gradients,
-      "end at a NaN or an infinity in a gradient: reduction (default) looks while they are averaged, before at each "
-      "rank's own in a pass more, which always names the rank; off; where gradients are in f16 always before (off is "
-      "refused), and the step is left out instead",
+      "what to do about NaN or Inf in gradients: reduction (default: check while averaging, and end the job), before "
+      "(check each rank first, which always names the rank), or off; with gradients in f16 always before, and the step "
+      "is skipped instead",
       "WHEN");
-  add_flag("Parallel", "--deterministic", texts.deterministic, "one compute thread, and deterministic operators only");
+  add_flag("Parallel", "--deterministic", texts.deterministic,
+           "use one compute thread and deterministic operators only");
   add("Checkpoints", "--save-dir", texts.save_dir,
-      "keep what is needed to go on in this folder, which all nodes see; saves at the end, and when told to stop",
-      "DIR");
+      "save checkpoints to this folder, which all nodes share; saves at the end, and when asked to stop", "DIR");
   add_flag("Checkpoints", "--save-dir-per-node", texts.save_dir_per_node,
-           "--save-dir is another folder on each node, which keeps what its ranks write");
-  add("Checkpoints", "--save-interval", texts.save_interval, "and after every N steps, while training goes on", "N");
-  add("Checkpoints", "--keep", texts.keep, "older checkpoints are removed, so that N are there; 0 (default): none is",
-      "N");
-  add("Checkpoints", "--keep-every", texts.keep_every, "but for those whose step is a multiple of N", "N");
+           "--save-dir is a different folder on each node, for the files of that node's ranks");
+  add("Checkpoints", "--save-interval", texts.save_interval,
+      "save every N steps too, while training continues; 0 (default): do not", "N");
+  add("Checkpoints", "--keep", texts.keep, "keep at most N checkpoints; 0 (default): keep all", "N");
+  add("Checkpoints", "--keep-every", texts.keep_every, "never delete checkpoints whose step is a multiple of N", "N");
   add("Checkpoints", "--resume", texts.resume,
-      "auto (default): go on from the newest in --save-dir that verifies, if there is one; never; or from PATH", "HOW");
+      "auto (default): resume from the newest valid checkpoint in --save-dir, if there is one; never; or PATH", "HOW");
   add("Checkpoints", "--memory-copy-interval", texts.memory_copy_interval,
-      "copy the state after every N steps into memory that tutti run keeps, to go on from after a restart; 0 "
-      "(default): "
-      "never",
+      "copy the state every N steps to memory that tutti run keeps, to resume from after a restart; 0 (default): never",
       "N");
   add("Output", "--save", texts.save, "write the weights to this safetensors file", "FILE");
-  add("Output", "--log-every", texts.log_every, "seconds between lines of progress (1); 0: every step, negative: none",
-      "X");
+  add("Output", "--log-every", texts.log_every,
+      "seconds between progress lines (1); 0: print every step, negative: print none", "X");
   add("Output", "--trace", texts.trace,
-      "the time lines of all ranks: a file (.json), or a folder with one of each rank", "PATH");
-  add_flag("Output", "--profile", texts.profile, "end with a table of what took how long");
-  add("Output", "--tensorboard", texts.tensorboard, "write figures for TensorBoard into this folder", "DIR");
+      "write a Chrome trace of all ranks: a file (.json), or a folder with one trace per rank", "PATH");
+  add_flag("Output", "--profile", texts.profile, "end with a table of timings");
+  add("Output", "--tensorboard", texts.tensorboard, "write event files for TensorBoard to this folder", "DIR");
   add_flag("Output", "--json", texts.json, "end with one line of JSON on standard output");
-  add("Speed", "--overlap", texts.overlap, "communicate while computing: auto (default), on, off", "WHEN");
+  add("Speed", "--overlap", texts.overlap, "overlap communication with computation: auto (default), on, off", "WHEN");
   add("Speed", "--sharded", texts.sharded,
-      "each rank steps its part of large weights for all: auto (default; on one host), on, off", "WHEN");
+      "shard the optimizer: each rank updates its part of large weights: auto (default: on one host), on, off", "WHEN");
   add("Speed", "--stage", texts.stage,
-      "of the sharding: 1 (default), or 2, which splits gradients as well, and makes --sharded auto on", "N");
-  add_flag("Speed", "--views", texts.views, "gradients are windows into the buckets");
+      "ZeRO stage: 1 (default), or 2, which also shards gradients, and turns --sharded auto into on", "N");
+  add_flag("Speed", "--views", texts.views, "make gradients views of the buckets");
   add_flag("Speed", "--no-heap", texts.no_heap, "do not place large tensors in shared memory");
 }
 

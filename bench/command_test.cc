@@ -224,7 +224,7 @@ TEST(BenchCommand, MistakesGetTheNearestNameAndExitCode2) {
     EXPECT_THAT(ended.err, HasSubstr(words));
     EXPECT_EQ(ended.out, "");
   };
-  mistake({}, "which operation?");
+  mistake({}, "no operation given. Usage: tutti bench OP [OPTIONS]");
   mistake({"all_redcue", "-n", "2"}, "did you mean all_reduce?");
   mistake({"all_reduce", "-n", "2", "--jsno"}, "did you mean --json?");
   mistake({"all_reduce", "-n", "zero"}, "-n needs a number from 1 to 4096, not 'zero'");

@@ -17,6 +17,8 @@ from pathlib import Path
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 ROOT = Path(__file__).resolve().parent.parent
+PEERS = ROOT / "bench/peers"
+USUAL_PYTHONS = ["/usr/bin/python3", "python3"]  # Debian's python3-torch is for the first
 # What `tutti run` sets for its ranks, and a peer is given or not.
 SETTINGS = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"]
 
@@ -32,6 +34,44 @@ def find_program(program, build, name):
     if not os.access(path, os.X_OK):
         complain(program, f"{path} is not there", f"cmake --preset {Path(build).name} && cmake --build --preset {Path(build).name}, or --build FOLDER")
     return str(path)
+
+
+def add_peer_options(parser):
+    parser.add_argument("--python", action="append", metavar="PROGRAM",
+                        help="a Python that has torch; may be given again (the first of /usr/bin/python3 and python3 that has it)")  # fmt: skip
+    parser.add_argument("--no-peers", action="store_true", help="measure tutti alone")
+
+
+def torch_of(python):
+    """The version of torch that this Python imports, without the part behind +; None where it has none."""
+    try:
+        done = subprocess.run([python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, timeout=120)
+    except OSError:
+        return None
+    return done.stdout.strip().split("+")[0] if done.returncode == 0 else None
+
+
+def find_peers(program, given):
+    """{"torch 2.3.1": its Python} of --python and --no-peers. A Python that was named must have torch; without one, a note says so."""
+    if given.no_peers:
+        if given.python:
+            complain(program, "--python and --no-peers were both given", "leave one of them out")
+        return {}
+    found = {}
+    for python in given.python or USUAL_PYTHONS:
+        version = torch_of(python)
+        if version is None:
+            if given.python:
+                complain(program, f"{python} cannot import torch", "give --python a Python that has it, or --no-peers")
+            continue
+        name = f"torch {version}"
+        found[f"{name} of {python}" if name in found else name] = python
+        if not given.python:
+            break
+    if not found:
+        sys.stderr.write(f"{program}: neither {' nor '.join(USUAL_PYTHONS)} can import torch, so PyTorch is not measured\n"
+                         "hint: Debian has it as python3-torch; --python VENV/bin/python names another Python\n")  # fmt: skip
+    return found
 
 
 def run(command, variables=None, unset=(), timeout=1800):

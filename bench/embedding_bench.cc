@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/median.h"
 #include "tutti/comm/collectives.h"
@@ -179,26 +181,31 @@ int run(const Settings& settings) {
 int main(int argc, char** argv) {
   tutti::Settings settings;
   CLI::App app(
-      "Embedding tables: pooled sums and fused steps, beside the machine's memory; between ranks, a whole batch");
-  app.add_option("--tables", settings.tables)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rows", settings.rows, "of each table")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--dim", settings.dim, "numbers of a row")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--batch", settings.batch, "samples")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--lookups", settings.lookups, "of a sample and table")
+      "Embedding tables: pooled sums and fused steps, beside the machine's memory; between ranks, a whole batch",
+      "embedding_bench");
+  tutti::cli::set_help(app, "");
+  app.add_option("--tables", settings.tables, "number of tables")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--rows", settings.rows, "rows of each table")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--dim", settings.dim, "columns of a table")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--batch", settings.batch, "samples of a batch")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--lookups", settings.lookups, "lookups of a sample and table")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_option("--threads", settings.threads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--repeats", settings.repeats)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--rule", settings.rule)
+  app.add_option("--threads", settings.threads, "threads")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--repeats", settings.repeats, "measurements, of which the median counts")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--rule", settings.rule, "optimizer")
       ->check(CLI::IsMember({"sgd", "adagrad", "rwsadagrad"}))
       ->capture_default_str();
-  app.add_option("--exchange", settings.exchange, "between ranks: through memory, or as between hosts")
+  app.add_option("--exchange", settings.exchange,
+                 "exchange between ranks: through memory, or by messages as between hosts")
       ->check(CLI::IsMember({"memory", "alltoall", "scatter", "scatter_list"}))
       ->capture_default_str();
-  app.add_option("--wire", settings.wire, "form of rows between hosts")
+  app.add_option("--wire", settings.wire, "format of rows that are sent between hosts")
       ->check(CLI::IsMember({"exact", "bf16", "int8"}))
       ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
   try {
     const tutti::Group world = tutti::init();
     return world.size() > 1 ? tutti::run_ranks(settings, world) : tutti::run(settings);

@@ -23,6 +23,8 @@
 #include <new>
 #include <thread>
 
+#include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 
@@ -138,16 +140,18 @@ int floor_client(Shared& shared, int number, const Address& address) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Many clients of one store server");
+  CLI::App app("Measures one store server with many clients.", "store_crowd");
+  cli::set_help(app, "");
   int clients = 64, waits = 0;
   double seconds = 3;
   bool local = false, floor = false;
-  app.add_option("--clients", clients, "processes, each with one call at a time")->check(CLI::Range(1, kMostClients));
-  app.add_option("--seconds", seconds, "how long");
-  app.add_option("--waits", waits, "instead: so many gather_all by all clients");
-  app.add_flag("--unix", local, "over a Unix socket instead of TCP");
-  app.add_flag("--floor", floor, "bare sockets in the store's place");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--clients", clients, "client processes, each with one call at a time")
+      ->check(CLI::Range(1, kMostClients));
+  app.add_option("--seconds", seconds, "seconds to measure");
+  app.add_option("--waits", waits, "measure N times gather_all by all clients instead");
+  app.add_flag("--unix", local, "use a Unix socket instead of TCP");
+  app.add_flag("--floor", floor, "measure bare sockets instead of the store");
+  if (const auto code = cli::parse(app, {argv + 1, argv + argc})) return *code;
 
   void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared& shared = *new (memory) Shared();

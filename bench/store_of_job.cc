@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/join.h"
@@ -38,12 +40,13 @@ void forget_unix_socket() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The ranks of a job and the store of tutti run");
+  CLI::App app("Measures the store of tutti run with the ranks of a job.", "store_of_job");
+  cli::set_help(app, "\nExamples:\n  tutti run -n 64 store_of_job");
   double seconds = 3;
   bool tcp = false;
-  app.add_option("--seconds", seconds, "how long")->check(CLI::PositiveNumber);
-  app.add_flag("--tcp", tcp, "over TCP, though the store is on this host");
-  CLI11_PARSE(app, argc, argv);
+  app.add_option("--seconds", seconds, "seconds to measure")->check(CLI::PositiveNumber);
+  app.add_flag("--tcp", tcp, "use TCP, though the store is on this host");
+  if (const auto code = cli::parse(app, {argv + 1, argv + argc})) return *code;
   if (tcp) forget_unix_socket();
   const Membership me = join().or_throw();
   if (!me.store) return std::fprintf(stderr, "a world of one has no store: tutti run -n 64 store_of_job\n"), 2;

@@ -1,4 +1,5 @@
 # bash completion for tutti. It reads the options from --help, so it knows those of the tutti that is installed.
+# COLUMNS keeps a list on one line.
 _tutti() {
   # bash cuts words at = and :. Here --option=value is the two words of --option value, and host:29500 is one.
   local -a words=()
@@ -19,13 +20,13 @@ _tutti() {
   local current=${words[last]}
   local -a command=("${words[1]}")
   if ((last == 1)); then
-    mapfile -t COMPREPLY < <(compgen -W "$(tutti --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p') --help --version" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "$(COLUMNS=1000 tutti --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p') --help --version" -- "$current")
     return
   fi
   # Some commands have commands of their own.
   if [[ ${command[0]} == ckpt || ${command[0]} == data ]]; then
     if ((last == 2)); then
-      mapfile -t COMPREPLY < <(compgen -W "$(tutti "${command[0]}" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p') --help" -- "$current")
+      mapfile -t COMPREPLY < <(compgen -W "$(COLUMNS=1000 tutti "${command[0]}" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\)  .*/\1/p') --help" -- "$current")
       return
     fi
     command+=("${words[2]}")
@@ -53,7 +54,7 @@ _tutti() {
   if [[ -n $choices ]]; then
     mapfile -t COMPREPLY < <(compgen -W "$choices" -- "$current")
   elif [[ $current == -* ]]; then
-    mapfile -t COMPREPLY < <(compgen -W "$(tutti "${command[@]}" --help 2>/dev/null | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n')" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "$(COLUMNS=1000 tutti "${command[@]}" --help 2>/dev/null | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n')" -- "$current")
   elif [[ $before == -* && $before != -- ]] && _tutti_has_value "${command[0]}" "$before"; then
     mapfile -t COMPREPLY < <(compgen -f -- "$current")
   elif [[ ${command[0]} == run ]]; then
@@ -92,7 +93,7 @@ _tutti_choices() {
 
 # The operations of a command: its help lists them behind the word for them.
 _tutti_operations() {
-  tutti "$1" --help 2>/dev/null | sed -n 's/^  \(OP\|VERB\)  *//p' | sed 's/;.*//; s/(or \([a-z]*\))/\1/' | tr -d ,
+  COLUMNS=1000 tutti "$1" --help 2>/dev/null | sed -n 's/^  \(OP\|VERB\)  *//p' | sed 's/;.*//; s/(or \([a-z]*\))/\1/' | tr -d ,
 }
 
 # The names of the jobs that run here: of one `tutti status` has the table, of several a list.
@@ -102,7 +103,7 @@ _tutti_jobs() {
 
 # Whether an option of a command is followed by a value: in its help two words stand before the explanation.
 _tutti_has_value() {
-  tutti "$1" --help 2>/dev/null | grep -qE -- "^  ([^ ]*,)?$2(,[^ ]*)? [A-Za-z]"
+  COLUMNS=1000 tutti "$1" --help 2>/dev/null | grep -qE -- "^  ([^ ]*,)?$2(,[^ ]*)? [A-Za-z]"
 }
 
 complete -o filenames -F _tutti tutti

@@ -1,6 +1,7 @@
 # fish completion for tutti. It reads the options from --help, so it knows those of the tutti that is installed.
+# COLUMNS keeps a list on one line.
 function __tutti_commands
-    tutti --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1\t\2/p'
+    env COLUMNS=1000 tutti --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1\t\2/p'
 end
 # Some commands have commands of their own.
 function __tutti_has_commands
@@ -9,7 +10,7 @@ function __tutti_has_commands
 end
 function __tutti_commands_of
     set -l words (commandline -opc)
-    tutti $words[2] --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1\t\2/p'
+    env COLUMNS=1000 tutti $words[2] --help | sed -n 's/^  \([a-z][a-z]*\)  *\(.*\)/\1\t\2/p'
 end
 function __tutti_options
     set -l words (commandline -opc)
@@ -17,7 +18,7 @@ function __tutti_options
     if __tutti_has_commands; and set -q words[3]
         set command $words[2] $words[3]
     end
-    tutti $command --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n'
+    env COLUMNS=1000 tutti $command --help | sed -n 's/^  \(-[^ ]*\).*/\1/p' | tr , '\n'
 end
 complete -c tutti -n '__fish_is_nth_token 1' -f -a '(__tutti_commands)'
 complete -c tutti -n '__fish_is_nth_token 2; and __tutti_has_commands' -f -a '(__tutti_commands_of)'

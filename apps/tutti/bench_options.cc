@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "apps/help_text.h"
 #include "apps/tutti/not_empty.h"
 #include "bench/collectives/groups.h"
 #include "tutti/base/text.h"
@@ -14,26 +15,34 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti bench OP [OPTIONS]";
 constexpr const char* kFooter = R"(
-Columns: us is the median of the rounds, a round's figure the slowest rank's mean of many calls in a row; p50 and p99 are of calls timed
-one by one; algbw is bytes / time; busbw is algbw times the factor of nccl-tests; "of limit" compares with the time that the memory
-(a += k * b on all cores, in the same run) or, between hosts, the wire (one stream of TCP) must take; wrong counts elements of the
-result that are not what they must be. bytes is the whole vector on a rank: all_gather, gather, scatter, reduce_scatter and all_to_all
-split it in one part a rank, of whole elements; what is left over is left out, and "bytes" counts what was measured. A ping_pong is
-there and back.
+bytes is the whole vector on a rank. all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part per
+rank, of whole elements; the bytes beyond these are not measured. A ping_pong is there and back.
+
+Columns:
+  us        median over the rounds of the slowest rank's mean time of a call
+  p50, p99  of calls that are timed one by one
+  algbw     bytes / time
+  busbw     algbw times the factor of nccl-tests
+  of limit  share of what memory (a += k * b on all cores, in the same run) or, between hosts, one TCP stream reaches
+  wrong     elements of the result with a wrong value
 
 Examples:
   tutti bench all_reduce -n 2
   tutti bench all -n 4 --json > figures.jsonl
   tutti bench all_to_all -n 4 --groups even_odd --dtype bf16 --sizes 64K,1M
-  tutti bench all_reduce -n 2 --peers --plot all_reduce.svg      in turn with Open MPI and Gloo
-  tutti bench --peers                                            the whole table of targets, met or not: some minutes
+  tutti bench all_reduce -n 2 --peers --plot all_reduce.svg    in turn with Open MPI and Gloo
+  tutti bench --peers    the table of all targets, in minutes
   tutti bench --peers --only "private memory" --quick
-  tutti bench all_reduce -n 4 --two-hosts                        between two network namespaces of this machine
-  several hosts:  mpirun -H a,b tutti bench all_reduce           (without -n: a rank of the world that is there)
+  tutti bench all_reduce -n 4 --two-hosts    between two network namespaces
+  mpirun -H a,b tutti bench all_reduce    on several hosts
 
-Exit codes: 0 measured (the table: all met); 1 a result was wrong, or a target was not met; 2 wrong usage, or no size was large
-enough for an operation (its line of JSON says "not_measured"); else that of the rank that failed (4: it waited in vain; 128+n: signal n).)";
+Exit codes:
+  0      measured; with the table of targets: all are met
+  1      a result was wrong, or a target was not met
+  2      wrong usage, or no size was large enough for an operation (its JSON line has "not_measured")
+  other  the code of the failed rank: 4 when a deadline passed, 128 + the signal that killed it)";
 
 Result<std::size_t> bytes(const std::string& option, const std::string& text, std::size_t least) {
   const auto value = parse_bytes(text);
@@ -127,7 +136,7 @@ Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& tex
   std::vector<std::string> names;
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
   names.emplace_back("all");
-  if (texts.operation.empty()) return usage("which operation?", "one of " + join(names, ", "));
+  if (texts.operation.empty()) return not_given("operation", kSynopsis, "tutti bench all_reduce -n 2");
   std::vector<const bench::Operation*> chosen;
   for (const std::string& text : split(texts.operation, ',')) {
     const std::size_t place = TUTTI_TRY(choose("operation", text, names));
@@ -142,9 +151,7 @@ Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& tex
 void declare(CLI::App& app, BenchTexts& texts) {
   std::vector<std::string> names;
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("OP", texts.operation, join(names, ", ") + "; several with commas, or all")->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
@@ -153,24 +160,26 @@ void declare(CLI::App& app, BenchTexts& texts) {
   const auto add_flag = [&](const char* group, const char* name, bool& target, const char* words) {
     app.add_flag(name, target, words)->group(group);
   };
-  add("Ranks", "-n,--ranks", texts.ranks, "start this many ranks here; without it: be a rank of the world around", "N");
+  add("Ranks", "-n,--ranks", texts.ranks,
+      "start this many ranks on this host; without it the process joins the world that its environment describes", "N");
   add("Ranks", "--groups", texts.groups,
-      "groups that measure at once: world (default), halves, pairs, even_odd, or lists of ranks: 0,2/1,3", "GROUPS");
+      "groups that measure at the same time: world (default), halves, pairs, even_odd, or lists of ranks (0,2/1,3)",
+      "GROUPS");
   add_flag("Ranks", "--two-hosts", texts.two_hosts,
-           "half of the ranks on each of two network namespaces of this machine, joined by a cable (veth)");
+           "start half of the ranks in each of two network namespaces of this machine, joined by a cable (veth)");
 
-  add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default where there are enough)");
-  add_flag("Ranks", "--no-pin", texts.no_pin, "leave the ranks where the system puts them");
-  add("What is measured", "--min", texts.least, "least bytes (8)", "BYTES");
-  add("What is measured", "--max", texts.most, "most bytes (64M)", "BYTES");
-  add("What is measured", "--sizes", texts.sizes, "these instead: 8,4K,1M", "LIST");
+  add_flag("Ranks", "--pin", texts.pin, "bind each rank to a core (default if there are enough cores)");
+  add_flag("Ranks", "--no-pin", texts.no_pin, "do not bind ranks to cores");
+  add("What is measured", "--min", texts.least, "smallest size (8)", "BYTES");
+  add("What is measured", "--max", texts.most, "largest size (64M)", "BYTES");
+  add("What is measured", "--sizes", texts.sizes, "sizes to measure instead: 8,4K,1M", "LIST");
   add("What is measured", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool, c64, c128",
       "TYPE");
   add("What is measured", "--op", texts.op, "sum (default), avg, product, min, max, band, bor, bxor, premul_sum", "OP");
   add("What is measured", "--memory", texts.memory,
       "heap (default): Group::allocate(); private: the process's own; cuda: a GPU's", "KIND");
   add_flag("What is measured", "--rewrite", texts.rewrite,
-           "each rank reads and writes its buffer before every call, which does not count");
+           "each rank reads and writes its buffer before every call, outside of the measured time");
   add("The way", "--engine", texts.engine, "tutti, gloo, mpi, nccl (default: TUTTI_ENGINE, else tutti)", "NAME");
   add("The way", "--transport", texts.transport, "auto, shm, tcp (default: TUTTI_TRANSPORT, else auto)", "WAY");
   add("The way", "--algorithm", texts.algorithm,
@@ -178,17 +187,17 @@ void declare(CLI::App& app, BenchTexts& texts) {
   add_flag("Peers", "--peers", texts.peers,
            "run Open MPI and Gloo in turn with tutti; without OP: the whole table of targets");
   add("Peers", "--against", texts.against,
-      "only these: mpi, mpi_default, gloo, bare; between two hosts: bare_wire, iperf3", "LIST");
-  add("Peers", "--congestion", texts.congestion, "of the peers' sockets between two hosts: cubic (the system's)",
-      "NAME");
-  add("Peers", "--turns", texts.turns, "how often each runs (5)", "K");
-  add("Peers", "--only", texts.only, "of the table: lines that hold this text", "TEXT");
-  add_flag("Peers", "--quick", texts.quick, "3 turns of 3 rounds: a look, no more");
+      "only these peers: mpi, mpi_default, gloo, bare; between two hosts: bare_wire, iperf3", "LIST");
+  add("Peers", "--congestion", texts.congestion,
+      "congestion control of the peers' sockets between two hosts, such as cubic (the system's)", "NAME");
+  add("Peers", "--turns", texts.turns, "how often each entrant runs (5)", "K");
+  add("Peers", "--only", texts.only, "only the lines of the table that contain this text", "TEXT");
+  add_flag("Peers", "--quick", texts.quick, "3 turns of 3 rounds: a rough result, soon");
   add("Peers", "--plot", texts.plot, "draw time against size, the peers and the limit, with gnuplot: .svg or .png",
       "FILE");
-  add("Method and output", "--rounds", texts.rounds, "rounds that count (7)", "K");
-  add("Method and output", "--warm-up", texts.warm_up, "rounds before them that do not (1)", "K");
-  add_flag("Method and output", "--json", texts.json, "a line of JSON for each size");
+  add("Method and output", "--rounds", texts.rounds, "measured rounds (7)", "K");
+  add("Method and output", "--warm-up", texts.warm_up, "rounds before these that are not measured (1)", "K");
+  add_flag("Method and output", "--json", texts.json, "print a line of JSON for each size");
   app.add_flag("--as-rank", texts.as_rank)->group("");
   app.add_flag("--progress", texts.progress)->group("");
 }

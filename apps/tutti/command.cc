@@ -4,20 +4,25 @@
 
 #include <cstdio>
 
+#include "apps/help_text.h"
 #include "tutti/base/text.h"
 #include "tutti/version.h"
 
 namespace tutti::cli {
-namespace {
 
 void print_help(const CommandFamily& family) {
-  fmt::print("{}: {}\n\nUsage: {} COMMAND [OPTIONS]\n\nCommands:\n", family.name, family.summary, family.name);
-  for (const Command& command : family.commands) fmt::print("  {:<10} {}\n", command.name, command.summary);
-  fmt::print("\nOptions:\n  -h, --help   this text\n\n`{} COMMAND --help` explains a command. {}\n", family.name,
-             family.examples);
+  const std::size_t width = help_width();
+  std::vector<NamedLine> commands;
+  for (const Command& command : family.commands)
+    if (command.summary) commands.push_back({command.name, command.summary});
+  const std::string head =
+      fmt::format("{}: {}\n\nUsage: {} COMMAND [OPTIONS]", family.name, family.summary, family.name);
+  const std::string foot = fmt::format("`{} COMMAND --help` explains a command. {}", family.name, family.examples);
+  const std::vector<NamedLine> options = {{"-h,--help", "print this help"}, {"--version", "print the version"}};
+  fmt::print("{}\nCommands:\n{}\nOptions:\n{}\n{}", laid_out(head, width),
+             two_columns(commands, second_column(commands, width), width),
+             two_columns(options, second_column(options, width), width), laid_out(foot, width));
 }
-
-}  // namespace
 
 int run_family(const CommandFamily& family, std::vector<std::string> arguments) {
   if (arguments.empty()) {

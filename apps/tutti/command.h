@@ -21,6 +21,8 @@ struct CommandFamily {
   const char* examples;  // the end of its help
   std::span<const Command> commands;
 };
+// The help of the commands that have a summary.
+void print_help(const CommandFamily& family);
 int run_family(const CommandFamily& family, std::vector<std::string> arguments);
 
 int run_command(std::vector<std::string> arguments);

@@ -6,11 +6,11 @@ namespace tutti::cli {
 namespace {
 
 constexpr Command kCommands[] = {
-    {"criteo", "Criteo's raw text, Kaggle or Terabyte, to a packed file", data_criteo_command},
-    {"clicks", "data in the shape of Criteo's that can be learned, and how well at best", data_clicks_command},
+    {"criteo", "pack Criteo's raw text, Kaggle or Terabyte, into one file", data_criteo_command},
+    {"clicks", "make clicks like Criteo's whose best AUC is known", data_clicks_command},
     {"trace", "profile a trace of accesses to a table, for synthetic clicks", data_trace_command},
-    {"text", "text whose entropy is known: the least loss that a model can reach", data_text_command},
-    {"tokenize", "text to tokens, as pretrain_gpt and Megatron-LM read them", data_tokenize_command},
+    {"text", "make text whose least possible loss is known", data_text_command},
+    {"tokenize", "convert text to tokens for pretrain_gpt and Megatron-LM", data_tokenize_command},
     {"bpe", "learn a byte-pair encoding from text: vocab.json and merges.txt", data_bpe_command},
 };
 
@@ -22,7 +22,7 @@ constexpr const char* kExamples =
 }  // namespace
 
 int data_command(std::vector<std::string> arguments) {
-  return run_family({"tutti data", "datasets for the trainers", kExamples, kCommands}, std::move(arguments));
+  return run_family({"tutti data", "makes datasets for the trainers", kExamples, kCommands}, std::move(arguments));
 }
 
 }  // namespace tutti::cli

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/data_text.h"
 #include "tutti/base/text.h"
@@ -15,16 +16,19 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data bpe INPUT... --output DIR [OPTIONS]";
 constexpr const char* kFooter = R"(
-Learns which bytes to merge from the text, and writes vocab.json and merges.txt into DIR, as GPT-2 and Hugging Face have them.
-The last token is <|endoftext|>. The result depends on the text alone, not on the number of threads.
+Learns from the text which bytes to merge, and writes vocab.json and merges.txt into DIR in the format of GPT-2 and
+Hugging Face. The last token is <|endoftext|>. The result depends on the text alone, not on the number of threads.
 
 Examples:
   tutti data bpe book.txt --vocab-size 8192 --output bpe
   tutti data tokenize book.txt --output book --vocab-file bpe/vocab.json --merge-file bpe/merges.txt
 
-Exit codes: 0 learned; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
-there, or an output that is.)";
+Exit codes:
+  0  learned
+  1  a file cannot be read or written, or a line is malformed
+  2  wrong usage, a missing input, or an output that already exists)";
 
 struct Texts {
   TextTexts text;
@@ -32,22 +36,20 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare(app, texts.text);
   const auto add = [&](const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group("Result")->type_name(type);
   };
   add("-o,--output", texts.output, "the folder for vocab.json and merges.txt", "DIR");
-  add("--vocab-size", texts.size, "tokens in all, the 256 bytes among them (32768)", "N");
-  add("--min-frequency", texts.least, "pairs that are rarer are not merged (2)", "N");
+  add("--vocab-size", texts.size, "number of tokens, including the 256 bytes (32768)", "N");
+  add("--min-frequency", texts.least, "do not merge pairs that occur less often (2)", "N");
   add("--pattern", texts.pattern, "how text is cut before bytes are merged: gpt2 (default), cl100k", "NAME");
 }
 
 Status act(const Texts& texts) {
-  TextDocuments documents = TUTTI_TRY(open_documents(texts.text, "tutti data bpe text.jsonl --output DIR"));
+  TextDocuments documents = TUTTI_TRY(open_documents(texts.text, kSynopsis, "tutti data bpe text.jsonl --output bpe"));
   if (texts.output.empty()) return usage("--output DIR is missing: where vocab.json and merges.txt go");
   BpeTrainingOptions options;
   options.vocabulary = TUTTI_TRY(whole_number("--vocab-size", texts.size, 257, 1 << 24));

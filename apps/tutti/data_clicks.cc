@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/progress.h"
 #include "tutti/base/text.h"
@@ -15,17 +16,21 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data clicks --output PATH [OPTIONS]";
 constexpr const char* kFooter = R"(
-The samples look like Criteo's, and are clicked with a probability that is known: a linear effect of the dense features, an effect
-of each row of each table, and the product of hidden factors of the rows of some pairs of tables. So the best AUC that any model
-can reach on the test set is known as well, and the best without embeddings; both are printed. The last day is for tests: its first
-half is the test set. Sample i is a function of the seed and i alone.
+The samples look like Criteo's and are clicked with a known probability. It is made of a linear effect of the dense
+features, an effect of each row of each table, and the products of hidden factors of the rows of some pairs of tables.
+So the best AUC that any model can reach on the test set is known, and the best without embeddings; the command prints
+both. The last day is for tests: its first half is the test set. Sample i depends on the seed and i alone.
 
 Examples:
   tutti data clicks --output clicks
   tutti data clicks --output train.txt --format text && tutti data criteo train.txt --output clicks --randomize none
 
-Exit codes: 0 made; 1 a file cannot be written; 2 wrong usage, or the output is there already.)";
+Exit codes:
+  0  made
+  1  a file cannot be written
+  2  wrong usage, or an output that already exists)";
 
 struct Texts {
   std::string output, samples = "2000000", format = "packed", days = "7", threads = "0", seed = "1";
@@ -33,9 +38,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, std::string& target, const std::string& words,
                        const char* type) { app.add_option(names, target, words)->group(group)->type_name(type); };
@@ -43,19 +46,21 @@ void declare(CLI::App& app, Texts& texts) {
   const auto with_default = [](const char* words, auto value) { return fmt::format("{} ({})", words, value); };
   add("Result", "-o,--output", texts.output, "the folder (packed) or file (text) to make", "PATH");
   add("Result", "--format", texts.format, "packed (default), or text: Criteo's raw text", "HOW");
-  add("Result", "--samples", texts.samples, "how many (2000000)", "N");
-  add("Result", "--days", texts.days, "packed: in so many days (7)", "N");
-  add("Result", "--seed", texts.seed, "another one makes other data (1)", "N");
-  add("The law", "--rows", texts.rows, "of each table, such as 1000-20-3 (those of Criteo's 26 columns)", "N-N-...");
-  add("The law", "--most-rows", texts.most_rows, "of Criteo's tables, so many at most (50)", "N");
-  add("The law", "--click-rate", texts.click_rate, with_default("the share that is clicked", defaults.click_rate), "X");
+  add("Result", "--samples", texts.samples, "number of samples (2000000)", "N");
+  add("Result", "--days", texts.days, "packed: number of days (7)", "N");
+  add("Result", "--seed", texts.seed, "seed of the data (1)", "N");
+  add("The law", "--rows", texts.rows, "rows of each table, such as 1000-20-3 (those of Criteo's 26 columns)",
+      "N-N-...");
+  add("The law", "--most-rows", texts.most_rows, "limit on the rows of Criteo's tables (50)", "N");
+  add("The law", "--click-rate", texts.click_rate,
+      with_default("share of samples that are clicked", defaults.click_rate), "X");
   add("The law", "--dense-strength", texts.dense_strength,
       with_default("standard deviation of the dense effect in the logit", defaults.dense_strength), "X");
   add("The law", "--table-strength", texts.table_strength,
-      with_default("the same of the rows' effects", defaults.table_strength), "X");
+      with_default("standard deviation of the rows' effects", defaults.table_strength), "X");
   add("The law", "--pair-strength", texts.pair_strength,
-      with_default("the same of the products of pairs", defaults.pair_strength), "X");
-  add("The law", "--pairs", texts.pairs, with_default("so many pairs of tables", defaults.pairs), "N");
+      with_default("standard deviation of the products of pairs", defaults.pair_strength), "X");
+  add("The law", "--pairs", texts.pairs, with_default("number of pairs of tables", defaults.pairs), "N");
   add("Resources", "--threads", texts.threads, "threads (0: as many as there are cores)", "N");
 }
 
@@ -113,7 +118,7 @@ Result<int> act(const Texts& texts) {
 }  // namespace
 
 int data_clicks_command(std::vector<std::string> arguments) {
-  CLI::App app("Makes clicks that can be learned, and says how well at best.", "tutti data clicks");
+  CLI::App app("Makes clicks that a model can learn, and prints the best AUC on them.", "tutti data clicks");
   Texts texts;
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;

@@ -100,7 +100,7 @@ TEST(DataCommand, MistakesAreToldWithTheNearestWord) {
   };
   EXPECT_EQ(refusal({"data", "critoe"}), "tutti data: unknown command critoe\nhint: did you mean criteo?\n");
   EXPECT_THAT(refusal({"data", "criteo", "x", "--outputt", "y"}), HasSubstr("did you mean --output?"));
-  EXPECT_THAT(refusal({"data", "criteo"}), HasSubstr("which text?"));
+  EXPECT_THAT(refusal({"data", "criteo"}), HasSubstr("no input given"));
   EXPECT_THAT(refusal({"data", "criteo", "x"}), HasSubstr("--output DIR is missing"));
   EXPECT_THAT(refusal({"data", "criteo", "x", "-o", "y", "--randomize", "totl"}), HasSubstr("did you mean total?"));
   EXPECT_THAT(refusal({"data", "criteo", "x", "-o", "y", "--memory", "much"}),

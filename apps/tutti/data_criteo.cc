@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/progress.h"
 #include "tutti/base/text.h"
@@ -17,21 +18,25 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data criteo INPUT... --output DIR [OPTIONS]";
 constexpr const char* kFooter = R"(
-INPUT is Criteo's text as it was published (a label, 13 whole numbers, 26 hexadecimal ids, separated by TAB), plain or .gz:
-one file (Kaggle's train.txt), which is cut into days of equal length, or a file for each day (the Terabyte's day_0 ... day_23),
-in the order of their numbers. The last day is for tests: its first half is the test set, its second half the validation set.
+INPUT is Criteo's text as published, plain or .gz: a label, 13 whole numbers and 26 hexadecimal ids, separated by tabs.
+Give one file (Kaggle's train.txt), which is cut into days of equal length, or one file per day (the Terabyte's day_0 to
+day_23), which are taken in the order of their numbers. The last day is for tests: its first half is the test set, its
+second half the validation set.
 
-DIR gets clicks.bin, which train_dlrm maps into memory, and the ids of each column in the order of their numbers. Ids are numbered
-in the order of their first appearance, missing ones and missing numbers are 0, negative numbers too. The format stands in
-docs/click-data.md. A run that is interrupted leaves DIR.unfinished, which the next run removes.
+DIR gets clicks.bin, which train_dlrm maps into memory, and for each column its ids in the order of their numbers. Ids
+are numbered in the order in which they first appear. Missing ids, missing numbers and negative numbers become 0.
+docs/click-data.md describes the format. An interrupted run leaves DIR.unfinished, which the next run removes.
 
 Examples:
   tutti data criteo train.txt --output kaggle
   tutti data criteo day_{0..23}.gz --output terabyte --max-ind-range 10000000 --sub-sample-rate 0.875 --randomize day
 
-Exit codes: 0 packed; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
-there, or an output that is.)";
+Exit codes:
+  0  packed
+  1  a file cannot be read or written, or a line is malformed
+  2  wrong usage, a missing input, or an output that already exists)";
 
 struct Texts {
   std::vector<std::string> inputs;
@@ -40,9 +45,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("INPUT", texts.inputs, "the text: one file, or one for each day")
       ->type_name("")
@@ -50,21 +53,22 @@ void declare(CLI::App& app, Texts& texts) {
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
   };
-  add("Result", "-o,--output", texts.output, "the folder to make; it must not be there yet", "DIR");
-  add("Result", "--days", texts.days, "cut one file into so many days (7)", "N");
-  add("Result", "--max-ind-range", texts.max_ind_range, "take ids modulo N before they are numbered (-1: no)", "N");
-  add("Result", "--sub-sample-rate", texts.sub_sample_rate, "drop this share of what was not clicked (0)", "X");
+  add("Result", "-o,--output", texts.output, "the folder to make, which must not exist yet", "DIR");
+  add("Result", "--days", texts.days, "number of days to cut one file into (7)", "N");
+  add("Result", "--max-ind-range", texts.max_ind_range, "take ids modulo N before numbering them (-1: do not)", "N");
+  add("Result", "--sub-sample-rate", texts.sub_sample_rate, "drop this share of the samples that were not clicked (0)",
+      "X");
   add("Result", "--randomize", texts.randomize, "the order of all days but the last: total (default), day, none",
       "HOW");
-  add("Result", "--seed", texts.seed, "of numpy's generator, for the order and what is dropped (123)", "N");
-  add("Mistakes in the text", "--skip-bad-lines", texts.skip_bad_lines, "leave out up to N malformed lines (0)", "N");
+  add("Result", "--seed", texts.seed, "seed of numpy's generator, for the order and the dropped samples (123)", "N");
+  add("Mistakes in the text", "--skip-bad-lines", texts.skip_bad_lines, "skip up to N malformed lines (0)", "N");
   add("Resources", "--threads", texts.threads, "threads (0: as many as there are cores)", "N");
-  add("Resources", "--memory", texts.memory, "so much at most, whatever the input (2G)", "BYTES");
+  add("Resources", "--memory", texts.memory, "memory limit, whatever the input (2G)", "BYTES");
 }
 
 Result<CriteoOptions> interpret(const Texts& texts) {
   constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
-  if (texts.inputs.empty()) return usage("which text?", "tutti data criteo train.txt --output DIR");
+  if (texts.inputs.empty()) return not_given("input", kSynopsis, "tutti data criteo train.txt --output kaggle");
   if (texts.output.empty()) return usage("--output DIR is missing: the folder to make");
   CriteoOptions options{.inputs = TUTTI_TRY(in_order_of_days(texts.inputs)), .output = texts.output};
   if (options.inputs != texts.inputs) fmt::print(stderr, "the days in order: {}\n", fmt::join(options.inputs, " "));

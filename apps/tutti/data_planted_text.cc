@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/progress.h"
 #include "tutti/base/text.h"
@@ -14,15 +15,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data text --output FILE [OPTIONS]";
 constexpr const char* kFooter = R"(
-Each letter (a to z and the blank) is drawn by a law that hangs on the two before it; the law is drawn from the seed. So the least
-loss is known: a model of tokens of a byte that reaches it has learned all there is. A document is a line.
+Each letter (a to z and the blank) is drawn from a distribution that depends on the two letters before it. The seed
+determines these distributions, so the least possible loss is known: a model with one token per byte that reaches it has
+learned all there is. A document is one line.
 
 Examples:
   tutti data text --output planted.txt --bytes 16M
   tutti data tokenize planted.txt --documents line --output planted
 
-Exit codes: 0 written; 1 it cannot be written; 2 wrong usage, or an output that is there.)";
+Exit codes:
+  0  written
+  1  the file cannot be written
+  2  wrong usage, or an output that already exists)";
 
 struct Texts {
   std::string output, bytes = "16M", length = "65536", branches = "4", seed = "1";
@@ -63,18 +69,16 @@ Status act(const Texts& texts) {
 int data_text_command(std::vector<std::string> arguments) {
   CLI::App app("Writes text whose entropy is known.", "tutti data text");
   Texts texts;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->type_name(type);
   };
-  add("-o,--output", texts.output, "the file to write; it must not be there yet", "FILE");
-  add("--bytes", texts.bytes, "at least so much text, in whole documents (16M)", "BYTES");
+  add("-o,--output", texts.output, "the file to write, which must not exist yet", "FILE");
+  add("--bytes", texts.bytes, "least size of the text, in whole documents (16M)", "BYTES");
   add("--length", texts.length, "letters of a document (65536)", "N");
-  add("--branches", texts.branches, "letters that may follow a pair, 1 to 27: the more, the harder (4)", "N");
-  add("--seed", texts.seed, "of the law and the text (1)", "N");
+  add("--branches", texts.branches, "letters that may follow a pair, 1 to 27: more are harder to learn (4)", "N");
+  add("--seed", texts.seed, "seed of the distributions and the text (1)", "N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Status status = act(texts);
   if (status.ok()) return 0;

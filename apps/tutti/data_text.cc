@@ -17,18 +17,17 @@ void declare(CLI::App& app, TextTexts& texts) {
     app.add_option(names, target, words)->group("The text")->type_name(type);
   };
   add("--documents", texts.documents,
-      "what is a document: json (a line of JSON), file, line, or paragraph (between empty lines); as it stands: json "
-      "for "
+      "what a document is: json (a line of JSON), file, line, or paragraph (between empty lines); default: json for "
       ".jsonl and .json, else file",
       "HOW");
-  add("--json-key,--json-keys", texts.json_key, "the value of a line of JSON that is the text (text)", "KEY");
+  add("--json-key,--json-keys", texts.json_key, "key of the text in a line of JSON (text)", "KEY");
   app.add_option("--threads,--workers", texts.threads, "threads (0: as many as there are cores)")
       ->group("Resources")
       ->type_name("N");
 }
 
-Result<TextDocuments> open_documents(const TextTexts& texts, const char* example) {
-  if (texts.inputs.empty()) return usage("which text?", example);
+Result<TextDocuments> open_documents(const TextTexts& texts, const char* synopsis, const char* example) {
+  if (texts.inputs.empty()) return not_given("input", synopsis, example);
   const std::string& first = texts.inputs[0];
   std::string how = texts.documents;
   if (how.empty()) how = first.ends_with(".jsonl") || first.ends_with(".json") ? "json" : "file";

@@ -19,7 +19,7 @@ struct TextTexts {
 void declare(CLI::App& app, TextTexts& texts);
 // kUsage: no input, or an unknown form; kNotFound, kSystem. `documents` empty: by the ending of the first input (.jsonl
 // and .json: JSON lines; else a file is a document).
-Result<TextDocuments> open_documents(const TextTexts& texts, const char* example);
+Result<TextDocuments> open_documents(const TextTexts& texts, const char* synopsis, const char* example);
 // Shows how far `doing` is, with the rate.
 Result<TextWork> text_work(const TextTexts& texts, const TextDocuments& documents, Progress& progress,
                            const std::string& doing);

@@ -49,7 +49,7 @@ TEST(DataText, MistakesAreSentences) {
     EXPECT_EQ(ended.code, code) << ended.err;
     EXPECT_THAT(ended.err, HasSubstr(sentence));
   };
-  says({"tokenize"}, 2, "which text?");
+  says({"tokenize"}, 2, "no input given");
   says({"tokenize", text}, 2, "--output PREFIX is missing");
   says({"tokenize", text, "--output", out}, 1, text + ": line 1 has no text under \"text\"");
   says({"tokenize", text, "--output", out, "--json-key", "txt", "--vocab-file", "v"}, 2, "--merge-file is missing");

@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "apps/tutti/data_text.h"
 #include "tutti/base/text.h"
@@ -13,17 +14,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data tokenize INPUT... --output PREFIX [OPTIONS]";
 constexpr const char* kFooter = R"(
-Writes PREFIX.bin and PREFIX.idx as Megatron-LM's preprocess_data.py does; pretrain_gpt maps them into memory. The order of the
-documents is that of the text, whatever the number of threads. docs/token-data.md has the formats.
+Writes PREFIX.bin and PREFIX.idx as Megatron-LM's preprocess_data.py does; pretrain_gpt maps them into memory. Documents
+keep the order of the text, whatever the number of threads. docs/token-data.md describes the formats.
 
 Examples:
-  tutti data tokenize book.txt --output book                                        a token a byte: no file is needed
+  tutti data tokenize book.txt --output book    one token per byte: needs no other file
   tutti data tokenize text.jsonl --output text --vocab-file vocab.json --merge-file merges.txt --append-eod
   tutti data tokenize text.jsonl --output text --tokenizer-model gpt2.tiktoken --append-eod
 
-Exit codes: 0 written; 1 a file cannot be read or written, or a line is malformed; 2 wrong usage, an input that is not
-there, or an output that is.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written, or a line is malformed
+  2  wrong usage, a missing input, or an output that already exists)";
 
 struct Texts {
   TextTexts text;
@@ -32,20 +36,19 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare(app, texts.text);
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
   };
   add("Result", "-o,--output,--output-prefix", texts.output, "the files are PREFIX.bin and PREFIX.idx", "PREFIX");
-  app.add_flag("--append-eod", texts.append_eod, "the token for the end of a document after each")->group("Result");
+  app.add_flag("--append-eod", texts.append_eod, "end each document with the token for the end of a document")
+      ->group("Result");
   add("The tokenizer", "--tokenizer-type", texts.tokenizer,
-      "byte, GPT2BPETokenizer, TikTokenizer (as the files say that are given; none: byte)", "NAME");
+      "byte, GPT2BPETokenizer or TikTokenizer (default: chosen by the files given below, else byte)", "NAME");
   add("The tokenizer", "--vocab-file", texts.vocab_file, "GPT-2's vocab.json, or what `tutti data bpe` made", "FILE");
-  add("The tokenizer", "--merge-file", texts.merge_file, "the merges.txt to it", "FILE");
+  add("The tokenizer", "--merge-file", texts.merge_file, "the merges.txt of this vocabulary", "FILE");
   add("The tokenizer", "--tokenizer-model", texts.model, "a .tiktoken file", "FILE");
   add("The tokenizer", "--pattern", texts.pattern, "how text is cut before bytes are merged: gpt2 (default), cl100k",
       "NAME");
@@ -73,7 +76,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
 }
 
 Status act(const Texts& texts) {
-  TextDocuments documents = TUTTI_TRY(open_documents(texts.text, "tutti data tokenize text.jsonl --output PREFIX"));
+  TextDocuments documents =
+      TUTTI_TRY(open_documents(texts.text, kSynopsis, "tutti data tokenize text.jsonl --output text"));
   if (texts.output.empty()) return usage("--output PREFIX is missing: the files to make are PREFIX.bin and PREFIX.idx");
   const auto tokenizer = TUTTI_TRY(tokenizer_of(texts));
   Progress progress;
@@ -93,7 +97,7 @@ Status act(const Texts& texts) {
 }  // namespace
 
 int data_tokenize_command(std::vector<std::string> arguments) {
-  CLI::App app("Makes tokens of text, for pretrain_gpt and Megatron-LM.", "tutti data tokenize");
+  CLI::App app("Converts text to tokens for pretrain_gpt and Megatron-LM.", "tutti data tokenize");
   Texts texts;
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;

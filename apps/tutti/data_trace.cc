@@ -7,26 +7,32 @@
 #include <cstdio>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/data_commands.h"
 #include "tutti/checkpoint/replace_file.h"
-#include "tutti/data/placed_file.h"
 #include "tutti/data/clicks/trace_profile.h"
+#include "tutti/data/placed_file.h"
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti data trace --trace-file FILE --dist-file FILE [OPTIONS]";
 constexpr const char* kFooter = R"(
-A trace is the rows of one table in the order of their accesses: whole numbers separated by commas. Its profile has three lines: the
-different rows in the order of their first access; the stack distances that occur (an access to the d-th of the rows accessed
-last has distance d, to a new one 0); the cumulative probability of each. train_dlrm --data-generation=synthetic draws rows by
-profiles, one for each table (--data-trace-file). The options have the names of dlrm_data_pytorch.py.
+A trace lists the rows of one table in the order in which they are accessed, as whole numbers separated by commas. Its
+profile has three lines: the distinct rows in the order of their first access; the stack distances that occur; and the
+cumulative probability of each. An access to the row used d rows ago has stack distance d, the first access to a row has
+distance 0. train_dlrm --data-generation=synthetic draws rows from profiles, one per table (--data-trace-file). The
+options have the names of dlrm_data_pytorch.py.
 
 Examples:
   tutti data trace --trace-file trace.log --dist-file dist_emb_0.log
   tutti data trace --trace-file trace.bin --trace-file-binary-type --dist-file dist.log --synthetic-file synthetic.bin
 
-Exit codes: 0 profiled; 1 a file cannot be read or written; 2 wrong usage, or there is no such trace.)";
+Exit codes:
+  0  profiled
+  1  a file cannot be read or written
+  2  wrong usage, or a missing trace)";
 
 struct Texts {
   std::string trace, profile, synthetic, seed = "123";
@@ -70,21 +76,21 @@ Result<int> act(const Texts& texts) {
 int data_trace_command(std::vector<std::string> arguments) {
   CLI::App app("Profiles a trace of accesses to a table.", "tutti data trace");
   Texts texts;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
   };
-  add("The trace", "--trace-file", texts.trace, "the accesses to one table", "FILE");
+  add("The trace", "--trace-file", texts.trace, "file with the accesses to one table", "FILE");
   app.add_flag("--trace-file-binary-type", texts.binary, "traces are 64-bit little-endian numbers, not text")
       ->group("The trace");
-  add("Result", "--dist-file", texts.profile, "write the profile here", "FILE");
-  add("Result", "--synthetic-file", texts.synthetic, "write a trace of the same length, drawn by the profile", "FILE");
-  app.add_flag("--trace-enable-padding", texts.padding, "give new rows more weight, so that all come soon")
+  add("Result", "--dist-file", texts.profile, "write the profile to this file", "FILE");
+  add("Result", "--synthetic-file", texts.synthetic, "write a trace of the same length, drawn from the profile",
+      "FILE");
+  app.add_flag("--trace-enable-padding", texts.padding,
+               "draw first accesses more often; none once all rows were accessed")
       ->group("Result");
-  add("Result", "--numpy-rand-seed", texts.seed, "of the synthetic trace (123)", "N");
+  add("Result", "--numpy-rand-seed", texts.seed, "seed of the synthetic trace (123)", "N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(texts);
   if (code.ok()) return *code;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "apps/tutti/not_empty.h"
 #include "apps/tutti/run_on_hosts.h"
@@ -23,23 +24,30 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti doctor [OPTIONS]";
 constexpr const char* kFooter = R"(
-A line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (it does not), and what to do. With
-several hosts, over ssh or started on each by hand as you would start the job, every pair of them is tried: connections both
-ways, UDP, latency, bandwidth, and how far the clocks are apart. A host that does not answer, or does not come, is a line
-with FAIL, and the others are examined without it.
+Prints a line for each check: OK, WARN (a job runs, but worse than it could) or FAIL (a job does not run), and what to
+do. With several hosts, over ssh or started by hand on each, the doctor also tries every pair of hosts: connections both
+ways, UDP, latency, bandwidth, and the offset of their clocks. A host that does not answer, or does not join, gets a FAIL
+line, and the doctor examines the other hosts without it.
 
 Examples:
   tutti doctor -n 4
   tutti doctor -n 4 --devices 4 --heap 2G
   tutti doctor --hosts a:8,b:2
   tutti doctor --hostfile hosts --iface eth1
-  two hosts by hand (both commands):
-    host a:  tutti doctor --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file s -n 8
-    host b:  tutti doctor --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --secret-file s -n 2
 
-Exit codes: 0 nothing failed, though there may be a WARN; 1 something did, or the system or tutti itself failed; 2 wrong
-  usage; 128 + the signal that ended it, 130 for Ctrl-C; 141 nobody read the output any more.)";
+Two hosts by hand, with one command on each:
+  tutti doctor --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --secret-file s -n 8
+  tutti doctor --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --secret-file s -n 2
+
+Exit codes:
+  0      nothing failed, though there may be a WARN
+  1      a check failed, or the system or tutti itself failed
+  2      wrong usage
+  130    Ctrl-C
+  141    nobody reads the output any more
+  other  128 + the signal that ended it)";
 
 struct Texts {
   std::string ranks, nodes, node_rank, master_port, store_port, devices, heap, timeout = "60s";
@@ -49,35 +57,35 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type)->check(kNotEmpty);
   };
-  add("The job", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this host (default 1), or auto, cpu, gpu", "N");
-  add("The job", "--devices", texts.devices, "GPUs that should be here", "N");
-  add("The job", "--heap", texts.heap, "shared memory that each rank will take, such as 2G", "BYTES");
-  add("The job", "--log-dir", texts.log_dir, "where its logs are to go", "DIR");
+  add("The job", "-n,--nproc,--nproc-per-node", texts.ranks, "ranks of this host: a number (1), auto, cpu or gpu", "N");
+  add("The job", "--devices", texts.devices, "number of GPUs that this host should have", "N");
+  add("The job", "--heap", texts.heap, "shared memory that each rank will use, such as 2G", "BYTES");
+  add("The job", "--log-dir", texts.log_dir, "folder for the logs of the job", "DIR");
   add("Several hosts", "--nnodes", texts.nodes, "number of hosts (default 1)", "K");
   add("Several hosts", "--node-rank", texts.node_rank, "number of this host, from 0", "R");
   add("Several hosts", "--master-addr", texts.master_address, "address of host 0, as all hosts see it", "HOST");
   add("Several hosts", "--iface", texts.iface, "network of the job, on hosts with several: eth1, or 10.0.0.0/8",
       "NAME");
-  add("Several hosts", "--master-port", texts.master_port, "MASTER_PORT of the program (default 29500)", "PORT");
-  add("Several hosts", "--store-port", texts.store_port, "where host 0 serves the store (default: master port + 1)",
+  add("Several hosts", "--master-port", texts.master_port, "MASTER_PORT of the program (29500)", "PORT");
+  add("Several hosts", "--store-port", texts.store_port, "port of the store on host 0 (default: master port + 1)",
       "PORT");
   add("Several hosts", "--secret-file", texts.secret_file, "file of mode 0600 with the job's secret (or TUTTI_SECRET)",
       "FILE");
-  app.add_flag("--insecure", texts.insecure, "let in whoever connects")->group("Several hosts");
+  app.add_flag("--insecure", texts.insecure, "accept connections without a secret")->group("Several hosts");
   add("Several hosts", "--timeout", texts.timeout, "how long to wait for the other hosts (60s)", "TIME");
-  add("Other hosts over ssh", "-H,--hosts", texts.hosts, "do it on these hosts, with so many ranks each", "a:8,b:2");
-  add("Other hosts over ssh", "--hostfile", texts.hostfile, "the same from a file of lines 'HOST slots=N'", "FILE");
-  add("Other hosts over ssh", "--ssh", texts.shell, "start COMMAND HOST ... instead of ssh", "COMMAND");
-  app.add_flag("--one-report", texts.one_report, "several hosts: only host 0 prints it (as with --hosts)")
+  add("Other hosts over ssh", "-H,--hosts", texts.hosts, "examine these hosts over ssh, for this many ranks each",
+      "a:8,b:2");
+  add("Other hosts over ssh", "--hostfile", texts.hostfile, "read the hosts from a file with lines 'HOST slots=N'",
+      "FILE");
+  add("Other hosts over ssh", "--ssh", texts.shell, "run COMMAND HOST ... instead of ssh", "COMMAND");
+  app.add_flag("--one-report", texts.one_report, "several hosts: only host 0 prints the report (as with --hosts)")
       ->group("Output");
-  app.add_flag("--json", texts.json, "the report as JSON")->group("Output");
+  app.add_flag("--json", texts.json, "print the report as JSON")->group("Output");
   add("", "--names", texts.names, "", "LIST");
   add("", "--unreached", texts.unreached, "", "JSON");
 }
@@ -232,7 +240,7 @@ int told(const Error& error) {
 }  // namespace
 
 int doctor_command(std::vector<std::string> arguments) {
-  CLI::App app("Looks whether this host, or these hosts together, can run a job well.", "tutti doctor");
+  CLI::App app("Checks that this host, or several hosts together, are ready to run a job.", "tutti doctor");
   Texts texts;
   declare(app, texts);
   if (const auto code = parse(app, std::move(arguments))) return *code;

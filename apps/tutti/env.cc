@@ -3,25 +3,28 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/doctor/environment_report.h"
 
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti env [OPTIONS]";
 constexpr const char* kFooter = R"(
-Paste it into a report of a bug. The values of secrets are left out; addresses, paths and host names are not.
+Paste the output into a bug report. It contains addresses, paths and host names, but no secrets.
 
-Exit codes: 0; 2 wrong usage.)";
+Exit codes:
+  0  printed
+  2  wrong usage)";
 
 }  // namespace
 
 int env_command(std::vector<std::string> arguments) {
-  CLI::App app("Prints what a report of a bug needs: versions, CPU, limits, addresses, variables.", "tutti env");
+  CLI::App app("Prints version and system information for bug reports.", "tutti env");
   bool json = false;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.add_flag("--json", json, "as a list of JSON objects with name and value");
+  set_help(app, kFooter, kSynopsis);
+  app.add_flag("--json", json, "print a list of JSON objects with name and value");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const NamedFacts facts = environment_report(look_at_host({}), current_environment());
   if (json) {

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/tame.h"
 #include "tutti/launch/job.h"
@@ -10,20 +11,24 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti flight DIR... [OPTIONS]";
 constexpr const char* kFooter = R"(
-Every rank keeps its last 2,000 operations. When a job fails, or a rank gets SIGUSR2 (tutti run passes it on to all), they are
-written to flight-rank0.json, flight-rank1.json, ... in TUTTI_FLIGHT_DIR; without one, `tutti run` takes its --log-dir or a
-temporary folder, and says which. Ranks of several hosts: give the folders of all, or copy the files into one.
+Every rank records its last 2,000 operations. When a job fails, or a rank gets SIGUSR2 (tutti run passes it on to all
+ranks), the ranks write their records to flight-rank0.json, flight-rank1.json, ... in TUTTI_FLIGHT_DIR. Without this
+variable, tutti run uses its --log-dir or a temporary folder, and prints which. For a job on several hosts give the
+folders of all hosts, or copy the files into one.
 
 Examples:
   tutti flight logs/20261120-210405-3fa9c1/attempt_0/flight
-  a job hangs:  kill -USR2 PID-OF-TUTTI-RUN, then tutti flight the folder that the ranks name
+  kill -USR2 PID    when a job hangs, with the PID of tutti run; then read the folder that the ranks print
 
-Exit codes: 0 the records were read, whatever they say; 1 so they were, but a file was damaged or could not be read;
-  2 wrong usage, no such folder, or no record in it.)";
+Exit codes:
+  0  the records were read, whatever they say
+  1  the records were read, but one was damaged or unreadable
+  2  wrong usage, a missing folder, or a folder without records)";
 
 Result<int> act(const std::vector<std::string>& folders, bool json) {
-  if (folders.empty()) return usage("which folder?", "tutti flight DIR, where the job's flight-rank0.json, ... are");
+  if (folders.empty()) return not_given("folder", kSynopsis, "tutti flight logs/JOB/attempt_0/flight");
   const FlightFiles files = TUTTI_TRY(read_flight_folders(folders));
   for (const std::string& problem : files.problems)
     std::fprintf(stderr, "tutti flight: %s\n", tame_line(problem).c_str());
@@ -36,13 +41,12 @@ Result<int> act(const std::vector<std::string>& folders, bool json) {
 }  // namespace
 
 int flight_command(std::vector<std::string> arguments) {
-  CLI::App app("Says who was missing where, from the flight records of a job's ranks.", "tutti flight");
+  CLI::App app("Explains a hang from the flight-recorder files of a job's ranks.", "tutti flight");
   std::vector<std::string> folders;
   bool json = false;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
+  set_help(app, kFooter, kSynopsis);
   app.add_option("DIR", folders, "folders with the records of one job")->type_name("");
-  app.add_flag("--json", json, "the whole report as JSON, all groups included");
+  app.add_flag("--json", json, "print the whole report as JSON, with all groups");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = act(folders, json);
   if (code.ok()) return *code;

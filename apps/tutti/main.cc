@@ -11,29 +11,27 @@ namespace {
 
 constexpr tutti::cli::Command kCommands[] = {
     {"run", "start a program as several ranks, on this host or on several", tutti::cli::run_command},
-    {"status", "say how the ranks of a running job are doing", tutti::cli::status_command},
-    {"top", "the same, again and again", tutti::cli::top_command},
+    {"status", "show the state of the ranks of a running job", tutti::cli::status_command},
+    {"top", "live view of a running job", tutti::cli::top_command},
     {"bench", "measure collectives between ranks, from 8 bytes to 64 MB", tutti::cli::bench_command},
-    {"plan", "predict a collective on thousands of ranks: its steps, its time, and whether it is right; draw a pipeline",
+    {"plan",
+     "predict a collective on thousands of ranks: its steps, its time, and whether it is right; draw a pipeline",
      tutti::cli::plan_command},
-    {"data", "make datasets: text to tokens, Criteo's text packed, clicks that can be learned", tutti::cli::data_command},
-    {"ckpt", "look into checkpoints, verify them, and make others of them", tutti::cli::ckpt_command},
-    {"flight", "say who was missing where, from the flight records of a job", tutti::cli::flight_command},
-    {"trace", "put the traces of many ranks on one time line", tutti::cli::trace_command},
-    {"doctor", "look whether this host, or several together, can run a job well", tutti::cli::doctor_command},
-    {"env", "print what a report of a bug needs", tutti::cli::env_command},
+    {"data", "make datasets: text to tokens, Criteo's text packed, clicks that can be learned",
+     tutti::cli::data_command},
+    {"ckpt", "inspect, verify and convert checkpoints", tutti::cli::ckpt_command},
+    {"flight", "explain a hang from flight-recorder files", tutti::cli::flight_command},
+    {"trace", "merge the traces of many ranks into one timeline", tutti::cli::trace_command},
+    {"doctor", "check that hosts are ready to run a job", tutti::cli::doctor_command},
+    {"env", "print version and system information for bug reports", tutti::cli::env_command},
     {"node", nullptr, tutti::cli::node_command},
 };
 
 void print_help() {
-  std::puts("tutti: distributed training for C++\n\nUsage: tutti COMMAND [OPTIONS]\n\nCommands:");
-  for (const auto& command : kCommands) {
-    if (command.summary) std::printf("  %-10s %s\n", command.name, command.summary);
-  }
-  std::puts(
-      "\nOptions:\n  -h, --help   this text\n  --version    the version\n\n`tutti COMMAND --help` explains a command. "
-      "For example:\n"
-      "  tutti run -n 4 ./train --epochs 3");
+  tutti::cli::print_help({.name = "tutti",
+                          .summary = "distributed training for C++",
+                          .examples = "For example:\n  tutti run -n 4 ./train --epochs 3",
+                          .commands = kCommands});
 }
 
 int unknown(const std::string& given) {

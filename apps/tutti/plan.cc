@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "apps/tutti/not_empty.h"
 #include "apps/tutti/plan_report.h"
@@ -14,22 +15,25 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti plan VERB --ranks N [OPTIONS]";
 constexpr const char* kFooter = R"(
-The plans of all ranks are carried out in this process, over links that are only a model: a message of b bytes takes
-overhead + latency + b / bandwidth, and waits where a card or a rank's port is busy. The result is checked to the byte.
-bytes is the whole vector on a rank; all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part a rank,
-of whole elements: what is left over of it is left out.
-A time is only as good as the figures of the network that it was told. (Calls among ranks of one host take the direct path,
-which is no plan.)
+Tutti carries out the plans of all ranks in this process, over links that are only a model: a message of b bytes takes
+overhead + latency + b / bandwidth, and waits while a card or a rank's port is busy. It checks every byte of the result.
+bytes is the whole vector on a rank. all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part per
+rank, of whole elements; the bytes beyond these are left out. The predicted time is only as good as the network's
+figures that you give. Calls among ranks of one host take the direct path, which is not a plan.
 
 Examples:
   tutti plan all_reduce --ranks 4096 --hosts 512 --bytes 64M
   tutti plan all_reduce --hosts 8,8,2 --bytes 1M --algorithm all --latency 30us --bandwidth 1.25
   tutti plan all_reduce --ranks 16 --bytes 64K --algorithm ring --rank 3
   tutti plan all_reduce --ranks 8 --bytes 1M --dies 3@50us
-  tutti plan pipeline --stages 4 --microbatches 8      draws a pipeline's schedule: tutti plan pipeline --help
+  tutti plan pipeline --stages 4 --microbatches 8    draws a pipeline schedule (tutti plan pipeline --help)
 
-Exit codes: 0 simulated and right; 1 not right, or not all ranks ended (a fault did what faults do); 2 wrong usage.)";
+Exit codes:
+  0  simulated, and the result is right
+  1  the result is wrong, or a fault kept some ranks from ending
+  2  wrong usage)";
 
 // The options as text; PlanQuestion holds what they mean.
 struct Texts {
@@ -43,9 +47,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("VERB", texts.verb,
                  "all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter, all_to_all, barrier (or "
@@ -58,24 +60,28 @@ void declare(CLI::App& app, Texts& texts) {
   add("The call", "--hosts", texts.hosts, "number of hosts, or the ranks of each: 8,8,2 (a host for each rank)", "H");
   add("The call", "--bytes", texts.bytes, "the whole vector on a rank (1M)", "BYTES");
   add("The call", "--dtype", texts.dtype, "f32 (default), f64, f16, bf16, i8, u8, i32, i64, bool, c64, c128", "TYPE");
-  add("The call", "--root", texts.root, "of reduce, broadcast, gather, scatter (0)", "R");
+  add("The call", "--root", texts.root, "root of reduce, broadcast, gather and scatter (0)", "R");
   app.add_flag("--in-place", texts.in_place, "input and output are one buffer")->group("The call");
-  add("The plan", "--algorithm", texts.algorithm, "auto (default): what the table chooses; all: compare; or a name",
-      "NAME");
-  add("The plan", "--segment", texts.segment, "the piece in which large transfers flow (256K)", "BYTES");
+  add("The plan", "--algorithm", texts.algorithm,
+      "a name, auto (default: the choice that Tutti makes), or all (compare them)", "NAME");
+  add("The plan", "--segment", texts.segment, "size of the pieces of large transfers (256K)", "BYTES");
   add("The plan", "--rank", texts.rank, "show the first steps of this rank", "R");
-  add("The plan", "--steps", texts.steps, "so many of them (12)", "K");
-  add("The network", "--latency", texts.latency, "between hosts (10us)", "TIME");
-  add("The network", "--bandwidth", texts.bandwidth, "of a host's card, each way, in 1e9 bytes a second (12.5)",
+  add("The plan", "--steps", texts.steps, "with --rank: how many steps to show (12)", "K");
+  add("The network", "--latency", texts.latency, "latency between hosts (10us)", "TIME");
+  add("The network", "--bandwidth", texts.bandwidth,
+      "bandwidth of a host's card, each way, in 1e9 bytes per second (12.5)", "GB/S");
+  add("The network", "--overhead", texts.overhead, "time that a message keeps the card busy, besides its bytes (1us)",
+      "TIME");
+  add("The network", "--cards", texts.cards, "network cards of each host (1)", "K");
+  add("The network", "--inside-latency", texts.inside_latency, "latency between ranks of a host (1us)", "TIME");
+  add("The network", "--inside-bandwidth", texts.inside_bandwidth, "bandwidth of a rank within its host, each way (20)",
       "GB/S");
-  add("The network", "--overhead", texts.overhead, "a message keeps the card busy besides its bytes (1us)", "TIME");
-  add("The network", "--cards", texts.cards, "of each host (1)", "K");
-  add("The network", "--inside-latency", texts.inside_latency, "between ranks of a host (1us)", "TIME");
-  add("The network", "--inside-bandwidth", texts.inside_bandwidth, "of a rank, each way (20)", "GB/S");
-  add("The network", "--inside-overhead", texts.inside_overhead, "as --overhead (0.2us)", "TIME");
-  add("The network", "--add-bandwidth", texts.add_bandwidth, "what a rank adds (10)", "GB/S");
-  add("The network", "--jitter", texts.jitter, "latencies grow by up to this share, at random (0)", "X");
-  add("The network", "--seed", texts.seed, "of the randomness; same seed, same run (0: none but --jitter's)", "N");
+  add("The network", "--inside-overhead", texts.inside_overhead,
+      "overhead of a message between ranks of a host (0.2us)", "TIME");
+  add("The network", "--add-bandwidth", texts.add_bandwidth, "bytes that a rank adds up per second (10)", "GB/S");
+  add("The network", "--jitter", texts.jitter, "latencies grow by a random share, at most this (0)", "X");
+  add("The network", "--seed", texts.seed, "seed of the random numbers; same seed, same run (0: none but --jitter's)",
+      "N");
   const auto add_many = [&](const char* name, std::vector<std::string>& target, const char* words, const char* type) {
     app.add_option(name, target, words)
         ->group("Faults")
@@ -84,9 +90,9 @@ void declare(CLI::App& app, Texts& texts) {
         ->check(kNotEmpty)
         ->expected(1);
   };
-  add_many("--dies", texts.dies, "a rank dies: 3@50us; may be given again", "R@TIME");
-  add_many("--cut", texts.cut, "a link is cut: 3-4@50us", "A-B@TIME");
-  add_many("--slow", texts.slow, "a rank takes longer for everything: 3@10", "R@FACTOR");
+  add_many("--dies", texts.dies, "kill a rank at a time: 3@50us; may be given again", "R@TIME");
+  add_many("--cut", texts.cut, "cut a link at a time: 3-4@50us", "A-B@TIME");
+  add_many("--slow", texts.slow, "make a rank slower by a factor: 3@10", "R@FACTOR");
   app.add_flag("--json", texts.json, "a line of JSON for each algorithm")->group("Output");
 }
 
@@ -133,7 +139,8 @@ Result<Hosts> hosts_of(const Texts& texts) {
                    "leave out --ranks");
     return Hosts::of_sizes(sizes);
   }
-  if (!ranks) return usage("how many ranks?", "--ranks N, or --hosts with the ranks of each, for example 8,8,2");
+  if (!ranks)
+    return not_given("--ranks", kSynopsis, "tutti plan all_reduce --hosts 8,8,2, with the ranks of each host");
   if (texts.hosts.empty()) return Hosts::of_sizes(std::vector<int>(std::size_t(*ranks), 1));
   const int hosts = int(TUTTI_TRY(whole_number("--hosts", texts.hosts, 1, kMostRanks)));
   if (hosts > *ranks) return usage("--hosts " + texts.hosts + " are more than the " + texts.ranks + " ranks");
@@ -235,7 +242,7 @@ Status interpret_size(const Texts& texts, Kind kind, PlanQuestion& question, Req
 Status interpret(const Texts& texts, PlanQuestion& question) {
   std::vector<std::string> verbs, dtypes, algorithms;
   for (const Kind kind : kVerbs) verbs.emplace_back(name(kind));
-  if (texts.verb.empty()) return usage("which verb?", "one of " + join(verbs, ", "));
+  if (texts.verb.empty()) return not_given("verb", kSynopsis, "tutti plan all_reduce --ranks 16");
   Scenario& scenario = question.scenario;
   const Kind kind = scenario.kind = kVerbs[TUTTI_TRY(choose("verb", texts.verb, verbs))];
   TUTTI_TRY(check_applies(texts, kind));

@@ -124,9 +124,11 @@ TEST(PlanCommand, MistakesAreSentences) {
     EXPECT_THAT(ended.err, HasSubstr(sentence));
     EXPECT_EQ(ended.out, "");
   };
-  mistake({}, "tutti plan: which verb?\nhint: one of all_reduce, reduce,");
+  mistake({},
+          "tutti plan: no verb given. Usage: tutti plan VERB --ranks N [OPTIONS]\nhint: for example: tutti plan "
+          "all_reduce");
   mistake({"all_reduec", "-n", "4"}, "there is no verb 'all_reduec'\nhint: did you mean all_reduce?");
-  mistake({"all_reduce"}, "how many ranks?\nhint: --ranks N, or --hosts with the ranks of each, for example 8,8,2");
+  mistake({"all_reduce"}, "no --ranks given");
   mistake({"all_reduce", "-n", "0"}, "--ranks needs a number from 1 to 1048576, not '0'");
   mistake({"all_reduce", "-n", "4", "--hosts", "5"}, "--hosts 5 are more than the 4 ranks");
   mistake({"all_reduce", "-n", "4", "--hosts", "3,2"}, "--hosts 3,2 are 5 ranks, but --ranks is 4");
@@ -225,7 +227,7 @@ TEST(PlanPipeline, MistakesAreSentences) {
     EXPECT_EQ(ended.code, 2) << ended.out;
     EXPECT_THAT(ended.err, HasSubstr(sentence));
   };
-  says({"--microbatches", "8"}, "how many stages?");
+  says({"--microbatches", "8"}, "no --stages given");
   says({"--stages", "4", "--microbatches", "8", "--schedule", "1f1c"}, "1f1b");
   says({"--stages", "4", "--microbatches", "0"}, "--microbatches needs a number from 1 to 1048576");
   says({"--stages", "4", "--microbatches", "8", "--schedule", "zb-v", "--chunks", "3"}, "a V has two arms");

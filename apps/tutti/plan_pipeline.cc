@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
@@ -17,10 +18,12 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti plan pipeline --stages P --microbatches M [OPTIONS]";
 constexpr const char* kFooter = R"(
-A row of the picture is a rank, time goes to the right: F3 is the forward of microbatch 3, B3 its backward, or I3 the gradient
-of the input and W3 that of the weights where a schedule takes them apart; F3b is that of the rank's second chunk. Dots are the
-bubble. Costs are those of a whole rank for one microbatch, in any unit; a chunk has its share of them.
+A row of the picture is a rank, and time goes to the right. F3 is the forward of microbatch 3 and B3 its backward. Where
+a schedule splits the backward, I3 is the gradient of the input and W3 that of the weights. F3b belongs to the rank's
+second chunk. Dots are the bubble. Costs are those of a whole rank for one microbatch, in any unit; its chunks share
+them.
 
 Examples:
   tutti plan pipeline --stages 4 --microbatches 8
@@ -28,8 +31,10 @@ Examples:
   tutti plan pipeline --stages 8 --microbatches 32 --schedule all
   tutti plan pipeline --measured step.json --svg step.svg
 
-Exit codes: 0 planned; 1 the file is no measured pipeline, or the picture cannot be written; 2 wrong usage, a file that is
-not there, or a shape that the schedule cannot take.)";
+Exit codes:
+  0  planned
+  1  the file is not a measured pipeline, or the picture cannot be written
+  2  wrong usage, a missing file, or a shape that the schedule cannot take)";
 
 struct Texts {
   std::string stages, microbatches, schedule = "1f1b", chunks, group, measured, columns = "0", svg;
@@ -38,9 +43,7 @@ struct Texts {
 };
 
 void declare(CLI::App& app, Texts& texts) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.get_formatter()->column_width(34);
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {
     app.add_option(names, target, words)->group(group)->type_name(type);
@@ -55,12 +58,13 @@ void declare(CLI::App& app, Texts& texts) {
   app.add_flag("--forward-only", texts.forward_only, "evaluation: no backward")->group("The pipeline");
   add("The pipeline", "--measured", texts.measured,
       "draw a run in place of a plan: what to_json() of a measured_timeline() wrote (docs/pipeline.md)", "FILE");
-  add("Costs of a rank", "--forward", texts.forward, "of one microbatch (1)", "T");
-  add("Costs of a rank", "--backward-input", texts.backward_input, "gradient of the input (1)", "T");
-  add("Costs of a rank", "--backward-weight", texts.backward_weight, "gradient of the weights (1)", "T");
-  add("Costs of a rank", "--message", texts.message, "from a rank to the next (0)", "T");
-  add("Output", "--svg", texts.svg, "write the picture there", "FILE");
-  add("Output", "--columns", texts.columns, "width of the picture in the terminal (0: as it needs)", "N");
+  add("Costs of a rank", "--forward", texts.forward, "forward of one microbatch (1)", "T");
+  add("Costs of a rank", "--backward-input", texts.backward_input, "gradient of the input of one microbatch (1)", "T");
+  add("Costs of a rank", "--backward-weight", texts.backward_weight, "gradient of the weights from one microbatch (1)",
+      "T");
+  add("Costs of a rank", "--message", texts.message, "a message from a rank to the next (0)", "T");
+  add("Output", "--svg", texts.svg, "write the picture to this file", "FILE");
+  add("Output", "--columns", texts.columns, "width of the picture in the terminal (0: as wide as necessary)", "N");
   app.add_flag("--json", texts.json, "a line of JSON for each schedule, and no picture")->group("Output");
 }
 
@@ -82,8 +86,8 @@ Status interpret(const Texts& texts, Question& question) {
     return {};
   }
   if (texts.stages.empty() || texts.microbatches.empty())
-    return usage(texts.stages.empty() ? "how many stages?" : "how many microbatches?",
-                 "for example: tutti plan pipeline --stages 4 --microbatches 8");
+    return not_given(texts.stages.empty() ? "--stages" : "--microbatches", kSynopsis,
+                     "tutti plan pipeline --stages 4 --microbatches 8");
   PipelineShape& shape = question.shape;
   shape.ranks = int(TUTTI_TRY(whole_number("--stages", texts.stages, 1, kMost)));
   shape.microbatches = int(TUTTI_TRY(whole_number("--microbatches", texts.microbatches, 1, kMost)));

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "apps/tutti/not_empty.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
@@ -14,23 +15,33 @@
 namespace tutti::cli {
 namespace {
 
-constexpr const char* kUsageLine = "tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]";
+constexpr const char* kSynopsis = "tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]";
 constexpr std::int64_t kMostRanks = 1'000'000;
 constexpr const char* kFooter = R"(
-What follows PROGRAM belongs to the program, --help and all. Each worker gets torchrun's variables (RANK, WORLD_SIZE,
-LOCAL_RANK, MASTER_ADDR, ...), so any program can be started, Python included. The first rank that fails ends the job.
+Everything after PROGRAM belongs to the program, --help included. Each rank gets torchrun's variables (RANK,
+WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...), so tutti run starts any program, also one in Python. The first rank that
+fails ends the job.
 
 Examples:
   tutti run -n 4 ./train --epochs 3
   tutti run -n 2 -- python3 train.py --help
-  two hosts (both commands; the secret file is the same on both):
-    host a:  tutti run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 8 ./train
-    host b:  tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
+  tutti run --hosts a:8,b:2 ./train
 
-Exit codes: 0 all ranks ended well; a failed rank's own code, or 128 + the signal that killed it; 1 the system or tutti
-  itself failed; 2 wrong usage; 4 the nodes did not meet, or lost one another; 75 told to stop, the ranks have saved:
-  start the job again; 93 it fails in the same place again and again: do not; 124 the --timeout passed, or no rank got on; 130 Ctrl-C;
-  141 nobody read the output any more.)";
+Two hosts by hand, with one command on each and the same secret file on both:
+  tutti run --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 8 ./train
+  tutti run --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --master-port 29500 --secret-file s -n 2 ./train
+
+Exit codes:
+  0      all ranks ended well
+  1      the system or tutti itself failed
+  2      wrong usage
+  4      the nodes did not meet, or lost one another
+  75     the job was asked to stop, and its ranks have saved: start it again
+  93     the job fails in the same place again and again: do not start it again
+  124    --timeout passed, or no rank made progress
+  130    Ctrl-C
+  141    nobody reads the output any more
+  other  the code of the failed rank, or 128 + the signal that killed it)";
 
 // Options whose value may come from torchrun's variables, PET_NNODES for --nnodes: those that mean what they mean
 // there.
@@ -101,22 +112,6 @@ std::string both_spellings(const std::string& names) {
   return all;
 }
 
-class Formatter : public CLI::Formatter {
- public:
-  Formatter() { column_width(34); }
-  std::string make_option_name(const CLI::Option* option, bool) const override {
-    std::vector<std::string> names = split(option->get_name(false, true), ',');
-    std::erase_if(names, [](const std::string& name) { return name.find('_') != std::string::npos; });
-    return join(names, ",");
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    return option->get_type_size() == 0 ? std::string() : " " + option->get_type_name();
-  }
-  std::string make_usage(const CLI::App*, std::string) const override {
-    return std::string("Usage: ") + kUsageLine + "\n";
-  }
-};
-
 // The options of one group of the help.
 class Group {
  public:
@@ -148,15 +143,17 @@ Result<std::optional<int>> number(const std::string& option, const std::string& 
 }
 
 void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
-  add.value("-n,--nproc,--nproc-per-node", texts.ranks, "N",
-            "ranks of this node; gpu or cpu: one for each; auto: gpu if there are any, else cpu; 8,2: of each node");
+  add.value(
+      "-n,--nproc,--nproc-per-node", texts.ranks, "N",
+      "ranks per node: a number (1), gpu, cpu (a rank for each), auto (gpu if there are any, else cpu), or one number "
+      "per node (8,2)");
   add.value("--stdin", texts.input, "RANK",
-            "the rank that reads the standard input of this command; none: all read /dev/null (0)");
-  add.value("--role", job.role, "NAME", "ROLE_NAME of the ranks (default)");
+            "the rank that reads the standard input of this command (0); none: all ranks read /dev/null");
+  add.value("--role", job.role, "NAME", "ROLE_NAME of the ranks (\"default\")");
   add.flag("--pass-local-rank", job.shares.pass_local_rank,
-           "add --local-rank=N to the program's arguments; ${local_rank} in them is replaced in any case");
-  add.flag("-m,--module", texts.module, "PROGRAM is a module of Python: python3 -u -m PROGRAM");
-  add.flag("--no-python", texts.no_python, "PROGRAM is started as it is, which is so anyway");
+           "add --local-rank=N to the program's arguments (${local_rank} in the arguments is always replaced)");
+  add.flag("-m,--module", texts.module, "PROGRAM is a Python module: run python3 -u -m PROGRAM");
+  add.flag("--no-python", texts.no_python, "start PROGRAM itself without Python, which is the default");
 }
 
 Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
@@ -178,11 +175,12 @@ Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
 }
 
 void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
-  add.value("--bind", texts.bind, "TO", "core, socket or numa: where a rank may run (none: as the system likes)");
+  add.value("--bind", texts.bind, "TO", "bind each rank to a core, socket or numa node (none: do not bind)");
   add.value("--devices", job.shares.devices, "LIST", "use only these GPUs of this node, for example 0,2-3");
   add.value("--visible", texts.visible, "WHICH",
-            "all: each rank sees all GPUs of the job here; one: its own, as number 0");
-  add.flag("--virtual-local-rank", job.shares.virtual_local_rank, "--visible one, and LOCAL_RANK=0 for every rank");
+            "GPUs that a rank sees: all (default) of the job on this node, or one, its own, as number 0");
+  add.flag("--virtual-local-rank", job.shares.virtual_local_rank,
+           "same as --visible one, with LOCAL_RANK=0 for every rank");
 }
 
 Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
@@ -193,24 +191,28 @@ Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
 }
 
 void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
-  add.value("--nnodes", texts.nodes, "K", "number of nodes (default 1), or MIN:MAX: goes on with fewer, takes in more");
-  add.value("--rdzv-backend", texts.backend, "HOW",
-            "static: by --node-rank; elastic: as they come; etcd: the same, in an etcd server (static)");
+  add.value("--nnodes", texts.nodes, "K",
+            "number of nodes (1), or MIN:MAX: the job continues when nodes leave and accepts nodes that join");
+  add.value(
+      "--rdzv-backend", texts.backend, "HOW",
+      "how nodes meet: static (default; numbered by --node-rank), elastic (numbered as they join), or etcd (elastic, "
+      "in an etcd server)");
   add.value("--rdzv-endpoint", texts.endpoint, "HOST:PORT",
-            "where nodes meet; elastic: the node whose address it is serves there (port 29400)");
+            "where nodes meet; with elastic, the node that has this address is the server (port 29400)");
   add.value("--rdzv-conf", texts.conf, "KEY=VALUE,...",
             "join_timeout, last_call_timeout (30s, for more than MIN), keep_alive_interval, is_host ...");
-  add.flag("--standalone", texts.standalone, "this node alone, on any port, whatever a scheduler says");
+  add.flag("--standalone", texts.standalone, "run on this node alone, on any port, inside a scheduler's job too");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
-  add.value("--iface", job.iface, "NAME", "network of the job, on machines with several: eth1, or 10.0.0.0/8");
+  add.value("--iface", job.iface, "NAME", "network of the job on nodes with several: eth1, or 10.0.0.0/8");
   add.value("--master-port", texts.master_port, "PORT",
-            "MASTER_PORT of the program, left free for it (default 29500; one node: any)");
-  add.value("--store-port", texts.store_port, "PORT", "where node 0 serves the store (default: master port + 1)");
+            "MASTER_PORT of the program, which tutti leaves free (29500; on one node any free port)");
+  add.value("--store-port", texts.store_port, "PORT", "port of the store on node 0 (default: master port + 1)");
   add.value("--job-id,--rdzv-id", job.job, "ID",
-            "name of the job, the same on all nodes (one node: a new one; several: from the port)");
-  add.value("--secret-file", job.secret_file, "FILE", "file of mode 0600 with the job's secret (or TUTTI_SECRET)");
-  add.flag("--insecure", job.insecure, "let in whoever connects");
+            "name of the job, the same on all nodes (default on one node: a new name; on several: made from the port)");
+  add.value("--secret-file", job.secret_file, "FILE",
+            "file of mode 0600 with the job's secret (default: the variable TUTTI_SECRET)");
+  add.flag("--insecure", job.insecure, "accept connections without a secret");
   add.value("--connect-timeout", texts.connect_timeout, "TIME", "how long the nodes wait for each other (5min)");
 }
 
@@ -236,30 +238,34 @@ Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
 }
 
 void declare_ssh(const Group& add, SshTexts& texts) {
-  add.value("-H,--hosts", texts.hosts, "a:8,b:2", "start on these hosts over ssh, with so many ranks each");
-  add.value("--hostfile", texts.hostfile, "FILE", "the same from a file of lines 'HOST slots=N'");
-  add.value("--ssh", texts.shell, "COMMAND", "start COMMAND HOST ... instead of ssh, for example 'ssh -p 2222'");
+  add.value("-H,--hosts", texts.hosts, "a:8,b:2",
+            "start the job on these hosts over ssh, with this many ranks on each");
+  add.value("--hostfile", texts.hostfile, "FILE", "read the hosts from a file with lines 'HOST slots=N'");
+  add.value("--ssh", texts.shell, "COMMAND", "run COMMAND HOST ... instead of ssh, for example 'ssh -p 2222'");
   add.values("-x,--export", texts.variables, "NAME[=VALUE]",
-             "a variable for all hosts (TUTTI_... and PET_... go along by themselves)");
+             "set a variable on all hosts (TUTTI_... and PET_... are always passed on)");
 }
 
 void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
   add.value("--log-dir", job.output.log_dir, "DIR", "also write DIR/<job>/attempt_0/rank_<r>/{stdout,stderr}.log");
   add.value("--only-ranks", texts.only_ranks, "LIST", "show only these ranks here, for example 0,2,5-7");
   add.value("--quiet-ranks", texts.quiet_ranks, "LIST", "do not show these ranks here");
-  add.value("-r,--redirects", texts.redirects, "WHICH",
-            "streams for the log files alone: 0 none, 1 stdout, 2 stderr, 3 both; of all ranks, or 0:3,2:1 by local "
-            "rank (0)");
-  add.value("-t,--tee", texts.tee, "WHICH", "streams for here and the log files, whatever --redirects says (0)");
-  add.value("--local-ranks-filter", texts.only_local_ranks, "LIST", "show only these local ranks here, of each node");
-  add.value("--show", texts.show, "STREAMS", "what of them to show here: all, stdout, stderr or none");
+  add.value(
+      "-r,--redirects", texts.redirects, "WHICH",
+      "streams that go to the log files only: 0 none (default), 1 stdout, 2 stderr, 3 both; for all ranks, or by local "
+      "rank: 0:3,2:1");
+  add.value("-t,--tee", texts.tee, "WHICH",
+            "streams that go to the terminal and the log files, whatever --redirects says (0)");
+  add.value("--local-ranks-filter", texts.only_local_ranks, "LIST", "show only these local ranks of each node here");
+  add.value("--show", texts.show, "STREAMS", "streams to show here: all (default), stdout, stderr or none");
   add.value(
       "--level", texts.level, "LEVEL",
-      "show only lines of this level or a graver one: debug, info, warn, error; a line that tells none is info, on "
-      "stderr warn");
-  add.value("--log-format", texts.format, "FORMAT", "of lines here: text, or json with time, rank, stream and level");
-  add.flag("--no-prefix", texts.no_prefix, "no [rank] before each line; bytes as they come");
-  add.flag("-q,--quiet", texts.quiet, "no line about the job at its start");
+      "show only lines of this level or above: debug, info, warn, error; a line without a level counts as info, on "
+      "stderr as warn");
+  add.value("--log-format", texts.format, "FORMAT",
+            "format of lines here: text (default), or json with time, rank, stream and level");
+  add.flag("--no-prefix", texts.no_prefix, "print bytes unchanged, without [rank] before each line");
+  add.flag("-q,--quiet", texts.quiet, "print no line about the job at its start");
 }
 
 Status interpret_output(const OutputTexts& texts, JobOptions& job) {
@@ -284,7 +290,7 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "leave OMP_*, OPENBLAS_*, MALLOC_* and GLIBC_TUNABLES alone");
+  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_*, MALLOC_* and GLIBC_TUNABLES");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
@@ -293,12 +299,11 @@ Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
 }
 
 void declare_watching(const Group& add, WatchingTexts& texts, JobOptions& job) {
-  add.value(
-      "--hang-timeout", texts.hang_timeout, "TIME",
-      "end the job, with the stacks of all ranks, when none gets on for this long; 0: never (default: learned from "
-      "the steps that ranks tell, at least 5min)");
-  add.value("--report", job.report_file, "FILE", "write there as JSON how the job ended, on every node");
-  add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent this long is lost (2.5s)");
+  add.value("--hang-timeout", texts.hang_timeout, "TIME",
+            "end the job, with the stacks of all ranks, when no rank makes progress for this long; 0: never (default: "
+            "learned from the steps that ranks report, at least 5min)");
+  add.value("--report", job.report_file, "FILE", "write to FILE, as JSON, how the job ended (on every node)");
+  add.value("--node-timeout", texts.node_timeout, "TIME", "a node that is silent for this long is lost (2.5s)");
 }
 
 Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
@@ -308,11 +313,11 @@ Status interpret_watching(const WatchingTexts& texts, JobOptions& job) {
 }
 
 void declare_healing(const Group& add, HealingTexts& texts) {
-  add.value("--max-restarts", texts.max_restarts, "N", "start all ranks again after a failure, so often at most (0)");
+  add.value("--max-restarts", texts.max_restarts, "N", "restart all ranks after a failure, at most N times (0)");
   add.value("--restart-pause", texts.restart_pause, "TIME",
-            "before a restart; doubled, up to 1 min, while the job gets no further (100ms)");
+            "pause before a restart; doubles, up to 1 min, while the job makes no progress (100ms)");
   add.value("--no-progress", texts.no_progress, "N",
-            "failures in a row in the same place that end the job with code 93; 0: none do (3)");
+            "end the job with code 93 after N failures in a row in the same place; 0: never (3)");
 }
 
 Status interpret_healing(const HealingTexts& texts, JobOptions& job) {
@@ -323,9 +328,9 @@ Status interpret_healing(const HealingTexts& texts, JobOptions& job) {
 }
 
 void declare_ending(const Group& add, EndingTexts& texts) {
-  add.value("--grace,--shutdown-timeout", texts.grace, "TIME", "from SIGTERM to SIGKILL after a rank failed (5s)");
+  add.value("--grace,--shutdown-timeout", texts.grace, "TIME", "time from SIGTERM to SIGKILL after a rank failed (5s)");
   add.value("--signal-grace", texts.signal_grace, "TIME",
-            "the same after Ctrl-C or SIGTERM, for ranks that save (30s)");
+            "time from SIGTERM to SIGKILL after Ctrl-C or SIGTERM, in which ranks can save (30s)");
   add.value("--timeout", texts.time_limit, "TIME", "end the job after this long; 0: never (default)");
 }
 
@@ -346,7 +351,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
                  "leave it out; docs/launching.md lists torchrun's options");
   }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
-  if (rest.empty()) return usage("which program?", std::string(kUsageLine));
+  if (rest.empty()) return not_given("program", kSynopsis, "tutti run -n 4 ./train --epochs 3");
   if (rest[0].starts_with('-'))
     return usage("'" + rest[0] + "' stands where the program should", "options of tutti run come before the --");
   if (const auto count = parse_int(rest[0]); count && *count > 0 && rest.size() > 1 && texts.ranks.ranks.empty())
@@ -361,9 +366,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
 
 void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   app.prefix_command();
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
-  app.formatter(std::make_shared<Formatter>());
+  set_help(app, kFooter, kSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_ranks(Group(app, "Ranks"), texts.ranks, job);
   declare_places(Group(app, "Places"), texts.places, job);

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
@@ -28,18 +29,24 @@ namespace {
 constexpr auto kAnswerLimit = std::chrono::seconds(5);  // of all agents together, which may have to ask other nodes
 constexpr auto kShortestPause = std::chrono::milliseconds(100);  // between two looks
 constexpr const char* kFooter = R"(
-Asks the agent (tutti run) of the job on this host; it also knows what the job's other nodes say. Jobs of other users
-cannot be asked. Without JOB: the only job that runs here, or the list of them. JOB may also be the pid of a
-`tutti run` or of its agent, where two jobs have one name.
+Asks the agent (tutti run) of the job on this host, which also knows the state of the job's other nodes. You cannot ask
+for jobs of other users. Without JOB, the command takes the only job on this host, or lists the jobs if there are
+several. Where two jobs have one name, give the pid of a tutti run or of its agent as JOB.
 
-Above the table stands what people should know: a rank that is slow, a node that does not answer, checkpoints that
-were not saved.
+Lines above the table report problems: a slow rank, a node that does not answer, checkpoints that were not saved.
 
-Columns: STATE runs, slow (all others wait for it most of the time), stopped (SIGSTOP or a debugger), ended, failed;
-  STEP and STEP/S as the program tells them with world.step(n); WAITS the share of its time in calls, lately; PULSE the time since the rank got on (a step, a call that began or ended), as its node last said; MEMORY
-  resident; FOR and DOING what it is in, and since when.
+Columns:
+  STATE         runs, slow (all other ranks mostly wait for it), stopped (SIGSTOP or a debugger), ended, failed
+  STEP, STEP/S  as the program reports them with world.step(n)
+  WAITS         share of the rank's time in calls, lately
+  PULSE         time since the rank's last progress (a step, a call that began or ended), as its node last said
+  MEMORY        resident
+  DOING, FOR    the rank's current operation, and for how long
 
-Exit codes: 0 the job answered; 1 it did not, or no such job runs on this host; 2 wrong usage.)";
+Exit codes:
+  0  the job answered
+  1  the job did not answer, or no such job runs on this host
+  2  wrong usage)";
 
 // Why a job that does run may not be found.
 std::string where_looked() {
@@ -147,13 +154,12 @@ int fail(const char* command, const Error& error) {
 }  // namespace
 
 int status_command(std::vector<std::string> arguments) {
-  CLI::App app("Says how the ranks of a running job are doing.", "tutti status");
+  CLI::App app("Shows the state of the ranks of a running job.", "tutti status");
   std::string job;
   bool json = false;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
+  set_help(app, kFooter, "tutti status [JOB] [OPTIONS]");
   app.add_option("JOB", job, "the name of the job, or the pid of its tutti run")->type_name("");
-  app.add_flag("--json", json, "as JSON");
+  app.add_flag("--json", json, "print the state as JSON");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto chosen = choose_job(job);
   if (!chosen.ok()) return fail("tutti status", chosen.error());
@@ -164,13 +170,12 @@ int status_command(std::vector<std::string> arguments) {
 }
 
 int top_command(std::vector<std::string> arguments) {
-  CLI::App app("Shows how the ranks of a running job are doing, again and again, until it ends.", "tutti top");
+  CLI::App app("Shows a live view of a running job, until it ends.", "tutti top");
   std::string job, interval = "1s", count_text;
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
+  set_help(app, kFooter, "tutti top [JOB] [OPTIONS]");
   app.add_option("JOB", job, "the name of the job, or the pid of its tutti run")->type_name("");
-  app.add_option("-d,--interval", interval, "time between two looks (1s)")->type_name("TIME");
-  app.add_option("-n,--count", count_text, "so many looks, then end (default: until the job ends)")->type_name("N");
+  app.add_option("-d,--interval", interval, "time between updates (1s)")->type_name("TIME");
+  app.add_option("-n,--count", count_text, "end after N updates (default: when the job ends)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const auto pause = duration("--interval", interval);
   if (!pause.ok()) return fail("tutti top", pause.error());

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/text.h"
 #include "tutti/trace/trace_merge.h"
@@ -10,15 +11,19 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti trace merge DIR|FILE... [OPTIONS]";
 constexpr const char* kFooter = R"(
-Files that Tutti wrote lie on one time line, also those of several hosts and jobs; those of other programs, as PyTorch's profiler,
-keep their own times. Open the result in https://ui.perfetto.dev or chrome://tracing.
+Traces that Tutti wrote share one timeline, also across hosts and jobs. Traces of other programs, such as PyTorch's
+profiler, keep their own times. Open the result in https://ui.perfetto.dev or chrome://tracing.
 
 Examples:
-  tutti trace merge traces                 all traces/*.json, into trace.json
+  tutti trace merge traces    all traces/*.json, into trace.json
   tutti trace merge a.json b.json -o ab.json
 
-Exit codes: 0 merged; 1 so it was, but a file was left out; 2 wrong usage, or no trace in what was given.)";
+Exit codes:
+  0  merged
+  1  merged, but a file was left out
+  2  wrong usage, or no trace in the input)";
 
 bool same_file(const std::string& a, const std::string& b) {
   std::error_code ignored;  // one that is not there is no other
@@ -27,7 +32,7 @@ bool same_file(const std::string& a, const std::string& b) {
 
 Result<int> merge(const std::vector<std::string>& given, const std::string& output) {
   if (given.empty())
-    return usage("which traces?", "tutti trace merge DIR, where the ranks' trace-rank0000.json, ... are");
+    return not_given("trace", kSynopsis, "tutti trace merge traces, the folder with trace-rank0000.json, ...");
   std::vector<std::string> files;
   for (const std::string& path : given) {
     if (!std::filesystem::is_directory(path)) {
@@ -58,13 +63,12 @@ int trace_command(std::vector<std::string> arguments) {
                               did_you_mean(nearest(first, known), "tutti trace merge DIR")));
     return 2;
   }
-  CLI::App app("Puts the time lines of many ranks, Chrome traces, into one file.", "tutti trace merge");
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(kFooter);
+  CLI::App app("Merges the Chrome traces of many ranks into one timeline.", "tutti trace merge");
+  set_help(app, kFooter, kSynopsis);
   std::vector<std::string> given;
   std::string output = "trace.json";
   app.add_option("DIR|FILE", given, "folders of traces, or traces")->type_name("");
-  app.add_option("-o,--output", output, "what is written (trace.json)")->type_name("FILE");
+  app.add_option("-o,--output", output, "file to write (trace.json)")->type_name("FILE");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   const Result<int> code = merge(given, output);
   if (code.ok()) return *code;

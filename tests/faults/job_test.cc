@@ -185,7 +185,10 @@ TEST(FlightCommand, SaysWhatIsWrong) {
   const Folder folder;
   Ended told = run({"flight"});
   EXPECT_EQ(told.code, 2);
-  EXPECT_THAT(told.err, HasSubstr("tutti flight: which folder?\nhint: tutti flight DIR"));
+  EXPECT_THAT(
+      told.err,
+      HasSubstr(
+          "tutti flight: no folder given. Usage: tutti flight DIR... [OPTIONS]\nhint: for example: tutti flight "));
   told = run({"flight", folder.path() + "/none"});
   EXPECT_EQ(told.code, 2);
   EXPECT_THAT(told.err, HasSubstr("there is no folder " + folder.path() + "/none\nhint: ranks make it when"));

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "apps/command_line.h"
+#include "apps/help_text.h"
 #include "bench/collectives/operation.h"
 #include "tutti/base/clock.h"
 #include "tutti/base/deadline.h"
@@ -223,9 +224,10 @@ class Soak {
 int main(int argc, char** argv) {
   double seconds = 600;
   std::uint64_t seed = 1;
-  CLI::App app("Random collectives, each result checked.", "soak");
-  app.add_option("--seconds", seconds, "how long (600)");
-  app.add_option("--seed", seed, "of the random numbers (1); the same on all ranks");
+  CLI::App app("Runs random collectives and checks each result.", "soak");
+  tutti::cli::set_help(app, "");
+  app.add_option("--seconds", seconds, "seconds to run (600)");
+  app.add_option("--seed", seed, "seed of the random numbers, the same on all ranks (1)");
   if (const auto code = tutti::cli::parse(app, {argv + 1, argv + argc})) return *code;
   try {
     const Group world = tutti::init();

@@ -21,8 +21,8 @@ int ckpt_prune_command(std::vector<std::string> arguments);
 int ckpt_import_command(std::vector<std::string> arguments);
 int ckpt_gpt2_command(std::vector<std::string> arguments);
 
-// Name, help flag, footer and width, as all of them have.
-void dress(CLI::App& app, const char* footer);
+// --help, and the last of several values of an option, as all of them have.
+void dress(CLI::App& app, const char* footer, const char* synopsis);
 // The exit code; an error is told first.
 int end_of(const CLI::App& app, const Result<int>& code);
 

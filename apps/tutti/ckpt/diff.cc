@@ -12,15 +12,19 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt diff PATH PATH [OPTIONS]";
 constexpr const char* kFooter = R"(
-Each tensor that differs is named, with how many of its elements do, and where the difference is largest. How they are dealt out to files
-does not count.
+Prints each tensor that differs, how many of its elements differ, and where the difference is largest. How the tensors
+are sharded into files does not count.
 
 Examples:
   tutti ckpt diff runs/a/step-0000100 runs/a/step-0000200
   tutti ckpt diff runs/a weights.safetensors --tolerance 1e-6
 
-Exit codes: 0 the same; 1 different, or one cannot be read; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  equal
+  1  different, or one cannot be read
+  2  wrong usage, or no such checkpoint)";
 
 void print(const std::vector<std::string>& lines, const std::string& before, std::size_t most) {
   for (std::size_t i = 0; i < std::min(lines.size(), most); ++i) fmt::print("{}{}\n", before, lines[i]);
@@ -29,7 +33,7 @@ void print(const std::vector<std::string>& lines, const std::string& before, std
 
 Result<int> act(const std::vector<std::string>& paths, const std::string& tolerance) {
   constexpr std::size_t kMostLines = 1000;
-  if (paths.size() != 2) return usage("which two? Give two paths: tutti ckpt diff runs/a runs/b");
+  if (paths.size() != 2) return not_given("two paths", kSynopsis, "tutti ckpt diff runs/a runs/b");
   const double equal = TUTTI_TRY(real_number("--tolerance", tolerance, 0, 1e300));
   const auto first = TUTTI_TRY(open_tensors(paths[0]));
   const auto second = TUTTI_TRY(open_tensors(paths[1]));
@@ -56,13 +60,13 @@ Result<int> act(const std::vector<std::string>& paths, const std::string& tolera
 }  // namespace
 
 int ckpt_diff_command(std::vector<std::string> arguments) {
-  CLI::App app("Says what is different between two checkpoints.", "tutti ckpt diff");
+  CLI::App app("Compares two checkpoints.", "tutti ckpt diff");
   std::vector<std::string> paths;
   std::string tolerance = "0";
-  dress(app, kFooter);
-  app.add_option("PATH", paths, "two of: a folder of checkpoints, one of them, a file")
+  dress(app, kFooter, kSynopsis);
+  app.add_option("PATH", paths, "a folder of checkpoints, one of them, or a file")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--tolerance", tolerance, "what counts as equal (0)")->type_name("X");
+  app.add_option("--tolerance", tolerance, "largest difference that counts as equal (0)")->type_name("X");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(paths, tolerance));
 }

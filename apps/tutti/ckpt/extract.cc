@@ -12,16 +12,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt extract PATH -o FILE [OPTIONS]";
 constexpr const char* kFooter = R"(
-A tensor in the result has its name; a box of one its name and the box, as emb.0[0:1000, 0:64]. --rank takes what the file of that rank
-holds.
+A whole tensor keeps its name in the result. A box of a tensor is named after both, as emb.0[0:1000, 0:64]. --rank takes
+the contents of the file of that rank.
 
 Examples:
   tutti ckpt extract runs/a --tensor 'fc*' -o fc.safetensors
   tutti ckpt extract runs/a --tensor emb.0 --box 3000:4000,: -o rows.safetensors
   tutti ckpt extract runs/a --rank 3 -o rank3.safetensors
 
-Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written
+  2  wrong usage, or no such checkpoint)";
 
 struct Texts {
   std::string path, output, box, rank;
@@ -56,7 +60,7 @@ Result<std::vector<CopiedBox>> chosen(const TensorSource& source, const Texts& t
 }
 
 Result<int> act(const Texts& texts) {
-  if (texts.path.empty()) return usage("which one? Give a path: tutti ckpt extract runs/a -o FILE");
+  if (texts.path.empty()) return not_given("path", kSynopsis, "tutti ckpt extract runs/a -o FILE");
   if (texts.output.empty()) return usage("--output is missing: the safetensors file to write");
   if (!texts.box.empty() && !texts.rank.empty()) return usage("--box and --rank do not go together");
   const bool is_there = TUTTI_TRY(replaceable_file(texts.output)).existing.has_value();
@@ -83,17 +87,18 @@ Result<int> act(const Texts& texts) {
 int ckpt_extract_command(std::vector<std::string> arguments) {
   CLI::App app("Writes tensors of a checkpoint to a safetensors file.", "tutti ckpt extract");
   Texts texts;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("PATH", texts.path, "a folder of checkpoints, one of them, or a file");
   app.add_option("-o,--output", texts.output, "the safetensors file to write")->type_name("FILE");
-  app.add_option("--tensor", texts.tensors, "which tensors (all); may be given several times")
+  app.add_option("--tensor", texts.tensors, "tensors to extract (all); may be given several times")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
-  app.add_option("--box", texts.box, "of one tensor only these ranges, one a dimension")->type_name("0:10,:");
-  app.add_flag("--force", texts.force, "replace FILE where it is there already");
-  app.add_option("--rank", texts.rank, "only what this rank wrote")->type_name("R");
+  app.add_option("--box", texts.box, "extract only these ranges of one tensor, one range per dimension")
+      ->type_name("0:10,:");
+  app.add_flag("--force", texts.force, "replace FILE if it exists");
+  app.add_option("--rank", texts.rank, "extract only what this rank wrote")->type_name("R");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));
 }

@@ -11,19 +11,24 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt gpt2 FROM TO [OPTIONS]";
 constexpr const char* kFooter = R"(
-From a checkpoint of pretrain_gpt (default shape: LayerNorm, GELU, learned positions, tied embeddings) to a safetensors file under the
-names of Hugging Face's GPT2LMHeadModel; from such a file, or the folder of one, to a checkpoint that
-'pretrain_gpt --load FOLDER --finetune' begins with, on any grid.
+Converts a checkpoint of pretrain_gpt (default shape: LayerNorm, GELU, learned positions, tied embeddings) to a
+safetensors file with the names of Hugging Face's GPT2LMHeadModel. Converts such a file, or its folder, to a checkpoint
+that 'pretrain_gpt --load FOLDER --finetune' starts from, on any grid.
 
 Examples:
   tutti ckpt gpt2 gpt2/model.safetensors runs/gpt2
   tutti ckpt gpt2 runs/a model.safetensors
 
-Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or it is no GPT-2.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written
+  2  wrong usage, or the input is not a GPT-2)";
 
 Result<int> act(const std::string& from, const std::string& to, const std::string& heads) {
-  if (from.empty() || to.empty()) return usage("from where, and where to? tutti ckpt gpt2 model.safetensors runs/gpt2");
+  if (from.empty() || to.empty())
+    return not_given(from.empty() ? "path" : "output", kSynopsis, "tutti ckpt gpt2 model.safetensors runs/gpt2");
   const auto count = TUTTI_TRY(whole_number("--heads", heads, 0, 1 << 20));
   const auto source = TUTTI_TRY(open_tensors(from));
   if (source->facts() && count > 0) return usage("--heads is for a file of Hugging Face: a checkpoint knows its own");
@@ -36,12 +41,12 @@ Result<int> act(const std::string& from, const std::string& to, const std::strin
 }  // namespace
 
 int ckpt_gpt2_command(std::vector<std::string> arguments) {
-  CLI::App app("Turns a GPT-2 of Hugging Face into a checkpoint of pretrain_gpt, or back.", "tutti ckpt gpt2");
+  CLI::App app("Converts a GPT-2 of Hugging Face to a checkpoint of pretrain_gpt, or back.", "tutti ckpt gpt2");
   std::string from, to, heads = "0";
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("FROM", from, "a checkpoint, a safetensors file, or a folder of either");
   app.add_option("TO", to, "the file, or the folder of checkpoints, to make");
-  app.add_option("--heads", heads, "of attention, where there are others than of 64 numbers each")->type_name("N");
+  app.add_option("--heads", heads, "number of attention heads, where a head does not have 64 channels")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(from, to, heads));
 }

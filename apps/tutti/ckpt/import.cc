@@ -20,14 +20,17 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt import PATH... OUTPUT [OPTIONS]";
 constexpr const char* kFooter = R"(
-Reads safetensors (one file, or a folder with an index like Hugging Face's) and what torch.save() wrote, of which nothing is executed: dicts,
-lists, numbers, strings, tensors, and the shards of ShardedTensor are read, anything else is refused by its name. Files of several ranks
-are put together. A tensor is named by its path, as model.fc.weight; with --path model it is fc.weight. Scalars beside become values.
+Reads safetensors (one file, or a folder with an index like Hugging Face's) and files of torch.save(). It executes
+nothing from these: it reads dicts, lists, numbers, strings, tensors, and the shards of ShardedTensor, and refuses
+anything else by its name. It puts the files of several ranks together. A tensor is named by its path, as
+model.fc.weight; with --path model it is fc.weight. Scalars beside the tensors become values.
 
---optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as model.parameters() does; they
-get their names from the state_dict() of the model, whose buffers of batch normalisation are left out, or from the lines of a file
-(--parameters). --data and --value add what the program that goes on wants to find: 'tutti ckpt show' of one of its own tells what that is.
+--optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as
+model.parameters() does. Their names come from the state_dict() of the model, without the buffers of batch
+normalization, or from the lines of a file (--parameters). --data and --value add what the training program expects in
+a checkpoint; run 'tutti ckpt show' on one of its own to see what that is.
 
 Examples:
   tutti ckpt import model.safetensors runs/a
@@ -35,7 +38,10 @@ Examples:
   tutti ckpt import checkpoint.pt runs/a --path model --optimizer optimizer --step 1000
   tutti ckpt import rank0.pt rank1.pt rank2.pt runs/a --ranks 3
 
-Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or what is not read.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written
+  2  wrong usage, or contents that cannot be imported)";
 
 struct Texts {
   std::vector<std::string> paths, tensors, data, values;
@@ -115,7 +121,8 @@ Error with_file(Error error, const std::string& path) {
 
 Result<int> act(const Texts& texts) {
   constexpr int kMostRanks = 99'999;
-  if (texts.paths.size() < 2) return usage("which files, and where to? tutti ckpt import model.safetensors runs/a");
+  if (texts.paths.size() < 2)
+    return not_given(texts.paths.empty() ? "path" : "output", kSynopsis, "tutti ckpt import model.safetensors runs/a");
   if (!texts.parameters.empty() && texts.optimizer.empty())
     return usage("--parameters is for --optimizer, which is not given");
   const int ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
@@ -160,30 +167,31 @@ Result<int> act(const Texts& texts) {
 }  // namespace
 
 int ckpt_import_command(std::vector<std::string> arguments) {
-  CLI::App app("Makes a checkpoint of files of other programs.", "tutti ckpt import");
+  CLI::App app("Makes a checkpoint from files of other programs.", "tutti ckpt import");
   Texts texts;
-  dress(app, kFooter);
-  app.add_option("PATH", texts.paths, "what to read, and behind it the folder in which step-... is made")
+  dress(app, kFooter, kSynopsis);
+  app.add_option("PATH", texts.paths, "files to read; the last PATH is the folder in which step-... is made")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--path", texts.path, "of the tree only what is there: state.model")->type_name("NAME.NAME");
-  app.add_option("--optimizer", texts.optimizer, "and what is kept by the optimizer whose state_dict() is there")
+  app.add_option("--path", texts.path, "import only this part of the tree: state.model")->type_name("NAME.NAME");
+  app.add_option("--optimizer", texts.optimizer,
+                 "also import the optimizer whose state_dict() is at this place of the tree")
       ->type_name("NAME.NAME");
-  app.add_option("--parameters", texts.parameters, "names in the optimizer's order, one on each line")
+  app.add_option("--parameters", texts.parameters, "names of the parameters in the optimizer's order, one per line")
       ->type_name("FILE");
-  app.add_option("--tensor", texts.tensors, "which tensors (all), by their whole names or those behind --path")
+  app.add_option("--tensor", texts.tensors, "tensors to import (all), by their whole names or by the part after --path")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
-  app.add_option("--step", texts.step, "its number (0)")->type_name("N");
-  for (const auto& [name, into, words] : {std::tuple("--data", &texts.data, "where the data goes on: epoch=3"),
-                                          {"--value", &texts.values, "a value: lr=0.1"}})
+  app.add_option("--step", texts.step, "step number of the checkpoint (0)")->type_name("N");
+  for (const auto& [name, into, words] : {std::tuple("--data", &texts.data, "position in the data: epoch=3"),
+                                          {"--value", &texts.values, "value to add: lr=0.1"}})
     app.add_option(name, *into, words)
         ->type_name("NAME=VALUE")
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
         ->expected(1)
         ->allow_extra_args(false);
-  app.add_option("--ranks", texts.ranks, "files for so many ranks, by rows (1)")->type_name("N");
+  app.add_option("--ranks", texts.ranks, "number of ranks to shard for, by rows (1)")->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));
 }

@@ -14,9 +14,10 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt ls PATH [PATTERN...] [OPTIONS]";
 constexpr const char* kFooter = R"(
-Of a folder with several checkpoints it is the newest. What an optimizer keeps for fc.weight is called fc.weight/momentum. PATTERN is a
-name, or one with * and ?.
+In a folder with several checkpoints, the command reads the newest. The optimizer state momentum of fc.weight is called
+fc.weight/momentum. PATTERN is a name, or one with * and ?.
 
 Examples:
   tutti ckpt ls runs/a
@@ -24,7 +25,10 @@ Examples:
   tutti ckpt ls model.safetensors --json
   tutti ckpt ls runs/a --steps
 
-Exit codes: 0 listed; 1 it cannot be read, or one of --steps cannot; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  listed
+  1  the checkpoint, or one of --steps, cannot be read
+  2  wrong usage, or no such checkpoint)";
 
 struct Line {
   std::string name, type, shape, bytes, place;
@@ -126,13 +130,13 @@ int ckpt_ls_command(std::vector<std::string> arguments) {
   CLI::App app("Lists the tensors of a checkpoint.", "tutti ckpt ls");
   std::vector<std::string> words;
   bool json = false, steps = false;
-  dress(app, kFooter);
-  app.add_option("PATH", words, "a folder of checkpoints, one of them, or a file; then PATTERNs")
+  dress(app, kFooter, kSynopsis);
+  app.add_option("PATH", words, "a folder of checkpoints, one of them, or a file; after it the PATTERNs of tensors")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_flag("--json", json, "for programs: names, types, shapes, boxes");
-  app.add_flag("--steps", steps, "a line for each checkpoint of the folder");
+  app.add_flag("--json", json, "print names, types, shapes and boxes as JSON");
+  app.add_flag("--steps", steps, "print a line for each checkpoint of the folder");
   if (const auto code = parse(app, std::move(arguments))) return *code;
-  if (words.empty()) return end_of(app, usage("which one? Give a path: tutti ckpt ls runs/a"));
+  if (words.empty()) return end_of(app, not_given("path", kSynopsis, "tutti ckpt ls runs/a"));
   if (steps && (json || words.size() > 1)) return end_of(app, usage("--steps goes with a folder alone"));
   return end_of(app, steps ? list_steps(words[0]) : list_tensors(words, json));
 }

@@ -11,15 +11,19 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt merge PATH OUTPUT [OPTIONS]";
 constexpr const char* kFooter = R"(
-Files are named as Hugging Face names them: model-00001-of-00003.safetensors and so on, model.safetensors where one is enough, and
-model.safetensors.index.json, which says where each tensor is. Python's safetensors opens them.
+The files have Hugging Face's names: model-00001-of-00003.safetensors and so on, or model.safetensors where one is
+enough, and model.safetensors.index.json, which says where each tensor is. Python's safetensors opens them.
 
 Examples:
   tutti ckpt merge runs/a weights
   tutti ckpt merge runs/a weights --tensor 'bottom.*' --max-shard-size 1G
 
-Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written
+  2  wrong usage, or no such checkpoint)";
 
 struct Texts {
   std::string path, output, most = "5G";
@@ -28,7 +32,7 @@ struct Texts {
 
 Result<int> act(const Texts& texts) {
   if (texts.path.empty() || texts.output.empty())
-    return usage("which one, and where to? Give two paths: tutti ckpt merge runs/a weights");
+    return not_given(texts.path.empty() ? "path" : "output", kSynopsis, "tutti ckpt merge runs/a weights");
   const auto most = parse_bytes(texts.most);
   if (!most || *most == 0)
     return usage(fmt::format("--max-shard-size needs a size, such as 5G; given: {}", texts.most));
@@ -53,11 +57,11 @@ Result<int> act(const Texts& texts) {
 int ckpt_merge_command(std::vector<std::string> arguments) {
   CLI::App app("Writes the weights alone as safetensors with an index.", "tutti ckpt merge");
   Texts texts;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("PATH", texts.path, "a folder of checkpoints (the newest), one of them, or a file");
   app.add_option("OUTPUT", texts.output, "the folder to write to");
-  app.add_option("--max-shard-size", texts.most, "a new file before one has more than this (5G)")->type_name("SIZE");
-  app.add_option("--tensor", texts.tensors, "which tensors (all of the model)")
+  app.add_option("--max-shard-size", texts.most, "largest size of a file (5G)")->type_name("SIZE");
+  app.add_option("--tensor", texts.tensors, "tensors to write (all of the model)")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)

@@ -15,16 +15,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt prune DIR --keep N [OPTIONS]";
 constexpr const char* kFooter = R"(
-What is not among the newest N goes, unless its step is a multiple of M.
-Nothing goes while none of those that stay is whole: manifest, files, their sizes and headers. A job may run: its save that is under way
-is waited for, 10 s at most.
+Removes the checkpoints that are not among the newest N, except those whose step is a multiple of M. It removes nothing
+unless at least one of the checkpoints that stay is whole: manifest, files, their sizes and headers. A job may be
+running: the command waits up to 10 s for a save that is under way.
 
 Examples:
   tutti ckpt prune runs/a --keep 3
   tutti ckpt prune runs/a --keep 2 --every 1000 --dry-run
 
-Exit codes: 0 done; 1 one cannot be removed, or none that stays is whole; 2 wrong usage, or there is no such folder.)";
+Exit codes:
+  0  done
+  1  a checkpoint cannot be removed, or none of those that stay is whole
+  2  wrong usage, or no such folder)";
 
 // With a folder for each node there are only the files of that node.
 Status look_at(const std::string& folder) {
@@ -66,8 +70,8 @@ struct Texts {
 };
 
 Result<int> act(const Texts& texts) {
-  if (texts.folder.empty()) return usage("which folder? tutti ckpt prune runs/a --keep 3");
-  if (texts.keep.empty()) return usage("--keep is missing: how many of the newest stay?");
+  if (texts.folder.empty()) return not_given("folder", kSynopsis, "tutti ckpt prune runs/a --keep 3");
+  if (texts.keep.empty()) return not_given("--keep", kSynopsis, "tutti ckpt prune runs/a --keep 3");
   const KeepRule keep{
       .last = int(TUTTI_TRY(whole_number("--keep", texts.keep, 1, std::numeric_limits<int>::max()))),
       .every = TUTTI_TRY(whole_number("--every", texts.every, 0, std::numeric_limits<std::int64_t>::max()))};
@@ -92,11 +96,12 @@ Result<int> act(const Texts& texts) {
 int ckpt_prune_command(std::vector<std::string> arguments) {
   CLI::App app("Removes older checkpoints.", "tutti ckpt prune");
   Texts texts;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("DIR", texts.folder, "the folder of a job's checkpoints");
-  app.add_option("--keep", texts.keep, "how many of the newest stay")->type_name("N");
-  app.add_option("--every", texts.every, "and those whose step is a multiple of this (0: none more)")->type_name("M");
-  app.add_flag("--dry-run", texts.dry, "only say what would go");
+  app.add_option("--keep", texts.keep, "keep the newest N checkpoints")->type_name("N");
+  app.add_option("--every", texts.every, "also keep checkpoints whose step is a multiple of M (0: none)")
+      ->type_name("M");
+  app.add_flag("--dry-run", texts.dry, "only print what would be removed");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));
 }

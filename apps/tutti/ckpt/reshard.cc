@@ -11,15 +11,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt reshard PATH OUTPUT --ranks N [OPTIONS]";
 constexpr const char* kFooter = R"(
-Any number of ranks loads any checkpoint as it is. This is for files that lie as they will be read: one for each rank, with what that one
-needs. Every byte is checked as it is read. It takes at most 256 MB of memory, however large the tensors are.
+Any number of ranks can load any checkpoint as it is. This command makes one whose files match the ranks that will read
+it: each rank finds its shard in one file. It checks every byte that it reads, and takes at most 256 MB of memory,
+however large the tensors are.
 
 Examples:
   tutti ckpt reshard runs/a runs/a-on-3 --ranks 3
   tutti ckpt reshard runs/a/step-0000200 runs/b --ranks 8 --split columns
 
-Exit codes: 0 written; 1 something cannot be read or written; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  written
+  1  a file cannot be read or written
+  2  wrong usage, or no such checkpoint)";
 
 struct Texts {
   std::string path, output, ranks, split = "rows";
@@ -28,8 +33,8 @@ struct Texts {
 Result<int> act(const Texts& texts) {
   constexpr int kMostRanks = 99'999;
   if (texts.path.empty() || texts.output.empty())
-    return usage("which one, and where to? Give two paths: tutti ckpt reshard runs/a runs/b --ranks 3");
-  if (texts.ranks.empty()) return usage("--ranks is missing: for how many ranks?");
+    return not_given(texts.path.empty() ? "path" : "output", kSynopsis, "tutti ckpt reshard runs/a runs/b --ranks 3");
+  if (texts.ranks.empty()) return not_given("--ranks", kSynopsis, "tutti ckpt reshard runs/a runs/b --ranks 3");
   const int ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
   const auto split = ShardSplit(TUTTI_TRY(choose("--split", texts.split, {"rows", "columns", "whole"})));
   const auto source = TUTTI_TRY(open_tensors(texts.path));
@@ -49,13 +54,13 @@ Result<int> act(const Texts& texts) {
 }  // namespace
 
 int ckpt_reshard_command(std::vector<std::string> arguments) {
-  CLI::App app("Deals a checkpoint out to another number of ranks.", "tutti ckpt reshard");
+  CLI::App app("Reshards a checkpoint for another number of ranks.", "tutti ckpt reshard");
   Texts texts;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("PATH", texts.path, "a folder of checkpoints (the newest), or one of them");
   app.add_option("OUTPUT", texts.output, "the folder in which step-... is made");
-  app.add_option("--ranks", texts.ranks, "for how many ranks")->type_name("N");
-  app.add_option("--split", texts.split, "what a rank gets of a tensor: rows, columns, or whole tensors (rows)")
+  app.add_option("--ranks", texts.ranks, "number of ranks to reshard for")->type_name("N");
+  app.add_option("--split", texts.split, "how tensors are sharded: rows, columns, or whole tensors (rows)")
       ->type_name("HOW");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));

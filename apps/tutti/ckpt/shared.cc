@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <limits>
 
+#include "apps/help_text.h"
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
@@ -18,10 +19,8 @@ Result<std::uint64_t> bound(const std::string& text, std::uint64_t otherwise) {
 
 }  // namespace
 
-void dress(CLI::App& app, const char* footer) {
-  app.set_help_flag("-h,--help", "this text");
-  app.footer(footer);
-  app.get_formatter()->column_width(30);
+void dress(CLI::App& app, const char* footer, const char* synopsis) {
+  set_help(app, footer, synopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
 }
 

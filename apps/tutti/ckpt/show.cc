@@ -14,16 +14,20 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt show PATH [OPTIONS]";
 constexpr const char* kFooter = R"(
-Of a checkpoint: its step, the scalars of model, optimizer and schedule, where the data goes on, the layout of the job. --path goes down the tree of
-names, with points between them; numbers count in lists, from 0.
+Prints the step of a checkpoint, the scalars of model, optimizer and schedule, the position in the data, and the layout
+of the job. --path selects a part of this tree by names with points between them; list items are numbered from 0.
 
 Examples:
   tutti ckpt show runs/a
   tutti ckpt show runs/a --path values.lr
   tutti ckpt show runs/a --tensor fc.weight
 
-Exit codes: 0 shown; 1 it cannot be read; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  shown
+  1  the checkpoint cannot be read
+  2  wrong usage, or no such checkpoint)";
 
 struct Statistics {
   double least = std::numeric_limits<double>::infinity(), most = -least, sum = 0, squares = 0;
@@ -112,7 +116,7 @@ struct Texts {
 
 Result<int> act(const Texts& texts) {
   constexpr std::size_t kMostMembers = 100;
-  if (texts.file.empty()) return usage("which one? Give a path: tutti ckpt show runs/a");
+  if (texts.file.empty()) return not_given("path", kSynopsis, "tutti ckpt show runs/a");
   const auto source = TUTTI_TRY(open_tensors(texts.file));
   std::string out;
   if (!texts.tensors.empty()) {
@@ -137,17 +141,17 @@ Result<int> act(const Texts& texts) {
 }  // namespace
 
 int ckpt_show_command(std::vector<std::string> arguments) {
-  CLI::App app("Prints what a checkpoint says besides its tensors.", "tutti ckpt show");
+  CLI::App app("Prints the values of a checkpoint, or one of its tensors.", "tutti ckpt show");
   Texts texts;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("PATH", texts.file, "a folder of checkpoints, one of them, or a file");
-  app.add_option("--path", texts.path, "of the tree only what is there: values.lr")->type_name("NAME.NAME");
-  app.add_option("--tensor", texts.tensors, "where it lies, its least and largest value, its first ones")
+  app.add_option("--path", texts.path, "show only this part of the tree: values.lr")->type_name("NAME.NAME");
+  app.add_option("--tensor", texts.tensors, "show where a tensor is, its smallest, largest and first values")
       ->type_name("PATTERN")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
       ->allow_extra_args(false);
-  app.add_flag("--all", texts.all, "long lists and dicts to their ends");
+  app.add_flag("--all", texts.all, "show long lists and dicts whole");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(texts));
 }

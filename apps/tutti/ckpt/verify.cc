@@ -13,16 +13,21 @@
 namespace tutti::cli {
 namespace {
 
+constexpr const char* kSynopsis = "tutti ckpt verify PATH [OPTIONS]";
 constexpr const char* kFooter = R"(
-Every byte of a checkpoint is in one digest: of a part of a tensor (1 MiB), of the header of a file, or of the manifest. It goes on behind
-what is wrong, so that one look finds all of it, and names file, tensor and bytes; where a single byte would explain it, that byte.
+One digest covers every byte of a checkpoint: that of a part of a tensor (1 MiB), of the header of a file, or of the
+manifest. The command continues after an error, so one run finds all of them. It names file, tensor and bytes, and where
+a single byte would explain the error, that byte.
 
 Examples:
-  tutti ckpt verify runs/a                 the newest
-  tutti ckpt verify runs/a --all           all of them
+  tutti ckpt verify runs/a          the newest checkpoint
+  tutti ckpt verify runs/a --all    all checkpoints
   tutti ckpt verify runs/a/step-0000200
 
-Exit codes: 0 all is well; 1 something is wrong; 2 wrong usage, or there is none.)";
+Exit codes:
+  0  no error found
+  1  something is wrong
+  2  wrong usage, or no such checkpoint)";
 
 Result<bool> verify(const std::string& path) {
   ByteProgress progress(fmt::format("verifying {}", path));
@@ -42,7 +47,7 @@ Result<bool> verify(const std::string& path) {
 }
 
 Result<int> act(const std::string& path, bool all) {
-  if (path.empty()) return usage("which one? Give a path: tutti ckpt verify runs/a");
+  if (path.empty()) return not_given("path", kSynopsis, "tutti ckpt verify runs/a");
   if (!all) return TUTTI_TRY(verify(path)) ? 0 : 1;
   const auto found = TUTTI_TRY(list_checkpoints(path));
   if (found.empty()) return Error{.code = Code::kNotFound, .detail = fmt::format("there is no checkpoint in {}", path)};
@@ -54,12 +59,12 @@ Result<int> act(const std::string& path, bool all) {
 }  // namespace
 
 int ckpt_verify_command(std::vector<std::string> arguments) {
-  CLI::App app("Looks at every byte of a checkpoint.", "tutti ckpt verify");
+  CLI::App app("Checks every byte of a checkpoint.", "tutti ckpt verify");
   std::string path;
   bool all = false;
-  dress(app, kFooter);
+  dress(app, kFooter, kSynopsis);
   app.add_option("PATH", path, "a folder of checkpoints, one of them, or a file");
-  app.add_flag("--all", all, "all checkpoints of the folder, not the newest alone");
+  app.add_flag("--all", all, "verify all checkpoints of the folder, not only the newest");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(path, all));
 }
