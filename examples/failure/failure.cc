@@ -1,7 +1,7 @@
 // A job in which one rank is killed: the report of `tutti run`, and the errors of the other ranks.
 //
-//   tutti run -n 3 failure 1      rank 1 kills itself in step 100, as the out-of-memory killer would
-//   tutti run -n 3 failure        runs until you kill a rank: kill -9 PID
+//   tutti run -n 2 failure 1      rank 1 kills itself in step 100, as the out-of-memory killer would
+//   tutti run -n 2 failure        runs until you kill a rank: kill -9 PID
 #include <tutti/core.h>
 
 #include <csignal>
