@@ -16,15 +16,14 @@ int main() {
 
   for (int epoch = 1; epoch <= 5; ++epoch) {
     sampler.set_epoch(epoch);  // a new order
-    torch::Tensor loss;
     for (auto rows = sampler.take(64); !rows.empty(); rows = sampler.take(64)) {
       const auto batch = torch::tensor(rows);
       ddp.zero_grad();  // not optimizer.zero_grad(): see below
-      loss = torch::mse_loss(ddp.forward(x.index_select(0, batch)), y.index_select(0, batch));
-      loss.backward();
+      torch::mse_loss(ddp.forward(x.index_select(0, batch)), y.index_select(0, batch)).backward();
       ddp.finish();  // averages the gradients over all ranks, or throws if one has failed
       optimizer.step();
     }
+    const auto loss = torch::mse_loss(net->forward(x), y);  // of all samples
     if (world.rank() == 0) std::printf("epoch %d, loss %.4f\n", epoch, loss.item<double>());
   }
 }
