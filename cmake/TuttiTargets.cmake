@@ -1,6 +1,7 @@
 # How every folder adds its files. A folder's CMakeLists.txt says
 #   tutti_sources(core a.cc b.cc)        files of tutti::core (above the Torch line)
 #   tutti_sources(torch c.cc)            files of tutti::tutti (below it)
+#   tutti_sources(image d.cc)            files of tutti::image; so too dlrm and gpt
 #   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests; LIBRARIES: what else it links
 include(GNUInstallDirs)
 
@@ -10,6 +11,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+# The loops for which -O3 pays ask for it themselves.
+string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()
@@ -26,8 +29,12 @@ function(tutti_compile_options target)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
     target_compile_options(${target} PRIVATE -Wno-restrict)  # PR105651: false alarms on std::string
   endif()
-  if(TUTTI_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes a file that a unity file includes for a header
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # GCC collects its garbage after 128 MB, again and again: a fifth of the time of a large unit.
+    target_compile_options(${target} PRIVATE --param=ggc-min-heapsize=2000000)
+    if(TUTTI_UNITY)
+      target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes a file that a unity file includes for a header
+    endif()
   endif()
   if(TUTTI_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TUTTI_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
@@ -50,31 +57,44 @@ function(tutti_library name exported)
   tutti_compile_options(tutti_${name})
 endfunction()
 
-# Folders that share the translation unit of another.
-set(TUTTI_UNIT_metrics trace)
-set(TUTTI_UNIT_doctor trace)
-set(TUTTI_UNIT_runtime store)
-set(TUTTI_UNIT_rendezvous store)
-foreach(folder agent attempts output reports)
-  set(TUTTI_UNIT_launch_${folder} launch)
-endforeach()
-foreach(folder places rounds ssh watch)
-  set(TUTTI_UNIT_launch_${folder} launch_nodes)
-endforeach()
+# The files of a folder are compiled as one translation unit, so that the headers they share and the templates they
+# instantiate are compiled once. The units below join or divide top-level folders, so that each compiles in 5 to 30 s.
+# A file with flags of its own stays alone. Two files of a unit must not define the same name in an anonymous namespace.
+set(TUTTI_UNITS
+    "comm=comm" "data=data" "planning=planning" "transport=transport" "embedding=embedding" "tensor=tensor"
+    "base=base" "metrics|doctor|trace=trace" "store=store" "runtime|rendezvous=rendezvous"
+    "checkpoint/(memory|sources|tools|torch)=checkpoint_files" "checkpoint=checkpoint"
+    "launch/(places|watch)=launch_watch" "launch/(rounds|ssh)=launch_rounds" "launch=launch"
+    "parallel/(ddp|optim|tensor)=parallel_\\2" "parallel=parallel" "models/(image|dlrm|gpt)=models_\\2")
+function(tutti_unit_of folder unit)
+  foreach(row ${TUTTI_UNITS})
+    string(REGEX MATCH "^(.*)=(.*)$" row "${row}")
+    set(pattern ${CMAKE_MATCH_1})
+    set(name ${CMAKE_MATCH_2})
+    if("${folder}/" MATCHES "^(${pattern})/")
+      string(REGEX REPLACE "^(${pattern})/.*" "${name}" found "${folder}/")
+      set(${unit} ${found} PARENT_SCOPE)
+      return()
+    endif()
+  endforeach()
+  message(FATAL_ERROR "no translation unit for tutti/${folder}: add it to TUTTI_UNITS in cmake/TuttiTargets.cmake")
+endfunction()
 
-# The files of a top-level folder are compiled as one translation unit, so that the headers they share and the
-# templates they instantiate are compiled once. A file with flags of its own stays alone. Two files of a unit must
-# not define the same name in an anonymous namespace.
 function(tutti_sources name)
-  file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR}/tutti ${CMAKE_CURRENT_SOURCE_DIR})
-  string(REGEX MATCH "^(launch/[^/]+|[^/]+)" unit ${folder})
-  string(REPLACE "/" "_" unit ${unit})
-  if(DEFINED TUTTI_UNIT_${unit})
-    set(unit ${TUTTI_UNIT_${unit}})
-  endif()
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   target_sources(tutti_${name} PRIVATE ${ARGN})
-  set_source_files_properties(${ARGN} TARGET_DIRECTORY tutti_${name} PROPERTIES UNITY_GROUP ${unit})
+  foreach(file ${ARGN})
+    cmake_path(NORMAL_PATH file)
+    cmake_path(GET file PARENT_PATH folder)
+    cmake_path(RELATIVE_PATH folder BASE_DIRECTORY ${PROJECT_SOURCE_DIR}/tutti)
+    tutti_unit_of(${folder} unit)
+    set_source_files_properties(${file} TARGET_DIRECTORY tutti_${name} PROPERTIES UNITY_GROUP ${unit})
+  endforeach()
+endfunction()
+
+# The files of a target as units of at most `files` (0: one unit).
+function(tutti_unite target files)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
 endfunction()
 
 function(tutti_program name)

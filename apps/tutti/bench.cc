@@ -13,6 +13,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_bench {
 namespace {
 
 // MPI's own launcher starts the ranks of the engine mpi. Does not return where it could be started.
@@ -74,8 +75,10 @@ Result<int> act(const BenchTexts& texts, const std::vector<std::string>& argumen
 }
 
 }  // namespace
+}  // namespace in_bench
 
 int bench_command(std::vector<std::string> arguments) {
+  using namespace in_bench;
   CLI::App app("Measures operations of a group, and checks them, over sizes from 8 bytes to 64 MB.", "tutti bench");
   BenchTexts texts;
   declare(app, texts);

@@ -15,8 +15,8 @@
 namespace tutti::cli {
 namespace {
 
-constexpr const char* kSynopsis = "tutti bench OP [OPTIONS]";
-constexpr const char* kFooter = R"(
+constexpr const char* kBenchSynopsis = "tutti bench OP [OPTIONS]";
+constexpr const char* kBenchFooter = R"(
 bytes is the whole vector on a rank. all_gather, gather, scatter, reduce_scatter and all_to_all split it in one part per
 rank, of whole elements; the bytes beyond these are not measured. A ping_pong is there and back.
 
@@ -136,7 +136,7 @@ Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& tex
   std::vector<std::string> names;
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
   names.emplace_back("all");
-  if (texts.operation.empty()) return not_given("operation", kSynopsis, "tutti bench all_reduce -n 2");
+  if (texts.operation.empty()) return not_given("operation", kBenchSynopsis, "tutti bench all_reduce -n 2");
   std::vector<const bench::Operation*> chosen;
   for (const std::string& text : split(texts.operation, ',')) {
     const std::size_t place = TUTTI_TRY(choose("operation", text, names));
@@ -151,7 +151,7 @@ Result<std::vector<const bench::Operation*>> operations_of(const BenchTexts& tex
 void declare(CLI::App& app, BenchTexts& texts) {
   std::vector<std::string> names;
   for (const bench::Operation& operation : bench::operations()) names.emplace_back(operation.name);
-  set_help(app, kFooter, kSynopsis);
+  set_help(app, kBenchFooter, kBenchSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   app.add_option("OP", texts.operation, join(names, ", ") + "; several with commas, or all")->type_name("");
   const auto add = [&](const char* group, const char* names, std::string& target, const char* words, const char* type) {

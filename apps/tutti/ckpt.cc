@@ -4,6 +4,7 @@
 #include "apps/tutti/command.h"
 
 namespace tutti::cli {
+namespace in_ckpt {
 namespace {
 
 constexpr Command kCommands[] = {
@@ -26,8 +27,10 @@ constexpr const char* kExamples =
     "  tutti ckpt verify runs/a/step-0000200";
 
 }  // namespace
+}  // namespace in_ckpt
 
 int ckpt_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt;
   return run_family({"tutti ckpt", "inspects, verifies and converts checkpoints", kExamples, kCommands},
                     std::move(arguments));
 }

@@ -3,6 +3,7 @@
 #include "apps/tutti/data_commands.h"
 
 namespace tutti::cli {
+namespace in_data {
 namespace {
 
 constexpr Command kCommands[] = {
@@ -20,8 +21,10 @@ constexpr const char* kExamples =
     "  tutti data criteo train.txt --output kaggle";
 
 }  // namespace
+}  // namespace in_data
 
 int data_command(std::vector<std::string> arguments) {
+  using namespace in_data;
   return run_family({"tutti data", "makes datasets for the trainers", kExamples, kCommands}, std::move(arguments));
 }
 

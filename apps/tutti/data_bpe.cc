@@ -14,6 +14,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_bpe {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data bpe INPUT... --output DIR [OPTIONS]";
@@ -76,8 +77,10 @@ Status act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_bpe
 
 int data_bpe_command(std::vector<std::string> arguments) {
+  using namespace in_data_bpe;
   CLI::App app("Learns a byte-pair encoding from text.", "tutti data bpe");
   Texts texts;
   declare(app, texts);

@@ -14,6 +14,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_clicks {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data clicks --output PATH [OPTIONS]";
@@ -116,8 +117,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_clicks
 
 int data_clicks_command(std::vector<std::string> arguments) {
+  using namespace in_data_clicks;
   CLI::App app("Makes clicks that a model can learn, and prints the best AUC on them.", "tutti data clicks");
   Texts texts;
   declare(app, texts);

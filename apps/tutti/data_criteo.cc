@@ -16,6 +16,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_criteo {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data criteo INPUT... --output DIR [OPTIONS]";
@@ -115,8 +116,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_criteo
 
 int data_criteo_command(std::vector<std::string> arguments) {
+  using namespace in_data_criteo;
   CLI::App app("Packs Criteo's raw text into a file that the trainer maps into memory.", "tutti data criteo");
   Texts texts;
   declare(app, texts);

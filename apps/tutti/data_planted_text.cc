@@ -13,6 +13,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_text_words {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data text --output FILE [OPTIONS]";
@@ -65,8 +66,10 @@ Status act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_text_words
 
 int data_text_command(std::vector<std::string> arguments) {
+  using namespace in_data_text_words;
   CLI::App app("Writes text whose entropy is known.", "tutti data text");
   Texts texts;
   set_help(app, kFooter, kSynopsis);

@@ -12,6 +12,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_tokenize {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data tokenize INPUT... --output PREFIX [OPTIONS]";
@@ -95,8 +96,10 @@ Status act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_tokenize
 
 int data_tokenize_command(std::vector<std::string> arguments) {
+  using namespace in_data_tokenize;
   CLI::App app("Converts text to tokens for pretrain_gpt and Megatron-LM.", "tutti data tokenize");
   Texts texts;
   declare(app, texts);

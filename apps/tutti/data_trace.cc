@@ -15,6 +15,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_data_trace {
 namespace {
 
 constexpr const char* kSynopsis = "tutti data trace --trace-file FILE --dist-file FILE [OPTIONS]";
@@ -72,8 +73,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_data_trace
 
 int data_trace_command(std::vector<std::string> arguments) {
+  using namespace in_data_trace;
   CLI::App app("Profiles a trace of accesses to a table.", "tutti data trace");
   Texts texts;
   set_help(app, kFooter, kSynopsis);

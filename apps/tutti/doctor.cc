@@ -22,6 +22,7 @@
 #include "tutti/transport/interface.h"
 
 namespace tutti::cli {
+namespace in_doctor {
 namespace {
 
 constexpr const char* kSynopsis = "tutti doctor [OPTIONS]";
@@ -238,8 +239,10 @@ int told(const Error& error) {
 }
 
 }  // namespace
+}  // namespace in_doctor
 
 int doctor_command(std::vector<std::string> arguments) {
+  using namespace in_doctor;
   CLI::App app("Checks that this host, or several hosts together, are ready to run a job.", "tutti doctor");
   Texts texts;
   declare(app, texts);

@@ -8,6 +8,7 @@
 #include "tutti/doctor/environment_report.h"
 
 namespace tutti::cli {
+namespace in_env {
 namespace {
 
 constexpr const char* kSynopsis = "tutti env [OPTIONS]";
@@ -19,8 +20,10 @@ Exit codes:
   2  wrong usage)";
 
 }  // namespace
+}  // namespace in_env
 
 int env_command(std::vector<std::string> arguments) {
+  using namespace in_env;
   CLI::App app("Prints version and system information for bug reports.", "tutti env");
   bool json = false;
   set_help(app, kFooter, kSynopsis);

@@ -9,6 +9,7 @@
 #include "tutti/trace/flight_report.h"
 
 namespace tutti::cli {
+namespace in_flight {
 namespace {
 
 constexpr const char* kSynopsis = "tutti flight DIR... [OPTIONS]";
@@ -39,8 +40,10 @@ Result<int> act(const std::vector<std::string>& folders, bool json) {
 }
 
 }  // namespace
+}  // namespace in_flight
 
 int flight_command(std::vector<std::string> arguments) {
+  using namespace in_flight;
   CLI::App app("Explains a hang from the flight-recorder files of a job's ranks.", "tutti flight");
   std::vector<std::string> folders;
   bool json = false;

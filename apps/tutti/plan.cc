@@ -13,6 +13,7 @@
 #include "tutti/launch/job.h"
 
 namespace tutti::cli {
+namespace in_plan {
 namespace {
 
 constexpr const char* kSynopsis = "tutti plan VERB --ranks N [OPTIONS]";
@@ -300,8 +301,10 @@ PlanAnswer answer(const PlanQuestion& question, Algorithm algorithm) {
 }
 
 }  // namespace
+}  // namespace in_plan
 
 int plan_command(std::vector<std::string> arguments) {
+  using namespace in_plan;
   if (!arguments.empty() && arguments[0] == "pipeline")
     return plan_pipeline_command({arguments.begin() + 1, arguments.end()});
   CLI::App app("Predicts a collective on a network that you describe, and checks it.", "tutti plan");

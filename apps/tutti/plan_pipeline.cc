@@ -16,6 +16,7 @@
 #include "tutti/planning/schedules/measured.h"
 
 namespace tutti::cli {
+namespace in_plan_pipeline {
 namespace {
 
 constexpr const char* kSynopsis = "tutti plan pipeline --stages P --microbatches M [OPTIONS]";
@@ -247,8 +248,10 @@ Status act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_plan_pipeline
 
 int plan_pipeline_command(std::vector<std::string> arguments) {
+  using namespace in_plan_pipeline;
   CLI::App app("Draws a pipeline schedule, with its bubble and its memory.", "tutti plan pipeline");
   Texts texts;
   declare(app, texts);

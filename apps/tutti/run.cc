@@ -17,6 +17,7 @@
 #endif
 
 namespace tutti::cli {
+namespace in_run {
 namespace {
 
 constexpr std::uint64_t kMostOfANodeFile = 16 << 20;
@@ -58,8 +59,10 @@ Result<std::optional<int>> start_elsewhere(const std::vector<std::string>& argum
 }
 
 }  // namespace
+}  // namespace in_run
 
 int run_command(std::vector<std::string> arguments) {
+  using namespace in_run;
   CLI::App app("Starts a program as several ranks and ends the job as one.", "tutti run");
   RunTexts texts;
   JobOptions job;

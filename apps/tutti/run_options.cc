@@ -15,9 +15,9 @@
 namespace tutti::cli {
 namespace {
 
-constexpr const char* kSynopsis = "tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]";
+constexpr const char* kRunSynopsis = "tutti run -n N [OPTIONS] [--] PROGRAM [ARGUMENTS...]";
 constexpr std::int64_t kMostRanks = 1'000'000;
-constexpr const char* kFooter = R"(
+constexpr const char* kRunFooter = R"(
 Everything after PROGRAM belongs to the program, --help included. Each rank gets torchrun's variables (RANK,
 WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, ...), so tutti run starts any program, also one in Python. The first rank that
 fails ends the job.
@@ -351,7 +351,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
                  "leave it out; docs/launching.md lists torchrun's options");
   }
   if (!rest.empty() && rest[0] == "--") rest.erase(rest.begin());
-  if (rest.empty()) return not_given("program", kSynopsis, "tutti run -n 4 ./train --epochs 3");
+  if (rest.empty()) return not_given("program", kRunSynopsis, "tutti run -n 4 ./train --epochs 3");
   if (rest[0].starts_with('-'))
     return usage("'" + rest[0] + "' stands where the program should", "options of tutti run come before the --");
   if (const auto count = parse_int(rest[0]); count && *count > 0 && rest.size() > 1 && texts.ranks.ranks.empty())
@@ -366,7 +366,7 @@ Status interpret_program(const RunTexts& texts, std::vector<std::string> rest, J
 
 void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
   app.prefix_command();
-  set_help(app, kFooter, kSynopsis);
+  set_help(app, kRunFooter, kRunSynopsis);
   app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   declare_ranks(Group(app, "Ranks"), texts.ranks, job);
   declare_places(Group(app, "Places"), texts.places, job);

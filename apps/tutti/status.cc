@@ -24,6 +24,7 @@
 #include "tutti/rendezvous/secret.h"
 
 namespace tutti::cli {
+namespace in_status {
 namespace {
 
 constexpr auto kAnswerLimit = std::chrono::seconds(5);  // of all agents together, which may have to ask other nodes
@@ -152,8 +153,10 @@ int fail(const char* command, const Error& error) {
 }
 
 }  // namespace
+}  // namespace in_status
 
 int status_command(std::vector<std::string> arguments) {
+  using namespace in_status;
   CLI::App app("Shows the state of the ranks of a running job.", "tutti status");
   std::string job;
   bool json = false;
@@ -170,6 +173,7 @@ int status_command(std::vector<std::string> arguments) {
 }
 
 int top_command(std::vector<std::string> arguments) {
+  using namespace in_status;
   CLI::App app("Shows a live view of a running job, until it ends.", "tutti top");
   std::string job, interval = "1s", count_text;
   set_help(app, kFooter, "tutti top [JOB] [OPTIONS]");

@@ -9,6 +9,7 @@
 #include "tutti/trace/trace_merge.h"
 
 namespace tutti::cli {
+namespace in_trace {
 namespace {
 
 constexpr const char* kSynopsis = "tutti trace merge DIR|FILE... [OPTIONS]";
@@ -51,8 +52,10 @@ Result<int> merge(const std::vector<std::string>& given, const std::string& outp
 }
 
 }  // namespace
+}  // namespace in_trace
 
 int trace_command(std::vector<std::string> arguments) {
+  using namespace in_trace;
   if (arguments.empty()) arguments = {"--help"};
   const std::string first = arguments[0];
   if (first == "merge") {

@@ -18,7 +18,7 @@ constexpr Duration kPatienceForPlan = std::chrono::minutes(2);
 constexpr double kMostPlanSeconds = 10;
 constexpr const char* kTargetLine = "  {:<15}{:>8}{:>12}  {:<13}{:>12}  {:<24}{:>9}{:>9}{:>9}  {}\n";
 
-void print(const std::string& text) {
+void print_now(const std::string& text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
@@ -97,7 +97,7 @@ const std::vector<Simulation>& simulations() {
 void judge_allocations(double most, bool json, Tally& tally) {
   const bool met = most == 0;
   tally.count(met ? Judgement::Verdict::kMet : Judgement::Verdict::kNotMet);
-  print(json ? nlohmann::ordered_json{{"setting", "allocations in a call"}, {"most", most}, {"wanted", 0}, {"met", met}}
+  print_now(json ? nlohmann::ordered_json{{"setting", "allocations in a call"}, {"most", most}, {"wanted", 0}, {"met", met}}
                        .dump() +
                    "\n"
              : fmt::format("allocations of memory in a call, at most: {:.3g}, wanted 0: {}\n", most,
@@ -116,12 +116,12 @@ Status judge_simulations(const std::string& only, bool json, Tally& tally) {
     const bool met = seconds <= kMostPlanSeconds;
     tally.count(met ? Judgement::Verdict::kMet : Judgement::Verdict::kNotMet);
     if (json)
-      print(nlohmann::ordered_json{
+      print_now(nlohmann::ordered_json{
                 {"setting", simulation.words}, {"seconds", seconds}, {"wanted", kMostPlanSeconds}, {"met", met}}
                 .dump() +
             "\n");
     else
-      print(fmt::format("{}: {}, wanted at most {}: {}\n", simulation.words, seconds_text(seconds),
+      print_now(fmt::format("{}: {}, wanted at most {}: {}\n", simulation.words, seconds_text(seconds),
                         seconds_text(kMostPlanSeconds), met ? "met" : "NOT MET"));
   }
   return {};
@@ -151,7 +151,7 @@ Result<int> compare_operation(const Task& task, const CompareOptions& options) {
   std::optional<ProgressLine> progress(std::in_place, steps_of(entrants, task, count));
   const Turns turns = TUTTI_TRY(run_turns(entrants, task, count, task.items.at(0).op, *progress));
   progress.reset();
-  print(options.json ? operation_lines(task, entrants, turns)
+  print_now(options.json ? operation_lines(task, entrants, turns)
                      : operation_table(task, rivals, turns) + operation_verdict(task, rivals, turns));
   if (!options.plot.empty()) TUTTI_TRY(draw(plot_of(task, entrants, turns), options.plot));
   return 0;
@@ -233,7 +233,7 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
       steps += steps_of(entrants_of(section), section.task(method), options.turns);
 
   if (!options.json)
-    print(fmt::format(
+    print_now(fmt::format(
         "Median of {} turns, each a run of every entrant one after another, on {} cores; ratio: the peer's "
         "time / ours (least-most); floor: the same for a loop with nothing around it, or for what the memory "
         "gives\n",
@@ -251,7 +251,7 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
       }
       progress.clear();
       if (!options.json)
-        print("\n" + to_string(section.setting) + "\n" +
+        print_now("\n" + to_string(section.setting) + "\n" +
               fmt::format(kTargetLine, "operation", "bytes", "tutti us", "against", "its us", "ratio", "of least",
                           "wanted", "floor", ""));
       most_allocations = std::max(most_allocations, turns.most_allocations(kOurs));
@@ -259,17 +259,17 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
       for (const Target& target : section.targets) {
         const Judgement judgement = judge(target, turns);
         tally.count(judgement.verdict);
-        print(options.json ? target_json(target, judgement) : target_line(target, judgement));
+        print_now(options.json ? target_json(target, judgement) : target_line(target, judgement));
       }
     }
   }
-  if (!options.json) print("\n");
+  if (!options.json) print_now("\n");
   if (any_turns) judge_allocations(most_allocations, options.json, tally);
   TUTTI_TRY(judge_simulations(only, options.json, tally));
   if (!options.json) {
-    print(fmt::format("\nverdict: {} of {} met", tally.met, tally.met + tally.not_met + tally.beyond_floor));
-    if (tally.beyond_floor) print(fmt::format(", {} beyond what the floor reaches here", tally.beyond_floor));
-    print(tally.unknown ? fmt::format(", {} not measured\n", tally.unknown) : std::string("\n"));
+    print_now(fmt::format("\nverdict: {} of {} met", tally.met, tally.met + tally.not_met + tally.beyond_floor));
+    if (tally.beyond_floor) print_now(fmt::format(", {} beyond what the floor reaches here", tally.beyond_floor));
+    print_now(tally.unknown ? fmt::format(", {} not measured\n", tally.unknown) : std::string("\n"));
   }
   return tally.not_met + tally.beyond_floor == 0 ? 0 : 1;
 }

@@ -22,7 +22,7 @@ namespace {
 
 constexpr Duration kHostsPatience = std::chrono::seconds(20);
 
-Error cannot(const std::string& why,
+Error cannot_lay(const std::string& why,
              const std::string& hint = "run as root, or on a system that lets users make user namespaces") {
   return {.code = Code::kUnsupported,
           .detail = "cannot make two network namespaces here: " + std::string(trim(why)),
@@ -41,7 +41,7 @@ TwoHosts::~TwoHosts() {
 // Starts a process that lives until we end it, and waits until it says that it is where it should be.
 Result<int> TwoHosts::hold(std::vector<std::string> command) {
   const auto path = find_in_path(command[0]);
-  if (!path) return cannot("there is no " + command[0], "Debian: util-linux");
+  if (!path) return cannot_lay("there is no " + command[0], "Debian: util-linux");
   for (const char* word : {"sh", "-c", "mount -t tmpfs tmpfs /dev/shm && echo in && exec sleep infinity"})
     command.emplace_back(word);
   const ChildProcess child =
@@ -57,15 +57,15 @@ Result<int> TwoHosts::hold(std::vector<std::string> command) {
     while ((got = ::read(child.errors.get(), buffer, sizeof buffer)) > 0) complaint.append(buffer, std::size_t(got));
     while ((got = ::read(child.output.get(), buffer, sizeof buffer)) > 0) said.append(buffer, std::size_t(got));
     if (trim(said) == "in") return int(child.pid);
-    if (got == 0) return cannot(complaint.empty() ? command[0] + " ended" : complaint);
-    if (deadline.expired()) return cannot(command[0] + " does not answer");
+    if (got == 0) return cannot_lay(complaint.empty() ? command[0] + " ended" : complaint);
+    if (deadline.expired()) return cannot_lay(command[0] + " does not answer");
   }
 }
 
 Result<std::unique_ptr<TwoHosts>> TwoHosts::make() {
   const auto nsenter = find_in_path("nsenter");
-  if (!nsenter) return cannot("there is no nsenter", "Debian: util-linux");
-  if (!find_in_path("ip")) return cannot("there is no ip", "Debian: iproute2");
+  if (!nsenter) return cannot_lay("there is no nsenter", "Debian: util-linux");
+  if (!find_in_path("ip")) return cannot_lay("there is no ip", "Debian: iproute2");
   std::unique_ptr<TwoHosts> hosts(new TwoHosts);
   hosts->nsenter_ = *nsenter;
   hosts->own_user_ = ::geteuid() != 0;
@@ -89,11 +89,11 @@ Status TwoHosts::lay_cable() {
                        Deadline::after(kHostsPatience));
   };
   const auto laid = shell(0, "ip link add cable type veth peer name cable netns " + std::to_string(holders_[1]));
-  if (!laid.ok()) return cannot(laid.error().detail);
+  if (!laid.ok()) return cannot_lay(laid.error().detail);
   for (const int host : {0, 1}) {
     const auto up = shell(host, std::string("ip link set lo up && ip address add ") + kAddress[host] +
                                     "/24 dev cable && ip link set cable up");
-    if (!up.ok()) return cannot(up.error().detail);
+    if (!up.ok()) return cannot_lay(up.error().detail);
   }
   return {};
 }

@@ -46,10 +46,10 @@ inline std::size_t sum(std::span<const std::size_t> splits) {
   return std::accumulate(splits.begin(), splits.end(), std::size_t(0));
 }
 // Throws if this is no group, whose size would be 0.
-inline std::size_t ranks_of(const Group& group) { return group.global_ranks().size(); }
+inline std::size_t ranks_in(const Group& group) { return group.global_ranks().size(); }
 // The entry of this rank; throws where there is none.
 inline std::size_t own(const Group& group, const char* verb, const char* what, std::span<const std::size_t> splits) {
-  TUTTI_REQUIRE(splits.size() == ranks_of(group), verb, ": ", what, " has ", splits.size(), " entries, expected ",
+  TUTTI_REQUIRE(splits.size() == ranks_in(group), verb, ": ", what, " has ", splits.size(), " entries, expected ",
                 group.size(), ", one for each rank of group ", group.name());
   return splits[std::size_t(group.rank())];
 }
@@ -88,7 +88,7 @@ Request broadcast(std::span<T> data, int root) {
 }
 template <class T>
 Request all_gather(const Group& group, std::span<const T> in, std::span<T> out) {
-  TUTTI_REQUIRE(out.size() == in.size() * ranks_of(group), "all_gather: out has ", out.size(), " elements, expected ",
+  TUTTI_REQUIRE(out.size() == in.size() * ranks_in(group), "all_gather: out has ", out.size(), " elements, expected ",
                 in.size() * group.size());
   return {.kind = Kind::kAllGather, .dtype = dtype_of<T>(), .in = in.data(), .out = out.data(), .count = in.size()};
 }
@@ -116,7 +116,7 @@ Request scatter(const Group& group, std::span<const T> in, std::span<T> out, int
 }
 template <class T>
 Request reduce_scatter(const Group& group, std::span<const T> in, std::span<T> out, Reduction op) {
-  TUTTI_REQUIRE(in.size() == out.size() * ranks_of(group), "reduce_scatter: in has ", in.size(), " elements, expected ",
+  TUTTI_REQUIRE(in.size() == out.size() * ranks_in(group), "reduce_scatter: in has ", in.size(), " elements, expected ",
                 out.size() * group.size());
   return {.kind = Kind::kReduceScatter,
           .dtype = dtype_of<T>(),
@@ -128,7 +128,7 @@ Request reduce_scatter(const Group& group, std::span<const T> in, std::span<T> o
 }
 template <class T>
 Request all_to_all(const Group& group, std::span<const T> in, std::span<T> out) {
-  TUTTI_REQUIRE(in.size() == out.size() && in.size() % ranks_of(group) == 0, "all_to_all: in has ", in.size(),
+  TUTTI_REQUIRE(in.size() == out.size() && in.size() % ranks_in(group) == 0, "all_to_all: in has ", in.size(),
                 " and out ", out.size(), " elements, expected equal multiples of ", group.size());
   return {.kind = Kind::kAllToAll,
           .dtype = dtype_of<T>(),

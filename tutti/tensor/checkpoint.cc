@@ -8,11 +8,10 @@
 
 #include "tutti/tensor/collectives.h"
 #include "tutti/tensor/named_tensor.h"
+#include "tutti/tensor/tensor_bytes.h"
 
 namespace tutti {
 namespace {
-
-std::vector<std::uint64_t> shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
 
 }  // namespace
 

@@ -12,8 +12,6 @@
 namespace tutti {
 namespace {
 
-TensorShape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
-
 DType dtype_of(const NamedTensor& named) {
   return checked_bytes(at::empty({0}, named.tensor.options().device(at::kCPU).requires_grad(false)), named.name).dtype;
 }

@@ -35,6 +35,8 @@ std::optional<DType> dtype_of(const at::Tensor& tensor) {
 
 }  // namespace
 
+TensorShape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
+
 std::string describe(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
   const auto dtype = dtype_of(tensor);

@@ -3,6 +3,7 @@
 #include <string>
 #include <string_view>
 
+#include "tutti/checkpoint/box.h"
 #include "tutti/tensor/tensor_place.h"
 
 namespace tutti {
@@ -25,6 +26,8 @@ TensorBytes written_bytes(const at::Tensor& tensor, std::string_view role);
 // The part of it that is not about element types and strides: a tensor with a shape and strides, in memory of the CPU.
 void require_cpu_memory(const at::Tensor& tensor, std::string_view role);
 void require_memory(const at::Tensor& tensor, std::string_view role);  // of the CPU or of a GPU
+
+TensorShape shape_of(const at::Tensor& tensor);
 
 // "f32[64, 784]", "c64[3] on cuda:0": for errors.
 std::string describe(const at::Tensor& tensor);

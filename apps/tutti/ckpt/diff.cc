@@ -10,6 +10,7 @@
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
+namespace in_ckpt_diff {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt diff PATH PATH [OPTIONS]";
@@ -58,8 +59,10 @@ Result<int> act(const std::vector<std::string>& paths, const std::string& tolera
 }
 
 }  // namespace
+}  // namespace in_ckpt_diff
 
 int ckpt_diff_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_diff;
   CLI::App app("Compares two checkpoints.", "tutti ckpt diff");
   std::vector<std::string> paths;
   std::string tolerance = "0";

@@ -10,6 +10,7 @@
 #include "tutti/checkpoint/tools/copy_file.h"
 
 namespace tutti::cli {
+namespace in_ckpt_extract {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt extract PATH -o FILE [OPTIONS]";
@@ -83,8 +84,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_extract
 
 int ckpt_extract_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_extract;
   CLI::App app("Writes tensors of a checkpoint to a safetensors file.", "tutti ckpt extract");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -9,6 +9,7 @@
 #include "tutti/base/text.h"
 
 namespace tutti::cli {
+namespace in_ckpt_gpt2 {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt gpt2 FROM TO [OPTIONS]";
@@ -39,8 +40,10 @@ Result<int> act(const std::string& from, const std::string& to, const std::strin
 }
 
 }  // namespace
+}  // namespace in_ckpt_gpt2
 
 int ckpt_gpt2_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_gpt2;
   CLI::App app("Converts a GPT-2 of Hugging Face to a checkpoint of pretrain_gpt, or back.", "tutti ckpt gpt2");
   std::string from, to, heads = "0";
   dress(app, kFooter, kSynopsis);

@@ -18,6 +18,7 @@
 #include "tutti/checkpoint/value_tree.h"
 
 namespace tutti::cli {
+namespace in_ckpt_import {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt import PATH... OUTPUT [OPTIONS]";
@@ -165,8 +166,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_import
 
 int ckpt_import_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_import;
   CLI::App app("Makes a checkpoint from files of other programs.", "tutti ckpt import");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/sources/sources.h"
 
 namespace tutti::cli {
+namespace in_ckpt_ls {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt ls PATH [PATTERN...] [OPTIONS]";
@@ -125,8 +126,10 @@ Result<int> list_tensors(const std::vector<std::string>& words, bool json) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_ls
 
 int ckpt_ls_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_ls;
   CLI::App app("Lists the tensors of a checkpoint.", "tutti ckpt ls");
   std::vector<std::string> words;
   bool json = false, steps = false;

@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/tools/rewrite.h"
 
 namespace tutti::cli {
+namespace in_ckpt_merge {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt merge PATH OUTPUT [OPTIONS]";
@@ -53,8 +54,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_merge
 
 int ckpt_merge_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_merge;
   CLI::App app("Writes the weights alone as safetensors with an index.", "tutti ckpt merge");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -13,6 +13,7 @@
 #include "tutti/checkpoint/stored_files.h"
 
 namespace tutti::cli {
+namespace in_ckpt_prune {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt prune DIR --keep N [OPTIONS]";
@@ -92,8 +93,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_prune
 
 int ckpt_prune_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_prune;
   CLI::App app("Removes older checkpoints.", "tutti ckpt prune");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -9,6 +9,7 @@
 #include "tutti/checkpoint/tools/rewrite.h"
 
 namespace tutti::cli {
+namespace in_ckpt_reshard {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt reshard PATH OUTPUT --ranks N [OPTIONS]";
@@ -52,8 +53,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_reshard
 
 int ckpt_reshard_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_reshard;
   CLI::App app("Reshards a checkpoint for another number of ranks.", "tutti ckpt reshard");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -12,6 +12,7 @@
 #include "tutti/checkpoint/tools/elements.h"
 
 namespace tutti::cli {
+namespace in_ckpt_show {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt show PATH [OPTIONS]";
@@ -139,8 +140,10 @@ Result<int> act(const Texts& texts) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_show
 
 int ckpt_show_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_show;
   CLI::App app("Prints the values of a checkpoint, or one of its tensors.", "tutti ckpt show");
   Texts texts;
   dress(app, kFooter, kSynopsis);

@@ -11,6 +11,7 @@
 #include "tutti/checkpoint/folder.h"
 
 namespace tutti::cli {
+namespace in_ckpt_verify {
 namespace {
 
 constexpr const char* kSynopsis = "tutti ckpt verify PATH [OPTIONS]";
@@ -57,8 +58,10 @@ Result<int> act(const std::string& path, bool all) {
 }
 
 }  // namespace
+}  // namespace in_ckpt_verify
 
 int ckpt_verify_command(std::vector<std::string> arguments) {
+  using namespace in_ckpt_verify;
   CLI::App app("Checks every byte of a checkpoint.", "tutti ckpt verify");
   std::string path;
   bool all = false;

@@ -63,7 +63,7 @@ std::vector<TableKey> table_keys(Model& model) {
 
 DType dtype_of(const Model& model) { return model.type() == at::kDouble ? DType::kF64 : DType::kF32; }
 
-TensorShape shape_of(const std::vector<std::int64_t>& shape) { return {shape.begin(), shape.end()}; }
+TensorShape stored_shape(const std::vector<std::int64_t>& shape) { return {shape.begin(), shape.end()}; }
 
 // A part of an array that this rank has.
 SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const TableShard& place) {
@@ -87,8 +87,8 @@ SavedBox box_of(Model& model, const TableKey& key, std::size_t shard, const Tabl
 std::vector<ExpectedTensor> expected(Model& model) {
   std::vector<ExpectedTensor> wanted;
   for (const auto& entry : model.dense().entries()) {
-    wanted.push_back({{entry.name, ""}, dtype_of(model), shape_of(entry.shape)});
-    if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), shape_of(entry.shape)});
+    wanted.push_back({{entry.name, ""}, dtype_of(model), stored_shape(entry.shape)});
+    if (entry.square.defined()) wanted.push_back({{entry.name, kState}, dtype_of(model), stored_shape(entry.shape)});
   }
   for (const auto& key : table_keys(model)) wanted.push_back({key.key, dtype_of(model), key.shape});
   return wanted;
@@ -244,7 +244,7 @@ std::vector<SavedBox> boxes_of(Model& model) {
     const auto add = [&](const at::Tensor& tensor, const char* state) {
       boxes.push_back({.key = {entry.name, state},
                        .dtype = dtype_of(model),
-                       .shape = shape_of(entry.shape),
+                       .shape = stored_shape(entry.shape),
                        .data = tensor.data_ptr()});
     };
     add(entry.value, "");

@@ -35,12 +35,6 @@ std::vector<PlacedBox> boxes_in_tensor(const ParameterLayout& layout) {
   return placed;
 }
 
-TensorShape shape_of(const at::Tensor& tensor) {
-  TensorShape shape;
-  for (const std::int64_t size : tensor.sizes()) shape.push_back(std::uint64_t(size));
-  return shape;
-}
-
 // What of `run`, a box of this rank's tensor whose elements lie packed at `data`, is in `placed`.
 std::optional<SavedBox> saved_box(const TensorBox& run, std::byte* data, const PlacedBox& placed,
                                   const ParameterLayout& layout, TensorKey key, DType dtype) {

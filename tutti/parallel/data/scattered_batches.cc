@@ -48,7 +48,7 @@ Json words_of(const Group& group, const std::optional<Tensors>& batch) {
   return {{"tensors", tensors}};
 }
 
-std::span<std::uint8_t> bytes_of(const at::Tensor& tensor) {
+std::span<std::uint8_t> raw_bytes_of(const at::Tensor& tensor) {
   return {static_cast<std::uint8_t*>(tensor.data_ptr()), std::size_t(tensor.numel()) * tensor.element_size()};
 }
 
@@ -72,8 +72,8 @@ std::optional<Tensors> scatter_batch(const Group& group, const std::optional<Ten
     const auto index = parts.size();
     auto part = at::empty(word["shape"].get<std::vector<std::int64_t>>(), at::ScalarType(word["type"].get<int>()));
     const auto whole = reads ? (*batch)[index].contiguous() : at::Tensor();
-    const std::span<const std::uint8_t> in = reads ? bytes_of(whole) : std::span<std::uint8_t>();
-    scatter(group, in, bytes_of(part), root);
+    const std::span<const std::uint8_t> in = reads ? raw_bytes_of(whole) : std::span<std::uint8_t>();
+    scatter(group, in, raw_bytes_of(part), root);
     parts.push_back(std::move(part));
   }
   return parts;

@@ -82,7 +82,7 @@ void require_same_text(const Group& group, const std::string& text, const Descri
   if (least != greatest) throw Exception(difference(group, texts_of_all(group, text), describe, hint));
 }
 
-std::size_t bytes_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
+std::size_t byte_count_of(const at::Tensor& tensor) { return std::size_t(tensor.numel()) * tensor.element_size(); }
 
 // A view of the same memory in which no element is there twice for having a stride of 0.
 at::Tensor without_expansion(at::Tensor tensor) {
@@ -101,8 +101,8 @@ void broadcast_packed(const Group& group, std::span<const at::Tensor> tensors, s
   auto each = [&](auto&& move) {
     std::byte* at = pack.get();
     for (const auto& tensor : tensors) {
-      move(at, tensor.data_ptr(), bytes_of(tensor));
-      at += bytes_of(tensor);
+      move(at, tensor.data_ptr(), byte_count_of(tensor));
+      at += byte_count_of(tensor);
     }
   };
   if (group.rank() == root)
@@ -155,7 +155,7 @@ void broadcast_values(const Group& group, std::span<const NamedTensor> tensors, 
     auto range = without_expansion(named.tensor);
     if (!range.is_non_overlapping_and_dense())
       range = copied.emplace_back(range, range.clone(at::MemoryFormat::Contiguous)).second;
-    const std::size_t bytes = bytes_of(range);
+    const std::size_t bytes = byte_count_of(range);
     if (bytes > kSmall) {
       broadcast_bytes(group, range.data_ptr(), bytes, root);
     } else if (bytes > 0) {

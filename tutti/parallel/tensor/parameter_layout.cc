@@ -14,8 +14,6 @@
 namespace tutti {
 namespace {
 
-TensorShape shape_of(const at::Tensor& tensor) { return {tensor.sizes().begin(), tensor.sizes().end()}; }
-
 ParameterLayout layout_of(const torch::nn::Module& module, const std::string& name, const at::Tensor& tensor) {
   const auto* const known = dynamic_cast<const TensorParallelModule*>(&module);
   return known ? known->layout_of(name) : ParameterLayout::whole(shape_of(tensor));
