@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/conformance/group_conformance.h"
+#include "tests/harness/error_of.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/json_objects.h"
 
@@ -17,14 +18,7 @@ std::string value_of(int rank, std::size_t scale) {
   return value;
 }
 
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Exception& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using test::error_of;
 
 void expect_words(const std::string& text, const std::string& words) {
   check(text.find(words) != std::string::npos, text);

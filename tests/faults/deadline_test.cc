@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/faults/worlds.h"
+#include "tests/harness/error_of.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/objects.h"
 
@@ -43,14 +44,7 @@ std::vector<Call> calls() {
   };
 }
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 
 class OwnDeadline : public ::testing::TestWithParam<Way> {};
 

@@ -19,17 +19,17 @@ class Stopped : public ::testing::TestWithParam<std::tuple<Way, int>> {
 };
 
 // More than sockets hold: a rank that wakes and finds all that the others sent to it may well end the call.
-constexpr std::size_t kLong = 4'000'000;  // floats
+constexpr std::size_t kLongCall = 4'000'000;  // floats
 
 // `victim` stops itself before a call; rank 0 wakes it after its own error.
 TEST_P(Stopped, BeforeACall) {
   const int victim = size_ - 1;
   const auto body = [&](Group& world) {
     const auto pids = processes_of(world);
-    const auto data = make_buffer(world, kLong, true);
+    const auto data = make_buffer(world, kLongCall, true);
     if (world.rank() == victim) ::raise(SIGSTOP);
     try {
-      expect_failure(world, [&] { all_reduce(world, std::span(data.get(), kLong)); });
+      expect_failure(world, [&] { all_reduce(world, std::span(data.get(), kLongCall)); });
     } catch (...) {
       if (world.rank() == victim && local_)
         check(data[0] == 1, "the call changed the buffer though the group had ended");

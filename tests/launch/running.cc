@@ -23,7 +23,7 @@ namespace tutti::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kPatience = std::chrono::seconds(60);
+constexpr auto kRunPatience = std::chrono::seconds(60);
 
 std::size_t count(const std::string& text, const std::string& part) {
   std::size_t found = 0;
@@ -119,7 +119,7 @@ bool Running::pump(int timeout_ms) {
 }
 
 void Running::await_out(const std::string& text, int times) {
-  for (const auto end = Clock::now() + kPatience; count(ended_.out, text) < std::size_t(times);) {
+  for (const auto end = Clock::now() + kRunPatience; count(ended_.out, text) < std::size_t(times);) {
     if (!pump(100) || Clock::now() > end) {
       ADD_FAILURE() << "never saw '" << text << "' in:\n" << ended_.out << "\nerrors:\n" << ended_.err;
       return;
@@ -128,7 +128,7 @@ void Running::await_out(const std::string& text, int times) {
 }
 
 void Running::await_err(const std::string& text) {
-  for (const auto end = Clock::now() + kPatience; ended_.err.find(text) == std::string::npos;) {
+  for (const auto end = Clock::now() + kRunPatience; ended_.err.find(text) == std::string::npos;) {
     if (!pump(100) || Clock::now() > end) {
       ADD_FAILURE() << "never saw '" << text << "' in the errors:\n" << ended_.err;
       return;
@@ -149,7 +149,7 @@ void Running::close_output() {
 }
 
 pid_t Running::agent() {
-  for (const auto end = Clock::now() + kPatience; Clock::now() < end;
+  for (const auto end = Clock::now() + kRunPatience; Clock::now() < end;
        std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
     for (const pid_t pid : processes()) {
       std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -162,7 +162,7 @@ pid_t Running::agent() {
 }
 
 Ended Running::wait() {
-  const auto end = Clock::now() + kPatience;
+  const auto end = Clock::now() + kRunPatience;
   int status = 0;
   while (waitpid(pid_, &status, WNOHANG) == 0) {
     if (reading_) {

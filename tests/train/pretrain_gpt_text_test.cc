@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 constexpr int kChange = 40, kBeyond = 5, kEnd = 80;  // steps
 constexpr double kReached = 0.25;                    // nats a letter; one letter before is worth 0.59, two all
 
-Words with(Words words, const Words& more) {
+Words with_words(Words words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -59,7 +59,7 @@ TEST(PretrainGptText, LearnsWhatThereIsAndGoesOnAsAnotherGrid) {
 
   const std::string save = folder.path() + "/run";
   const auto pretrain = [&](const Words& grid) {
-    return run(with({TUTTI_COMMAND,
+    return run(with_words({TUTTI_COMMAND,
                      "run",
                      "-n",
                      "4",
@@ -105,7 +105,7 @@ TEST(PretrainGptText, LearnsWhatThereIsAndGoesOnAsAnotherGrid) {
                      "1",
                      "--log-interval",
                      "1"},
-                    with({"--tensor-model-parallel-size", "2"}, grid)));
+                    with_words({"--tensor-model-parallel-size", "2"}, grid)));
   };
   // Leaves some steps behind the checkpoint, so that there are losses to compare with.
   const auto first =

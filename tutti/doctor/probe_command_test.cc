@@ -37,7 +37,7 @@ TEST(ProbeCommands, NoTransferIsLargerThanAMeasurementAsksFor) {
 
 TEST(ProbeCommands, ALetterThatMeansNothingIsNone) {
   for (int letter = 0; letter < 256; ++letter) {
-    auto bytes = encode({});
+    auto bytes = encode(ProbeCommand{});
     bytes[0] = std::byte(letter);
     const bool known = letter == 'P' || letter == 'S' || letter == 'R' || letter == 'U' || letter == 'Q';
     const auto parsed = parse_probe_command(bytes);

@@ -21,7 +21,7 @@ Result<std::optional<Allocation>> ask(const Environment& environment, const Host
   });
 }
 
-Environment with(Environment environment, const Environment& more) {
+Environment joined(Environment environment, const Environment& more) {
   for (const auto& [name, value] : more) environment[name] = value;
   return environment;
 }
@@ -31,7 +31,7 @@ const Environment kSbatch = {{"SLURM_JOB_ID", "77"},          {"SLURM_JOB_NUM_NO
                              {"SLURM_NTASKS", "5"},           {"SLURM_TASKS_PER_NODE", "2(x2),1"},
                              {"SLURM_PROCID", "0"},           {"SLURM_NODEID", "0"},
                              {"SLURM_STEP_ID", "4294967291"}, {"SLURM_STEPID", "4294967291"}};
-const Environment kStep = with(kSbatch, {{"SLURM_STEP_ID", "4"},
+const Environment kStep = joined(kSbatch, {{"SLURM_STEP_ID", "4"},
                                          {"SLURM_STEP_NUM_NODES", "3"},
                                          {"SLURM_STEP_NUM_TASKS", "3"},
                                          {"SLURM_NTASKS", "3"},
@@ -40,7 +40,7 @@ const Environment kStep = with(kSbatch, {{"SLURM_STEP_ID", "4"},
 
 TEST(SchedulerNodes, OutsideThereIsNothing) {
   EXPECT_EQ(*ask({}), std::nullopt);
-  EXPECT_EQ(*ask(with(kStep, {{"TUTTI_STORE", "127.0.0.1:1"}})), std::nullopt);  // a rank that starts a job of its own
+  EXPECT_EQ(*ask(joined(kStep, {{"TUTTI_STORE", "127.0.0.1:1"}})), std::nullopt);  // a rank that starts a job of its own
 }
 
 TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {
@@ -54,7 +54,7 @@ TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {
 }
 
 TEST(SchedulerNodes, ANodeThatSlurmDoesNotHaveIsToldByItsVariable) {
-  const auto found = ask(with(kStep, {{"SLURM_NODEID", "5"}}));
+  const auto found = ask(joined(kStep, {{"SLURM_NODEID", "5"}}));
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.error().detail,
             "SLURM_NODEID is 5, and the step has 3 nodes (SLURM_STEP_NUM_NODES, or SLURM_NNODES)");
@@ -75,11 +75,11 @@ TEST(SchedulerNodes, AStepOfSlurmIsOneOfItsNodes) {
   EXPECT_EQ(found.node, 1);
   EXPECT_EQ(found.first_host, "n08");
   EXPECT_EQ(found.job, "slurm-77.4");
-  EXPECT_EQ(*ask(with(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})), std::nullopt);
+  EXPECT_EQ(*ask(joined(kStep, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NUM_TASKS", "1"}})), std::nullopt);
 }
 
 TEST(SchedulerNodes, SeveralLaunchersOnOneNodeAreAMistake) {
-  const auto slurm = ask(with(kStep, {{"SLURM_STEP_NUM_TASKS", "12"}}));
+  const auto slurm = ask(joined(kStep, {{"SLURM_STEP_NUM_TASKS", "12"}}));
   EXPECT_EQ(slurm.error().code, Code::kUsage);
   EXPECT_EQ(slurm.error().detail,
             "srun started 4 of this launcher on this node, and each would start ranks of its own");
@@ -93,7 +93,7 @@ TEST(SchedulerNodes, SeveralLaunchersOnOneNodeAreAMistake) {
 }
 
 TEST(SchedulerNodes, AListOfHostsThatMakesNoSenseIsNamed) {
-  EXPECT_THAT(ask(with(kStep, {{"SLURM_STEP_NODELIST", "n[1-"}})).error().detail, HasSubstr("SLURM_STEP_NODELIST: "));
+  EXPECT_THAT(ask(joined(kStep, {{"SLURM_STEP_NODELIST", "n[1-"}})).error().detail, HasSubstr("SLURM_STEP_NODELIST: "));
 }
 
 TEST(SchedulerNodes, PbsListsAHostForEachSlot) {
@@ -102,10 +102,10 @@ TEST(SchedulerNodes, PbsListsAHostForEachSlot) {
   EXPECT_EQ(found.others, Allocation::Others::kSsh);
   EXPECT_THAT(found.hosts, ElementsAre("n1.cluster", "n2.cluster"));
   EXPECT_THAT(found.ranks, ElementsAre(3, 1));
-  EXPECT_EQ(**ask(with(script, {{"PBS_TASKNUM", "00000001"}})), found);
+  EXPECT_EQ(**ask(joined(script, {{"PBS_TASKNUM", "00000001"}})), found);
   EXPECT_EQ(found.first_host, "n1.cluster");
   EXPECT_EQ(found.job, "pbs-12.server");
-  const auto started = **ask(with(script, {{"PBS_TASKNUM", "2"}}));
+  const auto started = **ask(joined(script, {{"PBS_TASKNUM", "2"}}));
   EXPECT_EQ(started.others, Allocation::Others::kStarted);
   EXPECT_EQ(started.node, 1);
 }

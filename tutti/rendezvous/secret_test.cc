@@ -20,10 +20,10 @@
 namespace tutti {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class SecretOfJob : public testing::Test {
+class SecretOfJob : public ::testing::Test {
  protected:
   SecretOfJob() {
     std::string pattern = fs::temp_directory_path() / "tutti-secret-XXXXXX";
@@ -159,7 +159,7 @@ TEST_F(SecretOfJob, AnOpenRuntimeFolderIsPassedOver) {
   fs::create_directory(tmp);
   const auto folder = runtime_directory({{"XDG_RUNTIME_DIR", folder_}, {"TMPDIR", tmp}});
   ASSERT_TRUE(folder.ok()) << to_string(folder.error());
-  EXPECT_THAT(*folder, testing::Not(testing::StartsWith(folder_ + "/tutti")));
+  EXPECT_THAT(*folder, ::testing::Not(::testing::StartsWith(folder_ + "/tutti")));
 }
 
 TEST_F(SecretOfJob, AFolderInTmpThatIsNotOursAloneIsRefused) {

@@ -19,8 +19,8 @@ namespace {
 
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after_seconds(90); }
-Deadline at_once() { return Deadline::after_seconds(0.02); }
+Deadline soon_in_file() { return Deadline::after_seconds(90); }
+Deadline at_once_in_file() { return Deadline::after_seconds(0.02); }
 
 std::string fresh_path() {
   static std::atomic<int> count = 0;
@@ -30,15 +30,15 @@ std::string fresh_path() {
 
 class FileWorld : public StoreWorld {
  public:
-  std::unique_ptr<Store> open() override { return FileStore::join(path_, "job", soon()).or_throw(); }
+  std::unique_ptr<Store> open() override { return FileStore::join(path_, "job", soon_in_file()).or_throw(); }
 
  private:
   const std::string path_ = fresh_path();
   std::unique_ptr<Store> owner_ = FileStore::create(path_, "job").or_throw();
 };
 
-const StoreMaker kMaker{"File", [] { return std::make_unique<FileWorld>(); }};
-INSTANTIATE_TEST_SUITE_P(InAFile, StoreConformance, testing::Values(kMaker, prefixed(kMaker)), name_of_store);
+const StoreMaker kFileMaker{"File", [] { return std::make_unique<FileWorld>(); }};
+INSTANTIATE_TEST_SUITE_P(InAFile, StoreConformance, testing::Values(kFileMaker, prefixed(kFileMaker)), name_of_store);
 
 class FileStoreTest : public testing::Test {
  protected:
@@ -80,7 +80,7 @@ TEST_F(FileStoreTest, OwnerMakesAPrivateFileAndRemovesIt) {
 TEST_F(FileStoreTest, OneThatCameFirstWaitsForTheOwner) {
   std::unique_ptr<FileStore> owner;
   std::thread late([&] { owner = FileStore::create(path_, "job").or_throw(); });
-  const auto store = FileStore::join(path_, "job", soon());
+  const auto store = FileStore::join(path_, "job", soon_in_file());
   late.join();
   EXPECT_TRUE(store.ok()) << to_string(store.error());
 }
@@ -88,14 +88,14 @@ TEST_F(FileStoreTest, OneThatCameFirstWaitsForTheOwner) {
 TEST_F(FileStoreTest, StaleFileOfAnEarlierRunIsNeverRead) {
   leave_stale_file("job");
   ASSERT_EQ(::access(path_.c_str(), F_OK), 0);
-  const auto early = FileStore::join(path_, "job", at_once());
+  const auto early = FileStore::join(path_, "job", at_once_in_file());
   ASSERT_FALSE(early.ok());
   EXPECT_EQ(early.error().code, Code::kTimeout);
   EXPECT_THAT(to_string(early.error()), HasSubstr("the file there is stale, left by job \"job\" (pid "));
 
   std::unique_ptr<FileStore> owner;
   std::thread late([&] { owner = FileStore::create(path_, "job").or_throw(); });
-  const auto store = FileStore::join(path_, "job", soon()).or_throw();
+  const auto store = FileStore::join(path_, "job", soon_in_file()).or_throw();
   late.join();
   EXPECT_FALSE(store->check({"address"}).or_throw());
 }
@@ -106,7 +106,7 @@ TEST_F(FileStoreTest, LivingOwnerKeepsOthersOut) {
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
   EXPECT_THAT(to_string(second.error()), HasSubstr("is in use by job \"first\" (pid " + std::to_string(::getpid())));
-  const auto foreign = FileStore::join(path_, "second", soon());
+  const auto foreign = FileStore::join(path_, "second", soon_in_file());
   ASSERT_FALSE(foreign.ok());
   EXPECT_EQ(foreign.error().code, Code::kRefused);
   EXPECT_THAT(to_string(foreign.error()), HasSubstr("belongs to job \"first\""));
@@ -115,7 +115,7 @@ TEST_F(FileStoreTest, LivingOwnerKeepsOthersOut) {
 TEST_F(FileStoreTest, FileOfSomebodyElseIsNotTouched) {
   std::ofstream(path_) << "my thesis";
   EXPECT_THAT(to_string(FileStore::create(path_, "job").error()), HasSubstr("exists and is no store file"));
-  EXPECT_THAT(to_string(FileStore::join(path_, "job", soon()).error()), HasSubstr("is no store file"));
+  EXPECT_THAT(to_string(FileStore::join(path_, "job", soon_in_file()).error()), HasSubstr("is no store file"));
   std::string text;
   std::getline(std::ifstream(path_), text);
   EXPECT_EQ(text, "my thesis");
@@ -125,21 +125,21 @@ TEST_F(FileStoreTest, FileThatOthersMayWriteIsRefused) {
   const auto owner = FileStore::create(path_, "job").or_throw();
   for (const mode_t mode : {0606, 0660, 0604, 0640}) {
     ASSERT_EQ(::chmod(path_.c_str(), mode), 0);
-    const auto joined = FileStore::join(path_, "job", soon());
+    const auto joined = FileStore::join(path_, "job", soon_in_file());
     ASSERT_FALSE(joined.ok()) << std::oct << mode;
     EXPECT_EQ(joined.error().code, Code::kRefused);
     EXPECT_THAT(to_string(joined.error()),
                 HasSubstr(", which lets others in, so it cannot be told from one that a stranger made"));
   }
   ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
-  EXPECT_TRUE(FileStore::join(path_, "job", soon()).ok());
+  EXPECT_TRUE(FileStore::join(path_, "job", soon_in_file()).ok());
 }
 
 TEST_F(FileStoreTest, FileOfAnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a file to another user";
   const auto owner = FileStore::create(path_, "job").or_throw();
   if (::chown(path_.c_str(), 12345, gid_t(-1)) != 0) GTEST_SKIP() << "this namespace has no other user";
-  const auto joined = FileStore::join(path_, "job", soon());
+  const auto joined = FileStore::join(path_, "job", soon_in_file());
   ASSERT_FALSE(joined.ok());
   EXPECT_EQ(joined.error().code, Code::kRefused);
   EXPECT_THAT(to_string(joined.error()), HasSubstr("belongs to the user with id 12345, this process runs as 0"));
@@ -147,12 +147,12 @@ TEST_F(FileStoreTest, FileOfAnotherUserIsRefused) {
 
 TEST_F(FileStoreTest, EmptyFileIsReplaced) {
   std::ofstream(path_).flush();
-  EXPECT_THAT(to_string(FileStore::join(path_, "job", at_once()).error()), HasSubstr("the file there is empty"));
+  EXPECT_THAT(to_string(FileStore::join(path_, "job", at_once_in_file()).error()), HasSubstr("the file there is empty"));
   EXPECT_TRUE(FileStore::create(path_, "job").ok());
 }
 
 TEST_F(FileStoreTest, MissingFolderIsToldAtOnce) {
-  for (const std::string& text : {to_string(FileStore::join("/nowhere/at/all", "job", soon()).error()),
+  for (const std::string& text : {to_string(FileStore::join("/nowhere/at/all", "job", soon_in_file()).error()),
                                   to_string(FileStore::create("/nowhere/at/all", "job").error())})
     EXPECT_THAT(
         text, testing::AllOf(HasSubstr("No such file or directory"),
@@ -163,10 +163,10 @@ TEST_F(FileStoreTest, RecordCutShortByADeadWriterIsCutOff) {
   const auto owner = FileStore::create(path_, "job").or_throw();
   owner->set("a", "1").or_throw();
   std::ofstream(path_, std::ios::app) << std::string("\x40\0\0\0half", 8);
-  const auto other = FileStore::join(path_, "job", soon()).or_throw();
-  EXPECT_EQ(other->get("a", soon()).or_throw(), "1");
+  const auto other = FileStore::join(path_, "job", soon_in_file()).or_throw();
+  EXPECT_EQ(other->get("a", soon_in_file()).or_throw(), "1");
   other->set("b", "2").or_throw();
-  EXPECT_EQ(owner->get("b", soon()).or_throw(), "2");
+  EXPECT_EQ(owner->get("b", soon_in_file()).or_throw(), "2");
 }
 
 TEST_F(FileStoreTest, DamagedRecordIsTold) {
@@ -178,7 +178,7 @@ TEST_F(FileStoreTest, DamagedRecordIsTold) {
     file.seekp(1024 + 8 + 9 + 8 + 4);  // in the first set
     file.put('!');
   }
-  const auto other = FileStore::join(path_, "job", soon());
+  const auto other = FileStore::join(path_, "job", soon_in_file());
   ASSERT_FALSE(other.ok());
   EXPECT_EQ(other.error().code, Code::kCorrupt);
   EXPECT_THAT(to_string(other.error()), HasSubstr("has a damaged record at byte 1041"));
@@ -189,11 +189,11 @@ TEST_F(FileStoreTest, ProcessesMeet) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const auto store = FileStore::join(path_, "job", soon());
-    const auto values = (*store)->gather_all("g", 1, 2, "child", soon(), {});
+    const auto store = FileStore::join(path_, "job", soon_in_file());
+    const auto values = (*store)->gather_all("g", 1, 2, "child", soon_in_file(), {});
     ::_exit(values.ok() && (*values)[0] == "parent" ? 0 : 1);
   }
-  EXPECT_EQ(owner->gather_all("g", 0, 2, "parent", soon()).or_throw()[1], "child");
+  EXPECT_EQ(owner->gather_all("g", 0, 2, "parent", soon_in_file()).or_throw()[1], "child");
   int status = -1;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
@@ -211,10 +211,10 @@ TEST_F(FileStoreTest, WaitEndsWhenTheOwnerIsKilled) {
   }
   char byte;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  const auto store = FileStore::join(path_, "job", soon()).or_throw();
+  const auto store = FileStore::join(path_, "job", soon_in_file()).or_throw();
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  const auto value = store->get("never", soon());
+  const auto value = store->get("never", soon_in_file());
   ASSERT_FALSE(value.ok());
   EXPECT_EQ(value.error().code, Code::kPeerLost);
   EXPECT_THAT(to_string(value.error()),

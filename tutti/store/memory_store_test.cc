@@ -15,8 +15,8 @@ class MemoryWorld : public StoreWorld {
   MemoryStore table_;
 };
 
-const StoreMaker kMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }};
-INSTANTIATE_TEST_SUITE_P(InMemory, StoreConformance, testing::Values(kMaker, prefixed(kMaker)), name_of_store);
+const StoreMaker kMemoryMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }};
+INSTANTIATE_TEST_SUITE_P(InMemory, StoreConformance, testing::Values(kMemoryMaker, prefixed(kMemoryMaker)), name_of_store);
 
 }  // namespace
 }  // namespace tutti

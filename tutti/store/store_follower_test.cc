@@ -24,21 +24,21 @@ using testing::HasSubstr;
 
 const Address kAny{.host = "127.0.0.1"};
 Credentials credentials() { return {.secret = Secret::from_text("open sesame, said the store"), .job = "job"}; }
-Deadline soon() { return Deadline::after_seconds(60); }
+Deadline soon_with_follower() { return Deadline::after_seconds(60); }
 
 template <class T>
-std::string text_of(const T& result) {
+std::string text_of_value(const T& result) {
   return result.ok() ? "ok" : to_string(result.error());
 }
 
 std::unique_ptr<TcpStore> client(std::vector<Address> servers) {
-  return TcpStore::connect(std::move(servers), credentials(), 0, soon()).or_throw();
+  return TcpStore::connect(std::move(servers), credentials(), 0, soon_with_follower()).or_throw();
 }
 
 // Looks until it is so; the deadline is for a test that fails.
 template <class Condition>
 bool eventually(Condition condition) {
-  const Deadline deadline = soon();
+  const Deadline deadline = soon_with_follower();
   while (!condition()) {
     if (deadline.expired()) return false;
     ::usleep(5000);
@@ -64,7 +64,7 @@ class Wire {
       if (!wait_readable(listener_.fd.get(), Deadline::after_seconds(0.02)).or_throw()) continue;
       Fd one = accept(listener_).or_throw();
       if (!one) continue;
-      const auto other = connect(to_, soon());
+      const auto other = connect(to_, soon_with_follower());
       if (other.ok()) pass(one.get(), other->get());
     }
   }
@@ -76,7 +76,7 @@ class Wire {
         if (silent_) continue;
         const ssize_t got = ::recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got == 0) return;
-        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon()).ok()) return;
+        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon_with_follower()).ok()) return;
       }
       ::usleep(500);
     }
@@ -99,7 +99,7 @@ class FollowedWorld : public StoreWorld {
  private:
   std::unique_ptr<StoreServer> primary_ = StoreServer::start(kAny, credentials()).or_throw();
   std::unique_ptr<StoreServer> follower_ =
-      StoreServer::follow(kAny, credentials(), primary_->address(), soon()).or_throw();
+      StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower()).or_throw();
   std::atomic<int> count_ = 0;
 };
 const StoreMaker kFollowed{"Followed", [] { return std::make_unique<FollowedWorld>(); }};
@@ -108,7 +108,7 @@ INSTANTIATE_TEST_SUITE_P(Followed, StoreConformance, testing::Values(kFollowed),
 class StoreFollower : public testing::Test {
  protected:
   void follow(const Address& through) {
-    follower_ = StoreServer::follow(kAny, credentials(), through, soon()).or_throw();
+    follower_ = StoreServer::follow(kAny, credentials(), through, soon_with_follower()).or_throw();
   }
   void SetUp() override { primary_ = StoreServer::start(kAny, credentials()).or_throw(); }
   std::vector<Address> both() const { return {primary_->address(), follower_->address()}; }
@@ -125,24 +125,24 @@ TEST_F(StoreFollower, HasWhatWasThereAndWhatCameLater) {
   const auto store = client(both());
   store->set("new", "2").or_throw();
   EXPECT_EQ(store->add("n", 5).or_throw(), 5);
-  EXPECT_EQ(store->pop("queue", soon()).or_throw(), "a");
+  EXPECT_EQ(store->pop("queue", soon_with_follower()).or_throw(), "a");
   before->append("old", "+").or_throw();
   EXPECT_TRUE(store->remove("new").or_throw());
   primary_.reset();
-  EXPECT_EQ(store->get("old", soon()).or_throw(), "1+");
+  EXPECT_EQ(store->get("old", soon_with_follower()).or_throw(), "1+");
   EXPECT_EQ(store->add("n", 1).or_throw(), 6);
-  EXPECT_EQ(store->pop("queue", soon()).or_throw(), "b");
+  EXPECT_EQ(store->pop("queue", soon_with_follower()).or_throw(), "b");
   EXPECT_FALSE(store->check({"new"}).or_throw());
   EXPECT_EQ(follower_->standing(), Standing::kPrimary);
   EXPECT_EQ(store->server(), follower_->address());
-  EXPECT_EQ(follower_->local()->get("old", soon()).or_throw(), "1+");
+  EXPECT_EQ(follower_->local()->get("old", soon_with_follower()).or_throw(), "1+");
 }
 
 TEST_F(StoreFollower, DoesNotServeBeforeThat) {
   follow(primary_->address());
   EXPECT_EQ(follower_->standing(), Standing::kFollower);
   const auto local = follower_->local()->set("k", "v");
-  EXPECT_THAT(text_of(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
+  EXPECT_THAT(text_of_value(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
                                         " and does not serve (hint: ask that one)"));
   const auto found = client({follower_->address(), primary_->address()});
   found->set("k", "v").or_throw();
@@ -151,19 +151,19 @@ TEST_F(StoreFollower, DoesNotServeBeforeThat) {
 
 TEST_F(StoreFollower, OneIsEnough) {
   follow(primary_->address());
-  const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon());
-  EXPECT_THAT(text_of(second), HasSubstr("has a follower already"));
-  const auto of_follower = StoreServer::follow(kAny, credentials(), follower_->address(), soon());
-  EXPECT_THAT(text_of(of_follower), HasSubstr("does not serve itself (hint: follow the one that does)"));
+  const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower());
+  EXPECT_THAT(text_of_value(second), HasSubstr("has a follower already"));
+  const auto of_follower = StoreServer::follow(kAny, credentials(), follower_->address(), soon_with_follower());
+  EXPECT_THAT(text_of_value(of_follower), HasSubstr("does not serve itself (hint: follow the one that does)"));
   follower_.reset();  // a place is free again, and the primary serves on
   primary_->local()->set("k", "v").or_throw();
   EXPECT_TRUE(eventually([&] {
-    auto third = StoreServer::follow(kAny, credentials(), primary_->address(), soon());
+    auto third = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower());
     if (third.ok()) follower_ = *std::move(third);
     return follower_ != nullptr;
   }));
   primary_.reset();
-  EXPECT_EQ(client({follower_->address(), follower_->address()})->get("k", soon()).or_throw(), "v");
+  EXPECT_EQ(client({follower_->address(), follower_->address()})->get("k", soon_with_follower()).or_throw(), "v");
 }
 
 TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
@@ -175,17 +175,17 @@ TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
     ranks.emplace_back([&, rank] {
       const auto store = client(both());
       ++waiting;
-      if (rank == 0) got[0] = store->get("late", soon()).or_throw();
-      if (rank == 1) got[1] = store->pop("queue", soon()).or_throw();
-      if (rank >= 2) got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon()).or_throw()[2];
+      if (rank == 0) got[0] = store->get("late", soon_with_follower()).or_throw();
+      if (rank == 1) got[1] = store->pop("queue", soon_with_follower()).or_throw();
+      if (rank >= 2) got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon_with_follower()).or_throw()[2];
     });
   const auto store = client(both());
-  auto watch = store->watch("watched", soon()).or_throw();
+  auto watch = store->watch("watched", soon_with_follower()).or_throw();
   EXPECT_TRUE(eventually([&] { return waiting == 4 && primary_->counts().calls >= 5; }));
   primary_.reset();
   store->set("late", "1").or_throw();
   store->push("queue", "2").or_throw();
-  EXPECT_EQ(store->gather_all("g", 2, 3, "last", soon()).or_throw()[2], "last");
+  EXPECT_EQ(store->gather_all("g", 2, 3, "last", soon_with_follower()).or_throw()[2], "last");
   for (auto& rank : ranks) rank.join();
   EXPECT_THAT(got, ElementsAre("1", "2", "last", "last"));
   EXPECT_FALSE(watch.try_read().has_value());
@@ -228,7 +228,7 @@ TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
           store->add("all", 1).or_throw();
           ++added;
           store->push("queue", own).or_throw();
-          store->pop("queue", soon()).or_throw();
+          store->pop("queue", soon_with_follower()).or_throw();
           ++popped;
           EXPECT_EQ(store
                         ->compare_set("c" + own, n == 1 ? std::nullopt : std::optional(std::to_string(n - 1)),
@@ -256,11 +256,11 @@ TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
   follow(wire.address());
   const auto store = client(both());
   EXPECT_EQ(store->add("n", 1).or_throw(), 1);
-  EXPECT_THAT(text_of(follower_->go_on()), HasSubstr("Refused: the other store was heard "));
+  EXPECT_THAT(text_of_value(follower_->go_on()), HasSubstr("Refused: the other store was heard "));
   wire.silence(true);
-  const auto pending = primary_->local()->clone(soon()).or_throw();
+  const auto pending = primary_->local()->clone(soon_with_follower()).or_throw();
   pending->set_call_timeout(std::chrono::milliseconds(200));
-  EXPECT_THAT(text_of(pending->set("k", "v")),
+  EXPECT_THAT(text_of_value(pending->set("k", "v")),
               HasSubstr("it was carried out here, but the store's follower has not confirmed it"));
   EXPECT_TRUE(eventually([&] { return follower_->go_on().ok(); }));
   EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kPrimary; }));
@@ -270,9 +270,9 @@ TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
   wire.silence(false);
   EXPECT_TRUE(eventually([&] { return primary_->standing() == Standing::kDeposed; }));
   EXPECT_THAT(
-      text_of(primary_->local()->set("k", "v")),
+      text_of_value(primary_->local()->set("k", "v")),
       HasSubstr("does not serve any more: its follower has taken over, because this store could not be reached"));
-  EXPECT_THAT(text_of(primary_->go_on()), HasSubstr("was replaced by the other"));
+  EXPECT_THAT(text_of_value(primary_->go_on()), HasSubstr("was replaced by the other"));
 }
 
 TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
@@ -284,10 +284,10 @@ TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
   std::thread setter([&] { store->set("after", "2").or_throw(); });
   EXPECT_TRUE(eventually([&] { return primary_->go_on().ok(); }));
   setter.join();
-  EXPECT_EQ(primary_->local()->get("after", soon()).or_throw(), "2");
+  EXPECT_EQ(primary_->local()->get("after", soon_with_follower()).or_throw(), "2");
   wire.silence(false);
   EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
-  EXPECT_THAT(text_of(follower_->go_on()), HasSubstr("was replaced by the other"));
+  EXPECT_THAT(text_of_value(follower_->go_on()), HasSubstr("was replaced by the other"));
 }
 
 TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
@@ -299,7 +299,7 @@ TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   EXPECT_TRUE(eventually([&] { return store->add("n", 1).or_throw() > 50; }));
   wire.tear();
   EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
-  EXPECT_THAT(text_of(follower_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
+  EXPECT_THAT(text_of_value(follower_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
   EXPECT_EQ(primary_->standing(), Standing::kPrimary);
   store->set("k", "w").or_throw();
   EXPECT_EQ(store->server(), primary_->address());
@@ -312,7 +312,7 @@ TEST_F(StoreFollower, NobodyServes) {
   primary_.reset();
   follower_.reset();
   const Status lost = TcpStore::connect(servers, credentials(), 0, Deadline::after_seconds(0.3)).status();
-  EXPECT_THAT(text_of(lost), HasSubstr("no store serves at " + to_string(servers) + " (cannot connect to "));
+  EXPECT_THAT(text_of_value(lost), HasSubstr("no store serves at " + to_string(servers) + " (cannot connect to "));
   EXPECT_EQ(lost.error().code, Code::kUnreachable);
 }
 

@@ -18,17 +18,17 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after_seconds(60); }
-Credentials credentials() { return {.secret = Secret::from_text("open sesame"), .job = "job"}; }
+Deadline soon_over_tcp() { return Deadline::after_seconds(60); }
+Credentials tcp_credentials() { return {.secret = Secret::from_text("open sesame"), .job = "job"}; }
 
 class TcpWorld : public StoreWorld {
  public:
   std::unique_ptr<Store> open() override {
-    return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw();
+    return TcpStore::connect(server_->address(), tcp_credentials(), 0, soon_over_tcp()).or_throw();
   }
 
  private:
-  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials()).or_throw();
+  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, tcp_credentials()).or_throw();
 };
 
 // The host's own handle and a connection, in turn.
@@ -36,11 +36,11 @@ class MixedWorld : public StoreWorld {
  public:
   std::unique_ptr<Store> open() override {
     if (count_.fetch_add(1) % 2 == 0) return server_->local();
-    return TcpStore::connect(server_->address(), credentials(), 0, soon()).or_throw();
+    return TcpStore::connect(server_->address(), tcp_credentials(), 0, soon_over_tcp()).or_throw();
   }
 
  private:
-  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, credentials()).or_throw();
+  std::unique_ptr<StoreServer> server_ = StoreServer::start({.host = "127.0.0.1"}, tcp_credentials()).or_throw();
   std::atomic<int> count_ = 0;
 };
 
@@ -51,12 +51,12 @@ INSTANTIATE_TEST_SUITE_P(OverTcp, StoreConformance, testing::Values(kTcp, prefix
 class TcpStoreTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto server = StoreServer::start({.host = "127.0.0.1"}, credentials());
+    auto server = StoreServer::start({.host = "127.0.0.1"}, tcp_credentials());
     ASSERT_TRUE(server.ok()) << to_string(server.error());
     server_ = *std::move(server);
   }
   std::unique_ptr<TcpStore> client(int rank = -1) {
-    return TcpStore::connect(server_->address(), credentials(), rank, soon()).or_throw();
+    return TcpStore::connect(server_->address(), tcp_credentials(), rank, soon_over_tcp()).or_throw();
   }
 
   std::unique_ptr<StoreServer> server_;
@@ -66,16 +66,16 @@ TEST_F(TcpStoreTest, ClientAndServerSeeOneTable) {
   auto store = client();
   const auto local = server_->local();
   store->set("a", "1").or_throw();
-  EXPECT_EQ(local->get("a", soon()).or_throw(), "1");
+  EXPECT_EQ(local->get("a", soon_over_tcp()).or_throw(), "1");
   local->set("b", std::string(3 << 20, 'x')).or_throw();
-  EXPECT_EQ(store->get("b", soon()).or_throw().size(), 3u << 20);
+  EXPECT_EQ(store->get("b", soon_over_tcp()).or_throw().size(), 3u << 20);
   EXPECT_EQ(server_->counts().let_in, 1u);
 }
 
 TEST_F(TcpStoreTest, BarrierWithTheServersOwnProcessReachesTheClientEvenIfTheServerEndsAtOnce) {
   auto store = client();
-  std::thread other([&] { store->barrier("end", 1, 2, soon()).or_throw(); });
-  server_->local()->barrier("end", 0, 2, soon()).or_throw();
+  std::thread other([&] { store->barrier("end", 1, 2, soon_over_tcp()).or_throw(); });
+  server_->local()->barrier("end", 0, 2, soon_over_tcp()).or_throw();
   server_.reset();
   other.join();
 }
@@ -87,7 +87,7 @@ TEST_F(TcpStoreTest, LostServerIsNamedAndStaysLost) {
     while (server_->counts().calls == 0) std::this_thread::yield();
     server_.reset();
   });
-  const auto value = store->get("never", soon());
+  const auto value = store->get("never", soon_over_tcp());
   stopper.join();
   ASSERT_FALSE(value.ok());
   EXPECT_EQ(value.error().code, Code::kPeerLost);
@@ -98,7 +98,7 @@ TEST_F(TcpStoreTest, LostServerIsNamedAndStaysLost) {
 TEST_F(TcpStoreTest, LocalWaitsEndWithTheServer) {
   const auto local = server_->local();
   std::thread stopper([&] { server_.reset(); });
-  const auto value = local->get("never", soon());
+  const auto value = local->get("never", soon_over_tcp());
   stopper.join();
   ASSERT_FALSE(value.ok());
   EXPECT_EQ(value.error().code, Code::kAborted);
@@ -110,7 +110,7 @@ TEST_F(TcpStoreTest, TimedOutCallLeavesTheConnectionUsable) {
   ASSERT_FALSE(late.ok());
   EXPECT_THAT(to_string(late.error()), HasSubstr("Timeout: get \"late\": the key was not set after"));
   store->set("late", "now").or_throw();
-  EXPECT_EQ(store->get("late", soon()).or_throw(), "now");
+  EXPECT_EQ(store->get("late", soon_over_tcp()).or_throw(), "now");
 }
 
 TEST_F(TcpStoreTest, RankThatIsGoneIsMissingAgain) {
@@ -123,32 +123,32 @@ TEST_F(TcpStoreTest, RankThatIsGoneIsMissingAgain) {
 }
 
 TEST_F(TcpStoreTest, SecondProcessOfOneRankIsNamedAndTheFirstIsNotHarmed) {
-  std::thread first([&] { client(1)->barrier("b", 1, 2, soon()).or_throw(); });
+  std::thread first([&] { client(1)->barrier("b", 1, 2, soon_over_tcp()).or_throw(); });
   while (server_->counts().calls == 0) std::this_thread::yield();
-  const auto twice = client(1)->barrier("b", 1, 2, soon());
+  const auto twice = client(1)->barrier("b", 1, 2, soon_over_tcp());
   ASSERT_FALSE(twice.ok());
   EXPECT_THAT(
       to_string(twice.error()),
       HasSubstr("Mismatch: barrier \"b\", rank 1: rank 1 has entered already: two processes have the same rank"));
-  client(0)->barrier("b", 0, 2, soon()).or_throw();
+  client(0)->barrier("b", 0, 2, soon_over_tcp()).or_throw();
   first.join();
 }
 
 TEST_F(TcpStoreTest, WatchBecomesReadableWhenTheKeyIsSet) {
   auto store = client();
-  auto watch = store->watch("fault", soon()).or_throw();
+  auto watch = store->watch("fault", soon_over_tcp()).or_throw();
   EXPECT_FALSE(watch.try_read().has_value());
   store->set("fault", "rank 3 crashed").or_throw();
-  ASSERT_TRUE(wait_readable(watch.fd(), soon()).or_throw());
+  ASSERT_TRUE(wait_readable(watch.fd(), soon_over_tcp()).or_throw());
   const auto value = watch.try_read();
   ASSERT_TRUE(value.has_value());
   EXPECT_EQ(**value, "rank 3 crashed");
 }
 
 TEST_F(TcpStoreTest, WatchTellsThatTheServerIsGone) {
-  auto watch = client()->watch("fault", soon()).or_throw();
+  auto watch = client()->watch("fault", soon_over_tcp()).or_throw();
   server_.reset();
-  ASSERT_TRUE(wait_readable(watch.fd(), soon()).or_throw());
+  ASSERT_TRUE(wait_readable(watch.fd(), soon_over_tcp()).or_throw());
   const auto value = watch.try_read();
   ASSERT_TRUE(value.has_value());
   EXPECT_EQ(value->error().code, Code::kPeerLost);
@@ -162,7 +162,7 @@ TEST_F(TcpStoreTest, ManyClientsGather) {
       auto store = client(rank);
       for (int round = 0; round < 20; ++round) {
         const auto values =
-            store->gather_all("round", rank, kRanks, std::to_string(rank * 100 + round), soon()).or_throw();
+            store->gather_all("round", rank, kRanks, std::to_string(rank * 100 + round), soon_over_tcp()).or_throw();
         for (int i = 0; i < kRanks; ++i) EXPECT_EQ(values[std::size_t(i)], std::to_string(i * 100 + round));
       }
     });
@@ -171,8 +171,8 @@ TEST_F(TcpStoreTest, ManyClientsGather) {
 
 TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
   auto store = client();
-  const auto twin = store->clone(soon()).or_throw();
-  std::thread waiter([&] { EXPECT_EQ(twin->get("k", soon()).or_throw(), "v"); });
+  const auto twin = store->clone(soon_over_tcp()).or_throw();
+  std::thread waiter([&] { EXPECT_EQ(twin->get("k", soon_over_tcp()).or_throw(), "v"); });
   store->set("k", "v").or_throw();
   waiter.join();
 }
@@ -180,17 +180,17 @@ TEST_F(TcpStoreTest, CloneWaitsWhileTheOriginalWorks) {
 TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
   const Address address = server_->unix_address().or_throw();
   EXPECT_EQ(server_->unix_address().or_throw(), address);
-  auto store = TcpStore::connect(address, credentials(), 0, soon()).or_throw();
+  auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp()).or_throw();
   store->set("a", "b").or_throw();
-  EXPECT_EQ(client()->get("a", soon()).or_throw(), "b");
+  EXPECT_EQ(client()->get("a", soon_over_tcp()).or_throw(), "b");
   const auto guess =
-      TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = credentials().job}, 0, soon());
+      TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = tcp_credentials().job}, 0, soon_over_tcp());
   ASSERT_FALSE(guess.ok());
   EXPECT_THAT(to_string(guess.error()), HasSubstr("Refused: the store at unix:@tutti-"));
   EXPECT_THAT(to_string(guess.error()), HasSubstr("holds another secret"));
   server_.reset();
-  EXPECT_EQ(store->get("a", soon()).status().error().code, Code::kPeerLost);
-  EXPECT_EQ(connect(address, soon()).status().error().errno_value, ECONNREFUSED) << "nobody listens there any more";
+  EXPECT_EQ(store->get("a", soon_over_tcp()).status().error().code, Code::kPeerLost);
+  EXPECT_EQ(connect(address, soon_over_tcp()).status().error().errno_value, ECONNREFUSED) << "nobody listens there any more";
 }
 
 // The secret is not all that it takes: the name is for everybody to see.
@@ -203,7 +203,7 @@ TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
   const pid_t stranger = ::fork();
   if (stranger == 0) {
     if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
-    const auto at = [&](const Address& place) { return TcpStore::connect(place, credentials(), 0, soon()).status(); };
+    const auto at = [&](const Address& place) { return TcpStore::connect(place, tcp_credentials(), 0, soon_over_tcp()).status(); };
     const Status refused = at(address), let_in = at(tcp);
     const char word = refused.ok() ? 'x' : refused.error().code == Code::kPeerLost && let_in.ok() ? '!' : '?';
     (void)!::write(told[1], &word, 1);
@@ -218,23 +218,23 @@ TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
 
 TEST_F(TcpStoreTest, ForeignJobWrongSecretAndOldGenerationAreToldApart) {
   const auto refusal = [&](Credentials other) {
-    const auto store = TcpStore::connect(server_->address(), other, 0, soon());
+    const auto store = TcpStore::connect(server_->address(), other, 0, soon_over_tcp());
     return store.ok() ? std::string("let in") : to_string(store.error());
   };
   const std::string where = "Refused: the store at " + to_string(server_->address());
-  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "another"}),
+  EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "another"}),
               HasSubstr(where + " belongs to another job"));
   EXPECT_THAT(refusal({.secret = Secret::from_text("guess"), .job = "job"}),
               HasSubstr(where + " holds another secret (ours has fingerprint "));
   EXPECT_THAT(refusal({.secret = Secret::none(), .job = "job"}), HasSubstr(where + " demands the job's secret"));
-  EXPECT_THAT(refusal({.secret = credentials().secret, .job = "job", .generation = 3}),
+  EXPECT_THAT(refusal({.secret = tcp_credentials().secret, .job = "job", .generation = 3}),
               HasSubstr(where + " is at generation 0 of the job, this process belongs to generation 3"));
 }
 
 TEST_F(TcpStoreTest, ClientThatCameFirstWaitsForTheServer) {
   const Address address{.path = testing::TempDir() + "tutti_late_" + std::to_string(::getpid())};
-  std::thread late([&] { server_ = StoreServer::start(address, credentials()).or_throw(); });
-  auto store = TcpStore::connect(address, credentials(), 0, soon());
+  std::thread late([&] { server_ = StoreServer::start(address, tcp_credentials()).or_throw(); });
+  auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp());
   late.join();
   ASSERT_TRUE(store.ok()) << to_string(store.error());
 }

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/tensor/collectives.h"
@@ -24,14 +25,7 @@ using testing::HasSubstr;
 using tutti::test::check;
 using Rows = std::vector<std::size_t>;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 void says(const std::function<void()>& act, const std::string& words) {
   const auto said = error_of(act);
   check(said.find(words) != std::string::npos, said, " instead of: ", words);

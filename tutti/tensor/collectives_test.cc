@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/mesh_groups.h"
@@ -23,14 +24,7 @@ using tutti::test::check;
 using Sizes = std::vector<std::int64_t>;
 using Splits = std::vector<std::size_t>;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 
 constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble,       at::kHalf,         at::kBFloat16,
                                      at::kChar,  at::kByte,         at::kInt,          at::kLong,

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/kernels/reduce.h"
@@ -22,18 +23,11 @@ namespace {
 using tutti::test::check;
 using Sizes = std::vector<std::int64_t>;
 
-constexpr at::ScalarType kTypes[] = {at::kFloat, at::kDouble,       at::kHalf,         at::kBFloat16,
+constexpr at::ScalarType kSparseTypes[] = {at::kFloat, at::kDouble,       at::kHalf,         at::kBFloat16,
                                      at::kChar,  at::kByte,         at::kInt,          at::kLong,
                                      at::kBool,  at::kComplexFloat, at::kComplexDouble};
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 
 void check_says(const std::string& said, const std::string& words) {
   check(said.find(words) != std::string::npos, said, "\ninstead of: ", words);
@@ -118,7 +112,7 @@ class SparseVerb : public testing::TestWithParam<int> {};
 
 TEST_P(SparseVerb, IsTheDenseOneForEveryTypeAndShape) {
   const auto body = [](Group& world) {
-    for (const auto type : kTypes) {
+    for (const auto type : kSparseTypes) {
       compare(world, {7, 2}, 1, type);
       compare(world, {3, 4}, 2, type);
     }

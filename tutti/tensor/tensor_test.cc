@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/checkpoint.h"
@@ -23,14 +24,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using tutti::test::check;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 
 // Memory of its own, counted.
 struct FakeHeap {

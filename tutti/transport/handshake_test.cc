@@ -18,11 +18,11 @@ namespace {
 
 using testing::HasSubstr;
 
-Deadline soon() { return Deadline::after_seconds(60); }
+Deadline soon_shaken() { return Deadline::after_seconds(60); }
 Credentials ours() { return {.secret = Secret::from_text("open sesame"), .job = "job", .generation = 2}; }
 
-struct Pair {
-  Pair() {
+struct HandshakePair {
+  HandshakePair() {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     client = Fd(fds[0]);
@@ -38,13 +38,13 @@ struct Outcome {
 
 Outcome meet(const Credentials& client, const Credentials& server, Hello hello = {.rank = 3, .channel = 42},
              Role role = Role::kStore) {
-  Pair pair;
+  HandshakePair pair;
   Outcome outcome;
   std::thread other([&] {
-    outcome.server = handshake_as_server(pair.server.get(), server, role, soon());
+    outcome.server = handshake_as_server(pair.server.get(), server, role, soon_shaken());
     pair.server.reset();
   });
-  outcome.client = handshake_as_client(pair.client.get(), client, hello, soon());
+  outcome.client = handshake_as_client(pair.client.get(), client, hello, soon_shaken());
   pair.client.reset();
   other.join();
   return outcome;
@@ -54,10 +54,10 @@ std::string why(const Status& status) { return status.ok() ? "ok" : to_string(st
 
 // What a client says of a server that answers with `text` and closes.
 std::string why_not(const std::string& text) {
-  Pair pair;
+  HandshakePair pair;
   EXPECT_EQ(::write(pair.server.get(), text.data(), text.size()), ssize_t(text.size()));
   ::shutdown(pair.server.get(), SHUT_WR);
-  return why(handshake_as_client(pair.client.get(), ours(), {}, soon()));
+  return why(handshake_as_client(pair.client.get(), ours(), {}, soon_shaken()));
 }
 
 std::string read_all(int fd) {
@@ -73,7 +73,7 @@ void write_all(int fd, const std::string& bytes) {
 
 // A HELLO as our client would send it.
 std::string record_hello(const Credentials& credentials = ours(), Hello hello = {}) {
-  Pair pair;
+  HandshakePair pair;
   (void)handshake_as_client(pair.client.get(), credentials, hello, Deadline::after_seconds(0)).ok();
   return read_all(pair.server.get());
 }
@@ -140,7 +140,7 @@ TEST(Handshake, ServersOfOtherKindsAreToldApart) {
 }
 
 TEST(Handshake, SilentServerIsATimeout) {
-  Pair pair;
+  HandshakePair pair;
   const auto status = handshake_as_client(pair.client.get(), ours(), {}, Deadline::after_seconds(0.02));
   EXPECT_THAT(why(status), HasSubstr("Timeout: the store at "));
   EXPECT_THAT(why(status), HasSubstr("took the connection but does not answer the handshake after"));
@@ -148,7 +148,7 @@ TEST(Handshake, SilentServerIsATimeout) {
 
 TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteAndToldNothing) {
   for (const std::string text : {"GET / HTTP/1.1\r\n\r\n", "T", "TUTTI2", "\x16\x03\x01"}) {
-    Pair pair;
+    HandshakePair pair;
     const Credentials credentials = ours();
     ServerHandshake handshake(credentials, Role::kStore);
     write_all(pair.client.get(), text);
@@ -163,7 +163,7 @@ TEST(Handshake, StrangersAreTurnedAwayAtTheFirstWrongByteAndToldNothing) {
 }
 
 TEST(Handshake, ServerTakesBytesOneByOne) {
-  Pair pair;
+  HandshakePair pair;
   const Credentials credentials = ours();
   ServerHandshake handshake(credentials, Role::kStore);
   for (const char c : record_hello()) {
@@ -175,7 +175,7 @@ TEST(Handshake, ServerTakesBytesOneByOne) {
 
 // The connection of a friend that was killed, or cut off.
 TEST(Handshake, AClientThatLeavesIsNotSaidToHoldAnotherSecret) {
-  Pair pair;
+  HandshakePair pair;
   const Credentials credentials = ours();
   ServerHandshake handshake(credentials, Role::kStore);
   write_all(pair.client.get(), record_hello());
@@ -189,14 +189,14 @@ TEST(Handshake, AClientThatLeavesIsNotSaidToHoldAnotherSecret) {
 
 TEST(Handshake, RecordedConversationOpensNothing) {
   // Record what a friend sends...
-  Pair front, back;
+  HandshakePair front, back;
   std::string to_server, to_client;
-  std::thread friend_client([&] { EXPECT_EQ(why(handshake_as_client(front.client.get(), ours(), {}, soon())), "ok"); });
+  std::thread friend_client([&] { EXPECT_EQ(why(handshake_as_client(front.client.get(), ours(), {}, soon_shaken())), "ok"); });
   Result<Hello> accepted = Error{};
-  std::thread server([&] { accepted = handshake_as_server(back.server.get(), ours(), Role::kStore, soon()); });
+  std::thread server([&] { accepted = handshake_as_server(back.server.get(), ours(), Role::kStore, soon_shaken()); });
   const auto relay = [](int from, int to, std::size_t size, std::string& record) {
     std::string bytes(size, '\0');
-    recv_all(from, std::as_writable_bytes(std::span(bytes)), soon()).or_throw();
+    recv_all(from, std::as_writable_bytes(std::span(bytes)), soon_shaken()).or_throw();
     write_all(to, bytes);
     record += bytes;
   };
@@ -209,16 +209,16 @@ TEST(Handshake, RecordedConversationOpensNothing) {
   ASSERT_TRUE(accepted.ok());
 
   // ... and play it again: to a server, which has a new nonce; and to a client, which has one too.
-  Pair replay;
+  HandshakePair replay;
   write_all(replay.client.get(), to_server);
-  const auto again = handshake_as_server(replay.server.get(), ours(), Role::kStore, soon());
+  const auto again = handshake_as_server(replay.server.get(), ours(), Role::kStore, soon_shaken());
   EXPECT_THAT(why(again.status()), HasSubstr("it holds another secret"));
   EXPECT_THAT(why_not(to_client), HasSubstr("holds another secret"));
 }
 
 TEST(Handshake, ReflectedProofOpensNothing) {
   // The attacker knows no secret, but sends a server's own proof back to it as if it were the client's.
-  Pair pair;
+  HandshakePair pair;
   const Credentials credentials = ours();
   ServerHandshake handshake(credentials, Role::kStore);
   write_all(pair.client.get(), record_hello());
@@ -235,14 +235,14 @@ TEST(Handshake, EveryBitOfHelloCounts) {
   const std::string hello = record_hello();
   for (std::size_t i = 0; i < hello.size(); ++i) {
     // The attacker changes one byte of a friend's HELLO on its way, and passes everything else on.
-    Pair front, back;
+    HandshakePair front, back;
     Status client;
     std::thread friend_client([&] {
-      client = handshake_as_client(front.client.get(), credentials, {}, soon());
+      client = handshake_as_client(front.client.get(), credentials, {}, soon_shaken());
       front.client.reset();
     });
     std::string bytes(160, '\0');
-    recv_all(front.server.get(), std::as_writable_bytes(std::span(bytes)), soon()).or_throw();
+    recv_all(front.server.get(), std::as_writable_bytes(std::span(bytes)), soon_shaken()).or_throw();
     bytes[i] = char(bytes[i] ^ 1);
     write_all(back.client.get(), bytes);
     ServerHandshake handshake(credentials, Role::kStore);

@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::string_literals;
 using ::testing::HasSubstr;
-using Kind = PickleNode::Kind;
+using NodeKind = PickleNode::Kind;
 
 std::string shown(const std::string& text) {
   const auto pickle = parse_pickle(text);

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <set>
 
+#include "tutti/data/clicks/clicks_testing.h"
+
 namespace tutti {
 namespace {
 
@@ -25,16 +27,6 @@ std::vector<std::vector<std::int64_t>> bags(const Lookups& lookups) {
 
 std::unique_ptr<ClickSource> source_of(RandomClickOptions options) {
   return make_random_clicks(std::move(options)).or_throw();
-}
-
-ClickBatch read(ClickSource& source, std::int64_t batch, const BatchPart& part) {
-  ClickBatch result;
-  source.read(batch, part, result).or_throw();
-  return result;
-}
-
-ClickBatch read_whole(ClickSource& source, std::int64_t batch) {
-  return read(source, batch, BatchPart::whole(source.samples(batch), source.shape().rows.size()));
 }
 
 RandomClickOptions small() {
@@ -111,8 +103,8 @@ TEST(RandomClicks, AllPartsTogetherAreTheWhole) {
       options.fixed_indices = fixed;
       const auto source = source_of(options);
       const ClickBatch whole = read_whole(*source, 1);
-      const ClickBatch left = read(*source, 1, {.begin = 0, .end = 3, .tables = {1}});
-      const ClickBatch right = read(*source, 1, {.begin = 3, .end = 7, .tables = {0, 1, 0}});
+      const ClickBatch left = read_part(*source, 1, {.begin = 0, .end = 3, .tables = {1}});
+      const ClickBatch right = read_part(*source, 1, {.begin = 3, .end = 7, .tables = {0, 1, 0}});
       std::vector<float> dense = left.dense, targets = left.targets;
       dense.insert(dense.end(), right.dense.begin(), right.dense.end());
       targets.insert(targets.end(), right.targets.begin(), right.targets.end());

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::int64_t kSamples = 700000, kTraining = 600000;  // more than two buckets
+constexpr std::int64_t kShuffledSamples = 700000, kTraining = 600000;  // more than two buckets
 
 // Sample i has the counts i and, in both tables, row i; in two days.
 class Shuffle : public testing::Test {
@@ -19,13 +19,13 @@ class Shuffle : public testing::Test {
   void SetUp() override {
     PackedWriter writer = PackedWriter::create(folder_.file("from"), 32, 2, 2).or_throw();
     ClickColumns columns(32, 2);
-    for (std::int32_t i = 0; i < kSamples; ++i) {
+    for (std::int32_t i = 0; i < kShuffledSamples; ++i) {
       columns.labels.push_back(i % 2);
       columns.dense.insert(columns.dense.end(), 32, i);
       for (auto& column : columns.ids) column.push_back(std::uint32_t(i));
     }
     writer.append(columns).or_throw();
-    writer.finish({0, kTraining, kSamples}, {kSamples, kSamples}).or_throw();
+    writer.finish({0, kTraining, kShuffledSamples}, {kShuffledSamples, kShuffledSamples}).or_throw();
     header_ = writer.header();
   }
 
@@ -44,10 +44,10 @@ class Shuffle : public testing::Test {
     EXPECT_EQ(last, 1);
     writer.finish(header_.day_begins, header_.rows).or_throw();
     const auto source =
-        open_packed_clicks({.path = name, .split = ClickSplit::kAll, .batch_size = kSamples}).or_throw();
+        open_packed_clicks({.path = name, .split = ClickSplit::kAll, .batch_size = kShuffledSamples}).or_throw();
     const ClickBatch batch = read_whole(*source, 0);
     EXPECT_EQ(batch.lookups[0].indices, batch.lookups[1].indices);
-    for (std::size_t i = 0; i < std::size_t(kSamples); i += 997) {
+    for (std::size_t i = 0; i < std::size_t(kShuffledSamples); i += 997) {
       EXPECT_EQ(batch.targets[i], batch.lookups[0].indices[i] % 2);
       EXPECT_EQ(batch.dense[32 * i + 31], std::log(float(batch.lookups[0].indices[i]) + 1));
     }
@@ -61,7 +61,7 @@ class Shuffle : public testing::Test {
 
 TEST_F(Shuffle, IsNumpysPermutationWhereItFits) {
   auto expected = NumpyRandom(5).permutation(kTraining);
-  for (std::int64_t i = kTraining; i < kSamples; ++i) expected.push_back(i);
+  for (std::int64_t i = kTraining; i < kShuffledSamples; ++i) expected.push_back(i);
   EXPECT_EQ(order(8 * kTraining, 3, 5), expected);
 }
 
@@ -69,16 +69,16 @@ TEST_F(Shuffle, IsAPermutationInLittleMemoryWhateverTheThreads) {
   const auto one = order(1 << 20, 1, 5), several = order(1 << 20, 4, 5);
   EXPECT_EQ(one, several);
   EXPECT_NE(one, order(1 << 20, 1, 6));
-  std::vector<bool> seen(kSamples);
+  std::vector<bool> seen(kShuffledSamples);
   std::int64_t moved = 0;
-  for (std::int64_t i = 0; i < kSamples; ++i) {
+  for (std::int64_t i = 0; i < kShuffledSamples; ++i) {
     seen.at(std::size_t(one[std::size_t(i)])) = true;
     moved += std::abs(one[std::size_t(i)] - i);
     if (i >= kTraining) {
       EXPECT_EQ(one[std::size_t(i)], i);
     }
   }
-  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kSamples);
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), true), kShuffledSamples);
   EXPECT_NEAR(double(moved) / kTraining, kTraining / 3.0, kTraining / 100.0);  // as of a uniform permutation
 }
 

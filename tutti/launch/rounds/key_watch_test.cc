@@ -14,7 +14,7 @@ using std::chrono::seconds;
 
 const Address kAny{.host = "127.0.0.1"};
 const Credentials kJob{.secret = Secret::from_text("open sesame"), .job = "job"};
-Deadline soon() { return Deadline::after(seconds(60)); }
+Deadline soon_watched() { return Deadline::after(seconds(60)); }
 
 bool rings(const KeyWatch& watch) {
   pollfd fd{watch.fd(), POLLIN, 0};
@@ -23,7 +23,7 @@ bool rings(const KeyWatch& watch) {
 
 TEST(KeyWatch, OfAnyStoreTellsTheValueOnce) {
   MemoryStore store;
-  const auto watch = KeyWatch::open(store, "k", soon()).or_throw();
+  const auto watch = KeyWatch::open(store, "k", soon_watched()).or_throw();
   EXPECT_FALSE(watch->try_read().has_value());
   store.set("k", "v").or_throw();
   EXPECT_TRUE(rings(*watch));
@@ -32,13 +32,13 @@ TEST(KeyWatch, OfAnyStoreTellsTheValueOnce) {
 
 TEST(KeyWatch, EndsWhileItWaits) {
   MemoryStore store;
-  KeyWatch::open(store, "k", soon()).or_throw().reset();
+  KeyWatch::open(store, "k", soon_watched()).or_throw().reset();
 }
 
 TEST(KeyWatch, OfAServerTellsTheValue) {
   const auto server = StoreServer::start(kAny, kJob).or_throw();
-  const auto store = TcpStore::connect(server->address(), kJob, 0, soon()).or_throw();
-  const auto watch = KeyWatch::open(*store, "k", soon()).or_throw();
+  const auto store = TcpStore::connect(server->address(), kJob, 0, soon_watched()).or_throw();
+  const auto watch = KeyWatch::open(*store, "k", soon_watched()).or_throw();
   EXPECT_FALSE(watch->try_read().has_value());
   store->set("k", "v").or_throw();
   EXPECT_TRUE(rings(*watch));
@@ -48,9 +48,9 @@ TEST(KeyWatch, OfAServerTellsTheValue) {
 // What ends a round must be told at once: that another server may take over is no reason to wait for it here.
 TEST(KeyWatch, TellsAtOnceThatTheServerHasGoneAlsoWhereItHasAFollower) {
   auto server = StoreServer::start(kAny, kJob).or_throw();
-  const auto follower = StoreServer::follow(kAny, kJob, server->address(), soon()).or_throw();
-  const auto store = TcpStore::connect({follower->address(), server->address()}, kJob, 0, soon()).or_throw();
-  const auto watch = KeyWatch::open(*store, "k", soon()).or_throw();
+  const auto follower = StoreServer::follow(kAny, kJob, server->address(), soon_watched()).or_throw();
+  const auto store = TcpStore::connect({follower->address(), server->address()}, kJob, 0, soon_watched()).or_throw();
+  const auto watch = KeyWatch::open(*store, "k", soon_watched()).or_throw();
   server.reset();
   EXPECT_TRUE(rings(*watch));
   const auto told = watch->try_read();

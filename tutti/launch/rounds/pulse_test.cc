@@ -11,7 +11,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-const Credentials kJob{.secret = Secret::from_text("sesame"), .job = "job"};
+const Credentials kPulseJob{.secret = Secret::from_text("sesame"), .job = "job"};
 constexpr PulseTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
 
 template <class Condition>
@@ -22,7 +22,7 @@ bool soon(Condition condition) {
 }
 
 TEST(PulseDatagram, IsReadAsItWasWrittenAndByNobodyElse) {
-  const auto key = pulse::key_of(kJob);
+  const auto key = pulse::key_of(kPulseJob);
   const pulse::Datagram datagram{
       .kind = pulse::Datagram::Kind::kEcho, .out = true, .round = 7, .id = 5, .own = 8, .other = 9};
   const auto bytes = pulse::encode(datagram, key);
@@ -51,9 +51,9 @@ TEST(PulseLife, OnlyANewClockValueOfOnesOwnProves) {
 }
 
 TEST(Pulse, BothSidesAreWell) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
   center->expect(1);
-  auto agent = Pulse::open(center->address(), 1, kJob, kFast).or_throw();
+  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
   EXPECT_TRUE(soon([&] { return agent->ever_heard(); }));
   usleep(600'000);
   EXPECT_EQ(agent->state(), Pulse::State::kWell);
@@ -62,9 +62,9 @@ TEST(Pulse, BothSidesAreWell) {
 
 TEST(Pulse, ADeadAgentIsCertain) {
   auto center =
-      PulseCenter::open("127.0.0.1", 0, kJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
+      PulseCenter::open("127.0.0.1", 0, kPulseJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
   center->expect(1);
-  auto agent = Pulse::open(center->address(), 1, kJob, kFast).or_throw();
+  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
   ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
   agent.reset();
   ASSERT_TRUE(soon([&] { return !center->silent().empty(); }));
@@ -72,17 +72,17 @@ TEST(Pulse, ADeadAgentIsCertain) {
 }
 
 TEST(Pulse, ADeadCoordinatorIsGone) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
   center->expect(1);
   auto agent =
-      Pulse::open(center->address(), 1, kJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
+      Pulse::open(center->address(), 1, kPulseJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
   ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
   center.reset();
   EXPECT_TRUE(soon([&] { return agent->state() == Pulse::State::kGone; }));
 }
 
 TEST(Pulse, SilenceIsNoticedOnBothSides) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
+  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
   center->expect(1);
   auto stranger =
       Pulse::open(center->address(), 1, {.secret = Secret::from_text("guess"), .job = "job"}, kFast).or_throw();
@@ -92,8 +92,8 @@ TEST(Pulse, SilenceIsNoticedOnBothSides) {
 }
 
 TEST(Pulse, WhoIsNotCountedOnIsToldSo) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
-  auto agent = Pulse::open(center->address(), 1, kJob, kFast).or_throw();
+  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
+  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
   ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
   EXPECT_EQ(agent->state(), Pulse::State::kWell) << "it waits";
   agent->set_round(3);

@@ -14,38 +14,38 @@ namespace {
 
 using std::chrono::seconds;
 
-const Address kAny{.host = "127.0.0.1"}, kHere{.host = "10.0.0.2", .port = 29400};
-const Credentials kJob{.secret = Secret::from_text("open sesame"), .job = "job"};
+const Address kAnyPort{.host = "127.0.0.1"}, kHere{.host = "10.0.0.2", .port = 29400};
+const Credentials kSignpostJob{.secret = Secret::from_text("open sesame"), .job = "job"};
 
 std::string sign_in(StoreServer& server) {
   return server.local()->get(keys::kMoved, Deadline::after(seconds(60))).or_throw();
 }
 
 TEST(Signpost, TellsWhoComesToTheOldPlaceOnce) {
-  const Address former = listen(kAny).or_throw().address;
+  const Address former = listen(kAnyPort).or_throw().address;
   std::atomic<int> said = 0;
-  const Signpost post({former}, kHere, kJob, [&](const std::string&) { ++said; });
-  const auto server = StoreServer::start(former, kJob).or_throw();
+  const Signpost post({former}, kHere, kSignpostJob, [&](const std::string&) { ++said; });
+  const auto server = StoreServer::start(former, kSignpostJob).or_throw();
   EXPECT_EQ(sign_in(*server), "10.0.0.2:29400");
   usleep(1'500'000);  // it looks again, and has nothing to say
   EXPECT_EQ(said, 1);
 }
 
 TEST(Signpost, ASignThatHasGrownOldIsRenewed) {
-  const auto server = StoreServer::start(kAny, kJob).or_throw();
+  const auto server = StoreServer::start(kAnyPort, kSignpostJob).or_throw();
   server->local()->set(keys::kMoved, "10.0.0.9:1").or_throw();
   std::atomic<int> said = 0;
-  const Signpost post({server->address()}, kHere, kJob, [&](const std::string&) { ++said; });
+  const Signpost post({server->address()}, kHere, kSignpostJob, [&](const std::string&) { ++said; });
   for (const Deadline patience = Deadline::after(seconds(60)); said == 0 && !patience.expired();) usleep(1000);
   EXPECT_EQ(sign_in(*server), "10.0.0.2:29400");
 }
 
 // We may be the one that was taken over from.
 TEST(Signpost, AStoreThatTookOverIsLeftAlone) {
-  const auto server = StoreServer::start(kAny, kJob).or_throw();
+  const auto server = StoreServer::start(kAnyPort, kSignpostJob).or_throw();
   server->local()->set(keys::kFormer, to_string(kHere)).or_throw();
   const auto calls = server->counts().calls;
-  const Signpost post({server->address()}, kHere, kJob, [](const std::string&) {});
+  const Signpost post({server->address()}, kHere, kSignpostJob, [](const std::string&) {});
   for (const Deadline patience = Deadline::after(seconds(60)); server->counts().calls < calls + 2;) {
     ASSERT_FALSE(patience.expired());
     usleep(1000);
@@ -54,8 +54,8 @@ TEST(Signpost, AStoreThatTookOverIsLeftAlone) {
 }
 
 TEST(Signpost, AnotherJobIsNoneOfItsBusiness) {
-  const auto server = StoreServer::start(kAny, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
-  const Signpost post({server->address()}, kHere, kJob, [](const std::string&) {});
+  const auto server = StoreServer::start(kAnyPort, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
+  const Signpost post({server->address()}, kHere, kSignpostJob, [](const std::string&) {});
   for (const Deadline patience = Deadline::after(seconds(60)); server->counts().turned_away == 0;) {
     ASSERT_FALSE(patience.expired());
     usleep(1000);

@@ -105,15 +105,15 @@ TEST(JoinUneven, GoesWithTheOtherOptions) {
   expect_the_same_as_alone({0, 2, 1}, {fixed, {}});  // the first has seen no step, and learns the graph from others
 }
 
-class Normed : public torch::nn::Module {
+class JoinNormed : public torch::nn::Module {
  public:
-  Normed() : norm(register_module("norm", torch::nn::BatchNorm1d(3))) {}
+  JoinNormed() : norm(register_module("norm", torch::nn::BatchNorm1d(3))) {}
   at::Tensor forward(const at::Tensor& x) { return norm->forward(x); }
   torch::nn::BatchNorm1d norm;
 };
 
 TEST(JoinUneven, BuffersComeFromTheHighestRankThatHasData) {
-  auto models = make_models<Normed>(3);
+  auto models = make_models<JoinNormed>(3);
   const auto outcomes = test::run_threads(3, [&](Group& world) {
     const auto model = models[std::size_t(world.rank())];
     DataParallel ddp(model, world, kPlain);

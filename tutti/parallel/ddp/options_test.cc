@@ -42,7 +42,7 @@ using Body = std::function<void(Group&, std::shared_ptr<Branches>)>;
 using Model = std::shared_ptr<Branches>;
 void run_branches(int ranks, const Body& body) { run<Branches>(make_models<Branches>(ranks), body); }
 
-DataParallelOptions with(const std::function<void(DataParallelOptions&)>& change) {
+DataParallelOptions with_option(const std::function<void(DataParallelOptions&)>& change) {
   auto options = kPlain;
   change(options);
   return options;
@@ -52,14 +52,14 @@ const at::Tensor kOnes = at::ones({1, 3});
 
 TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
   run_branches(3, [](Group& world, Model model) {
-    const auto options = with([&](auto& o) { o.bucket_bytes = world.rank() == 2 ? 1024 : 2048; });
+    const auto options = with_option([&](auto& o) { o.bucket_bytes = world.rank() == 2 ? 1024 : 2048; });
     check_says(error_of([&] { DataParallel ddp(model, world, options); }),
                "the ranks gave DataParallel different options: bucket_bytes = 2048 on rank 0, but bucket_bytes = 1024 "
                "on rank 2");
-    const auto hooks = with([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
+    const auto hooks = with_option([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
     check_says(error_of([&] { DataParallel ddp(model, world, hooks); }),
                "hook = f16_compression on rank 0, but hook = bf16_compression on rank 1");
-    const auto computes = with([&](auto& o) { o.autocast = world.rank() == 1 ? DType::kF32 : DType::kBF16; });
+    const auto computes = with_option([&](auto& o) { o.autocast = world.rank() == 1 ? DType::kF32 : DType::kBF16; });
     check_says(error_of([&] { DataParallel ddp(model, world, computes); }),
                "autocast = bf16 on rank 0, but autocast = f32 on rank 1");
   });
@@ -69,7 +69,7 @@ TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
 TEST(DataParallelOptions, AllOfThemAreCompared) {
   run_branches(2, [](Group& world, Model model) {
     const auto differs = [&](const std::function<void(DataParallelOptions&)>& on_rank_1, const std::string& words) {
-      const auto options = world.rank() == 1 ? with(on_rank_1) : kPlain;
+      const auto options = world.rank() == 1 ? with_option(on_rank_1) : kPlain;
       check_says(error_of([&] { DataParallel ddp(model, world, options); }),
                  "the ranks gave DataParallel different options: " + words + " on rank 1");
     };
@@ -103,7 +103,7 @@ TEST(DataParallelOptions, AllOfThemAreCompared) {
 TEST(DataParallelOptions, ThatExcludeOneAnotherOrNameNothingGetASentence) {
   run_branches(1, [](Group& world, Model model) {
     const auto says = [&](const std::function<void(DataParallelOptions&)>& change, const char* words) {
-      check_says(error_of([&] { DataParallel ddp(model, world, with(change)); }), words);
+      check_says(error_of([&] { DataParallel ddp(model, world, with_option(change)); }), words);
     };
     says([](auto& o) { o.hook = bf16_compression(), o.gradients_as_views = true; }, "drop gradients_as_views");
     says([](auto& o) { o.find_unused = o.static_graph = true; }, "drop find_unused");
@@ -121,7 +121,7 @@ TEST(DataParallelOptions, GradientsTravelBesideBackwardBetweenHosts) {
   const auto models = make_models<Branches>(2);
   const auto body = [&](Group& world) {
     for (const auto overlap : {Overlap::kAuto, Overlap::kOff}) {
-      DataParallel ddp(models[world.rank()], world, with([&](auto& o) { o.overlap = overlap; }));
+      DataParallel ddp(models[world.rank()], world, with_option([&](auto& o) { o.overlap = overlap; }));
       ddp.zero_grad();
       ddp.forward(kOnes * float(world.rank() + 1)).sum().backward();
       ddp.finish();
@@ -135,7 +135,7 @@ TEST(DataParallelOptions, GradientsTravelBesideBackwardBetweenHosts) {
 TEST(DataParallelOptions, StaticGraphFindsOutWhatIsNeverUsed) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     run_branches(2, [&](Group& world, Model model) {
-      DataParallel ddp(model, world, with([&](auto& o) { o.static_graph = true, o.overlap = overlap; }));
+      DataParallel ddp(model, world, with_option([&](auto& o) { o.static_graph = true, o.overlap = overlap; }));
       for (int step = 0; step < 3; ++step) {
         ddp.zero_grad();
         ddp.forward(kOnes * float(world.rank() + 1), true, false).sum().backward();
@@ -156,7 +156,7 @@ TEST(DataParallelOptions, StaticGraphFindsOutWhatIsNeverUsed) {
 
 TEST(DataParallelOptions, StaticGraphCountsNestedBackwards) {
   run_branches(2, [](Group& world, Model model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.static_graph = true, o.overlap = Overlap::kOn; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.static_graph = true, o.overlap = Overlap::kOn; }));
     const auto backward = [&] { model->forward(kOnes * float(world.rank() + 1)).sum().backward(); };
     for (int step = 0; step < 2; ++step) {
       ddp.zero_grad();
@@ -172,7 +172,7 @@ TEST(DataParallelOptions, StaticGraphCountsNestedBackwards) {
 
 TEST(DataParallelOptions, StaticGraphIsTheSameOnEveryRank) {
   run_branches(2, [](Group& world, Model model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.static_graph = true; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.static_graph = true; }));
     ddp.forward(kOnes, true, world.rank() == 1).sum().backward();
     const auto error = error_of([&] { ddp.finish(); });
     check_says(error, "the gradient of right.weight came 0 times on rank 0, but once on rank 1");
@@ -185,7 +185,7 @@ TEST(DataParallelOptions, WhatIsIgnoredStaysEachRanksOwn) {
   for (int rank = 0; rank < 2; ++rank) models[rank]->register_buffer("own", at::full({2 + rank}, float(rank)));
   const auto before = models[1]->right->bias.detach().clone();
   run<Branches>(models, [&](Group& world, Model model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.ignore = {"own", "right.bias"}; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.ignore = {"own", "right.bias"}; }));
     if (world.rank() == 1) check(at::equal(model->right->bias, before), "the ignored weight was overwritten");
     ddp.forward(kOnes * float(world.rank() + 1)).mul(float(world.rank() + 1)).sum().backward();
     ddp.finish();
@@ -200,7 +200,7 @@ TEST(DataParallelOptions, WhatIsIgnoredStaysEachRanksOwn) {
 TEST(DataParallelOptions, DelayedGradientsAddUpUntilAsked) {
   for (const bool views : {false, true}) {
     run_branches(2, [&](Group& world, Model model) {
-      DataParallel ddp(model, world, with([&](auto& o) {
+      DataParallel ddp(model, world, with_option([&](auto& o) {
                          o.delayed = {"right.weight", "right.bias"}, o.gradients_as_views = views;
                        }));
       check(ddp.stats().delayed == std::vector<std::string>{"right.weight", "right.bias"}, "names");
@@ -266,7 +266,7 @@ TEST(DataParallelOptions, SparseGradientsAreAveragedByRows) {
 
 TEST(DataParallelOptions, ARankMayHaveNoRowsOfASparseGradient) {
   run<Table>(make_models<Table>(2, true), [](Group& world, std::shared_ptr<Table> model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.find_unused = true; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.find_unused = true; }));
     auto loss = model->out->forward(at::ones({1, 2})).sum();
     if (world.rank() == 1) loss = loss + model->rows->forward(at::full({1}, 4, at::kLong)).sum();
     loss.backward();
@@ -284,15 +284,15 @@ TEST(DataParallelOptions, ASparseGradientThatIsDividedOtherwiseNamesRankAndParam
     auto& gradient = model->rows->weight.mutable_grad();
     if (world.rank() == 1) gradient = gradient.to_dense().to_sparse(2);
     check_says(error_of([&] { ddp.finish(); }),
-               "DataParallel: of the gradient of rows.weight rank 1 gave f32[6, 2] with 2 sparse dimensions to avg, "
-               "but rank 0 gave f32[6, 2] with 1 sparse dimension to avg (hint: use the same operators on every rank)");
+               "DataParallel: of the gradient of rows.weight rank 1 gave f32[6, 2] with_option 2 sparse dimensions to avg, "
+               "but rank 0 gave f32[6, 2] with_option 1 sparse dimension to avg (hint: use the same operators on every rank)");
   });
 }
 
 TEST(DataParallelOptions, SparseWhereDenseWasPromisedAndTheReverseNameRankAndParameter) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     run<Table>(make_models<Table>(2, false), [&](Group& world, std::shared_ptr<Table> model) {
-      DataParallel ddp(model, world, with([&](auto& o) { o.overlap = overlap; }));
+      DataParallel ddp(model, world, with_option([&](auto& o) { o.overlap = overlap; }));
       const auto words = error_of([&] {
         auto loss = ddp.forward(rows_of(0, 0));
         if (world.rank() == 1)
@@ -305,7 +305,7 @@ TEST(DataParallelOptions, SparseWhereDenseWasPromisedAndTheReverseNameRankAndPar
     });
   }
   run<Table>(make_models<Table>(1, false), [](Group& world, std::shared_ptr<Table> model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.sparse = {"rows.weight"}; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.sparse = {"rows.weight"}; }));
     ddp.forward(rows_of(0, 0)).backward();
     check_says(error_of([&] { ddp.finish(); }),
                "rank 0: DataParallel: the gradient of rows.weight is dense; expected a sparse one");
@@ -316,7 +316,7 @@ TEST(DataParallelOptions, AGradientThatIsNotFiniteNamesParameterAndRankOnAll) {
   for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
     for (const std::size_t in_place : {std::size_t(0), std::size_t(1) << 20}) {
       run_branches(3, [&](Group& world, Model model) {
-        DataParallel ddp(model, world, with([&](auto& o) {
+        DataParallel ddp(model, world, with_option([&](auto& o) {
                            o.finite_check = FiniteCheck::kThrow, o.overlap = overlap, o.in_place_bytes = in_place;
                          }));
         for (const float bad : {kNan, std::numeric_limits<float>::infinity()}) {
@@ -336,7 +336,7 @@ TEST(DataParallelOptions, AGradientThatIsNotFiniteNamesParameterAndRankOnAll) {
 TEST(DataParallelOptions, WhatIsOnlyReportedIsToldUntilTheNextStep) {
   run_branches(2, [](Group& world, Model model) {
     DataParallel ddp(model, world,
-                     with([](auto& o) { o.finite_check = FiniteCheck::kReport, o.hook = f16_compression(); }));
+                     with_option([](auto& o) { o.finite_check = FiniteCheck::kReport, o.hook = f16_compression(); }));
     ddp.forward(kOnes).mul(world.rank() == 0 ? 1.0f : 1e5f).sum().backward();  // more than f16 can hold
     ddp.finish();
     check(ddp.non_finite() && ddp.non_finite()->parameter == "left.weight" && ddp.non_finite()->rank == -1,
@@ -352,7 +352,7 @@ TEST(DataParallelOptions, WhatIsOnlyReportedIsToldUntilTheNextStep) {
 TEST(DataParallelOptions, AnAverageThatOverflowsOnTheWayIsTold) {
   run_branches(2, [](Group& world, Model model) {
     DataParallel ddp(model, world,
-                     with([](auto& o) { o.finite_check = FiniteCheck::kThrow, o.hook = f16_compression(); }));
+                     with_option([](auto& o) { o.finite_check = FiniteCheck::kThrow, o.hook = f16_compression(); }));
     ddp.forward(kOnes).mul(1e5f).sum().backward();
     check_says(error_of([&] { ddp.finish(); }),
                "the gradient of left.weight overflowed while it was averaged, in step 1 of this DataParallel (hint: ");
@@ -370,7 +370,7 @@ class Taker final : public GradientTaker {
 TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
   const auto says = [](auto model, const std::function<void(DataParallelOptions&)>& change, const char* words) {
     const auto outcomes = test::run_threads(1, [&](Group& world) {
-      DataParallel ddp(model, world, with(change));
+      DataParallel ddp(model, world, with_option(change));
       Taker taker;
       check_says(error_of([&] { ddp.reducer().attach_optimizer(taker); }), words);
     });
@@ -397,7 +397,7 @@ TEST(DataParallelOptions, ABatchOfNoSamplesNamesTheRank) {
     check_says(words, "use join_uneven()");
   });
   run_branches(2, [](Group& world, Model model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.allow_empty_batches = true; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.allow_empty_batches = true; }));
     ddp.forward(at::ones({world.rank() == 0 ? 2 : 0, 3})).sum().backward();
     ddp.finish();
     check(at::equal(model->left->weight.grad(), at::ones({2, 3})), "half of the sum");
@@ -432,7 +432,7 @@ TEST(CommHook, GetsEachBucketInItsOrderAndGivesTheAverages) {
         buffer.zero_();  // only the result counts
         return result;
       });
-      DataParallel ddp(model, world, with([&](auto& o) {
+      DataParallel ddp(model, world, with_option([&](auto& o) {
                          o.hook = hook, o.overlap = overlap, o.first_bucket_bytes = o.bucket_bytes = 1;
                        }));
       for (int step = 0; step < 2; ++step) {
@@ -457,7 +457,7 @@ TEST(CommHook, ThatReturnsTheWrongShapeIsNamed) {
       {none, "returned an undefined tensor for bucket 0"}};
   for (const auto& [result, expected] : cases) {
     run_branches(1, [&](Group& world, Model model) {
-      DataParallel ddp(model, world, with([&](auto& o) { o.hook = std::make_shared<Doubling>(result); }));
+      DataParallel ddp(model, world, with_option([&](auto& o) { o.hook = std::make_shared<Doubling>(result); }));
       ddp.forward(kOnes).sum().backward();
       const auto words = error_of([&] { ddp.finish(); });
       check_says(words, std::string("rank 0: DataParallel: the hook doubling ") + expected);
@@ -471,7 +471,7 @@ TEST(Compression, RoundsToSixteenBitsAndAveragesInThirtyTwo) {
   for (const bool half : {false, true}) {
     for (const auto overlap : {Overlap::kOn, Overlap::kOff}) {
       run_branches(3, [&](Group& world, Model model) {
-        DataParallel ddp(model, world, with([&](auto& o) {
+        DataParallel ddp(model, world, with_option([&](auto& o) {
                            o.hook = half ? f16_compression() : bf16_compression(), o.overlap = overlap;
                          }));
         const auto x = at::tensor({0.1f, 1.0f, -3.3f}).view({1, 3}) * float(world.rank() + 1);
@@ -492,7 +492,7 @@ TEST(Compression, RoundsToSixteenBitsAndAveragesInThirtyTwo) {
 
 TEST(Autocast, ComputesInBf16AndKeepsGradientsInF32) {
   run_branches(2, [](Group& world, Model model) {
-    DataParallel ddp(model, world, with([](auto& o) { o.autocast = DType::kBF16; }));
+    DataParallel ddp(model, world, with_option([](auto& o) { o.autocast = DType::kBF16; }));
     const auto y = model->left->forward(kOnes);
     check(y.scalar_type() == at::kFloat, "outside of forward()");
     at::Tensor inside;
@@ -522,7 +522,7 @@ TEST(Autocast, RefusesWhatItCannotDo) {
   EXPECT_THAT(error_of([] { const Autocast precision(DType::kI32); }), testing::HasSubstr("expected bf16 or f16"));
   run_branches(1, [](Group& world, Model model) {
     const auto in_f16 = error_of([&] {
-      DataParallel ddp(model, world, with([](auto& o) { o.autocast = DType::kF16; }));
+      DataParallel ddp(model, world, with_option([](auto& o) { o.autocast = DType::kF16; }));
       ddp.forward(kOnes * 3).sum().backward();
       ddp.finish();
       check(at::equal(model->left->weight.grad(), at::full({2, 3}, 3.0f)), "gradient");

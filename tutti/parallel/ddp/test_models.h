@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 
@@ -38,14 +39,7 @@ std::vector<std::shared_ptr<M>> make_models(int count, Arguments... arguments) {
 
 inline const DataParallelOptions kPlain = {.heap_tensors = false};
 
-inline std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 inline void check_says(const std::string& text, const std::string& part) {
   check(text.find(part) != std::string::npos, "\"", text, "\" does not say \"", part, "\"");
 }

@@ -20,9 +20,9 @@ using test::error_of;
 
 constexpr std::int64_t kWidth = 301;
 
-at::Tensor batch(int rank, int k) { return at::arange(2 * kWidth, at::kFloat).view({2, kWidth}).add(rank + 10 * k); }
+at::Tensor join_batch(int rank, int k) { return at::arange(2 * kWidth, at::kFloat).view({2, kWidth}).add(rank + 10 * k); }
 
-struct Case {
+struct JoinCase {
   std::vector<int> batches;  // of each rank
   int stage = 1;
   bool by_initial = true;
@@ -31,11 +31,11 @@ struct Case {
 
 // A loop that clips in odd steps, changes the rate, and leaves every fourth step out.
 template <class Optimizer, class Finish>
-void train(const Group& world, DataParallel<Branches>& ddp, Optimizer& optimizer, const Case& param,
+void train(const Group& world, DataParallel<Branches>& ddp, Optimizer& optimizer, const JoinCase& param,
            const Finish& finish) {
   const auto loop = [&] {
     for (int k = 0; k < param.batches[std::size_t(world.rank())]; ++k) {
-      ddp.forward(batch(world.rank(), k) / 100).square().mean().backward();
+      ddp.forward(join_batch(world.rank(), k) / 100).square().mean().backward();
       finish();
       optimizer.set_lr(0.01 / (k + 1));
       if (k % 2 == 1) optimizer.clip_grad_norm(0.1);
@@ -47,7 +47,7 @@ void train(const Group& world, DataParallel<Branches>& ddp, Optimizer& optimizer
   join_uneven(ddp, loop, {.divide_by_initial_world_size = param.by_initial});
 }
 
-void expect_the_same_bits(const Case& param) {
+void expect_the_same_bits(const JoinCase& param) {
   const int ranks = int(param.batches.size());
   at::manual_seed(3);
   const auto plain = test::make_models<Branches>(ranks, kWidth), sharded = test::make_models<Branches>(ranks, kWidth);
@@ -85,7 +85,7 @@ TEST(JoinUnevenSharded, HasTheBitsOfAnOptimizerOnEveryRank) {
 TEST(JoinUnevenSharded, GoesWithTheOtherOptions) {
   at::set_num_threads(1);
   for (const int stage : {1, 2}) {
-    Case unused{.batches = {1, 4, 2}, .stage = stage}, fixed = unused, overlapped = unused, views = unused;
+    JoinCase unused{.batches = {1, 4, 2}, .stage = stage}, fixed = unused, overlapped = unused, views = unused;
     unused.parallel.find_unused = true;
     fixed.parallel.static_graph = true;
     overlapped.parallel.overlap = Overlap::kOn;

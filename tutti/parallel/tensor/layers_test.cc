@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/base/random_place.h"
 #include "tutti/parallel/tensor/division.h"
@@ -24,14 +25,7 @@ namespace {
 using testing::HasSubstr;
 using tutti::test::check;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
+using test::error_of;
 void says(const std::function<void()>& act, const std::string& words) {
   const auto said = error_of(act);
   check(said.find(words) != std::string::npos, said, " instead of: ", words);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 
+#include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/cross_entropy.h"
@@ -21,15 +22,8 @@ namespace {
 using testing::HasSubstr;
 using tutti::test::check;
 
-std::string error_of(const std::function<void()>& act) {
-  try {
-    act();
-    return "no error";
-  } catch (const Exception& e) {
-    return e.what();
-  }
-}
-void backward(const at::Tensor& loss, bool keep = false) { torch::autograd::backward({loss}, {}, keep); }
+using test::error_of;
+void run_backward(const at::Tensor& loss, bool keep = false) { torch::autograd::backward({loss}, {}, keep); }
 double distance(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() ? (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>() : 1e9;
 }
@@ -77,7 +71,7 @@ void compare(const LossCase& wanted) {
       at::cross_entropy_loss(of_words, targets.view({-1}), {}, at::Reduction::None, -100, wanted.smoothing)
           .view({3, 5});
   const at::Tensor weights = numbers({3, 5}, 3).to(type);
-  backward((expected * weights).sum());
+  run_backward((expected * weights).sum());
   const at::Tensor gradient = whole.grad();
   const auto outcomes = test::run_threads(wanted.ranks, [&](Group& tp) {
     const std::int64_t each = 24 / tp.size();
@@ -88,7 +82,7 @@ void compare(const LossCase& wanted) {
         {.words = wanted.words, .label_smoothing = wanted.smoothing, .overwrite_logits = wanted.overwrite});
     check(loss.scalar_type() == type, "type of the loss");
     check(distance(loss, expected) < wanted.within, "loss differs by ", distance(loss, expected));
-    backward((loss * weights).sum());
+    run_backward((loss * weights).sum());
     check(mine.grad().scalar_type() == wanted.type, "type of the gradient");
     const at::Tensor of_mine = gradient.narrow(-1, each * tp.rank(), each);
     check(distance(mine.grad(), of_mine) < wanted.within, "gradient differs by ", distance(mine.grad(), of_mine));
@@ -133,8 +127,8 @@ TEST(VocabParallelCrossEntropy, SaysWhatIsWrong) {
   EXPECT_THAT(error(at::zeros({2, 4}, at::kLong), targets), HasSubstr("of a floating type"));
   const at::Tensor x = at::zeros({2, 4}).requires_grad_();
   const at::Tensor loss = vocab_parallel_cross_entropy(Group{}, x * 1, targets).sum();
-  backward(loss, true);
-  EXPECT_THAT(error_of([&] { backward(loss); }), HasSubstr("its buffer became the gradient"));
+  run_backward(loss, true);
+  EXPECT_THAT(error_of([&] { run_backward(loss); }), HasSubstr("its buffer became the gradient"));
 }
 
 // ---- Parts of a sequence, dropout ----
@@ -189,7 +183,7 @@ TEST(SequencePart, OfAllRanksAreTheSequenceAndCostTheSame) {
 TEST(SequenceDropout, DropsTheSameHoweverTheSequenceIsDivided) {
   const at::Tensor x = at::ones({48, 3, 10}, at::kDouble).requires_grad_();
   const at::Tensor whole = sequence_dropout(x, 0.25, 7, {{0, 48}});
-  backward((whole * whole).sum());
+  run_backward((whole * whole).sum());
   EXPECT_TRUE(at::equal(x.grad(), whole.detach() * 2 * 4 / 3));
   const double kept = whole.detach().ne(0).to(at::kDouble).mean().item<double>();
   EXPECT_NEAR(kept, 0.75, 0.04);
@@ -275,7 +269,7 @@ void compare(const AttentionCase& c, int ranks) {
   };
   const at::Tensor q = of_heads(c.heads, 0), k = of_heads(c.groups, 1), v = of_heads(c.groups, 2);
   const at::Tensor expected = by_definition(c, q, k, v, 11), weights = numbers(expected.sizes(), 5);
-  backward((expected * weights).sum());
+  run_backward((expected * weights).sum());
   const auto outcomes = test::run_threads(ranks, [&](Group& cp) {
     const SequencePart part = context_part(c.rows, cp.rank(), cp.size());
     const auto mine = [&](const at::Tensor& x) { return take_part(x.detach(), part).clone().requires_grad_(); };
@@ -285,7 +279,7 @@ void compare(const AttentionCase& c, int ranks) {
     if (c.document > 0) options.first_seen = take_part(c.first_seen(), part);
     const at::Tensor out = ring_attention(cp, my_q, my_k, my_v, options);
     check(distance(out, take_part(expected, part)) < 1e-12, "output: ", distance(out, take_part(expected, part)));
-    backward((out * take_part(weights, part)).sum());
+    run_backward((out * take_part(weights, part)).sum());
     for (const auto& [got, whole, name] :
          {std::tuple(my_q, q, "query"), std::tuple(my_k, k, "key"), std::tuple(my_v, v, "value")})
       check(distance(got.grad(), take_part(whole.grad(), part)) < 1e-12, "gradient of ", name, ": ",

@@ -93,7 +93,7 @@ Network by_the_book() {
   network.header = 0;
   return network;
 }
-constexpr double kAlpha = 10e-6, kBeta = 1e-9, kGamma = 0.25e-9;
+constexpr double kSimulatedAlpha = 10e-6, kBeta = 1e-9, kGamma = 0.25e-9;
 
 double seconds_of(Kind kind, Plan (*plan)(const Shape&), int size, std::size_t bytes) {
   const Outcome outcome =
@@ -109,19 +109,19 @@ TEST(Cost, IsThatOfTheBooks) {
   constexpr double n = 16, m = 4, s = 1 << 20, each = s / n;
   const auto near = [](double expected) { return testing::DoubleNear(expected, expected * 1e-9); };
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_ring, n, s),
-              near(2 * (n - 1) * (kAlpha + each * kBeta) + (n - 1) * each * kGamma));
+              near(2 * (n - 1) * (kSimulatedAlpha + each * kBeta) + (n - 1) * each * kGamma));
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_recursive_doubling, n, s),
-              near(m * (kAlpha + s * kBeta + s * kGamma)));
+              near(m * (kSimulatedAlpha + s * kBeta + s * kGamma)));
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_halving_doubling, n, s),
-              near(2 * m * kAlpha + 2 * (n - 1) * each * kBeta + (n - 1) * each * kGamma));
+              near(2 * m * kSimulatedAlpha + 2 * (n - 1) * each * kBeta + (n - 1) * each * kGamma));
   // The sums overlap with what still comes, but for the last.
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_mesh, n, s),
-              near(2 * kAlpha + 2 * (n - 1) * each * kBeta + each * kGamma));
+              near(2 * kSimulatedAlpha + 2 * (n - 1) * each * kBeta + each * kGamma));
   EXPECT_THAT(seconds_of(Kind::kBroadcast, broadcast_van_de_geijn, n, s),
-              near(2 * m * kAlpha + 2 * (n - 1) * each * kBeta));
-  EXPECT_THAT(seconds_of(Kind::kAllGather, all_gather_ring, n, each), near((n - 1) * (kAlpha + each * kBeta)));
-  EXPECT_THAT(seconds_of(Kind::kAllToAll, all_to_all_bruck, n, each), near(m * (kAlpha + s / 2 * kBeta)));
-  EXPECT_THAT(seconds_of(Kind::kBarrier, barrier_dissemination, n, 0), near(m * (kAlpha + kBeta)));
+              near(2 * m * kSimulatedAlpha + 2 * (n - 1) * each * kBeta));
+  EXPECT_THAT(seconds_of(Kind::kAllGather, all_gather_ring, n, each), near((n - 1) * (kSimulatedAlpha + each * kBeta)));
+  EXPECT_THAT(seconds_of(Kind::kAllToAll, all_to_all_bruck, n, each), near(m * (kSimulatedAlpha + s / 2 * kBeta)));
+  EXPECT_THAT(seconds_of(Kind::kBarrier, barrier_dissemination, n, 0), near(m * (kSimulatedAlpha + kBeta)));
 }
 
 // With pieces smaller than a message the hops and the adding overlap with what still comes.
@@ -132,8 +132,8 @@ TEST(Cost, OfBruckIsThatOfHalvingForAnySize) {
                                  .shape = {.size = size, .count = 1 << 18, .element = 4, .segment = 16 << 10},
                                  .network = by_the_book()});
     EXPECT_TRUE(outcome.right()) << outcome.wrong;
-    EXPECT_LE(outcome.seconds, 2 * m * kAlpha + 2 * (n - 1) / n * s * kBeta + (n - 1) / n * s * kGamma) << size;
-    EXPECT_GE(outcome.seconds, (kAlpha + 2 * (n - 1) / n * s * kBeta) * kRounding) << size;
+    EXPECT_LE(outcome.seconds, 2 * m * kSimulatedAlpha + 2 * (n - 1) / n * s * kBeta + (n - 1) / n * s * kGamma) << size;
+    EXPECT_GE(outcome.seconds, (kSimulatedAlpha + 2 * (n - 1) / n * s * kBeta) * kRounding) << size;
   }
 }
 
@@ -164,9 +164,9 @@ TEST(Network, RanksOfAHostShareItsCards) {
     return std::move(plan).build();
   };
   Scenario scenario{.plan = shift, .shape = {.size = 4, .count = 1 << 20, .hosts = &hosts}, .network = by_the_book()};
-  EXPECT_NEAR(run(scenario).seconds, kAlpha + 2 * (1 << 20) * kBeta, 1e-12);
+  EXPECT_NEAR(run(scenario).seconds, kSimulatedAlpha + 2 * (1 << 20) * kBeta, 1e-12);
   scenario.network.cards = 2;
-  EXPECT_NEAR(run(scenario).seconds, kAlpha + (1 << 20) * kBeta, 1e-12);
+  EXPECT_NEAR(run(scenario).seconds, kSimulatedAlpha + (1 << 20) * kBeta, 1e-12);
 }
 
 TEST(Simulator, TheSameSeedGivesTheSameRun) {

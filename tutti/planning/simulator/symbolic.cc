@@ -1,4 +1,4 @@
-// Expressions instead of values. A stretch of memory whose bytes all have the same history is a ElementRun: "the sum of these
+// Expressions instead of values. A stretch of memory whose bytes all have the same history is an ElementRun: "the sum of these
 // ranks' inputs, added in this order, from this position on". The history is kept as two numbers of 64 bits:
 //   set    the sum of a random number for each rank that was added: equal to that of all ranks only if each was added
 //          once, none twice, none forgotten (but for a chance of 2^-64);

@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMiB = std::size_t(1) << 20;
+constexpr std::size_t kHostMiB = std::size_t(1) << 20;
 
 Credentials credentials() { return {.secret = Secret::from_text("a secret of this test"), .job = "test"}; }
 
@@ -16,18 +16,18 @@ TEST(Host, ArenasOfDifferentReservesAreMappedWhole) {
   const std::vector<std::string> contacts = {small->contact(), large->contact()};
   const Deadline deadline = Deadline::after_seconds(60);
   Status joined;
-  std::thread other([&] { joined = large->join(contacts, {0, 1}, 1, 64 * kMiB, deadline); });
-  small->join(contacts, {0, 1}, 0, 4 * kMiB, deadline).or_throw();
+  std::thread other([&] { joined = large->join(contacts, {0, 1}, 1, 64 * kHostMiB, deadline); });
+  small->join(contacts, {0, 1}, 0, 4 * kHostMiB, deadline).or_throw();
   other.join();
   joined.or_throw();
 
-  const std::size_t offset = large->arena().grow(32 * kMiB).or_throw(), last = offset + 32 * kMiB - 1;
+  const std::size_t offset = large->arena().grow(32 * kHostMiB).or_throw(), last = offset + 32 * kHostMiB - 1;
   large->base(1)[last] = std::byte{42};
   const Host::Place place = small->find(small->base(1) + last, 1);
   EXPECT_EQ(place.owner, 1);
   EXPECT_EQ(place.offset, last);
   ASSERT_EQ(small->base(1)[last], std::byte{42});
-  EXPECT_LE(small->arena().reserved(), 4 * kMiB);
+  EXPECT_LE(small->arena().reserved(), 4 * kHostMiB);
 }
 
 // A rank that is killed while it joins leaves nothing, and needs no folder that it may write to.

@@ -37,7 +37,7 @@ struct Shared {
   std::size_t allocated[2] = {0, 0};
 };
 
-LinkPair make_pair(std::size_t capacity) {
+LinkPair make_shm_pair(std::size_t capacity) {
   auto shared = std::make_shared<Shared>();
   return {.first = shared->link(0, capacity),
           .second = shared->link(1, capacity),
@@ -46,8 +46,8 @@ LinkPair make_pair(std::size_t capacity) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shm, LinkConformance,
-                         testing::Values(LinkMaker{"default", [] { return make_pair(ShmLink::kCapacity); }},
-                                         LinkMaker{"small", [] { return make_pair(1000); }}),
+                         testing::Values(LinkMaker{"default", [] { return make_shm_pair(ShmLink::kCapacity); }},
+                                         LinkMaker{"small", [] { return make_shm_pair(1000); }}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(ShmLink, TakesMemoryAtTheFirstSendOnly) {

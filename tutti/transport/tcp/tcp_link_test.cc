@@ -29,17 +29,17 @@ std::pair<Fd, Fd> make_sockets() {
   return {std::move(client), std::move(server)};
 }
 
-LinkPair make_pair() {
+LinkPair make_tcp_pair() {
   auto [client, server] = make_sockets();
   return {.first = make_tcp_link(std::move(client), "127.0.0.1:1"),
           .second = make_tcp_link(std::move(server), "127.0.0.1:2")};
 }
 
-INSTANTIATE_TEST_SUITE_P(Tcp, LinkConformance, testing::Values(LinkMaker{"loopback", make_pair}),
+INSTANTIATE_TEST_SUITE_P(Tcp, LinkConformance, testing::Values(LinkMaker{"loopback", make_tcp_pair}),
                          [](const auto& info) { return info.param.name; });
 
 TEST(TcpLink, NamesTheAddressOfAPeerThatIsGone) {
-  LinkPair pair = make_pair();
+  LinkPair pair = make_tcp_pair();
   pair.second.reset();
   char byte;
   const iovec buffer{&byte, 1};
@@ -56,7 +56,7 @@ bool wakes(const Link& link, int limit) {
 
 TEST(TcpLink, IsWokenForAGoodPartOfWhatItAwaits) {
   constexpr int kLong = 60'000;
-  LinkPair pair = make_pair();
+  LinkPair pair = make_tcp_pair();
   std::vector<std::byte> bytes(10'000), came(bytes.size());
   const auto send = [&](std::size_t count) {
     const iovec part{bytes.data(), count};
