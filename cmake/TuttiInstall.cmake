@@ -1,5 +1,6 @@
 # What `cmake --install` leaves: headers under include/tutti, the static libraries, the programs, a CMake package
-# (find_package(tutti COMPONENTS core | tutti)) and two pkg-config files. The component `core` never asks for LibTorch.
+# (find_package(tutti COMPONENTS core | tutti | image | dlrm | gpt)) and two pkg-config files. The component `core` never
+# asks for LibTorch. Whatever was not built is skipped, so a tree in which ./quickstart built two programs installs these.
 include(CMakePackageConfigHelpers)
 set(TUTTI_INSTALL_TORCH ${TUTTI_TORCH})
 if(TUTTI_TORCH_WHEEL)
@@ -12,21 +13,22 @@ if(NOT TUTTI_INSTALL_TORCH)
 endif()
 install(DIRECTORY tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*_test*" EXCLUDE PATTERN "*_impl.h" EXCLUDE
         ${without_torch})
-install(TARGETS tutti_core EXPORT tutti-core-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(EXPORT tutti-core-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
-
+set(libraries core)
 if(TUTTI_INSTALL_TORCH)
-  install(TARGETS tutti_torch EXPORT tutti-torch-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(EXPORT tutti-torch-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
+  list(APPEND libraries torch image dlrm gpt)
 endif()
+foreach(library ${libraries})
+  install(TARGETS tutti_${library} EXPORT tutti-${library}-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+  install(EXPORT tutti-${library}-targets NAMESPACE tutti:: DESTINATION ${TUTTI_CMAKE_DIR})
+endforeach()
 
 foreach(program tutti train_image train_dlrm pretrain_gpt)
   if(TARGET ${program})
-    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} OPTIONAL)
   endif()
 endforeach()
 
-install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-doctor.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES apps/tutti/tutti.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-run.1 ${CMAKE_BINARY_DIR}/apps/tutti/tutti-doctor.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
 install(FILES completions/tutti.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME tutti)
 install(FILES completions/_tutti DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 install(FILES completions/tutti.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)

@@ -93,14 +93,14 @@ cores() {
   printf '%s\n' "$((cores > 0 ? cores : 1))"
 }
 
-# Compilers at a time: one a core, as far as memory goes (a file with LibTorch's headers takes 1.5 GB).
+# Compilers at a time: one a core, as far as memory goes (a translation unit takes up to 2 GiB).
 jobs_for_build() {
   local jobs memory_kb limit
   jobs=$(cores)
   memory_kb=$(sed -n 's/^MemAvailable: *\([0-9]*\) kB/\1/p' /proc/meminfo)
   limit=$(number_in /sys/fs/cgroup/memory.max)
   if [[ -n $limit ]] && ((limit / 1024 < memory_kb)); then memory_kb=$((limit / 1024)); fi
-  local fitting=$((memory_kb / 1572864))
+  local fitting=$((memory_kb / 2097152))
   ((fitting < jobs)) && jobs=$fitting
   printf '%s\n' "$((jobs > 0 ? jobs : 1))"
 }
