@@ -168,11 +168,7 @@ const std::vector<ValueOption>& value_options() {
       {"Data", "--data-trace-file", "./input/dist_emb_j.log", "FILE",
        "profile of a table's accesses; j: the number of the table", text_of(FIELD(data.trace_file))},
       {"Data", "--data-trace-enable-padding", "False", "BOOL",
-<<<<<<< HEAD
        "synthetic: no new rows once as many were drawn as the largest distance", boolean(FIELD(data.trace_padding))},
-=======
-       "once all rows of a profile were accessed, draw no first access any more", boolean(FIELD(data.trace_padding))},
->>>>>>> w-help
       {"Data", "--data-set", "", "NAME", "kaggle or terabyte: the file must have that many days",
        [](Options& o, const std::string& name, const std::string& text) -> Status {
          if (!text.empty()) (void)TUTTI_TRY(choose(name, text, {"kaggle", "terabyte"}));

@@ -92,6 +92,11 @@ function(tutti_sources name)
   endforeach()
 endfunction()
 
+# For code that is not hot, in this folder and those below.
+macro(tutti_compile_quickly)
+  add_compile_options("$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")  # -O1 sees too little for that warning
+endmacro()
+
 # The files of a target as units of at most `files` (0: one unit).
 function(tutti_unite target files)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TUTTI_UNITY} UNITY_BUILD_BATCH_SIZE ${files})
@@ -108,7 +113,7 @@ function(tutti_test name)
     cmake_parse_arguments(PARSE_ARGV 1 test "" "" LIBRARIES)
     add_executable(${name} ${test_UNPARSED_ARGUMENTS})
     tutti_unite(${name} 8)
-    target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
+    target_compile_options(${name} PRIVATE "$<$<CONFIG:Release>:-O1;-Wno-maybe-uninitialized>")
     target_link_libraries(${name} PRIVATE ${test_LIBRARIES} tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
     tutti_compile_options(${name})
     gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT 300)

@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // One entrant, one turn. A turn of the slowest takes half a minute.
-constexpr Duration kPatience = std::chrono::minutes(10);
+constexpr Duration kEntrantPatience = std::chrono::minutes(10);
 // The bandwidth of a stream says nothing of the time of a message that is shorter.
 constexpr std::size_t kLeastForStream = 1 << 20;
 constexpr std::size_t kMostBarePrivate = 16 << 10;  // as in peers/bare.cc
@@ -120,7 +120,7 @@ Result<PeerFigures> run_ours(const Task& task, const std::vector<Item>& part, Tw
       program.arguments.insert(program.arguments.end(), {"-n", std::to_string(task.ranks)});
       programs.push_back(std::move(program));
     }
-    auto figures = TUTTI_TRY(read_figures(TUTTI_TRY(run_together(programs, Deadline::after(kPatience)))));
+    auto figures = TUTTI_TRY(read_figures(TUTTI_TRY(run_together(programs, Deadline::after(kEntrantPatience)))));
     all.merge(figures);
   }
   return all;
@@ -185,7 +185,7 @@ Result<PeerFigures> run_mpi(const Task& task, const std::vector<Item>& part, Two
   words.insert(words.end(), arguments.begin(), arguments.end());
   mpirun.arguments.assign(words.begin() + 1, words.end());
   if (task.two_hosts) mpirun = hosts->on(0, std::move(mpirun));
-  return read_figures(TUTTI_TRY(run_program(mpirun, Deadline::after(kPatience))));
+  return read_figures(TUTTI_TRY(run_program(mpirun, Deadline::after(kEntrantPatience))));
 }
 
 Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, TwoHosts* hosts,
@@ -196,7 +196,7 @@ Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, Tw
   const auto words = peer_words(task, part);
   if (!task.two_hosts) {
     program.arguments.insert(program.arguments.end(), words.begin(), words.end());
-    return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kPatience))));
+    return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kEntrantPatience))));
   }
   std::string folder = (fs::temp_directory_path() / "tutti-gloo-XXXXXX").string();
   if (!::mkdtemp(folder.data())) return system_error(errno, "could not make a folder in " + folder);
@@ -209,7 +209,7 @@ Result<PeerFigures> run_gloo(const Task& task, const std::vector<Item>& part, Tw
     one.arguments.insert(one.arguments.end(), words.begin(), words.end());
     ranks.push_back(hosts->on(host, std::move(one)));
   }
-  const auto output = run_together(ranks, Deadline::after(kPatience));
+  const auto output = run_together(ranks, Deadline::after(kEntrantPatience));
   std::error_code failed;
   fs::remove_all(folder, failed);
   return read_figures(TUTTI_TRY(output));
@@ -276,7 +276,7 @@ Result<std::vector<std::string>> mpirun_command(int ranks) {
 Result<int> run_on_two_hosts(int ranks, const std::vector<std::string>& arguments) {
   const auto hosts = TUTTI_TRY(TwoHosts::make());
   const Program program{.path = own_path(), .arguments = arguments, .environment = clean_environment()};
-  const std::string said = TUTTI_TRY(run_together(ranks_on(*hosts, ranks, program), Deadline::after(kPatience)));
+  const std::string said = TUTTI_TRY(run_together(ranks_on(*hosts, ranks, program), Deadline::after(kEntrantPatience)));
   std::fputs(said.c_str(), stdout);
   return 0;
 }
@@ -329,7 +329,7 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                      if (task.private_memory) program.arguments.emplace_back("--private");
                      const auto words = peer_words(task, part);
                      program.arguments.insert(program.arguments.end(), words.begin(), words.end());
-                     return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kPatience))));
+                     return read_figures(TUTTI_TRY(run_program(program, Deadline::after(kEntrantPatience))));
                    }};
   }
   if (key == "bare_wire") {
@@ -347,7 +347,7 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                      const Program program{
                          .path = path, .arguments = peer_words(task, part), .environment = clean_environment()};
                      return read_figures(
-                         TUTTI_TRY(run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kPatience))));
+                         TUTTI_TRY(run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kEntrantPatience))));
                    }};
   }
   if (key == "iperf3") {
