@@ -25,12 +25,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-std::string sizes_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
+std::string dimensions_text(const at::Tensor& tensor) { return fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")); }
 
 // The bottom MLP as a node. The anchor is an empty tensor that requires a gradient: without it there would be no node.
 struct BottomNode : torch::autograd::Function<BottomNode> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& /*anchor*/, const at::Tensor& dense, Mlp* mlp) {
-    const Region region("DLRM bottom nlp forward", [&] { return sizes_text(dense); });
+    const Region region("DLRM bottom nlp forward", [&] { return dimensions_text(dense); });
     context->saved_data["mlp"] = std::int64_t(reinterpret_cast<std::intptr_t>(mlp));
     return mlp->forward(dense);
   }
@@ -281,7 +281,7 @@ std::vector<at::Tensor> Model::vectors_of(const std::vector<at::Tensor>& rows) c
 }
 
 at::Tensor Model::interact(const at::Tensor& x, const std::vector<at::Tensor>& vectors) const {
-  const Region region("DLRM interaction forward", [&] { return sizes_text(x); });
+  const Region region("DLRM interaction forward", [&] { return dimensions_text(x); });
   std::vector<at::Tensor> all = {x.detach()};
   for (const auto& vector : vectors) all.push_back(with_dense_rows(vector.detach()));
   if (architecture_.interaction == Interaction::kCat) return at::cat(all, 1);
@@ -305,14 +305,14 @@ std::vector<at::Tensor> Model::wait(const ShardedEmbeddings::Pending& pending) {
 }
 
 at::Tensor Model::forward(const ModelBatch& batch) {
-  const Region region("DLRM forward", [&] { return sizes_text(batch.dense); });
+  const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const auto pending = post(batch);
   const auto anchor = at::empty({0}, type_).requires_grad_();
   kept_->x = BottomNode::apply(anchor, batch.dense, bottom_.get());
   kept_->vectors = wait(pending);
   const at::NoGradGuard no_grad;
   const auto joined = interact(kept_->x, kept_->vectors);
-  const Region top("DLRM top nlp forward", [&] { return sizes_text(joined); });
+  const Region top("DLRM top nlp forward", [&] { return dimensions_text(joined); });
   return top_->forward(joined);
 }
 
@@ -325,7 +325,7 @@ std::vector<at::Tensor> Model::pooled(const ModelBatch& batch) const {
 }
 
 at::Tensor Model::predict(const ModelBatch& batch) {
-  const Region region("DLRM forward", [&] { return sizes_text(batch.dense); });
+  const Region region("DLRM forward", [&] { return dimensions_text(batch.dense); });
   const at::NoGradGuard no_grad;
   const auto pending = tables_ ? post(batch) : ShardedEmbeddings::Pending();
   const auto x = small_bottom_ ? small_bottom_->infer(batch.dense) : bottom_->infer(batch.dense);
@@ -351,7 +351,7 @@ void Model::quantise(int mlp_bits, int table_bits) {
 }
 
 void Model::learn(const at::Tensor& gradient, double learning_rate) {
-  const Region region("DLRM backward", [&] { return sizes_text(gradient); });
+  const Region region("DLRM backward", [&] { return dimensions_text(gradient); });
   for (const auto& projection : projections_) {
     if (projection.defined()) projection.grad().zero_();  // autograd adds to these
   }
@@ -360,7 +360,7 @@ void Model::learn(const at::Tensor& gradient, double learning_rate) {
   {
     const at::NoGradGuard no_grad;
     const auto joined = [&] {
-      const Region top("DLRM top nlp backward", [&] { return sizes_text(gradient); });
+      const Region top("DLRM top nlp backward", [&] { return dimensions_text(gradient); });
       return top_->backward(gradient, true);
     }();
     const Region interaction("DLRM interaction backward");
