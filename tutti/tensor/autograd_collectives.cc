@@ -70,7 +70,7 @@ void require_sum(std::string_view verb, std::string_view what, std::span<const s
     refuse(fmt::format("{}: in is {} with {} rows, but {} sum up to {}", verb, describe(tensor), RowShape(tensor).rows(),
                        what, sum_of(rows)));
 }
-// RowCounts of each part, where they are equal.
+// Rows of each part, where they are equal.
 std::int64_t equal_rows(const Group& group, std::string_view verb, const at::Tensor& in) {
   const auto ranks = std::int64_t(group.global_ranks().size());
   const std::int64_t rows = RowShape(in).rows();

@@ -284,8 +284,8 @@ TEST(DataParallelOptions, ASparseGradientThatIsDividedOtherwiseNamesRankAndParam
     auto& gradient = model->rows->weight.mutable_grad();
     if (world.rank() == 1) gradient = gradient.to_dense().to_sparse(2);
     check_says(error_of([&] { ddp.finish(); }),
-               "DataParallel: of the gradient of rows.weight rank 1 gave f32[6, 2] with_option 2 sparse dimensions to avg, "
-               "but rank 0 gave f32[6, 2] with_option 1 sparse dimension to avg (hint: use the same operators on every rank)");
+               "DataParallel: of the gradient of rows.weight rank 1 gave f32[6, 2] with 2 sparse dimensions to avg, "
+               "but rank 0 gave f32[6, 2] with 1 sparse dimension to avg (hint: use the same operators on every rank)");
   });
 }
 
