@@ -65,9 +65,6 @@ std::string to_string(const Error& e) {
   return text;
 }
 
-Status::Status(Error&& error) : error_(std::make_shared<const Error>(std::move(error))) {}
-Status::Status(const Error& error) : error_(std::make_shared<const Error>(error)) {}
-
 Error system_error(int errno_value, std::string what, std::string hint) {
   return Error{.code = Code::kSystem, .detail = std::move(what), .hint = std::move(hint), .errno_value = errno_value};
 }

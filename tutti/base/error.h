@@ -68,8 +68,7 @@ class Exception : public std::runtime_error {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Error&& error);       // NOLINT: meant to convert
-  Status(const Error& error);  // NOLINT
+  Status(Error error) : error_(std::make_shared<const Error>(std::move(error))) {}  // NOLINT: meant to convert
   bool ok() const { return error_ == nullptr; }
   explicit operator bool() const { return ok(); }
   const Error& error() const { return *error_; }  // only if !ok()
@@ -85,10 +84,9 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}               // NOLINT: meant to convert
-  Result(Error&& error) : status_(std::move(error)) {}        // NOLINT
-  Result(const Error& error) : status_(error) {}              // NOLINT
-  Result(Status status) : status_(std::move(status)) {}       // NOLINT: must hold an error
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: meant to convert
+  Result(Error error) : status_(std::move(error)) {}     // NOLINT
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: must hold an error
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
   T& operator*() & { return *value_; }
