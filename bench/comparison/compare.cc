@@ -97,11 +97,12 @@ const std::vector<Simulation>& simulations() {
 void judge_allocations(double most, bool json, Tally& tally) {
   const bool met = most == 0;
   tally.count(met ? Judgement::Verdict::kMet : Judgement::Verdict::kNotMet);
-  print_now(json ? nlohmann::ordered_json{{"setting", "allocations in a call"}, {"most", most}, {"wanted", 0}, {"met", met}}
-                       .dump() +
-                   "\n"
-             : fmt::format("allocations of memory in a call, at most: {:.3g}, wanted 0: {}\n", most,
-                           met ? "met" : "NOT MET"));
+  print_now(
+      json ? nlohmann::ordered_json{{"setting", "allocations in a call"}, {"most", most}, {"wanted", 0}, {"met", met}}
+                     .dump() +
+                 "\n"
+           : fmt::format("allocations of memory in a call, at most: {:.3g}, wanted 0: {}\n", most,
+                         met ? "met" : "NOT MET"));
 }
 
 Status judge_simulations(const std::string& only, bool json, Tally& tally) {
@@ -117,12 +118,12 @@ Status judge_simulations(const std::string& only, bool json, Tally& tally) {
     tally.count(met ? Judgement::Verdict::kMet : Judgement::Verdict::kNotMet);
     if (json)
       print_now(nlohmann::ordered_json{
-                {"setting", simulation.words}, {"seconds", seconds}, {"wanted", kMostPlanSeconds}, {"met", met}}
-                .dump() +
-            "\n");
+                    {"setting", simulation.words}, {"seconds", seconds}, {"wanted", kMostPlanSeconds}, {"met", met}}
+                    .dump() +
+                "\n");
     else
       print_now(fmt::format("{}: {}, wanted at most {}: {}\n", simulation.words, seconds_text(seconds),
-                        seconds_text(kMostPlanSeconds), met ? "met" : "NOT MET"));
+                            seconds_text(kMostPlanSeconds), met ? "met" : "NOT MET"));
   }
   return {};
 }
@@ -152,7 +153,7 @@ Result<int> compare_operation(const Task& task, const CompareOptions& options) {
   const Turns turns = TUTTI_TRY(run_turns(entrants, task, count, task.items.at(0).op, *progress));
   progress.reset();
   print_now(options.json ? operation_lines(task, entrants, turns)
-                     : operation_table(task, rivals, turns) + operation_verdict(task, rivals, turns));
+                         : operation_table(task, rivals, turns) + operation_verdict(task, rivals, turns));
   if (!options.plot.empty()) TUTTI_TRY(draw(plot_of(task, entrants, turns), options.plot));
   return 0;
 }
@@ -252,8 +253,8 @@ Result<int> compare_targets(const Method& method, const std::string& only, const
       progress.clear();
       if (!options.json)
         print_now("\n" + to_string(section.setting) + "\n" +
-              fmt::format(kTargetLine, "operation", "bytes", "tutti us", "against", "its us", "ratio", "of least",
-                          "wanted", "floor", ""));
+                  fmt::format(kTargetLine, "operation", "bytes", "tutti us", "against", "its us", "ratio", "of least",
+                              "wanted", "floor", ""));
       most_allocations = std::max(most_allocations, turns.most_allocations(kOurs));
       any_turns = any_turns || (!section.setting.two_hosts || hosts);
       for (const Target& target : section.targets) {

@@ -346,8 +346,8 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
                    .run = [path, hosts](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
                      const Program program{
                          .path = path, .arguments = peer_words(task, part), .environment = clean_environment()};
-                     return read_figures(
-                         TUTTI_TRY(run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kEntrantPatience))));
+                     return read_figures(TUTTI_TRY(
+                         run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kEntrantPatience))));
                    }};
   }
   if (key == "iperf3") {

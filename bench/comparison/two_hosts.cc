@@ -23,7 +23,7 @@ namespace {
 constexpr Duration kHostsPatience = std::chrono::seconds(20);
 
 Error cannot_lay(const std::string& why,
-             const std::string& hint = "run as root, or on a system that lets users make user namespaces") {
+                 const std::string& hint = "run as root, or on a system that lets users make user namespaces") {
   return {.code = Code::kUnsupported,
           .detail = "cannot make two network namespaces here: " + std::string(trim(why)),
           .hint = hint};

@@ -18,7 +18,7 @@ int main() {
     sampler.set_epoch(epoch);  // a new order
     for (auto rows = sampler.take(64); !rows.empty(); rows = sampler.take(64)) {
       const auto batch = torch::tensor(rows);
-      ddp.zero_grad();  // not optimizer.zero_grad(): see below
+      ddp.zero_grad();  // frees the gradients
       torch::mse_loss(ddp.forward(x.index_select(0, batch)), y.index_select(0, batch)).backward();
       ddp.finish();  // averages the gradients over all ranks, or throws if one has failed
       optimizer.step();

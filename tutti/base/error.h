@@ -89,17 +89,17 @@ class [[nodiscard]] Result {
   Result(Status status) : status_(std::move(status)) {}  // NOLINT: must hold an error
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
-  T& operator*() & { return *value_; }
+  T& operator*() & { return *value_; }  // only if ok(), as all four below
   const T& operator*() const& { return *value_; }
   T&& operator*() && { return *std::move(value_); }
   T* operator->() { return &*value_; }
   const T* operator->() const { return &*value_; }
   const Status& status() const& { return status_; }
-  Status status() && { return std::move(status_); }
+  Status status() && { return std::move(status_); }       // moves the error out: error() may not be called afterwards
   const Error& error() const { return status_.error(); }  // only if !ok()
   T or_throw() && {
     status_.or_throw();
-    return *std::move(value_);
+    return std::move(value_).value();
   }
 
  private:
@@ -129,11 +129,11 @@ inline Error invalid_argument(std::string detail, std::string hint = {}) {
 }
 
 // auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);  returns the error to the caller.
-#define TUTTI_TRY(expression)                                                \
-  __extension__({                                                            \
-    auto tutti_result = (expression);                                        \
+#define TUTTI_TRY(expression)                                                           \
+  __extension__({                                                                       \
+    auto tutti_result = (expression);                                                   \
     if (!tutti_result.ok()) return ::tutti::detail::status_of(std::move(tutti_result)); \
-    ::tutti::detail::value_of(std::move(tutti_result));                      \
+    ::tutti::detail::value_of(std::move(tutti_result));                                 \
   })
 
 // The caller's fault: throws Exception(kInvalidArgument) with the sentence given.

@@ -211,7 +211,9 @@ Error corrupt_header(std::string detail) { return Error{.code = Code::kCorrupt, 
 // The bytes that dtype and shape ask for.
 Result<std::uint64_t> bytes_of(const SafetensorsEntry& entry) {
   const DTypeRow* row = find_dtype(entry.dtype);
-  if (!row) return corrupt_header(fmt::format("{} has the unknown dtype {}", quoted_name(entry.name), quoted_name(entry.dtype)));
+  if (!row)
+    return corrupt_header(
+        fmt::format("{} has the unknown dtype {}", quoted_name(entry.name), quoted_name(entry.dtype)));
   std::uint64_t bits = row->bits;
   for (auto extent : entry.shape) {
     if (__builtin_mul_overflow(bits, extent, &bits))
@@ -256,12 +258,13 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
   for (const auto& entry : entries) {
     const std::uint64_t bytes = TUTTI_TRY(bytes_of(entry));
     if (entry.begin != expected_begin) {
-      return corrupt_header(fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap",
-                                 quoted_name(entry.name), entry.begin, expected_begin));
+      return corrupt_header(
+          fmt::format("{} begins at byte {}, but the tensors before it end at {}: a hole or an overlap",
+                      quoted_name(entry.name), entry.begin, expected_begin));
     }
     if (entry.end < entry.begin || entry.end - entry.begin != bytes) {
-      return corrupt_header(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}", quoted_name(entry.name),
-                                 entry.begin, entry.end, bytes));
+      return corrupt_header(fmt::format("{} spans bytes {} to {}, but its dtype and shape take {}",
+                                        quoted_name(entry.name), entry.begin, entry.end, bytes));
     }
     expected_begin = entry.end;
   }

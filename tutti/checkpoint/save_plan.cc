@@ -107,9 +107,10 @@ Result<std::vector<std::vector<std::size_t>>> plan_save(const std::vector<std::v
       for (std::size_t b = 0; b < pieces.boxes.size(); ++b) {
         const auto& holders = pieces.holders[b];
         if ((holders.size() > 1) != replicas) continue;
-        const BoxHolder& writer = *std::min_element(holders.begin(), holders.end(), [&](const BoxHolder& x, const BoxHolder& y) {
-          return bytes[std::size_t(x.rank)] < bytes[std::size_t(y.rank)];
-        });
+        const BoxHolder& writer =
+            *std::min_element(holders.begin(), holders.end(), [&](const BoxHolder& x, const BoxHolder& y) {
+              return bytes[std::size_t(x.rank)] < bytes[std::size_t(y.rank)];
+            });
         bytes[std::size_t(writer.rank)] += pieces.boxes[b].elements() * size_of(pieces.first->dtype);
         plan[std::size_t(writer.rank)].push_back(writer.number);
       }

@@ -96,7 +96,8 @@ struct Prefetcher::State {
       auto samples = draw();
       if (samples.empty()) return;
       const std::lock_guard lock(mutex);
-      places.push_back(std::make_shared<LoaderPlace>(LoaderPlace{.number = next_number++, .samples = std::move(samples)}));
+      places.push_back(
+          std::make_shared<LoaderPlace>(LoaderPlace{.number = next_number++, .samples = std::move(samples)}));
       work.notify_one();
     }
   }

@@ -67,7 +67,8 @@ Result<Round> Nodes::meet() {
     TUTTI_TRY(reach(deadline));
     const auto seat = TUTTI_TRY(wait_for_seat());
     if (seat && seat->refused) {
-      if (coordination_ && place_.server()) coordination_->wait_for_readers(Deadline::after(kMeetingCallLimit));  // read here
+      if (coordination_ && place_.server())
+        coordination_->wait_for_readers(Deadline::after(kMeetingCallLimit));  // read here
       Error error = sent_home(*seat->refused);
       // Now who serves the store may go; if it is not told, it does so some seconds later.
       if (store_) (void)store_->remove(keys::seat(id_, visit_));

@@ -32,15 +32,16 @@ const Environment kSbatch = {{"SLURM_JOB_ID", "77"},          {"SLURM_JOB_NUM_NO
                              {"SLURM_PROCID", "0"},           {"SLURM_NODEID", "0"},
                              {"SLURM_STEP_ID", "4294967291"}, {"SLURM_STEPID", "4294967291"}};
 const Environment kStep = joined(kSbatch, {{"SLURM_STEP_ID", "4"},
-                                         {"SLURM_STEP_NUM_NODES", "3"},
-                                         {"SLURM_STEP_NUM_TASKS", "3"},
-                                         {"SLURM_NTASKS", "3"},
-                                         {"SLURM_STEP_NODELIST", "n[08-09],x1"},
-                                         {"SLURM_NODEID", "1"}});
+                                           {"SLURM_STEP_NUM_NODES", "3"},
+                                           {"SLURM_STEP_NUM_TASKS", "3"},
+                                           {"SLURM_NTASKS", "3"},
+                                           {"SLURM_STEP_NODELIST", "n[08-09],x1"},
+                                           {"SLURM_NODEID", "1"}});
 
 TEST(SchedulerNodes, OutsideThereIsNothing) {
   EXPECT_EQ(*ask({}), std::nullopt);
-  EXPECT_EQ(*ask(joined(kStep, {{"TUTTI_STORE", "127.0.0.1:1"}})), std::nullopt);  // a rank that starts a job of its own
+  EXPECT_EQ(*ask(joined(kStep, {{"TUTTI_STORE", "127.0.0.1:1"}})),
+            std::nullopt);  // a rank that starts a job of its own
 }
 
 TEST(SchedulerNodes, AScriptOfSlurmHasToStartTheOthers) {

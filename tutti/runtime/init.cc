@@ -144,8 +144,8 @@ struct JobMeeting {
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
-Result<JobMeeting> meet(Membership& m, const std::string& host, const std::string& shm_contact, const Settings& settings,
-                     Deadline deadline, const Store::Waiting& waiting) {
+Result<JobMeeting> meet(Membership& m, const std::string& host, const std::string& shm_contact,
+                        const Settings& settings, Deadline deadline, const Store::Waiting& waiting) {
   const MeetNote mine{.boot = boot_id(),
                       .host = host,
                       .sharing = env("TUTTI_HOST_ID").value_or(host),

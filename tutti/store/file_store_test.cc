@@ -147,7 +147,8 @@ TEST_F(FileStoreTest, FileOfAnotherUserIsRefused) {
 
 TEST_F(FileStoreTest, EmptyFileIsReplaced) {
   std::ofstream(path_).flush();
-  EXPECT_THAT(to_string(FileStore::join(path_, "job", at_once_in_file()).error()), HasSubstr("the file there is empty"));
+  EXPECT_THAT(to_string(FileStore::join(path_, "job", at_once_in_file()).error()),
+              HasSubstr("the file there is empty"));
   EXPECT_TRUE(FileStore::create(path_, "job").ok());
 }
 

@@ -16,7 +16,8 @@ class MemoryWorld : public StoreWorld {
 };
 
 const StoreMaker kMemoryMaker{"Memory", [] { return std::make_unique<MemoryWorld>(); }};
-INSTANTIATE_TEST_SUITE_P(InMemory, StoreConformance, testing::Values(kMemoryMaker, prefixed(kMemoryMaker)), name_of_store);
+INSTANTIATE_TEST_SUITE_P(InMemory, StoreConformance, testing::Values(kMemoryMaker, prefixed(kMemoryMaker)),
+                         name_of_store);
 
 }  // namespace
 }  // namespace tutti

@@ -76,7 +76,8 @@ class Wire {
         if (silent_) continue;
         const ssize_t got = ::recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
         if (got == 0) return;
-        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon_with_follower()).ok()) return;
+        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon_with_follower()).ok())
+          return;
       }
       ::usleep(500);
     }
@@ -143,7 +144,7 @@ TEST_F(StoreFollower, DoesNotServeBeforeThat) {
   EXPECT_EQ(follower_->standing(), Standing::kFollower);
   const auto local = follower_->local()->set("k", "v");
   EXPECT_THAT(text_of_value(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
-                                        " and does not serve (hint: ask that one)"));
+                                              " and does not serve (hint: ask that one)"));
   const auto found = client({follower_->address(), primary_->address()});
   found->set("k", "v").or_throw();
   EXPECT_EQ(found->server(), primary_->address());
@@ -177,7 +178,8 @@ TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
       ++waiting;
       if (rank == 0) got[0] = store->get("late", soon_with_follower()).or_throw();
       if (rank == 1) got[1] = store->pop("queue", soon_with_follower()).or_throw();
-      if (rank >= 2) got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon_with_follower()).or_throw()[2];
+      if (rank >= 2)
+        got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon_with_follower()).or_throw()[2];
     });
   const auto store = client(both());
   auto watch = store->watch("watched", soon_with_follower()).or_throw();

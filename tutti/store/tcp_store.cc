@@ -36,7 +36,7 @@ constexpr int kHandshakeAttempts = 4;
 constexpr Duration kOneServer = std::chrono::seconds(2);       // for one of them to let us in
 constexpr Duration kTakeOverLimit = std::chrono::seconds(10);  // for the other to serve when one is lost
 constexpr Duration kSuspicion = std::chrono::seconds(3);  // of silence, before the other is asked whether it serves
-constexpr int kReconnectPauseMs = 20;                              // between two rounds
+constexpr int kReconnectPauseMs = 20;                     // between two rounds
 
 Error lost(const std::string& server) {
   return Error{.code = Code::kPeerLost,

@@ -183,14 +183,15 @@ TEST_F(TcpStoreTest, TheSameTableAtAUnixSocketForTheSameSecret) {
   auto store = TcpStore::connect(address, tcp_credentials(), 0, soon_over_tcp()).or_throw();
   store->set("a", "b").or_throw();
   EXPECT_EQ(client()->get("a", soon_over_tcp()).or_throw(), "b");
-  const auto guess =
-      TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = tcp_credentials().job}, 0, soon_over_tcp());
+  const auto guess = TcpStore::connect(address, {.secret = Secret::from_text("guess"), .job = tcp_credentials().job}, 0,
+                                       soon_over_tcp());
   ASSERT_FALSE(guess.ok());
   EXPECT_THAT(to_string(guess.error()), HasSubstr("Refused: the store at unix:@tutti-"));
   EXPECT_THAT(to_string(guess.error()), HasSubstr("holds another secret"));
   server_.reset();
   EXPECT_EQ(store->get("a", soon_over_tcp()).status().error().code, Code::kPeerLost);
-  EXPECT_EQ(connect(address, soon_over_tcp()).status().error().errno_value, ECONNREFUSED) << "nobody listens there any more";
+  EXPECT_EQ(connect(address, soon_over_tcp()).status().error().errno_value, ECONNREFUSED)
+      << "nobody listens there any more";
 }
 
 // The secret is not all that it takes: the name is for everybody to see.
@@ -203,7 +204,9 @@ TEST_F(TcpStoreTest, AnotherUserIsNotLetInAtTheUnixSocket) {
   const pid_t stranger = ::fork();
   if (stranger == 0) {
     if (::setresuid(65534, 65534, 65534) != 0) ::_exit(1);
-    const auto at = [&](const Address& place) { return TcpStore::connect(place, tcp_credentials(), 0, soon_over_tcp()).status(); };
+    const auto at = [&](const Address& place) {
+      return TcpStore::connect(place, tcp_credentials(), 0, soon_over_tcp()).status();
+    };
     const Status refused = at(address), let_in = at(tcp);
     const char word = refused.ok() ? 'x' : refused.error().code == Code::kPeerLost && let_in.ok() ? '!' : '?';
     (void)!::write(told[1], &word, 1);

@@ -67,8 +67,8 @@ void require_rows(const Group& group, std::string_view verb, std::string_view wh
 void require_sum(std::string_view verb, std::string_view what, std::span<const std::size_t> rows,
                  const at::Tensor& tensor) {
   if (sum_of(rows) != RowShape(tensor).rows())
-    refuse(fmt::format("{}: in is {} with {} rows, but {} sum up to {}", verb, describe(tensor), RowShape(tensor).rows(),
-                       what, sum_of(rows)));
+    refuse(fmt::format("{}: in is {} with {} rows, but {} sum up to {}", verb, describe(tensor),
+                       RowShape(tensor).rows(), what, sum_of(rows)));
 }
 // Rows of each part, where they are equal.
 std::int64_t equal_rows(const Group& group, std::string_view verb, const at::Tensor& in) {
@@ -317,17 +317,17 @@ at::Tensor all_reduce(const Group& group, const at::Tensor& in, Reduction op, Ca
 at::Tensor broadcast(const Group& group, const at::Tensor& in, int root, CallSite at) {
   require_tensor(in, "broadcast");
   return apply(group, in,
-               {broadcast_call(group, RowShape(in), root), reduce_call(group, root, ReduceOp::kSum), group.rank() == root,
-                "broadcast"},
+               {broadcast_call(group, RowShape(in), root), reduce_call(group, root, ReduceOp::kSum),
+                group.rank() == root, "broadcast"},
                at);
 }
 
 at::Tensor reduce(const Group& group, const at::Tensor& in, int root, Reduction op, CallSite at) {
   require_tensor(in, "reduce");
-  return apply(
-      group, in,
-      {reduce_call(group, root, op), times(weight_of(group, in, op, "reduce"), broadcast_call(group, RowShape(in), root))},
-      at);
+  return apply(group, in,
+               {reduce_call(group, root, op),
+                times(weight_of(group, in, op, "reduce"), broadcast_call(group, RowShape(in), root))},
+               at);
 }
 
 at::Tensor all_gather(const Group& group, const at::Tensor& in, CallSite at) {
@@ -379,9 +379,9 @@ at::Tensor scatter_v(const Group& group, const at::Tensor& in, std::span<const s
     require_sum("scatter_v", "rows", rows, in);
   }
   const RowCounts kept(rows.begin(), rows.end());
-  return apply(group, is_root ? in : nothing_like(like),
-               {scatter_v_call(group, RowShape(like), kept, root), gather_v_call(group, kept, root), is_root, "scatter_v"},
-               at);
+  return apply(
+      group, is_root ? in : nothing_like(like),
+      {scatter_v_call(group, RowShape(like), kept, root), gather_v_call(group, kept, root), is_root, "scatter_v"}, at);
 }
 
 at::Tensor send(const Group& group, const at::Tensor& in, int peer, int tag, CallSite at) {

@@ -24,8 +24,8 @@ using tutti::test::check;
 using Sizes = std::vector<std::int64_t>;
 
 constexpr at::ScalarType kSparseTypes[] = {at::kFloat, at::kDouble,       at::kHalf,         at::kBFloat16,
-                                     at::kChar,  at::kByte,         at::kInt,          at::kLong,
-                                     at::kBool,  at::kComplexFloat, at::kComplexDouble};
+                                           at::kChar,  at::kByte,         at::kInt,          at::kLong,
+                                           at::kBool,  at::kComplexFloat, at::kComplexDouble};
 
 using test::error_of;
 

@@ -286,15 +286,18 @@ Status ServerHandshake::answer_hello(int fd) {
     return refused("a client was refused: " + std::move(why), std::move(hint));
   };
   if (message.version != kVersion)
-    return refuse(HandshakeVerdict::kOtherVersion, "it speaks version " + std::to_string(message.version) + " of the protocol",
+    return refuse(HandshakeVerdict::kOtherVersion,
+                  "it speaks version " + std::to_string(message.version) + " of the protocol",
                   "build all programs of the job with the same release of tutti");
   if (!crypto::equal(message.job, crypto::sha256(credentials_.job)))
     return refuse(HandshakeVerdict::kOtherJob, "it belongs to another job, ours is \"" + credentials_.job + "\"",
                   "give each job its own port; if it is one job, all its nodes need the same name");
-  if (message.role != std::uint8_t(role_)) return refuse(HandshakeVerdict::kOtherRole, "it wanted a connection of another kind");
+  if (message.role != std::uint8_t(role_))
+    return refuse(HandshakeVerdict::kOtherRole, "it wanted a connection of another kind");
   if (message.generation != credentials_.generation)
     return refuse(HandshakeVerdict::kOtherGeneration, "it belongs to generation " + std::to_string(message.generation) +
-                                                 " of the job, ours is " + std::to_string(credentials_.generation));
+                                                          " of the job, ours is " +
+                                                          std::to_string(credentials_.generation));
   if (((message.flags & kInsecureFlag) != 0) != credentials_.secret.is_none())
     return refuse(HandshakeVerdict::kOneInsecure,
                   credentials_.secret.is_none() ? "it holds a secret, we run without" : "it holds no secret",

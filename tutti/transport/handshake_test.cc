@@ -191,7 +191,8 @@ TEST(Handshake, RecordedConversationOpensNothing) {
   // Record what a friend sends...
   HandshakePair front, back;
   std::string to_server, to_client;
-  std::thread friend_client([&] { EXPECT_EQ(why(handshake_as_client(front.client.get(), ours(), {}, soon_shaken())), "ok"); });
+  std::thread friend_client(
+      [&] { EXPECT_EQ(why(handshake_as_client(front.client.get(), ours(), {}, soon_shaken())), "ok"); });
   Result<Hello> accepted = Error{};
   std::thread server([&] { accepted = handshake_as_server(back.server.get(), ours(), Role::kStore, soon_shaken()); });
   const auto relay = [](int from, int to, std::size_t size, std::string& record) {

@@ -41,7 +41,8 @@ std::vector<InterfacePlace> places() {
       continue;
     result.push_back({entry->ifa_name, from_socket_address(address).host});
   }
-  std::stable_sort(result.begin(), result.end(), [](const InterfacePlace& a, const InterfacePlace& b) { return is_v6(a) < is_v6(b); });
+  std::stable_sort(result.begin(), result.end(),
+                   [](const InterfacePlace& a, const InterfacePlace& b) { return is_v6(a) < is_v6(b); });
   return result;
 }
 

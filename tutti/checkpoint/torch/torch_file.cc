@@ -71,7 +71,8 @@ constexpr TypeRow kStorageTypes[] = {
 
 std::string dtype_of_torch(const std::string& name) {
   const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
-  const auto* const row = std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes), [&](auto& r) { return r.torch == last; });
+  const auto* const row =
+      std::find_if(std::begin(kStorageTypes), std::end(kStorageTypes), [&](auto& r) { return r.torch == last; });
   return row == std::end(kStorageTypes) ? "" : std::string(row->safetensors);
 }
 

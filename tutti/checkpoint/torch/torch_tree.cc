@@ -19,7 +19,8 @@ constexpr int kDeepest = 200;
 
 class TreeReading {
  public:
-  explicit TreeReading(const Pickle& pickle) : pickle_(pickle), left_(16 * pickle.nodes.size() + (std::size_t(1) << 20)) {}
+  explicit TreeReading(const Pickle& pickle)
+      : pickle_(pickle), left_(16 * pickle.nodes.size() + (std::size_t(1) << 20)) {}
 
   TorchTree run() {
     out_.tree = tree_of(pickle_.root, "", "", 0);
@@ -147,9 +148,9 @@ class TreeReading {
 
   TorchTensor parse_tensor(const PickleNode& node, const std::string& path) const {
     const PickleNode& stored = pickle_[node.items[0]];
-    const bool named = stored.kind == TorchKind::kStored && stored.items.size() >= 5 &&
-                       pickle_[stored.items[0]].text == "storage" && pickle_[stored.items[1]].kind == TorchKind::kName &&
-                       pickle_[stored.items[2]].kind == TorchKind::kString;
+    const bool named =
+        stored.kind == TorchKind::kStored && stored.items.size() >= 5 && pickle_[stored.items[0]].text == "storage" &&
+        pickle_[stored.items[1]].kind == TorchKind::kName && pickle_[stored.items[2]].kind == TorchKind::kString;
     if (!named) corrupt(path, "is a tensor without a storage");
     TorchTensor tensor{
         .name = path, .dtype = {}, .shape = {}, .box = {}, .storage = pickle_[stored.items[2]].text, .strides = {}};

@@ -102,10 +102,10 @@ Result<std::unique_ptr<ClickSource>> open_mlperf_clicks(const MlperfClickOptions
   const PlacedFile file = TUTTI_TRY(PlacedFile::open(options.path));
   const std::uint64_t bytes = TUTTI_TRY(file.size());
   if (bytes == 0 || bytes % kTableBytes != 0)
-    return Error{
-        .code = Code::kCorrupt,
-        .detail = fmt::format("{}: {} bytes are no whole number of samples of {} bytes", options.path, bytes, kTableBytes),
-        .hint = bytes == 0 ? "it is empty" : "it is cut off, or it is not MLPerf's binary form"};
+    return Error{.code = Code::kCorrupt,
+                 .detail = fmt::format("{}: {} bytes are no whole number of samples of {} bytes", options.path, bytes,
+                                       kTableBytes),
+                 .hint = bytes == 0 ? "it is empty" : "it is cut off, or it is not MLPerf's binary form"};
   BatchCut cut{.samples = std::int64_t(bytes / kTableBytes), .batch_size = options.batch_size};
   if (options.most_batches > 0) cut.samples = std::min(cut.samples, options.most_batches * options.batch_size);
   Mapping mapping = TUTTI_TRY(file.map());

@@ -86,11 +86,12 @@ std::vector<std::uint8_t> encode(const PackedHeader& header) {
 
 Result<PackedHeader> decode_packed_header(std::span<const std::uint8_t> bytes, std::uint64_t file_bytes) {
   if (bytes.size() < 8 || std::memcmp(bytes.data(), kClickMagic, 8) != 0)
-    return corrupt_clicks(fmt::format("it does not begin with '{}', so it is no packed click file", kClickMagic),
-                   "`tutti data criteo` and `tutti data clicks` make them; one without a beginning was not finished");
+    return corrupt_clicks(
+        fmt::format("it does not begin with '{}', so it is no packed click file", kClickMagic),
+        "`tutti data criteo` and `tutti data clicks` make them; one without a beginning was not finished");
   const auto cut_off = [&](std::uint64_t wanted) {
     return corrupt_clicks(fmt::format("it is cut off: {} of {} bytes are there", file_bytes, wanted),
-                   "copy it again, or make it again");
+                          "copy it again, or make it again");
   };
   if (bytes.size() < kFixed) return cut_off(kPage);
   const auto version = get<std::uint32_t>(bytes, 8), size = get<std::uint32_t>(bytes, 12);

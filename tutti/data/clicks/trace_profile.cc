@@ -52,7 +52,7 @@ Result<std::vector<T>> numbers_of(std::string_view line, int number, const char*
     const std::optional<T> value = parse(trim(word));
     if (!value)
       return corrupt_profile(fmt::format("line {} ({}): value {} is '{}', which is no such number", number, what,
-                                 values.size() + 1, shortened(word)));
+                                         values.size() + 1, shortened(word)));
     values.push_back(*value);
   }
   return values;
@@ -63,23 +63,25 @@ Status check(const TraceProfile& profile) {
   if (std::any_of(lines.begin(), lines.end(), [](std::int64_t line) { return line < 0; }))
     return corrupt_profile("line 1 (unique accesses): a line is negative");
   if (distances.size() != cumulative.size())
-    return corrupt_profile(fmt::format("line 2 has {} stack distances and line 3 has {} probabilities", distances.size(),
-                               cumulative.size()));
+    return corrupt_profile(fmt::format("line 2 has {} stack distances and line 3 has {} probabilities",
+                                       distances.size(), cumulative.size()));
   for (std::size_t i = 0; i < distances.size(); ++i) {
     if (i == 0 ? distances[i] != 0 : distances[i] <= distances[i - 1])
       return corrupt_profile(
           fmt::format("line 2 (stack distances): value {} is {}, but they ascend from 0", i + 1, distances[i]));
     const double before = i == 0 ? 0 : cumulative[i - 1];
     if (!(cumulative[i] >= before && cumulative[i] < 1 + 1e-6))
-      return corrupt_profile(fmt::format("line 3 (cumulative probabilities): value {} is {}, but they ascend from above 0 to 1",
-                                 i + 1, cumulative[i]));
+      return corrupt_profile(
+          fmt::format("line 3 (cumulative probabilities): value {} is {}, but they ascend from above 0 to 1", i + 1,
+                      cumulative[i]));
   }
   if (distances.back() > std::int64_t(lines.size()))
     return corrupt_profile(
         fmt::format("the largest stack distance is {}, but there are only {} lines", distances.back(), lines.size()));
   if (!(cumulative.back() > 1 - 1e-6) || !(cumulative[0] > 0))
-    return corrupt_profile(fmt::format("line 3 (cumulative probabilities): they go from {} to {}, not from above 0 to 1",
-                               cumulative[0], cumulative.back()));
+    return corrupt_profile(
+        fmt::format("line 3 (cumulative probabilities): they go from {} to {}, not from above 0 to 1", cumulative[0],
+                    cumulative.back()));
   return {};
 }
 
@@ -195,8 +197,8 @@ Result<std::vector<std::int64_t>> parse_trace(std::string_view text) {
     const std::size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
     const auto value = parse_int(text.substr(at, end - at));
     if (!value || *value < 0)
-      return corrupt_profile(fmt::format("access {} (byte {}) is '{}', which is no line of a table", trace.size() + 1, at,
-                                 shortened(text.substr(at, end - at))));
+      return corrupt_profile(fmt::format("access {} (byte {}) is '{}', which is no line of a table", trace.size() + 1,
+                                         at, shortened(text.substr(at, end - at))));
     trace.push_back(*value);
     at = end;
   }
@@ -213,8 +215,8 @@ Result<std::vector<std::int64_t>> read_trace(const std::string& path, bool binar
   std::memcpy(trace.data(), bytes.data(), bytes.size());
   const auto bad = std::find_if(trace.begin(), trace.end(), [](std::int64_t line) { return line < 0; });
   if (bad != trace.end())
-    return corrupt_profile(fmt::format("{}: access {} is {}, which is no line of a table", path, bad - trace.begin() + 1,
-                               std::uint64_t(*bad)));
+    return corrupt_profile(fmt::format("{}: access {} is {}, which is no line of a table", path,
+                                       bad - trace.begin() + 1, std::uint64_t(*bad)));
   return trace;
 }
 

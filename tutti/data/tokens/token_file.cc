@@ -93,23 +93,24 @@ Status TokenFile::read_index(const std::string& path) {
     return corrupt_tokens(path, fmt::format("has {} bytes, fewer than the {} of a header", size, kHeaderBytes));
   if (std::memcmp(index_.data(), kMagic.data(), kMagic.size()) != 0)
     return corrupt_tokens(path,
-                   "does not begin with MMIDIDX: it is no index of tokens as Megatron-LM and "
-                   "`tutti data tokenize` write it");
+                          "does not begin with MMIDIDX: it is no index of tokens as Megatron-LM and "
+                          "`tutti data tokenize` write it");
   if (const auto version = value_at<std::uint64_t>(index_, kVersionAt); version != kVersion)
     return corrupt_tokens(path, fmt::format("is of version {}, expected {}", version, kVersion));
   const auto code = value_at<std::uint8_t>(index_, kTypeAt);
   const auto type = token_type(code);
   if (!type)
-    return corrupt_tokens(path, fmt::format("has tokens of type {} (byte {}), which is no whole number", code, kTypeAt));
+    return corrupt_tokens(path,
+                          fmt::format("has tokens of type {} (byte {}), which is no whole number", code, kTypeAt));
   type_ = *type;
   const auto sequences = value_at<std::uint64_t>(index_, kSequencesAt);
   const auto documents = value_at<std::uint64_t>(index_, kDocumentsAt);
   // Neither product can overflow where both counts are no more than the bytes of the file.
   if (sequences > size || documents > size || kHeaderBytes + sequences * 12 + documents * 8 > size)
-    return corrupt_tokens(path,
-                   fmt::format("has {} bytes, too few for its {} sequences and {} entries of documents: it was cut "
-                               "off, or is damaged",
-                               size, sequences, documents));
+    return corrupt_tokens(
+        path, fmt::format("has {} bytes, too few for its {} sequences and {} entries of documents: it was cut "
+                          "off, or is damaged",
+                          size, sequences, documents));
   if (documents == 0) return corrupt_tokens(path, "has no list of documents");
   const std::byte* const lists = index_.data() + kHeaderBytes;
   lengths_ = {lists, sequences};
@@ -126,20 +127,23 @@ Status TokenFile::check_index(const std::string& path) {
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < lengths_.size(); ++i) {
     if (lengths_[i] < 0)
-      return corrupt_tokens(path, fmt::format("sequence {} has a length of {} (byte {})", i, lengths_[i], at(lengths_, i, 0)));
+      return corrupt_tokens(
+          path, fmt::format("sequence {} has a length of {} (byte {})", i, lengths_[i], at(lengths_, i, 0)));
     const std::uint64_t bytes = std::uint64_t(lengths_[i]) * width;
     if (offsets_[i] < 0 || std::uint64_t(offsets_[i]) > data_.size() ||
         bytes > data_.size() - std::uint64_t(offsets_[i]))
-      return corrupt_tokens(path, fmt::format("sequence {} is {} bytes from byte {} on (byte {}), but {}.bin has {}", i, bytes,
-                                       offsets_[i], at(offsets_, i, lengths_.size() * 4), prefix_, data_.size()));
+      return corrupt_tokens(
+          path, fmt::format("sequence {} is {} bytes from byte {} on (byte {}), but {}.bin has {}", i, bytes,
+                            offsets_[i], at(offsets_, i, lengths_.size() * 4), prefix_, data_.size()));
     tokens += lengths_[i];
   }
   const std::size_t before = lengths_.size() * 12;
   for (std::size_t d = 0; d < document_begins_.size(); ++d)
     if (document_begins_[d] < (d == 0 ? 0 : document_begins_[d - 1]) ||
         document_begins_[d] > std::int64_t(lengths_.size()))
-      return corrupt_tokens(path, fmt::format("document {} begins at sequence {} (byte {}), expected ascending ones up to {}",
-                                       d, document_begins_[d], at(document_begins_, d, before), lengths_.size()));
+      return corrupt_tokens(
+          path, fmt::format("document {} begins at sequence {} (byte {}), expected ascending ones up to {}", d,
+                            document_begins_[d], at(document_begins_, d, before), lengths_.size()));
   tokens_ = tokens;
   return {};
 }

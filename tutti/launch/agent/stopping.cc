@@ -6,7 +6,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kTellLimit = std::chrono::milliseconds(500);  // for ranks to print the cause that they read in the store
-constexpr auto kStopKillLimit = std::chrono::seconds(5);         // what SIGKILL may take
+constexpr auto kStopKillLimit = std::chrono::seconds(5);     // what SIGKILL may take
 
 }  // namespace
 

@@ -17,7 +17,7 @@
 namespace tutti {
 namespace {
 
-constexpr auto kPlaceCallLimit = std::chrono::seconds(3);   // for the store's short calls, while workers are running
+constexpr auto kPlaceCallLimit = std::chrono::seconds(3);  // for the store's short calls, while workers are running
 constexpr auto kCopyLimit = std::chrono::seconds(10);  // for a copy of the store
 constexpr auto kPlaceTurn = std::chrono::seconds(1);
 constexpr auto kPlacePause = std::chrono::milliseconds(20);

@@ -114,14 +114,14 @@ crypto::Digest key_of(const Credentials& credentials) {
 
 std::array<std::byte, kBytes> encode(const Datagram& datagram, const crypto::Digest& key) {
   PulseWire wire{.kind = std::uint8_t(datagram.kind),
-            .out = datagram.out,
-            .zero = 0,
-            .round = datagram.round,
-            .id = datagram.id,
-            .own = datagram.own,
-            .other = datagram.other,
-            .voice = datagram.voice,
-            .zero2 = 0};
+                 .out = datagram.out,
+                 .zero = 0,
+                 .round = datagram.round,
+                 .id = datagram.id,
+                 .own = datagram.own,
+                 .other = datagram.other,
+                 .voice = datagram.voice,
+                 .zero2 = 0};
   std::memcpy(wire.magic, kMagic, sizeof kMagic);
   const auto bytes = std::as_bytes(std::span(&wire, 1));
   const crypto::Digest proof = crypto::hmac_sha256(key, bytes.first(kBytes - kProofBytes));

@@ -54,7 +54,8 @@ TEST(Signpost, AStoreThatTookOverIsLeftAlone) {
 }
 
 TEST(Signpost, AnotherJobIsNoneOfItsBusiness) {
-  const auto server = StoreServer::start(kAnyPort, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
+  const auto server =
+      StoreServer::start(kAnyPort, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
   const Signpost post({server->address()}, kHere, kSignpostJob, [](const std::string&) {});
   for (const Deadline patience = Deadline::after(seconds(60)); server->counts().turned_away == 0;) {
     ASSERT_FALSE(patience.expired());

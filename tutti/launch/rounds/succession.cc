@@ -30,9 +30,12 @@ std::string of_nodes(std::size_t voices, const Electorate& electorate) {
 
 Incumbent::Incumbent(StoreServer& server, PulseCenter& center, Ballot& ballot, std::uint64_t self,
                      std::function<void(const std::string&)> say)
-    : server_(server), center_(center), ballot_(ballot), self_(self), say_(std::move(say)), ticker_(kSuccessionTurn, [this] {
-        turn();
-      }) {}
+    : server_(server),
+      center_(center),
+      ballot_(ballot),
+      self_(self),
+      say_(std::move(say)),
+      ticker_(kSuccessionTurn, [this] { turn(); }) {}
 
 void Incumbent::set_electorate(Electorate electorate) {
   MutexLock lock(mutex_);

@@ -46,8 +46,8 @@ constexpr auto kSshSayEvery = std::chrono::seconds(5);
 constexpr auto kLastLines = std::chrono::seconds(5);  // for the console to take them
 constexpr auto kLastOutputLimit = std::chrono::seconds(2);  // of a session whose process has ended, still in its pipes
 constexpr auto kSshLookAgain = std::chrono::milliseconds(100);
-constexpr int kOutputBites = 8;  // more than a pipe holds
-constexpr int kMostSshPatience = 3;   // signals that ask for the end
+constexpr int kOutputBites = 8;      // more than a pipe holds
+constexpr int kMostSshPatience = 3;  // signals that ask for the end
 
 // One host.
 struct Session {

@@ -73,8 +73,9 @@ void Neighbours::run() {
     Status done;
     if (!store) {
       const auto servers = parse_servers(store_);
-      auto connected = servers.ok() ? TcpStore::connect(*servers, credentials_, -1, Deadline::after(kNeighboursStoreLimit))
-                                    : Result<std::unique_ptr<TcpStore>>(servers.error());
+      auto connected = servers.ok()
+                           ? TcpStore::connect(*servers, credentials_, -1, Deadline::after(kNeighboursStoreLimit))
+                           : Result<std::unique_ptr<TcpStore>>(servers.error());
       done = connected.status();
       if (connected.ok()) store = *std::move(connected);
       if (store) store->set_call_timeout(kNeighboursStoreLimit);

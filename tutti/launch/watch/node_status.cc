@@ -144,14 +144,14 @@ std::string rate_text(double rate) {
 
 std::string encode(const NodeStatus& status) {
   StatusJson json = {{"job", status.job},
-               {"node", status.node},
-               {"nodes", status.nodes},
-               {"world_size", status.world_size},
-               {"host", status.host},
-               {"attempt", status.attempt},
-               {"restarts", status.restarts},
-               {"seconds", status.seconds},
-               {"age", status.age}};
+                     {"node", status.node},
+                     {"nodes", status.nodes},
+                     {"world_size", status.world_size},
+                     {"host", status.host},
+                     {"attempt", status.attempt},
+                     {"restarts", status.restarts},
+                     {"seconds", status.seconds},
+                     {"age", status.age}};
   if (!status.trouble.empty()) json["trouble"] = status.trouble;
   json["ranks"] = StatusJson::array();
   for (const RankStatus& rank : status.ranks) {

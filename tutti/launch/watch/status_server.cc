@@ -21,8 +21,8 @@ namespace {
 constexpr const char* kStatusPrefix = "agent-";
 constexpr const char* kSuffix = ".sock";
 constexpr std::size_t kMostClients = 64;
-constexpr auto kStatusPatience = std::chrono::seconds(5);       // with who asks and does not read
-constexpr auto kStatusTurn = std::chrono::milliseconds(20);     // while an answer is awaited
+constexpr auto kStatusPatience = std::chrono::seconds(5);    // with who asks and does not read
+constexpr auto kStatusTurn = std::chrono::milliseconds(20);  // while an answer is awaited
 constexpr auto kClosed = std::chrono::milliseconds(200);  // when this process may open no more descriptors
 constexpr std::size_t kMostAnswer = 64 << 20;
 

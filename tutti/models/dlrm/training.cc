@@ -69,7 +69,7 @@ struct Totals {
 class DlrmTraining {
  public:
   DlrmTraining(const Group& world, const Options& options, const Architecture& architecture, Sources& sources,
-           const JobCheckpointOptions& checkpoints)
+               const JobCheckpointOptions& checkpoints)
       : world_(world),
         options_(options),
         printer_(world, options.report.print_all),

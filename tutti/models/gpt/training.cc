@@ -154,7 +154,7 @@ class GptTraining {
   bool is_last_rank() const { return world_.rank() == world_.size() - 1; }
   std::int64_t left() const { return steps_left(options_, progress_.consumed); }
 
-  // ---- GptTraining
+  // ---- Training
   PipelineOptions pipeline_options() {
     return {.messages = {.dtype = options_.precision == Precision::kF64 ? DType::kF64 : DType::kF32,
                          .sizes = model_->activation_sizes()},

@@ -56,7 +56,8 @@ TEST(DataParallelOptions, ThatDifferBetweenRanksAreShown) {
     check_says(error_of([&] { DataParallel ddp(model, world, options); }),
                "the ranks gave DataParallel different options: bucket_bytes = 2048 on rank 0, but bucket_bytes = 1024 "
                "on rank 2");
-    const auto hooks = with_option([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
+    const auto hooks =
+        with_option([&](auto& o) { o.hook = world.rank() == 1 ? bf16_compression() : f16_compression(); });
     check_says(error_of([&] { DataParallel ddp(model, world, hooks); }),
                "hook = f16_compression on rank 0, but hook = bf16_compression on rank 1");
     const auto computes = with_option([&](auto& o) { o.autocast = world.rank() == 1 ? DType::kF32 : DType::kBF16; });

@@ -20,7 +20,9 @@ using test::error_of;
 
 constexpr std::int64_t kWidth = 301;
 
-at::Tensor join_batch(int rank, int k) { return at::arange(2 * kWidth, at::kFloat).view({2, kWidth}).add(rank + 10 * k); }
+at::Tensor join_batch(int rank, int k) {
+  return at::arange(2 * kWidth, at::kFloat).view({2, kWidth}).add(rank + 10 * k);
+}
 
 struct JoinCase {
   std::vector<int> batches;  // of each rank

@@ -69,10 +69,10 @@ class Meetings {
     const SequencePart mine = context_part(rows_ * ranks_, rank_, ranks_);
     const SequencePart theirs = context_part(rows_ * ranks_, source, ranks_);
     TileMeeting meeting{{options.causal && source == rank_, scale_, options.dropout, options.dropout_seed,
-                     options.first_head, mine, theirs, options.first_seen},
-                    0,
-                    rows_,
-                    rows_};
+                         options.first_head, mine, theirs, options.first_seen},
+                        0,
+                        rows_,
+                        rows_};
     if (!options.causal || source == rank_) return meeting;
     if (source < rank_) {
       meeting.keys = rows_ / 2;

@@ -1,9 +1,9 @@
 // Ring all-reduce. The vector is cut into n chunks. In hop k of the reduce-scatter each rank sends chunk (rank - k) to
 // the next rank and adds its own values to chunk (rank - k - 1), which the previous rank sends: after n-1 hops rank r
 // owns the sum of chunk r + 1. In the n-1 hops of the all-gather the finished chunks travel once around. Chunks are cut
-// into segments that go round in a wave: a rank sends segment s of hop k when segment s + kAllReduceLag of hop k-1 has left, so
-// that a segment is passed on while it is still in the cache, and the next ones are on their way meanwhile. The sum of
-// a chunk begins at the rank of the chunk's number and follows the ring.
+// into segments that go round in a wave: a rank sends segment s of hop k when segment s + kAllReduceLag of hop k-1 has
+// left, so that a segment is passed on while it is still in the cache, and the next ones are on their way meanwhile.
+// The sum of a chunk begins at the rank of the chunk's number and follows the ring.
 #include <algorithm>
 
 #include "tutti/planning/collectives/algorithms.h"
@@ -44,7 +44,8 @@ Plan all_reduce_ring(const Shape& shape) {
   };
   for (std::size_t time = 0; time < most + kAllReduceLag * (hops - 1); ++time) {
     const std::size_t first = time < most ? 0 : (time - most) / kAllReduceLag + 1;
-    for (std::size_t hop = first; hop < hops && kAllReduceLag * hop <= time; ++hop) step(hop, time - kAllReduceLag * hop);
+    for (std::size_t hop = first; hop < hops && kAllReduceLag * hop <= time; ++hop)
+      step(hop, time - kAllReduceLag * hop);
   }
   return std::move(plan).build();
 }

@@ -57,7 +57,8 @@ Plan reduce_scatter_ring(const Shape& shape) {
     const std::size_t length = std::min(kBlock, most - block);
     for (std::size_t time = 0; time < length + kReduceScatterLag * (hops - 1); ++time) {
       const std::size_t first = time < length ? 0 : (time - length) / kReduceScatterLag + 1;
-      for (std::size_t hop = first; hop < hops && kReduceScatterLag * hop <= time; ++hop) step(hop, block + time - kReduceScatterLag * hop);
+      for (std::size_t hop = first; hop < hops && kReduceScatterLag * hop <= time; ++hop)
+        step(hop, block + time - kReduceScatterLag * hop);
     }
   }
   return std::move(plan).build();

@@ -58,17 +58,20 @@ Status check(const GptShape& shape) {
                                     {"positions (--max-position-embeddings)", shape.positions}})
     if (value < 1) return refused_shape(fmt::format("a GPT of {} {}: 1 is the least", value, what));
   if (shape.groups > shape.heads || shape.heads % shape.groups != 0)
-    return refused_shape(fmt::format("{} attention heads cannot be divided into {} query groups", shape.heads, shape.groups),
-                   "--num-query-groups " + divisors_of(shape.heads, shape.heads) + " would do");
+    return refused_shape(
+        fmt::format("{} attention heads cannot be divided into {} query groups", shape.heads, shape.groups),
+        "--num-query-groups " + divisors_of(shape.heads, shape.heads) + " would do");
   if (shape.sequence_length > shape.positions)
-    return refused_shape(fmt::format("a sequence of {} tokens (--seq-length) is longer than the {} positions that the model "
-                               "has (--max-position-embeddings)",
-                               shape.sequence_length, shape.positions),
-                   fmt::format("--max-position-embeddings {} would do", shape.sequence_length));
+    return refused_shape(
+        fmt::format("a sequence of {} tokens (--seq-length) is longer than the {} positions that the model "
+                    "has (--max-position-embeddings)",
+                    shape.sequence_length, shape.positions),
+        fmt::format("--max-position-embeddings {} would do", shape.sequence_length));
   if (shape.position == PositionKind::kRotary && (shape.rotary_size() < 2 || shape.rotary_size() % 2 != 0))
-    return refused_shape(fmt::format("rotary positions turn pairs of numbers, and {} of a head's {} numbers are an odd count",
-                               shape.rotary_size(), shape.head_size),
-                   "an even --kv-channels (hidden size / heads) with --rotary-percent 1 would do");
+    return refused_shape(
+        fmt::format("rotary positions turn pairs of numbers, and {} of a head's {} numbers are an odd count",
+                    shape.rotary_size(), shape.head_size),
+        "an even --kv-channels (hidden size / heads) with --rotary-percent 1 would do");
   if (parameters_of(shape) > std::numeric_limits<std::int64_t>::max() / 64)
     return refused_shape("the model has more parameters than can be counted");
   return {};
@@ -91,21 +94,23 @@ Status check(const GptShape& shape, const GptDivision& division) {
                       multiples_around(value, tensor)));
   if (sequence_parallel && tensor == 1)
     return refused_shape("--sequence-parallel divides what tensor parallel ranks would all compute, and there is one",
-                   "leave it out, or give --tensor-model-parallel-size 2 or more");
+                         "leave it out, or give --tensor-model-parallel-size 2 or more");
   if (const int parts = context * 2; context > 1 && shape.sequence_length % parts != 0)
-    return refused_shape(fmt::format("a sequence of {} tokens cannot be divided over --context-parallel-size {}: each rank "
-                               "has one piece from its front and one from its back",
-                               shape.sequence_length, context),
-                   "--seq-length " + multiples_around(shape.sequence_length, parts));
+    return refused_shape(
+        fmt::format("a sequence of {} tokens cannot be divided over --context-parallel-size {}: each rank "
+                    "has one piece from its front and one from its back",
+                    shape.sequence_length, context),
+        "--seq-length " + multiples_around(shape.sequence_length, parts));
   if (const int parts = tensor * context; sequence_parallel && shape.sequence_length % parts != 0)
-    return refused_shape(fmt::format("--sequence-parallel divides a sequence of {} tokens over {} ranks{}, which does not go",
-                               shape.sequence_length, parts,
-                               context > 1 ? fmt::format(" ({} tensor x {} context)", tensor, context) : std::string()),
-                   "--seq-length " + multiples_around(shape.sequence_length, parts));
+    return refused_shape(
+        fmt::format("--sequence-parallel divides a sequence of {} tokens over {} ranks{}, which does not go",
+                    shape.sequence_length, parts,
+                    context > 1 ? fmt::format(" ({} tensor x {} context)", tensor, context) : std::string()),
+        "--seq-length " + multiples_around(shape.sequence_length, parts));
   if (const int stages = pipeline * chunks; shape.layers < stages)
     return refused_shape(fmt::format("{} layers cannot be divided over {} stages ({} ranks x {} chunks)", shape.layers,
-                               stages, pipeline, chunks),
-                   fmt::format("--num-layers {} or more, or fewer stages", stages));
+                                     stages, pipeline, chunks),
+                         fmt::format("--num-layers {} or more, or fewer stages", stages));
   return {};
 }
 

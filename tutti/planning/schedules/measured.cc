@@ -40,8 +40,8 @@ Result<TimedAction> timed_action(const Json& entry, int chunks, std::size_t rank
     return no_measured_pipeline(where + entry.dump().substr(0, 60) + ", expected [\"F0\", begin, end]");
   const auto action = action_of(entry[0].get<std::string>(), chunks);
   if (!action)
-    return no_measured_pipeline(where + "an action " + entry[0].dump().substr(0, 60) + ", expected one such as F0 or B3" +
-                   (chunks > 1 ? "a" : ""));
+    return no_measured_pipeline(where + "an action " + entry[0].dump().substr(0, 60) +
+                                ", expected one such as F0 or B3" + (chunks > 1 ? "a" : ""));
   const TimedAction timed{*action, entry[1].get<double>(), entry[2].get<double>()};
   if (!std::isfinite(timed.begin) || !std::isfinite(timed.end) || timed.begin > timed.end)
     return no_measured_pipeline(where + to_string(*action, chunks) + " end before it begins");
@@ -65,14 +65,17 @@ std::string to_json(const MeasuredPipeline& measured) {
 
 Result<MeasuredPipeline> measured_pipeline(std::string_view text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("tutti_pipeline")) return no_measured_pipeline("no JSON object with \"tutti_pipeline\"");
-  if (json["tutti_pipeline"] != kFormat) return no_measured_pipeline("format " + json["tutti_pipeline"].dump() + ", expected 1");
+  if (!json.is_object() || !json.contains("tutti_pipeline"))
+    return no_measured_pipeline("no JSON object with \"tutti_pipeline\"");
+  if (json["tutti_pipeline"] != kFormat)
+    return no_measured_pipeline("format " + json["tutti_pipeline"].dump() + ", expected 1");
   const auto title = json.find("title"), chunks = json.find("chunks"), ranks = json.find("ranks");
   if (title == json.end() || !title->is_string()) return no_measured_pipeline("no \"title\", a text");
   if (chunks == json.end() || !chunks->is_number_integer() || chunks->get<std::int64_t>() < 1 ||
       chunks->get<std::int64_t>() > 1 << 20)
     return no_measured_pipeline("no \"chunks\", a number from 1 on");
-  if (ranks == json.end() || !ranks->is_array() || ranks->empty()) return no_measured_pipeline("no \"ranks\", a list for each rank");
+  if (ranks == json.end() || !ranks->is_array() || ranks->empty())
+    return no_measured_pipeline("no \"ranks\", a list for each rank");
   MeasuredPipeline measured{.title = title->get<std::string>(), .timeline = {.chunks = chunks->get<int>()}};
   for (const Json& row : *ranks) {
     auto& actions = measured.timeline.ranks.emplace_back();

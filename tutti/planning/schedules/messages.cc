@@ -5,7 +5,8 @@ namespace {
 
 using MessageKind = StageMessage::Kind;
 
-std::optional<StageMessage> message(const Schedule& schedule, MessageKind kind, int microbatch, int from_stage, int to_stage) {
+std::optional<StageMessage> message(const Schedule& schedule, MessageKind kind, int microbatch, int from_stage,
+                                    int to_stage) {
   if (from_stage < 0 || to_stage < 0 || from_stage >= schedule.shape.stages() || to_stage >= schedule.shape.stages())
     return {};
   const int from = schedule.rank_of(from_stage), to = schedule.rank_of(to_stage);
@@ -17,8 +18,8 @@ std::optional<StageMessage> message(const Schedule& schedule, MessageKind kind, 
 
 std::string to_string(const StageMessage& message) {
   const std::string stage = std::to_string(message.stage);
-  const std::string what =
-      message.kind == MessageKind::kOutput ? "the output of stage " + stage : "the gradient of stage " + stage + "'s input";
+  const std::string what = message.kind == MessageKind::kOutput ? "the output of stage " + stage
+                                                                : "the gradient of stage " + stage + "'s input";
   return what + " for microbatch " + std::to_string(message.microbatch);
 }
 

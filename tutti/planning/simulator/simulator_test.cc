@@ -132,7 +132,8 @@ TEST(Cost, OfBruckIsThatOfHalvingForAnySize) {
                                  .shape = {.size = size, .count = 1 << 18, .element = 4, .segment = 16 << 10},
                                  .network = by_the_book()});
     EXPECT_TRUE(outcome.right()) << outcome.wrong;
-    EXPECT_LE(outcome.seconds, 2 * m * kSimulatedAlpha + 2 * (n - 1) / n * s * kBeta + (n - 1) / n * s * kGamma) << size;
+    EXPECT_LE(outcome.seconds, 2 * m * kSimulatedAlpha + 2 * (n - 1) / n * s * kBeta + (n - 1) / n * s * kGamma)
+        << size;
     EXPECT_GE(outcome.seconds, (kSimulatedAlpha + 2 * (n - 1) / n * s * kBeta) * kRounding) << size;
   }
 }

@@ -1,5 +1,5 @@
-// Expressions instead of values. A stretch of memory whose bytes all have the same history is an ElementRun: "the sum of these
-// ranks' inputs, added in this order, from this position on". The history is kept as two numbers of 64 bits:
+// Expressions instead of values. A stretch of memory whose bytes all have the same history is an ElementRun: "the sum
+// of these ranks' inputs, added in this order, from this position on". The history is kept as two numbers of 64 bits:
 //   set    the sum of a random number for each rank that was added: equal to that of all ranks only if each was added
 //          once, none twice, none forgotten (but for a chance of 2^-64);
 //   order  a hash of the tree of additions, left and right operand apart: equal on two ranks only if both added in the
@@ -216,7 +216,8 @@ class Symbolic final : public Contents {
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
     Memory& memory = memories_.emplace_back(place.bytes, pool_);
     for (const Goal::Piece& piece : goal.before)
-      memory.write(place.at(piece.range), ElementRuns({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
+      memory.write(place.at(piece.range),
+                   ElementRuns({of_rank(piece.source, piece.range.bytes, piece.position)}, &pool_));
   }
 
   void send(int rank, std::uint32_t stream, const Range& from) override { streams_.push(stream, read(rank, from)); }
@@ -248,7 +249,8 @@ class Symbolic final : public Contents {
     const Range out{Area::kOut, 0, goal.out_bytes};
     if (rank == 0) first_ = read(0, out);
     bool same = true;
-    zip(first_, read(rank, out), [&](std::uint64_t, const ElementRun& a, const ElementRun& b) { same &= a.order == b.order; });
+    zip(first_, read(rank, out),
+        [&](std::uint64_t, const ElementRun& a, const ElementRun& b) { same &= a.order == b.order; });
     return same;
   }
 
@@ -278,7 +280,8 @@ class Symbolic final : public Contents {
   }
   static ElementRuns sums(const ElementRuns& left, const ElementRuns& right) {
     ElementRuns result(left.get_allocator());
-    zip(left, right, [&](std::uint64_t bytes, const ElementRun& a, const ElementRun& b) { append(result, sum(bytes, a, b)); });
+    zip(left, right,
+        [&](std::uint64_t bytes, const ElementRun& a, const ElementRun& b) { append(result, sum(bytes, a, b)); });
     return result;
   }
 

@@ -27,7 +27,7 @@ Status check_words(const Json& object, std::initializer_list<const char*> known,
   for (const auto& [word, value] : object.items())
     if (std::find(words.begin(), words.end(), word) == words.end())
       return refused_plan(fmt::format("has \"{}\" in {}, which is not known", word, where),
-                     did_you_mean(nearest(word, words), "known: " + join(words, ", ")));
+                          did_you_mean(nearest(word, words), "known: " + join(words, ", ")));
   return {};
 }
 
@@ -49,7 +49,7 @@ Result<Slice> run_of(const Json& part, const char* word, const TableSpec& table)
   if (found == part.end() || !found->is_array() || found->size() != 2 || !(*found)[0].is_number_integer() ||
       !(*found)[1].is_number_integer())
     return refused_plan(table, fmt::format("a part {}", part.dump()),
-                   fmt::format("\"{}\": [first, one after the last]", word));
+                        fmt::format("\"{}\": [first, one after the last]", word));
   return Slice{(*found)[0].get<std::int64_t>(), (*found)[1].get<std::int64_t>()};
 }
 
@@ -107,7 +107,7 @@ Result<TablePlacement::Table> parse_table(const Json& entry, const TableSpec& ta
   std::vector<std::string> known;
   for (const TableSharding sharding : kTableShardings) known.emplace_back(name(sharding));
   return refused_plan(table, fmt::format("sharding \"{}\", which is not known", word),
-                 did_you_mean(nearest(word, known), "known: " + join(known, ", ")));
+                      did_you_mean(nearest(word, known), "known: " + join(known, ", ")));
 }
 
 }  // namespace
@@ -142,7 +142,7 @@ Result<TablePlacement> parse_plan(std::string_view text, std::span<const TableSp
     const auto found = std::find(names.begin(), names.end(), word);
     if (found == names.end())
       return refused_plan(fmt::format("places table {}, which the model does not have", word),
-                     did_you_mean(nearest(word, names)));
+                          did_you_mean(nearest(word, names)));
     const std::size_t t = std::size_t(found - names.begin());
     placement.tables[t] = TUTTI_TRY(parse_table(entry, tables[t], ranks));
   }

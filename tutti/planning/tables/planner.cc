@@ -71,7 +71,8 @@ class Planner {
                          kept_bytes(shard, options_)});
       placement_.tables[t].shards.clear();
     }
-    std::stable_sort(parts.begin(), parts.end(), [](const TablePart& a, const TablePart& b) { return a.moved > b.moved; });
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const TablePart& a, const TablePart& b) { return a.moved > b.moved; });
     // Where memory counts, what is largest has to find its place first.
     if (options_.memory_bytes > 0)
       std::stable_sort(parts.begin(), parts.end(), [&](const TablePart& a, const TablePart& b) {

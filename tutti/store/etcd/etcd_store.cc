@@ -218,10 +218,10 @@ Result<Reply> EtcdStore::erase(const std::string& key, Deadline deadline) {
 }
 
 Result<Reply> EtcdStore::count_keys(Deadline deadline) {
-  const auto values =
-      TUTTI_TRY(range({.key = session_->all_of(WaitKind::kValue), .prefix = true, .what = Range::What::kCount}, deadline));
-  const auto queued =
-      TUTTI_TRY(range({.key = session_->all_of(WaitKind::kQueue), .prefix = true, .what = Range::What::kKeys}, deadline));
+  const auto values = TUTTI_TRY(
+      range({.key = session_->all_of(WaitKind::kValue), .prefix = true, .what = Range::What::kCount}, deadline));
+  const auto queued = TUTTI_TRY(
+      range({.key = session_->all_of(WaitKind::kQueue), .prefix = true, .what = Range::What::kKeys}, deadline));
   std::set<std::string> queues;
   for (const auto& item : queued.items) queues.insert(item.key.substr(0, item.key.rfind('/')));
   return Reply{.number = values.count + std::int64_t(queues.size())};

@@ -25,7 +25,8 @@ struct SimPiece {
 
 class SimWire {
  public:
-  SimWire(const SimOptions& options, std::uint64_t direction) : options_(options), random_(options.seed * 2 + direction) {}
+  SimWire(const SimOptions& options, std::uint64_t direction)
+      : options_(options), random_(options.seed * 2 + direction) {}
 
   Result<std::size_t> send(std::span<const iovec> buffers) {
     MutexLock lock(mutex_);
