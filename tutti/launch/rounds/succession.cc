@@ -17,7 +17,7 @@ namespace tutti {
 namespace {
 
 constexpr auto kSuccessionTurn = std::chrono::milliseconds(100);
-constexpr auto kSuccessionPatience = std::chrono::milliseconds(500);  // for voices to come back from who is there
+constexpr auto kSuccessionPatience = std::chrono::milliseconds(500);  // for votes to come back from the running nodes
 constexpr auto kProbeLimit = std::chrono::seconds(1);
 
 std::string of_nodes(std::size_t voices, const Electorate& electorate) {
