@@ -59,6 +59,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     for (int r = 0; r < size; ++r) process->world.push_back({.node = r % nodes, .local_rank = r, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;
+    process->hang_warning = options.hang_warning;
     process->algorithm = options.algorithm;
     process->host = std::move(hosts[rank]);
     if (network) {

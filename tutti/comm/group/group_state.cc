@@ -384,11 +384,26 @@ bool GroupState::drive(bool collectives_too) {
     }
     remove(queue_, queue_.begin());
   }
+  if (look && collectives_too) moved |= end_overdue(time);
   for (auto it = exchanges_.begin(); it != exchanges_.end();) {
     moved |= drive_one(**it, time, look);
     it = (*it)->done.load(std::memory_order_relaxed) ? remove(exchanges_, it) : std::next(it);
   }
   return moved;
+}
+
+// A call that waits behind the head of the queue is not driven, and has its deadline all the same. Its end is the end
+// of the group, so the first one that is overdue is enough; the next turn ends the rest. Whether there was one.
+bool GroupState::end_overdue(Clock::time_point time) {
+  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+    Submission& submission = **it;
+    if (submission.operation || time < due(submission)) continue;
+    finish(submission,
+           fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
+    remove(queue_, it);
+    return true;
+  }
+  return false;
 }
 
 bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool look_at_peers) {
@@ -480,7 +495,9 @@ Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState
     const auto look = [&](const Submission& submission) {
       Clock::time_point next = group->due(submission);
       const double waited = submission.deadline->waited(), warning = to_seconds(group->process_->hang_warning);
-      if (!submission.warned) next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
+      // drive() warns of the calls that have started, not of those behind them.
+      if (submission.operation && !submission.warned)
+        next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
       least = std::min(least, std::max(Duration(0), Duration(next - now())));
     };
     for (const auto& submission : group->queue_) look(*submission);

@@ -139,6 +139,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool lock_driver_soon();
   void unlock_driver();
   bool drive(bool collectives_too = true);                                             // with the driver lock
+  bool end_overdue(Clock::time_point time);                                            // among the calls not started
   bool drive_one(Submission& submission, Clock::time_point time, bool look_at_peers);  // whether it moved (or ended)
   void finish(Submission& submission, Status result);
   struct Trouble {
