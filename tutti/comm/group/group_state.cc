@@ -352,17 +352,17 @@ bool GroupState::try_drive() {
 bool GroupState::drive(bool collectives_too) {
   {
     MutexLock lock(queue_mutex_);
-    while (!fresh_.empty()) {
-      auto submission = std::move(fresh_.front());
-      fresh_.pop_front();
-      // Sends and receives exist from here on in the order of submission, which is the order in which they match.
-      if (is_point_to_point(submission->request.kind)) {
-        if (start(*submission)) exchanges_.push_back(std::move(submission));
-      } else {
-        queue_.push_back(std::move(submission));
-      }
-    }
+    arriving_.swap(fresh_);
   }
+  // Started without the mutex: a send that cannot start fails the group, which takes seconds where the store is slow.
+  for (auto& submission : arriving_) {
+    // Sends and receives exist from here on in the order of submission, which is the order in which they match.
+    if (!is_point_to_point(submission->request.kind))
+      queue_.push_back(std::move(submission));
+    else if (start(*submission))
+      exchanges_.push_back(std::move(submission));
+  }
+  arriving_.clear();
   // One look at the peers serves all operations of this turn: each waits for peers of its own.
   const auto time = now();
   const bool look = unwell_.exchange(false, std::memory_order_acquire) || time - last_health_ > kHealthPeriod;
