@@ -9,11 +9,12 @@
 #include "tutti/store/store_server.h"
 
 #include <pthread.h>
-#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/store_server_thread.h"
 #include "tutti/transport/abstract_socket.h"
@@ -43,12 +44,9 @@ std::string peer_words(int fd, const Address& at) {
 
 void StoreServerThread::start() {
   table_->serve([loop = loop_.get()] { loop->wake(); });
-  sigset_t all, before;  // signals are for the program's own threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = TUTTI_TRY(try_thread([this] { run(); }));
   pthread_setname_np(thread_.native_handle(), "tutti-store");
+  return {};
 }
 
 void StoreServerThread::stop() {
@@ -208,7 +206,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const Address& bind, Cre
   Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(EventLoop::create());
   auto thread = std::make_unique<StoreServerThread>(std::move(listener), std::move(credentials), std::move(loop));
-  thread->start();
+  TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 
@@ -219,7 +217,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::follow(const Address& bind, Cr
   Upstream upstream = TUTTI_TRY(copy_from(primary, credentials, deadline));
   auto thread = std::make_unique<StoreServerThread>(std::move(listener), std::move(credentials), std::move(loop),
                                                     std::move(upstream));
-  thread->start();
+  TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/harness/limits.h"
 #include "tutti/store/request.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/store/wire.h"
@@ -65,6 +66,13 @@ TEST_F(StoreServerTest, PortInUseIsTold) {
   const auto second = StoreServer::start(server_->address(), credentials_);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
+}
+
+TEST(StoreServer, WithoutAThreadIsAnError) {
+  const test::NoThreads none;
+  const auto server = StoreServer::start({.host = "127.0.0.1"}, {.secret = Secret::random(), .job = "job"});
+  ASSERT_FALSE(server.ok());
+  EXPECT_THAT(to_string(server.error()), HasSubstr("could not start a thread"));
 }
 
 TEST_F(StoreServerTest, GarbageIsClosedWithoutAWord) {

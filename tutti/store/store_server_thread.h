@@ -38,7 +38,7 @@ class StoreServerThread {
   }
   // As a follower: `upstream` leads to the primary at `primary`, whose copy the table holds already.
   StoreServerThread(Listener listener, Credentials credentials, std::unique_ptr<EventLoop> loop, Upstream upstream);
-  void start();
+  Status start();
   void stop();
   Result<Address> unix_address();
   const Address& address() const { return address_; }

@@ -6,7 +6,9 @@
 #include <latch>
 #include <thread>
 
+#include "tests/harness/limits.h"
 #include "tutti/comm/collectives.h"
+#include "tutti/comm/group/engine.h"
 #include "tutti/comm/inproc_world.h"
 
 namespace tutti {
@@ -78,6 +80,19 @@ TEST_F(LatePeer, ACallThatIsQueuedEndsByItsOwnDeadline) {
                                                    "waiting for its turn behind all_reduce #1 (f32[262144], sum), "
                                                    "which waits for rank 1 after "));
   EXPECT_FALSE(works[0].wait().ok()) << "a call that fails ends the group";
+}
+
+TEST(Engine, WithoutADescriptorOrAThreadIsAnError) {
+  {
+    const test::FewDescriptors none(0);
+    const auto engine = Engine::create(nullptr, {});
+    ASSERT_FALSE(engine.ok());
+    EXPECT_THAT(to_string(engine.error()), HasSubstr("cannot make an eventfd: Too many open files"));
+  }
+  const test::NoThreads none;
+  const auto engine = Engine::create(nullptr, {});
+  ASSERT_FALSE(engine.ok());
+  EXPECT_THAT(to_string(engine.error()), HasSubstr("could not start a thread"));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class Engine {
     std::function<bool()> on_ready;
   };
   // `host` may be null (no peers on this host).
-  Engine(Host* host, std::vector<Watched> watched);
+  static Result<std::unique_ptr<Engine>> create(Host* host, std::vector<Watched> watched);
   ~Engine();
 
   // The group has operations pending.
@@ -40,7 +40,8 @@ class Engine {
   void stop();
 
  private:
-  void reserve();  // before the thread
+  Engine(Host* host, std::vector<Watched> watched);  // throws
+  void reserve();                                    // before the thread
   void run();
   bool drive_all();
   bool awaits_much();

@@ -3,9 +3,9 @@
 #include "tutti/store/etcd/lease.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 
 namespace tutti::etcd {
@@ -47,11 +47,7 @@ Status Lease::end(const EtcdOptions& options, Deadline deadline) {
 
 Lease::Lease(std::int64_t id, std::unique_ptr<Gateway> gateway, Duration length)
     : id_(id), gateway_(std::move(gateway)), length_(length) {
-  sigset_t all, before;  // signals are for the program's own threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { keep(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = quiet_thread([this] { keep(); });
   pthread_setname_np(thread_.native_handle(), "tutti-lease");
 }
 

@@ -21,9 +21,9 @@
 #include <cerrno>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/striped_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
@@ -70,6 +70,13 @@ std::string contact_hint(const Error& error, const Address& address) {
 }
 
 }  // namespace
+
+struct TcpTransport::Dialers {
+  std::vector<std::thread> threads;
+  ~Dialers() {
+    for (std::thread& thread : threads) thread.join();
+  }
+};
 
 struct TcpTransport::Meeting {
   std::span<const std::string> contacts;
@@ -155,13 +162,13 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
                                                                       std::span<const int> global_ranks, int my_rank,
                                                                       std::uint64_t channel, Deadline deadline) {
   const int size = int(contacts.size());
+  Fd bell = TUTTI_TRY(make_eventfd());
   Meeting meeting{.contacts = contacts,
                   .global_ranks = global_ranks,
                   .my_rank = my_rank,
                   .channel = channel,
                   .deadline = deadline,
-                  .bell = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
-  if (!meeting.bell) return system_error(errno, "cannot make an eventfd");
+                  .bell = std::move(bell)};
   meeting.answered.resize(size);
   {
     MutexLock lock(mutex_);
@@ -170,20 +177,19 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
       if (auto early = early_.extract({channel, global_ranks[rank]}))
         meeting.answered[rank] = std::move(early.mapped());
   }
-  int dialers_wanted = 0;
   {
     MutexLock lock(meeting.mutex);
     meeting.dialled.resize(size);
     for (int rank = my_rank - 1; rank >= 0; --rank)
       if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
-    dialers_wanted = meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
+    meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
   }
 
   Status status;
   {
-    std::vector<std::jthread> dialers;
-    for (int i = dialers_wanted; i > 0; --i) dialers.emplace_back([&] { dial_all(meeting); });
-    status = receive(meeting);
+    Dialers dialers;
+    status = start_dialers(meeting, dialers.threads);
+    if (status.ok()) status = receive(meeting);
     if (!status.ok()) meeting.fail(status);
   }
   end_meeting();
@@ -196,6 +202,21 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
     if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank], peer_timeout_);
   }
   return links;
+}
+
+// Fewer than wanted are enough: one of them dials whom no other has dialled.
+Status TcpTransport::start_dialers(Meeting& meeting, std::vector<std::thread>& dialers) {
+  MutexLock lock(meeting.mutex);
+  for (const int wanted = meeting.dialers; int(dialers.size()) < wanted;) {
+    auto dialer = try_thread([this, &meeting] { dial_all(meeting); });
+    if (dialer.ok()) {
+      dialers.push_back(*std::move(dialer));
+      continue;
+    }
+    meeting.dialers = int(dialers.size());
+    return dialers.empty() ? dialer.status() : Status();
+  }
+  return {};
 }
 
 // One of the threads that dial.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,7 @@ class TcpTransport {
 
  private:
   struct Meeting;   // one connect() call
+  struct Dialers;   // its threads
   struct Arrival {  // a connection that came in and has not said yet who it is
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
@@ -60,6 +62,7 @@ class TcpTransport {
                                                           std::span<const int> global_ranks, int my_rank,
                                                           std::uint64_t channel, Deadline deadline);
   TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer);
+  Status start_dialers(Meeting& meeting, std::vector<std::thread>& dialers);
   void dial_all(Meeting& meeting);
   Result<Fd> dial(Meeting& meeting, int rank);
   Status receive(Meeting& meeting);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/harness/limits.h"
 #include "tutti/base/clock.h"
 
 namespace tutti {
@@ -171,6 +172,22 @@ TEST(TcpTransport, StrangersAreDropped) {
   EXPECT_EQ(refused.error().code, Code::kRefused);
   EXPECT_THAT(to_string(refused.error()), HasSubstr("connecting to rank 0: "));
   mesh[1] = ranks.connect(1, 1).or_throw();
+  zero.join();
+  expect_full_mesh(mesh);
+}
+
+TEST(TcpTransport, WithoutThreadsToDialIsAnErrorThatPasses) {
+  Ranks ranks(2);
+  {
+    const test::NoThreads none;
+    const auto links = ranks.connect(1, 1);
+    ASSERT_FALSE(links.ok());
+    EXPECT_EQ(links.error().code, Code::kSystem);
+    EXPECT_THAT(to_string(links.error()), HasSubstr("could not start a thread"));
+  }
+  std::vector<Links> mesh(2);
+  std::thread zero([&] { mesh[0] = ranks.connect(0, 2).or_throw(); });
+  mesh[1] = ranks.connect(1, 2).or_throw();
   zero.join();
   expect_full_mesh(mesh);
 }
