@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,7 +97,20 @@ TEST_F(StoreServerTest, SlowLorisesMakeRoomForHonestClients) {
     lorises.push_back(stranger());
     send_all(lorises.back().get(), bytes_of("TUTTI1"), soon()).or_throw();  // and then nothing
   }
-  expect_unharmed();  // though all 64 places are taken, and more wait in the backlog before us
+  expect_unharmed();
+}
+
+TEST_F(StoreServerTest, ACrowdThatSaysNothingKeepsNobodyWaitingForLong) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_max < 4096) GTEST_SKIP() << "both ends of the crowd are ours";
+  files.rlim_cur = std::max<rlim_t>(files.rlim_cur, 4096);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  std::vector<Fd> crowd;
+  for (int i = 0; i < 570; ++i) crowd.push_back(stranger());  // more than the backlog holds, and places
+  const auto store = TcpStore::connect(server_->address(), credentials_, 0, Deadline::after_seconds(3));
+  EXPECT_TRUE(store.ok()) << to_string(store.error());
+  for (const Fd& fd : crowd) EXPECT_EQ(last_words(fd.get()), "") << "each is closed";
 }
 
 TEST_F(StoreServerTest, CrowdOfHonestClientsIsLetIn) {

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
@@ -209,6 +210,16 @@ TEST(TcpTransport, WhoSaysNothingIsSweptWhenNoRankConnects) {
   EXPECT_TRUE(sweep_until(*ranks.transports[0], [&] { return was_closed(stranger); }));
   pollfd timer{.fd = ranks.transports[0]->sweep_fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&timer, 1, 0), 0) << "nobody is left to be swept";
+}
+
+TEST(TcpTransport, WhoSaysNothingIsSweptThoughNoRankEverConnects) {
+  const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
+  const Address here = parse_address(transport->contact()).or_throw();
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connect(here, Deadline::after_seconds(60)).or_throw());
+  EXPECT_TRUE(sweep_until(*transport, [&] { return std::ranges::all_of(strangers, was_closed); }));
+  pollfd watch{.fd = transport->sweep_fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&watch, 1, 0), 0) << "nobody is left to be swept";
 }
 
 // A rank that is ahead has begun its handshake, and is neither lost nor closed by a sweep.
