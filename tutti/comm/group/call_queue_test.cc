@@ -1,12 +1,14 @@
 // What a group does while its calls wait, seen from outside: two ranks as threads of this process.
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sched.h>
 
 #include <ctime>
 #include <latch>
 #include <thread>
 
 #include "tests/harness/limits.h"
+#include "tutti/base/cores.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/engine.h"
 #include "tutti/comm/inproc_world.h"
@@ -80,6 +82,40 @@ TEST_F(LatePeer, ACallThatIsQueuedEndsByItsOwnDeadline) {
                                                    "waiting for its turn behind all_reduce #1 (f32[262144], sum), "
                                                    "which waits for rank 1 after "));
   EXPECT_FALSE(works[0].wait().ok()) << "a call that fails ends the group";
+}
+
+// The processor time of one all_reduce of 256 KiB, of both ranks, on one core.
+double cpu_of_call(bool known_to_be_one_core) {
+  cpu_set_t all, one;
+  (void)::sched_getaffinity(0, sizeof all, &all);
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  const auto bind = [](const cpu_set_t& cores) { (void)::sched_setaffinity(0, sizeof cores, &cores); };
+  if (known_to_be_one_core) bind(one);
+  auto world = make_inproc_world(2);
+  bind(all);
+  constexpr int kCalls = 200;
+  double times[2] = {};
+  std::vector<std::thread> ranks;
+  for (int rank : {0, 1})
+    ranks.emplace_back([&, rank, group = std::move(world[std::size_t(rank)])] {
+      bind(one);
+      std::vector<float> values(1 << 16, 1);
+      for (int call = -20; call < kCalls; ++call) {
+        if (call == 0) times[rank] = -cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+        group.run(requests::all_reduce(std::span(values), ReduceOp::kMax)).or_throw();
+      }
+      times[rank] += cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
+    });
+  for (auto& rank : ranks) rank.join();
+  return (times[0] + times[1]) / kCalls;
+}
+
+TEST(OneCore, AWaitingRankGivesWayThoughThereAreMoreCores) {
+  if (usable_cores() < 2) GTEST_SKIP() << "one core is all there is";
+  const double known = cpu_of_call(true), unknown = cpu_of_call(false);
+  EXPECT_LT(unknown, 2.5 * known) << known * 1e6 << " us where the ranks outnumber the cores that they may use, "
+                                  << unknown * 1e6 << " us where they do not";
 }
 
 TEST(Engine, WithoutADescriptorOrAThreadIsAnError) {

@@ -70,7 +70,7 @@ class Engine {
 // How long to try before giving the processor away, and before sleeping.
 struct SpinPolicy {
   int pauses = 2000;                               // tries with a pause instruction; 0 if ranks outnumber the cores
-  int stays = 200;                                 // likewise, even then, where nobody awaited needs this core
+  int stays = 200;                                 // likewise, even then, where no awaited rank needs this core
   Duration yields = std::chrono::milliseconds(1);  // then sched_yield for this long; then the engine sleeps for it
 };
 SpinPolicy spin_policy(int ranks_on_this_host, int their_cores);

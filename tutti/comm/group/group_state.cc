@@ -163,6 +163,15 @@ void GroupState::unlock_driver() {
   if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
 }
 
+// Whether to try again at once rather than to give the core away. Where ranks outnumber the cores: only if it is known
+// that no awaited rank needs this one. Elsewhere: unless it is known that one does.
+bool GroupState::keeps_core(const Operation& operation, int& tries) const {
+  if (spin_.pauses == 0) return tries < spin_.stays && operation.awaits_this_core() == false;
+  if (tries < spin_.pauses && tries % kTriesPerCoreCheck == 0 && operation.awaits_this_core() == true)
+    tries = spin_.pauses;
+  return tries < spin_.pauses;
+}
+
 // With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits
 // here for long.
 Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
@@ -187,7 +196,7 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
       blocked_since = {};
       continue;
     }
-    if (++tries < spin_.pauses || (tries < spin_.stays && !operation.awaits_this_core())) {
+    if (keeps_core(operation, ++tries)) {
       pause_cpu();
       continue;
     }

@@ -129,6 +129,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   Result<Started> start(const Request& request, std::uint64_t sequence);
   bool start(Submission& submission) TUTTI_EXCLUDES(queue_mutex_);
   static Result<Progress> step(Operation& operation);
+  bool keeps_core(const Operation& operation, int& tries) const;
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
