@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <fstream>
-#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +15,7 @@
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/env.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/watch/node_status.h"
@@ -78,12 +78,12 @@ struct Asked {
 // All at once: one that is stopped does not keep the others waiting.
 std::vector<Asked> ask_all(std::vector<StatusSocket> sockets) {
   const Deadline deadline = Deadline::after(kAnswerLimit);
-  std::vector<std::future<Result<std::string>>> answers;
+  std::vector<Result<std::future<Result<std::string>>>> answers;
   for (const StatusSocket& socket : sockets)
-    answers.push_back(
-        std::async(std::launch::async, [path = socket.path, deadline] { return ask_status(path, deadline); }));
+    answers.push_back(try_async([path = socket.path, deadline] { return ask_status(path, deadline); }));
   std::vector<Asked> all;
-  for (std::size_t i = 0; i < sockets.size(); ++i) all.push_back({std::move(sockets[i]), answers[i].get()});
+  for (std::size_t i = 0; i < sockets.size(); ++i)
+    all.push_back({std::move(sockets[i]), answers[i].ok() ? answers[i]->get() : answers[i].status()});
   return all;
 }
 

@@ -111,7 +111,7 @@ Result<EtcdServer> EtcdServer::start(const std::vector<std::string>& options, co
 }
 
 Status EtcdServer::demand_passwords() const {
-  const auto http = TUTTI_TRY(etcd::Http::create({}));
+  const auto http = TUTTI_TRY(etcd::open_http({}));
   const std::string first = etcd::to_base64("/tutti/"), last = etcd::to_base64("/tutti0");
   const std::pair<const char*, std::string> calls[] = {
       {"user/add", R"({"name":"root","password":"of root"})"},

@@ -122,6 +122,17 @@ T value_of(Result<T>&& r) {
 [[noreturn]] void fail_invariant(const char* condition, const char* file, int line, std::string detail);
 }  // namespace detail
 
+// What `make` returns, or the Error of the Exception that it throws: for a constructor inside a function that returns a
+// Result.
+template <class Make>
+auto as_result(const Make& make) -> Result<decltype(make())> {
+  try {
+    return make();
+  } catch (const Exception& thrown) {
+    return thrown.error();
+  }
+}
+
 // An Error of a system call: `what` is the clause before errno's words.
 Error system_error(int errno_value, std::string what, std::string hint = {});
 inline Error invalid_argument(std::string detail, std::string hint = {}) {

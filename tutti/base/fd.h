@@ -28,6 +28,7 @@ class Fd {
 };
 
 Status set_nonblocking(int fd, bool on);
+Result<Fd> make_eventfd();  // non-blocking, counts from 0
 
 // An address range from mmap(), unmapped at the end.
 class Mapping {

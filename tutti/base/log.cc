@@ -98,4 +98,14 @@ void write(Level level, std::string_view text) {
   logger().log(to_spdlog(level), spdlog::string_view_t(text.data(), text.size()));
 }
 
+void FewWarnings::warn(std::string_view text, Clock::time_point time) {
+  constexpr std::size_t kShown = 5;
+  if (time - since_ > std::chrono::seconds(10)) {
+    if (count_ > kShown) log::warn("there were " + std::to_string(count_ - kShown) + " more " + kind_);
+    since_ = time;
+    count_ = 0;
+  }
+  if (++count_ <= kShown) log::warn(text);
+}
+
 }  // namespace tutti::log

@@ -37,6 +37,19 @@ TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
       ".tutti. a fact\n.tutti. a mishap\n$");
 }
 
+TEST_F(Log, WarningsThatOthersCauseAreFew) {
+  const auto knock = [] {
+    log::FewWarnings warnings("knocks");
+    const Clock::time_point begin{std::chrono::hours(1)};
+    for (int i = 0; i < 9; ++i) warnings.warn("knock " + std::to_string(i), begin + std::chrono::seconds(i));
+    warnings.warn("the next", begin + std::chrono::seconds(11));
+    std::exit(0);
+  };
+  EXPECT_EXIT(knock(), testing::ExitedWithCode(0),
+              "^.tutti. knock 0\n.tutti. knock 1\n.tutti. knock 2\n.tutti. knock 3\n.tutti. knock 4\n"
+              ".tutti. there were 4 more knocks\n.tutti. the next\n$");
+}
+
 TEST_F(Log, WhoSaysNothingTellsOfAnUnknownLevelOnRequest) {
   const auto begin = [](const char* level) {
     ::setenv("TUTTI_LOG", level, 1);

@@ -10,6 +10,7 @@
 #endif
 #define TUTTI_GUARDED_BY(mutex) TUTTI_THREAD_ANNOTATION(guarded_by(mutex))
 #define TUTTI_REQUIRES(mutex) TUTTI_THREAD_ANNOTATION(requires_capability(mutex))  // the caller holds it
+#define TUTTI_EXCLUDES(mutex) TUTTI_THREAD_ANNOTATION(locks_excluded(mutex))       // the caller does not hold it
 
 namespace tutti {
 

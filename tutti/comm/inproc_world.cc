@@ -59,6 +59,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     for (int r = 0; r < size; ++r) process->world.push_back({.node = r % nodes, .local_rank = r, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;
+    process->hang_warning = options.hang_warning;
     process->algorithm = options.algorithm;
     process->host = std::move(hosts[rank]);
     if (network) {
@@ -72,7 +73,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
           FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
           describe_flight_call);
     process->heap = std::make_unique<Heap>(process->host->arena());
-    process->engine = std::make_unique<Engine>(process->host.get(), std::vector<Engine::Watched>());
+    process->engine = Engine::create(process->host.get(), {}).or_throw();
     auto store = table.clone(Deadline::after_seconds(1)).or_throw();
     Store* const exchange_store = store.get();
     process->store = std::move(store);

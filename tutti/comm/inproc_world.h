@@ -23,6 +23,7 @@ struct InprocOptions {
   std::optional<ModelledNetwork> network = {};  // none: all ranks share memory, as those of one host do
   Duration collective_timeout = std::chrono::minutes(1);
   Duration leave_timeout = std::chrono::seconds(10);  // as TUTTI_LEAVE_TIMEOUT
+  Duration hang_warning = std::chrono::seconds(30);   // as TUTTI_HANG_WARNING
   std::string flight_folder;                          // where flight records go; empty: none are made
   std::size_t heap_limit = std::size_t(1) << 30;      // bytes of address space for each rank's heap
 };

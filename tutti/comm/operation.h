@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -54,9 +55,9 @@ class Operation {
   virtual ~Operation() = default;
   // One thread at a time. An Error ends the operation; buffers are then undefined.
   virtual Result<Progress> step() = 0;
-  // After kBlocked: whether somebody who is awaited may need the core that this thread runs on. Where ranks outnumber
-  // the cores, a waiting rank then gives way; else it had better stay and look, for a little while.
-  virtual bool awaits_this_core() const { return true; }
+  // After kBlocked: whether a rank that is awaited ran last on the core that this thread runs on, and so may need it.
+  // None: not known.
+  virtual std::optional<bool> awaits_this_core() const { return std::nullopt; }
   // Whether the order of the group's collectives no longer hangs on this one: what is left happens on a GPU, in an
   // order of its own. Then the next one is started beside it.
   virtual bool lets_next_start() const { return false; }

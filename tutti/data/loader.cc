@@ -10,7 +10,6 @@
 #include <condition_variable>
 #include <mutex>
 #include <span>
-#include <system_error>
 #include <thread>
 
 #include "tutti/base/deadline.h"
@@ -131,12 +130,14 @@ Prefetcher::Prefetcher(Draw draw, Make make, const LoaderOptions& options) : sta
   state_->draw = std::move(draw);
   state_->make = std::move(make);
   state_->options = options;
-  try {
-    for (int i = 0; i < options.threads; ++i)
-      state_->threads.push_back(quiet_thread([state = state_.get()] { state->run(); }));
-  } catch (const std::system_error& failure) {
-    throw Exception(system_error(failure.code().value(), fmt::format("Loader: cannot start thread {} of {}",
-                                                                     state_->threads.size() + 1, options.threads)));
+  for (int i = 0; i < options.threads; ++i) {
+    auto thread = try_thread([state = state_.get()] { state->run(); });
+    if (!thread.ok()) {
+      Error error = thread.error();
+      error.detail = fmt::format("Loader: cannot start thread {} of {}", i + 1, options.threads);
+      throw Exception(std::move(error));
+    }
+    state_->threads.push_back(*std::move(thread));
   }
 }
 

@@ -10,9 +10,9 @@
 #include "tutti/launch/agent.h"
 
 #include <csignal>
-#include <future>
 #include <memory>
 
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/agent/announcement.h"
 #include "tutti/launch/agent/signals.h"
@@ -311,9 +311,10 @@ void Agent::on_hang(const Fault& fault) {
 News Agent::tell(const Fault& fault) {
   attempt_->stopping().begin(spec_.grace);
   if (nodes_.one_node()) return nodes_.publish(fault);
-  auto told = std::async(std::launch::async, [&] { return nodes_.publish(fault); });
-  while (told.wait_for(kTellingTurn) != std::future_status::ready) attempt_->stopping().on_time();
-  return told.get();
+  auto told = try_async([&] { return nodes_.publish(fault); });
+  if (!told.ok()) return nodes_.publish(fault);
+  while (told->wait_for(kTellingTurn) != std::future_status::ready) attempt_->stopping().on_time();
+  return told->get();
 }
 
 // Ranks that agree on a step to save at need each other until they have: so the other nodes are not told of the signal

@@ -13,6 +13,7 @@
 
 #include <cerrno>
 
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/rounds/keys.h"
@@ -132,13 +133,15 @@ void Nodes::lose_coordinator() {
 // At once, and beside what ends the workers: a coordinator that hears of nobody for some seconds takes this node for
 // dead, and goes on though it may be the lesser part.
 void Nodes::tell_witness() {
-  told_witness_ =
-      std::async(std::launch::async, [etcd = place_.etcd_options(), key = keys::misses(coordinator_->term, id_)] {
-        const auto store = connect_etcd(etcd, Deadline::after(kCallLimit));
-        if (!store.ok()) return;  // then it is cut off from etcd too, and can take part in nothing
-        (*store)->set_call_timeout(kCallLimit);
-        (void)(*store)->set(key, "");  // as above
-      });
+  const auto tell = [etcd = place_.etcd_options(), key = keys::misses(coordinator_->term, id_)] {
+    const auto store = connect_etcd(etcd, Deadline::after(kCallLimit));
+    if (!store.ok()) return;  // then it is cut off from etcd too, and can take part in nothing
+    (*store)->set_call_timeout(kCallLimit);
+    (void)(*store)->set(key, "");  // as above
+  };
+  auto told = try_async(tell);
+  if (!told.ok()) return tell();
+  told_witness_ = *std::move(told);
 }
 
 // This node cannot know what the others do, so its workers end. A job that may change its size looks for the others

@@ -15,6 +15,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/log_setting.h"
 #include "tutti/base/machine.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
 #include "tutti/comm/group/group_state.h"
@@ -274,14 +275,14 @@ Result<Launcher> find_launcher(const Membership& m) {
 
 // Takes some trips to the store, which nothing else waits for until the ranks have met: so meanwhile. Not valid where
 // there is none.
-std::future<Result<Launcher>> look_for_launcher(const Membership& m) {
-  if (m.started_by != "tutti run") return {};
-  return std::async(std::launch::async, [&m] { return find_launcher(m); });
+Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
+  if (m.started_by != "tutti run") return std::future<Result<Launcher>>();
+  return try_async([&m] { return find_launcher(m); });
 }
 
 // The engine, which also listens for such news, for SIGUSR2, and sweeps the TCP port. They may have come already, and
 // end all groups through process->engine: so its thread reads nothing before that is there.
-void start_engine(Process& p, std::future<Result<Launcher>> looking) {
+Status start_engine(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<Engine::Watched> watched;
   const auto engine_stands = std::make_shared<std::latch>(1);
   if (looking.valid()) {
@@ -312,8 +313,9 @@ void start_engine(Process& p, std::future<Result<Launcher>> looking) {
                          tcp->sweep();
                          return true;
                        }});
-  p.engine = std::make_unique<Engine>(p.host.get(), std::move(watched));
+  p.engine = TUTTI_TRY(Engine::create(p.host.get(), std::move(watched)));
   engine_stands->count_down();
+  return {};
 }
 
 // The rank that serves the store stays until the others have said goodbye, or for a while: they may look there for the
@@ -403,10 +405,10 @@ Result<Group> join_world(const Options& options, int& rank) {
     log::info("rank " + std::to_string(m.rank) + " of " + std::to_string(m.world_size) + " has waited " +
               seconds_text(waited) + " for " + ranks_words(missing));
   };
-  auto launcher = look_for_launcher(m);
+  auto launcher = TUTTI_TRY(look_for_launcher(m));
   const JobMeeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
-  start_engine(*process, std::move(launcher));
+  TUTTI_TRY(start_engine(*process, std::move(launcher)));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);

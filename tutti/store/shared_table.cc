@@ -127,15 +127,26 @@ Result<Reply> SharedTable::call(const StoreRequest& request, Deadline deadline, 
     if (now() >= report_at) {
       next_report += from_seconds(report_every);
       lock.unlock();
-      waiting(missing.ranks, deadline.waited());
+      try {
+        waiting(missing.ranks, deadline.waited());
+      } catch (...) {  // the call ends, and its Caller with it
+        lock.lock();
+        end_call(ticket);
+        throw;
+      }
       lock.lock();
     }
   }
-  callers_.erase(ticket);
+  end_call(ticket);
   if (caller.reply) return *std::move(caller.reply);
+  return *closed_;
+}
+
+// The caller waits no more, answered or not.
+void SharedTable::end_call(Table::Ticket ticket) {
+  callers_.erase(ticket);
   table_.withdraw(ticket);
   waiting_.erase(ticket);
-  return *closed_;
 }
 
 void SharedTable::serve(std::function<void()> ring) {

@@ -72,6 +72,7 @@ class SharedTable {
     std::optional<Reply> reply;
   };
   Answers submit_locked(Table::Ticket ticket, StoreRequest request, Origin origin) TUTTI_REQUIRES(mutex_);
+  void end_call(Table::Ticket ticket) TUTTI_REQUIRES(mutex_);
   void settle(const Table::Answer& answer) TUTTI_REQUIRES(mutex_);
   void record(std::string entry) TUTTI_REQUIRES(mutex_);
   Answers give(Answers answers) TUTTI_REQUIRES(mutex_);

@@ -44,6 +44,8 @@ class Store {
   virtual Result<std::int64_t> num_keys() = 0;
   virtual Status append(const std::string& key, const std::string& value) = 0;
   virtual Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys, Deadline deadline) = 0;
+  // Up to 100 keys: all or none of them, and no reader sees some without the others. Beyond that the store may set them
+  // in several steps, and an error may leave the first ones set.
   virtual Status multi_set(const std::vector<std::string>& keys, const std::vector<std::string>& values) = 0;
   // A queue under a key: first in, first out; pop waits.
   virtual Status push(const std::string& key, const std::string& value) = 0;

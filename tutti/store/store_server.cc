@@ -2,18 +2,22 @@
 // it is a StoreConnection: frames become requests to the table, and the table's answers, to it or to others, become
 // frames.
 //
-// Half-open connections are the only thing that a stranger can make us keep, so there are at most 64, for 5 s each.
-// When all places are taken, the oldest is dropped if it has dawdled (a handshake takes a millisecond; a slow loris is
-// always the oldest), and new ones stay in the kernel's backlog until then: a thousand honest ranks that arrive at once
-// just queue.
+// Half-open connections are the only thing that a stranger can make us keep, so there are at most as many as the
+// kernel's backlog holds, for 5 s each. When all places are taken, the oldest is dropped if it has dawdled (a handshake
+// takes a millisecond; a slow loris is always the oldest), and new ones stay in the backlog until then: a thousand
+// honest ranks that arrive at once just queue, and behind a crowd that says nothing they wait for half a second, or
+// two.
 #include "tutti/store/store_server.h"
 
 #include <pthread.h>
-#include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/store_server_thread.h"
 #include "tutti/transport/abstract_socket.h"
@@ -21,13 +25,11 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMaxHalfOpen = 64;
+constexpr std::size_t kMaxHalfOpen = 512;
 constexpr Duration kHandshakeLimit = std::chrono::seconds(5);
 constexpr Duration kCrowdPatience = std::chrono::milliseconds(500);  // for a half-open connection while others queue
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);    // when this process may open no more descriptors
 constexpr Duration kLastWords = std::chrono::seconds(1);             // for answers under way when the server ends
-constexpr int kRefusalsShown = 5;                                    // lines on the log in each window
-constexpr Duration kRefusalWindow = std::chrono::seconds(10);
 
 // For words: a Unix socket's other end has no name, but a process.
 std::string peer_words(int fd, const Address& at) {
@@ -37,18 +39,22 @@ std::string peer_words(int fd, const Address& at) {
   return "pid " + std::to_string(who.pid) + " at " + to_string(at);
 }
 
+// A part of the files that this process may have.
+std::size_t most_half_open() {
+  rlimit files{};
+  (void)::getrlimit(RLIMIT_NOFILE, &files);
+  return std::clamp<std::size_t>(std::size_t(files.rlim_cur) / 4, 1, kMaxHalfOpen);
+}
+
 }  // namespace
 
 // ---- life ----
 
-void StoreServerThread::start() {
+Status StoreServerThread::start() {
   table_->serve([loop = loop_.get()] { loop->wake(); });
-  sigset_t all, before;  // signals are for the program's own threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = TUTTI_TRY(try_thread([this] { run(); }));
   pthread_setname_np(thread_.native_handle(), "tutti-store");
+  return {};
 }
 
 void StoreServerThread::stop() {
@@ -130,8 +136,7 @@ void StoreServerThread::take_connections(const Listener& listener) {
   while (make_room()) {
     auto fd = accept(listener);
     if (!fd.ok()) {
-      if (now() - pause_told_ > kRefusalWindow) log::warn("the store: " + to_string(fd.error()));
-      pause_told_ = now();
+      refusals_.warn("the store: " + to_string(fd.error()));
       return pause(now() + kAcceptPause);
     }
     if (!*fd) return;
@@ -151,7 +156,7 @@ void StoreServerThread::take_connections(const Listener& listener) {
 }
 
 bool StoreServerThread::make_room() {
-  if (half_open_.size() < kMaxHalfOpen) return true;
+  if (half_open_.size() < most_half_open()) return true;
   if (now() - half_open_.front().since < kCrowdPatience) return false;
   turn_away(half_open_.begin(),
             Error{.code = Code::kRefused, .detail = "it dawdled in the handshake while others waited"});
@@ -180,19 +185,12 @@ void StoreServerThread::advance(HalfOpens::iterator half_open) {
 
 void StoreServerThread::turn_away(HalfOpens::iterator half_open, const Error& why) {
   turned_away_.fetch_add(1);
-  if (now() - refusal_window_ > kRefusalWindow) {
-    if (refusals_in_window_ > kRefusalsShown)
-      log::warn("the store turned away " + std::to_string(refusals_in_window_ - kRefusalsShown) + " more connections");
-    refusal_window_ = now();
-    refusals_in_window_ = 0;
-  }
   const std::string line = "the store turned away " + half_open->peer + ": " + why.detail +
                            (why.hint.empty() ? "" : " (hint: " + why.hint + ")");
-  if (why.code == Code::kPeerLost) {
+  if (why.code == Code::kPeerLost)
     log::debug(line);
-  } else if (++refusals_in_window_ <= kRefusalsShown) {
-    log::warn(line);
-  }
+  else
+    refusals_.warn(line);
   loop_->remove(half_open->fd.get());
   loop_->cancel(half_open->limit);
   half_open_.erase(half_open);
@@ -208,7 +206,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const Address& bind, Cre
   Listener listener = TUTTI_TRY(listen(bind));
   auto loop = TUTTI_TRY(EventLoop::create());
   auto thread = std::make_unique<StoreServerThread>(std::move(listener), std::move(credentials), std::move(loop));
-  thread->start();
+  TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 
@@ -219,7 +217,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::follow(const Address& bind, Cr
   Upstream upstream = TUTTI_TRY(copy_from(primary, credentials, deadline));
   auto thread = std::make_unique<StoreServerThread>(std::move(listener), std::move(credentials), std::move(loop),
                                                     std::move(upstream));
-  thread->start();
+  TUTTI_TRY(thread->start());
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 

@@ -27,9 +27,9 @@ enum class Standing {
 // clients that know both addresses repeat there what was pending. Silence tells nothing: then both stop answering until
 // the majority of the nodes says which one goes on. docs/store.md has the rules and why two halves never both go on.
 //
-// Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 64 are kept, for 5 s
-// and 256 bytes each. Its end closes all connections (after answers already given have been sent, at most a second):
-// clients get a kPeerLost, and calls of local() a kAborted.
+// Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 512 are kept (a
+// quarter of the files that the process may have), for 5 s and 256 bytes each. Its end closes all connections (after
+// answers already given have been sent, at most a second): clients get a kPeerLost, and calls of local() a kAborted.
 class StoreServer {
  public:
   // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as

@@ -3,12 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <thread>
 #include <vector>
 
+#include "tests/harness/limits.h"
 #include "tutti/store/request.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/store/wire.h"
@@ -67,6 +69,13 @@ TEST_F(StoreServerTest, PortInUseIsTold) {
   EXPECT_EQ(second.error().code, Code::kAddressInUse);
 }
 
+TEST(StoreServer, WithoutAThreadIsAnError) {
+  const test::NoThreads none;
+  const auto server = StoreServer::start({.host = "127.0.0.1"}, {.secret = Secret::random(), .job = "job"});
+  ASSERT_FALSE(server.ok());
+  EXPECT_THAT(to_string(server.error()), HasSubstr("could not start a thread"));
+}
+
 TEST_F(StoreServerTest, GarbageIsClosedWithoutAWord) {
   const auto keeper = victim();
   for (int seed = 0; seed < 50; ++seed) {
@@ -88,7 +97,20 @@ TEST_F(StoreServerTest, SlowLorisesMakeRoomForHonestClients) {
     lorises.push_back(stranger());
     send_all(lorises.back().get(), bytes_of("TUTTI1"), soon()).or_throw();  // and then nothing
   }
-  expect_unharmed();  // though all 64 places are taken, and more wait in the backlog before us
+  expect_unharmed();
+}
+
+TEST_F(StoreServerTest, ACrowdThatSaysNothingKeepsNobodyWaitingForLong) {
+  rlimit files{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  if (files.rlim_max < 4096) GTEST_SKIP() << "both ends of the crowd are ours";
+  files.rlim_cur = std::max<rlim_t>(files.rlim_cur, 4096);
+  ::setrlimit(RLIMIT_NOFILE, &files);
+  std::vector<Fd> crowd;
+  for (int i = 0; i < 570; ++i) crowd.push_back(stranger());  // more than the backlog holds, and places
+  const auto store = TcpStore::connect(server_->address(), credentials_, 0, Deadline::after_seconds(3));
+  EXPECT_TRUE(store.ok()) << to_string(store.error());
+  for (const Fd& fd : crowd) EXPECT_EQ(last_words(fd.get()), "") << "each is closed";
 }
 
 TEST_F(StoreServerTest, CrowdOfHonestClientsIsLetIn) {

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tutti/base/log.h"
 #include "tutti/store/shared_table.h"
 #include "tutti/store/standing.h"
 #include "tutti/store/store_connection.h"
@@ -38,7 +39,7 @@ class StoreServerThread {
   }
   // As a follower: `upstream` leads to the primary at `primary`, whose copy the table holds already.
   StoreServerThread(Listener listener, Credentials credentials, std::unique_ptr<EventLoop> loop, Upstream upstream);
-  void start();
+  Status start();
   void stop();
   Result<Address> unix_address();
   const Address& address() const { return address_; }
@@ -134,9 +135,7 @@ class StoreServerThread {
   std::uint64_t carried_out_ = 0;  // entries from upstream
   Address primary_;
   std::vector<std::pair<int, Error>> doomed_;  // to drop after the batch of events, when nobody looks at them
-  Clock::time_point refusal_window_{};
-  Clock::time_point pause_told_{};  // when it was last said that nobody else can be let in
-  int refusals_in_window_ = 0;
+  log::FewWarnings refusals_{"connections that the store turned away"};
 };
 
 }  // namespace tutti

@@ -237,7 +237,12 @@ void Table::release_waiters(const std::string& key, std::vector<Answer>& answers
   }
 }
 
+// There must be room for the value although a popper waits for it: a follower of this table stores it before it learns
+// of the pop.
 Status Table::push(const std::string& key, std::string value, std::vector<Answer>& answers) {
+  const bool is_new = !queues_.contains(key);
+  const std::size_t bytes = value.size() + (is_new ? key.size() : 0);
+  TUTTI_TRY(admit(is_new ? 1 : 0, bytes));
   if (const auto list = poppers_.find(key); list != poppers_.end()) {  // who has waited longest takes it
     const Ticket ticket = list->second.front();
     list->second.pop_front();
@@ -248,9 +253,6 @@ Status Table::push(const std::string& key, std::string value, std::vector<Answer
     answers.push_back({{ticket}, std::move(reply)});
     return {};
   }
-  const bool is_new = !queues_.contains(key);
-  const std::size_t bytes = value.size() + (is_new ? key.size() : 0);
-  TUTTI_TRY(admit(is_new ? 1 : 0, bytes));
   bytes_ += bytes;
   queues_[key].push_back(std::move(value));
   return {};

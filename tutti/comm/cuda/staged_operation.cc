@@ -93,7 +93,7 @@ class StagedOperation final : public Operation {
     return error;
   }
 
-  bool awaits_this_core() const override { return on_host_ && on_host_->awaits_this_core(); }
+  std::optional<bool> awaits_this_core() const override { return on_host_ ? on_host_->awaits_this_core() : false; }
   void blockers(Blockers& blockers) const override {
     if (on_host_) on_host_->blockers(blockers);
     if (on_host_ && copied_in_ <= carried_ && copied_out_ == carried_) return;

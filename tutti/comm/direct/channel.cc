@@ -15,15 +15,8 @@ std::uint32_t current_core() { return std::uint32_t(::sched_getcpu()); }
 
 }  // namespace
 
-DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank,
-                             bool crowded)
-    : host_(host),
-      heap_(heap),
-      memory_(memory),
-      control_(memory.control),
-      rank_(rank),
-      size_(int(local_ranks.size())),
-      crowded_(crowded) {
+DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank)
+    : host_(host), heap_(heap), memory_(memory), control_(memory.control), rank_(rank), size_(int(local_ranks.size())) {
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));
   const auto n = std::size_t(size_);
@@ -48,7 +41,7 @@ std::uint64_t DirectChannel::publish(std::uint16_t fingerprint) {
   CallLine& line = next_line();
   const std::uint64_t tick = ++tick_;
   const std::uint64_t word = tick << 16 | fingerprint;
-  if (crowded_) line.core.store(current_core(), std::memory_order_relaxed);
+  line.core.store(current_core(), std::memory_order_relaxed);
   line.word.store(word, std::memory_order_release);
   __builtin_prefetch(&control_.lines(int((tick + 1) % kSlots))[rank_], 1);  // own it before it is needed
   ring_peers();

@@ -18,6 +18,9 @@ inline constexpr std::size_t kPieceBytes = std::size_t(128) << 10;
 inline constexpr int kPieces = 3;
 inline constexpr std::size_t kSlotsBytes = kPieces * kPieceBytes;
 
+// How often a rank that spins checks whether it keeps a peer from the core.
+inline constexpr int kTriesPerCoreCheck = 16;
+
 // What an operation writes down of all ranks, by rank. A group carries out its collectives one after another, so they
 // share it, and a call allocates nothing.
 struct CallRoom {
@@ -34,9 +37,8 @@ class DirectChannel {
  public:
   enum class Meeting : std::uint8_t { kIncomplete, kComplete, kDifferent };
 
-  // local_ranks: by rank of the group, the rank on the host. crowded: ranks outnumber the cores, so each tells where it
-  // runs.
-  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank, bool crowded);
+  // local_ranks: by rank of the group, the rank on the host.
+  DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::vector<int> local_ranks, int rank);
   DirectChannel(const DirectChannel&) = delete;
 
   int rank() const { return rank_; }
@@ -65,14 +67,14 @@ class DirectChannel {
   static std::uint64_t tick_of(std::uint64_t word) { return word >> 16; }  // that `word` was posted at
   const CallLine* lines(std::uint64_t tick) const { return control_.lines(int(tick % kSlots)); }
   std::byte* one_shot(std::uint64_t tick, int rank) const { return control_.one_shot(int(tick % kSlots), rank); }
-  // A peer that has not posted `word` ran last on this thread's core. Only where crowded.
+  // A peer that has not posted `word` ran last on this thread's core.
   bool awaits_this_core(std::uint64_t word, int next) const;
   void ring_peers() const;
   CallRoom& room() { return room_; }
-  // After the meeting of the tick posted last: now and then, where crowded, moves this thread if the ranks lie badly on
-  // the cores.
+  // After the meeting of the tick posted last: now and then moves this thread if the ranks are spread unevenly over the
+  // cores.
   void spread_now_and_then() {
-    if (crowded_ && tick_ >= next_spread_) spread();
+    if (tick_ >= next_spread_) spread();
   }
 
   // The slices of a sum that all ranks share (only where crowded; they agree on it).
@@ -106,7 +108,6 @@ class DirectChannel {
   std::vector<Bell> bells_;  // of the peers
   CallRoom room_;
   int rank_, size_;
-  bool crowded_;
   std::uint64_t tick_ = 0;
   std::uint64_t next_spread_ = 64, spread_every_ = 64;  // ticks
   std::size_t slots_offset_ = 0;

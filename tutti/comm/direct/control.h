@@ -22,8 +22,9 @@ inline constexpr std::size_t kOneShotBytes = 2048;
 
 struct alignas(128) CallLine {
   std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
-  std::byte payload[kLinePayload];  // small data, or a Descriptor; valid once word is. 56 bytes share word's cache line
-  std::atomic<std::uint32_t> core{0};  // where the rank ran when it posted, if crowded
+  std::atomic<std::uint32_t> core{0};  // where the rank ran when it posted
+  // Small data, or a Descriptor; valid once word is. 48 bytes of it share word's cache line.
+  alignas(16) std::byte payload[kLinePayload];
 };
 static_assert(sizeof(CallLine) == 128);
 

@@ -79,7 +79,7 @@ void DirectOperation::post(const void* payload, std::size_t bytes) {
   next_ = 0;
 }
 
-bool DirectOperation::awaits_this_core() const {
+std::optional<bool> DirectOperation::awaits_this_core() const {
   return stage_ == Stage::kShare || channel_.awaits_this_core(word_, next_);
 }
 

@@ -14,7 +14,7 @@ class DirectOperation final : public Operation {
   // begun: what call_at_once() has done of it already.
   DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, const AtOnce& begun = {});
   Result<Progress> step() override;
-  bool awaits_this_core() const override;
+  std::optional<bool> awaits_this_core() const override;
   void blockers(Blockers& blockers) const override;
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// Where ranks outnumber the cores, the kernel sometimes puts three of four on one of two cores and leaves them there,
-// since none of them seems busy: each call then takes a switch of tasks more, twice the time. Ranks know better: each
-// tells in its line where it runs.
+// The kernel sometimes puts three ranks of four on one of two cores, or two of two, and leaves them there, since none
+// of them seems busy: each call then takes a switch of tasks more. Ranks know better: each tells in its line where it
+// runs.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -15,7 +15,7 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
                                          std::span<const std::uint32_t> usable);
 
 // Moves the calling thread to the core that better_core() gives, and leaves the kernel free to move it again. Whether
-// it moved. Two system calls, four if it moves.
+// it moved. No system call where no other rank is on its core; else two, four if it moves.
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank);
 
 }  // namespace tutti

@@ -15,12 +15,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
-#include <system_error>
 
 #include "tutti/base/cores.h"
-#include "tutti/base/error.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -44,25 +41,15 @@ SpinPolicy spin_policy(int ranks_on_this_host, int their_cores) {
   return policy;
 }
 
+Result<std::unique_ptr<Engine>> Engine::create(Host* host, std::vector<Watched> watched) {
+  return as_result([&] { return std::unique_ptr<Engine>(new Engine(host, std::move(watched))); });
+}
+
 Engine::Engine(Host* host, std::vector<Watched> watched) : host_(host), watched_(std::move(watched)) {
   reserve();
-  if (host_) {
-    bell_fd_ = host_->own_bell_fd();
-  } else {
-    own_bell_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-    bell_fd_ = own_bell_.get();
-  }
-  // Signals are the program's: they go to its threads, never to this one.
-  sigset_t all, before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error& e) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw Exception(system_error(e.code().value(), "could not start a thread", "raise the limit: ulimit -u"));
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!host_) own_bell_ = make_eventfd().or_throw();
+  bell_fd_ = host_ ? host_->own_bell_fd() : own_bell_.get();
+  thread_ = quiet_thread([this] { run(); });
   ::pthread_setname_np(thread_.native_handle(), "tutti engine");
 }
 

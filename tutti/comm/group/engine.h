@@ -28,7 +28,7 @@ class Engine {
     std::function<bool()> on_ready;
   };
   // `host` may be null (no peers on this host).
-  Engine(Host* host, std::vector<Watched> watched);
+  static Result<std::unique_ptr<Engine>> create(Host* host, std::vector<Watched> watched);
   ~Engine();
 
   // The group has operations pending.
@@ -40,7 +40,8 @@ class Engine {
   void stop();
 
  private:
-  void reserve();  // before the thread
+  Engine(Host* host, std::vector<Watched> watched);  // throws
+  void reserve();                                    // before the thread
   void run();
   bool drive_all();
   bool awaits_much();
@@ -69,7 +70,7 @@ class Engine {
 // How long to try before giving the processor away, and before sleeping.
 struct SpinPolicy {
   int pauses = 2000;                               // tries with a pause instruction; 0 if ranks outnumber the cores
-  int stays = 200;                                 // likewise, even then, where nobody awaited needs this core
+  int stays = 200;                                 // likewise, even then, where no awaited rank needs this core
   Duration yields = std::chrono::milliseconds(1);  // then sched_yield for this long; then the engine sleeps for it
 };
 SpinPolicy spin_policy(int ranks_on_this_host, int their_cores);

@@ -87,7 +87,7 @@ Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> 
     g.poison_word_ = &control.poison();
     for (int r : here) local_ranks.push_back(p.world[g.spec_.global_ranks[r]].local_rank);
     if (int(here.size()) == n && p.algorithm.empty() && p.engine_name == "tutti")
-      g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, g.memory_, local_ranks, me, g.spin_.pauses == 0);
+      g.direct_ = std::make_unique<DirectChannel>(*p.host, *p.heap, g.memory_, local_ranks, me);
   }
 
   std::vector<std::string> contacts(n);

@@ -26,7 +26,7 @@ class Kept final : public Operation {
  public:
   explicit Kept(Operation& operation) : operation_(operation) {}
   Result<Progress> step() override { return operation_.step(); }
-  bool awaits_this_core() const override { return operation_.awaits_this_core(); }
+  std::optional<bool> awaits_this_core() const override { return operation_.awaits_this_core(); }
   void blockers(Blockers& blockers) const override { operation_.blockers(blockers); }
 
  private:

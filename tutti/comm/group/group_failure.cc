@@ -175,11 +175,16 @@ const char* GroupState::who_set_limit(const Request& request) const {
   return "TUTTI_TIMEOUT sets the limit";
 }
 
+// A call that has not started waits for whatever the head of the queue waits for.
 Error GroupState::overdue(const Submission& submission) {
+  const Submission& blocked = submission.operation ? submission : *queue_.front();
   Blockers blockers;
-  submission.operation->blockers(blockers);
+  blocked.operation->blockers(blockers);
   const std::string stopped = stopped_ranks();
-  Error error = submission.deadline->error("still waiting for " + awaited(submission.request, blockers) + stopped);
+  std::string detail = "still waiting for ";
+  if (&blocked != &submission)
+    detail += "its turn behind " + call_text(blocked.request, blocked.sequence) + ", which waits for ";
+  Error error = submission.deadline->error(detail + awaited(blocked.request, blockers) + stopped);
   error.hint = stopped.empty() ? "do all ranks make the same calls in the same order? "
                                : "kill -CONT lets a stopped process go on; ";
   error.hint += who_set_limit(submission.request);

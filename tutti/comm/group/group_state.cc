@@ -163,6 +163,15 @@ void GroupState::unlock_driver() {
   if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
 }
 
+// Whether to try again at once rather than to give the core away. Where ranks outnumber the cores: only if it is known
+// that no awaited rank needs this one. Elsewhere: unless it is known that one does.
+bool GroupState::keeps_core(const Operation& operation, int& tries) const {
+  if (spin_.pauses == 0) return tries < spin_.stays && operation.awaits_this_core() == false;
+  if (tries < spin_.pauses && tries % kTriesPerCoreCheck == 0 && operation.awaits_this_core() == true)
+    tries = spin_.pauses;
+  return tries < spin_.pauses;
+}
+
 // With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits
 // here for long.
 Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
@@ -187,7 +196,7 @@ Status GroupState::run_inline(Operation& operation, const Request& request, std:
       blocked_since = {};
       continue;
     }
-    if (++tries < spin_.pauses || (tries < spin_.stays && !operation.awaits_this_core())) {
+    if (keeps_core(operation, ++tries)) {
       pause_cpu();
       continue;
     }
@@ -352,17 +361,17 @@ bool GroupState::try_drive() {
 bool GroupState::drive(bool collectives_too) {
   {
     MutexLock lock(queue_mutex_);
-    while (!fresh_.empty()) {
-      auto submission = std::move(fresh_.front());
-      fresh_.pop_front();
-      // Sends and receives exist from here on in the order of submission, which is the order in which they match.
-      if (is_point_to_point(submission->request.kind)) {
-        if (start(*submission)) exchanges_.push_back(std::move(submission));
-      } else {
-        queue_.push_back(std::move(submission));
-      }
-    }
+    arriving_.swap(fresh_);
   }
+  // Started without the mutex: a send that cannot start fails the group, which takes seconds where the store is slow.
+  for (auto& submission : arriving_) {
+    // Sends and receives exist from here on in the order of submission, which is the order in which they match.
+    if (!is_point_to_point(submission->request.kind))
+      queue_.push_back(std::move(submission));
+    else if (start(*submission))
+      exchanges_.push_back(std::move(submission));
+  }
+  arriving_.clear();
   // One look at the peers serves all operations of this turn: each waits for peers of its own.
   const auto time = now();
   const bool look = unwell_.exchange(false, std::memory_order_acquire) || time - last_health_ > kHealthPeriod;
@@ -384,11 +393,26 @@ bool GroupState::drive(bool collectives_too) {
     }
     remove(queue_, queue_.begin());
   }
+  if (look && collectives_too) moved |= end_overdue(time);
   for (auto it = exchanges_.begin(); it != exchanges_.end();) {
     moved |= drive_one(**it, time, look);
     it = (*it)->done.load(std::memory_order_relaxed) ? remove(exchanges_, it) : std::next(it);
   }
   return moved;
+}
+
+// A call that waits behind the head of the queue is not driven, and has its deadline all the same. Its end is the end
+// of the group, so the first one that is overdue is enough; the next turn ends the rest. Whether there was one.
+bool GroupState::end_overdue(Clock::time_point time) {
+  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
+    Submission& submission = **it;
+    if (submission.operation || time < due(submission)) continue;
+    finish(submission,
+           fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
+    remove(queue_, it);
+    return true;
+  }
+  return false;
 }
 
 bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool look_at_peers) {
@@ -480,7 +504,9 @@ Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState
     const auto look = [&](const Submission& submission) {
       Clock::time_point next = group->due(submission);
       const double waited = submission.deadline->waited(), warning = to_seconds(group->process_->hang_warning);
-      if (!submission.warned) next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
+      // drive() warns of the calls that have started, not of those behind them.
+      if (submission.operation && !submission.warned)
+        next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
       least = std::min(least, std::max(Duration(0), Duration(next - now())));
     };
     for (const auto& submission : group->queue_) look(*submission);

@@ -6,7 +6,6 @@
 // finds the queue empty is carried out on the caller's stack without a queue entry; if that takes long it is handed to
 // the engine.
 #include <atomic>
-#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -128,8 +127,9 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   };
   Result<Started> make_operation(const Request& request, std::uint64_t sequence);
   Result<Started> start(const Request& request, std::uint64_t sequence);
-  bool start(Submission& submission);
+  bool start(Submission& submission) TUTTI_EXCLUDES(queue_mutex_);
   static Result<Progress> step(Operation& operation);
+  bool keeps_core(const Operation& operation, int& tries) const;
   Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence);
   Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline);
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
@@ -139,6 +139,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   bool lock_driver_soon();
   void unlock_driver();
   bool drive(bool collectives_too = true);                                             // with the driver lock
+  bool end_overdue(Clock::time_point time);                                            // among the calls not started
   bool drive_one(Submission& submission, Clock::time_point time, bool look_at_peers);  // whether it moved (or ended)
   void finish(Submission& submission, Status result);
   struct Trouble {
@@ -163,7 +164,8 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   const char* who_set_limit(const Request& request) const;
   void warn_of_hang(Submission& submission);
   std::optional<Error> compare_calls(Submission& submission);
-  Status fail(Trouble trouble);  // poisons; the group's error, with the root cause of the job
+  // Poisons; the group's error, with the root cause of the job. Calls the store.
+  Status fail(Trouble trouble) TUTTI_EXCLUDES(queue_mutex_);
   void tell_of_leaving(bool unwinding);
   std::string store_key(const char* what, int rank) const;
   void learn_of_leaving(Error& error);
@@ -206,9 +208,10 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   std::atomic<std::uint64_t> sequence_{0}, p2p_sequence_{0};
   std::uint64_t children_ = 0;
   Mutex queue_mutex_;
-  std::deque<std::shared_ptr<Submission>> fresh_ TUTTI_GUARDED_BY(queue_mutex_);
-  Entries queue_;      // the driver's: collectives, in order
-  Entries exchanges_;  // the driver's: sends and receives
+  std::vector<std::shared_ptr<Submission>> fresh_ TUTTI_GUARDED_BY(queue_mutex_);
+  std::vector<std::shared_ptr<Submission>> arriving_;  // the driver's: taken from fresh_, with its memory for the next
+  Entries queue_;                                      // the driver's: collectives, in order
+  Entries exchanges_;                                  // the driver's: sends and receives
   // What hand_over() puts there, kept with its entry, so that a call that waits long allocates nothing. The Submission
   // is in use until the caller has read its result, the entry as long as it is queued.
   const std::shared_ptr<Submission> long_call_ = std::make_shared<Submission>();

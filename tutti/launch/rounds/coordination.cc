@@ -82,10 +82,11 @@ Result<std::unique_ptr<Coordination>> Coordination::claim(std::unique_ptr<Store>
   me.proof = proof_of(options.credentials, me);
   const auto claimed = TUTTI_TRY(store->compare_set(keys::kCoordinator, before, encode(me)));
   if (!claimed.stored) return std::unique_ptr<Coordination>();
-  std::unique_ptr<Coordination> coordination(
-      new Coordination(std::move(store), std::move(options), me, std::move(center)));
+  auto coordination = TUTTI_TRY(as_result([&] {
+    return std::unique_ptr<Coordination>(new Coordination(std::move(store), std::move(options), me, std::move(center)));
+  }));
   TUTTI_TRY(coordination->resume());
-  coordination->thread_ = quiet_thread([c = coordination.get()] { c->run(); });
+  coordination->thread_ = TUTTI_TRY(try_thread([c = coordination.get()] { c->run(); }));
   return coordination;
 }
 

@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <thread>
 
 #include "tutti/base/fd.h"
@@ -72,9 +71,10 @@ class ThreadWatch final : public KeyWatch {
 Result<std::unique_ptr<KeyWatch>> KeyWatch::open(Store& store, const std::string& key, Deadline deadline) {
   if (auto* const tcp = dynamic_cast<TcpStore*>(&store))
     return std::unique_ptr<KeyWatch>(new TcpWatch(TUTTI_TRY(tcp->watch(key, deadline, /*goes_over=*/false))));
-  Fd event(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!event) return system_error(errno, "could not make an eventfd");
-  return std::unique_ptr<KeyWatch>(new ThreadWatch(TUTTI_TRY(store.clone(deadline)), key, std::move(event)));
+  Fd event = TUTTI_TRY(make_eventfd());
+  auto handle = TUTTI_TRY(store.clone(deadline));
+  return as_result(
+      [&] { return std::unique_ptr<KeyWatch>(new ThreadWatch(std::move(handle), key, std::move(event))); });
 }
 
 }  // namespace tutti

@@ -91,7 +91,6 @@ Result<Fd> udp_socket(const PulseAddress& like) {
   return socket;
 }
 
-Fd event() { return Fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)); }
 void ring(const Fd& fd) { (void)eventfd_write(fd.get(), 1); }
 
 // Waits for a turn; how much longer than meant it took to come back, beyond what is forgiven.
@@ -166,14 +165,21 @@ Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, 
       return system_error(errno, "could not bind " + host + " for heartbeats");
     }
     const std::string bound = to_string(local_address(socket.get()));
-    return std::unique_ptr<PulseCenter>(
-        new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times, part));
+    return as_result([&] {
+      return std::unique_ptr<PulseCenter>(
+          new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times, part));
+    });
   }
   return Error{.code = Code::kInternal, .detail = "no port for heartbeats"};
 }
 
 PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part)
-    : socket_(std::move(socket)), address_(std::move(address)), key_(key), times_(times), part_(part), stop_(event()) {
+    : socket_(std::move(socket)),
+      address_(std::move(address)),
+      key_(key),
+      times_(times),
+      part_(part),
+      stop_(make_eventfd().or_throw()) {
   thread_ = quiet_thread([this] { run(); });
 }
 
@@ -328,8 +334,10 @@ Result<std::unique_ptr<Pulse>> Pulse::open(const std::string& center, std::uint6
   Fd socket = TUTTI_TRY(udp_socket(address));
   if (connect(socket.get(), address.get(), address.size) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");
-  return std::unique_ptr<Pulse>(
-      new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times, std::move(voter)));
+  return as_result([&] {
+    return std::unique_ptr<Pulse>(
+        new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times, std::move(voter)));
+  });
 }
 
 Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter)
@@ -339,8 +347,8 @@ Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Dige
       key_(key),
       times_(times),
       voter_(std::move(voter)),
-      stop_(event()),
-      news_(event()),
+      stop_(make_eventfd().or_throw()),
+      news_(make_eventfd().or_throw()),
       life_(now()) {
   thread_ = quiet_thread([this] { run(); });
 }

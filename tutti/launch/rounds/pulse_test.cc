@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "tests/harness/limits.h"
 #include "tutti/base/deadline.h"
 
 namespace tutti {
@@ -10,6 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::HasSubstr;
 
 const Credentials kPulseJob{.secret = Secret::from_text("sesame"), .job = "job"};
 constexpr PulseTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
@@ -48,6 +50,20 @@ TEST(PulseLife, OnlyANewClockValueOfOnesOwnProves) {
   EXPECT_EQ(life.silence(at(2100)), milliseconds(600));
   life.slept(milliseconds(300));
   EXPECT_EQ(life.silence(at(2100)), milliseconds(300));
+}
+
+TEST(Pulse, WithoutADescriptorOrAThreadIsAnError) {
+  const auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
+  const auto words_of = [](const auto& opened) { return opened.ok() ? "opened" : to_string(opened.error()); };
+  for (const int more : {1, 2}) {  // the first is the socket, an agent needs two beside it
+    const test::FewDescriptors few(more);
+    EXPECT_THAT(words_of(Pulse::open(center->address(), 1, kPulseJob, kFast)), HasSubstr("cannot make an eventfd"));
+    if (more > 1) continue;
+    EXPECT_THAT(words_of(PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast)), HasSubstr("cannot make an eventfd"));
+  }
+  const test::NoThreads none;
+  EXPECT_THAT(words_of(PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast)), HasSubstr("could not start a thread"));
+  EXPECT_THAT(words_of(Pulse::open(center->address(), 1, kPulseJob, kFast)), HasSubstr("could not start a thread"));
 }
 
 TEST(Pulse, BothSidesAreWell) {

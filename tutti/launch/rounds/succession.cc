@@ -80,7 +80,9 @@ Result<std::unique_ptr<Successor>> Successor::follow(SuccessorOptions options, D
   if (!server.ok()) return server.status();
   auto box = TUTTI_TRY(PulseCenter::open(options.host, (*server)->address().port, options.credentials, options.times,
                                          PulseCenter::Part::kBallotBox));
-  return std::unique_ptr<Successor>(new Successor(std::move(options), *std::move(server), std::move(box)));
+  return as_result([&] {
+    return std::unique_ptr<Successor>(new Successor(std::move(options), *std::move(server), std::move(box)));
+  });
 }
 
 Successor::Successor(SuccessorOptions options, std::unique_ptr<StoreServer> server, std::unique_ptr<PulseCenter> box)

@@ -112,14 +112,9 @@ Result<EtcdStore::Values> EtcdStore::read(const std::vector<std::string>& keys, 
       snapshot.success.push_back(Range{.key = value_key(keys[i]),
                                        .revision = begin == 0 ? 0 : result.revision,
                                        .what = with_values ? Range::What::kAll : Range::What::kKeys});
-    auto answer = session_->gateway().transact(snapshot, 0, deadline);
-    if (!answer.ok() && answer.error().code == Code::kPeerLost) {  // it changes nothing: once more
-      begin -= kOperationsPerTransaction;
-      continue;
-    }
-    if (!answer.ok()) return answer.status();
-    if (begin == 0) result.revision = answer->revision;
-    for (auto& one : answer->ranges)
+    TransactionAnswer answer = TUTTI_TRY(session_->gateway().transact(snapshot, 0, deadline));
+    if (begin == 0) result.revision = answer.revision;
+    for (auto& one : answer.ranges)
       result.values.push_back(one.items.empty() ? std::nullopt : std::optional(std::move(one.items[0])));
   }
   return result;

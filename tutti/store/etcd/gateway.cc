@@ -1,8 +1,8 @@
 // Values to JSON; what comes back is read in answers.cc.
 //
 // An endpoint that cannot be reached, or that has no leader at the moment, is not the end: the next one is asked, and
-// after a whole round there is a pause. A transaction is the exception once it has been sent, for it may have been
-// carried out: its caller knows how to find out.
+// after a whole round there is a pause. So it is with an answer that is lost, though the call may have been carried
+// out: only the caller's comparisons tell (session.cc).
 #include "tutti/store/etcd/gateway.h"
 
 #include <poll.h>
@@ -92,7 +92,7 @@ Result<std::unique_ptr<Gateway>> Gateway::create(const EtcdOptions& options) {
   auto urls = urls_of(options.endpoints, !options.ca_file.empty() || !options.certificate_file.empty());
   if (urls.empty())
     return Error{.code = Code::kUsage, .detail = "no etcd was named", .hint = "give its address, such as host:2379"};
-  auto http = TUTTI_TRY(Http::create({options.ca_file, options.certificate_file, options.key_file}));
+  auto http = TUTTI_TRY(open_http({options.ca_file, options.certificate_file, options.key_file}));
   return std::unique_ptr<Gateway>(new Gateway(std::move(http), std::move(urls), options.user, options.password));
 }
 
@@ -136,19 +136,20 @@ Result<std::string> Gateway::attempt(const std::string& path, const std::string&
   }
 }
 
-Result<std::string> Gateway::call(const std::string& path, const std::string& body, bool once, Deadline deadline) {
-  for (std::size_t tried = 1;; ++tried) {
+Result<std::string> Gateway::call(const std::string& path, const std::string& body, Deadline deadline) {
+  Error last{.code = Code::kTimeout, .detail = "no time is left for the call"};
+  for (std::size_t tried = 1; !deadline.expired(); ++tried) {
     auto answer = attempt(path, body, deadline);
     if (answer.ok()) return answer;
-    const Code code = answer.error().code;
-    const bool lost = code == Code::kUnreachable || code == Code::kPeerLost;
-    if (code == Code::kTimeout || (lost && deadline.expired())) return unreachable(answer.error(), deadline);
-    if (!lost) return answer;
+    last = answer.error();
+    if (last.code == Code::kTimeout) break;
+    if (last.code != Code::kUnreachable && last.code != Code::kPeerLost) return answer;
     current_ = (current_ + 1) % endpoints_.size();
-    if (code == Code::kPeerLost && once) return answer;
     // Nothing tells when an endpoint comes back, so this one wait is a pause.
     if (tried % endpoints_.size() == 0) ::poll(nullptr, 0, std::min(kPauseMs, deadline.poll_timeout_ms()));
   }
+  if (last.code == Code::kPeerLost) last.code = Code::kTimeout;  // it was reached, and has not answered
+  return unreachable(std::move(last), deadline);
 }
 
 Result<TransactionAnswer> Gateway::transact(const Transaction& transaction, std::int64_t lease, Deadline deadline) {
@@ -156,11 +157,11 @@ Result<TransactionAnswer> Gateway::transact(const Transaction& transaction, std:
   for (const auto& compare : transaction.compare) body["compare"].push_back(to_json(compare));
   for (const auto& operation : transaction.success) body["success"].push_back(to_json(operation, lease));
   for (const auto& operation : transaction.failure) body["failure"].push_back(to_json(operation, lease));
-  return parse_transaction(TUTTI_TRY(call("/v3/kv/txn", body.dump(), /*once=*/true, deadline)));
+  return parse_transaction(TUTTI_TRY(call("/v3/kv/txn", body.dump(), deadline)));
 }
 
 Result<RangeAnswer> Gateway::range(const Range& range, std::int64_t& revision, Deadline deadline) {
-  return parse_range(TUTTI_TRY(call("/v3/kv/range", to_json(range).dump(), /*once=*/false, deadline)), revision);
+  return parse_range(TUTTI_TRY(call("/v3/kv/range", to_json(range).dump(), deadline)), revision);
 }
 
 Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key, bool prefix, Change change,
@@ -202,17 +203,17 @@ Result<std::optional<std::int64_t>> Gateway::await_change(const std::string& key
 Result<std::int64_t> Gateway::grant(Duration lease, Deadline deadline) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(lease).count();
   const std::string body = Json{{"TTL", std::to_string(seconds)}}.dump();
-  return parse_lease(TUTTI_TRY(call("/v3/lease/grant", body, /*once=*/false, deadline)));
+  return parse_lease(TUTTI_TRY(call("/v3/lease/grant", body, deadline)));
 }
 
 Result<std::int64_t> Gateway::keep_alive(std::int64_t lease, Deadline deadline) {
   const std::string body = Json{{"ID", std::to_string(lease)}}.dump();
-  return parse_seconds_left(TUTTI_TRY(call("/v3/lease/keepalive", body, /*once=*/false, deadline)));
+  return parse_seconds_left(TUTTI_TRY(call("/v3/lease/keepalive", body, deadline)));
 }
 
 Status Gateway::revoke(std::int64_t lease, Deadline deadline) {
   const std::string body = Json{{"ID", std::to_string(lease)}}.dump();
-  return call("/v3/lease/revoke", body, /*once=*/false, deadline).status();
+  return call("/v3/lease/revoke", body, deadline).status();
 }
 
 }  // namespace tutti::etcd

@@ -63,9 +63,12 @@ struct TransactionAnswer {
 class Gateway {
  public:
   static Result<std::unique_ptr<Gateway>> create(const EtcdOptions& options);
+  Gateway(std::unique_ptr<Http> http, std::vector<std::string> endpoints, std::string user = {},
+          std::string password = {});
 
-  // A call goes round the endpoints, with pauses, until one takes it or the deadline passes. kPeerLost: the transaction
-  // was sent and no answer came, so it may have been carried out or not; everything else is repeated by itself.
+  // A call goes round the endpoints, with a pause after each round, until one answers or the deadline passes (kTimeout,
+  // or kUnreachable if none could be reached). A call whose answer is lost is sent again, and may so be carried out
+  // twice: the comparisons of a transaction must see to it that its second time changes nothing.
   Result<TransactionAnswer> transact(const Transaction& transaction, std::int64_t lease, Deadline deadline);
   // One snapshot; `revision` is filled in.
   Result<RangeAnswer> range(const Range& range, std::int64_t& revision, Deadline deadline);
@@ -84,8 +87,7 @@ class Gateway {
   std::string endpoints_text() const;
 
  private:
-  Gateway(std::unique_ptr<Http> http, std::vector<std::string> endpoints, std::string user, std::string password);
-  Result<std::string> call(const std::string& path, const std::string& body, bool once, Deadline deadline);
+  Result<std::string> call(const std::string& path, const std::string& body, Deadline deadline);
   Result<std::string> attempt(const std::string& path, const std::string& body, Deadline deadline);
   Status log_in(Deadline deadline);
   Error unreachable(Error error, Deadline deadline) const;

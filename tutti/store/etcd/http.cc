@@ -105,9 +105,7 @@ const char* lasting_trouble(CURLcode code, std::string_view words) {
   return nullptr;
 }
 
-}  // namespace
-
-class Http::Easy {
+class Easy {
  public:
   Easy(const Curl& curl, Security security) : curl_(curl), handle_(curl.easy_init()), security_(std::move(security)) {}
   ~Easy() { curl_.easy_cleanup(handle_); }
@@ -178,33 +176,38 @@ class Http::Easy {
   char error_[CURL_ERROR_SIZE] = {};
 };
 
-Result<std::unique_ptr<Http>> Http::create(Security security) {
+class CurlHttp final : public Http {
+ public:
+  CurlHttp(const Curl& curl, const Security& security) : calls_(curl, security), streams_(curl, security) {}
+
+  Result<Response> post(const std::string& url, const std::string& body, const std::string& token,
+                        Deadline deadline) override {
+    Sink sink;
+    const CURLcode code = calls_.post(url, body, token, sink, deadline);
+    if (code != CURLE_OK) return calls_.failure(code, deadline);
+    return Response{calls_.status(), std::move(sink.text)};
+  }
+
+  Result<bool> stream(const std::string& url, const std::string& body, const std::string& token, const Line& line,
+                      Deadline deadline) override {
+    Sink sink{.line = &line};
+    const CURLcode code = streams_.post(url, body, token, sink, deadline);
+    if (sink.satisfied) return true;
+    if (code == CURLE_OPERATION_TIMEDOUT && deadline.expired()) return false;
+    if (code == CURLE_OK)
+      return Error{.code = Code::kPeerLost, .detail = "etcd ended the stream: " + sink.text.substr(0, 200)};
+    return streams_.failure(code, deadline);
+  }
+
+ private:
+  Easy calls_, streams_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Http>> open_http(Security security) {
   if (!curl().ok()) return curl().status();
-  std::unique_ptr<Http> http(new Http());
-  http->calls_ = std::make_unique<Easy>(*curl(), security);
-  http->streams_ = std::make_unique<Easy>(*curl(), std::move(security));
-  return http;
-}
-
-Http::~Http() = default;
-
-Result<Response> Http::post(const std::string& url, const std::string& body, const std::string& token,
-                            Deadline deadline) {
-  Sink sink;
-  const CURLcode code = calls_->post(url, body, token, sink, deadline);
-  if (code != CURLE_OK) return calls_->failure(code, deadline);
-  return Response{calls_->status(), std::move(sink.text)};
-}
-
-Result<bool> Http::stream(const std::string& url, const std::string& body, const std::string& token, const Line& line,
-                          Deadline deadline) {
-  Sink sink{.line = &line};
-  const CURLcode code = streams_->post(url, body, token, sink, deadline);
-  if (sink.satisfied) return true;
-  if (code == CURLE_OPERATION_TIMEDOUT && deadline.expired()) return false;
-  if (code == CURLE_OK)
-    return Error{.code = Code::kPeerLost, .detail = "etcd ended the stream: " + sink.text.substr(0, 200)};
-  return streams_->failure(code, deadline);
+  return std::unique_ptr<Http>(new CurlHttp(*curl(), security));
 }
 
 }  // namespace tutti::etcd

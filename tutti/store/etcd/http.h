@@ -21,23 +21,20 @@ struct Response {
 // Threads: one at a time.
 class Http {
  public:
-  // kUnsupported where there is no libcurl.
-  static Result<std::unique_ptr<Http>> create(Security security);
-  ~Http();
+  virtual ~Http() = default;
 
   // kUnreachable: nothing was sent. kPeerLost: it was, or part of it, and no answer came. kTimeout. kRefused:
   // certificates, which no waiting mends.
-  Result<Response> post(const std::string& url, const std::string& body, const std::string& token, Deadline deadline);
+  virtual Result<Response> post(const std::string& url, const std::string& body, const std::string& token,
+                                Deadline deadline) = 0;
 
   // Calls `line` for each line of an endless answer until it returns false (then: true) or the deadline passes (false).
   using Line = std::function<bool(std::string_view)>;
-  Result<bool> stream(const std::string& url, const std::string& body, const std::string& token, const Line& line,
-                      Deadline deadline);
-
- private:
-  class Easy;
-  Http() = default;
-  std::unique_ptr<Easy> calls_, streams_;
+  virtual Result<bool> stream(const std::string& url, const std::string& body, const std::string& token,
+                              const Line& line, Deadline deadline) = 0;
 };
+
+// By libcurl. kUnsupported where there is none.
+Result<std::unique_ptr<Http>> open_http(Security security);
 
 }  // namespace tutti::etcd

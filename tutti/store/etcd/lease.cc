@@ -3,9 +3,9 @@
 #include "tutti/store/etcd/lease.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 
 namespace tutti::etcd {
@@ -18,23 +18,25 @@ constexpr int kBeatsPerLease = 4;
 Result<std::shared_ptr<Lease>> Lease::hold(const EtcdOptions& options, Deadline deadline) {
   auto gateway = TUTTI_TRY(Gateway::create(options));
   const std::string key = options.prefix + "lease";
-  for (;;) {
+  const auto start = [](std::int64_t id, std::unique_ptr<Gateway> by, Duration length) {
+    return as_result([&] { return std::shared_ptr<Lease>(new Lease(id, std::move(by), length)); });
+  };
+  while (!deadline.expired()) {
     std::int64_t revision = 0;
     const auto held = TUTTI_TRY(gateway->range({.key = key}, revision, deadline));
     if (!held.items.empty()) {
       const std::int64_t id = parse_int(held.items[0].value).value_or(0);
-      if (TUTTI_TRY(gateway->keep_alive(id, deadline)) > 0)
-        return std::shared_ptr<Lease>(new Lease(id, std::move(gateway), options.lease));
+      if (TUTTI_TRY(gateway->keep_alive(id, deadline)) > 0) return start(id, std::move(gateway), options.lease);
       continue;  // it has just ended, and its key with it
     }
     const std::int64_t mine = TUTTI_TRY(gateway->grant(options.lease, deadline));
     const Transaction claim{.compare = {{Compare::What::kAbsent, key}}, .success = {Put{key, std::to_string(mine)}}};
-    const auto claimed = gateway->transact(claim, mine, deadline);
-    if (claimed.ok() && claimed->succeeded)
-      return std::shared_ptr<Lease>(new Lease(mine, std::move(gateway), options.lease));
-    if (!claimed.ok() && claimed.error().code != Code::kPeerLost) return claimed.status();
-    // Another was faster, or the answer is lost: look who holds it.
+    if (TUTTI_TRY(gateway->transact(claim, mine, deadline)).succeeded)
+      return start(mine, std::move(gateway), options.lease);
+    // Another was faster, or the answer to our first attempt was lost: look who holds it.
   }
+  return deadline.error("the lease of the job in etcd at " + gateway->endpoints_text() +
+                        " ends whenever it is looked at");
 }
 
 Status Lease::end(const EtcdOptions& options, Deadline deadline) {
@@ -47,11 +49,7 @@ Status Lease::end(const EtcdOptions& options, Deadline deadline) {
 
 Lease::Lease(std::int64_t id, std::unique_ptr<Gateway> gateway, Duration length)
     : id_(id), gateway_(std::move(gateway)), length_(length) {
-  sigset_t all, before;  // signals are for the program's own threads
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { keep(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = quiet_thread([this] { keep(); });
   pthread_setname_np(thread_.native_handle(), "tutti-lease");
 }
 

@@ -154,12 +154,10 @@ Result<Reply> Entrant::read_closed(std::int64_t revision) {
 Result<Entrant::View> Entrant::look() {
   const Transaction both{
       .success = {Range{.key = head_key_}, Range{.key = entries(), .prefix = true, .what = Range::What::kKeys}}};
-  auto answer = session_.gateway().transact(both, 0, calls_);
-  while (!answer.ok() && answer.error().code == Code::kPeerLost) answer = session_.gateway().transact(both, 0, calls_);
-  if (!answer.ok()) return answer.status();
-  View view{.head = parse(answer->ranges.at(0)), .ranks = {}};
+  const TransactionAnswer answer = TUTTI_TRY(session_.gateway().transact(both, 0, calls_));
+  View view{.head = parse(answer.ranges.at(0)), .ranks = {}};
   if (view.head && view.head->epoch != epoch_) view.head.reset();
-  for (const auto& item : answer->ranges.at(1).items) view.ranks.insert(rank_in(item.key));
+  for (const auto& item : answer.ranges.at(1).items) view.ranks.insert(rank_in(item.key));
   return view;
 }
 

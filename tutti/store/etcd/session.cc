@@ -1,8 +1,8 @@
 // Exactly once. Each handle has a *mark*, a key of its own that counts its changes. Every transaction demands that the
-// mark stands where this handle left it, and moves it on by one. If the answer is lost the same transaction is simply
-// sent again: had the first been carried out, the mark has moved and the second changes nothing, but its failure branch
-// reads the mark and so tells what happened. (libcurl sends again by itself when a kept connection turns out to be
-// closed, so this may happen without our having seen a loss.)
+// mark stands where this handle left it, and moves it on by one. If the answer is lost the gateway sends the same
+// transaction again: had the first been carried out, the mark has moved and the second changes nothing, but its failure
+// branch reads the mark and so tells what happened. (libcurl sends again by itself when a kept connection turns out to
+// be closed, so this may happen without our having seen a loss.)
 #include "tutti/store/etcd/session.h"
 
 #include "tutti/transport/crypto.h"
@@ -54,20 +54,16 @@ Result<Session::Outcome> Session::change(Transaction transaction, Deadline deadl
     transaction.compare.push_back({.what = Compare::What::kValue, .key = mark, .value = std::to_string(changes_)});
   transaction.success.push_back(Put{mark, std::to_string(changes_ + 1)});
   transaction.failure.push_back(Range{.key = mark});
-  for (;;) {
-    auto answer = gateway_->transact(transaction, lease_->id(), deadline);
-    if (!answer.ok() && answer.error().code == Code::kPeerLost) continue;  // the gateway pauses when nobody is there
-    if (!answer.ok()) return answer.status();
-    Outcome outcome{.made = answer->succeeded, .answer_lost = false, .answer = *std::move(answer)};
-    if (!outcome.made && !outcome.answer.ranges.empty()) {
-      const RangeAnswer held = std::move(outcome.answer.ranges.back());
-      outcome.answer.ranges.pop_back();
-      if (!held.items.empty() && held.items[0].value == std::to_string(changes_ + 1))
-        outcome = {.made = true, .answer_lost = true, .answer = {}};
-    }
-    if (outcome.made) ++changes_;
-    return outcome;
+  TransactionAnswer answer = TUTTI_TRY(gateway_->transact(transaction, lease_->id(), deadline));
+  Outcome outcome{.made = answer.succeeded, .answer_lost = false, .answer = std::move(answer)};
+  if (!outcome.made && !outcome.answer.ranges.empty()) {
+    const RangeAnswer held = std::move(outcome.answer.ranges.back());
+    outcome.answer.ranges.pop_back();
+    if (!held.items.empty() && held.items[0].value == std::to_string(changes_ + 1))
+      outcome = {.made = true, .answer_lost = true, .answer = {}};
   }
+  if (outcome.made) ++changes_;
+  return outcome;
 }
 
 }  // namespace tutti::etcd

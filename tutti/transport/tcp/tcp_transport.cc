@@ -6,11 +6,13 @@
 // connection passes the handshake like any other, and is kept under its channel until it is wanted.
 //
 // Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
-// this process may have no more files, whoever has dawdled longest gives way, as in the store. When connect() ends some
-// may be left in the middle of their handshake; a timer has them swept soon, for the next call may come in an hour.
+// this process may have no more files, whoever has dawdled longest gives way, as in the store. The next connect() may
+// come in an hour: until then sweep() lets in who comes, a rank that is ahead or a stranger, and has strangers leave
+// soon.
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -21,9 +23,9 @@
 #include <cerrno>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/striped_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
@@ -71,6 +73,13 @@ std::string contact_hint(const Error& error, const Address& address) {
 
 }  // namespace
 
+struct TcpTransport::Dialers {
+  std::vector<std::thread> threads;
+  ~Dialers() {
+    for (std::thread& thread : threads) thread.join();
+  }
+};
+
 struct TcpTransport::Meeting {
   std::span<const std::string> contacts;
   std::span<const int> global_ranks;
@@ -117,19 +126,27 @@ struct TcpTransport::Meeting {
   }
 };
 
-TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer)
+TcpTransport::TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer, Fd watch)
     : listener_(std::move(listener)),
       credentials_(std::move(credentials)),
       global_rank_(global_rank),
-      sweep_timer_(std::move(sweep_timer)) {}
+      sweep_timer_(std::move(sweep_timer)),
+      watch_(std::move(watch)) {}
 
 Result<std::unique_ptr<TcpTransport>> TcpTransport::open(const std::string& bind_host, Credentials credentials,
                                                          int global_rank) {
   Listener listener = TUTTI_TRY(listen(Address{.host = bind_host, .port = 0}));
   Fd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
   if (!timer) return system_error(errno, "cannot make a timer");
+  Fd watch(::epoll_create1(EPOLL_CLOEXEC));
+  if (!watch) return system_error(errno, "cannot create an epoll descriptor");
+  for (const int fd : {timer.get(), listener.fd.get()}) {
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    if (::epoll_ctl(watch.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      return system_error(errno, "cannot watch a descriptor");
+  }
   return std::unique_ptr<TcpTransport>(
-      new TcpTransport(std::move(listener), std::move(credentials), global_rank, std::move(timer)));
+      new TcpTransport(std::move(listener), std::move(credentials), global_rank, std::move(timer), std::move(watch)));
 }
 
 Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect(std::span<const std::string> contacts,
@@ -155,35 +172,35 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
                                                                       std::span<const int> global_ranks, int my_rank,
                                                                       std::uint64_t channel, Deadline deadline) {
   const int size = int(contacts.size());
+  Fd bell = TUTTI_TRY(make_eventfd());
   Meeting meeting{.contacts = contacts,
                   .global_ranks = global_ranks,
                   .my_rank = my_rank,
                   .channel = channel,
                   .deadline = deadline,
-                  .bell = Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))};
-  if (!meeting.bell) return system_error(errno, "cannot make an eventfd");
+                  .bell = std::move(bell)};
   meeting.answered.resize(size);
   {
     MutexLock lock(mutex_);
     meets_ = true;
+    prepare_sweep();
     for (int rank = my_rank + 1; rank < size; ++rank)
       if (auto early = early_.extract({channel, global_ranks[rank]}))
         meeting.answered[rank] = std::move(early.mapped());
   }
-  int dialers_wanted = 0;
   {
     MutexLock lock(meeting.mutex);
     meeting.dialled.resize(size);
     for (int rank = my_rank - 1; rank >= 0; --rank)
       if (meeting.wants(rank)) meeting.to_dial.push_back(rank);
-    dialers_wanted = meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
+    meeting.dialers = std::min(kDialers, int(meeting.to_dial.size()));
   }
 
   Status status;
   {
-    std::vector<std::jthread> dialers;
-    for (int i = dialers_wanted; i > 0; --i) dialers.emplace_back([&] { dial_all(meeting); });
-    status = receive(meeting);
+    Dialers dialers;
+    status = start_dialers(meeting, dialers.threads);
+    if (status.ok()) status = receive(meeting);
     if (!status.ok()) meeting.fail(status);
   }
   end_meeting();
@@ -196,6 +213,21 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
     if (socket) links[rank] = make_tcp_link(std::move(socket), contacts[rank], peer_timeout_);
   }
   return links;
+}
+
+// Fewer than wanted are enough: one of them dials whom no other has dialled.
+Status TcpTransport::start_dialers(Meeting& meeting, std::vector<std::thread>& dialers) {
+  MutexLock lock(meeting.mutex);
+  for (const int wanted = meeting.dialers; int(dialers.size()) < wanted;) {
+    auto dialer = try_thread([this, &meeting] { dial_all(meeting); });
+    if (dialer.ok()) {
+      dialers.push_back(*std::move(dialer));
+      continue;
+    }
+    meeting.dialers = int(dialers.size());
+    return dialers.empty() ? dialer.status() : Status();
+  }
+  return {};
 }
 
 // One of the threads that dial.
@@ -294,12 +326,14 @@ Status TcpTransport::receive(Meeting& meeting) {
     (void)::eventfd_read(meeting.bell.get(), &rings);
     MutexLock lock(mutex_);
     advance_all(&meeting);
-    TUTTI_TRY(accept_all(meeting));
+    if (const Status taken = accept_all(meeting.contacts.size()); !taken.ok())
+      return taken.error().code == Code::kLimit ? out_of_files(taken.error(), meeting) : taken;
   }
 }
 
-Status TcpTransport::accept_all(const Meeting& meeting) {
-  const std::size_t most = std::min(kMostStrangers, open_files() / 8) + meeting.contacts.size();
+// kLimit: this process may have no more files, and there is no stranger to close.
+Status TcpTransport::accept_all(std::size_t expected) {
+  const std::size_t most = std::min(kMostStrangers, open_files() / 8) + expected;
   crowded_ = false;
   while (make_room(most)) {
     auto socket = accept(listener_);
@@ -309,8 +343,7 @@ Status TcpTransport::accept_all(const Meeting& meeting) {
                            Deadline::after(kHandshakeLimit), now()});
       continue;
     }
-    if (socket.error().code != Code::kLimit) return socket.status();
-    if (arrivals_.empty()) return out_of_files(socket.error(), meeting);
+    if (socket.error().code != Code::kLimit || arrivals_.empty()) return socket.status();
     if (!make_room(arrivals_.size())) break;
   }
   crowded_ = true;
@@ -345,8 +378,8 @@ void TcpTransport::advance_all(Meeting* meeting) {
     if (!finished.ok() || (!*finished && (arrival.deadline.expired() || (!meeting && time >= kIdleLimit)))) {
       const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(to_seconds(time))
                                             : to_string(finished.error());
-      log::warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() +
-                ": " + why);
+      dropped_.warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() +
+                    ": " + why);
     } else if (!*finished) {
       unfinished.push_back(std::move(arrival));
     } else {
@@ -361,22 +394,26 @@ void TcpTransport::advance_all(Meeting* meeting) {
 void TcpTransport::end_meeting() {
   MutexLock lock(mutex_);
   meets_ = false;
-  set_sweep_timer();
+  prepare_sweep();
 }
 
 void TcpTransport::sweep() {
   MutexLock lock(mutex_);
   std::uint64_t times = 0;
   (void)!::read(sweep_timer_.get(), &times, sizeof times);
-  if (meets_) return;  // its end sets the timer again
+  if (meets_) return;  // its end prepares the next one
+  if (!accept_all(0).ok()) crowded_ = true;
   advance_all(nullptr);
-  set_sweep_timer();
+  prepare_sweep();
 }
 
-// Off when nobody is left. Sooner than the limit: a rank that is ahead is answered in two turns of its handshake.
-void TcpTransport::set_sweep_timer() {
+// In a connect() nobody is to sweep. Between two calls the listener is watched, and the timer runs while there is
+// anybody to look after. It is sooner than the limit: a rank that is ahead is answered in two turns of its handshake.
+void TcpTransport::prepare_sweep() {
+  epoll_event event{.events = meets_ || crowded_ ? 0U : std::uint32_t(EPOLLIN), .data = {}};
+  (void)::epoll_ctl(watch_.get(), EPOLL_CTL_MOD, listener_.fd.get(), &event);
   itimerspec time{};
-  if (!arrivals_.empty()) time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
+  if (!meets_ && (crowded_ || !arrivals_.empty())) time.it_value.tv_nsec = std::chrono::nanoseconds(kIdleLook).count();
   (void)::timerfd_settime(sweep_timer_.get(), 0, &time, nullptr);
 }
 

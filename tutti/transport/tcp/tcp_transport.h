@@ -5,11 +5,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/log.h"
 #include "tutti/base/mutex.h"
 #include "tutti/transport/handshake.h"
 #include "tutti/transport/link.h"
@@ -41,14 +43,15 @@ class TcpTransport {
                                                      std::span<const int> global_ranks, int my_rank,
                                                      std::uint64_t channel, Deadline deadline);
 
-  // Between calls of connect(): readable now and then while arrivals of the last call have not said who they are. Then
-  // call sweep(), which keeps those that have, and after two seconds closes the others: ranks come again. Blocks for a
-  // moment at most.
-  int sweep_fd() const { return sweep_timer_.get(); }
+  // Between calls of connect(): readable when a connection comes in, and now and then while one has not said yet who it
+  // is. Then call sweep(), which keeps those that have, and after two seconds closes the others: ranks come again.
+  // Blocks for a moment at most.
+  int sweep_fd() const { return watch_.get(); }
   void sweep();
 
  private:
   struct Meeting;   // one connect() call
+  struct Dialers;   // its threads
   struct Arrival {  // a connection that came in and has not said yet who it is
     Fd socket;
     std::unique_ptr<ServerHandshake> handshake;
@@ -59,28 +62,30 @@ class TcpTransport {
   Result<std::vector<std::unique_ptr<Link>>> connect_once(std::span<const std::string> contacts,
                                                           std::span<const int> global_ranks, int my_rank,
                                                           std::uint64_t channel, Deadline deadline);
-  TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer);
+  TcpTransport(Listener listener, Credentials credentials, int global_rank, Fd sweep_timer, Fd watch);
+  Status start_dialers(Meeting& meeting, std::vector<std::thread>& dialers);
   void dial_all(Meeting& meeting);
   Result<Fd> dial(Meeting& meeting, int rank);
   Status receive(Meeting& meeting);
-  Status accept_all(const Meeting& meeting) TUTTI_REQUIRES(mutex_);
+  Status accept_all(std::size_t expected) TUTTI_REQUIRES(mutex_);
   bool make_room(std::size_t most) TUTTI_REQUIRES(mutex_);
   Error out_of_files(Error error, const Meeting& meeting) const;
   void advance_all(Meeting* meeting) TUTTI_REQUIRES(mutex_);
   void end_meeting();
-  void set_sweep_timer() TUTTI_REQUIRES(mutex_);
+  void prepare_sweep() TUTTI_REQUIRES(mutex_);
 
   Listener listener_;
   Credentials credentials_;
   int global_rank_;
   int streams_ = 1;
   Duration peer_timeout_ = std::chrono::seconds(30);
-  Fd sweep_timer_;
+  Fd sweep_timer_, watch_;                                  // watch_: of the timer and the listener
   Mutex connecting_;                                        // one connect() at a time
   Mutex mutex_;                                             // of what follows; held for a look, never for a wait
   bool meets_ TUTTI_GUARDED_BY(mutex_) = false;             // in a connect()
   std::vector<Arrival> arrivals_ TUTTI_GUARDED_BY(mutex_);  // the oldest first
   bool crowded_ TUTTI_GUARDED_BY(mutex_) = false;  // strangers take all room there is: nobody is let in for a while
+  log::FewWarnings dropped_ TUTTI_GUARDED_BY(mutex_){"connections that were dropped"};
   std::map<std::pair<std::uint64_t, int>, Fd> early_
       TUTTI_GUARDED_BY(mutex_);  // by channel and global rank: let in, not yet wanted
 };

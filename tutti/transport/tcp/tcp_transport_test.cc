@@ -4,9 +4,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
+#include "tests/harness/limits.h"
 #include "tutti/base/clock.h"
 
 namespace tutti {
@@ -175,6 +177,22 @@ TEST(TcpTransport, StrangersAreDropped) {
   expect_full_mesh(mesh);
 }
 
+TEST(TcpTransport, WithoutThreadsToDialIsAnErrorThatPasses) {
+  Ranks ranks(2);
+  {
+    const test::NoThreads none;
+    const auto links = ranks.connect(1, 1);
+    ASSERT_FALSE(links.ok());
+    EXPECT_EQ(links.error().code, Code::kSystem);
+    EXPECT_THAT(to_string(links.error()), HasSubstr("could not start a thread"));
+  }
+  std::vector<Links> mesh(2);
+  std::thread zero([&] { mesh[0] = ranks.connect(0, 2).or_throw(); });
+  mesh[1] = ranks.connect(1, 2).or_throw();
+  zero.join();
+  expect_full_mesh(mesh);
+}
+
 TEST(TcpTransport, BindsTheAddressThatWasGiven) {
   auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
   EXPECT_EQ(transport->contact().substr(0, 10), "127.0.0.1:");
@@ -192,6 +210,16 @@ TEST(TcpTransport, WhoSaysNothingIsSweptWhenNoRankConnects) {
   EXPECT_TRUE(sweep_until(*ranks.transports[0], [&] { return was_closed(stranger); }));
   pollfd timer{.fd = ranks.transports[0]->sweep_fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&timer, 1, 0), 0) << "nobody is left to be swept";
+}
+
+TEST(TcpTransport, WhoSaysNothingIsSweptThoughNoRankEverConnects) {
+  const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
+  const Address here = parse_address(transport->contact()).or_throw();
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 100; ++i) strangers.push_back(connect(here, Deadline::after_seconds(60)).or_throw());
+  EXPECT_TRUE(sweep_until(*transport, [&] { return std::ranges::all_of(strangers, was_closed); }));
+  pollfd watch{.fd = transport->sweep_fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&watch, 1, 0), 0) << "nobody is left to be swept";
 }
 
 // A rank that is ahead has begun its handshake, and is neither lost nor closed by a sweep.

@@ -1,0 +1,95 @@
+// What becomes of a call when etcd does not answer, over an Http that answers what a test wants.
+#include "tutti/store/etcd/gateway.h"
+
+#include <gmock/gmock.h>
+
+#include <functional>
+
+namespace tutti::etcd {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Le;
+
+constexpr std::size_t kTooMany = 1000;  // here a call that is repeated without end ends after all
+
+class FakeHttp final : public Http {
+ public:
+  using Answer = std::function<Result<Response>(std::size_t call)>;  // 1 for the first
+  FakeHttp(std::vector<std::string>& urls, Answer answer) : urls_(urls), answer_(std::move(answer)) {}
+
+  Result<Response> post(const std::string& url, const std::string&, const std::string&, Deadline) override {
+    urls_.push_back(url);
+    if (urls_.size() > kTooMany) return Error{.code = Code::kInternal, .detail = "asked without end"};
+    return answer_(urls_.size());
+  }
+  Result<bool> stream(const std::string&, const std::string&, const std::string&, const Line&, Deadline) override {
+    return Error{.code = Code::kInternal, .detail = "nobody watches here"};
+  }
+
+ private:
+  std::vector<std::string>& urls_;
+  const Answer answer_;
+};
+
+class EtcdGateway : public testing::Test {
+ protected:
+  Gateway gateway(std::vector<std::string> endpoints, FakeHttp::Answer answer) {
+    return {std::make_unique<FakeHttp>(urls_, std::move(answer)), std::move(endpoints)};
+  }
+  std::vector<std::string> urls_;  // that were posted to
+  const Transaction change_{.compare = {{Compare::What::kAbsent, "k"}}, .success = {Put{"k", "v"}}};
+};
+
+const Response kDone{200, R"({"header":{"revision":"7"},"succeeded":true})"};
+const Response kNoLeader{503, R"({"error":"etcdserver: no leader","code":14})"};
+
+Error lost() { return Error{.code = Code::kPeerLost, .detail = "Recv failure: Connection reset by peer"}; }
+
+TEST_F(EtcdGateway, AChangeWhoseAnswersAreLostIsRepeatedWithPausesUntilItsDeadline) {
+  auto etcd = gateway({"http://a"}, [](std::size_t) { return lost(); });
+  const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(0.25));
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, Code::kTimeout);
+  EXPECT_THAT(to_string(answer.error()), HasSubstr("etcd at http://a cannot be reached (Recv failure"));
+  EXPECT_THAT(urls_.size(), Le(4u)) << "a pause of 100 ms after each";
+}
+
+TEST_F(EtcdGateway, WithoutALeaderItIsTheSame) {
+  auto etcd = gateway({"http://a"}, [](std::size_t) { return kNoLeader; });
+  const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(0.25));
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, Code::kTimeout);
+  EXPECT_THAT(to_string(answer.error()), HasSubstr("no leader"));
+  EXPECT_THAT(urls_.size(), Le(4u));
+}
+
+TEST_F(EtcdGateway, AChangeGoesOnWithTheNextEndpoint) {
+  auto etcd = gateway({"http://a", "http://b"},
+                      [](std::size_t call) { return call == 1 ? Result<Response>(lost()) : Result<Response>(kDone); });
+  const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(60));
+  ASSERT_TRUE(answer.ok()) << to_string(answer.error());
+  EXPECT_TRUE(answer->succeeded);
+  EXPECT_EQ(answer->revision, 7);
+  EXPECT_THAT(urls_, ElementsAre("http://a/v3/kv/txn", "http://b/v3/kv/txn"));
+}
+
+TEST_F(EtcdGateway, NobodyIsAskedAfterTheDeadline) {
+  auto etcd = gateway({"http://a"}, [](std::size_t) { return kDone; });
+  const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(0));
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, Code::kTimeout);
+  EXPECT_THAT(urls_, ElementsAre());
+}
+
+TEST_F(EtcdGateway, WhatNoRepetitionMendsIsToldAtOnce) {
+  auto etcd = gateway({"http://a", "http://b"}, [](std::size_t) { return Response{404, "not found"}; });
+  const auto answer = etcd.transact(change_, 0, Deadline::after_seconds(60));
+  ASSERT_FALSE(answer.ok());
+  EXPECT_EQ(answer.error().code, Code::kRefused);
+  EXPECT_EQ(urls_.size(), 1u);
+}
+
+}  // namespace
+}  // namespace tutti::etcd
