@@ -292,10 +292,11 @@ class DlrmTraining {
     bool going = true;
     if (std::exchange(test_waits_, false)) going = test();
     if (std::exchange(save_waits_, false) && saved_at_ != state_.steps) save();
-    const auto due = checkpoints_.after(state_.steps, false);
+    const bool last = !going || (state_.batch == train_.batches() && state_.epoch + 1 >= options_.training.epochs);
+    const auto due = checkpoints_.after(state_.steps, last);
     if (due.save) keep();
     if (due.copy) checkpoints_.copy(boxes(), facts_of(world_, model_, state_to_save()));
-    result_.stopped = due.stop;
+    result_.stopped = due.stop && !last;
     return going && !due.stop;
   }
 
