@@ -166,6 +166,21 @@ TEST(TrainDlrm, GoesOnWhereItStoppedOnAnotherNumberOfRanks) {
   EXPECT_THAT(again.out, AllOf(HasSubstr("training it 1/12 of epoch 3"), Not(HasSubstr("of epoch 2,"))));
 }
 
+// The reference counts from the batch before, reading included; nothing at the head of an epoch and after a test.
+TEST(TrainDlrm, WithMlperfLoggingAnIterationGoesFromBatchToBatch) {
+  const auto ended =
+      train(0, kSmall + Texts{"--nepochs=2", "--mlperf-logging", "--print-time", "--print-freq=1", "--test-freq=4"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  Texts empty;
+  for (const auto& line : split(ended.out, '\n'))
+    if (line.find(", 0.00 ms/it") != std::string::npos) empty.push_back(line.substr(0, line.find(", ")));
+  Texts expected;
+  for (const char* epoch : {"0", "1"})
+    for (const char* batch : {"1", "5", "9"})
+      expected.push_back("Finished training it " + std::string(batch) + "/12 of epoch " + epoch);
+  EXPECT_EQ(empty, expected) << ended.out;
+}
+
 TEST(TrainDlrm, AModelOfAnotherOperationIsRefusedThoughItsWeightsFit) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";

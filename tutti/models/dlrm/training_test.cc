@@ -1,4 +1,4 @@
-// The loop of train_dlrm where a program cannot be stopped at the right moment.
+// The loop of train_dlrm where a program cannot be stopped at the right moment, and its times without a clock.
 #include "tutti/models/dlrm/training.h"
 
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
 #include "tutti/comm/stop_request.h"
+#include "tutti/models/dlrm/iteration_timer.h"
 
 namespace tutti::dlrm {
 namespace {
@@ -38,6 +39,22 @@ TEST(DlrmTraining, ToldToStopInItsLastBatchItHasFinished) {
       EXPECT_EQ(test::describe(outcomes), "");
     }
   }
+}
+
+TEST(DlrmIterationTimer, CountsAStepOrFromBatchToBatch) {
+  const auto at = [](double seconds) { return Clock::time_point() + from_seconds(seconds); };
+  IterationTimer step(IterationSpan::kStep), batch(IterationSpan::kBatchToBatch);
+  const auto counts = [&](double begin, double end, double of_step, double of_batch) {
+    for (auto* const timer : {&step, &batch}) timer->begin(at(begin));
+    EXPECT_NEAR(step.end(at(end)), of_step, 1e-6) << begin;
+    EXPECT_NEAR(batch.end(at(end)), of_batch, 1e-6) << begin;
+  };
+  counts(1, 1.5, 0.5, 0);
+  counts(4, 4.25, 0.25, 3);
+  counts(5, 6, 1, 1);
+  for (auto* const timer : {&step, &batch}) timer->pause();
+  counts(100, 101, 1, 0);
+  counts(102, 104, 2, 2);
 }
 
 }  // namespace
