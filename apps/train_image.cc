@@ -11,6 +11,7 @@
 #include "apps/answering.h"
 #include "apps/command_line.h"
 #include "apps/help_text.h"
+#include "apps/same_kernels.h"
 #include "apps/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/train.h"
@@ -292,6 +293,7 @@ void print_json(const tutti::Group& world, const tutti::ImageTrainingOptions& op
     json["checkpoints"] = nlohmann::ordered_json::parse(tutti::to_json(result.saving));
   fmt::print("{}\n", json.dump());
 }
+  if (options->deterministic || options->parallel.logical_ranks > 0) tutti::cli::use_kernels_of_tutti_run();
 
 void print_summary(const tutti::Group& world, const tutti::ImageTrainingOptions& options,
                    const tutti::ImageTrainingResult& result) {

@@ -13,11 +13,11 @@
 #include "tests/train/processes.h"
 #include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/reader.h"
 
 namespace tutti {
 namespace {
 
+using test::contents;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -257,18 +257,6 @@ TEST(TrainDlrm, GoesOnAfterAKill) {
   auto found = losses_of(resumed);
   ASSERT_LT(found.size(), straight.size());
   EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
-}
-
-// Every tensor of a checkpoint, as bytes.
-std::map<TensorKey, std::string> contents(const std::string& folder) {
-  const auto saved = CheckpointReader::open(folder).or_throw();
-  std::map<TensorKey, std::string> found;
-  for (const auto& [key, tensor] : saved.manifest().tensors) {
-    std::string bytes(*elements_of(tensor.shape) * size_of(tensor.dtype), '\0');
-    saved.read(key, std::as_writable_bytes(std::span(bytes))).or_throw();
-    found.emplace(key, std::move(bytes));
-  }
-  return found;
 }
 
 // A rank is killed, the launcher starts both again, and they end where those that nobody disturbed end.

@@ -88,6 +88,29 @@ TEST_F(TrainImage, AnyNumberOfProcessesGivesTheBitsOfTheLogicalRanks) {
   EXPECT_GT(alone.size(), 4'000'000u);
 }
 
+// As users start it: `tutti run` gives a process alone more BLAS threads than each of several.
+TEST_F(TrainImage, LogicalRanksHaveTheirBitsWithoutAVariable) {
+  for (const std::string model : {"cnn", "mlp"}) {
+    const std::vector<std::string> options = {"--model",      model, "--logical-ranks", "4",
+                                              "--batch-size", "16",  "--max-steps",     "3"};
+    const std::string alone = weights_of(0, options);
+    EXPECT_GT(alone.size(), 4'000'000u);
+    for (const int ranks : {1, 2, 4})
+      EXPECT_TRUE(weights_of(ranks, options) == alone) << model << " on " << ranks << " launched processes";
+    EXPECT_TRUE(weights_of(2, options, kThreeThreads) == alone) << model << " on 2, of three threads";
+  }
+}
+
+TEST_F(TrainImage, DeterministicHasItsBitsWithoutAVariable) {
+  for (const std::string model : {"cnn", "mlp"}) {
+    const std::vector<std::string> options = {"--model", model, "--deterministic", "--batch-size", "64", "--max-steps",
+                                              "3"};
+    const std::string alone = weights_of(0, options);
+    EXPECT_TRUE(weights_of(1, options) == alone) << model << ", launched";
+    EXPECT_TRUE(weights_of(0, options, kThreeThreads) == alone) << model << ", three threads";
+  }
+}
+
 // On two processes by a sharded optimizer.
 TEST_F(TrainImage, LogicalRanksMayBeNoPowerOfTwo) {
   const std::string file = folder_.path() + "/six.safetensors";

@@ -42,6 +42,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     : state_(std::make_shared<State>(std::move(module), group, options)) {
   const at::NoGradGuard no_grad;
   auto& state = *state_;
+  if (options.logical_ranks != 0) fix_compute_threads(fixed_compute_threads().value_or(1));
   const int cores = prepare_compute(group);
   state.require_sensible_options();
   state.collect_parameters();
