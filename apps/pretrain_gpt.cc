@@ -9,6 +9,7 @@
 #include "apps/command_line.h"
 #include "apps/help_text.h"
 #include "apps/pretrain_gpt_options.h"
+#include "apps/same_kernels.h"
 #include "apps/tell_once.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
@@ -116,6 +117,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());
     return kUsageError;
   }
+  if (meaning->options.deterministic) tutti::cli::use_kernels_of_tutti_run();
   warn_of_no_effect(line);
   return tutti::cli::run_training([&] { return train(line, *meaning); });
 }

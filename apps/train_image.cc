@@ -11,9 +11,10 @@
 #include "apps/answering.h"
 #include "apps/command_line.h"
 #include "apps/help_text.h"
+#include "apps/same_kernels.h"
 #include "apps/tell_once.h"
 #include "tutti/base/log.h"
-#include "tutti/models/image/train.h"
+#include "tutti/models/image/option_pairs.h"
 #include "tutti/parallel/ddp/precision/mixed_precision.h"
 #include "tutti/parallel/ddp/stats_json.h"
 #include "tutti/runtime/init.h"
@@ -181,42 +182,6 @@ Result<tutti::JobCheckpointOptions> checkpoints(const Texts& texts) {
   return options;
 }
 
-// Options that are right, each for itself.
-tutti::Status check_together(const tutti::ImageTrainingOptions& training) {
-  using tutti::cli::usage;
-  const bool logical = training.parallel.logical_ranks > 0, views = training.parallel.gradients_as_views;
-  const bool compressed = training.compression != tutti::Compression::kNone;
-  if (logical && training.accumulate > 1)
-    return usage("--accumulate and --logical-ranks were both given",
-                 "take so many more logical ranks: each is a pass of its own");
-  if (logical && (compressed || views))
-    return usage(std::string(compressed ? "--compress" : "--views") + " and --logical-ranks were both given",
-                 "leave one of them out: gradients of logical ranks are added in an order of their own");
-  if (compressed && views)
-    return usage("--compress and --views were both given",
-                 "leave out --views: averages of compressed gradients may lie elsewhere than in the bucket");
-  if (compressed && training.sharding == tutti::Sharding::kOn)
-    return usage("--compress and --sharded on were both given",
-                 "leave one of them out: a sharded optimizer averages the gradients itself");
-  if (tutti::scales_loss(training) && training.parallel.finite_check == tutti::FiniteCheck::kOff)
-    return usage(fmt::format("--check-gradients off and {} were both given",
-                             training.parallel.autocast == tutti::DType::kF16 ? "--precision f16" : "--compress f16"),
-                 "leave out --check-gradients: gradients overflow in f16, and a step in which they did is left out");
-  if (training.sharded_stage > 1 && training.sharding == tutti::Sharding::kOff)
-    return usage("--stage 2 is for --sharded auto or on");
-  if (training.sharded_stage > 1 && compressed)
-    return usage("--stage 2 and --compress were both given",
-                 "leave one of them out: gradients that a sharded optimizer averages are not compressed");
-  if (training.sharded_stage > 1 && training.parallel.overlap == tutti::Overlap::kOff)
-    return usage("--stage 2 and --overlap off were both given",
-                 "leave one of them out: in stage 2 gradients are averaged while the backward pass makes them");
-  if (training.sharded_stage == 1 && training.sharding == tutti::Sharding::kOn &&
-      training.parallel.overlap == tutti::Overlap::kOn)
-    return usage("--sharded on and --overlap on were both given",
-                 "leave one of them out, or take --stage 2: stage 1 averages when the backward pass is over");
-  return {};
-}
-
 // --save "$FILE", and FILE is not set: not what leaving out --save means.
 tutti::Status refuse_empty_values(const CLI::App& app) {
   for (const CLI::Option* const option : app.get_options())
@@ -262,7 +227,7 @@ Result<tutti::ImageTrainingOptions> interpret(const Texts& texts) {
   constexpr tutti::Sharding kShardings[] = {tutti::Sharding::kAuto, tutti::Sharding::kOn, tutti::Sharding::kOff};
   training.sharding = kShardings[TUTTI_TRY(choose("--sharded", texts.sharded, {"auto", "on", "off"}))];
   training.sharded_stage = int(TUTTI_TRY(whole_number("--stage", texts.stage, 1, 2)));
-  TUTTI_TRY(check_together(training));
+  TUTTI_TRY(tutti::check_pairs(training));
   return training;
 }
 
@@ -328,6 +293,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once("train_image", options.error());
     return kUsageError;
   }
+  if (options->deterministic || options->parallel.logical_ranks > 0) tutti::cli::use_kernels_of_tutti_run();
   return tutti::cli::run_training([&] { return train(texts, *options); });
 }
 

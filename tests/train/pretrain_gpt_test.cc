@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -227,6 +228,29 @@ TEST_F(PretrainGpt, BF16StaysNearF32) {
   ASSERT_EQ(losses.size(), exact.size());
   EXPECT_NE(losses, exact);
   for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(*parse_double(losses[i]), *parse_double(exact[i]), 0.05);
+}
+
+// Large enough that the BLAS would take several threads. `tutti run` gives a process alone all cores.
+TEST_F(PretrainGpt, DeterministicHasItsBitsWithoutAVariable) {
+  const Words line = split(
+      "--num-layers 2 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
+      "--vocab-size 98 --mock-data --micro-batch-size 4 --global-batch-size 8 --lr 1e-2 --eval-iters 0 "
+      "--train-iters 2 --deterministic-mode",
+      ' ');
+  const auto weights = [&](int ranks, const std::string& threads) {
+    const std::string save = folder_ + "/" + std::to_string(ranks) + "-" + threads;
+    Words command;
+    if (ranks > 0) command = {TUTTI_COMMAND, "run", "-n", std::to_string(ranks), "--"};
+    command.push_back(PRETRAIN_GPT);
+    const auto ended = tutti::testing::run(with(with(command, line), {"--save", save}),
+                                           {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return test::contents(save + "/step-0000002");
+  };
+  const auto alone = weights(0, "");
+  for (const std::string threads : {"", "1", "3"}) EXPECT_TRUE(weights(1, threads) == alone) << threads << ", launched";
+  EXPECT_TRUE(weights(0, "3") == alone);
+  EXPECT_TRUE(weights(2, "") == weights(2, "3"));
 }
 
 // Found where files are opened, by one rank, not when a sample that has the token is read.

@@ -13,11 +13,11 @@
 #include "tests/train/processes.h"
 #include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
-#include "tutti/checkpoint/reader.h"
 
 namespace tutti {
 namespace {
 
+using test::contents;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -166,6 +166,21 @@ TEST(TrainDlrm, GoesOnWhereItStoppedOnAnotherNumberOfRanks) {
   EXPECT_THAT(again.out, AllOf(HasSubstr("training it 1/12 of epoch 3"), Not(HasSubstr("of epoch 2,"))));
 }
 
+// The reference counts from the batch before, reading included; nothing at the head of an epoch and after a test.
+TEST(TrainDlrm, WithMlperfLoggingAnIterationGoesFromBatchToBatch) {
+  const auto ended =
+      train(0, kSmall + Texts{"--nepochs=2", "--mlperf-logging", "--print-time", "--print-freq=1", "--test-freq=4"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  Texts empty;
+  for (const auto& line : split(ended.out, '\n'))
+    if (line.find(", 0.00 ms/it") != std::string::npos) empty.push_back(line.substr(0, line.find(", ")));
+  Texts expected;
+  for (const char* epoch : {"0", "1"})
+    for (const char* batch : {"1", "5", "9"})
+      expected.push_back("Finished training it " + std::string(batch) + "/12 of epoch " + epoch);
+  EXPECT_EQ(empty, expected) << ended.out;
+}
+
 TEST(TrainDlrm, AModelOfAnotherOperationIsRefusedThoughItsWeightsFit) {
   const testing::Folder folder;
   const auto model = folder.path() + "/model";
@@ -242,18 +257,6 @@ TEST(TrainDlrm, GoesOnAfterAKill) {
   auto found = losses_of(resumed);
   ASSERT_LT(found.size(), straight.size());
   EXPECT_EQ(found, Texts(straight.end() - long(found.size()), straight.end()));
-}
-
-// Every tensor of a checkpoint, as bytes.
-std::map<TensorKey, std::string> contents(const std::string& folder) {
-  const auto saved = CheckpointReader::open(folder).or_throw();
-  std::map<TensorKey, std::string> found;
-  for (const auto& [key, tensor] : saved.manifest().tensors) {
-    std::string bytes(*elements_of(tensor.shape) * size_of(tensor.dtype), '\0');
-    saved.read(key, std::as_writable_bytes(std::span(bytes))).or_throw();
-    found.emplace(key, std::move(bytes));
-  }
-  return found;
 }
 
 // A rank is killed, the launcher starts both again, and they end where those that nobody disturbed end.

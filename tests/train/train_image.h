@@ -38,6 +38,11 @@ inline void write_dataset(const std::string& folder, const std::string& name, in
   write_idx(folder + "/" + name + "-labels-idx1-ubyte", {std::uint32_t(size)}, labels);
 }
 
+inline std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 class TrainImage : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -47,6 +52,15 @@ class TrainImage : public ::testing::Test {
   // On `ranks` ranks; 0: the program alone.
   tutti::testing::Ended train(int ranks, const std::vector<std::string>& arguments) {
     return tutti::testing::run(command(ranks, arguments), kOneThread);
+  }
+  // The weights after training, without a variable but these.
+  std::string weights_of(int ranks, std::vector<std::string> arguments,
+                         const std::map<std::string, std::string>& variables = {}) {
+    const std::string file = folder_.path() + "/weights.safetensors";
+    arguments.insert(arguments.end(), {"--save", file});
+    const auto ended = tutti::testing::run(command(ranks, arguments), variables);
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return bytes_of(file);
   }
   // `of_run`: further options of tutti run.
   std::vector<std::string> command(int ranks, const std::vector<std::string>& arguments,
@@ -68,12 +82,8 @@ class TrainImage : public ::testing::Test {
   }
 
   const std::map<std::string, std::string> kOneThread = {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+  const std::map<std::string, std::string> kThreeThreads = {{"OMP_NUM_THREADS", "3"}, {"OPENBLAS_NUM_THREADS", "3"}};
   tutti::testing::Folder folder_;
 };
-
-inline std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 }  // namespace tutti::test

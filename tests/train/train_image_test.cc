@@ -88,6 +88,29 @@ TEST_F(TrainImage, AnyNumberOfProcessesGivesTheBitsOfTheLogicalRanks) {
   EXPECT_GT(alone.size(), 4'000'000u);
 }
 
+// As users start it: `tutti run` gives a process alone more BLAS threads than each of several.
+TEST_F(TrainImage, LogicalRanksHaveTheirBitsWithoutAVariable) {
+  for (const std::string model : {"cnn", "mlp"}) {
+    const std::vector<std::string> options = {"--model",      model, "--logical-ranks", "4",
+                                              "--batch-size", "16",  "--max-steps",     "3"};
+    const std::string alone = weights_of(0, options);
+    EXPECT_GT(alone.size(), 4'000'000u);
+    for (const int ranks : {1, 2, 4})
+      EXPECT_TRUE(weights_of(ranks, options) == alone) << model << " on " << ranks << " launched processes";
+    EXPECT_TRUE(weights_of(2, options, kThreeThreads) == alone) << model << " on 2, of three threads";
+  }
+}
+
+TEST_F(TrainImage, DeterministicHasItsBitsWithoutAVariable) {
+  for (const std::string model : {"cnn", "mlp"}) {
+    const std::vector<std::string> options = {"--model", model, "--deterministic", "--batch-size", "64", "--max-steps",
+                                              "3"};
+    const std::string alone = weights_of(0, options);
+    EXPECT_TRUE(weights_of(1, options) == alone) << model << ", launched";
+    EXPECT_TRUE(weights_of(0, options, kThreeThreads) == alone) << model << ", three threads";
+  }
+}
+
 // On two processes by a sharded optimizer.
 TEST_F(TrainImage, LogicalRanksMayBeNoPowerOfTwo) {
   const std::string file = folder_.path() + "/six.safetensors";
@@ -318,7 +341,6 @@ TEST_F(TrainImage, MistakesGetASentence) {
   EXPECT_THAT(train(0, {"--optimizer", "adam", "--nesterov"}).err, HasSubstr("--nesterov is for --optimizer sgd"));
   EXPECT_THAT(train(0, {"--optimizer", "adam", "--momentum", "0.5"}).err,
               HasSubstr("--momentum is for --optimizer sgd"));
-  EXPECT_THAT(train(0, {"--stage", "2", "--sharded", "off"}).err, HasSubstr("--stage 2 is for --sharded auto or on"));
   EXPECT_THAT(train(0, {"--logical-ranks", "2", "--accumulate", "2"}).err,
               HasSubstr("--accumulate and --logical-ranks were both given"));
   const auto together = [&](const std::vector<std::string>& options, const std::string& words) {
@@ -331,9 +353,10 @@ TEST_F(TrainImage, MistakesGetASentence) {
   together({"--views", "--compress", "f16"}, "--compress and --views");
   together({"--sharded", "on", "--compress", "powersgd"}, "--compress and --sharded on");
   together({"--stage", "2", "--compress", "bf16"}, "--stage 2 and --compress");
+  together({"--stage", "2", "--sharded", "off"}, "--stage 2 and --sharded off");
   together({"--stage", "2", "--overlap", "off"}, "--stage 2 and --overlap off");
   together({"--check-gradients", "off", "--compress", "f16"}, "--check-gradients off and --compress f16");
-  together({"--sharded", "on", "--overlap", "on"}, "--sharded on and --overlap on");
+  together({"--sharded", "on", "--overlap", "on"}, "--sharded on (stage 1) and --overlap on");
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
               AllOf(HasSubstr("3 logical ranks on 2 processes; expected a power of two"),
                     HasSubstr("(hint: start 1 process, or let the number of logical ranks be a multiple of 2)")));

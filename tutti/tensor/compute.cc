@@ -11,10 +11,12 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 
 #include "tutti/base/cores.h"
 #include "tutti/base/env.h"
+#include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
@@ -22,6 +24,8 @@
 
 namespace tutti {
 namespace {
+
+std::atomic<int> fixed_threads{0};  // 0: not fixed
 
 void warn_of_reference_blas() {
   if (at::hasMKL() || ::dlsym(RTLD_DEFAULT, "openblas_get_corename") != nullptr) return;
@@ -61,10 +65,24 @@ int prepare_compute(const Group& group) {
   const int cores = share_now(group);
   static std::once_flag once;
   std::call_once(once, [&] {
-    if (!env("OMP_NUM_THREADS")) at::set_num_threads(cores);
+    if (!env("OMP_NUM_THREADS") && !fixed_compute_threads()) at::set_num_threads(cores);
     if (group.local_rank() == 0) warn_of_reference_blas();
   });
   return cores;
+}
+
+// at::set_num_threads() sets the threads of OpenMP and MKL. OpenBLAS with threads of its own has a number of its own.
+void fix_compute_threads(int threads) {
+  TUTTI_REQUIRE(threads > 0, "fix_compute_threads: ", threads, " threads; expected 1 or more");
+  fixed_threads = threads;
+  at::set_num_threads(threads);
+  using SetThreads = void (*)(int);
+  if (const auto set = reinterpret_cast<SetThreads>(::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) set(threads);
+}
+
+std::optional<int> fixed_compute_threads() {
+  const int threads = fixed_threads;
+  return threads > 0 ? std::optional(threads) : std::nullopt;
 }
 
 const char* torch_version() { return TORCH_VERSION; }

@@ -2,9 +2,8 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
-#include <ATen/Parallel.h>
 
-#include "tutti/base/error.h"
+#include "tutti/tensor/compute.h"
 
 namespace tutti {
 
@@ -15,9 +14,8 @@ at::Generator generator_at(std::uint64_t seed, const RandomPlace& place) {
 }
 
 void use_deterministic(int threads) {
-  TUTTI_REQUIRE(threads > 0, "use_deterministic: ", threads, " threads; expected 1 or more");
+  fix_compute_threads(threads);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-  at::set_num_threads(threads);
 }
 
 }  // namespace tutti

@@ -25,10 +25,10 @@ void seed_all(std::uint64_t seed, const RandomPlace& place = {});
 // a loader's threads. (Includers of ATen only: at::Generator is an incomplete type here.)
 at::Generator generator_at(std::uint64_t seed, const RandomPlace& place);
 
-// From here on LibTorch refuses operators that have no deterministic form, and computes with `threads` threads: how a
-// sum is split over threads shows in its last bits, so runs that shall be equal bit for bit need the same number. What
-// Tutti itself adds up it adds in one order, always, for one number of ranks and one placement; on any number of them:
-// DataParallelOptions::logical_ranks.
+// From here on LibTorch refuses operators that have no deterministic form, and LibTorch and its BLAS compute with
+// `threads` threads (fix_compute_threads() in compute.h): how a sum is split over threads shows in its last bits. Runs
+// with the same number of ranks and the same placement then have the same bits, because Tutti always adds in one order.
+// The same bits on any number of processes: DataParallelOptions::logical_ranks.
 void use_deterministic(int threads = 1);
 
 }  // namespace tutti

@@ -21,6 +21,7 @@
 #include "tutti/models/dlrm/batches.h"
 #include "tutti/models/dlrm/debug.h"
 #include "tutti/models/dlrm/evaluation.h"
+#include "tutti/models/dlrm/iteration_timer.h"
 #include "tutti/models/dlrm/learning_rate.h"
 #include "tutti/models/dlrm/model.h"
 #include "tutti/models/dlrm/placing.h"
@@ -83,7 +84,8 @@ class DlrmTraining {
               options.training.decay_steps},
         checkpoints_(world, checkpoints),
         print_freq_(options.report.print_freq),
-        test_freq_(options.report.test_freq) {}
+        test_freq_(options.report.test_freq),
+        timer_(options.report.mlperf_logging ? IterationSpan::kBatchToBatch : IterationSpan::kStep) {}
 
   RunResult run() {
     const auto& placement = options_.placement;
@@ -214,13 +216,16 @@ class DlrmTraining {
   // From state_.batch on. Whether to go on.
   bool train_epoch() {
     train_.seek(state_.batch, state_.epoch);
+    timer_.pause();
     while (state_.batch < train_.batches()) {
       const StepBatch& step = train_.next();
       world_.step(state_.steps + 1);
       const auto begin = now();
+      timer_.begin(begin);
       const auto losses = train_step(step);
-      const double seconds = seconds_since(begin);
-      note_time(step, seconds);
+      const auto end = now();
+      const double seconds = timer_.end(end);
+      note_time(step, to_seconds(end - begin));
       for (std::size_t part = 0; part < step.sizes.size(); ++part) {
         totals_.loss += losses[part].loss;
         totals_.samples += step.sizes[part];
@@ -292,10 +297,11 @@ class DlrmTraining {
     bool going = true;
     if (std::exchange(test_waits_, false)) going = test();
     if (std::exchange(save_waits_, false) && saved_at_ != state_.steps) save();
-    const auto due = checkpoints_.after(state_.steps, false);
+    const bool last = !going || (state_.batch == train_.batches() && state_.epoch + 1 >= options_.training.epochs);
+    const auto due = checkpoints_.after(state_.steps, last);
     if (due.save) keep();
     if (due.copy) checkpoints_.copy(boxes(), facts_of(world_, model_, state_to_save()));
-    result_.stopped = due.stop;
+    result_.stopped = due.stop && !last;
     return going && !due.stop;
   }
 
@@ -326,6 +332,7 @@ class DlrmTraining {
     scores.best_auc = state_.best_auc = std::max(state_.best_auc, scores.auc);
     printer_.line(scores_line(scores));
     recorder_.test_scores(scores, log_step());
+    timer_.pause();
     if (better && !options_.report.save_model.empty()) save();
     return !reached("accuracy", options_.report.accuracy_threshold, scores.best_accuracy) &&
            !reached("auc", options_.report.auc_threshold, scores.best_auc);
@@ -408,6 +415,7 @@ class DlrmTraining {
   LearningRate rate_;
   JobCheckpoints checkpoints_;
   std::int64_t print_freq_, test_freq_;
+  IterationTimer timer_;
   SavedState state_;  // where training stands
   std::string loaded_from_;
   std::int64_t saved_at_ = -1, kept_at_ = -1;  // the steps, in --save-model and in --save-dir

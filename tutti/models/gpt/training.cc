@@ -404,7 +404,7 @@ class GptTraining {
 
 RunResult pretrain(const Group& world, const Options& options, const Tokenizer* tokenizer) {
   prepare_compute(world);
-  if (options.deterministic) use_deterministic(1);
+  if (options.deterministic) use_deterministic();
   GptTraining training(world, options, tokenizer);
   return training.run();
 }

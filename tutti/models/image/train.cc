@@ -435,7 +435,7 @@ ImageTrainingResult train_image_model(const Group& world, const ImageDataset& tr
   words.emplace_back("the number of test samples", fmt::format("{}", test.size()));
   check_same_options(world, words).or_throw();
   check_sizes(world, train.size(), options).or_throw();
-  if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic(1);
+  if (options.deterministic || options.parallel.logical_ranks > 0) use_deterministic();
   agree(world, check_places(world, options)).or_throw();
   ImageTraining training(world, train, options);
   auto result = training.fit();

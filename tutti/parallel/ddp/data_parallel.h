@@ -32,7 +32,8 @@ namespace tutti {
 //    forks (a loader with worker processes): DataParallelOptions{.heap_tensors = false}, at the price of a copy in each
 //    collective; or fork before.
 //  - Denormal numbers count as zero in this thread and those that it starts, and LibTorch takes this rank's share of
-//    the cores unless OMP_NUM_THREADS is set: see prepare_compute() in tensor/compute.h.
+//    the cores unless OMP_NUM_THREADS is set: see prepare_compute() in tensor/compute.h. With logical_ranks LibTorch
+//    and its BLAS compute with one thread: see fix_compute_threads() there.
 template <class M>
 class DataParallel {
  public:

@@ -65,8 +65,9 @@ struct DataParallelOptions {
   std::optional<DType> autocast{};
   // Compute as so many ranks would, however many processes carry them: 1, 2, 4, ... processes that divide the number
   // give the same bits. Each step, for each of DataParallel::logical_ranks() in turn: begin_logical_rank(), forward(),
-  // backward(); then finish() once. 0: a process is a rank. What each computes must not depend on the process: the same
-  // number of threads everywhere (use_deterministic()), seeds by logical rank (seed_all()).
+  // backward(); then finish() once. 0: a process is a rank. What each computes must not depend on the process: seed by
+  // logical rank (seed_all()). LibTorch and its BLAS compute with one thread in each process, or with the number that
+  // use_deterministic() fixed before.
   int logical_ranks = 0;
   // Let forward() take a batch of no samples. A mean over none is NaN, which the average would spread to every rank.
   bool allow_empty_batches = false;

@@ -379,11 +379,12 @@ TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
   };
   says(
       std::make_shared<Branches>(), [](auto& o) { o.hook = bf16_compression(); },
-      "a sharded optimizer averages gradients itself, so the hook bf16_compression would never be called");
+      "a sharded optimizer and a hook were both given (hint: use an optimizer that is not sharded");
   says(
-      std::make_shared<Branches>(), [](auto& o) { o.delayed = {"left.bias"}; }, "so left.bias cannot be delayed");
+      std::make_shared<Branches>(), [](auto& o) { o.delayed = {"left.bias"}; },
+      "a sharded optimizer and delayed parameters were both given");
   says(
-      std::make_shared<Table>(true), [](auto&) {}, "so the gradient of rows.weight cannot be sparse");
+      std::make_shared<Table>(true), [](auto&) {}, "a sharded optimizer and sparse gradients were both given");
 }
 
 TEST(DataParallelOptions, ABatchOfNoSamplesNamesTheRank) {

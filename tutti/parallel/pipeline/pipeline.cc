@@ -84,10 +84,10 @@ Pipeline::Pipeline(const Group& group, std::vector<Chunk> chunks, PipelineOption
 
 Pipeline::~Pipeline() = default;
 
-void Pipeline::compare(const Schedule& schedule) {
-  const std::uint64_t digest = digest_of(schedule, options_.messages);
-  if (digest == compared_ || group_.size() == 1) return;
-  const Facts mine = facts_of(schedule, options_.messages, digest);
+// In every step: a rank cannot know by itself that another one has changed its schedule.
+void Pipeline::compare(const Schedule& schedule) const {
+  if (group_.size() == 1) return;
+  const Facts mine = facts_of(schedule, options_.messages, digest_of(schedule, options_.messages));
   std::vector<std::int64_t> all(mine.size() * std::size_t(group_.size()));
   all_gather(group_, std::span<const std::int64_t>(mine), std::span(all));
   for (int rank = 0; rank < group_.size(); ++rank) {
@@ -103,7 +103,6 @@ void Pipeline::compare(const Schedule& schedule) {
                           .operation = "Pipeline::run",
                           .peer = rank});
   }
-  compared_ = digest;
 }
 
 StepResult Pipeline::run(const Schedule& schedule, const StepOptions& step) {

@@ -68,20 +68,19 @@ class Pipeline {
   Pipeline(const Group& group, std::vector<Chunk> chunks, PipelineOptions options = {});
   ~Pipeline();
 
-  // Every rank calls with the same schedule, which is compared. Adds to the gradients that are there. With
+  // Every rank calls with the same schedule; each call compares them. Adds to the gradients that are there. With
   // shape.forward_only: no gradients (`step` is not used).
   StepResult run(const Schedule& schedule, const StepOptions& step = {});
 
   const PipelineOptions& options() const { return options_; }
 
  private:
-  void compare(const Schedule& schedule);
+  void compare(const Schedule& schedule) const;
 
   Group group_;
   std::vector<Chunk> chunks_;
   PipelineOptions options_;
   StageMessages messages_;
-  std::uint64_t compared_ = 0;  // digest of the schedule that all ranks were seen to have
 };
 
 // What all ranks of the pipeline did in a step, from 0 on; on every rank. Collective, for the `times` of one step. The

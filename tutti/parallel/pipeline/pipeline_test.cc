@@ -402,6 +402,25 @@ TEST(Pipeline, SchedulesThatDifferAreTold) {
   EXPECT_THAT(outcomes[1].error, HasSubstr("rank 1: rank 0 runs fill-drain"));
 }
 
+TEST(Pipeline, AScheduleThatOneRankChangesLaterIsReportedByAll) {
+  const auto outcomes = run_threads(3,
+                                    [&](Group& world) {
+                                      const auto schedule = [](int microbatches) {
+                                        return make_schedule(ScheduleKind::kOneForwardOneBackward,
+                                                             {.ranks = 3, .microbatches = microbatches});
+                                      };
+                                      const Stack stack({.layers = 3});
+                                      Pipeline pipeline(world, chunks_of(stack, schedule(4), world.rank()),
+                                                        {.messages = {.dtype = DType::kF64}});
+                                      pipeline.run(schedule(4));
+                                      pipeline.run(schedule(world.rank() == 1 ? 3 : 4));
+                                    },
+                                    {.timeout = 1000});
+  for (const int rank : {0, 2})
+    EXPECT_THAT(outcomes[std::size_t(rank)].error, HasSubstr("rank 1 runs 1f1b of 3 ranks, 3 microbatches"));
+  EXPECT_THAT(outcomes[1].error, HasSubstr("rank 0 runs 1f1b of 3 ranks, 4 microbatches"));
+}
+
 TEST(Pipeline, MessagesThatAreSplitDifferentlyAreTold) {
   const auto outcomes = run_threads(4, [&](Group& world) {
     // Stages are 0 and 1, 2 and 3; `pairs` are those who have the same stage.

@@ -110,17 +110,84 @@ TEST(PowerSgd, ComputesInF32UnderAutocast) {
   }
 }
 
-TEST(PowerSgd, AColumnOfZerosStaysZeros) {
-  run(2, 50, [](Group& world, std::shared_ptr<Branches> model) {
-    const auto hook = std::make_shared<PowerSgd>(PowerSgdOptions{.start_step = 2, .min_compression_rate = 1});
-    DataParallel ddp(model, world, hooked(hook));
-    for (int step = 0; step < 4; ++step) {
-      ddp.zero_grad();
-      (ddp.forward(sample(0)) * 0).sum().backward();
-      ddp.finish();
-      check(at::equal(model->left->weight.grad(), at::zeros({2, 50})), "step ", step);
+// One matrix of [12, 40].
+class OneMatrix : public torch::nn::Module {
+ public:
+  explicit OneMatrix(at::ScalarType type)
+      : layer(register_module("layer", torch::nn::Linear(torch::nn::LinearOptions(40, 12).bias(false)))) {
+    to(type);
+  }
+  at::Tensor forward(const at::Tensor& x) { return layer->forward(x); }
+  torch::nn::Linear layer;
+};
+
+std::vector<at::ScalarType> types_of_gradients() {
+  std::vector<at::ScalarType> types = {at::kFloat, at::kBFloat16};
+  if (check_computes_in(DType::kF16).ok()) types.push_back(at::kHalf);
+  return types;
+}
+
+// With Q of the last step: a Q of zeros would approximate each later gradient by zeros.
+TEST(PowerSgd, AGradientOfZerosGivesZerosAndIsForgotten) {
+  for (const auto type : types_of_gradients()) {
+    for (const std::int64_t rank : {1, 2, 4}) {
+      const auto models = make_models<OneMatrix>(2, type);
+      const auto outcomes = test::run_threads(2, [&](Group& world) {
+        const auto& model = models[std::size_t(world.rank())];
+        const auto hook = std::make_shared<PowerSgd>(
+            PowerSgdOptions{.rank = rank, .start_step = 2, .error_feedback = false, .min_compression_rate = 1});
+        DataParallel ddp(model, world, hooked(hook));
+        auto generator = at::detail::createCPUGenerator(7);
+        const auto x = at::randn({8, 40}, generator, at::kFloat).to(type);
+        const auto g = at::randn({8, 12}, generator, at::kFloat).to(type);
+        double full = 0;
+        for (int step = 0; step < 8; ++step) {
+          ddp.zero_grad();
+          const bool zeros = step == 3 || step == 4;
+          (ddp.forward(x) * g * (zeros ? 0 : 1)).sum().backward();
+          ddp.finish();
+          const double norm = model->layer->weight.grad().to(at::kFloat).norm().item<double>();
+          if (step == 0) full = norm;
+          check(zeros ? norm == 0 : norm > 0.2 * full && norm < 1.1 * full, "step ", step, ": norm ", norm, " of ",
+                full);
+        }
+        check(hook->elements().before > 0, "never compressed");
+      });
+      EXPECT_EQ(test::describe(outcomes), "") << "rank " << rank << " in " << type;
     }
-  });
+  }
+}
+
+// As PyTorch, by Gram-Schmidt: LibTorch has no QR for 16 bits.
+TEST(PowerSgd, OfAnyRankTakesGradientsOfSixteenBits) {
+  for (const auto type : types_of_gradients()) {
+    for (const std::int64_t rank : {1, 2, 3, 4}) {
+      const auto models = make_models<OneMatrix>(2, type);
+      const auto outcomes = test::run_threads(2, [&](Group& world) {
+        const auto& model = models[std::size_t(world.rank())];
+        auto generator = at::detail::createCPUGenerator(std::uint64_t(7 + world.rank()));
+        const auto x = at::randn({8, 40}, generator, at::kFloat).to(type);
+        const auto g = at::randn({8, 12}, generator, at::kFloat).to(type);
+        auto truth = g.to(at::kFloat).t().matmul(x.to(at::kFloat));
+        all_reduce(world, truth, ReduceOp::kAvg);
+        const auto hook =
+            std::make_shared<PowerSgd>(PowerSgdOptions{.rank = rank, .start_step = 2, .min_compression_rate = 1});
+        DataParallel ddp(model, world, hooked(hook));
+        auto total = at::zeros_like(truth);
+        constexpr int kSteps = 80;
+        for (int step = 0; step < kSteps; ++step) {
+          ddp.zero_grad();
+          (ddp.forward(x) * g).sum().backward();
+          ddp.finish();
+          total += model->layer->weight.grad();
+        }
+        check(hook->elements().before > 0, "never compressed");
+        const double off = ((total / kSteps - truth).norm() / truth.norm()).item<double>();
+        check(off < 0.1, "off by ", off);
+      });
+      EXPECT_EQ(test::describe(outcomes), "") << "rank " << rank << " in " << type;
+    }
+  }
 }
 
 TEST(PowerSgd, ANaNIsGoneWithItsStep) {

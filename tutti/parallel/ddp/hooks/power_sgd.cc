@@ -27,21 +27,25 @@
 namespace tutti {
 namespace {
 
-// Gram and Schmidt, in place. Rank 3 and above by QR, which is as exact and faster.
-void orthogonalize(const at::Tensor& matrix, double epsilon) {
+// Gram-Schmidt, in place. As in PyTorch, 3 and more columns of f32 or f64 by QR, which is more exact and faster;
+// LibTorch has no QR for 16 bits. Gram-Schmidt leaves a column of zeros as it is; returns whether there is one.
+bool orthogonalize(const at::Tensor& matrix, double epsilon) {
   const auto columns = matrix.size(1);
-  if (columns > 2) {
+  bool has_zeros = false;
+  if (columns > 2 && matrix.element_size() > 2) {
     matrix.copy_(std::get<0>(at::linalg_qr(matrix)));
-    return;
+    return false;
   }
   for (std::int64_t i = 0; i < columns; ++i) {
     const auto column = matrix.narrow(1, i, 1);
-    const double norm = column.norm().item<double>() + epsilon;
-    if (norm > 0) column.div_(norm);
+    const double norm = column.norm().item<double>();
+    has_zeros |= norm == 0;
+    if (norm > 0) column.div_(norm + epsilon);
     if (i + 1 == columns) continue;
     const auto rest = matrix.narrow(1, i + 1, columns - i - 1);
     rest.sub_((column * rest).sum(at::IntArrayRef{0}, true) * column);
   }
+  return has_zeros;
 }
 
 // Of a window's first element, in elements.
@@ -155,18 +159,29 @@ PowerSgd::State::Memory& PowerSgd::State::memory_of(const Group& group, const Gr
   return buckets[bucket.index];
 }
 
+at::Generator PowerSgd::State::next_generator() {
+  ++progress.draws;
+  return at::detail::createCPUGenerator(std::uint64_t(random.integer(0, kMostSeed)));
+}
+
 // Of normal numbers that all ranks draw alike.
 void PowerSgd::State::draw_q(Memory& memory) {
-  ++progress.draws;
-  auto generator = at::detail::createCPUGenerator(std::uint64_t(random.integer(0, kMostSeed)));
+  auto generator = next_generator();
   for (const auto& one : memory.matrices) one.q.copy_(at::randn(one.q.sizes(), generator, one.q.options()));
 }
 
-// Orthonormal columns: of the last step's Q, or of a new one.
+// Orthonormal columns: of the last step's Q, or of a new one. A column of zeros, which a gradient of zeros leaves, is
+// drawn again: P would have the column too, and so every later Q.
 void PowerSgd::State::prepare_q(Memory& memory) {
   if (!memory.has_q) draw_q(memory);
   const double scale = memory.has_q ? memory.given_scale : 1;
-  for (const auto& one : memory.matrices) orthogonalize(one.q, options.orthogonalization_epsilon * scale);
+  const double epsilon = options.orthogonalization_epsilon * scale;
+  for (const auto& one : memory.matrices) {
+    if (!orthogonalize(one.q, epsilon)) continue;
+    const auto drawn = at::randn(one.q.sizes(), next_generator(), one.q.options());
+    one.q.copy_(at::where(one.q.eq(0).all(0, /*keepdim=*/true), drawn, one.q));
+    orthogonalize(one.q, epsilon);
+  }
   memory.has_q = options.warm_start;
 }
 

@@ -3,8 +3,8 @@
 // [m, r], whose product is what one step of power iteration makes of M's average; what is lost is added to the next
 // gradient. For slow networks: at r = 1 a square weight of 4096 sends 1/2048 of its bytes.
 //
-// The numbers, options and defaults are those of torch.distributed's powerSGD_hook, with two differences: a column of
-// zeros stays zeros (there it becomes NaN), and gradients that travel as they are keep no error.
+// The numbers, options and defaults are those of torch.distributed's powerSGD_hook, with two differences: a gradient of
+// zeros gives zeros (there NaN, unless rank is 3 or more), and gradients that travel uncompressed keep no error.
 #include <cstdint>
 #include <memory>
 #include <span>

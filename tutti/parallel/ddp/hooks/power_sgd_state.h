@@ -1,6 +1,8 @@
 #pragma once
 // What PowerSgd keeps from step to step; power_sgd.cc works with it, power_sgd_checkpoint.cc saves it and brings it
 // back.
+#include <ATen/core/Generator.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -48,6 +50,7 @@ struct PowerSgd::State {
   void lay_out(Memory& memory, const Group& group, const GradientBucket& bucket);
   void keep(const Memory& memory);
   void fill_from_kept(Memory& memory);
+  at::Generator next_generator();
   void draw_q(Memory& memory);
   void prepare_q(Memory& memory);
   void gather_others(Memory& memory);

@@ -37,7 +37,7 @@ LossScaler::LossScaler(Reducer& reducer, LossScalerOptions options) : reducer_(r
                 options.backoff_factor, "; expected a number between 0 and 1");
   TUTTI_REQUIRE(options.growth_interval > 0, "LossScaler: growth_interval is ", options.growth_interval,
                 "; expected at least one step");
-  reducer_.require_finite_check();
+  reducer_.require_what_a_scaler_needs();
   reducer_.set_after_shadow_step([this] { update(); });
   load({.scale = options.initial_scale});
 }

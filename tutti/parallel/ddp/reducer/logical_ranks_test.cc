@@ -1,5 +1,7 @@
 // The same bits on any number of processes.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
@@ -14,6 +16,7 @@
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/parallel/optim/optimizer.h"
 #include "tutti/parallel/optim/sharded_optimizer.h"
+#include "tutti/tensor/compute.h"
 #include "tutti/tensor/named_tensor.h"
 #include "tutti/tensor/seed.h"
 
@@ -177,6 +180,26 @@ TEST_F(LogicalRanksTest, AShardedOptimizerAndALossScalerGoWithThem) {
     for (std::size_t i = 0; i < expected.size(); ++i)
       EXPECT_TRUE(at::allclose(sharded[i].to(at::kDouble), expected[i].to(at::kDouble), 1e-4, 1e-6)) << i;
   }
+}
+
+// OpenBLAS has a number of threads of its own.
+TEST_F(LogicalRanksTest, FixTheThreadsOfLibTorchAndOfItsBlas) {
+  const auto threads_of_blas = reinterpret_cast<int (*)()>(::dlsym(RTLD_DEFAULT, "openblas_get_num_threads"));
+  const auto expect_threads = [&](int threads) {
+    check(at::get_num_threads() == threads, at::get_num_threads(), " threads of LibTorch");
+    check(!threads_of_blas || threads_of_blas() == threads, threads_of_blas ? threads_of_blas() : 0, " of the BLAS");
+  };
+  const auto outcomes = test::run_threads(1, [&](Group& world) {
+    for (const int threads : {1, 2, 1}) {
+      fix_compute_threads(threads);
+      at::set_num_threads(4);
+      auto options = kPlain;
+      options.logical_ranks = 2;
+      DataParallel ddp(std::make_shared<test::Branches>(), world, options);
+      expect_threads(threads);
+    }
+  });
+  EXPECT_EQ(test::describe(outcomes), "");
 }
 
 TEST_F(LogicalRanksTest, UnusedParametersMayDifferBetweenTurns) {

@@ -42,10 +42,11 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     : state_(std::make_shared<State>(std::move(module), group, options)) {
   const at::NoGradGuard no_grad;
   auto& state = *state_;
+  if (options.logical_ranks != 0) fix_compute_threads(fixed_compute_threads().value_or(1));
   const int cores = prepare_compute(group);
   state.require_sensible_options();
   state.collect_parameters();
-  state.refuse_with_logical_ranks(!state.numbers_of(Travel::kSparse).empty(), "sparse gradients");
+  state.require_no_excluded_pair();  // now that it is known which gradients are sparse
   if (group.size() > 1) {
     require_same_options(group, "DataParallel", state.option_lines());
     const auto tensors = state.not_ignored(without_repeats(tensors_of(*state.module)));
@@ -304,7 +305,7 @@ void Reducer::zero_grad() {
 
 void Reducer::set_sync(bool on) {
   std::lock_guard lock(state_->mutex);
-  state_->refuse_with_logical_ranks(!on, "no_sync()");
+  if (!on) state_->require_no_excluded_pair(&DataParallelUse::no_sync);
   state_->sync = on;
 }
 
@@ -312,7 +313,7 @@ void Reducer::take_gradients() {
   std::size_t count = 0;
   {
     std::lock_guard lock(state_->mutex);
-    state_->refuse_with_logical_ranks(true, "take_gradients()");
+    state_->require_no_excluded_pair(&DataParallelUse::take_gradients);
     state_->sync = true;
     count = state_->parameters.size();
   }

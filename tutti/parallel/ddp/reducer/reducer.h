@@ -52,7 +52,8 @@ class Reducer {
 
   // For LossScaler. finish() divides gradients by this, after they were averaged.
   void set_gradient_scale(double scale);
-  void require_finite_check();  // throws unless finite_check is kReport
+  // Throws unless finite_check is kReport, and where what is given excludes a LossScaler.
+  void require_what_a_scaler_needs();
   void set_after_shadow_step(std::function<void()> act);
 
   // For an optimizer that averages the gradients itself: while one is attached nothing is reduced here, and nothing

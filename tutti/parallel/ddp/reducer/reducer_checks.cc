@@ -70,18 +70,8 @@ void Reducer::State::require_sensible_options() const {
   const auto refuse = [&](std::string detail, std::string hint) {
     throw Exception(mistake(std::move(detail), std::move(hint)));
   };
-  if (options.hook && options.gradients_as_views)
-    refuse("a hook and gradients_as_views were both given",
-           "drop gradients_as_views: a hook may return averages that lie elsewhere than in the bucket");
-  if (options.find_unused && options.static_graph)
-    refuse("find_unused and static_graph were both given",
-           "drop find_unused: static_graph finds out in the first step what is not used");
+  require_no_excluded_pair();
   const Autocast computes_in_it(options.autocast);  // better asked here than in the first forward()
-  refuse_with_logical_ranks(options.hook != nullptr, "a hook");
-  refuse_with_logical_ranks(options.gradients_as_views, "gradients_as_views");
-  refuse_with_logical_ranks(options.static_graph, "static_graph");
-  refuse_with_logical_ranks(!options.delayed.empty(), "delayed parameters");
-  refuse_with_logical_ranks(!options.broadcast_buffers, "broadcast_buffers = false");
   const auto tensors = tensors_of(*module);
   std::unordered_set<std::string> known;
   for (const auto& named : tensors) known.insert(named.name);
@@ -98,25 +88,26 @@ void Reducer::State::require_sensible_options() const {
   require_known("sparse", options.sparse);
 }
 
-void Reducer::State::refuse_with_logical_ranks(bool given, const char* what) const {
-  if (options.logical_ranks == 0 || !given) return;
-  throw Exception(mistake(fmt::format("logical_ranks and {} were both given", what),
-                          "leave one of them out: gradients of logical ranks are added in an order of their own"));
+void Reducer::State::require_no_excluded_pair(bool DataParallelUse::*added) const {
+  DataParallelUse use{.options = options,
+                      .sparse_gradients = !numbers_of(Travel::kSparse).empty(),
+                      .sharded_optimizer = taker != nullptr,
+                      .loss_scaler = after_shadow_step != nullptr,
+                      .no_sync = !sync,
+                      .join_uneven = joining.has_value()};
+  if (added != nullptr) use.*added = true;
+  if (const auto* pair = find_excluded(data_parallel_pairs(), data_parallel_options(), use))
+    throw Exception(mistake(fmt::format("{} and {} were both given", pair->one, pair->other), std::string(pair->hint)));
 }
 
 void Reducer::State::require_what_a_taker_can_have() const {
-  const auto refuse = [&](const std::string& what) {
-    throw Exception(mistake("a sharded optimizer averages gradients itself, so " + what,
-                            "use an optimizer that is not sharded, or leave this out"));
-  };
-  if (options.hook) refuse("the hook " + options.hook->name() + " would never be called");
+  require_no_excluded_pair(&DataParallelUse::sharded_optimizer);
   if (logical && group.size() > 2)
-    refuse(fmt::format("the {} logical ranks on {} processes would be added in another order", options.logical_ranks,
-                       group.size()));
-  for (const auto& parameter : parameters) {
-    if (parameter.travel == Travel::kDelayed) refuse(parameter.name + " cannot be delayed");
-    if (parameter.travel == Travel::kSparse) refuse("the gradient of " + parameter.name + " cannot be sparse");
-  }
+    throw Exception(mistake(
+        fmt::format("a sharded optimizer averages gradients itself, so the {} logical ranks on {} processes would be "
+                    "added in another order",
+                    options.logical_ranks, group.size()),
+        "use an optimizer that is not sharded, or leave this out"));
 }
 
 void Reducer::State::require_something_to_train() const {
@@ -230,11 +221,12 @@ void Reducer::State::tell_non_finite() const {
                               look));
 }
 
-void Reducer::require_finite_check() {
+void Reducer::require_what_a_scaler_needs() {
   std::lock_guard lock(state_->mutex);
   if (state_->options.finite_check != FiniteCheck::kReport)
     throw Exception(state_->mistake("a LossScaler needs to know whether gradients are finite",
                                     "set DataParallelOptions::finite_check to FiniteCheck::kReport"));
+  state_->require_no_excluded_pair(&DataParallelUse::loss_scaler);
 }
 
 void Reducer::State::require_layout(const Parameter& parameter, const at::Tensor& gradient) const {

@@ -16,7 +16,7 @@ namespace tutti {
 void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
   std::lock_guard lock(state_->mutex);
   auto& state = *state_;
-  state.refuse_with_logical_ranks(true, "Join");
+  state.require_no_excluded_pair(&DataParallelUse::join_uneven);
   if (state.joining) throw Exception(state.mistake("a second join_uneven() began", "let the first one go before"));
   state.joining.emplace(
       State::Joining{.divide_by_active = divide_by_active, .throw_on_early_end = throw_on_early_end, .now = {}});

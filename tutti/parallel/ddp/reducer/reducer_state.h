@@ -9,6 +9,7 @@
 #include "tutti/comm/work.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/ddp/hooks/comm_hook.h"
+#include "tutti/parallel/ddp/option_pairs.h"
 #include "tutti/parallel/ddp/precision/finite.h"
 #include "tutti/parallel/ddp/reducer/logical_ranks.h"
 #include "tutti/parallel/ddp/reducer/peer_averages.h"
@@ -117,7 +118,8 @@ struct Reducer::State : std::enable_shared_from_this<Reducer::State> {
   Error mistake(std::string detail, std::string hint) const;
   [[noreturn]] void end_group(std::string detail, std::string hint) const;  // on every rank, with these words
   void require_sensible_options() const;
-  void refuse_with_logical_ranks(bool given, const char* what) const;
+  // By the table of option_pairs.cc; `added`: what is about to be used.
+  void require_no_excluded_pair(bool DataParallelUse::*added = nullptr) const;
   void require_something_to_train() const;
   std::vector<std::string> option_lines() const;
   void require_all_ready() const;
