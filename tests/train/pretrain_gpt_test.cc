@@ -263,7 +263,7 @@ TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
   };
   refused(0, {"--num-layer", "3"}, "unknown option --num-layer\nhint: did you mean --num-layers?");
   refused(0, {"--seq-length", "64"}, "a sequence of 64 tokens (--seq-length) is longer than the 16 positions");
-  refused(0, {"--transformer-impl", "local"}, "--transformer-impl is not here: it chooses among CUDA kernels");
+  refused(0, {"--qk-layernorm"}, "--qk-layernorm is not supported: queries and keys are not normalised");
   refused(3, {"--tensor-model-parallel-size", "2"}, "3 ranks cannot be laid out");
   refused(2, {"--pipeline-model-parallel-size", "2", "--num-layers", "1"}, "1 layers cannot be divided over 2 stages");
   refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);
