@@ -70,7 +70,6 @@ constexpr Effect kEffects[] = {
     {"--eval-interval", "with --eval-iters 0", evaluates},
     {"--no-save-optim", "without --save", saves},
     {"--timing-log-option", kNoTimers, has_timers},
-    {"--log-timers-to-tensorboard", kNoTimers, has_timers},
     {"--tensorboard-log-interval", "without --tensorboard-dir", has_events},
     {"--generate-tokens", "without --generate", generates},
     {"--temperature", "without --generate", generates},

@@ -167,8 +167,6 @@ TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
            Case{"--eval-interval 5 --eval-iters 0", "with --eval-iters 0", "--eval-iters 3"},
            Case{"--no-save-optim", "without --save", "--save x"},
            Case{"--timing-log-option max", "without --timing-log-level 1 or 2", "--timing-log-level 1"},
-           Case{"--log-timers-to-tensorboard --tensorboard-dir x", "without --timing-log-level 1 or 2",
-                "--timing-log-level 2"},
            Case{"--tensorboard-log-interval 2", "without --tensorboard-dir", "--tensorboard-dir x"},
            Case{"--generate-tokens 5", "without --generate", "--generate x"},
            Case{"--temperature 1", "without --generate", "--generate x"},
