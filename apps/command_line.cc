@@ -54,6 +54,18 @@ Error unknown_option(const CLI::App& app, const std::string& given) {
                .hint = did_you_mean(best, app.get_name() + " --help lists the options")};
 }
 
+// All of them, each with what it may have been: a script has several.
+Error unknown_options(const CLI::App& app, const std::vector<std::string>& rest) {
+  std::vector<Error> errors;
+  for (const std::string& word : rest)
+    if (word.starts_with("--") && word.size() > 2) errors.push_back(unknown_option(app, word));
+  if (errors.size() < 2) return unknown_option(app, rest[0]);
+  std::string all = "unknown options:";
+  for (const Error& error : errors)
+    all += "\n  " + error.detail.substr(error.detail.find("--")) + " (hint: " + error.hint + ")";
+  return Error{.code = Code::kUsage, .detail = all};
+}
+
 // "--log-dir=$DIR", and DIR is not set: CLI11 then takes the next word for the value, which may be the program.
 std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::string>& words) {
   const auto takes_a_value = [&](const std::string& name) {
@@ -133,7 +145,7 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
   } catch (const CLI::ExtrasError&) {
     const auto rest = app.remaining();
     if (!rest.empty() && rest[0][0] == '-') {
-      teller(app.get_name(), unknown_option(app, rest[0]));
+      teller(app.get_name(), unknown_options(app, rest));
     } else {
       teller(app.get_name(), Error{.code = Code::kUsage,
                                    .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});

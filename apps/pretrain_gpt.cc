@@ -111,7 +111,10 @@ int act(const std::vector<std::string>& arguments) {
       "pretrain_gpt");
   tutti::cli::set_help(app, kFooter);
   line.declare(app);
-  if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
+  const auto tell_all = [&](const std::string& command, const tutti::Error& mistake) {
+    tutti::cli::tell_once(command, line.with_rejected(mistake));
+  };
+  if (const auto code = tutti::cli::parse(app, arguments, tell_all)) return *code;
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());

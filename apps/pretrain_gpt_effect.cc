@@ -37,6 +37,9 @@ bool evaluates(Texts texts) { return number(texts, "--eval-iters") > 0; }
 bool has_timers(Texts texts) { return number(texts, "--timing-log-level") > 0; }
 bool has_events(Texts texts) { return texts.has("--tensorboard-dir"); }
 bool saves(Texts texts) { return texts.has("--save"); }
+bool reads_files(Texts texts) { return !texts.flag("--mock-data"); }
+bool has_tensor_ranks(Texts texts) { return number(texts, "--tensor-model-parallel-size") > 1; }
+bool recomputes_layers(Texts texts) { return !is(texts, "--recompute-granularity", "selective"); }
 
 constexpr const char* kNoRope = "without --position-embedding-type rope";
 constexpr const char* kNoWsd = "without --lr-decay-style WSD";
@@ -60,10 +63,13 @@ constexpr Effect kEffects[] = {
     {"--weight-decay",
      "with --weight-decay-incr-style linear or cosine: it goes from --start-weight-decay to --end-weight-decay",
      has_plain_decay},
+    {"--split", "with --mock-data", reads_files},
+    {"--sequence-parallel", "without --tensor-model-parallel-size 2 or more", has_tensor_ranks},
+    {"--recompute-granularity", "with selective: attention scores are always recomputed in backward",
+     recomputes_layers},
     {"--eval-interval", "with --eval-iters 0", evaluates},
     {"--no-save-optim", "without --save", saves},
     {"--timing-log-option", kNoTimers, has_timers},
-    {"--log-timers-to-tensorboard", kNoTimers, has_timers},
     {"--tensorboard-log-interval", "without --tensorboard-dir", has_events},
     {"--generate-tokens", "without --generate", generates},
     {"--temperature", "without --generate", generates},

@@ -159,7 +159,7 @@ class Interpreter {
     p.grid.pipeline = TUTTI_TRY(small("--pipeline-model-parallel-size", 1));
     p.grid.context = TUTTI_TRY(small("--context-parallel-size", 1));
     if (texts_.flag("--use-tp-pp-dp-mapping")) p.grid.order = "tp-cp-ep-pp-dp";
-    p.sequence_parallel = texts_.flag("--sequence-parallel");
+    p.sequence_parallel = texts_.flag("--sequence-parallel") && p.grid.tensor > 1;
     p.shard_optimizer = texts_.flag("--use-distributed-optimizer");
     p.overlap_gradients = texts_.flag("--overlap-grad-reduce");
     TUTTI_TRY(chunks());
@@ -206,17 +206,13 @@ class Interpreter {
 
   Status recompute() {
     const auto &granularity = texts_.value("--recompute-granularity"), &method = texts_.value("--recompute-method");
-    if (granularity.empty()) {
+    // "selective" recomputes attention scores, which is always done here.
+    if (granularity.empty() || granularity == "selective") {
       if (!method.empty() || texts_.has("--recompute-num-layers"))
         return usage("--recompute-method and --recompute-num-layers are for --recompute-granularity full");
       return {};
     }
-    if (granularity == "selective")
-      return usage(
-          "--recompute-granularity selective: scores of attention are never kept here, but always computed "
-          "again in backward",
-          "leave it out, or full for whole layers");
-    (void)TUTTI_TRY(choose("--recompute-granularity", granularity, {"full"}));
+    (void)TUTTI_TRY(choose("--recompute-granularity", granularity, {"full", "selective"}));
     const std::size_t kind = method.empty() ? 0 : TUTTI_TRY(choose("--recompute-method", method, {"uniform", "block"}));
     options_.parallel.recompute = {.method = kind == 0 ? RecomputeMethod::kUniform : RecomputeMethod::kBlock,
                                    .layers = TUTTI_TRY(small_or("--recompute-num-layers", 1, 1))};
@@ -360,7 +356,7 @@ class Interpreter {
     if (ways == 0)
       return usage("there is no data: none of --data-path, --train-data-path and --mock-data is given",
                    "--mock-data for a try; tutti data tokenize makes files of text");
-    if (texts_.has("--split")) {
+    if (texts_.has("--split") && !d.mock) {
       if (words.empty()) return usage("--split divides --data-path, which is not given");
       d.split = texts_.value("--split");
     }

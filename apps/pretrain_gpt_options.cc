@@ -234,21 +234,45 @@ void PretrainGptCommandLine::declare(CLI::App& app) {
     }
     declared_[option.name] = made->group(option.group);
   }
-  for (const auto& option : refused_pretraining_options())  // not in the help
-    refused_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
-                                               : app.add_flag(std::string(option.name))->group("");
+  for (const auto* foreign : {&rejected_pretraining_options(), &ignored_pretraining_options()})  // not in the help
+    for (const auto& option : *foreign) {
+      auto*& made = foreign_[option.name];
+      if (option.takes_value) {
+        made = app.add_option(option.name, unused_, "")
+                   ->group("")
+                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+                   ->expected(1, 1 << 20);
+      } else {
+        made = app.add_flag(std::string(option.name))->group("");
+      }
+    }
 }
 
-Status PretrainGptCommandLine::refuse() const {
-  for (const auto& option : refused_pretraining_options()) {
-    if (refused_.at(option.name)->count() == 0) continue;
-    return usage(fmt::format("{} is not here: {}", option.name, option.why), option.instead);
-  }
-  return {};
+Status PretrainGptCommandLine::reject() const {
+  std::vector<const ForeignOption*> given;
+  for (const auto& option : rejected_pretraining_options())
+    if (foreign_.at(option.name)->count() > 0) given.push_back(&option);
+  if (given.empty()) return {};
+  const auto sentence = [](const ForeignOption& option) {
+    return fmt::format("{} is not supported: {}", option.name, option.why);
+  };
+  if (given.size() == 1) return usage(sentence(*given[0]), given[0]->instead);
+  std::string all = fmt::format("{} options are not supported:", given.size());
+  for (const auto* option : given) all += fmt::format("\n  {} (hint: {})", sentence(*option), option->instead);
+  return usage(all);
+}
+
+Error PretrainGptCommandLine::with_rejected(const Error& mistake) const {
+  const Status rejected = reject();
+  if (rejected.ok()) return mistake;
+  const auto text = [](const Error& error) {
+    return error.detail + (error.hint.empty() ? "" : " (hint: " + error.hint + ")");
+  };
+  return usage(text(mistake) + "\n" + text(rejected.error()));
 }
 
 Result<gpt::Options> PretrainGptCommandLine::interpret(const Tokenizer* tokenizer) const {
-  TUTTI_TRY(refuse());
+  TUTTI_TRY(reject());
   std::int64_t vocabulary = 0;
   if (tokenizer) {
     vocabulary = tokenizer->vocabulary();
@@ -277,7 +301,7 @@ Result<gpt::Options> PretrainGptCommandLine::interpret(const Tokenizer* tokenize
 }
 
 Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
-  TUTTI_TRY(refuse());
+  TUTTI_TRY(reject());
   const std::string &type = texts_.value("--tokenizer-type"), &vocabulary = texts_.value("--vocab-file"),
                     &merges = texts_.value("--merge-file"), &model = texts_.value("--tokenizer-model");
   const bool has_pair = !vocabulary.empty() || !merges.empty(), has_model = !model.empty();
@@ -321,7 +345,11 @@ std::vector<std::string> PretrainGptCommandLine::without_effect() const {
   std::set<std::string> given;
   for (const auto& [name, option] : declared_)
     if (option->count() > 0) given.insert(name);
-  return options_without_effect(texts_, given);
+  std::vector<std::string> sentences = options_without_effect(texts_, given);
+  for (const auto& option : ignored_pretraining_options())
+    if (foreign_.at(option.name)->count() > 0)
+      sentences.push_back(fmt::format("{} has no effect: {}", option.name, option.why));
+  return sentences;
 }
 
 std::vector<std::pair<std::string, std::string>> PretrainGptCommandLine::texts() const {

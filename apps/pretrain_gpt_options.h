@@ -39,17 +39,19 @@ class PretrainGptCommandLine {
   // "tutti", "gloo" or "mpi", and the seconds that a collective may take.
   Result<std::string> backend() const;
   Result<Duration> collective_timeout() const;
-  // A sentence for each option that was given and does nothing beside the others; the command line is right.
+  // A sentence for each option that was given and has no effect; the command line is right.
   std::vector<std::string> without_effect() const;
+  // The mistake that parsing found, and with it every option given that is rejected.
+  Error with_rejected(const Error& mistake) const;
   // Name and text of every option that all ranks must have alike.
   std::vector<std::pair<std::string, std::string>> texts() const;
 
  private:
-  Status refuse() const;
+  Status reject() const;
 
   PretrainGptTexts texts_;
-  std::map<std::string, const CLI::Option*> declared_, refused_;
-  std::string unused_;
+  std::map<std::string, const CLI::Option*> declared_, foreign_;
+  std::vector<std::string> unused_;
 };
 
 // From the texts of options to what the training is told; kUsage names the option.
@@ -58,13 +60,15 @@ Result<gpt::Options> interpret_pretraining(const PretrainGptTexts& texts, std::i
 // "--top-k has no effect without --generate"; `given`: on the command line, whatever the value.
 std::vector<std::string> options_without_effect(const PretrainGptTexts& texts, const std::set<std::string>& given);
 
-// An option of Megatron-LM's that has no meaning here, and what to do.
-struct RefusedOption {
+// An option of Megatron-LM that pretrain_gpt does not have.
+struct ForeignOption {
   const char* name;
-  bool takes_value;
+  bool takes_value;  // one or several
   const char* why;
-  const char* instead;
+  const char* instead = "";  // what to do, if it is rejected
 };
-const std::vector<RefusedOption>& refused_pretraining_options();
+const std::vector<ForeignOption>& rejected_pretraining_options();
+// Accepted with a warning: they mean what is always so here, or change nothing.
+const std::vector<ForeignOption>& ignored_pretraining_options();
 
 }  // namespace tutti::cli

@@ -116,7 +116,8 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--finetune"), HasSubstr("are for --load, which is not given"));
   EXPECT_THAT(refusal("--hidden-dropout 1"), HasSubstr("leaves nothing"));
   EXPECT_THAT(refusal("--lr-decay-style WSD"), HasSubstr("needs to know when to fall"));
-  EXPECT_THAT(refusal("--recompute-granularity selective"), HasSubstr("never kept here"));
+  EXPECT_THAT(refusal("--recompute-granularity selective --recompute-method block"),
+              HasSubstr("are for --recompute-granularity full"));
   EXPECT_THAT(refusal("--fp16 --bf16"), HasSubstr("--bf16 and --fp16 exclude one another"));
   EXPECT_THAT(refusal("--hysteresis 3"), HasSubstr("--hysteresis is for --fp16, which is not given"));
   EXPECT_THAT(refusal("--fp16 --loss-scale 8 --min-loss-scale 2"), HasSubstr("and --loss-scale fixes it"));
@@ -159,11 +160,13 @@ TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
            Case{"--lr-warmup-init 1e-4", "without a warm-up", "--lr-warmup-iters 2"},
            Case{"--weight-decay 0.1 --weight-decay-incr-style cosine --start-weight-decay 0 --end-weight-decay 1",
                 "with --weight-decay-incr-style linear or cosine", "--weight-decay-incr-style constant"},
+           Case{"--sequence-parallel", "without --tensor-model-parallel-size 2 or more",
+                "--tensor-model-parallel-size 2"},
+           Case{"--recompute-granularity selective", "with selective: attention scores",
+                "--recompute-granularity full"},
            Case{"--eval-interval 5 --eval-iters 0", "with --eval-iters 0", "--eval-iters 3"},
            Case{"--no-save-optim", "without --save", "--save x"},
            Case{"--timing-log-option max", "without --timing-log-level 1 or 2", "--timing-log-level 1"},
-           Case{"--log-timers-to-tensorboard --tensorboard-dir x", "without --timing-log-level 1 or 2",
-                "--timing-log-level 2"},
            Case{"--tensorboard-log-interval 2", "without --tensorboard-dir", "--tensorboard-dir x"},
            Case{"--generate-tokens 5", "without --generate", "--generate x"},
            Case{"--temperature 1", "without --generate", "--generate x"},
@@ -210,14 +213,72 @@ TEST(PretrainGptOptions, GridsThatDoNotDivideAreSentences) {
   EXPECT_EQ(refusal(both + "--tensor-model-parallel-size 2", 4), "accepted");
 }
 
-TEST(PretrainGptOptions, NothingThatIsRefusedIsAnOptionToo) {
+// The options of Megatron-LM's examples/llama/train_llama3_8b_h100_fp8.sh that pretrain_gpt does not have.
+constexpr const char* kOfLlama3 =
+    "--use-mcore-models --attention-backend fused --apply-layernorm-1p --decoupled-lr 5e-4 --decoupled-min-lr 4e-5 "
+    "--grad-reduce-in-bf16 --cross-entropy-loss-fusion --calculate-per-token-loss --manual-gc "
+    "--empty-unused-memory-level 1 --fp8-format hybrid --fp8-amax-history-len 1024 --fp8-amax-compute-algo max "
+    "--fp8-param-gather --sequence-parallel --overlap-param-gather --data-cache-path x --tiktoken-pattern v2 "
+    "--split 99,1,0 --no-create-attention-mask-in-dataloader --no-mmap-bin-files --num-workers 1 --profile "
+    "--profile-step-start 4 --profile-step-end 6 --ckpt-format torch_dist --use-distributed-optimizer "
+    "--overlap-grad-reduce ";
+
+std::string without(std::string text, const std::vector<std::string>& parts) {
+  for (const auto& part : parts) text.replace(text.find(part), part.size(), " ");
+  return text;
+}
+
+TEST(PretrainGptOptions, AllThatIsRejectedIsListedAtOnce) {
+  const std::string text = refusal(kOfLlama3);
+  EXPECT_THAT(text, HasSubstr("6 options are not supported:\n  --"));
+  for (const char* rejected :
+       {"--apply-layernorm-1p is", "--decoupled-lr is", "--decoupled-min-lr is", "--calculate-per-token-loss is",
+        "--tiktoken-pattern is", "--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)"})
+    EXPECT_THAT(text, HasSubstr(std::string("\n  ") + rejected));
+}
+
+TEST(PretrainGptOptions, WhatChangesNothingIsAcceptedAndWarnedOf) {
+  const std::string accepted =
+      without(kOfLlama3, {"--apply-layernorm-1p", "--decoupled-lr 5e-4", "--decoupled-min-lr 4e-5",
+                          "--calculate-per-token-loss", "--fp8-format hybrid", "--tiktoken-pattern v2"});
+  EXPECT_EQ(refusal(accepted), "accepted");
+  EXPECT_FALSE(read(accepted).or_throw().parallel.sequence_parallel) << "there are no tensor ranks to divide it over";
+  const auto sentences = without_effect(accepted);
+  EXPECT_THAT(sentences, ::testing::SizeIs(20));
+  EXPECT_THAT(sentences, ::testing::Contains("--use-mcore-models has no effect: it is always so here"));
+  EXPECT_THAT(sentences, ::testing::Contains("--split has no effect with --mock-data"));
+  EXPECT_EQ(refusal("--profile-ranks 0 1 2 --recompute-modules core_attn mlp"), "accepted");
+}
+
+// Megatron-LM's older examples, such as pretrain_gpt_distributed_with_mp.sh.
+TEST(PretrainGptOptions, OldNamesAreAnsweredWithTheNewOnes) {
+  EXPECT_THAT(refusal("--checkpoint-activations"), HasSubstr("| --recompute-granularity full"));
+  EXPECT_THAT(refusal("--activations-checkpoint-method uniform"),
+              HasSubstr("| --recompute-granularity full --recompute-method uniform"));
+  EXPECT_EQ(refusal("--data-impl mmap --DDP-impl local"), "accepted");
+  EXPECT_THAT(without_effect("--data-impl mmap"), ::testing::ElementsAre(HasSubstr("token files are always mapped")));
+}
+
+TEST(PretrainGptOptions, UnknownOptionsAreListedWithTheRejectedOnes) {
+  PretrainGptCommandLine line;
+  CLI::App app("", "pretrain_gpt");
+  line.declare(app);
+  Error mistake;
+  const auto code = parse(app, words_of(std::string(kSmall) + "--no-such 3 --fp8-format hybrid --num-layer 3"),
+                          [&](const std::string&, const Error& error) { mistake = line.with_rejected(error); });
+  EXPECT_EQ(code, 2);
+  EXPECT_THAT(mistake.detail,
+              AllOf(HasSubstr("unknown options:\n  --no-such (hint: pretrain_gpt --help lists the options)\n  "
+                              "--num-layer (hint: did you mean --num-layers?)"),
+                    HasSubstr("\n--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)")));
+}
+
+TEST(PretrainGptOptions, NoForeignOptionIsAnOptionToo) {
   PretrainGptCommandLine line;
   CLI::App app("", "pretrain_gpt");
   line.declare(app);  // CLI11 throws for a name that is declared twice
-  for (const auto& option : refused_pretraining_options()) {
-    EXPECT_NE(app.get_option_no_throw(option.name), nullptr) << option.name;
-    EXPECT_STRNE(option.instead, "") << option.name;
-  }
+  for (const auto& option : rejected_pretraining_options()) EXPECT_STRNE(option.instead, "") << option.name;
+  for (const auto& option : ignored_pretraining_options()) EXPECT_STREQ(option.instead, "") << option.name;
 }
 
 }  // namespace

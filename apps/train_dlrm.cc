@@ -11,6 +11,7 @@
 #include "apps/help_text.h"
 #include "apps/tell_once.h"
 #include "apps/train_dlrm_options.h"
+#include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/models/dlrm/printed_lines.h"
 #include "tutti/models/dlrm/printer.h"
@@ -57,6 +58,20 @@ void print_json(const tutti::Group& world, const tutti::dlrm::Options& options, 
   fmt::print("{}\n", json.dump());
 }
 
+// DLRM_ALLTOALL_IMPL chooses how rows are sent. Where ranks share memory no rows are sent.
+void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& options,
+                     const tutti::dlrm::Printer& printer) {
+  const auto chosen = tutti::env("DLRM_ALLTOALL_IMPL");
+  if (!chosen) return;
+  if (world.nodes() > 1 || (options.placement.links_only && world.size() > 1))
+    return printer.line("Using DLRM_ALLTOALL_IMPL=" + *chosen);
+  if (world.rank() == 0)
+    tutti::log::warn(
+        fmt::format("DLRM_ALLTOALL_IMPL={} has no effect: all ranks share a host and its memory; "
+                    "--no-shared-tables sends rows all the same",
+                    *chosen));
+}
+
 int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
           const tutti::JobCheckpointOptions& checkpoints) {
   using namespace tutti;
@@ -75,6 +90,7 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
     printer.line(fmt::format("Running on {} ranks using {} backend", world.size(),
                              options.backend.empty() ? "tutti" : options.backend));
   }
+  report_exchange(world, options, printer);
   printer.line("Using CPU...");
   const auto result = dlrm::run(world, options, architecture, sources, checkpoints);
   if (result.stopped) return kLeftEarly;

@@ -29,6 +29,7 @@ packages_for() {
       core) printf '%s\n' g++ cmake ninja-build libcli11-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libssl-dev zlib1g-dev libpcre2-dev libcurl4-openssl-dev libhwloc-dev pkg-config ;;
       torch) printf '%s\n' libtorch-dev libopenblas0-pthread ;;
       tests) printf '%s\n' libgtest-dev libgmock-dev python3 iproute2 ;;
+      python) printf '%s\n' python3-torch python3-numpy python3-venv ;;
       data) printf '%s\n' dataset-fashion-mnist ;;
       engines) printf '%s\n' libgloo-dev libopenmpi-dev openmpi-bin ;;
       bench) printf '%s\n' gnuplot-nox iperf3 iproute2 ;;
@@ -120,6 +121,21 @@ use_fast_blas() {
     fi
   done
   warn "the system's BLAS is $blas, 13 to 60 times slower than OpenBLAS: sudo apt-get install libopenblas0-pthread"
+}
+
+# python_for_tests FOLDER: the Python of the tests that compare with PyTorch, numpy, safetensors and TensorBoard.
+python_for_tests() {
+  if [[ -n ${TUTTI_PYTHON-} ]]; then
+    say "Tests compare with $TUTTI_PYTHON (TUTTI_PYTHON)"
+    return
+  fi
+  [[ -e $1/installed ]] || say "Installing safetensors and TensorBoard in $1"
+  local log
+  log=$(mktemp)
+  scripts/python-for-tests "$1" >"$log" 2>&1 ||
+    warn "PyPI cannot be reached, or has no safetensors and TensorBoard for this Python: tests against them do not run ($(tail -n 1 "$log"))"
+  rm -f "$log"
+  [[ ! -x $1/bin/python ]] || export TUTTI_PYTHON=$1/bin/python
 }
 
 # configure PRESET [cmake options]: quiet unless it fails.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/harness/checkpoints.h"
+#include "tests/harness/python.h"
 #include "tests/launch/running.h"
 #include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/safetensors.h"
@@ -257,10 +258,8 @@ TEST_F(CkptCommand, MergeWritesWeightsForOthers) {
   saved.read({"emb.0"}, std::as_writable_bytes(std::span(emb))).or_throw();
   EXPECT_EQ(emb, test::values(0, TensorBox::whole({9001, 64})));
 
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << python << " cannot import safetensors and numpy (set TUTTI_PYTHON to a Python that can)";
+  const std::string python = test::python_that_runs("import numpy, safetensors");
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("numpy and safetensors");
   test::set_file(path("read.py"), R"(
 import json, sys
 import numpy as np

@@ -14,11 +14,11 @@ namespace {
 
 constexpr const char* kSynopsis = "tutti trace merge DIR|FILE... [OPTIONS]";
 constexpr const char* kFooter = R"(
-Traces that Tutti wrote share one timeline, also across hosts and jobs. Traces of other programs, such as PyTorch's
-profiler, keep their own times. Open the result in https://ui.perfetto.dev or chrome://tracing.
+Traces that Tutti or PyTorch 2.x wrote share one timeline, also across hosts and jobs. Traces of other programs keep
+their own times. Files may be gzip files (.json.gz). Open the result in https://ui.perfetto.dev or chrome://tracing.
 
 Examples:
-  tutti trace merge traces    all traces/*.json, into trace.json
+  tutti trace merge traces    all traces/*.json and *.json.gz, into trace.json
   tutti trace merge a.json b.json -o ab.json
 
 Exit codes:

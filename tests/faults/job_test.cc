@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/launch/running.h"
+#include "tutti/base/deadline.h"
 
 namespace tutti::testing {
 namespace {
@@ -162,13 +163,13 @@ TEST_P(Jobs, ASignalAsksAllRanksOfAHangingJob) {
   running.await_out("idle");
   Ended told;
   // The others reach their call when they do, and count as stuck when they have waited for a while.
-  for (int tries = 1; tries <= 60 && told.out.find("is awaited") == std::string::npos; ++tries) {
+  for (const Deadline patience = Deadline::after_seconds(60);
+       told.out.find("is awaited") == std::string::npos && !patience.expired();) {
     kill(running.agent(), SIGUSR2);
     for (int rank = 0; rank < 3; ++rank)
       running.await_err("[tutti rank " + std::to_string(rank) + "] what this rank has done lately is in " +
                         folder.path() + "/flight-rank" + std::to_string(rank) + ".json");
     told = run({"flight", folder.path()});
-    ::usleep(200000);
   }
   EXPECT_THAT(
       told.out,

@@ -10,8 +10,8 @@
 #include <functional>
 #include <string>
 
-#include "tests/launch/running.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/file.h"
 
 namespace tutti::testing {
 
@@ -19,9 +19,14 @@ namespace tutti::testing {
 inline void await_file(const std::string& path, const std::function<bool(const std::string& text)>& whole = {}) {
   const Fd changes(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   const std::string folder = std::filesystem::path(path).parent_path();
-  ASSERT_GE(inotify_add_watch(changes.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO | IN_CLOSE_WRITE), 0) << folder;
+  ASSERT_GE(inotify_add_watch(changes.get(), folder.c_str(), IN_CREATE | IN_MOVED_TO | IN_MODIFY | IN_CLOSE_WRITE), 0)
+      << folder;
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!std::filesystem::exists(path) || (whole && !whole(read_file(path)))) {
+  const auto text = [&] {
+    const auto read = tutti::read_file(path, std::uint64_t(1) << 30);
+    return read.ok() ? *read : std::string();
+  };
+  while (!std::filesystem::exists(path) || (whole && !whole(text()))) {
     ASSERT_LT(std::chrono::steady_clock::now(), end) << path << " never came, or was never whole";
     pollfd event = {changes.get(), POLLIN, 0};
     poll(&event, 1, 1000);

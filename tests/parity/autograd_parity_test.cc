@@ -375,7 +375,7 @@ TEST_P(AutogradParity, ARankWithoutParametersTakesPart) {
 // The same through torch.distributed.nn.functional over gloo.
 TEST(AutogradOracle, TorchDistributedGivesTheSame) {
   const std::string python = test::python_with_torch();
-  if (python.empty()) GTEST_SKIP() << test::kNoPythonWithTorch;
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("torch.distributed with gloo");
   for (const int ranks : {2, 3}) {
     const auto oracle = test::answer_of(python + " " TUTTI_TORCH_FUNCTIONAL " " + std::to_string(ranks));
     EXPECT_EQ(oracle.size(), 7u);

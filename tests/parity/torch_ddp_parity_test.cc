@@ -335,8 +335,7 @@ std::string compare(Group& world, const nlohmann::json& oracle, const Files& fil
     if (std::getenv("TUTTI_TEST_SHOW") && world.rank() == 0)
       std::fprintf(stderr, "%d ranks, %s: %.1e\n", world.size(), name.c_str(), most);
     if (apart) wrong += name + ": losses differ by up to " + std::to_string(most) + "\n";
-    if (with.options.autocast && most_apart(found, plain) <= most)
-      wrong += name + ": computed in f32, as it seems\n";
+    if (with.options.autocast && most_apart(found, plain) <= most) wrong += name + ": computed in f32, as it seems\n";
   }
   return wrong;
 }
@@ -346,7 +345,7 @@ class TorchDdp : public testing::TestWithParam<int> {};
 TEST_P(TorchDdp, GivesTheSameLosses) {
   const int ranks = GetParam();
   const std::string python = test::python_with_torch();
-  if (python.empty()) GTEST_SKIP() << test::kNoPythonWithTorch;
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("torch.distributed with gloo");
   const Files files;
   const auto oracle = test::answer_of(python + " " TUTTI_TORCH_DDP " " + std::to_string(ranks) + " " + files.folder());
   EXPECT_GE(oracle.size(), 32u) << "cases that this PyTorch can do";

@@ -1,28 +1,18 @@
 #pragma once
 // What PyTorch says: a Python program that prints one line of JSON.
 #include <cstdio>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "tests/harness/python.h"
+
 namespace tutti::test {
 
-inline constexpr char kNoPythonWithTorch[] =
-    "no python3 can import torch.distributed with gloo (apt install python3-torch python3-numpy, or set TUTTI_PYTHON "
-    "to a Python that has it)";
-
-// A Python that has torch with gloo: TUTTI_PYTHON, else the first python3 that can import it; empty if there is none.
+// Empty if there is none.
 inline std::string python_with_torch() {
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  for (const std::string& python :
-       chosen ? std::vector<std::string>{chosen} : std::vector<std::string>{"python3", "/usr/bin/python3"}) {
-    const std::string command =
-        python + " -c 'import torch.distributed as d, sys; sys.exit(not d.is_gloo_available())' >/dev/null 2>&1";
-    if (std::system(command.c_str()) == 0) return python;
-  }
-  return "";
+  return python_that_runs("import torch.distributed as d, sys; sys.exit(not d.is_gloo_available())");
 }
 
 // Throws with the command, if that fails; what it says on standard error goes to ours.

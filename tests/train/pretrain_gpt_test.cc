@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "tests/train/saved_values.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -24,6 +27,7 @@ using test::Words;
 using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ContainsRegex;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -54,6 +58,43 @@ TEST_F(PretrainGpt, TimersAreToldOfEachRankOrOfTheSlowest) {
                     ContainsRegex("  forward-backward:\n.1.      rank  0: [0-9.]+\n.1.      rank  1: [0-9.]+\n")));
   const auto most = pretrain(2, with(line, {"max"}));
   EXPECT_THAT(most.out, AllOf(HasSubstr("max time across ranks (ms):"), HasSubstr("    forward-backward ....")));
+}
+
+// The (step, value) pairs of a tag in the events file of a folder: the step is a varint of one byte, and the summary's
+// length, the value's length and the tag lie between it and the value.
+std::vector<std::pair<int, float>> scalars_of(const std::string& folder, const std::string& tag) {
+  std::string bytes;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    bytes += read_file(entry.path().string(), 1 << 20).or_throw();
+  const std::string key = "\n" + std::string(1, char(tag.size())) + tag + "\x15";
+  std::vector<std::pair<int, float>> scalars;
+  for (std::size_t at = bytes.find(key); at != std::string::npos; at = bytes.find(key, at + 1)) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + at + key.size(), sizeof value);
+    scalars.emplace_back(bytes[at - 5], value);
+  }
+  return scalars;
+}
+
+TEST_F(PretrainGpt, WritesTheScalarsOfMegatron) {
+  const auto ended = pretrain(
+      2, with(kModel, {"--train-iters", "2", "--log-throughput", "--log-params-norm", "--log-num-zeros-in-grad",
+                       "--log-interval", "2", "--tensorboard-dir", folder_, "--log-timers-to-tensorboard"}));
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  const auto steps = [&](const std::string& tag) {
+    std::vector<int> steps;
+    for (const auto& [step, value] : scalars_of(folder_, tag)) steps.push_back(step);
+    return steps;
+  };
+  for (const std::string tag : {"learning-rate", "batch-size", "lm loss", "grad-norm", "num-zeros", "params-norm"}) {
+    EXPECT_THAT(steps(tag), ElementsAre(1, 2)) << tag;
+    EXPECT_THAT(steps(tag + " vs samples"), ElementsAre(8, 16)) << tag;
+  }
+  for (const char* tag : {"throughput", "iteration-time"}) EXPECT_THAT(steps(tag), ElementsAre(2)) << tag;
+  EXPECT_THAT(steps("lm loss validation vs samples"), ElementsAre(16));
+  const auto norms = scalars_of(folder_, "params-norm");
+  ASSERT_EQ(norms.size(), 2u);
+  EXPECT_NEAR(norms[1].second, *parse_double(fields(ended, "params norm").at(0)), 0.002) << "printed with 3 decimals";
 }
 
 TEST_F(PretrainGpt, Learns) {
@@ -287,7 +328,7 @@ TEST_F(PretrainGpt, MistakesAreToldBeforeAnythingIsMade) {
   };
   refused(0, {"--num-layer", "3"}, "unknown option --num-layer\nhint: did you mean --num-layers?");
   refused(0, {"--seq-length", "64"}, "a sequence of 64 tokens (--seq-length) is longer than the 16 positions");
-  refused(0, {"--transformer-impl", "local"}, "--transformer-impl is not here: it chooses among CUDA kernels");
+  refused(0, {"--qk-layernorm"}, "--qk-layernorm is not supported: queries and keys are not normalised");
   refused(3, {"--tensor-model-parallel-size", "2"}, "3 ranks cannot be laid out");
   refused(2, {"--pipeline-model-parallel-size", "2", "--num-layers", "1"}, "1 layers cannot be divided over 2 stages");
   refused(0, {"--load", folder_, "--exit-on-missing-checkpoint"}, folder_);

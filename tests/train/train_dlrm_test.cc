@@ -112,6 +112,23 @@ TEST(TrainDlrm, MistakesGetASentenceAndExitCode2) {
   refused({"--dist-backend", "nccl"}, "--dist-backend nccl");
 }
 
+TEST(TrainDlrm, AnExchangeThatSendsNothingIsWarnedOf) {
+  const auto train_with = [](const Texts& more) {
+    Texts line = {TUTTI_COMMAND, "run", "-n", "2", "--", TRAIN_DLRM, "--mini-batch-size=2", "--data-size=6"};
+    line.insert(line.end(), more.begin(), more.end());
+    return tutti::testing::run(
+        line, {{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}, {"DLRM_ALLTOALL_IMPL", "scatter"}});
+  };
+  const auto shared = train_with({}), sent = train_with({"--no-shared-tables"});
+  EXPECT_EQ(shared.code, 0) << shared.err;
+  EXPECT_THAT(shared.err, HasSubstr("DLRM_ALLTOALL_IMPL=scatter has no effect: all ranks share a host and its memory"));
+  EXPECT_THAT(shared.out, Not(HasSubstr("DLRM_ALLTOALL_IMPL")));
+  EXPECT_EQ(sent.code, 0) << sent.err;
+  EXPECT_THAT(sent.err, Not(HasSubstr("DLRM_ALLTOALL_IMPL")));
+  EXPECT_THAT(sent.out, HasSubstr("Using DLRM_ALLTOALL_IMPL=scatter\n"));
+  EXPECT_EQ(losses_of(shared), losses_of(sent));
+}
+
 TEST(TrainDlrm, RanksWithDifferentOptionsAreTold) {
   const auto ended = tutti::testing::run(
       {TUTTI_COMMAND, "run", "-n", "3", "--", "sh", "-c",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "tests/harness/python.h"
 #include "tests/train/train_image.h"
 #include "tutti/checkpoint/open.h"
 #include "tutti/checkpoint/torch/torch_optimizer.h"
@@ -24,9 +25,8 @@ class TrainImageImport : public test::TrainImage, public ::testing::WithParamInt
   }
   // false: there is no Python with torch.
   bool train_in_pytorch(const std::string& optimizer) const {
-    const char* chosen = std::getenv("TUTTI_PYTHON");
-    const std::string python = chosen ? chosen : "python3";
-    if (std::system((python + " -c 'import torch' 2>/dev/null").c_str()) != 0) return false;
+    const std::string python = test::python_that_runs("import torch");
+    if (python.empty()) return false;
     const std::string words = " " TUTTI_TORCH_IMAGE " " + folder_.path() + " " + folder_.path() + " " + optimizer;
     EXPECT_EQ(std::system((python + words + " 2>" + path("log")).c_str()), 0) << test::bytes_of(path("log"));
     return true;
@@ -39,8 +39,7 @@ class TrainImageImport : public test::TrainImage, public ::testing::WithParamInt
 };
 
 TEST_P(TrainImageImport, GoesOnWherePyTorchStopped) {
-  if (!train_in_pytorch(GetParam()))
-    GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
+  if (!train_in_pytorch(GetParam())) GTEST_SKIP() << test::no_python_with("torch");
   const auto imported = import({"--optimizer", "optimizer", "--step", "5", "--data", "seed=0", "--data", "samples=1000",
                                 "--data", "epoch=0", "--data", "epoch_steps=5", "--data", "position=80"});
   ASSERT_EQ(imported.code, 0) << imported.err;

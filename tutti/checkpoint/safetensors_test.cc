@@ -11,6 +11,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "tests/harness/python.h"
 #include "tutti/checkpoint/replace_file.h"
 
 namespace tutti {
@@ -273,13 +274,8 @@ TEST_F(Safetensors, OtherFilesAreToldByName) {
 }
 
 TEST_F(Safetensors, PythonReadsTheSame) {
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python
-                 << " cannot import safetensors and numpy (pip install safetensors numpy, or set TUTTI_PYTHON to a "
-                    "Python that has them)";
-  }
+  const std::string python = test::python_that_runs("import numpy, safetensors");
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("numpy and safetensors");
   const std::string program = path("read.py");
   std::ofstream(program)
       << "import sys\n"

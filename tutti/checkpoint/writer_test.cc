@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "tests/harness/checkpoints.h"
+#include "tests/harness/python.h"
 
 namespace tutti {
 namespace {
@@ -399,12 +400,8 @@ TEST_F(Saving, AFolderThatCannotBeIsToldToAll) {
 }
 
 TEST_F(Saving, PythonReadsTheWeights) {
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import numpy, safetensors' 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << python
-                 << " cannot import safetensors and numpy (pip install safetensors numpy, or set TUTTI_PYTHON "
-                 << "to a Python that has them)";
+  const std::string python = test::python_that_runs("import numpy, safetensors");
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("numpy and safetensors");
   save(2, 1, Dealing::kRows);
   const std::string program = folder() + "/read.py";
   // As docs/checkpoint-format.md says.

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "tutti/base/gzip.h"
 #include "tutti/base/text.h"
-#include "tutti/data/gzip.h"
 
 namespace tutti {
 namespace {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tests/harness/joining.h"
+#include "tests/launch/await_file.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/store/store_server.h"
@@ -395,7 +396,7 @@ TEST(JoinFails, TheSameProgramStartedTwiceAtOnePort) {
   };
   ranks.start({by_hand(0, 2, port.text()), {}, {}, stay});
   ranks.start({by_hand(1, 2, port.text()), {}, {}, stay});
-  while (!fs::exists(joined + "0") || !fs::exists(joined + "1")) ::usleep(1000);
+  for (const char* rank : {"0", "1"}) testing::await_file(joined + rank);
   // The first job's secret is gone once it is complete, so the second one has another: it is told apart from the first.
   const auto second = ranks.run({{by_hand(1, 2, port.text())}, {by_hand(0, 2, port.text())}});
   EXPECT_THAT(second[0].error, AllOf(HasSubstr("Refused: join, rank 1: "), HasSubstr("holds another secret")));
@@ -417,7 +418,7 @@ TEST(JoinFails, OneTooManyOnceAllHaveCome) {
   };
   const int first = ranks.start({with_secret(0), {}, {}, stay});
   const int second = ranks.start({with_secret(1), {}, {}, stay});
-  while (!fs::exists(joined + "0") || !fs::exists(joined + "1")) ::usleep(1000);
+  for (const char* rank : {"0", "1"}) testing::await_file(joined + rank);
   const auto third = ranks.run({{with_secret(1)}}).front();
   EXPECT_THAT(third.error,
               AllOf(HasSubstr("Mismatch: join, rank 1: all 2 ranks of this job have come already; rank 1 is pid " +
@@ -502,7 +503,7 @@ TEST(JoinFails, AFileThatAnEarlierJobLeft) {
   const std::string path = ranks.folder() + "/meeting";
   const auto url = [&](int rank) { return "file://" + path + "?world_size=2&rank=" + std::to_string(rank); };
   const int killed = ranks.start({{}, {.url = url(0)}});
-  while (!fs::exists(path)) ::usleep(1000);
+  testing::await_file(path);
   ranks.kill(killed);
   ASSERT_TRUE(fs::exists(path));
   const auto late = ranks.run({{{}, {.url = url(1), .timeout = 500ms}}}).front();
@@ -518,7 +519,7 @@ TEST(JoinFails, ASecondRankZeroAtAFile) {
   const std::string path = ranks.folder() + "/meeting";
   const auto url = [&](int rank) { return "file://" + path + "?world_size=2&rank=" + std::to_string(rank); };
   ranks.start({{}, {.url = url(0)}});
-  while (!fs::exists(path)) ::usleep(1000);
+  testing::await_file(path);
   const auto second = ranks.run({{{}, {.url = url(0)}}}).front();
   EXPECT_THAT(second.error, AllOf(HasSubstr("AddressInUse: join, rank 0"), HasSubstr(path))) << second.error;
 }
@@ -560,11 +561,7 @@ TEST(Join, ARankThatWasKilledWhileItWaitedMayBeStartedAgain) {
   const int killed = ranks.start({by_hand(1, 3, port.text()), {.timeout = 60s}});
   // Its line on the log shows that it waits in the roll call.
   const std::string log = ranks.folder() + "/log-" + std::to_string(killed);
-  const auto waits = [&] {
-    std::ifstream file(log);
-    return std::string(std::istreambuf_iterator<char>(file), {}).find("waiting for the others") != std::string::npos;
-  };
-  while (!waits()) ::usleep(10000);
+  testing::await_file(log, [](const std::string& text) { return text.find("waiting for the others") != text.npos; });
   ranks.kill(killed);
   const auto rest = ranks.run({{by_hand(1, 3, port.text())}, {by_hand(2, 3, port.text())}});
   const Report first = ranks.wait(zero);

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,8 @@
 #include <thread>
 
 #include "tests/conformance/store_conformance.h"
+#include "tests/harness/eventually.h"
+#include "tests/harness/store_wire.h"
 #include "tutti/store/store_server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
@@ -19,6 +20,8 @@
 namespace tutti {
 namespace {
 
+using test::eventually;
+using test::StoreWire;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -34,60 +37,6 @@ std::string text_of_value(const T& result) {
 std::unique_ptr<TcpStore> client(std::vector<Address> servers) {
   return TcpStore::connect(std::move(servers), credentials(), 0, soon_with_follower()).or_throw();
 }
-
-// Looks until it is so; the deadline is for a test that fails.
-template <class Condition>
-bool eventually(Condition condition) {
-  const Deadline deadline = soon_with_follower();
-  while (!condition()) {
-    if (deadline.expired()) return false;
-    ::usleep(5000);
-  }
-  return true;
-}
-
-// A wire between two stores that can be silent, or torn.
-class Wire {
- public:
-  explicit Wire(Address to) : to_(std::move(to)), listener_(listen(kAny).or_throw()), thread_([this] { serve(); }) {}
-  ~Wire() {
-    end_ = true;
-    thread_.join();
-  }
-  const Address& address() const { return listener_.address; }
-  void silence(bool on) { silent_ = on; }
-  void tear() { torn_ = true; }
-
- private:
-  void serve() {
-    while (!end_) {
-      if (!wait_readable(listener_.fd.get(), Deadline::after_seconds(0.02)).or_throw()) continue;
-      Fd one = accept(listener_).or_throw();
-      if (!one) continue;
-      const auto other = connect(to_, soon_with_follower());
-      if (other.ok()) pass(one.get(), other->get());
-    }
-  }
-  void pass(int one, int other) {
-    torn_ = false;
-    char bytes[4096];
-    while (!end_ && !torn_) {
-      for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
-        if (silent_) continue;
-        const ssize_t got = ::recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
-        if (got == 0) return;
-        if (got > 0 && !send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), soon_with_follower()).ok())
-          return;
-      }
-      ::usleep(500);
-    }
-  }
-
-  const Address to_;
-  Listener listener_;
-  std::atomic<bool> end_{false}, silent_{false}, torn_{false};
-  std::thread thread_;
-};
 
 // The suite of all stores over a primary with a follower: nothing else changes for a client.
 class FollowedWorld : public StoreWorld {
@@ -254,7 +203,7 @@ TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
 }
 
 TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
-  Wire wire(primary_->address());
+  StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client(both());
   EXPECT_EQ(store->add("n", 1).or_throw(), 1);
@@ -278,7 +227,7 @@ TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
 }
 
 TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
-  Wire wire(primary_->address());
+  StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client({primary_->address()});
   store->set("before", "1").or_throw();
@@ -293,7 +242,7 @@ TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
 }
 
 TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
-  Wire wire(primary_->address());
+  StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client(both());
   store->set("k", "v").or_throw();

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/harness/python.h"
 #include "tutti/base/file.h"
 
 namespace tutti {
@@ -206,11 +207,8 @@ TEST_F(EventFiles, AFolderThatCannotBeIsToldAtOnce) {
 }
 
 TEST_F(EventFiles, TensorBoardReadsTheSame) {
-  const char* chosen = std::getenv("TUTTI_PYTHON");
-  const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import tensorboard' 2>/dev/null").c_str()) != 0)
-    GTEST_SKIP() << python << " cannot import tensorboard (pip install tensorboard, or set TUTTI_PYTHON to a Python "
-                 << "that has it)";
+  const std::string python = test::python_that_runs("import tensorboard");
+  if (python.empty()) GTEST_SKIP() << test::no_python_with("tensorboard");
   {
     const auto file = create();
     for (int i = 0; i < 100; ++i) file->add_scalar("Train/Loss", 1.0 / (1 + i), i);

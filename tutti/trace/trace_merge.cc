@@ -13,6 +13,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
+#include "tutti/base/gzip.h"
 #include "tutti/trace/chrome_trace.h"
 
 namespace tutti {
@@ -44,9 +45,28 @@ std::size_t first_too_deep(const std::string& text) {
   return text.size();
 }
 
+// The whole file, uncompressed.
+Result<std::string> read_text(const std::string& path) {
+  constexpr std::size_t kPart = std::size_t(1) << 20;
+  MaybeGzipFile file = TUTTI_TRY(MaybeGzipFile::open(path));
+  std::string text;
+  for (std::size_t got = kPart; got == kPart;) {
+    if (text.size() > kMostBytes)
+      return Error{.code = Code::kLimit, .detail = fmt::format("{} has more than {} bytes", path, kMostBytes)};
+    const std::size_t begin = text.size();
+    text.resize(begin + kPart);
+    const auto part = file.read(std::span(reinterpret_cast<std::uint8_t*>(text.data()) + begin, kPart));
+    if (!part.ok()) return Error{.code = part.error().code, .detail = path + ": " + part.error().detail};
+    got = *part;
+    text.resize(begin + got);
+  }
+  if (file.cut_off()) return Error{.code = Code::kCorrupt, .detail = path + " ends within its compressed data"};
+  return text;
+}
+
 // One file's JSON with a list of events; an error says what it is instead.
 Result<TraceJson> read_trace(const std::string& path) {
-  const std::string text = TUTTI_TRY(read_file(path, kMostBytes));
+  const std::string text = TUTTI_TRY(read_text(path));
   if (const auto at = first_too_deep(text); at < text.size())
     return Error{.code = Code::kCorrupt,
                  .detail = fmt::format("{} is no Chrome trace: byte {} nests more than {} deep", path, at, kDeepest)};
@@ -57,7 +77,10 @@ Result<TraceJson> read_trace(const std::string& path) {
   return file;
 }
 
+// The moment of time 0, in seconds since 1970: in our own traces, or in those of PyTorch 2.x.
 std::optional<double> wall_clock_of(const TraceJson& file) {
+  if (const auto base = file.find("baseTimeNanoseconds"); base != file.end() && base->is_number())
+    return base->get<double>() / 1e9;
   const auto other = file.find("otherData");
   if (other == file.end() || !other->is_object()) return std::nullopt;
   const auto clock = other->find(kWallClockOf0);
@@ -118,7 +141,8 @@ Result<std::vector<std::string>> traces_in(const std::string& folder) {
   std::vector<std::string> files;
   for (std::filesystem::directory_iterator entry(folder, failure), end; !failure && entry != end;
        entry.increment(failure))
-    if (entry->path().extension() == ".json") files.push_back(entry->path().string());
+    if (const auto& path = entry->path(); path.extension() == ".json" || path.string().ends_with(".json.gz"))
+      files.push_back(path.string());
   if (failure) return system_error(failure.value(), "cannot read the folder " + folder);
   std::sort(files.begin(), files.end());
   return files;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -42,6 +43,38 @@ TEST_F(MergeTraces, MovesFilesOntoTheFirstOnesTimeLine) {
   const auto events = merged().at("traceEvents");
   EXPECT_EQ(events[0].at("ts"), 10);
   EXPECT_EQ(events[2].at("ts"), 250010.0);
+}
+
+// As Kineto writes it: microseconds since baseTimeNanoseconds.
+TEST_F(MergeTraces, ReadsTheClockOfPyTorch) {
+  const auto ours = file("a.json", R"({"traceEvents":[{"ph":"X","pid":0,"ts":10,"dur":1}],
+                                       "otherData":{"wall clock of 0":1743521598.5}})");
+  const auto theirs = file("b.json", R"({"baseTimeNanoseconds":1743521598000000000,
+                                         "traceEvents":[{"ph":"X","pid":1,"ts":500020.5,"dur":1}]})");
+  const auto done = merge_traces({ours, theirs}, output_);
+  ASSERT_TRUE(done.ok());
+  EXPECT_THAT(done->notes, IsEmpty());
+  EXPECT_NEAR(merged().at("traceEvents")[1].at("ts").get<double>(), 20.5, 0.5) << "seconds since 1970 as a double";
+}
+
+TEST_F(MergeTraces, ReadsGzipFiles) {
+  const std::string text = R"({"traceEvents":[{"ph":"X","pid":0,"ts":10,"name":")" + std::string(3 << 20, 'x') +
+                           R"("}],"otherData":{"wall clock of 0":1000}})";
+  const auto packed = folder_ + "/a.json.gz";
+  gzFile out = gzopen(packed.c_str(), "wb");
+  ASSERT_EQ(gzwrite(out, text.data(), unsigned(text.size())), int(text.size()));
+  ASSERT_EQ(gzclose(out), Z_OK);
+  EXPECT_THAT(*traces_in(folder_), ElementsAre(packed));
+  const auto done = merge_traces({packed}, output_);
+  ASSERT_TRUE(done.ok()) << to_string(done.error());
+  EXPECT_THAT(done->notes, IsEmpty());
+  EXPECT_EQ(done->events, 1u);
+  EXPECT_EQ(
+      nlohmann::json::parse(*read_file(output_, 8 << 20)).at("traceEvents")[0].at("name").get<std::string>().size(),
+      std::size_t(3) << 20);
+  const auto cut = file("cut.json.gz", read_file(packed, 1 << 20)->substr(0, 1000));
+  EXPECT_THAT(to_string(merge_traces({cut}, output_).error()),
+              HasSubstr("cut.json.gz ends within its compressed data"));
 }
 
 TEST_F(MergeTraces, GivesEachFileProcessesOfItsOwn) {

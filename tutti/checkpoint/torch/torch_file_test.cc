@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "tests/harness/checkpoints.h"
+#include "tests/harness/python.h"
 #include "tutti/checkpoint/open.h"
 #include "tutti/checkpoint/torch/torch_optimizer.h"
 #include "tutti/checkpoint/torch/zip_directory.h"
@@ -82,9 +83,8 @@ class TorchFiles : public testing::Test {
   }
   // Runs a program of Python with `path("")` as its argument; false: there is no Python with torch.
   bool run_python(const std::string& program) const {
-    const char* chosen = std::getenv("TUTTI_PYTHON");
-    const std::string python = chosen ? chosen : "python3";
-    if (std::system((python + " -c 'import torch' 2>/dev/null").c_str()) != 0) return false;
+    const std::string python = test::python_that_runs("import torch");
+    if (python.empty()) return false;
     test::set_file(path("program.py"), program);
     EXPECT_EQ(std::system((python + " " + path("program.py") + " " + folder_.path() + " 2>" + path("log")).c_str()), 0)
         << test::file_text(path("log"));

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/data/gzip.h"
+#include "tutti/base/gzip.h"
 
 namespace tutti {
 

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <sys/wait.h>
 
 #include <csignal>
 
@@ -25,9 +25,9 @@ TEST(Workers, TellWhatTheyHadOfMemoryAtMost) {
     spec.arguments = {"sh", "-c", script};
     Workers workers;
     EXPECT_TRUE(workers.start(spec, round, "", current_environment(), consoles).ok());
-    std::vector<Worker*> ended;
-    for (const Deadline patience = Deadline::after_seconds(60); ended.empty() && !patience.expired(); usleep(1000))
-      ended = workers.reap();
+    siginfo_t child{};
+    EXPECT_EQ(waitid(P_ALL, 0, &child, WEXITED | WNOWAIT), 0);
+    const std::vector<Worker*> ended = workers.reap();
     return ended.empty() ? 1 : ended[0]->end().most_resident;
   };
   EXPECT_EQ(peak_of("exit 0"), 0u) << "less than this process: it may be what our copy had";

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
+#include "tests/harness/eventually.h"
 #include "tutti/launch/reports/shared_report.h"
 #include "tutti/launch/watch/neighbours.h"
 #include "tutti/store/store_server.h"
@@ -18,6 +18,17 @@ class BetweenNodes : public ::testing::Test {
   const Credentials credentials_{.secret = Secret::random(), .job = "j"};
   const std::unique_ptr<StoreServer> server_ = *StoreServer::start(Address{.host = "127.0.0.1"}, credentials_);
   const std::string store_ = to_string(server_->address());
+
+  // Until the node's status is in the store.
+  void await_status(int round, int node) {
+    const auto key = "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
+    EXPECT_TRUE(server_->local()->get(key, Deadline::after_seconds(60)).ok()) << key;
+  }
+  static void read(Neighbours& node) {
+    const auto asked = now();
+    node.want();
+    EXPECT_TRUE(test::eventually([&] { return node.read_since(asked); }));
+  }
 };
 
 TEST_F(BetweenNodes, AReportReachesTheOthersOfItsRound) {
@@ -53,15 +64,9 @@ TEST_F(BetweenNodes, StatusesOfTheOtherNodesAreReadWhileSomebodyAsks) {
   EXPECT_THAT(first.told().at(1).status, IsEmpty());
   EXPECT_EQ(first.told().count(0), 0u) << "itself";
   second.tell("of the second");
-  const Deadline patience = Deadline::after_seconds(60);
-  std::string heard;
-  while (heard.empty() && !patience.expired()) {
-    const auto asked = now();
-    first.want();
-    while (!first.read_since(asked) && !patience.expired()) usleep(5000);
-    heard = first.told().at(1).status;
-  }
-  EXPECT_EQ(heard, "of the second");
+  await_status(0, 1);
+  read(first);
+  EXPECT_EQ(first.told().at(1).status, "of the second");
   EXPECT_THAT(first.told().at(2).status, IsEmpty()) << "it has told nothing yet";
   EXPECT_EQ(first.trouble(), "");
 }
@@ -69,20 +74,15 @@ TEST_F(BetweenNodes, StatusesOfTheOtherNodesAreReadWhileSomebodyAsks) {
 TEST_F(BetweenNodes, AnotherRoundIsNotHeard) {
   Neighbours before(store_, credentials_, 0, 1, 2), now_first(store_, credentials_, 1, 0, 2);
   before.tell("of an earlier round");
-  const Deadline patience = Deadline::after_seconds(60);
-  for (int look = 0; look < 2; ++look) {
-    const auto asked = now();
-    now_first.want();
-    while (!now_first.read_since(asked) && !patience.expired()) usleep(5000);
-  }
+  await_status(0, 1);
+  read(now_first);
   EXPECT_THAT(now_first.told().at(1).status, IsEmpty());
 }
 
 TEST_F(BetweenNodes, WhyNothingCanBeReadIsSaid) {
   const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
   Neighbours alone(gone, credentials_, 0, 0, 2);
-  const Deadline patience = Deadline::after_seconds(60);
-  while (alone.trouble().empty() && !patience.expired()) usleep(5000);
+  EXPECT_TRUE(test::eventually([&] { return !alone.trouble().empty(); }));
   EXPECT_THAT(alone.trouble(), HasSubstr(gone));
 }
 

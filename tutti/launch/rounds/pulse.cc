@@ -156,7 +156,8 @@ void Life::prove(std::uint64_t own_clock, Clock::time_point now) {
 }  // namespace pulse
 
 Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, std::uint16_t port,
-                                                       const Credentials& credentials, PulseTimes times, Part part) {
+                                                       const Credentials& credentials, PulseTimes times, Part part,
+                                                       PulseTurns turns) {
   for (const std::uint16_t wanted : {port, std::uint16_t(0)}) {
     PulseAddress address = TUTTI_TRY(socket_address({.host = host, .port = wanted}));
     Fd socket = TUTTI_TRY(udp_socket(address));
@@ -167,25 +168,26 @@ Result<std::unique_ptr<PulseCenter>> PulseCenter::open(const std::string& host, 
     const std::string bound = to_string(local_address(socket.get()));
     return as_result([&] {
       return std::unique_ptr<PulseCenter>(
-          new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times, part));
+          new PulseCenter(std::move(socket), bound, pulse::key_of(credentials), times, part, turns));
     });
   }
   return Error{.code = Code::kInternal, .detail = "no port for heartbeats"};
 }
 
-PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part)
+PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part,
+                         PulseTurns turns)
     : socket_(std::move(socket)),
       address_(std::move(address)),
       key_(key),
       times_(times),
       part_(part),
       stop_(make_eventfd().or_throw()) {
-  thread_ = quiet_thread([this] { run(); });
+  if (turns == PulseTurns::kOfThread) thread_ = quiet_thread([this] { run(); });
 }
 
 PulseCenter::~PulseCenter() {
   ring(stop_);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void PulseCenter::expect(std::uint64_t id) {
@@ -198,10 +200,9 @@ void PulseCenter::forget(std::uint64_t id) {
   peers_.erase(id);
 }
 
-std::vector<PulseCenter::Silent> PulseCenter::silent() const {
+std::vector<PulseCenter::Silent> PulseCenter::silent(Clock::time_point time) const {
   MutexLock lock(mutex_);
   std::vector<Silent> all;
-  const auto time = now();
   for (const auto& [id, peer] : peers_) {
     const Duration silence = peer.life.silence(time);
     const bool certain = peer.refused && silence >= kCertain;
@@ -229,13 +230,17 @@ void PulseCenter::run() {
       MutexLock lock(mutex_);
       for (auto& [id, peer] : peers_) peer.life.slept(slept);
     }
-    read_refusals();
-    receive();
-    ask_silent(now());
+    turn(now());
   }
 }
 
-void PulseCenter::receive() {
+void PulseCenter::turn(Clock::time_point time) {
+  read_refusals();
+  receive(time);
+  ask_silent(time);
+}
+
+void PulseCenter::receive(Clock::time_point time) {
   std::byte bytes[pulse::kBytes + 1];
   for (int burst = 0; burst < 4096; ++burst) {
     PulseAddress from;
@@ -255,29 +260,29 @@ void PulseCenter::receive() {
     if (datagram->voice >= 0 && datagram->voice == voice_round_) voices_.insert(datagram->id);
     const auto at = peers_.find(datagram->id);
     if (at == peers_.end()) {  // lost, or not known yet: that one waits and is in no round
-      Peer stranger{.life = pulse::Life(now()), .clock = datagram->own, .address = {}};
-      send(datagram->id, stranger, to, datagram->round, datagram->round >= 0);
+      Peer stranger{.life = pulse::Life(time), .clock = datagram->own, .address = {}};
+      send(datagram->id, stranger, to, datagram->round, datagram->round >= 0, time);
       continue;
     }
     Peer& peer = at->second;
-    peer.life.prove(datagram->other, now());
+    peer.life.prove(datagram->other, time);
     peer.refused = false;
     if (datagram->own >= peer.clock) {
       peer.clock = datagram->own;
       peer.address.assign(to.begin(), to.end());
     }
-    send(datagram->id, peer, to, datagram->round, datagram->round >= 0 && datagram->round < round_);
+    send(datagram->id, peer, to, datagram->round, datagram->round >= 0 && datagram->round < round_, time);
   }
 }
 
-void PulseCenter::send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round,
-                       bool out) {
+void PulseCenter::send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round, bool out,
+                       Clock::time_point time) {
   const auto kind = part_ == Part::kBallotBox ? pulse::Datagram::Kind::kBallot : pulse::Datagram::Kind::kEcho;
   const auto bytes = pulse::encode({.kind = kind,
                                     .out = out || (adrift_ && round >= 0),
                                     .round = round,
                                     .id = id,
-                                    .own = clock_value(now()),
+                                    .own = clock_value(time),
                                     .other = peer.clock,
                                     .voice = asked_},
                                    key_);
@@ -292,7 +297,7 @@ void PulseCenter::ask_silent(Clock::time_point time) {
     if (peer.address.empty() || peer.life.silence(time) < 3 * times_.period || time - peer.asked < times_.period)
       continue;
     peer.asked = time;
-    send(id, peer, peer.address, round_, false);
+    send(id, peer, peer.address, round_, false, time);
   }
 }
 
@@ -329,18 +334,19 @@ void PulseCenter::read_refusals() {
 }
 
 Result<std::unique_ptr<Pulse>> Pulse::open(const std::string& center, std::uint64_t id, const Credentials& credentials,
-                                           PulseTimes times, Voter voter) {
+                                           PulseTimes times, Voter voter, PulseTurns turns) {
   PulseAddress address = TUTTI_TRY(socket_address(TUTTI_TRY(parse_address(center))));
   Fd socket = TUTTI_TRY(udp_socket(address));
   if (connect(socket.get(), address.get(), address.size) != 0)
     return system_error(errno, "could not reach " + center + " with heartbeats");
   return as_result([&] {
     return std::unique_ptr<Pulse>(
-        new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times, std::move(voter)));
+        new Pulse(std::move(socket), center, id, pulse::key_of(credentials), times, std::move(voter), turns));
   });
 }
 
-Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter)
+Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter,
+             PulseTurns turns)
     : socket_(std::move(socket)),
       center_(std::move(center)),
       id_(id),
@@ -350,12 +356,12 @@ Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Dige
       stop_(make_eventfd().or_throw()),
       news_(make_eventfd().or_throw()),
       life_(now()) {
-  thread_ = quiet_thread([this] { run(); });
+  if (turns == PulseTurns::kOfThread) thread_ = quiet_thread([this] { run(); });
 }
 
 Pulse::~Pulse() {
   ring(stop_);
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 Duration Pulse::silence() const {
@@ -376,44 +382,50 @@ void Pulse::become(State state) {
 }
 
 void Pulse::run() {
-  Clock::time_point next{};
   for (bool stopped = false;;) {
-    const Duration silence = this->silence();
-    const bool quickly = silence > 3 * times_.period;
-    if (now() >= next) {
-      const auto bytes = pulse::encode({.kind = pulse::Datagram::Kind::kPing,
-                                        .round = round_,
-                                        .id = id_,
-                                        .own = clock_value(now()),
-                                        .other = clock_,
-                                        .voice = voice_},
-                                       key_);
-      if (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED && !refused_)
-        refused_ = now();
-      next = now() + times_.period / (quickly ? kQuickly : 1);
-    }
-    if (refused_ && silence >= kCertain) {
-      become(State::kGone);
-    } else if (silence >= times_.lost_after) {
-      become(State::kSilent);
-    }
+    turn(now());
     const Duration slept =
-        wait_for_turn(socket_.get(), stop_.get(), std::max(Duration(0), Duration(next - now())), stopped);
+        wait_for_turn(socket_.get(), stop_.get(), std::max(Duration(0), Duration(next_ - now())), stopped);
     if (stopped) return;
     if (slept > Duration(0)) {
       MutexLock lock(mutex_);
       life_.slept(slept);
     }
-    receive();
   }
 }
 
-void Pulse::receive() {
+void Pulse::turn(Clock::time_point time) {
+  receive(time);
+  const Duration silence = [&] {
+    MutexLock lock(mutex_);
+    return life_.silence(time);
+  }();
+  const bool quickly = silence > 3 * times_.period;
+  if (time >= next_) {
+    const auto bytes = pulse::encode({.kind = pulse::Datagram::Kind::kPing,
+                                      .round = round_,
+                                      .id = id_,
+                                      .own = clock_value(time),
+                                      .other = clock_,
+                                      .voice = voice_},
+                                     key_);
+    if (::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED && !refused_)
+      refused_ = time;
+    next_ = time + times_.period / (quickly ? kQuickly : 1);
+  }
+  if (refused_ && silence >= kCertain) {
+    become(State::kGone);
+  } else if (silence >= times_.lost_after) {
+    become(State::kSilent);
+  }
+}
+
+void Pulse::receive(Clock::time_point time) {
   std::byte bytes[pulse::kBytes + 1];
   for (int burst = 0; burst < 64; ++burst) {
     const ssize_t count = recv(socket_.get(), bytes, sizeof bytes, 0);
     if (count < 0 && errno == ECONNREFUSED) {
-      if (!refused_) refused_ = now();
+      if (!refused_) refused_ = time;
       continue;
     }
     if (count < 0) return;
@@ -426,7 +438,7 @@ void Pulse::receive() {
     clock_ = std::max(clock_, datagram->own);
     {
       MutexLock lock(mutex_);
-      life_.prove(datagram->other, now());
+      life_.prove(datagram->other, time);
     }
     ever_heard_ = true;
     if (datagram->out && datagram->round >= 0 && datagram->round == round_) become(State::kOut);

@@ -75,6 +75,9 @@ class Life {
 
 }  // namespace pulse
 
+// Who calls turn(): a thread that the constructor starts, or the owner, as tests do, which have their own clock.
+enum class PulseTurns { kOfThread, kOfOwner };
+
 // The coordinator's side: answers all agents, and knows who is silent. Threads: any; it runs one of its own.
 class PulseCenter {
  public:
@@ -85,7 +88,8 @@ class PulseCenter {
   // At `host`; the port is `port` if that is free, else any.
   static Result<std::unique_ptr<PulseCenter>> open(const std::string& host, std::uint16_t port,
                                                    const Credentials& credentials, PulseTimes times,
-                                                   Part part = Part::kCoordinator);
+                                                   Part part = Part::kCoordinator,
+                                                   PulseTurns turns = PulseTurns::kOfThread);
   ~PulseCenter();
 
   std::string address() const { return address_; }
@@ -98,7 +102,7 @@ class PulseCenter {
     Duration silence;
     bool certain;  // its host says that nobody listens there any more
   };
-  std::vector<Silent> silent() const;
+  std::vector<Silent> silent(Clock::time_point time = now()) const;
   // The last moment at which it is known to have lived, if it is expected and was heard.
   std::optional<Clock::time_point> heard(std::uint64_t id) const;
 
@@ -109,6 +113,10 @@ class PulseCenter {
   // Nobody may count on this side: whoever is in a round is told that it is out.
   void set_adrift(bool adrift) { adrift_ = adrift; }
 
+  // Answers what has come, and asks who is silent. Once a period, and when socket() is readable.
+  void turn(Clock::time_point time);
+  int socket() const { return socket_.get(); }
+
  private:
   struct Peer {
     pulse::Life life;
@@ -117,12 +125,13 @@ class PulseCenter {
     Clock::time_point asked{};
     bool refused = false;
   };
-  PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part);
+  PulseCenter(Fd socket, std::string address, const crypto::Digest& key, PulseTimes times, Part part, PulseTurns turns);
   void run();
-  void receive();
+  void receive(Clock::time_point time);
   void read_refusals();
-  void ask_silent(Clock::time_point now);
-  void send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round, bool out);
+  void ask_silent(Clock::time_point time);
+  void send(std::uint64_t id, const Peer& peer, std::span<const std::byte> to, std::int32_t round, bool out,
+            Clock::time_point time);
 
   const Fd socket_;
   const std::string address_;
@@ -144,7 +153,8 @@ class Pulse {
  public:
   // `voter`: gives this agent's voice to the center if it asks for it and may have it; none: it has no voice.
   static Result<std::unique_ptr<Pulse>> open(const std::string& center, std::uint64_t id,
-                                             const Credentials& credentials, PulseTimes times, Voter voter = {});
+                                             const Credentials& credentials, PulseTimes times, Voter voter = {},
+                                             PulseTurns turns = PulseTurns::kOfThread);
   ~Pulse();
 
   void set_round(std::int32_t round);  // -1: waits
@@ -160,10 +170,16 @@ class Pulse {
   int descriptor() const { return news_.get(); }  // readable when state() is not kWell
   const std::string& center() const { return center_; }
 
+  // Takes what has come, sends what is due, and judges the silence. By next_turn(), and when socket() is readable.
+  void turn(Clock::time_point time);
+  Clock::time_point next_turn() const { return next_; }
+  int socket() const { return socket_.get(); }
+
  private:
-  Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter);
+  Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Digest& key, PulseTimes times, Voter voter,
+        PulseTurns turns);
   void run();
-  void receive();
+  void receive(Clock::time_point time);
   void become(State state);
 
   const Fd socket_;
@@ -180,6 +196,7 @@ class Pulse {
   pulse::Life life_ TUTTI_GUARDED_BY(mutex_);
   std::uint64_t clock_ = 0;  // the coordinator's newest; of the thread
   std::optional<Clock::time_point> refused_;
+  Clock::time_point next_{};
   std::thread thread_;
 };
 

@@ -1,10 +1,11 @@
 #include "tutti/launch/rounds/pulse.h"
 
 #include <gmock/gmock.h>
-#include <unistd.h>
+#include <poll.h>
+
+#include <memory>
 
 #include "tests/harness/limits.h"
-#include "tutti/base/deadline.h"
 
 namespace tutti {
 namespace {
@@ -16,12 +17,33 @@ using ::testing::HasSubstr;
 const Credentials kPulseJob{.secret = Secret::from_text("sesame"), .job = "job"};
 constexpr PulseTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
 
-template <class Condition>
-bool soon(Condition condition) {
-  const Deadline patience = Deadline::after(seconds(30));
-  while (!condition() && !patience.expired()) usleep(2000);
-  return condition();
+void await(int descriptor) {
+  pollfd event = {descriptor, POLLIN, 0};
+  ASSERT_EQ(poll(&event, 1, 60'000), 1);
 }
+
+// A coordinator and an agent without threads, whose clock the test has.
+class PulseByHand : public testing::Test {
+ protected:
+  std::unique_ptr<Pulse> open_agent(const Credentials& credentials) const {
+    return Pulse::open(center_->address(), 1, credentials, kFast, {}, PulseTurns::kOfOwner).or_throw();
+  }
+  // Datagrams there and back, a period later.
+  void exchange() {
+    time_ += kFast.period;
+    agent_->turn(time_);
+    await(center_->socket());
+    center_->turn(time_);
+    await(agent_->socket());
+    agent_->turn(time_);
+  }
+
+  std::unique_ptr<PulseCenter> center_ =
+      PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast, PulseCenter::Part::kCoordinator, PulseTurns::kOfOwner)
+          .or_throw();
+  std::unique_ptr<Pulse> agent_ = open_agent(kPulseJob);
+  Clock::time_point time_ = now();
+};
 
 TEST(PulseDatagram, IsReadAsItWasWrittenAndByNobodyElse) {
   const auto key = pulse::key_of(kPulseJob);
@@ -66,61 +88,73 @@ TEST(Pulse, WithoutADescriptorOrAThreadIsAnError) {
   EXPECT_THAT(words_of(Pulse::open(center->address(), 1, kPulseJob, kFast)), HasSubstr("could not start a thread"));
 }
 
-TEST(Pulse, BothSidesAreWell) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
-  center->expect(1);
-  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
-  EXPECT_TRUE(soon([&] { return agent->ever_heard(); }));
-  usleep(600'000);
-  EXPECT_EQ(agent->state(), Pulse::State::kWell);
-  EXPECT_TRUE(center->silent().empty());
+TEST_F(PulseByHand, BothSidesAreWellWhileTheyHearEachOther) {
+  center_->expect(1);
+  for (const auto end = time_ + 3 * kFast.lost_after; time_ < end;) {
+    exchange();
+    ASSERT_EQ(agent_->state(), Pulse::State::kWell);
+    ASSERT_TRUE(center_->silent(time_).empty());
+  }
+  EXPECT_TRUE(agent_->ever_heard());
 }
 
-TEST(Pulse, ADeadAgentIsCertain) {
-  auto center =
-      PulseCenter::open("127.0.0.1", 0, kPulseJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
-  center->expect(1);
-  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
-  ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
-  agent.reset();
-  ASSERT_TRUE(soon([&] { return !center->silent().empty(); }));
-  EXPECT_TRUE(center->silent()[0].certain);
+TEST_F(PulseByHand, ADeadAgentIsCertain) {
+  center_->expect(1);
+  exchange();
+  exchange();  // its second datagram proves that it lives
+  agent_.reset();
+  time_ += kFast.lost_after / 2;
+  EXPECT_TRUE(center_->silent(time_).empty());
+  center_->turn(time_);  // asks, and its host refuses
+  await(center_->socket());
+  center_->turn(time_);
+  EXPECT_TRUE(center_->silent(time_).empty());
+  const auto silent = center_->silent(time_ + seconds(1));
+  ASSERT_EQ(silent.size(), 1u);
+  EXPECT_TRUE(silent[0].certain);
+}
+
+TEST_F(PulseByHand, SilenceIsNoticedOnBothSides) {
+  center_->expect(1);
+  const auto stranger = open_agent({.secret = Secret::from_text("guess"), .job = "job"});
+  stranger->turn(time_);
+  await(center_->socket());
+  time_ += kFast.lost_after / 2;
+  center_->turn(time_);
+  stranger->turn(time_);
+  EXPECT_EQ(stranger->state(), Pulse::State::kWell);
+  EXPECT_TRUE(center_->silent(time_).empty());
+  time_ += kFast.lost_after;
+  stranger->turn(time_);
+  EXPECT_EQ(stranger->state(), Pulse::State::kSilent);
+  ASSERT_EQ(center_->silent(time_).size(), 1u) << "a wrong secret keeps nobody alive";
+  EXPECT_FALSE(center_->silent(time_)[0].certain);
+}
+
+TEST_F(PulseByHand, WhoIsNotCountedOnIsToldSo) {
+  exchange();
+  EXPECT_EQ(agent_->state(), Pulse::State::kWell) << "it waits";
+  agent_->set_round(3);
+  exchange();
+  EXPECT_EQ(agent_->state(), Pulse::State::kOut);
+  center_->expect(1);
+  center_->set_round(3);
+  agent_->set_round(3);
+  exchange();
+  EXPECT_EQ(agent_->state(), Pulse::State::kWell);
+  center_->set_round(4);
+  exchange();
+  EXPECT_EQ(agent_->state(), Pulse::State::kOut);
 }
 
 TEST(Pulse, ADeadCoordinatorIsGone) {
   auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
   center->expect(1);
-  auto agent =
+  const auto agent =
       Pulse::open(center->address(), 1, kPulseJob, {.period = milliseconds(20), .lost_after = seconds(60)}).or_throw();
-  ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
   center.reset();
-  EXPECT_TRUE(soon([&] { return agent->state() == Pulse::State::kGone; }));
-}
-
-TEST(Pulse, SilenceIsNoticedOnBothSides) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
-  center->expect(1);
-  auto stranger =
-      Pulse::open(center->address(), 1, {.secret = Secret::from_text("guess"), .job = "job"}, kFast).or_throw();
-  ASSERT_TRUE(soon([&] { return stranger->state() == Pulse::State::kSilent; }));
-  ASSERT_TRUE(soon([&] { return !center->silent().empty(); })) << "a wrong secret keeps nobody alive";
-  EXPECT_FALSE(center->silent()[0].certain);
-}
-
-TEST(Pulse, WhoIsNotCountedOnIsToldSo) {
-  auto center = PulseCenter::open("127.0.0.1", 0, kPulseJob, kFast).or_throw();
-  auto agent = Pulse::open(center->address(), 1, kPulseJob, kFast).or_throw();
-  ASSERT_TRUE(soon([&] { return agent->ever_heard(); }));
-  EXPECT_EQ(agent->state(), Pulse::State::kWell) << "it waits";
-  agent->set_round(3);
-  EXPECT_TRUE(soon([&] { return agent->state() == Pulse::State::kOut; }));
-  center->expect(1);
-  center->set_round(3);
-  agent->set_round(3);
-  usleep(200'000);
-  EXPECT_EQ(agent->state(), Pulse::State::kWell);
-  center->set_round(4);
-  EXPECT_TRUE(soon([&] { return agent->state() == Pulse::State::kOut; }));
+  await(agent->descriptor());
+  EXPECT_EQ(agent->state(), Pulse::State::kGone);
 }
 
 }  // namespace

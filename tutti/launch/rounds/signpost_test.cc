@@ -1,10 +1,13 @@
 #include "tutti/launch/rounds/signpost.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <atomic>
+#include <future>
+#include <optional>
+#include <vector>
 
+#include "tests/harness/eventually.h"
 #include "tutti/launch/rounds/keys.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"
@@ -24,19 +27,21 @@ std::string sign_in(StoreServer& server) {
 TEST(Signpost, TellsWhoComesToTheOldPlaceOnce) {
   const Address former = listen(kAnyPort).or_throw().address;
   std::atomic<int> said = 0;
-  const Signpost post({former}, kHere, kSignpostJob, [&](const std::string&) { ++said; });
+  std::optional<Signpost> post;
+  post.emplace(std::vector{former}, kHere, kSignpostJob, [&](const std::string&) { ++said; });
   const auto server = StoreServer::start(former, kSignpostJob).or_throw();
   EXPECT_EQ(sign_in(*server), "10.0.0.2:29400");
-  usleep(1'500'000);  // it looks again, and has nothing to say
+  EXPECT_TRUE(test::eventually([&] { return server->counts().let_in >= 2; })) << "it looks again";
+  post.reset();  // after that look
   EXPECT_EQ(said, 1);
 }
 
 TEST(Signpost, ASignThatHasGrownOldIsRenewed) {
   const auto server = StoreServer::start(kAnyPort, kSignpostJob).or_throw();
   server->local()->set(keys::kMoved, "10.0.0.9:1").or_throw();
-  std::atomic<int> said = 0;
-  const Signpost post({server->address()}, kHere, kSignpostJob, [&](const std::string&) { ++said; });
-  for (const Deadline patience = Deadline::after(seconds(60)); said == 0 && !patience.expired();) usleep(1000);
+  std::promise<void> said;
+  const Signpost post({server->address()}, kHere, kSignpostJob, [&](const std::string&) { said.set_value(); });
+  EXPECT_EQ(said.get_future().wait_for(seconds(60)), std::future_status::ready);
   EXPECT_EQ(sign_in(*server), "10.0.0.2:29400");
 }
 
@@ -46,22 +51,19 @@ TEST(Signpost, AStoreThatTookOverIsLeftAlone) {
   server->local()->set(keys::kFormer, to_string(kHere)).or_throw();
   const auto calls = server->counts().calls;
   const Signpost post({server->address()}, kHere, kSignpostJob, [](const std::string&) {});
-  for (const Deadline patience = Deadline::after(seconds(60)); server->counts().calls < calls + 2;) {
-    ASSERT_FALSE(patience.expired());
-    usleep(1000);
-  }
+  ASSERT_TRUE(test::eventually([&] { return server->counts().calls >= calls + 2; }));
   EXPECT_FALSE(server->peek(keys::kMoved).has_value());
 }
 
 TEST(Signpost, AnotherJobIsNoneOfItsBusiness) {
   const auto server =
       StoreServer::start(kAnyPort, {.secret = Secret::from_text("open sesame"), .job = "other"}).or_throw();
-  const Signpost post({server->address()}, kHere, kSignpostJob, [](const std::string&) {});
-  for (const Deadline patience = Deadline::after(seconds(60)); server->counts().turned_away == 0;) {
-    ASSERT_FALSE(patience.expired());
-    usleep(1000);
-  }
-  usleep(1'500'000);
+  // A store that is left alone shows how often the post looks.
+  const auto ours = StoreServer::start(kAnyPort, kSignpostJob).or_throw();
+  ours->local()->set(keys::kFormer, to_string(kHere)).or_throw();
+  const Signpost post({server->address(), ours->address()}, kHere, kSignpostJob, [](const std::string&) {});
+  ASSERT_TRUE(test::eventually([&] { return ours->counts().let_in >= 3; }));
+  EXPECT_GE(server->counts().turned_away, 1u);
   EXPECT_LE(server->counts().turned_away, 2u) << "and is not asked again and again";
   EXPECT_FALSE(server->peek(keys::kMoved).has_value());
 }

@@ -70,10 +70,10 @@ class Successor {
   void primary_is_lost(bool ended);
   // Once it serves: from now on it is a store as any.
   std::unique_ptr<StoreServer> release();
+  void turn();  // decides if there is anything to decide; its thread calls it ten times a second
 
  private:
   Successor(SuccessorOptions options, std::unique_ptr<StoreServer> server, std::unique_ptr<PulseCenter> box);
-  void turn();
   bool may_go_on(const Electorate& electorate);
   bool primary_has_ended() const;
 

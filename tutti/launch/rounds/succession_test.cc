@@ -1,12 +1,12 @@
 // A store, its successor and the voices of agents, in one process; what is lost is lost by silence of the wire.
 #include "tutti/launch/rounds/succession.h"
 
-#include <gmock/gmock.h>
-#include <sys/socket.h>
-#include <unistd.h>
+#include <gtest/gtest.h>
 
 #include <atomic>
 
+#include "tests/harness/eventually.h"
+#include "tests/harness/store_wire.h"
 #include "tutti/launch/rounds/keys.h"
 #include "tutti/launch/rounds/words.h"
 #include "tutti/store/tcp_store.h"
@@ -17,53 +17,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using test::eventually;
+using test::StoreWire;
 
 const Address kAny{.host = "127.0.0.1"};
 const Credentials kJob{.secret = Secret::from_text("open sesame, said the store"), .job = "job"};
 constexpr PulseTimes kFast{.period = milliseconds(20), .lost_after = milliseconds(400)};
-
-template <class Condition>
-bool soon(Condition condition) {
-  const Deadline patience = Deadline::after(seconds(60));
-  while (!condition() && !patience.expired()) usleep(2000);
-  return condition();
-}
-
-// Between the two stores; while it is cut nothing gets through, and nobody is told.
-class Wire {
- public:
-  explicit Wire(Address to) : to_(std::move(to)), thread_([this] { serve(); }) {}
-  ~Wire() {
-    end_ = true;
-    thread_.join();
-  }
-  const Address& address() const { return listener_.address; }
-  void cut() { cut_ = true; }
-
- private:
-  void serve() {
-    while (!end_) {
-      if (!wait_readable(listener_.fd.get(), Deadline::after_seconds(0.02)).or_throw()) continue;
-      const Fd one = accept(listener_).or_throw();
-      if (!one) continue;
-      const Fd other = connect(to_, Deadline::after(seconds(10))).or_throw();
-      char bytes[4096];
-      for (bool open = true; open && !end_; usleep(500)) {
-        for (const auto& [from, to] : {std::pair(one.get(), other.get()), std::pair(other.get(), one.get())}) {
-          const ssize_t got = cut_ ? -1 : recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
-          open = open && got != 0;
-          if (got > 0)
-            (void)send_all(to, std::as_bytes(std::span(bytes, std::size_t(got))), Deadline::after(seconds(10)));
-        }
-      }
-    }
-  }
-
-  const Address to_;
-  Listener listener_ = listen(kAny).or_throw();
-  std::atomic<bool> end_{false}, cut_{false};
-  std::thread thread_;
-};
 
 // Agent 1 serves, agent 2 keeps the copy, the others only have a voice.
 class Succession : public testing::Test {
@@ -90,10 +49,13 @@ class Succession : public testing::Test {
                                    Deadline::after(seconds(60)))
                      .or_throw();
   }
-  std::unique_ptr<Pulse> pulse(std::uint64_t agent, const std::string& center, std::uint64_t candidate) {
-    return Pulse::open(center, agent, kJob, kFast,
-                       [ballot = ballots_[agent], candidate](int round) { return ballot->give(round, candidate); })
-        .or_throw();
+  std::unique_ptr<Pulse> pulse(std::uint64_t agent, const std::string& center, std::uint64_t candidate,
+                               PulseTurns turns = PulseTurns::kOfThread) {
+    const auto voter = [this, agent, candidate](int round) {
+      ++asked_[agent];
+      return ballots_[agent]->give(round, candidate);
+    };
+    return Pulse::open(center, agent, kJob, kFast, voter, turns).or_throw();
   }
   bool primary_goes_on() const {
     auto store = primary_->local();
@@ -104,22 +66,24 @@ class Succession : public testing::Test {
 
   const std::shared_ptr<Ballot> ballots_[4] = {nullptr, std::make_shared<Ballot>(), std::make_shared<Ballot>(),
                                                std::make_shared<Ballot>()};
+  std::atomic<int> asked_[4] = {};  // for the voice of an agent
   std::unique_ptr<StoreServer> primary_ = StoreServer::start(kAny, kJob).or_throw();
   std::unique_ptr<PulseCenter> center_ = PulseCenter::open("127.0.0.1", 0, kJob, kFast).or_throw();
   Incumbent incumbent_{*primary_, *center_, *ballots_[1], 1, [](const std::string&) {}};
-  Wire wire_{primary_->address()};
+  StoreWire wire_{primary_->address()};
   std::unique_ptr<Successor> successor_;
 };
 
 TEST_F(Succession, TheMajorityLetsTheSuccessorServe) {
   follow();
-  wire_.cut();
+  wire_.silence(true);
   const auto third = pulse(3, successor_->box(), 2);
   successor_->primary_is_lost(false);
-  EXPECT_TRUE(soon([&] { return successor_serves(); }));
-  EXPECT_TRUE(soon([&] { return incumbent_.is_cut_off(); }));
-  const auto late = pulse(3, center_->address(), 1);  // it has no voice left
-  usleep(300'000);
+  EXPECT_TRUE(eventually([&] { return successor_serves(); }));
+  EXPECT_TRUE(eventually([&] { return incumbent_.is_cut_off(); }));
+  const int asked = asked_[3];
+  const auto late = pulse(3, center_->address(), 1);
+  EXPECT_TRUE(eventually([&] { return asked_[3] > asked; })) << "it has no voice left";
   EXPECT_FALSE(primary_goes_on());
   EXPECT_TRUE(primary_->in_doubt());
 }
@@ -127,13 +91,14 @@ TEST_F(Succession, TheMajorityLetsTheSuccessorServe) {
 TEST_F(Succession, HalfOfTheNodesLetThePrimaryGoOn) {
   follow();
   const auto third = pulse(3, center_->address(), 1);
-  EXPECT_TRUE(soon([&] { return third->ever_heard(); }));
-  wire_.cut();
+  EXPECT_TRUE(eventually([&] { return third->ever_heard(); }));
+  wire_.silence(true);
   successor_->primary_is_lost(false);
-  EXPECT_TRUE(
-      soon([&] { return primary_->standing() == Standing::kPrimary && !primary_->in_doubt() && primary_goes_on(); }));
+  EXPECT_TRUE(eventually(
+      [&] { return primary_->standing() == Standing::kPrimary && !primary_->in_doubt() && primary_goes_on(); }));
+  const int asked = asked_[3];
   const auto late = pulse(3, successor_->box(), 2);
-  usleep(300'000);
+  EXPECT_TRUE(eventually([&] { return asked_[3] > asked; })) << "it has no voice left";
   EXPECT_FALSE(successor_serves());
   EXPECT_FALSE(incumbent_.is_cut_off());
 }
@@ -144,10 +109,10 @@ TEST_F(Succession, AloneNeitherGoesOn) {
   third->set_round(0);
   center_->expect(3);
   center_->set_round(0);
-  wire_.cut();
+  wire_.silence(true);
   successor_->primary_is_lost(true);
-  EXPECT_TRUE(soon([&] { return incumbent_.is_cut_off(); }));
-  EXPECT_TRUE(soon([&] { return third->state() == Pulse::State::kOut; })) << "nobody may count on this side";
+  EXPECT_TRUE(eventually([&] { return incumbent_.is_cut_off(); }));
+  EXPECT_TRUE(eventually([&] { return third->state() == Pulse::State::kOut; })) << "nobody may count on this side";
   EXPECT_FALSE(primary_goes_on());
   EXPECT_FALSE(successor_serves());
 }
@@ -155,18 +120,25 @@ TEST_F(Succession, AloneNeitherGoesOn) {
 TEST_F(Succession, OfTwoNodesTheSuccessorNeedsTheEndOfTheFirst) {
   begin({.round = 1, .nodes = {{.id = id_of(1)}, {.id = id_of(2)}}, .past = {}, .successor = id_of(2)});
   follow();
-  wire_.cut();
-  EXPECT_TRUE(soon([&] { return primary_goes_on(); })) << "the tie is the primary's";
+  wire_.silence(true);
+  EXPECT_TRUE(eventually([&] { return primary_goes_on(); })) << "the tie is the primary's";
+  const int looks = wire_.connections();
   successor_->primary_is_lost(true);
-  usleep(300'000);
-  EXPECT_FALSE(successor_serves()) << "somebody listens there";
+  EXPECT_TRUE(eventually([&] { return wire_.connections() > looks; })) << "it looks whether anybody listens there";
+  successor_->turn();
+  EXPECT_FALSE(successor_serves()) << "somebody does";
 }
 
 TEST_F(Succession, WithoutDoubtNothingIsDecided) {
   follow();
-  const auto third = pulse(3, successor_->box(), 2);
   successor_->primary_is_lost(false);
-  usleep(500'000);
+  const auto third = pulse(3, successor_->box(), 2, PulseTurns::kOfOwner);
+  for (auto time = now(); asked_[3] == 0; time += kFast.period) {
+    third->turn(time);
+    ASSERT_TRUE(wait_readable(third->socket(), Deadline::after(seconds(60))).or_throw());
+  }
+  // The answer to the datagram that had its voice is there: the successor has the voices of both.
+  successor_->turn();
   EXPECT_FALSE(successor_serves());
   EXPECT_TRUE(primary_goes_on());
 }
@@ -174,16 +146,16 @@ TEST_F(Succession, WithoutDoubtNothingIsDecided) {
 TEST_F(Succession, ABallotBoxIsNoCoordinator) {
   follow();
   const auto agent = pulse(3, successor_->box(), 2);
-  EXPECT_TRUE(soon([&] { return agent->state() == Pulse::State::kSilent; }));
+  EXPECT_TRUE(eventually([&] { return agent->state() == Pulse::State::kSilent; }));
   EXPECT_FALSE(agent->ever_heard());
 }
 
 TEST_F(Succession, WhatIsReleasedServesOn) {
   follow();
-  wire_.cut();
+  wire_.silence(true);
   const auto third = pulse(3, successor_->box(), 2);
   successor_->primary_is_lost(false);
-  EXPECT_TRUE(soon([&] { return successor_serves(); }));
+  EXPECT_TRUE(eventually([&] { return successor_serves(); }));
   const auto server = successor_->release();
   EXPECT_TRUE(parse_roster(server->local()->get(keys::kRoster, Deadline::after(seconds(10))).or_throw()).has_value());
 }

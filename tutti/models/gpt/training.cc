@@ -270,8 +270,13 @@ class GptTraining {
     }
     since_.samples += batch;
     ++since_.steps;
-    add_scalars(loss, rate, scale, batch, outcome);
-    if (progress_.step % options_.report.log_interval != 0) return;
+    const auto& wanted = options_.report;
+    const bool line_due = progress_.step % wanted.log_interval == 0;
+    const bool scalars_due = !wanted.tensorboard.empty() && progress_.step % wanted.tensorboard_interval == 0;
+    std::optional<double> parameter_norm;  // collective
+    if (wanted.parameter_norm && (line_due || scalars_due)) parameter_norm = weights_.parameter_norm();
+    if (events_ && scalars_due) add_scalars(loss, rate, scale, batch, outcome, parameter_norm);
+    if (!line_due) return;
     const double seconds = seconds_since(line_begin_);
     LogLine line{.step = progress_.step,
                  .steps = total,
@@ -283,9 +288,9 @@ class GptTraining {
                  .skipped = since_.left_out};
     if (const auto learned = since_.steps - since_.left_out; learned > 0) line.loss = since_.loss / double(learned);
     if (!outcome.left_out) line.gradient_norm = outcome.gradient_norm;
-    if (options_.report.zero_gradients) line.zeros = outcome.zero_gradients;
-    if (options_.report.parameter_norm) line.parameter_norm = weights_.parameter_norm();
-    if (options_.report.throughput) {
+    if (wanted.zero_gradients) line.zeros = outcome.zero_gradients;
+    line.parameter_norm = parameter_norm;
+    if (wanted.throughput) {
       const double tokens = double(since_.samples) * options_.shape.sequence_length / seconds;
       const double flops = tokens * flops_per_token(options_.shape);
       line.teraflops = flops / 1e12 / world_.size();
@@ -293,6 +298,9 @@ class GptTraining {
       line.utilisation = flops / machine_flops_;
     }
     if (is_last_rank()) fmt::print("{}\n", to_string(line, std::time(nullptr)));
+    if (events_ && line.teraflops) events_->add_scalar("throughput", *line.teraflops, progress_.step);
+    if (events_ && wanted.timers_to_tensorboard)
+      events_->add_scalar("iteration-time", line.ms_per_step / 1e3, progress_.step);
     report_timers();
     if (is_last_rank()) std::fflush(stdout);
     since_ = {};
@@ -308,15 +316,23 @@ class GptTraining {
     if (is_last_rank()) fmt::print("{}", timers_text(readings, double(since_.steps), options_.report.timing));
   }
 
-  void add_scalars(double loss, double rate, double scale, std::int64_t batch, const StepOutcome& outcome) {
-    if (!events_ || progress_.step % options_.report.tensorboard_interval != 0) return;
-    events_->add_scalar("learning-rate", rate, progress_.step);
-    events_->add_scalar("batch-size", double(batch), progress_.step);
-    if (loss_scale_) events_->add_scalar("loss-scale", scale, progress_.step);
+  // Under the names of Megatron-LM.
+  void add_scalars(double loss, double rate, double scale, std::int64_t batch, const StepOutcome& outcome,
+                   std::optional<double> parameter_norm) {
+    add_scalar("learning-rate", rate);
+    add_scalar("batch-size", double(batch));
+    if (loss_scale_) add_scalar("loss-scale", scale);
     if (outcome.left_out) return;
-    events_->add_scalar("lm loss", loss, progress_.step);
-    events_->add_scalar("lm loss vs samples", loss, progress_.consumed);
-    events_->add_scalar("grad-norm", outcome.gradient_norm, progress_.step);
+    add_scalar("lm loss", loss);
+    add_scalar("grad-norm", outcome.gradient_norm);
+    if (options_.report.zero_gradients) add_scalar("num-zeros", double(outcome.zero_gradients));
+    if (parameter_norm) add_scalar("params-norm", *parameter_norm);
+  }
+
+  // By steps and by samples.
+  void add_scalar(const std::string& name, double value) {
+    events_->add_scalar(name, value, progress_.step);
+    events_->add_scalar(name + " vs samples", value, progress_.consumed);
   }
 
   // ---- Evaluating
@@ -349,9 +365,7 @@ class GptTraining {
       fmt::print("{}\n", evaluation_text(fmt::format("iteration {}{}", progress_.step, of_what), loss));
       std::fflush(stdout);
     }
-    if (events_) {
-      events_->add_scalar(part == DataPart::kTest ? "lm loss test" : "lm loss validation", loss, progress_.step);
-    }
+    if (events_) add_scalar(part == DataPart::kTest ? "lm loss test" : "lm loss validation", loss);
     return loss;
   }
 

@@ -4,12 +4,14 @@
 #include <gmock/gmock.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
+#include <fstream>
 #include <functional>
 #include <thread>
 
+#include "tests/harness/eventually.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/test_models.h"
 #include "tutti/tensor/collectives.h"
@@ -390,6 +392,13 @@ TEST(DataParallel, AnExceptionBetweenBackwardAndFinishEndsWhatIsInFlight) {
   EXPECT_THAT(outcomes[1].error, HasSubstr("an exception drove this rank out of the call"));
 }
 
+// Whether a thread of this process waits in the kernel.
+bool sleeps(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string line;
+  return std::getline(file, line) && line.find(") S ") != std::string::npos;
+}
+
 // What is destroyed while another exception unwinds the stack, but not by it, waits for what is in flight.
 TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
   struct LastStep {
@@ -397,7 +406,8 @@ TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
     ~LastStep() { act(); }
   };
   auto models = make_models<Branches>(2);
-  std::atomic<bool> launched = false, gone = false;
+  std::atomic<pid_t> launched = 0;  // rank 0's thread
+  std::atomic<bool> gone = false;
   const auto outcomes = test::run_threads(2, [&](Group& world) {
     auto options = kPlain;
     options.overlap = Overlap::kOn;
@@ -405,11 +415,11 @@ TEST(DataParallel, LivesAndEndsWithinADestructorThatAnExceptionCalls) {
       DataParallel ddp(models[world.rank()], world, options);
       if (world.rank() == 1) {
         while (!launched) std::this_thread::yield();
-        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the longer, the surer would a mistake be seen
+        check(test::eventually([&] { return gone || sleeps(launched); }), "rank 0 neither waits nor has gone on");
         check(!gone, "rank 0 did not wait for its gradients, which rank 1 has not given");
       }
       ddp.forward(at::ones({1, 3})).sum().backward();
-      if (world.rank() == 0) launched = true;
+      if (world.rank() == 0) launched = ::gettid();
     };
     try {
       const LastStep last{train};

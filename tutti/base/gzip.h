@@ -27,7 +27,7 @@ class MaybeGzipFile {
   Result<std::size_t> read(std::span<std::uint8_t> into);
   // The end came within a gzip member.
   bool cut_off() const { return cut_off_; }
-  std::size_t position() const { return position_; }  // bytes read so far
+  std::size_t position() const { return position_; }                              // bytes read so far
   std::size_t disk_position() const { return disk_position_ - waiting_.size(); }  // and how far that is in the file
 
  private:

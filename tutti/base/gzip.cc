@@ -1,6 +1,6 @@
 // Deflate has no checks on its way: a flipped bit may give wrong bytes for a while before it gives an error, or until
 // the checksum at the end. So an error can only say before which byte the damage lies.
-#include "tutti/data/gzip.h"
+#include "tutti/base/gzip.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
