@@ -65,6 +65,46 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
                                  HasSubstr("it has a data.consumed_sample; ")));
 }
 
+// --save begins with the text of --load: the folders are two.
+TEST_F(PretrainGpt, ARestartedFinetuneResumesItsOwnCheckpoint) {
+  const std::string base = folder_ + "/run", own = base + "-finetuned";
+  ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "4", "--save", base})).code, 0);
+  const Words finetune = with(kModel, {"--train-iters", "10", "--load", base, "--finetune", "--save", own});
+  const auto first = pretrain(0, with(finetune, {"--exit-interval", "6"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("begins at step 0, with the weights of " + base + "/step-0000004"));
+  EXPECT_EQ(fields(first, "lm loss").size(), 6u);
+  auto restarted = kOneThread;
+  restarted["TUTTI_GENERATION"] = "1";
+  const auto second = testing::run(with({PRETRAIN_GPT}, with(finetune, {"--exit-interval", "3"})), restarted);
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("goes on after step 6, from " + own + "/step-0000006"));
+  EXPECT_EQ(trim(fields(second, "consumed samples").front()), "56");
+  EXPECT_FALSE(std::filesystem::exists(own + "/step-0000003")) << "a second history";
+  // Not started again by a launcher, it would begin at step 0 before the checkpoints that are there.
+  const auto anew = pretrain(0, finetune);
+  EXPECT_EQ(anew.code, 2);
+  EXPECT_THAT(anew.err, HasSubstr(own + " has a checkpoint of step 9 already, and this run begins at step 0, with the "
+                                        "weights of "));
+}
+
+TEST_F(PretrainGpt, PathsMeanTheSameWithASlashBehindThem) {
+  const std::string save = folder_ + "/run";
+  const Words line = with(kModel, {"--eval-iters", "0"});
+  ASSERT_EQ(pretrain(0, with(line, {"--train-iters", "2", "--save", save})).code, 0);
+  const auto finetuned =
+      pretrain(0, with(line, {"--train-iters", "3", "--load", save + "/step-0000002/", "--finetune", "--seed", "7"}));
+  ASSERT_EQ(finetuned.code, 0) << finetuned.err;
+  EXPECT_EQ(trim(fields(finetuned, "consumed samples").front()), "8") << "from step 0";
+  // What was found and not named has to be this user's own.
+  std::filesystem::permissions(save + "/step-0000002", std::filesystem::perms::all);
+  for (const std::string& load : {save, save + "/", folder_ + "/./run"}) {
+    const auto refused = pretrain(0, with(line, {"--train-iters", "3", "--load", load, "--save", save}));
+    EXPECT_EQ(refused.code, 2) << load;
+    EXPECT_THAT(refused.err, HasSubstr("the checkpoint to go on from is not safe")) << load;
+  }
+}
+
 TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsToldOnceAndTheRunGoesOn) {
   const std::string save = folder_ + "/run";
   const Words line = with(kModel, {"--eval-iters", "0"});

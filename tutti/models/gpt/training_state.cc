@@ -148,9 +148,7 @@ std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
 
 }  // namespace
 
-Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
-  // Of a --finetune that was started again its own checkpoints are whole ones.
-  const bool weights_only = options_.weights_only && saved.folder().starts_with(options_.load);
+Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights_only) const {
   const bool with_optimizer = options_.load_optimizer && !weights_only;
   TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
   if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
