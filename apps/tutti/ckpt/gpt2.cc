@@ -32,7 +32,7 @@ Result<int> act(const std::string& from, const std::string& to, const std::strin
   if (from.empty() || to.empty())
     return not_given(from.empty() ? "path" : "output", kSynopsis, "tutti ckpt gpt2 model.safetensors runs/gpt2");
   const auto count = TUTTI_TRY(whole_number("--heads", heads, 0, 1 << 20));
-  const auto source = TUTTI_TRY(open_tensors(from));
+  const auto source = TUTTI_TRY(open_source(from));
   if (source->facts() && count > 0) return usage("--heads is for a file of Hugging Face: a checkpoint knows its own");
   const auto report = TUTTI_TRY(source->facts() ? export_gpt2(*source, to) : import_gpt2(*source, to, count));
   fmt::print("{}: {} tensor{}, {}\n", report.path, report.tensors, report.tensors == 1 ? "" : "s",

@@ -69,6 +69,7 @@ class TorchSource : public TensorSource {
     TorchTree read = *std::move(tree);
     about_ = std::move(read.tree);
     all_ = std::move(read.tensors);
+    skipped_ = std::move(read.skipped);
     for (std::size_t t = 0; t < all_.size(); ++t) TUTTI_TRY(add(t));
     return {};
   }

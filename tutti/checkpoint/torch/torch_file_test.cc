@@ -43,15 +43,21 @@ std::string zip(const std::vector<std::pair<std::string, std::string>>& records,
          raw(std::uint16_t(records.size())) + raw(std::uint32_t(directory.size())) + raw(begin) + raw(std::uint16_t(0));
 }
 
-// {"w": float32 [2, 2] whose strides are these}
+std::string text_of(const std::string& text) { return "X" + raw(std::uint32_t(text.size())) + text; }
+// A tensor [2, 2] whose strides are these, in the storage 0. `bits`: a dict.
+std::string tensor_of(int stride0, int stride1, int elements = 4, const std::string& type = "Float",
+                      const std::string& bits = "") {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text_of("storage") + "ctorch\n" + type + "Storage\n" + text_of("0") +
+         text_of("cpu") + "K" + char(elements) + "tQK\0K\x02K\x02\x86K"s + char(stride0) + "K" + char(stride1) +
+         "\x86\x89}" + bits + "tR";
+}
+std::string pickle_of(const std::vector<std::pair<std::string, std::string>>& dict) {
+  std::string text = "\x80\x02}";
+  for (const auto& [name, value] : dict) text += text_of(name) + value + "s";
+  return text + ".";
+}
 std::string pickle_of_w(int stride0, int stride1, int elements = 4) {
-  std::string text =
-      "\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
-      "X\x01\0\0\0"
-      "0X\x03\0\0\0cpuK"s;
-  text += char(elements);
-  text += "tQK\0K\x02K\x02\x86K"s + char(stride0) + "K" + char(stride1) + "\x86\x89}tRs.";
-  return text;
+  return pickle_of({{"w", tensor_of(stride0, stride1, elements)}});
 }
 std::string floats(std::initializer_list<float> values) {
   std::string out;
@@ -108,6 +114,25 @@ TEST_F(TorchFiles, ATensorMadeByHand) {
   EXPECT_THAT(column, ElementsAre(3, 4));
 }
 
+TEST_F(TorchFiles, ObjectsThatAreNotReadAreSkippedAndListed) {
+  const std::string scalar =
+      "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n" + text_of("f8") + "\x85R" + text_of("12345678") + "tR";
+  const std::string pickle = pickle_of({{"test_acc", scalar},
+                                        {"args", "cargparse\nNamespace\n)\x81}" + text_of("lr") + "K\x05sb"},
+                                        {"model", "}" + text_of("w") + tensor_of(2, 1) + "s"},
+                                        {"holder", "c__main__\nHolder\n)\x81}" + text_of("v") + tensor_of(1, 2) + "sb"},
+                                        {"sparse", "ctorch._utils\n_rebuild_sparse_tensor\n(K\x01tR"}});
+  const auto source =
+      open_tensors(write("x.pt", zip({{"a/data.pkl", pickle}, {"a/data/0", floats({1, 2, 3, 4})}}))).or_throw();
+  EXPECT_EQ(source->tensors().size(), 1u);
+  EXPECT_THAT(values(*source, "model.w"), ElementsAre(1, 2, 3, 4));
+  std::vector<std::string> skipped;
+  for (const auto& [place, type, tensors] : source->skipped())
+    skipped.push_back(fmt::format("{} {} {}", place, type, tensors));
+  EXPECT_THAT(skipped, ElementsAre("test_acc numpy.core.multiarray.scalar 0", "args argparse.Namespace 0",
+                                   "holder __main__.Holder 1", "sparse torch._utils._rebuild_sparse_tensor 1"));
+}
+
 TEST_F(TorchFiles, WhatIsWrongIsNamed) {
   const std::string storage = floats({1, 2, 3, 4});
   const std::string good = zip({{"a/data.pkl", pickle_of_w(2, 1)}, {"a/data/0", storage}});
@@ -128,7 +153,8 @@ TEST_F(TorchFiles, WhatIsWrongIsNamed) {
               HasSubstr("w has elements 0 to 11 of its storage 0, which has 4"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(0, 0)}, {"a/data/0", floats({1})}})),
               HasSubstr("w [2, 2] is expanded: its storage has 1 elements"));
-  EXPECT_THAT(error_of(zip({{"a/data.pkl", "cos\nsystem\n."}})), HasSubstr("x.pt: the pickle names os.system"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", "cos\nsystem\n."}})),
+              HasSubstr("x.pt: the file is one object of type os.system"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/byteorder", "big"}})), HasSubstr("on a big-endian machine"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/data.pkl", "N."}})), HasSubstr("has two records a/data.pkl"));
   for (std::size_t byte = 0; byte < good.size(); ++byte) {
@@ -205,7 +231,7 @@ torch.save(torch.ones(3), f + "/tensor.pt")
   const auto module = open_tensors(path("module.pt"));
   ASSERT_FALSE(module.ok());
   EXPECT_THAT(to_string(module.error()),
-              HasSubstr("the pickle names torch.nn.modules.container.Sequential, which is not"));
+              HasSubstr("the file is one object of type torch.nn.modules.container.Sequential, which is not"));
 }
 
 TEST_F(TorchFiles, WhatAnOptimizerKeepsGetsTheNamesOfTheParameters) {

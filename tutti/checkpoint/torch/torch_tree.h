@@ -29,9 +29,11 @@ struct TorchTensor {
 struct TorchTree {
   ValueTree tree;
   std::vector<TorchTensor> tensors;
+  std::vector<SkippedObject> skipped;
 };
 
-// kCorrupt: a tensor is not what PyTorch writes; kLimit: it nests too deep, or holds itself.
+// kCorrupt: a tensor is not what PyTorch writes; kUnsupported: all of it is one object that is not read; kLimit: it
+// nests too deep, or holds itself.
 Result<TorchTree> read_torch_tree(const Pickle& pickle);
 
 }  // namespace tutti
