@@ -59,11 +59,17 @@ void PickleMachine::call(Number function, Number arguments) {
                                           ? fmt::format("{}:{}", at(given[0]).text, at(given[1]).whole)
                                           : at(given[0]).text);
     case Meaning::kTensor:
-      need(4);
-      return push_items(Kind::kTensor, {given[0], given[1], given[2], given[3]});
-    case Meaning::kTypedTensor:
-      need(7);
-      return push_items(Kind::kTensor, {given[0], given[1], given[2], given[3], given[6]});
+    case Meaning::kTypedTensor: {
+      const bool typed = meaning_of(name) == Meaning::kTypedTensor;
+      need(typed ? 7 : 4);
+      std::vector<Number> items(given.begin(), given.begin() + 4);
+      if (typed && at(given[6]).kind == Kind::kForeign) return push_foreign(name, {arguments});
+      if (typed && at(given[6]).kind != Kind::kName) corrupt("makes a tensor of what is no type");
+      if (typed) items.push_back(given[6]);
+      const std::size_t bits = typed ? 7 : 6;  // which bits the view has: "conj", "neg"
+      if (given.size() > bits && at(given[bits]).kind == Kind::kDict) items.push_back(given[bits]);
+      return push_items(Kind::kTensor, std::move(items));
+    }
     case Meaning::kParameter:
       need(1);
       if (at(given[0]).kind != Kind::kTensor) corrupt("makes a parameter of what is no tensor");

@@ -114,6 +114,34 @@ TEST_F(TorchFiles, ATensorMadeByHand) {
   EXPECT_THAT(column, ElementsAre(3, 4));
 }
 
+// torch.save() of a view such as z.conj() or z.conj().imag stores the numbers as they were, and a bit.
+TEST_F(TorchFiles, ConjugatesAndNegativesAreWhatTheyMean) {
+  const auto file = [&](const std::string& type, const std::string& bits, const std::string& storage) {
+    return zip({{"a/data.pkl", pickle_of({{"w", tensor_of(1, 2, 4, type, bits)}})}, {"a/data/0", storage}});
+  };
+  const auto real = [&](const std::string& bits) {
+    return values(*open_tensors(write("x.pt", file("Float", bits, floats({1, -2, 3, 4})))).or_throw(), "w");
+  };
+  const auto complex = [&](const std::string& bits) {
+    const auto source =
+        open_tensors(write("x.pt", file("ComplexFloat", bits, floats({1, 2, 3, 4, 5, 6, 7, 8})))).or_throw();
+    std::vector<float> out(8);
+    source->read({"w", ""}, std::as_writable_bytes(std::span(out))).or_throw();
+    return out;
+  };
+  const std::string negative = "}" + text_of("neg") + "\x88s", conjugate = "}" + text_of("conj") + "\x88s",
+                    both = "}(" + text_of("neg") + "\x88" + text_of("conj") + "\x88u";
+  EXPECT_THAT(real(negative), ElementsAre(-1, -3, 2, -4));
+  EXPECT_THAT(real("}"), ElementsAre(1, 3, -2, 4));
+  EXPECT_THAT(complex(conjugate), ElementsAre(1, -2, 5, -6, 3, -4, 7, -8));
+  EXPECT_THAT(complex(negative), ElementsAre(-1, -2, -5, -6, -3, -4, -7, -8));
+  EXPECT_THAT(complex(both), ElementsAre(-1, 2, -5, 6, -3, 4, -7, 8));
+  EXPECT_THAT(error_of(file("Long", negative, std::string(32, '\0'))),
+              HasSubstr("w is I64 with the neg bit, which is not read"));
+  EXPECT_THAT(error_of(file("Float", conjugate, floats({1, 2, 3, 4}))),
+              HasSubstr("w is F32 with the conj bit, which is not read"));
+}
+
 TEST_F(TorchFiles, ObjectsThatAreNotReadAreSkippedAndListed) {
   const std::string scalar =
       "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n" + text_of("f8") + "\x85R" + text_of("12345678") + "tR";

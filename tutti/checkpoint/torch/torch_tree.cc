@@ -188,6 +188,20 @@ class TreeReading {
     return out;
   }
 
+  bool has_bit(const PickleNode& bits, const char* name) const {
+    const PickleNode* const bit = pickle_member(pickle_, bits, name);
+    return bit && bit->whole != 0;
+  }
+  static void check_bits(const TorchTensor& tensor) {
+    constexpr std::string_view kSigned[] = {"F64", "F32", "F16", "BF16"};
+    const bool is_complex = tensor.dtype.starts_with('C');
+    const bool has_sign =
+        is_complex || std::find(std::begin(kSigned), std::end(kSigned), tensor.dtype) != std::end(kSigned);
+    if ((tensor.negated && !has_sign) || (tensor.conjugated && !is_complex))
+      fail(Code::kUnsupported, fmt::format("the pickle: {} is {} with the {} bit, which is not read", tensor.name,
+                                           tensor.dtype, tensor.negated ? "neg" : "conj"));
+  }
+
   TorchTensor parse_tensor(const PickleNode& node, const std::string& path) const {
     const PickleNode& stored = pickle_[node.items[0]];
     const bool named =
@@ -199,10 +213,18 @@ class TreeReading {
     if (!named) corrupt(path, "is a tensor without a storage");
     TorchTensor tensor{
         .name = path, .dtype = {}, .shape = {}, .box = {}, .storage = pickle_[stored.items[2]].text, .strides = {}};
-    const PickleNode& type = node.items.size() > 4 ? pickle_[node.items[4]] : pickle_[stored.items[1]];
-    tensor.dtype = dtype_of_torch(type.text);
+    tensor.dtype = dtype_of_torch(pickle_[stored.items[1]].text);
+    for (const std::uint32_t more : std::span(node.items).subspan(4)) {
+      if (pickle_[more].kind == TorchKind::kName) {
+        tensor.dtype = dtype_of_torch(pickle_[more].text);
+      } else {
+        tensor.negated = has_bit(pickle_[more], "neg");
+        tensor.conjugated = has_bit(pickle_[more], "conj");
+      }
+    }
     tensor.element_bytes = element_bytes_of(tensor.dtype);
     if (tensor.element_bytes == 0) corrupt(path, "is a tensor without a type");
+    check_bits(tensor);
     const PickleNode& offset = pickle_[node.items[1]];
     if (offset.kind != TorchKind::kInt || offset.whole < 0) corrupt(path, "is a tensor whose offset is no number");
     tensor.first = std::uint64_t(offset.whole);

@@ -20,6 +20,8 @@ struct TorchTensor {
   std::string storage;                 // its key
   std::uint64_t first = 0;             // where its first element lies in the storage, in elements
   std::vector<std::uint64_t> strides;  // of the box's dimensions, in elements
+  // The numbers are those of the storage with the other sign; they are the conjugates (PyTorch's neg and conj bits).
+  bool negated = false, conjugated = false;
 
   bool is_packed() const;  // rows follow one another without gaps
   // Of its storage from the first element on; none: a stride is that large that they do not fit in 64 bits.
