@@ -32,8 +32,9 @@ the tensors become values.
 
 --optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as
 model.parameters() does. Their names come from the state_dict() of the model, without the buffers of batch
-normalization, or from the lines of a file (--parameters). --data and --value add what the training program expects in
-a checkpoint; run 'tutti ckpt show' on one of its own to see what that is.
+normalization, or from the lines of a file (--parameters). Several groups of parameters without names need that file.
+--data and --value add what the training program expects in a checkpoint; run 'tutti ckpt show' on one of its own to see
+what that is.
 
 Examples:
   tutti ckpt import model.safetensors runs/a

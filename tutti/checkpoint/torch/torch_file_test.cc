@@ -266,7 +266,7 @@ TEST_F(TorchFiles, WhatAnOptimizerKeepsGetsTheNamesOfTheParameters) {
   if (!run_python(R"(
 import sys, torch
 f = sys.argv[1]
-model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3, bias=False))
+model = net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3, bias=False))
 def save(name, opt, **more):
     for _ in range(5):
         opt.zero_grad()
@@ -276,7 +276,13 @@ def save(name, opt, **more):
 save("adam", torch.optim.Adam(model.parameters(), lr=0.125, amsgrad=True))
 save("plain", torch.optim.SGD(model.parameters(), lr=0.5))
 p = list(model.parameters())
+save("turned", torch.optim.Adagrad(p[2:] + p[:2]))
 save("groups", torch.optim.Adagrad([{"params": p[2:], "lr": 0.5}, {"params": p[:2]}]))
+same = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+model, p = same, list(same.parameters())
+save("same", torch.optim.Adam([{"params": [p[1]], "lr": 0.5}, {"params": [p[0]]}]))
+save("same_plain", torch.optim.SGD([{"params": [p[1]], "lr": 0.5}, {"params": [p[0]]}], lr=0.1))
+model, p = net, list(net.parameters())
 save("frozen", torch.optim.SGD([p[0], torch.nn.Parameter(torch.ones(2))] + p[1:], lr=0.1, momentum=0.5))
 )"))
     GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
@@ -294,10 +300,19 @@ save("frozen", torch.optim.SGD([p[0], torch.nn.Parameter(torch.ones(2))] + p[1:]
   EXPECT_TRUE(plain.tensors.empty());
   EXPECT_EQ(plain.numbers.at({"0.weight", "step"}), 7) << "it does not say how many it has made";
 
-  // The order of the groups is not that of the model, which the shapes tell.
-  EXPECT_THAT(to_string(read("groups").error()),
-              HasSubstr("optimizers.0.state.0.sum of " + path("groups.pt") +
+  // Another order than that of the model, which the shapes tell.
+  EXPECT_THAT(to_string(read("turned").error()),
+              HasSubstr("optimizers.0.state.0.sum of " + path("turned.pt") +
                         " is [3], and 0.weight, which it would belong to, is [3, 4]"));
+  // Of several groups nothing tells the order where shapes are equal.
+  for (const std::string name : {"groups", "same"})
+    EXPECT_THAT(to_string(read(name.c_str()).error()),
+                HasSubstr("optimizers.0 of " + path(name + ".pt") +
+                          " has 2 groups of parameters without names, which need not be in the order of model (hint: "
+                          "give the names in the optimizer's order, one on each line: --parameters FILE)"));
+  const auto same = read("same", {"1.weight", "0.weight"}).or_throw();
+  EXPECT_EQ(same.tensors.at({"1.weight", "exp_avg"}), (TensorKey{"optimizers.0.state.0.exp_avg", ""}));
+  EXPECT_TRUE(read("same_plain").or_throw().tensors.empty()) << "nothing is kept";
   const auto groups = read("groups", {"1.weight", "1.bias", "2.weight", "0.weight", "0.bias"}).or_throw();
   EXPECT_EQ(groups.tensors.at({"0.bias", "sum"}), (TensorKey{"optimizers.0.state.4.sum", ""}));
   EXPECT_EQ(std::get<double>(groups.values.at("optimizer.param_groups.0.lr")), 0.5);
