@@ -30,6 +30,14 @@ TEST(Pretokens, OfCl100k) {
             (Pieces{"I", "'LL", " take", " ", "123", "45", " of", "\n\n", " them"}));
 }
 
+// As tiktoken cuts it with the patterns of Megatron-LM.
+TEST(Pretokens, OfMegatronsTikTokenizer) {
+  EXPECT_EQ(pieces("It'sCamelCase 12 a/b\n\n x", "v2"),
+            (Pieces{"It", "'s", "Camel", "Case", " ", "1", "2", " a", "/b", "\n\n", " x"}));
+  EXPECT_EQ(pieces("It'sCamelCase 12 a/b\n\n x", "v1"),
+            (Pieces{"It", "'sCamelCase", " ", "1", "2", " a", "/b", "\n\n", " x"}));
+}
+
 // Nothing is lost, whatever the bytes.
 TEST(Pretokens, OfBytesThatAreNoText) {
   EXPECT_EQ(pieces("ab\xff\xfe cd\xc3"), (Pieces{"ab", "\xff\xfe", " cd", "\xc3"}));
