@@ -10,6 +10,8 @@
 #include "tests/train/processes.h"
 #include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/writer.h"
 
 namespace tutti {
 namespace {
@@ -176,6 +178,25 @@ TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
     EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss")) << to.name;
     EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value")) << to.name;
   }
+}
+
+// What an optimizer keeps is looked at before it is used.
+TEST_F(PretrainGpt, AStepCounterBeyondAllStepsIsRejected) {
+  const std::string save = folder_ + "/run", step = save + "/step-0000002";
+  ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "2", "--save", save})).code, 0);
+  const auto source = open_tensors(step).or_throw();
+  std::vector<std::vector<std::byte>> values;
+  std::vector<SavedBox> boxes;
+  for (const auto& [key, tensor] : source->tensors()) {
+    values.emplace_back(tensor.elements() * tensor.element_bytes);
+    source->read(key, values.back()).or_throw();
+    if (key.state == "step") values.back().assign({{}, {}, {}, {}, {}, {}, {}, std::byte(0x80)});
+    boxes.push_back({.key = key, .dtype = *tensor.known_dtype(), .shape = tensor.shape, .data = values.back().data()});
+  }
+  save_checkpoint(save, boxes, *source->facts()).or_throw();
+  const auto refused = pretrain(0, with(kModel, {"--train-iters", "4", "--load", save, "--save", save}));
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, ContainsRegex("step-0000002: step of [a-z0-9_.]+ is -9223372036854775808, expected 0 to"));
 }
 
 // The launcher names the rank, starts all again, and they end where those that nobody disturbed end.

@@ -154,7 +154,10 @@ Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights
   if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
   const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
   TUTTI_TRY(read_parameters(saved, weights_.parameters()));
-  if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
+  if (with_optimizer) {
+    TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
+    TUTTI_TRY(check_steps(saved, weights_.own_state()));
+  }
   if (weights_only) return Progress();
   if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
   const auto& data = saved.facts().data;
