@@ -5,6 +5,7 @@
 
 #include <future>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/harness/checkpoints.h"
 #include "tests/launch/running.h"
@@ -442,6 +443,66 @@ TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
                                        "save a state_dict() of plain tensors, or import without --optimizer"));
     EXPECT_EQ(import(more.size() == 2 ? "model" : "tensor", more).code, 0);
   }
+}
+
+// Names of tensors come from files of others, and are no paths.
+TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
+  const std::vector<std::string> names = {"../pwned", "../../pwned", path("pwned"), "a/b", "..", ".", "x\\..\\y"};
+  const std::vector<float> data(64);
+  std::vector<SafetensorsTensor> tensors;
+  std::vector<SavedBox> boxes;
+  for (const std::string& name : names) {
+    tensors.push_back({name, DType::kF32, {8, 8}, data.data()});
+    boxes.push_back({.key = {name, ""}, .shape = {8, 8}, .data = data.data()});
+    boxes.push_back({.key = {name, "../state"}, .shape = {8, 8}, .data = data.data()});
+  }
+  fs::create_directories(path("deep/er"));
+  const auto at = [&](const std::string& name) { return path("deep/er/" + name); };
+  write_safetensors(at("in.safetensors"), tensors).or_throw();
+  save_checkpoint(at("saved"), boxes, {.step = 1}).or_throw();
+  test::set_file(at("in.pt"), torch_file("}S'../../pwned'\n" + kFourFloats + "s."));
+  // All that is there, but what the commands below are told to make.
+  const std::set<std::string> made = {
+      "imported",        "imported_pt",           "resharded",       "merged", "merged_all",
+      "box.safetensors", "extracted.safetensors", "rank.safetensors"};
+  const auto others = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      const std::string place = fs::relative(entry.path(), path("deep/er")).string();
+      if (!made.contains(place.substr(0, place.find('/'))) && !place.ends_with(".lock")) found.insert(place);
+    }
+    return found;
+  };
+  const auto before = others();
+  for (const auto& line : std::vector<std::vector<std::string>>{
+           {"import", at("in.safetensors"), at("imported"), "--ranks", "2"},
+           {"import", at("in.pt"), at("imported_pt")},
+           {"reshard", at("saved"), at("resharded"), "--ranks", "3"},
+           {"merge", at("saved"), at("merged"), "--max-shard-size", "300"},
+           {"merge", at("in.safetensors"), at("merged_all")},
+           {"extract", at("saved"), "-o", at("extracted.safetensors")},
+           {"extract", at("saved"), "-o", at("rank.safetensors"), "--rank", "0"},
+           {"extract", at("in.safetensors"), "-o", at("box.safetensors"), "--tensor", "../pwned", "--box", "0:4"},
+           {"ls", at("saved")},
+           {"show", at("saved"), "--tensor", "../pwned"},
+           {"verify", at("saved")},
+           {"diff", at("saved"), at("in.safetensors")},
+           {"prune", at("saved"), "--keep", "1"}}) {
+    std::vector<std::string> words = {"ckpt"};
+    words.insert(words.end(), line.begin(), line.end());
+    const Ended ended = run(words);
+    EXPECT_LE(ended.code, line[0] == "diff" ? 1 : 0) << line[0] << ": " << ended.err;
+  }
+  for (const std::string folder : {"imported", "imported_pt", "resharded", "merged", "merged_all"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(at(folder)))
+      EXPECT_THAT(entry.path().filename().string(),
+                  MatchesRegex("step-[0-9]+|latest|manifest.json|.*lock|(model|optimizer)-[0-9]+-of-[0-9]+.safetensors|"
+                               "model.safetensors(.index.json)?"));
+  }
+  EXPECT_EQ(others(), before);
+  const Ended gpt2 = run({"ckpt", "gpt2", at("in.safetensors"), at("gpt2")});
+  EXPECT_EQ(gpt2.code, 2);
+  EXPECT_EQ(others(), before);
 }
 
 // A GPT-2 of one layer, 96 numbers a token and no meaning.
