@@ -89,7 +89,10 @@ constexpr Declared kOptions[] = {
      "NullTokenizer: number of tokens; the end of a document is one more"},
     {"Data", "--vocab-file", Takes::kValue, "", "FILE", "GPT2BPETokenizer: vocab.json"},
     {"Data", "--merge-file", Takes::kValue, "", "FILE", "GPT2BPETokenizer: merges.txt"},
-    {"Data", "--tokenizer-model", Takes::kValue, "", "FILE", "TikTokenizer: a .tiktoken file"},
+    {"Data", "--tokenizer-model", Takes::kValue, "", "FILE",
+     "TikTokenizer: a .tiktoken file, or the .json file of Megatron-LM"},
+    {"Data", "--tiktoken-pattern", Takes::kValue, "", "NAME",
+     "TikTokenizer: how text is cut, v1, v2, gpt2 or cl100k (v2 for the .json file, else gpt2)"},
 
     {"Batches", "--micro-batch-size", Takes::kValue, "", "N", "samples of a microbatch on one replica"},
     {"Batches", "--global-batch-size", Takes::kValue, "", "N",
@@ -303,7 +306,8 @@ Result<gpt::Options> PretrainGptCommandLine::interpret(const Tokenizer* tokenize
 Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
   TUTTI_TRY(reject());
   const std::string &type = texts_.value("--tokenizer-type"), &vocabulary = texts_.value("--vocab-file"),
-                    &merges = texts_.value("--merge-file"), &model = texts_.value("--tokenizer-model");
+                    &merges = texts_.value("--merge-file"), &model = texts_.value("--tokenizer-model"),
+                    &given_pattern = texts_.value("--tiktoken-pattern");
   const bool has_pair = !vocabulary.empty() || !merges.empty(), has_model = !model.empty();
   if (has_pair && has_model) return usage("--vocab-file and --tokenizer-model are two tokenizers", "give one of them");
   const std::vector<std::string> types = {"NullTokenizer", "byte", "GPT2BPETokenizer", "TikTokenizer"};
@@ -313,6 +317,7 @@ Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
     if (kind != 2 && has_pair) return usage("--tokenizer-type " + type + " reads no --vocab-file");
     if (kind != 3 && has_model) return usage("--tokenizer-type " + type + " reads no --tokenizer-model");
   }
+  if (kind != 3 && !given_pattern.empty()) return usage("--tiktoken-pattern is for --tokenizer-type TikTokenizer");
   if (kind > 0 && texts_.has("--vocab-size"))
     return usage("--vocab-size is for NullTokenizer: of another tokenizer it is known", "leave it out");
   if (kind == 0) return std::unique_ptr<Tokenizer>();
@@ -321,9 +326,9 @@ Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
     return usage(std::string(vocabulary.empty() ? "--vocab-file" : "--merge-file") + " is missing",
                  "GPT-2's tokenizer has two files: vocab.json and merges.txt");
   if (kind == 3 && model.empty()) return usage("--tokenizer-model is missing: a .tiktoken file");
-  const std::string_view pattern = TUTTI_TRY(pretoken_pattern("gpt2"));
-  return bpe_tokenizer(kind == 2 ? TUTTI_TRY(read_vocabulary(vocabulary, merges)) : TUTTI_TRY(read_tiktoken(model)),
-                       pattern);
+  BpeVocabulary learned = kind == 2 ? TUTTI_TRY(read_vocabulary(vocabulary, merges)) : TUTTI_TRY(read_tiktoken(model));
+  const std::string_view pattern = TUTTI_TRY(pretoken_pattern(given_pattern.empty() ? learned.pattern : given_pattern));
+  return bpe_tokenizer(std::move(learned), pattern);
 }
 
 Result<std::string> PretrainGptCommandLine::backend() const {

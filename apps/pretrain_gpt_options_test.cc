@@ -125,6 +125,8 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--fp16 --initial-loss-scale 2 --min-loss-scale 4"), HasSubstr("is more than"));
   EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
   EXPECT_EQ(read("--reset-position-ids").or_throw().end_of_document, 99);
+  EXPECT_THAT(refusal("--tokenizer-type byte --tiktoken-pattern v2"),
+              HasSubstr("is for --tokenizer-type TikTokenizer"));
   EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
 }
 

@@ -5,10 +5,12 @@
 
 #include <future>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/python.h"
 #include "tests/launch/running.h"
+#include "tutti/base/float16.h"
 #include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/safetensors.h"
 
@@ -369,6 +371,267 @@ TEST_F(CkptCommand, ImportRefusesWhatItCannot) {
   const Ended ended = run({"ckpt", "import", path("i16.safetensors"), path("c")});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, HasSubstr("x is I16, which a checkpoint does not know"));
+}
+
+// What torch.save() of before 1.6 wrote, with one storage of 4 floats.
+std::string torch_file(const std::string& pickle) {
+  const std::uint64_t elements = 4;
+  const float values[] = {1, 2, 3, 4};
+  return std::string("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.") + "\x80\x02M\xe9\x03." +
+         "}S'little_endian'\nI01\ns." + pickle + "]S'0'\na." +
+         std::string(reinterpret_cast<const char*>(&elements), sizeof elements) +
+         std::string(reinterpret_cast<const char*>(values), sizeof values);
+}
+// A tensor of these.
+const std::string kFourFloats =
+    "ctorch._utils\n_rebuild_tensor_v2\n((S'storage'\nctorch\nFloatStorage\nS'0'\nS'cpu'\nI4\ntQI0\n(I4\nt(I1\nt"
+    "I00\n}tR";
+const std::string kNumpyScalar = "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f8'\ntRS'12345678'\ntR";
+
+// As dlrm_s_pytorch.py --save-model has it: results beside the model are scalars of numpy.
+TEST_F(CkptCommand, ImportSkipsObjectsThatAreNotReadAndListsThem) {
+  test::set_file(path("dlrm.pt"),
+                 torch_file("}S'epoch'\nI3\nsS'state_dict'\n}S'bot_l.0.bias'\n" + kFourFloats + "ssS'test_acc'\n" +
+                            kNumpyScalar + "sS'train_loss'\n" + kNumpyScalar +
+                            "sS'opt_state_dict'\n}S'state'\n}sS'param_groups'\n(lp1\n(dS'lr'\nF0.5\nsS'params'\n"
+                            "(lI0\nasass."));
+  const Ended ended = run({"ckpt", "import", path("dlrm.pt"), path("run"), "--path", "state_dict", "--optimizer",
+                           "opt_state_dict", "--step", "7"});
+  ASSERT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("dlrm.pt: skipped 2 objects that are not read: test_acc "
+                                   "(numpy.core.multiarray.scalar), train_loss (numpy.core.multiarray.scalar)\n"));
+  const auto saved = CheckpointReader::open(path("run")).or_throw();
+  EXPECT_EQ(saved.manifest().tensors.size(), 2u) << "the weight, and the steps that were made";
+  std::vector<float> bias(4);
+  saved.read({"bot_l.0.bias"}, std::as_writable_bytes(std::span(bias))).or_throw();
+  EXPECT_THAT(bias, ::testing::ElementsAre(1, 2, 3, 4));
+  EXPECT_EQ(run({"ckpt", "import", path("dlrm.pt"), path("all")}).code, 0);
+  EXPECT_THAT(run({"ckpt", "ls", path("dlrm.pt")}).err, HasSubstr("skipped 2 objects"));
+  EXPECT_THAT(run({"ckpt", "verify", path("dlrm.pt")}).err, HasSubstr("skipped 2 objects"));
+}
+
+// A weight must not be lost for the class that it is in.
+TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
+  test::set_file(path("x.pt"), torch_file("}S'fc'\n" + kFourFloats +
+                                          "sS'ema'\n}S'shadow'\nc__main__\nEma\n)\x81}S'w'\n" + kFourFloats + "sbss."));
+  const auto import = [&](const std::string& to, const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"ckpt", "import", path("x.pt"), path(to)};
+    line.insert(line.end(), more.begin(), more.end());
+    return run(line);
+  };
+  for (const auto& more : {std::vector<std::string>(), {"--path", "ema"}, {"--path", "ema.shadow"}}) {
+    const Ended refused = import("no", more);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err,
+                HasSubstr("x.pt: ema.shadow, of type __main__.Ema with 1 tensor, is not read\nhint: save a "
+                          "state_dict() of plain tensors, or leave it out by --path or --tensor"));
+  }
+  const Ended taken = import("fc", {"--tensor", "fc"});
+  EXPECT_EQ(taken.code, 0) << taken.err;
+  EXPECT_THAT(taken.err, HasSubstr("skipped 1 object that is not read: ema.shadow (__main__.Ema, with 1 tensor)"));
+  // The state of an optimizer belongs to the chosen tensors.
+  test::set_file(path("x.pt"), torch_file("}S'model'\n}S'fc'\n" + kFourFloats +
+                                          "ssS'opt'\n}S'state'\n}I0\n}S'exp_avg'\nc__main__\nLazy\n)\x81}S'w'\n" +
+                                          kFourFloats + "sbsssS'param_groups'\n(lp1\n(dS'params'\n(lI0\nasass."));
+  for (const auto& more : {std::vector<std::string>{"--path", "model"}, {"--path", "model", "--tensor", "fc"}}) {
+    std::vector<std::string> with_optimizer = more;
+    with_optimizer.insert(with_optimizer.end(), {"--optimizer", "opt"});
+    const Ended refused = import("no", with_optimizer);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("opt.state.0.exp_avg, of type __main__.Lazy with 1 tensor, is not read\nhint: "
+                                       "save a state_dict() of plain tensors, or import without --optimizer"));
+    EXPECT_EQ(import(more.size() == 2 ? "model" : "tensor", more).code, 0);
+  }
+}
+
+// Names of tensors come from files of others, and are no paths.
+TEST_F(CkptCommand, NoFileIsNamedAfterATensor) {
+  const std::vector<std::string> names = {"../pwned", "../../pwned", path("pwned"), "a/b", "..", ".", "x\\..\\y"};
+  const std::vector<float> data(64);
+  std::vector<SafetensorsTensor> tensors;
+  std::vector<SavedBox> boxes;
+  for (const std::string& name : names) {
+    tensors.push_back({name, DType::kF32, {8, 8}, data.data()});
+    boxes.push_back({.key = {name, ""}, .shape = {8, 8}, .data = data.data()});
+    boxes.push_back({.key = {name, "../state"}, .shape = {8, 8}, .data = data.data()});
+  }
+  fs::create_directories(path("deep/er"));
+  const auto at = [&](const std::string& name) { return path("deep/er/" + name); };
+  write_safetensors(at("in.safetensors"), tensors).or_throw();
+  save_checkpoint(at("saved"), boxes, {.step = 1}).or_throw();
+  test::set_file(at("in.pt"), torch_file("}S'../../pwned'\n" + kFourFloats + "s."));
+  // All that is there, but what the commands below are told to make.
+  const std::set<std::string> made = {
+      "imported",        "imported_pt",           "resharded",       "merged", "merged_all",
+      "box.safetensors", "extracted.safetensors", "rank.safetensors"};
+  const auto others = [&] {
+    std::set<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(folder_.path())) {
+      const std::string place = fs::relative(entry.path(), path("deep/er")).string();
+      if (!made.contains(place.substr(0, place.find('/'))) && !place.ends_with(".lock")) found.insert(place);
+    }
+    return found;
+  };
+  const auto before = others();
+  for (const auto& line : std::vector<std::vector<std::string>>{
+           {"import", at("in.safetensors"), at("imported"), "--ranks", "2"},
+           {"import", at("in.pt"), at("imported_pt")},
+           {"reshard", at("saved"), at("resharded"), "--ranks", "3"},
+           {"merge", at("saved"), at("merged"), "--max-shard-size", "300"},
+           {"merge", at("in.safetensors"), at("merged_all")},
+           {"extract", at("saved"), "-o", at("extracted.safetensors")},
+           {"extract", at("saved"), "-o", at("rank.safetensors"), "--rank", "0"},
+           {"extract", at("in.safetensors"), "-o", at("box.safetensors"), "--tensor", "../pwned", "--box", "0:4"},
+           {"ls", at("saved")},
+           {"show", at("saved"), "--tensor", "../pwned"},
+           {"verify", at("saved")},
+           {"diff", at("saved"), at("in.safetensors")},
+           {"prune", at("saved"), "--keep", "1"}}) {
+    std::vector<std::string> words = {"ckpt"};
+    words.insert(words.end(), line.begin(), line.end());
+    const Ended ended = run(words);
+    EXPECT_LE(ended.code, line[0] == "diff" ? 1 : 0) << line[0] << ": " << ended.err;
+  }
+  for (const std::string folder : {"imported", "imported_pt", "resharded", "merged", "merged_all"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(at(folder)))
+      EXPECT_THAT(entry.path().filename().string(),
+                  MatchesRegex("step-[0-9]+|latest|manifest.json|.*lock|(model|optimizer)-[0-9]+-of-[0-9]+.safetensors|"
+                               "model.safetensors(.index.json)?"));
+  }
+  EXPECT_EQ(others(), before);
+  const Ended gpt2 = run({"ckpt", "gpt2", at("in.safetensors"), at("gpt2")});
+  EXPECT_EQ(gpt2.code, 2);
+  EXPECT_EQ(others(), before);
+}
+
+// A GPT-2 of one layer, 96 numbers a token and no meaning.
+class CkptGpt2 : public CkptCommand {
+ protected:
+  struct Named {
+    const char* name;
+    TensorShape shape;
+  };
+  static const std::vector<Named>& names() {
+    static const std::vector<Named> names = {{"wte.weight", {5, 96}},
+                                             {"wpe.weight", {4, 96}},
+                                             {"ln_f.weight", {96}},
+                                             {"ln_f.bias", {96}},
+                                             {"h.0.ln_1.weight", {96}},
+                                             {"h.0.ln_1.bias", {96}},
+                                             {"h.0.attn.c_attn.weight", {96, 288}},
+                                             {"h.0.attn.c_attn.bias", {288}},
+                                             {"h.0.attn.c_proj.weight", {96, 96}},
+                                             {"h.0.attn.c_proj.bias", {96}},
+                                             {"h.0.ln_2.weight", {96}},
+                                             {"h.0.ln_2.bias", {96}},
+                                             {"h.0.mlp.c_fc.weight", {96, 384}},
+                                             {"h.0.mlp.c_fc.bias", {384}},
+                                             {"h.0.mlp.c_proj.weight", {384, 96}},
+                                             {"h.0.mlp.c_proj.bias", {96}}};
+    return names;
+  }
+  // Element i of every tensor is i % 16, which each of the types can be.
+  template <class T, class Convert>
+  std::string write(DType dtype, const std::string& file, const Convert& convert) const {
+    std::vector<T> values;
+    for (int i = 0; i < 96 * 384; ++i) values.push_back(convert(float(i % 16)));
+    std::vector<SafetensorsTensor> tensors;
+    for (const auto& [name, shape] : names()) tensors.push_back({name, dtype, shape, values.data()});
+    write_safetensors(path(file), tensors).or_throw();
+    return path(file);
+  }
+  std::string write_f32(const std::string& file) const {
+    return write<float>(DType::kF32, file, [](float value) { return value; });
+  }
+  std::int64_t heads_in(const std::string& folder) const {
+    return std::get<std::int64_t>(CheckpointReader::open(path(folder)).or_throw().facts().values.at("heads"));
+  }
+};
+
+TEST_F(CkptGpt2, HeadsAreThoseOfConfigJson) {
+  fs::create_directory(path("hf"));
+  const std::string file = write_f32("hf/model.safetensors");
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> line = {"ckpt", "gpt2", file, path("no")};
+    line.insert(line.end(), more.begin(), more.end());
+    const Ended ended = run(line);
+    EXPECT_EQ(ended.code, 2);
+    EXPECT_FALSE(fs::exists(path("no")));
+    return ended.err;
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("has 96 numbers a token, which are not heads of 64 numbers as in GPT-2\nhint: say "
+                                     "how many heads of attention it has: --heads N, or config.json beside it"));
+  ASSERT_EQ(run({"ckpt", "gpt2", file, path("given"), "--heads", "6"}).code, 0);
+  EXPECT_EQ(heads_in("given"), 6);
+  test::set_file(path("hf/config.json"),
+                 R"({"n_head": 3, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-6})");
+  for (const std::string& from : {file, path("hf")}) {
+    const std::string folder = from == file ? "of_file" : "of_folder";
+    const Ended ended = run({"ckpt", "gpt2", from, path(folder)});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(heads_in(folder), 3);
+  }
+  EXPECT_EQ(std::get<double>(CheckpointReader::open(path("of_file")).or_throw().facts().values.at("norm_epsilon")),
+            1e-6);
+  EXPECT_THAT(refusal({"--heads", "4"}), HasSubstr("--heads 4 is given, and config.json beside "));
+  for (const auto& [config, expected] : std::map<std::string, std::string>{
+           {R"({"n_head": 5})", "96 numbers a token cannot be divided into 5 heads"},
+           {R"({"n_head": 0})", "config.json: n_head is 0, and no number of heads"},
+           {R"({"n_head": 3, "activation_function": "relu"})",
+            "config.json has activation_function \"relu\", and pretrain_gpt computes with \"gelu_new\""},
+           {R"({"n_head": 3, "scale_attn_by_inverse_layer_idx": true})",
+            "config.json has scale_attn_by_inverse_layer_"},
+           {"[]", "config.json is no JSON object"}}) {
+    test::set_file(path("hf/config.json"), config);
+    const Ended ended = run({"ckpt", "gpt2", file, path("no")});
+    EXPECT_NE(ended.code, 0) << config;
+    EXPECT_THAT(ended.err, HasSubstr(expected));
+    EXPECT_FALSE(fs::exists(path("no")));
+  }
+}
+
+TEST_F(CkptGpt2, ReplacesNothing) {
+  const std::string file = write_f32("model.safetensors");
+  const std::vector<std::string> line = {"ckpt", "gpt2", file, path("g"), "--heads", "3"};
+  ASSERT_EQ(run(line).code, 0);
+  const std::string manifest = test::file_text(path("g/step-0000000/manifest.json"));
+  const Ended again = run(line);
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("g/step-0000000 is there already\nhint: give another folder"));
+  EXPECT_EQ(test::file_text(path("g/step-0000000/manifest.json")), manifest);
+  save(100);
+  const Ended before = run({"ckpt", "gpt2", file, path("a"), "--heads", "3"});
+  EXPECT_EQ(before.code, 2);
+  EXPECT_THAT(before.err, HasSubstr("has a checkpoint of step 100, and this one is of step 0"));
+  EXPECT_EQ(test::file_text(path("a/latest")), "step-0000100\n");
+  const std::string weights = test::file_text(file);
+  const Ended back = run({"ckpt", "gpt2", path("g"), file});
+  EXPECT_EQ(back.code, 2);
+  EXPECT_THAT(back.err, HasSubstr(file + " is there already\nhint: give another name"));
+  EXPECT_EQ(test::file_text(file), weights);
+  ASSERT_EQ(run({"ckpt", "gpt2", path("g"), path("back.safetensors")}).code, 0);
+  EXPECT_THAT(run({"ckpt", "diff", file, path("back.safetensors")}).out, HasSubstr("16 tensors are equal, 0 differ"));
+}
+
+TEST_F(CkptGpt2, TakesSixteenBits) {
+  write_f32("f32.safetensors");
+  write<Half>(DType::kF16, "f16.safetensors", [](float value) { return to_half(value); });
+  write<BFloat16>(DType::kBF16, "bf16.safetensors", [](float value) { return to_bfloat16(value); });
+  write<double>(DType::kF64, "f64.safetensors", [](float value) { return double(value); });
+  for (const std::string type : {"f32", "f16", "bf16"}) {
+    const Ended ended = run({"ckpt", "gpt2", path(type + ".safetensors"), path(type), "--heads", "3"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_EQ(run({"ckpt", "diff", path("f32"), path(type)}).code, 0) << type;
+  }
+  const auto saved = CheckpointReader::open(path("f16")).or_throw();
+  std::vector<float> qkv(288 * 96);
+  saved.read({"decoder.layers.0.self_attention.linear_qkv.weight"}, std::as_writable_bytes(std::span(qkv))).or_throw();
+  for (int row = 0; row < 288; ++row)
+    for (int column = 0; column < 96; ++column)
+      ASSERT_EQ(qkv[std::size_t(row * 96 + column)], float((column * 288 + row) % 16)) << row << " " << column;
+  const Ended ended = run({"ckpt", "gpt2", path("f64.safetensors"), path("f64"), "--heads", "3"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("is F64, and only F32, F16 and BF16 are turned into another model"));
 }
 
 TEST_F(CkptCommand, MistakesAreSentences) {

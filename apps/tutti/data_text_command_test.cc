@@ -39,6 +39,34 @@ TEST(DataText, BecomesTokensThatWereLearnedFromIt) {
   EXPECT_EQ(run({"data", "bpe", text, "--output", bpe}).code, 2);
 }
 
+// Its ids are those of Megatron-LM: behind 1000 special tokens, of which </s> ends a document.
+TEST(DataText, TakesTheFileOfMegatronsTikTokenizer) {
+  const Folder folder;
+  const std::string text = folder.path() + "/text", model = folder.path() + "/tokens.json",
+                    out = folder.path() + "/out";
+  std::ofstream(text) << "ab !\u180e";
+  constexpr char k64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::ofstream file(model);
+  for (int byte = 0; byte < 256; ++byte)
+    file << (byte == 0 ? "[" : ",\n") << R"({"rank": )" << byte << R"(, "token_bytes": ")" << k64[byte >> 2]
+         << k64[(byte & 3) << 4] << R"(==", "token_str": ""})";
+  file << R"(, {"rank": 256, "token_bytes": "YWI=", "token_str": "ab"}])" << std::flush;
+  for (const char* const pattern : {"", "v1"}) {
+    const Ended ended =
+        run({"data", "tokenize", text, "--tokenizer-type", "TikTokenizer", "--tokenizer-model", model, "--output",
+             out + pattern, "--append-eod", *pattern ? std::string("--tiktoken-pattern=") + pattern : "--threads=1"});
+    ASSERT_EQ(ended.code, 0) << ended.err;
+    EXPECT_THAT(ended.out, HasSubstr("7 tokens of 1257 "));
+    std::vector<std::int64_t> tokens(7);
+    TokenFile::open(out + pattern).or_throw().read(0, 0, tokens);
+    EXPECT_EQ(tokens, (std::vector<std::int64_t>{1256, 1032, 1033, 1225, 1160, 1142, 2}));
+  }
+  std::ofstream(model) << R"([{"token": "a"}])";
+  const Ended other = run({"data", "tokenize", text, "--tokenizer-model", model, "--output", folder.path() + "/no"});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("tokens.json: entry 0 is {\"token\":\"a\"}, expected \"rank\": 0 and "));
+}
+
 TEST(DataText, MistakesAreSentences) {
   const Folder folder;
   const std::string text = folder.path() + "/text.jsonl", out = folder.path() + "/out";

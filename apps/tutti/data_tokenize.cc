@@ -32,7 +32,7 @@ Exit codes:
 
 struct Texts {
   TextTexts text;
-  std::string output, tokenizer, vocab_file, merge_file, model, pattern = "gpt2";
+  std::string output, tokenizer, vocab_file, merge_file, model, pattern;
   bool append_eod = false;
 };
 
@@ -50,8 +50,10 @@ void declare(CLI::App& app, Texts& texts) {
       "byte, GPT2BPETokenizer or TikTokenizer (default: chosen by the files given below, else byte)", "NAME");
   add("The tokenizer", "--vocab-file", texts.vocab_file, "GPT-2's vocab.json, or what `tutti data bpe` made", "FILE");
   add("The tokenizer", "--merge-file", texts.merge_file, "the merges.txt of this vocabulary", "FILE");
-  add("The tokenizer", "--tokenizer-model", texts.model, "a .tiktoken file", "FILE");
-  add("The tokenizer", "--pattern", texts.pattern, "how text is cut before bytes are merged: gpt2 (default), cl100k",
+  add("The tokenizer", "--tokenizer-model", texts.model, "a .tiktoken file, or the .json file of Megatron-LM", "FILE");
+  add("The tokenizer", "--pattern,--tiktoken-pattern", texts.pattern,
+      "how text is cut before bytes are merged: gpt2, cl100k, v1 or v2 (v2 for the .json file of Megatron-LM, else "
+      "gpt2)",
       "NAME");
 }
 
@@ -70,10 +72,11 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
     return usage(std::string(texts.vocab_file.empty() ? "--vocab-file" : "--merge-file") + " is missing",
                  "GPT-2's tokenizer has two files: vocab.json and merges.txt");
   if (type == 2 && texts.model.empty()) return usage("--tokenizer-model is missing: a .tiktoken file");
-  const std::string_view pattern = TUTTI_TRY(pretoken_pattern(texts.pattern));
-  return bpe_tokenizer(type == 1 ? TUTTI_TRY(read_vocabulary(texts.vocab_file, texts.merge_file))
-                                 : TUTTI_TRY(read_tiktoken(texts.model)),
-                       pattern);
+  BpeVocabulary vocabulary = type == 1 ? TUTTI_TRY(read_vocabulary(texts.vocab_file, texts.merge_file))
+                                       : TUTTI_TRY(read_tiktoken(texts.model));
+  const std::string_view pattern =
+      TUTTI_TRY(pretoken_pattern(texts.pattern.empty() ? vocabulary.pattern : texts.pattern));
+  return bpe_tokenizer(std::move(vocabulary), pattern);
 }
 
 Status act(const Texts& texts) {

@@ -386,6 +386,10 @@ void add_torch() {
        "c__builtin__\ngetattr\n(ctorch.distributed._shard.sharded_tensor.api\nShardedTensor\n"
        "S'ProcessGroupState'\ntR)" +
            bytes_of({0x81, '}', 'b', '.'}));
+  seed("pickle", "foreign", "}S'a'\ncargparse\nNamespace\n)" + bytes_of({0x81, '}'}) + "S'lr'\nI5\nsbs.");
+  std::string conjugate = small_pickle();
+  conjugate.insert(conjugate.rfind("tR"), "}S'conj'\nI01\nsS'neg'\nI01\ns");
+  seed("pickle", "bits", conjugate);
   seed("torch_file", "zip",
        small_zip({{"a/data.pkl", small_pickle()}, {"a/byteorder", "little"}, {"a/data/0", floats}}));
   const std::string magic =

@@ -10,6 +10,8 @@
 #include "tests/train/processes.h"
 #include "tests/train/saved_values.h"
 #include "tutti/base/text.h"
+#include "tutti/checkpoint/open.h"
+#include "tutti/checkpoint/writer.h"
 
 namespace tutti {
 namespace {
@@ -63,6 +65,46 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
   EXPECT_NE(nowhere.code, 0);
   EXPECT_THAT(nowhere.err, AllOf(HasSubstr("its data.consumed_samples is not there, where a whole number from 0 on"),
                                  HasSubstr("it has a data.consumed_sample; ")));
+}
+
+// --save begins with the text of --load: the folders are two.
+TEST_F(PretrainGpt, ARestartedFinetuneResumesItsOwnCheckpoint) {
+  const std::string base = folder_ + "/run", own = base + "-finetuned";
+  ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "4", "--save", base})).code, 0);
+  const Words finetune = with(kModel, {"--train-iters", "10", "--load", base, "--finetune", "--save", own});
+  const auto first = pretrain(0, with(finetune, {"--exit-interval", "6"}));
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("begins at step 0, with the weights of " + base + "/step-0000004"));
+  EXPECT_EQ(fields(first, "lm loss").size(), 6u);
+  auto restarted = kOneThread;
+  restarted["TUTTI_GENERATION"] = "1";
+  const auto second = testing::run(with({PRETRAIN_GPT}, with(finetune, {"--exit-interval", "3"})), restarted);
+  ASSERT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("goes on after step 6, from " + own + "/step-0000006"));
+  EXPECT_EQ(trim(fields(second, "consumed samples").front()), "56");
+  EXPECT_FALSE(std::filesystem::exists(own + "/step-0000003")) << "a second history";
+  // Not started again by a launcher, it would begin at step 0 before the checkpoints that are there.
+  const auto anew = pretrain(0, finetune);
+  EXPECT_EQ(anew.code, 2);
+  EXPECT_THAT(anew.err, HasSubstr(own + " has a checkpoint of step 9 already, and this run begins at step 0, with the "
+                                        "weights of "));
+}
+
+TEST_F(PretrainGpt, PathsMeanTheSameWithASlashBehindThem) {
+  const std::string save = folder_ + "/run";
+  const Words line = with(kModel, {"--eval-iters", "0"});
+  ASSERT_EQ(pretrain(0, with(line, {"--train-iters", "2", "--save", save})).code, 0);
+  const auto finetuned =
+      pretrain(0, with(line, {"--train-iters", "3", "--load", save + "/step-0000002/", "--finetune", "--seed", "7"}));
+  ASSERT_EQ(finetuned.code, 0) << finetuned.err;
+  EXPECT_EQ(trim(fields(finetuned, "consumed samples").front()), "8") << "from step 0";
+  // What was found and not named has to be this user's own.
+  std::filesystem::permissions(save + "/step-0000002", std::filesystem::perms::all);
+  for (const std::string& load : {save, save + "/", folder_ + "/./run"}) {
+    const auto refused = pretrain(0, with(line, {"--train-iters", "3", "--load", load, "--save", save}));
+    EXPECT_EQ(refused.code, 2) << load;
+    EXPECT_THAT(refused.err, HasSubstr("the checkpoint to go on from is not safe")) << load;
+  }
 }
 
 TEST_F(PretrainGpt, DataInAnotherOrderOrLengthIsToldOnceAndTheRunGoesOn) {
@@ -136,6 +178,25 @@ TEST_F(PretrainGpt, AShardedOptimizerGoesOnOnAnyGrid) {
     EXPECT_EQ(with(fields(first, "lm loss"), fields(second, "lm loss")), fields(whole, "lm loss")) << to.name;
     EXPECT_EQ(fields(second, "lm loss value"), fields(whole, "lm loss value")) << to.name;
   }
+}
+
+// What an optimizer keeps is looked at before it is used.
+TEST_F(PretrainGpt, AStepCounterBeyondAllStepsIsRejected) {
+  const std::string save = folder_ + "/run", step = save + "/step-0000002";
+  ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "2", "--save", save})).code, 0);
+  const auto source = open_tensors(step).or_throw();
+  std::vector<std::vector<std::byte>> values;
+  std::vector<SavedBox> boxes;
+  for (const auto& [key, tensor] : source->tensors()) {
+    values.emplace_back(tensor.elements() * tensor.element_bytes);
+    source->read(key, values.back()).or_throw();
+    if (key.state == "step") values.back().assign({{}, {}, {}, {}, {}, {}, {}, std::byte(0x80)});
+    boxes.push_back({.key = key, .dtype = *tensor.known_dtype(), .shape = tensor.shape, .data = values.back().data()});
+  }
+  save_checkpoint(save, boxes, *source->facts()).or_throw();
+  const auto refused = pretrain(0, with(kModel, {"--train-iters", "4", "--load", save, "--save", save}));
+  EXPECT_NE(refused.code, 0);
+  EXPECT_THAT(refused.err, ContainsRegex("step-0000002: step of [a-z0-9_.]+ is -9223372036854775808, expected 0 to"));
 }
 
 // The launcher names the rank, starts all again, and they end where those that nobody disturbed end.

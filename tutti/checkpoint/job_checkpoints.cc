@@ -9,7 +9,6 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/make_folder.h"
-#include "tutti/checkpoint/resume.h"
 #include "tutti/checkpoint/shared_folder.h"
 #include "tutti/comm/agree.h"
 
@@ -64,17 +63,18 @@ void JobCheckpoints::take_folder() {
   agree(world_, node_folders_ ? told_with_host(taken) : taken).or_throw();
 }
 
-std::optional<CheckpointReader> JobCheckpoints::resume(std::span<const SavedBox> wanted) {
+std::optional<ResumePoint> JobCheckpoints::resume(std::span<const SavedBox> wanted) {
   const bool restarted = was_restarted();
   if (auto copy = copies_ && restarted ? newest_copy(wanted) : std::nullopt) {
     if (auto later = later_on_disk(copy->facts().step, wanted)) return later;
     if (world_.rank() == 0)
       log::info(fmt::format("goes on after step {}, from {}", copy->facts().step, copy->folder()));
-    return copy;
+    return ResumePoint{*std::move(copy), ResumeSource::kMemory};
   }
   return resume_point(world_, {.folder = options_.folder,
                                .resume = options_.resume,
                                .restarted = saves() && restarted,
+                               .weights_only = options_.weights_only,
                                .node_folders = node_folders_.get(),
                                .wanted = wanted})
       .or_throw();
@@ -92,8 +92,7 @@ std::optional<CheckpointReader> JobCheckpoints::newest_copy(std::span<const Save
 }
 
 // What was saved after that step, and verifies.
-std::optional<CheckpointReader> JobCheckpoints::later_on_disk(std::int64_t step,
-                                                              std::span<const SavedBox> wanted) const {
+std::optional<ResumePoint> JobCheckpoints::later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const {
   const ResumeOptions options{
       .folder = options_.folder, .restarted = true, .node_folders = node_folders_.get(), .wanted = wanted};
   if (!saves() || newest_saved_step(world_, options).or_throw() <= step) return {};

@@ -21,7 +21,7 @@
 #include "tutti/checkpoint/background_saver.h"
 #include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
-#include "tutti/checkpoint/reader.h"
+#include "tutti/checkpoint/resume.h"
 #include "tutti/checkpoint/writer.h"
 #include "tutti/comm/group.h"
 
@@ -35,6 +35,7 @@ struct JobCheckpointOptions {
   int keep = 0;                 // --keep: of the older ones so many stay; 0: all
   std::int64_t keep_every = 0;  // --keep-every: and those whose step is a multiple of this
   std::string resume = "auto";  // --resume: "auto", "never" or a path (resume.h)
+  bool weights_only = false;    // of the checkpoint at that path: the run begins at step 0
   // Save from a copy while training goes on; else save() returns when all is on disk, and copies nothing: for a state
   // of which there is no room for another.
   bool in_background = true;
@@ -54,9 +55,9 @@ class JobCheckpoints {
   // all ranks share and may write to, and where copies are wanted that no agent keeps.
   JobCheckpoints(const Group& world, JobCheckpointOptions options);
 
-  // Where to begin; none: from the start. Once, before the first step. `wanted`: what this rank is going to read; of a
-  // copy in memory on another node it gets that alone. Throws Exception.
-  std::optional<CheckpointReader> resume(std::span<const SavedBox> wanted);
+  // Where to begin, and whose checkpoint that is; none: from the start. Once, before the first step. `wanted`: what
+  // this rank is going to read; of a copy in memory on another node it gets that alone. Throws Exception.
+  std::optional<ResumePoint> resume(std::span<const SavedBox> wanted);
   bool saves() const { return !options_.folder.empty(); }
   bool copies() const { return options_.memory_copy_interval > 0; }
   // What the first save would have to do else. Throws Exception for boxes that cannot be saved.
@@ -80,12 +81,12 @@ class JobCheckpoints {
  private:
   void take_folder();
   std::optional<CheckpointReader> newest_copy(std::span<const SavedBox> wanted);
-  std::optional<CheckpointReader> later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const;
+  std::optional<ResumePoint> later_on_disk(std::int64_t step, std::span<const SavedBox> wanted) const;
 
   const Group world_;
   const JobCheckpointOptions options_;
   std::shared_ptr<const NodeFolders> node_folders_;  // with folder_per_node
-  std::optional<FolderLock> folder_lock_;              // one rank of those that see the folder; outlives the last save
+  std::optional<FolderLock> folder_lock_;            // one rank of those that see the folder; outlives the last save
   std::unique_ptr<BackgroundSaver> saver_;
   std::unique_ptr<MemoryCopies> copies_;
 };

@@ -65,6 +65,8 @@ class SeveralSources : public TensorSource {
     all->about_ = first.about();
     for (std::size_t s = 0; s < all->sources_.size(); ++s) {
       all->has_digests_ = all->has_digests_ && all->sources_[s]->has_digests();
+      const auto& skipped = all->sources_[s]->skipped();
+      all->skipped_.insert(all->skipped_.end(), skipped.begin(), skipped.end());
       for (const auto& [key, tensor] : all->sources_[s]->tensors()) TUTTI_TRY(all->add(s, key, tensor));
     }
     return std::unique_ptr<TensorSource>(std::move(all));

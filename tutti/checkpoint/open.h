@@ -56,6 +56,8 @@ class TensorSource {
   const std::map<TensorKey, SourceTensor>& tensors() const { return tensors_; }
   const SourceTensor* find(const TensorKey& key) const;  // nullptr: there is none
   const ValueTree& about() const { return about_; }
+  // Objects of a PyTorch file that are not read; their tensors are not among those above.
+  const std::vector<SkippedObject>& skipped() const { return skipped_; }
   const std::optional<CheckpointFacts>& facts() const { return facts_; }  // of a checkpoint
   bool has_digests() const { return has_digests_; }                       // so that what is read is what was written
 
@@ -74,6 +76,7 @@ class TensorSource {
   std::string path_, format_;
   std::map<TensorKey, SourceTensor> tensors_;
   ValueTree about_;
+  std::vector<SkippedObject> skipped_;
   std::optional<CheckpointFacts> facts_;
   bool has_digests_ = true;
 };

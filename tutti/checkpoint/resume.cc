@@ -39,10 +39,14 @@ Error later_ones(const std::string& folder, std::int64_t newest, const std::stri
       "save to another folder, move the later checkpoints away, or resume from the newest");
 }
 
-void tell(const Group& group, const CheckpointReader& saved) {
+void tell(const Group& group, const ResumePoint& saved, bool weights_only) {
   if (group && group.rank() != 0) return;
   for (const std::string& why : saved.passed_over()) log::warn("passed over a checkpoint: " + why);
-  log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
+  if (weights_only && saved.source == ResumeSource::kNamed) {
+    log::info(fmt::format("begins at step 0, with the weights of {}", saved.folder()));
+  } else {
+    log::info(fmt::format("goes on after step {}, from {}", saved.facts().step, saved.folder()));
+  }
 }
 
 // A word that is nearly one of those with a meaning, or a word of other programs, was hardly meant as a path.
@@ -86,28 +90,31 @@ Error nothing_to_go_on_from(Error error, const std::string& folder) {
   return error;
 }
 
-Result<std::optional<CheckpointReader>> find(const Group& group, const ResumeOptions& options) {
+Result<std::optional<ResumePoint>> find(const Group& group, const ResumeOptions& options) {
   const std::int64_t newest = TUTTI_TRY(newest_saved_step(group, options));
   const bool newest_counts = options.resume == "auto" || (options.restarted && newest >= 0);
   if (newest_counts) {
-    if (newest < 0) return std::optional<CheckpointReader>();
+    if (newest < 0) return std::optional<ResumePoint>();
     auto newest_whole = open(group, options, options.folder);
     if (!newest_whole.ok()) return nothing_to_go_on_from(newest_whole.error(), options.folder);
     auto saved = *std::move(newest_whole);
     TUTTI_TRY(check_owners(group, options, saved, false));
-    return std::optional(std::move(saved));
+    return std::optional(ResumePoint{std::move(saved), ResumeSource::kOwnFolder});
   }
   if (options.resume == "never") {
     if (newest >= 0) return later_ones(options.folder, newest, "anew");
-    return std::optional<CheckpointReader>();
+    return std::optional<ResumePoint>();
   }
   auto opened = open(group, options, options.resume);
   if (!opened.ok()) return with_hint(opened.error(), options.resume);
   auto saved = *std::move(opened);
   TUTTI_TRY(check_owners(group, options, saved, true));
-  if (newest > saved.facts().step && saved.passed_over().empty())
+  if (options.weights_only) {
+    if (newest >= 0) return later_ones(options.folder, newest, "at step 0, with the weights of " + saved.folder());
+  } else if (newest > saved.facts().step && saved.passed_over().empty()) {
     return later_ones(options.folder, newest, fmt::format("after step {}", saved.facts().step));
-  return std::optional(std::move(saved));
+  }
+  return std::optional(ResumePoint{std::move(saved), ResumeSource::kNamed});
 }
 
 }  // namespace
@@ -133,10 +140,10 @@ bool was_restarted() {
   return false;
 }
 
-Result<std::optional<CheckpointReader>> resume_point(const Group& group, const ResumeOptions& options) {
+Result<std::optional<ResumePoint>> resume_point(const Group& group, const ResumeOptions& options) {
   try {
     auto found = TUTTI_TRY(find(group, options));
-    if (found) tell(group, *found);
+    if (found) tell(group, *found, options.weights_only);
     return found;
   } catch (const Exception& error) {
     return error.error();

@@ -19,9 +19,20 @@ struct ResumeOptions {
   // The launcher has started this job again after a failure: what it has saved itself in `folder` counts, as with
   // "auto", and `resume` only where there is nothing yet.
   bool restarted = false;
+  // Of the checkpoint that `resume` names only the weights count: the run begins at step 0.
+  bool weights_only = false;
   // The folder is another one on each node; then what of the others' files this rank is going to read.
   const NodeFolders* node_folders = nullptr;
   std::span<const SavedBox> wanted = {};
+};
+// Which checkpoint a run resumes from.
+enum class ResumeSource {
+  kOwnFolder,  // the newest of the folder where the run saves
+  kNamed,      // the checkpoint that ResumeOptions::resume names
+  kMemory,     // a copy in memory (memory/memory_copies.h)
+};
+struct ResumePoint : CheckpointReader {
+  ResumeSource source = ResumeSource::kOwnFolder;
 };
 // The step of the newest checkpoint in options.folder, as rank 0 sees it, or any node; -1: there is none. Collective.
 Result<std::int64_t> newest_saved_step(const Group& group, const ResumeOptions& options);
@@ -33,6 +44,6 @@ bool was_restarted();
 // been going for weeks is not begun anew without a word); where what was found, and not named, belongs to another user
 // or may be written by everybody (kInvalidArgument; of one that is named a warning); and where `folder` holds later
 // ones than the one to begin with, because the next "auto" would go on from those (kInvalidArgument).
-Result<std::optional<CheckpointReader>> resume_point(const Group& group, const ResumeOptions& options);
+Result<std::optional<ResumePoint>> resume_point(const Group& group, const ResumeOptions& options);
 
 }  // namespace tutti

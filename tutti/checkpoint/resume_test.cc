@@ -69,6 +69,24 @@ TEST_F(Resuming, TheNewestThatVerifies) {
   EXPECT_THAT(found({.folder = folder()}), HasSubstr("none of the 2 checkpoints in " + folder() + " verifies"));
 }
 
+TEST_F(Resuming, SaysWhoseCheckpointItTook) {
+  save(100);
+  const test::TemporaryFolder other;
+  const std::string path = folder() + "/step-0000100/";
+  const auto source = [&](const ResumeOptions& options) {
+    return resume_point(Group(), options).or_throw().value().source;
+  };
+  EXPECT_EQ(source({.folder = folder()}), ResumeSource::kOwnFolder);
+  EXPECT_EQ(source({.folder = other.path(), .resume = path}), ResumeSource::kNamed);
+  EXPECT_EQ(source({.folder = other.path(), .resume = path, .restarted = true}), ResumeSource::kNamed);
+  EXPECT_EQ(source({.folder = folder(), .resume = path, .restarted = true}), ResumeSource::kOwnFolder);
+  EXPECT_EQ(source({.folder = other.path(), .resume = path, .weights_only = true}), ResumeSource::kNamed);
+  test::save_model(Group(), other.path(), 6, Dealing::kReplicated, 0).or_throw();
+  EXPECT_EQ(found({.folder = other.path(), .resume = path}), "100");
+  EXPECT_THAT(found({.folder = other.path(), .resume = path, .weights_only = true}),
+              HasSubstr("has a checkpoint of step 6 already, and this run begins at step 0, with the weights of "));
+}
+
 TEST_F(Resuming, FromAPath) {
   save(100);
   const test::TemporaryFolder other;

@@ -24,6 +24,13 @@ struct ValueTree {
   static ValueTree dict(std::string name, const CheckpointValues& values);
 };
 
+// An object of a file that is not read.
+struct SkippedObject {
+  std::string path;           // "args"
+  std::string type;           // "argparse.Namespace"
+  std::uint64_t tensors = 0;  // that it is, or holds
+};
+
 std::string to_string(const CheckpointValue& value);
 // "state.optimizers.0.lr": names with points in them are found as well. kNotFound names the first that is not there,
 // and what there is in its place. Empty: the tree itself.

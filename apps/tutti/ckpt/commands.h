@@ -26,6 +26,11 @@ void dress(CLI::App& app, const char* footer, const char* synopsis);
 // The exit code; an error is told first.
 int end_of(const CLI::App& app, const Result<int>& code);
 
+// open_tensors(), and a warning with the objects of a PyTorch file that are not read.
+Result<std::unique_ptr<TensorSource>> open_source(const std::string& path);
+Result<std::unique_ptr<TensorSource>> open_source(std::span<const std::string> paths);
+void warn_of_skipped(const std::string& path, const std::vector<SkippedObject>& skipped);
+
 // "fc.weight", "fc.weight/momentum": what the commands print and take.
 std::string text_of(const TensorKey& key);
 // Tensors whose text matches one of the patterns (* and ? as in a shell); all where there is none. kNotFound: a pattern

@@ -36,8 +36,8 @@ Result<int> act(const std::vector<std::string>& paths, const std::string& tolera
   constexpr std::size_t kMostLines = 1000;
   if (paths.size() != 2) return not_given("two paths", kSynopsis, "tutti ckpt diff runs/a runs/b");
   const double equal = TUTTI_TRY(real_number("--tolerance", tolerance, 0, 1e300));
-  const auto first = TUTTI_TRY(open_tensors(paths[0]));
-  const auto second = TUTTI_TRY(open_tensors(paths[1]));
+  const auto first = TUTTI_TRY(open_source(paths[0]));
+  const auto second = TUTTI_TRY(open_source(paths[1]));
   ByteProgress progress("comparing");
   const auto result = diff_tensors(*first, *second, equal, progress.callback());
   progress.clear();

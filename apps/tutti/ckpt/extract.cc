@@ -65,7 +65,7 @@ Result<int> act(const Texts& texts) {
   if (texts.output.empty()) return usage("--output is missing: the safetensors file to write");
   if (!texts.box.empty() && !texts.rank.empty()) return usage("--box and --rank do not go together");
   const bool is_there = TUTTI_TRY(replaceable_file(texts.output)).existing.has_value();
-  const auto source = TUTTI_TRY(open_tensors(texts.path));
+  const auto source = TUTTI_TRY(open_source(texts.path));
   const auto boxes = TUTTI_TRY(chosen(*source, texts));
   if (is_there && !texts.force)
     return invalid_argument(fmt::format("{} is there already", texts.output), "give another name, or --force");

@@ -15,8 +15,9 @@ namespace {
 constexpr const char* kSynopsis = "tutti ckpt gpt2 FROM TO [OPTIONS]";
 constexpr const char* kFooter = R"(
 Converts a checkpoint of pretrain_gpt (default shape: LayerNorm, GELU, learned positions, tied embeddings) to a
-safetensors file with the names of Hugging Face's GPT2LMHeadModel. Converts such a file, or its folder, to a checkpoint
-that 'pretrain_gpt --load FOLDER --finetune' starts from, on any grid.
+safetensors file with the names of Hugging Face's GPT-2, which GPT2LMHeadModel.from_pretrained() reads beside a
+config.json. Converts such a file, or its folder, to a checkpoint that 'pretrain_gpt --load FOLDER --finetune' starts
+from, on any grid. F16 and BF16 weights become F32. Nothing that is there is replaced.
 
 Examples:
   tutti ckpt gpt2 gpt2/model.safetensors runs/gpt2
@@ -31,7 +32,7 @@ Result<int> act(const std::string& from, const std::string& to, const std::strin
   if (from.empty() || to.empty())
     return not_given(from.empty() ? "path" : "output", kSynopsis, "tutti ckpt gpt2 model.safetensors runs/gpt2");
   const auto count = TUTTI_TRY(whole_number("--heads", heads, 0, 1 << 20));
-  const auto source = TUTTI_TRY(open_tensors(from));
+  const auto source = TUTTI_TRY(open_source(from));
   if (source->facts() && count > 0) return usage("--heads is for a file of Hugging Face: a checkpoint knows its own");
   const auto report = TUTTI_TRY(source->facts() ? export_gpt2(*source, to) : import_gpt2(*source, to, count));
   fmt::print("{}: {} tensor{}, {}\n", report.path, report.tensors, report.tensors == 1 ? "" : "s",
@@ -49,7 +50,9 @@ int ckpt_gpt2_command(std::vector<std::string> arguments) {
   dress(app, kFooter, kSynopsis);
   app.add_option("FROM", from, "a checkpoint, a safetensors file, or a folder of either");
   app.add_option("TO", to, "the file, or the folder of checkpoints, to make");
-  app.add_option("--heads", heads, "number of attention heads, where a head does not have 64 channels")->type_name("N");
+  app.add_option("--heads", heads,
+                 "number of attention heads (that of config.json beside FROM, else heads of 64 channels)")
+      ->type_name("N");
   if (const auto code = parse(app, std::move(arguments))) return *code;
   return end_of(app, act(from, to, heads));
 }

@@ -10,6 +10,7 @@
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/tools/rename.h"
@@ -24,14 +25,16 @@ namespace {
 constexpr const char* kSynopsis = "tutti ckpt import PATH... OUTPUT [OPTIONS]";
 constexpr const char* kFooter = R"(
 Reads safetensors (one file, or a folder with an index like Hugging Face's) and files of torch.save(). It executes
-nothing from these: it reads dicts, lists, numbers, strings, tensors, and the shards of ShardedTensor, and refuses
-anything else by its name. It puts the files of several ranks together. A tensor is named by its path, as
-model.fc.weight; with --path model it is fc.weight. Scalars beside the tensors become values.
+nothing from these: it reads dicts, lists, numbers, strings, tensors, and the shards of ShardedTensor. It skips other
+objects and lists them; where one holds tensors, --path or --tensor has to leave it out. It puts the files of several
+ranks together. A tensor is named by its path, as model.fc.weight; with --path model it is fc.weight. Scalars beside
+the tensors become values.
 
 --optimizer says where in a file of PyTorch the state_dict() of an optimizer is. It numbers the parameters as
 model.parameters() does. Their names come from the state_dict() of the model, without the buffers of batch
-normalization, or from the lines of a file (--parameters). --data and --value add what the training program expects in
-a checkpoint; run 'tutti ckpt show' on one of its own to see what that is.
+normalization, or from the lines of a file (--parameters). Several groups of parameters without names need that file.
+--data and --value add what the training program expects in a checkpoint; run 'tutti ckpt show' on one of its own to see
+what that is.
 
 Examples:
   tutti ckpt import model.safetensors runs/a
@@ -115,6 +118,24 @@ Result<Chosen> choose(const TensorSource& source, const Texts& texts, Checkpoint
   return chosen;
 }
 
+// A tensor inside an object that is not read is skipped only if the user excludes it.
+Status check_skipped(const TensorSource& source, const Texts& texts) {
+  const auto is_in = [](const std::string& path, const std::string& part) {
+    return part.empty() || path == part || path.starts_with(part + ".");
+  };
+  for (const auto& [path, type, tensors] : source.skipped()) {
+    if (tensors == 0) continue;
+    const bool of_optimizer = !texts.optimizer.empty() && is_in(path, texts.optimizer);
+    if (!of_optimizer && (!texts.tensors.empty() || !is_in(path, texts.path))) continue;
+    return Error{.code = Code::kUnsupported,
+                 .detail = fmt::format("{}: {}, of type {} with {} tensor{}, is not read", source.path(),
+                                       tame_line(path), type, tensors, tensors == 1 ? "" : "s"),
+                 .hint = of_optimizer ? "save a state_dict() of plain tensors, or import without --optimizer"
+                                      : "save a state_dict() of plain tensors, or leave it out by --path or --tensor"};
+  }
+  return {};
+}
+
 Error with_file(Error error, const std::string& path) {
   error.detail = fmt::format("{}: {}", path, error.detail);
   return error;
@@ -130,10 +151,11 @@ Result<int> act(const Texts& texts) {
   CheckpointFacts facts;
   facts.step = TUTTI_TRY(whole_number("--step", texts.step, 0, std::numeric_limits<std::int64_t>::max()));
   const std::string& output = texts.paths.back();
-  const auto source = TUTTI_TRY(open_tensors(std::span(texts.paths).first(texts.paths.size() - 1)));
+  const auto source = TUTTI_TRY(open_source(std::span(texts.paths).first(texts.paths.size() - 1)));
   if (source->facts())
     return usage(fmt::format("{} is a checkpoint of Tutti already", source->path()),
                  "tutti ckpt reshard deals it out anew");
+  TUTTI_TRY(check_skipped(*source, texts));
   const auto found = find_value(source->about(), texts.path);
   if (!found.ok()) return with_file(found.error(), source->path());
   const ValueTree* const tree = *found;

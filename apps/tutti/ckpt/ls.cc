@@ -118,7 +118,7 @@ Result<int> list_steps(const std::string& folder) {
 }
 
 Result<int> list_tensors(const std::vector<std::string>& words, bool json) {
-  const auto source = TUTTI_TRY(open_tensors(words[0]));
+  const auto source = TUTTI_TRY(open_source(words[0]));
   const auto keys = TUTTI_TRY(choose_tensors(*source, {words.begin() + 1, words.end()}));
   const std::string out = json ? as_json(*source, keys) : heading(*source) + table(*source, keys);
   std::fwrite(out.data(), 1, out.size(), stdout);

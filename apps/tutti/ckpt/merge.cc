@@ -37,7 +37,7 @@ Result<int> act(const Texts& texts) {
   const auto most = parse_bytes(texts.most);
   if (!most || *most == 0)
     return usage(fmt::format("--max-shard-size needs a size, such as 5G; given: {}", texts.most));
-  const auto source = TUTTI_TRY(open_tensors(texts.path));
+  const auto source = TUTTI_TRY(open_source(texts.path));
   std::vector<TensorKey> keys = TUTTI_TRY(choose_tensors(*source, texts.tensors));
   std::erase_if(keys, [](const TensorKey& key) { return !key.state.empty(); });
   if (keys.empty())

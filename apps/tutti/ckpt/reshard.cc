@@ -38,7 +38,7 @@ Result<int> act(const Texts& texts) {
   if (texts.ranks.empty()) return not_given("--ranks", kSynopsis, "tutti ckpt reshard runs/a runs/b --ranks 3");
   const int ranks = int(TUTTI_TRY(whole_number("--ranks", texts.ranks, 1, kMostRanks)));
   const auto split = ShardSplit(TUTTI_TRY(choose("--split", texts.split, {"rows", "columns", "whole"})));
-  const auto source = TUTTI_TRY(open_tensors(texts.path));
+  const auto source = TUTTI_TRY(open_source(texts.path));
   if (!source->facts())
     return usage(fmt::format("{} is no checkpoint of Tutti", texts.path), "tutti ckpt import makes one of it");
   std::uint64_t bytes = 0;

@@ -2,10 +2,13 @@
 #include <fnmatch.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <limits>
 
 #include "apps/help_text.h"
 #include "apps/tutti/ckpt/commands.h"
+#include "tutti/base/log.h"
+#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 
@@ -28,6 +31,27 @@ int end_of(const CLI::App& app, const Result<int>& code) {
   if (code.ok()) return *code;
   tell(app.get_name(), code.error());
   return exit_code_of(code.error().code);
+}
+
+void warn_of_skipped(const std::string& path, const std::vector<SkippedObject>& skipped) {
+  constexpr std::size_t kMostNamed = 20;
+  if (skipped.empty()) return;
+  std::vector<std::string> texts;
+  for (const auto& [place, type, tensors] : std::span(skipped).first(std::min(skipped.size(), kMostNamed)))
+    texts.push_back(tensors == 0 ? fmt::format("{} ({})", tame_line(place), type)
+                                 : fmt::format("{} ({}, with {} tensor{})", tame_line(place), type, tensors,
+                                               tensors == 1 ? "" : "s"));
+  if (skipped.size() > kMostNamed) texts.push_back(fmt::format("and {} more", skipped.size() - kMostNamed));
+  log::warn(fmt::format("{}: skipped {} that {} not read: {}", path,
+                        skipped.size() == 1 ? "1 object" : fmt::format("{} objects", skipped.size()),
+                        skipped.size() == 1 ? "is" : "are", join(texts, ", ")));
+}
+
+Result<std::unique_ptr<TensorSource>> open_source(const std::string& path) { return open_source(std::span(&path, 1)); }
+Result<std::unique_ptr<TensorSource>> open_source(std::span<const std::string> paths) {
+  auto source = TUTTI_TRY(open_tensors(paths));
+  warn_of_skipped(source->path(), source->skipped());
+  return source;
 }
 
 std::string text_of(const TensorKey& key) { return key.state.empty() ? key.name : key.name + "/" + key.state; }

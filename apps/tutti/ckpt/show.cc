@@ -118,7 +118,7 @@ struct Texts {
 Result<int> act(const Texts& texts) {
   constexpr std::size_t kMostMembers = 100;
   if (texts.file.empty()) return not_given("path", kSynopsis, "tutti ckpt show runs/a");
-  const auto source = TUTTI_TRY(open_tensors(texts.file));
+  const auto source = TUTTI_TRY(open_source(texts.file));
   std::string out;
   if (!texts.tensors.empty()) {
     for (const TensorKey& key : TUTTI_TRY(choose_tensors(*source, texts.tensors)))

@@ -35,6 +35,7 @@ Result<bool> verify(const std::string& path) {
   const auto result = verify_tensors(path, progress.callback());
   progress.clear();
   const VerifyReport& report = TUTTI_TRY(result);
+  warn_of_skipped(report.path, report.skipped);
   for (const Error& trouble : report.troubles) std::printf("%s\n", to_string(trouble).c_str());
   if (!report.troubles.empty()) {
     fmt::print("{}: {} trouble{}\n", report.path, report.troubles.size(), report.troubles.size() == 1 ? "" : "s");

@@ -13,11 +13,24 @@
 namespace tutti {
 namespace {
 
+// By the sign bits of PyTorch's lazy views: that of each number is in its last byte.
+void flip_signs(const TorchTensor& tensor, std::span<std::byte> elements) {
+  if (!tensor.negated && !tensor.conjugated) return;
+  const bool is_complex = tensor.dtype.starts_with('C');
+  const std::uint64_t element = tensor.element_bytes, number = is_complex ? element / 2 : element;
+  for (std::uint64_t end = number; end <= elements.size(); end += number) {
+    const bool is_imaginary = is_complex && end % element == 0;
+    if (tensor.negated != (tensor.conjugated && is_imaginary)) elements[end - 1] ^= std::byte(0x80);
+  }
+}
+
 class PackedView : public PackedBytes {
  public:
   PackedView(const TorchFile& file, const TorchTensor& tensor) : file_(file), tensor_(tensor) {}
   Status read(std::uint64_t begin, std::span<std::byte> into) override {
-    return file_.read(tensor_.storage, tensor_.first * tensor_.element_bytes + begin, into);
+    TUTTI_TRY(file_.read(tensor_.storage, tensor_.first * tensor_.element_bytes + begin, into));
+    flip_signs(tensor_, into);
+    return {};
   }
 
  private:
@@ -42,6 +55,7 @@ class StridedView : public PackedBytes {
       }
       std::memcpy(into.data() + i * element, span_.data() + at * element, element);
     }
+    flip_signs(tensor_, into);
     return {};
   }
 
@@ -69,6 +83,7 @@ class TorchSource : public TensorSource {
     TorchTree read = *std::move(tree);
     about_ = std::move(read.tree);
     all_ = std::move(read.tensors);
+    skipped_ = std::move(read.skipped);
     for (std::size_t t = 0; t < all_.size(); ++t) TUTTI_TRY(add(t));
     return {};
   }

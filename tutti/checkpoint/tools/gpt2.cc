@@ -1,15 +1,25 @@
+// Both directions are a TensorSource whose tensors are those of another one, translated as they are read: so a
+// checkpoint is made as `tutti ckpt import` makes it, and a file as `extract` does, with the checks of these.
 #include "tutti/checkpoint/tools/gpt2.h"
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/facts.h"
-#include "tutti/checkpoint/folder.h"
-#include "tutti/checkpoint/safetensors.h"
-#include "tutti/checkpoint/writer.h"
+#include "tutti/checkpoint/replace_file.h"
+#include "tutti/checkpoint/tools/elements.h"
+#include "tutti/checkpoint/tools/rewrite.h"
 
 namespace tutti {
 namespace {
@@ -35,6 +45,7 @@ constexpr Pair kInLayer[] = {{"ln_1.weight", "input_layernorm.weight", false},
                              {"mlp.c_fc.bias", "mlp.linear_fc1.bias", false},
                              {"mlp.c_proj.weight", "mlp.linear_fc2.weight", true},
                              {"mlp.c_proj.bias", "mlp.linear_fc2.bias", false}};
+constexpr std::int64_t kMostHeads = 1 << 20;
 constexpr std::string_view kLayersThere = "h.", kLayersHere = "decoder.layers.";
 
 using Side = const char* Pair::*;
@@ -58,76 +69,167 @@ bool is_beside(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
 }
 
-struct Held {
-  std::string name;
-  TensorShape shape;
-  std::vector<float> values;
-};
-
-Result<Held> read(const TensorSource& source, const TensorKey& key, const SourceTensor& tensor, const Gpt2Name& to) {
-  if (tensor.known_dtype() != DType::kF32)
-    return Error{.code = Code::kUnsupported,
-                 .detail = fmt::format("{} in {} is {}, and only F32 is turned into another model", key.name,
-                                       source.path(), tensor.dtype)};
-  Held held{.name = to.name, .shape = tensor.shape, .values = std::vector<float>(tensor.elements())};
-  TUTTI_TRY(source.read(key, std::as_writable_bytes(std::span(held.values))));
-  if (!to.transposed) return held;
-  if (tensor.shape.size() != 2)
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("{} in {} is no matrix: {}", key.name, source.path(), shape_text(tensor.shape))};
-  const std::size_t rows = tensor.shape[0], columns = tensor.shape[1];
-  std::vector<float> turned(held.values.size());
-  for (std::size_t row = 0; row < rows; ++row)
-    for (std::size_t column = 0; column < columns; ++column)
-      turned[column * rows + row] = held.values[row * columns + column];
-  held.values = std::move(turned);
-  held.shape = {columns, rows};
-  return held;
-}
-
 Error no_gpt2(const TensorSource& source, const std::string& why) {
   return Error{.code = Code::kMismatch, .detail = fmt::format("{} is no GPT-2: {}", source.path(), why)};
 }
 
-struct Model {
-  std::vector<Held> tensors;
-  std::uint64_t bytes = 0;
-  const Held* find(std::string_view name) const {
-    for (const Held& held : tensors)
-      if (held.name == name) return &held;
-    return nullptr;
+// A tensor of one side as the other has it, in f32.
+class TranslatedBytes : public PackedBytes {
+ public:
+  TranslatedBytes(const TensorSource& source, const TensorKey& key, bool transposed)
+      : source_(source), key_(key), tensor_(*source.find(key)), transposed_(transposed) {}
+  Status read(std::uint64_t begin, std::span<std::byte> into) override {
+    if (values_.empty()) TUTTI_TRY(load());
+    std::memcpy(into.data(), reinterpret_cast<const std::byte*>(values_.data()) + begin, into.size());
+    return {};
   }
+
+ private:
+  Status load() {
+    if (tensor_.elements() == 0) return {};
+    const std::uint64_t rows = tensor_.shape.empty() ? 1 : tensor_.shape[0], columns = tensor_.elements() / rows;
+    std::vector<std::byte> bytes(tensor_.elements() * tensor_.element_bytes);
+    TUTTI_TRY(source_.read(key_, bytes));
+    values_.resize(tensor_.elements());
+    std::vector<double> numbers(columns);
+    for (std::uint64_t row = 0; row < rows; ++row) {
+      to_doubles(tensor_.dtype, bytes.data() + row * columns * tensor_.element_bytes, columns, numbers.data());
+      for (std::uint64_t column = 0; column < columns; ++column)
+        values_[transposed_ ? column * rows + row : row * columns + column] = float(numbers[column]);
+    }
+    return {};
+  }
+
+  const TensorSource& source_;
+  const TensorKey key_;
+  const SourceTensor& tensor_;
+  const bool transposed_;
+  std::vector<float> values_;
 };
 
 using Translate = std::optional<Gpt2Name> (*)(std::string_view);
 
-Result<Model> read_all(const TensorSource& source, Translate translate) {
-  Model model;
-  for (const auto& [key, tensor] : source.tensors()) {
-    if (!key.state.empty() || is_beside(key.name)) continue;
-    const auto to = translate(key.name);
-    if (!to) return no_gpt2(source, fmt::format("it has a tensor {}", key.name));
-    model.tensors.push_back(TUTTI_TRY(read(source, key, tensor, *to)));
-    model.bytes += model.tensors.back().values.size() * sizeof(float);
+// The whole model under the names of the other side. `source` outlives it.
+class TranslatedModel : public TensorSource {
+ public:
+  static Result<TranslatedModel> of(const TensorSource& source, Translate translate) {
+    TranslatedModel model(source);
+    for (const auto& [key, tensor] : source.tensors())
+      if (key.state.empty() && !is_beside(key.name)) TUTTI_TRY(model.add(key, tensor, translate(key.name)));
+    return model;
   }
-  return model;
-}
+  Result<std::unique_ptr<PackedBytes>> open_part(const TensorKey& key, std::size_t) const override {
+    const auto& [old, transposed] = from_.at(key);
+    return std::unique_ptr<PackedBytes>(std::make_unique<TranslatedBytes>(source_, old, transposed));
+  }
+  std::uint64_t bytes() const {
+    std::uint64_t bytes = 0;
+    for (const auto& [key, tensor] : tensors_) bytes += tensor.bytes_here();
+    return bytes;
+  }
+
+ private:
+  explicit TranslatedModel(const TensorSource& source) : source_(source) { path_ = source.path(); }
+
+  Status add(const TensorKey& key, const SourceTensor& tensor, const std::optional<Gpt2Name>& to) {
+    if (!to) return no_gpt2(source_, fmt::format("it has a tensor {}", key.name));
+    if (tensor.dtype != "F32" && tensor.dtype != "F16" && tensor.dtype != "BF16")
+      return Error{.code = Code::kUnsupported,
+                   .detail = fmt::format("{} in {} is {}, and only F32, F16 and BF16 are turned into another model",
+                                         key.name, path_, tensor.dtype)};
+    TensorShape shape = tensor.shape;
+    if (to->transposed && shape.size() != 2)
+      return Error{.code = Code::kMismatch,
+                   .detail = fmt::format("{} in {} is no matrix: {}", key.name, path_, shape_text(shape))};
+    if (to->transposed) std::swap(shape[0], shape[1]);
+    const TensorKey name{to->name, ""};
+    if (!from_.emplace(name, std::pair(key, to->transposed)).second)
+      return no_gpt2(source_, fmt::format("{} is not the only tensor that becomes {}", key.name, to->name));
+    const TensorPart all{TensorBox::whole(shape), path_};
+    tensors_[name] = {.dtype = "F32", .element_bytes = sizeof(float), .shape = shape, .parts = {all}};
+    return {};
+  }
+
+  const TensorSource& source_;
+  std::map<TensorKey, std::pair<TensorKey, bool>> from_;  // the tensor of the source; whether it is transposed
+};
 
 // Every layer has every tensor, from 0 on.
-Status check_whole(const TensorSource& source, const Model& model, Side side, std::string_view layers) {
+Status check_whole(const TensorSource& model, Side side, std::string_view layers) {
   std::size_t found = 0;
-  const auto missing = [&](const std::string& name) { return no_gpt2(source, fmt::format("it lacks {}", name)); };
+  const auto missing = [&](const std::string& name) { return no_gpt2(model, fmt::format("it lacks {}", name)); };
   for (const Pair& pair : kOutside) {
-    if (!model.find(pair.*side)) return missing(pair.*side);
+    if (!model.find({pair.*side, ""})) return missing(pair.*side);
     ++found;
   }
-  for (int layer = 0; found < model.tensors.size(); ++layer)
+  for (int layer = 0; found < model.tensors().size(); ++layer)
     for (const Pair& pair : kInLayer) {
       const std::string name = fmt::format("{}{}.{}", layers, layer, pair.*side);
-      if (!model.find(name)) return missing(name);
+      if (!model.find({name, ""})) return missing(name);
       ++found;
     }
   return {};
+}
+
+// What of a model its tensors do not show, as config.json of Hugging Face's transformers says it.
+struct Gpt2Config {
+  std::optional<std::int64_t> heads;
+  double norm_epsilon = 1e-5;
+};
+
+// That of the folder where the weights are; what it does not say is as in GPT-2. kUnsupported: pretrain_gpt computes
+// something else.
+Result<Gpt2Config> read_config(const TensorSource& source) {
+  namespace fs = std::filesystem;
+  constexpr std::uint64_t kMost = std::uint64_t(1) << 20;
+  std::error_code error;
+  const fs::path place = source.path();
+  const std::string path = ((fs::is_directory(place, error) ? place : place.parent_path()) / "config.json").string();
+  Gpt2Config config;
+  if (!fs::exists(path, error)) return config;
+  const auto json = nlohmann::json::parse(TUTTI_TRY(read_file(path, kMost)), nullptr, false);
+  if (!json.is_object()) return Error{.code = Code::kCorrupt, .detail = path + " is no JSON object"};
+  const auto text_of = [&](const char* name) { return json.contains(name) ? json[name].dump(-1, ' ', true) : ""; };
+  for (const char* const name : {"n_head", "num_attention_heads"}) {
+    if (!json.contains(name)) continue;
+    config.heads = parse_int(text_of(name));
+    if (!config.heads || *config.heads < 1 || *config.heads > kMostHeads)
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{}: {} is {}, and no number of heads", path, name, text_of(name))};
+  }
+  if (const std::string epsilon = text_of("layer_norm_epsilon"); !epsilon.empty())
+    config.norm_epsilon = parse_double(epsilon).value_or(config.norm_epsilon);
+  const auto check = [&](const char* name, const std::vector<std::string>& known) -> Status {
+    const std::string text = text_of(name);
+    if (text.empty() || std::find(known.begin(), known.end(), text) != known.end()) return {};
+    return Error{
+        .code = Code::kUnsupported,
+        .detail = fmt::format("{} has {} {}, and pretrain_gpt computes with {}", path, name, text, known.front())};
+  };
+  // Three names of one formula.
+  TUTTI_TRY(check("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\"", "\"gelu_fast\""}));
+  TUTTI_TRY(check("scale_attn_weights", {"true"}));
+  TUTTI_TRY(check("scale_attn_by_inverse_layer_idx", {"false"}));
+  return config;
+}
+
+Result<std::int64_t> heads_of(const TensorSource& source, std::uint64_t hidden, std::optional<std::int64_t> in_config,
+                              std::int64_t given) {
+  constexpr std::uint64_t kHead = 64;
+  if (given > 0 && in_config && *in_config != given)
+    return invalid_argument(
+        fmt::format("--heads {} is given, and config.json beside {} says {}", given, source.path(), *in_config),
+        "leave --heads out");
+  const std::int64_t heads = given > 0 ? given : in_config.value_or(0);
+  if (heads == 0 && hidden >= kHead && hidden % kHead == 0) return std::int64_t(hidden / kHead);
+  if (heads == 0)
+    return Error{.code = Code::kMismatch,
+                 .detail = fmt::format("{} has {} numbers a token, which are not heads of {} numbers as in GPT-2",
+                                       source.path(), hidden, kHead),
+                 .hint = "say how many heads of attention it has: --heads N, or config.json beside it"};
+  if (hidden % std::uint64_t(heads) != 0)
+    return no_gpt2(source, fmt::format("{} numbers a token cannot be divided into {} heads", hidden, heads));
+  return heads;
 }
 
 }  // namespace
@@ -141,22 +243,13 @@ std::optional<Gpt2Name> gpt2_name_there(std::string_view name) {
   return translated(name, kLayersHere, &Pair::here, kLayersThere, &Pair::there);
 }
 
-Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& folder, std::int64_t heads) {
-  constexpr std::uint64_t kHead = 64;
-  const Model model = TUTTI_TRY(read_all(source, gpt2_name_here));
-  TUTTI_TRY(check_whole(source, model, &Pair::here, kLayersHere));
-  const std::uint64_t hidden = model.find("embedding.word_embeddings.weight")->shape.at(1);
-  if (heads == 0) heads = std::int64_t(hidden / kHead);
-  if (heads == 0)
-    return Error{.code = Code::kMismatch,
-                 .detail = fmt::format("{} has {} numbers a token, fewer than the {} of one head of GPT-2's",
-                                       source.path(), hidden, kHead),
-                 .hint = "say how many heads of attention it has: --heads N"};
-  if (hidden % std::uint64_t(heads) != 0)
-    return no_gpt2(source, fmt::format("{} numbers a token cannot be divided into {} heads", hidden, heads));
-  std::vector<SavedBox> boxes;
-  for (const Held& held : model.tensors)
-    boxes.push_back({.key = {held.name, ""}, .dtype = DType::kF32, .shape = held.shape, .data = held.values.data()});
+Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& folder, std::int64_t given_heads) {
+  const TranslatedModel model = TUTTI_TRY(TranslatedModel::of(source, gpt2_name_here));
+  TUTTI_TRY(check_whole(model, &Pair::here, kLayersHere));
+  const TensorShape& words = model.find({"embedding.word_embeddings.weight", ""})->shape;
+  if (words.size() != 2) return no_gpt2(source, "wte.weight is no matrix: " + shape_text(words));
+  const Gpt2Config config = TUTTI_TRY(read_config(source));
+  const std::int64_t heads = TUTTI_TRY(heads_of(source, words[1], config.heads, given_heads));
   // What pretrain_gpt looks at (tutti/models/gpt/same_model.cc).
   const CheckpointFacts facts{.values = {{"heads", heads},
                                          {"query_groups", heads},
@@ -165,20 +258,25 @@ Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& fo
                                          {"normalization", std::int64_t(0)},
                                          {"rotary_base", 10000.0},
                                          {"rotary_percent", 1.0},
-                                         {"norm_epsilon", 1e-5}}};
-  TUTTI_TRY(save_checkpoint(folder, boxes, facts));
-  return Gpt2Report{model.tensors.size(), model.bytes, folder + "/" + checkpoint_folder_name(0)};
+                                         {"norm_epsilon", config.norm_epsilon}}};
+  const std::string path = TUTTI_TRY(write_checkpoint(model, deal_out(model, 1, ShardSplit::kWhole), facts, folder));
+  return Gpt2Report{model.tensors().size(), model.bytes(), path};
 }
 
 Result<Gpt2Report> export_gpt2(const TensorSource& source, const std::string& file) {
-  const Model model = TUTTI_TRY(read_all(source, gpt2_name_there));
-  TUTTI_TRY(check_whole(source, model, &Pair::there, kLayersThere));
+  const TranslatedModel model = TUTTI_TRY(TranslatedModel::of(source, gpt2_name_there));
+  TUTTI_TRY(check_whole(model, &Pair::there, kLayersThere));
   if (source.facts() && whole_number(source.facts()->values, "activation").value_or(0) != 0)
     return no_gpt2(source, "its MLPs have no GELU");
-  std::vector<SafetensorsTensor> tensors;
-  for (const Held& held : model.tensors) tensors.push_back({held.name, DType::kF32, held.shape, held.values.data()});
-  TUTTI_TRY(write_safetensors(file, tensors, {{"format", "pt"}}));
-  return Gpt2Report{model.tensors.size(), model.bytes, file};
+  if (TUTTI_TRY(replaceable_file(file)).existing)
+    return invalid_argument(fmt::format("{} is there already", file), "give another name");
+  std::vector<CopiedBox> boxes;
+  for (const auto& [key, tensor] : model.tensors()) boxes.push_back({key, TensorBox::whole(tensor.shape)});
+  SharedProgress progress(model.bytes(), {});
+  TUTTI_TRY(replace_file(file, [&](int fd, const std::string& name) {
+    return copy_to_file(model, boxes, {{"format", "pt"}}, fd, name, progress).status();
+  }));
+  return Gpt2Report{model.tensors().size(), model.bytes(), file};
 }
 
 }  // namespace tutti

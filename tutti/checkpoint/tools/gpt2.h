@@ -26,11 +26,13 @@ struct Gpt2Report {
   std::uint64_t bytes = 0;
   std::string path;  // that was written
 };
-// Writes a checkpoint of step 0 into `folder`, weights only. `heads`: of attention, which the tensors do not show; 0:
-// of 64 numbers each, as all published ones have. kMismatch: it is no GPT-2, with the tensor that is missing or is
-// none. f32 only. All of it is in memory for a while.
+// Writes a checkpoint of step 0 into `folder`, weights only, in f32. `heads`: of attention, which the tensors do not
+// show; 0: what config.json beside the weights says, else heads of 64 numbers, as all published ones have. kMismatch:
+// it is no GPT-2, with the tensor that is missing or is none; kInvalidArgument: `folder` has this checkpoint or a later
+// one; kUnsupported: a tensor is not f32, f16 or bf16. One tensor is in memory at a time.
 Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& folder, std::int64_t heads);
-// Writes a safetensors file of the weights. kMismatch: it is no GPT-2 but has a tensor of another kind of model.
+// Writes a safetensors file of the weights. kMismatch: it is no GPT-2 but has a tensor of another kind of model;
+// kInvalidArgument: the file is there.
 Result<Gpt2Report> export_gpt2(const TensorSource& source, const std::string& file);
 
 }  // namespace tutti

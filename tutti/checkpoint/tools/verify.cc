@@ -75,6 +75,7 @@ Result<VerifyReport> verify_source(const std::string& path, const BytesDone& tel
   VerifyReport report{.path = source->path(), .format = source->format(), .troubles = {}};
   report.has_digests = source->has_digests();
   report.tensors = source->tensors().size();
+  report.skipped = source->skipped();
   std::map<std::string, bool> names;
   struct Task {
     const TensorKey* key;

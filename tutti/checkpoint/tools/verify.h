@@ -5,15 +5,17 @@
 #include <vector>
 
 #include "tutti/checkpoint/tools/pieces.h"
+#include "tutti/checkpoint/value_tree.h"
 
 namespace tutti {
 
 struct VerifyReport {
   std::string path, format;
   std::size_t files = 0, tensors = 0;
-  std::uint64_t bytes = 0;      // of tensors
-  bool has_digests = true;      // otherwise only the layout was looked at
-  std::vector<Error> troubles;  // each names file, tensor and bytes; those of one file by rising place
+  std::uint64_t bytes = 0;                  // of tensors
+  bool has_digests = true;                  // otherwise only the layout was looked at
+  std::vector<Error> troubles;              // each names file, tensor and bytes; those of one file by rising place
+  std::vector<SkippedObject> skipped = {};  // whose tensors were not looked at
 };
 
 // `path`: as in open_tensors(); of a folder of a job the newest. An error: there is nothing to verify.

@@ -97,9 +97,10 @@ void PickleMachine::step(std::uint8_t opcode) {
       return call(type, arguments);
     }
     case 0x92: {  // NEWOBJ_EX
-      (void)pop();
-      const Number arguments = pop(), type = pop();
-      return call(type, arguments);
+      const Number keywords = pop(), arguments = pop(), type = pop();
+      call(type, arguments);
+      if (at(top()).kind == Kind::kForeign) at(top()).items.push_back(keywords);
+      return;
     }
     case 'b':
       return build();

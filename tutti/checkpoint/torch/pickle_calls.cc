@@ -11,16 +11,29 @@ using Meaning = PickleMeaning;
 
 void PickleMachine::push_name(std::string_view module, std::string_view name) {
   const std::string whole = fmt::format("{}.{}", module, name);
-  (void)meaning_of(whole);
-  push_text(Kind::kName, whole);
+  if (meaning_of(whole) == Meaning::kForeign) {
+    push_text(Kind::kForeign, printable(whole));
+  } else {
+    push_text(Kind::kName, whole);
+  }
+}
+
+void PickleMachine::push_foreign(const std::string& name, std::vector<Number> items) {
+  spend(name.size());
+  push({.kind = Kind::kForeign, .text = name, .items = std::move(items)});
 }
 
 void PickleMachine::call(Number function, Number arguments) {
   if (at(arguments).kind != Kind::kTuple) corrupt("calls with what is no tuple");
-  if (at(function).kind != Kind::kName) corrupt("calls what is no name");
   const std::string name = at(function).text;
+  if (at(function).kind == Kind::kForeign) return push_foreign(name, {function, arguments});
+  if (at(function).kind != Kind::kName) corrupt("calls what is no name");
   spend(at(arguments).items.size());
   const std::vector<Number> given = at(arguments).items;
+  // What is made of a foreign object is none that is known.
+  if (meaning_of(name) != Meaning::kRecord)
+    for (const Number argument : given)
+      if (at(argument).kind == Kind::kForeign && !at(argument).items.empty()) return push_foreign(name, {arguments});
   const auto need = [&](std::size_t count) {
     if (given.size() < count) corrupt(fmt::format("calls {} with {} arguments", name, given.size()));
   };
@@ -46,22 +59,40 @@ void PickleMachine::call(Number function, Number arguments) {
                                           ? fmt::format("{}:{}", at(given[0]).text, at(given[1]).whole)
                                           : at(given[0]).text);
     case Meaning::kTensor:
-      need(4);
-      return push_items(Kind::kTensor, {given[0], given[1], given[2], given[3]});
-    case Meaning::kTypedTensor:
-      need(7);
-      return push_items(Kind::kTensor, {given[0], given[1], given[2], given[3], given[6]});
+    case Meaning::kTypedTensor: {
+      const bool typed = meaning_of(name) == Meaning::kTypedTensor;
+      need(typed ? 7 : 4);
+      std::vector<Number> items(given.begin(), given.begin() + 4);
+      if (typed && at(given[6]).kind == Kind::kForeign) return push_foreign(name, {arguments});
+      if (typed && at(given[6]).kind != Kind::kName) corrupt("makes a tensor of what is no type");
+      if (typed) items.push_back(given[6]);
+      const std::size_t bits = typed ? 7 : 6;  // which bits the view has: "conj", "neg"
+      if (given.size() > bits && at(given[bits]).kind == Kind::kDict) items.push_back(given[bits]);
+      return push_items(Kind::kTensor, std::move(items));
+    }
     case Meaning::kParameter:
       need(1);
       if (at(given[0]).kind != Kind::kTensor) corrupt("makes a parameter of what is no tensor");
       return stack_.push_back(given[0]);
     case Meaning::kFromType:
       need(4);
-      if (at(given[1]).kind != Kind::kName || meaning_of(at(given[1]).text) != Meaning::kRecord)
-        fail_pickle(Code::kUnsupported, "the pickle makes a tensor of a type that is not among what is read");
+      if (at(given[1]).kind != Kind::kName && at(given[1]).kind != Kind::kForeign)
+        corrupt("makes a tensor of what is no type");
+      // A tensor with attributes of its own is that tensor.
+      if (at(given[1]).text == "torch.Tensor" && at(given[0]).kind == Kind::kName &&
+          meaning_of(at(given[0]).text) == Meaning::kTensor)
+        return call(given[0], given[2]);
+      if (meaning_of(at(given[1]).text) != Meaning::kRecord) {
+        const std::string type = at(given[1]).text;
+        return push_foreign(type, {arguments});
+      }
       return push({.kind = Kind::kRecord, .text = at(given[1]).text, .items = {given[2], given[3]}});
     case Meaning::kMember: {
       need(2);
+      if (at(given[0]).kind == Kind::kForeign) {
+        const std::string type = at(given[0]).text;
+        return push_foreign(type, {arguments});
+      }
       if (at(given[0]).kind != Kind::kName || at(given[1]).kind != Kind::kString)
         corrupt("asks for a member of what is no class");
       if (meaning_of(at(given[0]).text) != Meaning::kRecord)
@@ -72,13 +103,16 @@ void PickleMachine::call(Number function, Number arguments) {
     }
     case Meaning::kRecord:
       return push({.kind = Kind::kRecord, .text = name, .items = {arguments}});
+    case Meaning::kForeign:
+      return push_foreign(name, {arguments});
   }
 }
 
 std::vector<PickleMachine::Number> PickleMachine::pairs_of(const std::vector<Number>& given) {
   std::vector<Number> items;
   for (const Number argument : given) {
-    if (at(argument).kind == Kind::kName || at(argument).kind == Kind::kNone) continue;
+    const Kind kind = at(argument).kind;  // of a defaultdict the first is a name
+    if (kind == Kind::kName || kind == Kind::kForeign || kind == Kind::kNone) continue;
     spend(at(argument).items.size());
     if (at(argument).kind == Kind::kDict) {
       const auto& other = at(argument).items;
@@ -120,7 +154,7 @@ void PickleMachine::push_latin1(Number given) {
 void PickleMachine::build() {
   const Number state = pop(), object = top();
   const Kind kind = at(object).kind;
-  if (kind == Kind::kRecord) return at(object).items.push_back(state);
+  if (kind == Kind::kRecord || kind == Kind::kForeign) return at(object).items.push_back(state);
   // An OrderedDict with attributes (_metadata of a state_dict) is the dict that it is.
   if (kind != Kind::kDict && kind != Kind::kTensor) corrupt("sets the state of what has none");
 }

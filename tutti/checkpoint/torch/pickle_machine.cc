@@ -66,8 +66,8 @@ std::vector<PickleMachine::Number> PickleMachine::pop_to_mark() {
 
 void PickleMachine::append(Kind kind, const std::vector<Number>& items) {
   PickleNode& into = at(top());
-  // Records that are dicts or lists of their own keep their class.
-  if (into.kind != kind) corrupt("adds to what is no such container");
+  // Foreign objects that are dicts or lists of their own keep their class.
+  if (into.kind != kind && into.kind != Kind::kForeign) corrupt("adds to what is no such container");
   if (kind == Kind::kDict && items.size() % 2 != 0) corrupt("has a key without a value");
   into.items.insert(into.items.end(), items.begin(), items.end());
 }

@@ -56,6 +56,8 @@ class PickleMachine {
 
   // Calls: pickle_calls.cc.
   void push_name(std::string_view module, std::string_view name);
+  // An object of a foreign name.
+  void push_foreign(const std::string& name, std::vector<Number> items);
   // Calls `function`, a name, with `arguments`.
   void call(Number function, Number arguments);
   // Of the arguments of dict(): none, a list of pairs, or (of a defaultdict) a name.

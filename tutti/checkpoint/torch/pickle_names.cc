@@ -30,12 +30,15 @@ constexpr Known kKnown[] = {
     {"__builtin__.frozenset", Meaning::kSet},
     {"builtins.int", Meaning::kNothing},
     {"__builtin__.int", Meaning::kNothing},
+    {"__builtin__.long", Meaning::kNothing},  // int in protocol 2
     {"builtins.float", Meaning::kNothing},
     {"__builtin__.float", Meaning::kNothing},
     {"builtins.getattr", Meaning::kMember},
     {"__builtin__.getattr", Meaning::kMember},
     {"_codecs.encode", Meaning::kBytes},
     {"torch.Size", Meaning::kTuple},
+    {"torch.Tensor", Meaning::kNothing},
+    {"torch.torch_version.TorchVersion", Meaning::kText},
     {"torch.device", Meaning::kText},
     {"torch.serialization._get_layout", Meaning::kText},
     {"torch._utils._rebuild_tensor", Meaning::kTensor},
@@ -103,9 +106,7 @@ PickleMeaning meaning_of(std::string_view name) {
     if (rest.starts_with("cuda.")) rest.remove_prefix(5);
     if (rest.ends_with("Storage") && contains(kTypes, rest.substr(0, rest.size() - 7))) return Meaning::kNothing;
   }
-  fail_pickle(Code::kUnsupported,
-              fmt::format("the pickle names {}, which is not among what is read: nothing of a file is ever executed",
-                          printable(name)));
+  return Meaning::kForeign;
 }
 
 std::string printable(std::string_view text) {

@@ -23,9 +23,9 @@ enum class PickleMeaning {
   kFromType,     // (function, type, arguments, state): a record of the type
   kMember,       // getattr(class, name), of a class of the list
   kRecord,       // keeps what it is made of
+  kForeign,      // not on the list: an opaque object
 };
 
-// Throws kUnsupported, with the name, where it is not on the list.
 PickleMeaning meaning_of(std::string_view name);
 
 // At most 120 characters of a text that came from elsewhere, none of which plays with a terminal.

@@ -15,6 +15,7 @@
 
 #include "tutti/base/file.h"
 #include "tutti/checkpoint/safetensors.h"
+#include "tutti/checkpoint/torch/pickle_names.h"
 #include "tutti/checkpoint/torch/zip_directory.h"
 
 namespace tutti {
@@ -167,7 +168,13 @@ Status TorchFile::open_old(std::uint64_t bytes) {
     if (node.items.size() > 5 && pickle_[node.items[5]].kind != ObjectKind::kNone)
       return Error{.code = Code::kUnsupported,
                    .detail = "it has storages that are views of others, as before PyTorch 0.4"};
-    element[pickle_[node.items[2]].text] = element_bytes_of(dtype_of_torch(pickle_[node.items[1]].text));
+    const std::string& type = pickle_[node.items[1]].text;
+    const std::uint64_t bytes_of_one = element_bytes_of(dtype_of_torch(type));
+    if (bytes_of_one == 0)
+      return Error{
+          .code = Code::kUnsupported,
+          .detail = fmt::format("it has a storage of type {}, which is not among what is read", printable(type))};
+    element[pickle_[node.items[2]].text] = bytes_of_one;
   }
   const Pickle keys = TUTTI_TRY(parse_at(at, bytes));
   at += keys.bytes;

@@ -44,15 +44,21 @@ std::string zip(const std::vector<std::pair<std::string, std::string>>& records,
          raw(std::uint16_t(records.size())) + raw(std::uint32_t(directory.size())) + raw(begin) + raw(std::uint16_t(0));
 }
 
-// {"w": float32 [2, 2] whose strides are these}
+std::string text_of(const std::string& text) { return "X" + raw(std::uint32_t(text.size())) + text; }
+// A tensor [2, 2] whose strides are these, in the storage 0. `bits`: a dict.
+std::string tensor_of(int stride0, int stride1, int elements = 4, const std::string& type = "Float",
+                      const std::string& bits = "") {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text_of("storage") + "ctorch\n" + type + "Storage\n" + text_of("0") +
+         text_of("cpu") + "K" + char(elements) + "tQK\0K\x02K\x02\x86K"s + char(stride0) + "K" + char(stride1) +
+         "\x86\x89}" + bits + "tR";
+}
+std::string pickle_of(const std::vector<std::pair<std::string, std::string>>& dict) {
+  std::string text = "\x80\x02}";
+  for (const auto& [name, value] : dict) text += text_of(name) + value + "s";
+  return text + ".";
+}
 std::string pickle_of_w(int stride0, int stride1, int elements = 4) {
-  std::string text =
-      "\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\n"
-      "X\x01\0\0\0"
-      "0X\x03\0\0\0cpuK"s;
-  text += char(elements);
-  text += "tQK\0K\x02K\x02\x86K"s + char(stride0) + "K" + char(stride1) + "\x86\x89}tRs.";
-  return text;
+  return pickle_of({{"w", tensor_of(stride0, stride1, elements)}});
 }
 std::string floats(std::initializer_list<float> values) {
   std::string out;
@@ -108,6 +114,53 @@ TEST_F(TorchFiles, ATensorMadeByHand) {
   EXPECT_THAT(column, ElementsAre(3, 4));
 }
 
+// torch.save() of a view such as z.conj() or z.conj().imag stores the numbers as they were, and a bit.
+TEST_F(TorchFiles, ConjugatesAndNegativesAreWhatTheyMean) {
+  const auto file = [&](const std::string& type, const std::string& bits, const std::string& storage) {
+    return zip({{"a/data.pkl", pickle_of({{"w", tensor_of(1, 2, 4, type, bits)}})}, {"a/data/0", storage}});
+  };
+  const auto real = [&](const std::string& bits) {
+    return values(*open_tensors(write("x.pt", file("Float", bits, floats({1, -2, 3, 4})))).or_throw(), "w");
+  };
+  const auto complex = [&](const std::string& bits) {
+    const auto source =
+        open_tensors(write("x.pt", file("ComplexFloat", bits, floats({1, 2, 3, 4, 5, 6, 7, 8})))).or_throw();
+    std::vector<float> out(8);
+    source->read({"w", ""}, std::as_writable_bytes(std::span(out))).or_throw();
+    return out;
+  };
+  const std::string negative = "}" + text_of("neg") + "\x88s", conjugate = "}" + text_of("conj") + "\x88s",
+                    both = "}(" + text_of("neg") + "\x88" + text_of("conj") + "\x88u";
+  EXPECT_THAT(real(negative), ElementsAre(-1, -3, 2, -4));
+  EXPECT_THAT(real("}"), ElementsAre(1, 3, -2, 4));
+  EXPECT_THAT(complex(conjugate), ElementsAre(1, -2, 5, -6, 3, -4, 7, -8));
+  EXPECT_THAT(complex(negative), ElementsAre(-1, -2, -5, -6, -3, -4, -7, -8));
+  EXPECT_THAT(complex(both), ElementsAre(-1, 2, -5, 6, -3, 4, -7, 8));
+  EXPECT_THAT(error_of(file("Long", negative, std::string(32, '\0'))),
+              HasSubstr("w is I64 with the neg bit, which is not read"));
+  EXPECT_THAT(error_of(file("Float", conjugate, floats({1, 2, 3, 4}))),
+              HasSubstr("w is F32 with the conj bit, which is not read"));
+}
+
+TEST_F(TorchFiles, ObjectsThatAreNotReadAreSkippedAndListed) {
+  const std::string scalar =
+      "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n" + text_of("f8") + "\x85R" + text_of("12345678") + "tR";
+  const std::string pickle = pickle_of({{"test_acc", scalar},
+                                        {"args", "cargparse\nNamespace\n)\x81}" + text_of("lr") + "K\x05sb"},
+                                        {"model", "}" + text_of("w") + tensor_of(2, 1) + "s"},
+                                        {"holder", "c__main__\nHolder\n)\x81}" + text_of("v") + tensor_of(1, 2) + "sb"},
+                                        {"sparse", "ctorch._utils\n_rebuild_sparse_tensor\n(K\x01tR"}});
+  const auto source =
+      open_tensors(write("x.pt", zip({{"a/data.pkl", pickle}, {"a/data/0", floats({1, 2, 3, 4})}}))).or_throw();
+  EXPECT_EQ(source->tensors().size(), 1u);
+  EXPECT_THAT(values(*source, "model.w"), ElementsAre(1, 2, 3, 4));
+  std::vector<std::string> skipped;
+  for (const auto& [place, type, tensors] : source->skipped())
+    skipped.push_back(fmt::format("{} {} {}", place, type, tensors));
+  EXPECT_THAT(skipped, ElementsAre("test_acc numpy.core.multiarray.scalar 0", "args argparse.Namespace 0",
+                                   "holder __main__.Holder 1", "sparse torch._utils._rebuild_sparse_tensor 1"));
+}
+
 TEST_F(TorchFiles, WhatIsWrongIsNamed) {
   const std::string storage = floats({1, 2, 3, 4});
   const std::string good = zip({{"a/data.pkl", pickle_of_w(2, 1)}, {"a/data/0", storage}});
@@ -128,7 +181,8 @@ TEST_F(TorchFiles, WhatIsWrongIsNamed) {
               HasSubstr("w has elements 0 to 11 of its storage 0, which has 4"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", pickle_of_w(0, 0)}, {"a/data/0", floats({1})}})),
               HasSubstr("w [2, 2] is expanded: its storage has 1 elements"));
-  EXPECT_THAT(error_of(zip({{"a/data.pkl", "cos\nsystem\n."}})), HasSubstr("x.pt: the pickle names os.system"));
+  EXPECT_THAT(error_of(zip({{"a/data.pkl", "cos\nsystem\n."}})),
+              HasSubstr("x.pt: the file is one object of type os.system"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/byteorder", "big"}})), HasSubstr("on a big-endian machine"));
   EXPECT_THAT(error_of(zip({{"a/data.pkl", "N."}, {"a/data.pkl", "N."}})), HasSubstr("has two records a/data.pkl"));
   for (std::size_t byte = 0; byte < good.size(); ++byte) {
@@ -205,14 +259,14 @@ torch.save(torch.ones(3), f + "/tensor.pt")
   const auto module = open_tensors(path("module.pt"));
   ASSERT_FALSE(module.ok());
   EXPECT_THAT(to_string(module.error()),
-              HasSubstr("the pickle names torch.nn.modules.container.Sequential, which is not"));
+              HasSubstr("the file is one object of type torch.nn.modules.container.Sequential, which is not"));
 }
 
 TEST_F(TorchFiles, WhatAnOptimizerKeepsGetsTheNamesOfTheParameters) {
   if (!run_python(R"(
 import sys, torch
 f = sys.argv[1]
-model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3, bias=False))
+model = net = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 3, bias=False))
 def save(name, opt, **more):
     for _ in range(5):
         opt.zero_grad()
@@ -222,7 +276,13 @@ def save(name, opt, **more):
 save("adam", torch.optim.Adam(model.parameters(), lr=0.125, amsgrad=True))
 save("plain", torch.optim.SGD(model.parameters(), lr=0.5))
 p = list(model.parameters())
+save("turned", torch.optim.Adagrad(p[2:] + p[:2]))
 save("groups", torch.optim.Adagrad([{"params": p[2:], "lr": 0.5}, {"params": p[:2]}]))
+same = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+model, p = same, list(same.parameters())
+save("same", torch.optim.Adam([{"params": [p[1]], "lr": 0.5}, {"params": [p[0]]}]))
+save("same_plain", torch.optim.SGD([{"params": [p[1]], "lr": 0.5}, {"params": [p[0]]}], lr=0.1))
+model, p = net, list(net.parameters())
 save("frozen", torch.optim.SGD([p[0], torch.nn.Parameter(torch.ones(2))] + p[1:], lr=0.1, momentum=0.5))
 )"))
     GTEST_SKIP() << "no Python that can import torch (apt install python3-torch, or set TUTTI_PYTHON to one that can)";
@@ -240,10 +300,19 @@ save("frozen", torch.optim.SGD([p[0], torch.nn.Parameter(torch.ones(2))] + p[1:]
   EXPECT_TRUE(plain.tensors.empty());
   EXPECT_EQ(plain.numbers.at({"0.weight", "step"}), 7) << "it does not say how many it has made";
 
-  // The order of the groups is not that of the model, which the shapes tell.
-  EXPECT_THAT(to_string(read("groups").error()),
-              HasSubstr("optimizers.0.state.0.sum of " + path("groups.pt") +
+  // Another order than that of the model, which the shapes tell.
+  EXPECT_THAT(to_string(read("turned").error()),
+              HasSubstr("optimizers.0.state.0.sum of " + path("turned.pt") +
                         " is [3], and 0.weight, which it would belong to, is [3, 4]"));
+  // Of several groups nothing tells the order where shapes are equal.
+  for (const std::string name : {"groups", "same"})
+    EXPECT_THAT(to_string(read(name.c_str()).error()),
+                HasSubstr("optimizers.0 of " + path(name + ".pt") +
+                          " has 2 groups of parameters without names, which need not be in the order of model (hint: "
+                          "give the names in the optimizer's order, one on each line: --parameters FILE)"));
+  const auto same = read("same", {"1.weight", "0.weight"}).or_throw();
+  EXPECT_EQ(same.tensors.at({"1.weight", "exp_avg"}), (TensorKey{"optimizers.0.state.0.exp_avg", ""}));
+  EXPECT_TRUE(read("same_plain").or_throw().tensors.empty()) << "nothing is kept";
   const auto groups = read("groups", {"1.weight", "1.bias", "2.weight", "0.weight", "0.bias"}).or_throw();
   EXPECT_EQ(groups.tensors.at({"0.bias", "sum"}), (TensorKey{"optimizers.0.state.4.sum", ""}));
   EXPECT_EQ(std::get<double>(groups.values.at("optimizer.param_groups.0.lr")), 0.5);

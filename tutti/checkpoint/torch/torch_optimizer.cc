@@ -1,6 +1,8 @@
 // {"state": {0: {"step": 5, "exp_avg": ...}, ...}, "param_groups": [{"lr": ..., "params": [0, 1, ...]}, ...]}: the
-// numbers count through the groups, in the order of model.parameters(), which is that of the state_dict without its
-// buffers. Shapes tell whether that guess holds: each tensor that is kept has the shape of its parameter, or none.
+// numbers count through the groups. Those of one group are taken to be in the order of model.parameters(), which is
+// that of the state_dict without its buffers. Shapes tell whether that guess holds: each tensor that is kept has the
+// shape of its parameter, or none. Of several groups it does not hold (weights with weight decay first, then biases),
+// and where shapes are equal nothing would tell.
 #include "tutti/checkpoint/torch/torch_optimizer.h"
 
 #include <fmt/format.h>
@@ -62,7 +64,7 @@ class Naming {
     const ValueTree& state = *member(*tree, "state");
     const ValueTree& groups = *member(*tree, "param_groups");
     const auto numbers = numbers_in(groups);
-    const auto names = TUTTI_TRY(names_of(groups, numbers));
+    const auto names = TUTTI_TRY(names_of(groups, numbers, keeps_tensors(state)));
     for (std::size_t p = 0; p < numbers.size(); ++p) {
       const ValueTree* const kept = member(state, numbers[p]);
       if (!kept && !state.members.empty()) continue;  // it never had a gradient
@@ -87,7 +89,22 @@ class Naming {
     return text ? *text : leaf.text;
   }
 
-  Result<std::vector<std::string>> names_of(const ValueTree& groups, const std::vector<std::string>& numbers) const {
+  bool keeps_tensors(const ValueTree& state) const {
+    for (const ValueTree& kept : state.members)
+      for (const ValueTree& one : kept.members)
+        if (source_.find({below(options_.optimizer, "state." + kept.name + "." + one.name), ""})) return true;
+    return false;
+  }
+  static std::ptrdiff_t used_groups(const ValueTree& groups) {
+    return std::count_if(groups.members.begin(), groups.members.end(), [](const ValueTree& group) {
+      const ValueTree* const params = member(group, "params");
+      return params && !params->members.empty();
+    });
+  }
+
+  // `has_state`: for some of them something is kept, which must not get the name of another.
+  Result<std::vector<std::string>> names_of(const ValueTree& groups, const std::vector<std::string>& numbers,
+                                            bool has_state) const {
     std::string from = "--parameters";
     std::vector<std::string> names = options_.parameters;
     if (names.empty()) {
@@ -99,6 +116,12 @@ class Naming {
     if (names.empty() && !numbers.empty() && !parse_int(numbers[0])) return numbers;  // names already
     if (names.empty()) {
       from = options_.model.empty() ? "the model" : options_.model;
+      if (const auto used = used_groups(groups); used > 1 && has_state)
+        return Error{.code = Code::kMismatch,
+                     .detail = fmt::format("{} of {} has {} groups of parameters without names, which need not be in "
+                                           "the order of {}",
+                                           options_.optimizer, source_.path(), used, from),
+                     .hint = kHint};
       collect_tensors(source_, *TUTTI_TRY(find_value(source_.about(), options_.model)), options_.model, "", names);
       std::erase_if(names, is_buffer);
     }

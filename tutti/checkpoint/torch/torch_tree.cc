@@ -4,6 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+#include <span>
+#include <string_view>
+#include <unordered_set>
+
 #include "tutti/checkpoint/torch/torch_file.h"
 
 namespace tutti {
@@ -40,6 +46,7 @@ class TreeReading {
       case TorchKind::kBig:
       case TorchKind::kName:
       case TorchKind::kRecord:
+      case TorchKind::kForeign:
         return node.text;
       case TorchKind::kInt:
         return fmt::format("{}", node.whole);
@@ -95,6 +102,8 @@ class TreeReading {
         return tensor(node, std::move(name), path);
       case TorchKind::kRecord:
         return record(node, std::move(name), path, depth);
+      case TorchKind::kForeign:
+        return foreign(number, std::move(name), path, depth);
       case TorchKind::kDict:
         return dict(node, std::move(name), path, depth);
       case TorchKind::kList:
@@ -105,6 +114,39 @@ class TreeReading {
         break;
     }
     corrupt(path, "is a mark");
+  }
+
+  ValueTree foreign(std::uint32_t number, std::string name, const std::string& path, int depth) {
+    const std::string& type = pickle_[number].text;
+    if (depth == 0)
+      throw Exception(Error{.code = Code::kUnsupported,
+                            .detail = fmt::format("the file is one object of type {}, which is not among what is read: "
+                                                  "nothing of a file is ever executed",
+                                                  type),
+                            .hint = "save its state_dict()"});
+    out_.skipped.push_back({path, type, tensors_within(number)});
+    return ValueTree::word(std::move(name), type + " (not read)");
+  }
+
+  // How many tensors an object is made of; those that PyTorch rebuilds by a function that is not read are one each.
+  std::uint64_t tensors_within(std::uint32_t object) {
+    std::vector<std::uint32_t> left = {object};
+    std::unordered_set<std::uint32_t> seen = {object};
+    std::uint64_t tensors = 0;
+    while (!left.empty()) {
+      if (left_-- == 0) fail(Code::kLimit, "the pickle unfolds into far more than it holds");
+      const PickleNode& node = pickle_[left.back()];
+      left.pop_back();
+      const bool rebuilt = node.kind == TorchKind::kForeign && !node.items.empty() &&
+                           (node.text.starts_with("torch._utils._rebuild_") || node.text.starts_with("torch.storage."));
+      if (rebuilt || node.kind == TorchKind::kTensor || node.kind == TorchKind::kStored) {
+        ++tensors;
+        continue;
+      }
+      for (const std::uint32_t item : node.items)
+        if (seen.insert(item).second) left.push_back(item);
+    }
+    return tensors;
   }
 
   static std::string below(const std::string& path, const std::string& name) {
@@ -146,18 +188,43 @@ class TreeReading {
     return out;
   }
 
+  bool has_bit(const PickleNode& bits, const char* name) const {
+    const PickleNode* const bit = pickle_member(pickle_, bits, name);
+    return bit && bit->whole != 0;
+  }
+  static void check_bits(const TorchTensor& tensor) {
+    constexpr std::string_view kSigned[] = {"F64", "F32", "F16", "BF16"};
+    const bool is_complex = tensor.dtype.starts_with('C');
+    const bool has_sign =
+        is_complex || std::find(std::begin(kSigned), std::end(kSigned), tensor.dtype) != std::end(kSigned);
+    if ((tensor.negated && !has_sign) || (tensor.conjugated && !is_complex))
+      fail(Code::kUnsupported, fmt::format("the pickle: {} is {} with the {} bit, which is not read", tensor.name,
+                                           tensor.dtype, tensor.negated ? "neg" : "conj"));
+  }
+
   TorchTensor parse_tensor(const PickleNode& node, const std::string& path) const {
     const PickleNode& stored = pickle_[node.items[0]];
     const bool named =
         stored.kind == TorchKind::kStored && stored.items.size() >= 5 && pickle_[stored.items[0]].text == "storage" &&
         pickle_[stored.items[1]].kind == TorchKind::kName && pickle_[stored.items[2]].kind == TorchKind::kString;
+    if (stored.items.size() >= 2 && pickle_[stored.items[1]].kind == TorchKind::kForeign)
+      fail(Code::kUnsupported, fmt::format("the pickle: {} is a tensor in a {}, which is not among what is read", path,
+                                           pickle_[stored.items[1]].text));
     if (!named) corrupt(path, "is a tensor without a storage");
     TorchTensor tensor{
         .name = path, .dtype = {}, .shape = {}, .box = {}, .storage = pickle_[stored.items[2]].text, .strides = {}};
-    const PickleNode& type = node.items.size() > 4 ? pickle_[node.items[4]] : pickle_[stored.items[1]];
-    tensor.dtype = dtype_of_torch(type.text);
+    tensor.dtype = dtype_of_torch(pickle_[stored.items[1]].text);
+    for (const std::uint32_t more : std::span(node.items).subspan(4)) {
+      if (pickle_[more].kind == TorchKind::kName) {
+        tensor.dtype = dtype_of_torch(pickle_[more].text);
+      } else {
+        tensor.negated = has_bit(pickle_[more], "neg");
+        tensor.conjugated = has_bit(pickle_[more], "conj");
+      }
+    }
     tensor.element_bytes = element_bytes_of(tensor.dtype);
     if (tensor.element_bytes == 0) corrupt(path, "is a tensor without a type");
+    check_bits(tensor);
     const PickleNode& offset = pickle_[node.items[1]];
     if (offset.kind != TorchKind::kInt || offset.whole < 0) corrupt(path, "is a tensor whose offset is no number");
     tensor.first = std::uint64_t(offset.whole);

@@ -20,6 +20,8 @@ struct TorchTensor {
   std::string storage;                 // its key
   std::uint64_t first = 0;             // where its first element lies in the storage, in elements
   std::vector<std::uint64_t> strides;  // of the box's dimensions, in elements
+  // The numbers are those of the storage with the other sign; they are the conjugates (PyTorch's neg and conj bits).
+  bool negated = false, conjugated = false;
 
   bool is_packed() const;  // rows follow one another without gaps
   // Of its storage from the first element on; none: a stride is that large that they do not fit in 64 bits.
@@ -29,9 +31,11 @@ struct TorchTensor {
 struct TorchTree {
   ValueTree tree;
   std::vector<TorchTensor> tensors;
+  std::vector<SkippedObject> skipped;
 };
 
-// kCorrupt: a tensor is not what PyTorch writes; kLimit: it nests too deep, or holds itself.
+// kCorrupt: a tensor is not what PyTorch writes; kUnsupported: all of it is one object that is not read; kLimit: it
+// nests too deep, or holds itself.
 Result<TorchTree> read_torch_tree(const Pickle& pickle);
 
 }  // namespace tutti

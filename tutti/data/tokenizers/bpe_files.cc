@@ -121,10 +121,49 @@ std::optional<std::string> from_base64(std::string_view word) {
   return bytes;
 }
 
+// Any two neighbours whose bytes make a token may be merged, the least number first.
+void add_merges(BpeVocabulary& vocabulary, std::size_t first) {
+  std::unordered_map<std::string_view, std::int32_t> numbers;
+  for (std::size_t i = first; i < vocabulary.tokens.size(); ++i) numbers.emplace(vocabulary.tokens[i], std::int32_t(i));
+  for (std::size_t i = first; i < vocabulary.tokens.size(); ++i) {
+    const std::string_view token = vocabulary.tokens[i];
+    for (std::size_t cut = 1; cut < token.size(); ++cut) {
+      const auto left = numbers.find(token.substr(0, cut)), right = numbers.find(token.substr(cut));
+      if (left != numbers.end() && right != numbers.end())
+        vocabulary.merges.push_back({left->second, right->second, std::int32_t(i)});
+    }
+  }
+}
+
+// As Megatron-LM's TikTokenizer without options makes it of its file.
+Result<BpeVocabulary> read_megatron_tokens(const std::string& path, const std::string& text) {
+  constexpr std::size_t kSpecial = 1000, kAll = std::size_t(1) << 17;
+  constexpr std::int32_t kEndOfSequence = 2;
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_array() || json.empty()) return corrupt(path, "is no JSON list of tokens");
+  BpeVocabulary vocabulary{
+      .tokens = {"<unk>", "<s>", "</s>"}, .merges = {}, .end_of_document = kEndOfSequence, .pattern = "v2"};
+  for (std::size_t i = vocabulary.tokens.size(); i < kSpecial; ++i)
+    vocabulary.tokens.push_back(fmt::format("<SPECIAL_{}>", i));
+  for (std::size_t rank = 0; rank < std::min(json.size(), kAll - kSpecial); ++rank) {
+    const auto& entry = json[rank];
+    const bool whole = entry.is_object() && entry.value("rank", nlohmann::json()) == rank &&
+                       entry.value("token_bytes", nlohmann::json()).is_string();
+    const auto bytes = whole ? from_base64(entry["token_bytes"].get_ref<const std::string&>()) : std::nullopt;
+    if (!bytes || bytes->empty())
+      return corrupt(path, fmt::format("entry {} is {}, expected \"rank\": {} and \"token_bytes\" in base64", rank,
+                                       beginning(entry.dump()), rank));
+    vocabulary.tokens.push_back(*bytes);
+  }
+  add_merges(vocabulary, kSpecial);
+  return vocabulary;
+}
+
 }  // namespace
 
 Result<BpeVocabulary> read_tiktoken(const std::string& path) {
   const std::string text = TUTTI_TRY(read_file(path, kMostBytes));
+  if (trim(std::string_view(text).substr(0, 64)).starts_with('[')) return read_megatron_tokens(path, text);
   BpeVocabulary vocabulary;
   TUTTI_TRY(for_each_line(text, [&](std::string_view line, std::size_t number) -> Status {
     if (line.empty()) return {};
@@ -140,17 +179,7 @@ Result<BpeVocabulary> read_tiktoken(const std::string& path) {
     vocabulary.tokens.push_back(*bytes);
     return {};
   }));
-  std::unordered_map<std::string_view, std::int32_t> numbers;
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) numbers.emplace(vocabulary.tokens[i], std::int32_t(i));
-  // Any two neighbours whose bytes make a token may be merged, the least number first.
-  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
-    const std::string_view token = vocabulary.tokens[i];
-    for (std::size_t cut = 1; cut < token.size(); ++cut) {
-      const auto left = numbers.find(token.substr(0, cut)), right = numbers.find(token.substr(cut));
-      if (left != numbers.end() && right != numbers.end())
-        vocabulary.merges.push_back({left->second, right->second, std::int32_t(i)});
-    }
-  }
+  add_merges(vocabulary, 0);
   if (vocabulary.tokens.empty()) return corrupt(path, "has no tokens");
   vocabulary.end_of_document = std::int32_t(vocabulary.tokens.size());
   vocabulary.tokens.emplace_back(kEndOfText);

@@ -2,7 +2,7 @@
 // text.
 #include "tutti/data/tokenizers/bpe.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,6 +147,37 @@ TEST_F(BpeFiles, OfTiktoken) {
   EXPECT_EQ(read_tiktoken(wrong).error().detail,
             wrong + ": line 2 is \"!! 1\", expected a token in base64 and its number");
   EXPECT_EQ(read_tiktoken(gap).error().detail, gap + ": line 2 has number 2, expected 1");
+}
+
+// The file of Megatron-LM's TikTokenizer: behind 1000 special tokens, the rest of 2^17.
+TEST_F(BpeFiles, OfMegatronsTikTokenizer) {
+  std::string file = "[";
+  auto add = [&, rank = 0](const std::string& base64) mutable {
+    file += std::string(rank == 0 ? "" : ",") + R"({"rank": )" + std::to_string(rank) + R"(, "token_bytes": ")" +
+            base64 + R"(", "token_str": ""})";
+    ++rank;
+  };
+  for (int byte = 0; byte < 256; ++byte) {
+    constexpr char k64[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    add({k64[byte >> 2], k64[(byte & 3) << 4], '=', '='});
+  }
+  for (const char* const token : {"dGg=", "aGU=", "dGhl"}) add(token);  // th, he, the
+  const BpeVocabulary vocabulary = read_tiktoken(put("a.json", file + "]")).or_throw();
+  EXPECT_EQ(vocabulary.pattern, "v2");
+  const auto tokenizer = bpe_tokenizer(vocabulary, pretoken_pattern("v2").or_throw()).or_throw();
+  EXPECT_EQ(encoded(*tokenizer, "the he</s>"), (std::vector<std::int32_t>{1258, 1032, 1257, 1060, 1047, 1115, 1062}));
+  EXPECT_EQ(tokenizer->end_of_document(), 2);
+  EXPECT_EQ(tokenizer->vocabulary(), 1259);
+  const std::vector<std::int32_t> tokens = {1, 1258, 1032, 1257, 2, 999};
+  EXPECT_EQ(tokenizer->decode(tokens), "<s>the he</s><SPECIAL_999>");
+  for (int more = 0; more < 140'000; ++more) add("YWI=");
+  EXPECT_EQ(read_tiktoken(put("long.json", file + "]")).or_throw().tokens.size(), 131'072u);
+  const std::string none = put("none.json", " [1]"),
+                    other = put("other.json", R"([{"rank": 1, "token_bytes": "YQ=="}])");
+  EXPECT_EQ(read_tiktoken(none).error().detail,
+            none + ": entry 0 is 1, expected \"rank\": 0 and \"token_bytes\" in base64");
+  EXPECT_THAT(read_tiktoken(other).error().detail, testing::HasSubstr("entry 0 is {\"rank\":1,"));
+  EXPECT_EQ(read_tiktoken(put("open.json", "[{")).error().detail, folder_ + "/open.json: is no JSON list of tokens");
 }
 
 // As when one file is given for another: its first line may be all of it.

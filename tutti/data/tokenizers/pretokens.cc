@@ -18,7 +18,31 @@ constexpr Pattern kPatterns[] = {
     {"gpt2", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {"cl100k",
      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {"v1", R"([^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"},
+    {"v2",
+     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
+
+// White space of PCRE2 is that of Perl, with U+180E; the patterns mean Unicode's, which lost it in version 6.3.
+std::string with_unicode_white_space(std::string_view pattern) {
+  constexpr std::string_view kWhite = R"(\t-\r\x{85}\p{Z})";  // the inside of a class
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const std::string_view pair = pattern.substr(i, 2);
+    if (pair == R"(\s)" || (pair == R"(\S)" && !in_class)) {
+      out += in_class ? std::string(kWhite) : (pair == R"(\s)" ? "[" : "[^") + std::string(kWhite) + "]";
+      ++i;
+    } else if (pair.starts_with('\\')) {
+      out += pair;
+      ++i;
+    } else {
+      in_class = pattern[i] == '[' || (in_class && pattern[i] != ']');
+      out += pattern[i];
+    }
+  }
+  return out;
+}
 
 }  // namespace
 
@@ -44,7 +68,8 @@ struct Pretokens::Machine {
 Pretokens::Pretokens(std::string_view pattern) : machine_(std::make_unique<Machine>()) {
   int error = 0;
   PCRE2_SIZE at = 0;
-  machine_->code = ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+  const std::string exact = with_unicode_white_space(pattern);
+  machine_->code = ::pcre2_compile(reinterpret_cast<PCRE2_SPTR>(exact.data()), exact.size(),
                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr);
   if (machine_->code == nullptr) {
     PCRE2_UCHAR words[256] = {};

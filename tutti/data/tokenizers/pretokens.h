@@ -9,7 +9,8 @@
 
 namespace tutti {
 
-// The expressions that are known by a name: "gpt2" (also of r50k_base and p50k_base), "cl100k".
+// The expressions that are known by a name: "gpt2" (also of r50k_base and p50k_base), "cl100k", and "v1" and "v2" of
+// Megatron-LM's TikTokenizer.
 Result<std::string_view> pretoken_pattern(std::string_view name);
 
 // A text's pieces, in order, nothing left out: bytes that are no UTF-8, or that the expression does not match, are

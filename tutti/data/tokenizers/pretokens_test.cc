@@ -30,6 +30,26 @@ TEST(Pretokens, OfCl100k) {
             (Pieces{"I", "'LL", " take", " ", "123", "45", " of", "\n\n", " them"}));
 }
 
+// As tiktoken cuts it with the patterns of Megatron-LM.
+TEST(Pretokens, OfMegatronsTikTokenizer) {
+  EXPECT_EQ(pieces("It'sCamelCase 12 a/b\n\n x", "v2"),
+            (Pieces{"It", "'s", "Camel", "Case", " ", "1", "2", " a", "/b", "\n\n", " x"}));
+  EXPECT_EQ(pieces("It'sCamelCase 12 a/b\n\n x", "v1"),
+            (Pieces{"It", "'sCamelCase", " ", "1", "2", " a", "/b", "\n\n", " x"}));
+}
+
+// U+180E is white space to Perl, and not to Unicode since version 6.3.
+TEST(Pretokens, WhiteSpaceIsUnicodes) {
+  for (const char* const pattern : {"gpt2", "cl100k", "v1", "v2"}) {
+    EXPECT_EQ(pieces("a !\u180e! b", pattern), (Pieces{"a", " !\u180e!", " b"})) << pattern;
+    for (const std::string white : {"\t", "\v", "\f", "\u0085", "\u00a0", "\u1680", "\u2000", "\u200a", "\u2028",
+                                    "\u2029", "\u202f", "\u205f", "\u3000"})
+      EXPECT_EQ(pieces("!" + white + "!", pattern), (Pieces{"!", white, "!"})) << pattern;
+    for (const std::string sign : {"\u200b", "\u2060", "\ufeff", "\x1c", "\x1f"})
+      EXPECT_EQ(pieces("!" + sign + "!", pattern), (Pieces{"!" + sign + "!"})) << pattern;
+  }
+}
+
 // Nothing is lost, whatever the bytes.
 TEST(Pretokens, OfBytesThatAreNoText) {
   EXPECT_EQ(pieces("ab\xff\xfe cd\xc3"), (Pieces{"ab", "\xff\xfe", " cd", "\xc3"}));

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 #include <vector>
 
@@ -59,6 +60,7 @@ GptDataOptions data_options(const Options& options) {
 JobCheckpointOptions checkpoint_options(const Group& world, const Options& options) {
   JobCheckpointOptions made = options.checkpoints;
   made.resume = made.folder.empty() ? "never" : "auto";
+  made.weights_only = options.weights_only;
   const Status can_save = made.folder.empty() ? Status() : of_option("--save", make_writable_folder(made.folder));
   agree(world, can_save).or_throw();
   if (options.load.empty()) return made;
@@ -67,9 +69,12 @@ JobCheckpointOptions checkpoint_options(const Group& world, const Options& optio
   const std::int64_t nothing = !there.ok() && there.error().code == Code::kNotFound;
   if (all_reduce(world, nothing, ReduceOp::kMin) != 0) {
     if (world.rank() == 0) log::warn(fmt::format("{} has no checkpoint: the run begins anew", options.load));
-  } else if (options.load != made.folder) {
-    made.resume = options.load;
+    return made;
   }
+  // A job that saves where it loads resumes its own run, however the two paths are written.
+  std::error_code unknown;
+  const std::int64_t same = !made.folder.empty() && std::filesystem::equivalent(options.load, made.folder, unknown);
+  if (options.weights_only || all_reduce(world, same, ReduceOp::kMin) == 0) made.resume = options.load;
   return made;
 }
 
@@ -127,7 +132,8 @@ class GptTraining {
 
   void resume() {
     if (const auto saved = checkpoints_.resume(state_.boxes())) {
-      auto loaded = state_.load(*saved);
+      // --finetune is about the checkpoint that --load names: those of this run are whole ones.
+      auto loaded = state_.load(*saved, options_.weights_only && saved->source == ResumeSource::kNamed);
       agree(world_, loaded.status()).or_throw();
       progress_ = *loaded;
       if (loss_scale_ && progress_.loss_scale) loss_scale_->load(*progress_.loss_scale);

@@ -148,15 +148,16 @@ std::optional<LossScale::State> saved_loss_scale(const CheckpointValues& data) {
 
 }  // namespace
 
-Result<Progress> TrainingState::load(const CheckpointReader& saved) const {
-  // Of a --finetune that was started again its own checkpoints are whole ones.
-  const bool weights_only = options_.weights_only && saved.folder().starts_with(options_.load);
+Result<Progress> TrainingState::load(const CheckpointReader& saved, bool weights_only) const {
   const bool with_optimizer = options_.load_optimizer && !weights_only;
   TUTTI_TRY(check_same_model(saved, options_, with_optimizer ? &weights_.rule() : nullptr));
   if (!weights_only) TUTTI_TRY(check_same_seed(saved, options_));
   const std::int64_t consumed = weights_only ? 0 : TUTTI_TRY(place_in_data(saved, "consumed_samples"));
   TUTTI_TRY(read_parameters(saved, weights_.parameters()));
-  if (with_optimizer) TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
+  if (with_optimizer) {
+    TUTTI_TRY(read_boxes(saved, state_boxes(weights_)));
+    TUTTI_TRY(check_steps(saved, weights_.own_state()));
+  }
   if (weights_only) return Progress();
   if (groups_.world.rank() == 0) tell_changes(saved, layout_of(groups_, options_), options_);
   const auto& data = saved.facts().data;

@@ -28,8 +28,9 @@ class TrainingState {
 
   std::vector<SavedBox> boxes() const;  // of this rank
   CheckpointFacts facts(const Progress& progress) const;
-  // kMismatch: it is of another model, optimizer or seed, by name. Says where the grid differs.
-  Result<Progress> load(const CheckpointReader& saved) const;
+  // `weights_only`: the rest begins anew, at step 0. kMismatch: it is of another model, optimizer or seed, by name.
+  // Says where the grid differs.
+  Result<Progress> load(const CheckpointReader& saved, bool weights_only) const;
 
  private:
   const GridGroups& groups_;

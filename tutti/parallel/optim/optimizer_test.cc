@@ -8,7 +8,9 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <tuple>
@@ -346,6 +348,27 @@ TEST(OptimizerState, GoesFromOneOptimizerToAnother) {
   Adam plain(*first);
   EXPECT_THAT(error_of([&] { other.load_state(plain.own_state()); }),
               HasSubstr("the state given has not all of max_exp_avg_sq of weight: 15 of 15 elements are missing"));
+}
+
+TEST(OptimizerState, ACounterThatIsNoNumberOfStepsIsRejected) {
+  torch::nn::Linear layer(2, 1);
+  Adam adam(*layer);
+  const std::string folder = testing::TempDir() + "tutti_steps_" + std::to_string(::getpid());
+  const auto read = [&](std::int64_t step) {
+    const auto state = adam.own_state();
+    for (const StatePart& part : state)
+      if (part.state == "step") part.values.fill_(step);
+    save_checkpoint(folder, saved_boxes(state), {.step = 1}).or_throw();
+    const Status read = read_state(CheckpointReader::open(folder).or_throw(), state);
+    std::filesystem::remove_all(folder);
+    return read.ok() ? "ok" : to_string(read.error());
+  };
+  EXPECT_EQ(read(0), "ok");
+  EXPECT_EQ(read(1'000'000), "ok");
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  EXPECT_THAT(read(kMost), HasSubstr("step of weight is 9223372036854775807, expected 0 to 1000000000000000"));
+  EXPECT_THAT(read(-kMost - 1), HasSubstr("step of weight is -9223372036854775808, expected 0 to"))
+      << "2^63 as it is read";
 }
 
 TEST(OptimizerState, ARunOfElementsIsAListOfBoxes) {

@@ -12,6 +12,9 @@
 namespace tutti {
 namespace {
 
+// More than any training makes, and far from where a counter overflows.
+constexpr std::int64_t kMostSteps = 1'000'000'000'000'000;
+
 TensorShape shape_of(const StatePart& part) { return {part.shape.begin(), part.shape.end()}; }
 
 template <class Act>  // act(key, dtype, shape, box, first element of it)
@@ -89,6 +92,18 @@ Status read_state(const CheckpointReader& reader, std::span<const StatePart> par
                                            shape_text(shape_of(part)))};
       return reader.read(key, box, at);
     }));
+  }
+  return check_steps(reader, parts);
+}
+
+Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts) {
+  for (const auto& part : parts) {
+    if (part.state != "step") continue;
+    const std::int64_t step = *part.values.data_ptr<std::int64_t>();
+    if (step < 0 || step > kMostSteps)
+      return Error{.code = Code::kCorrupt,
+                   .detail = fmt::format("{}: {} is {}, expected 0 to {}", reader.folder(),
+                                         to_string(TensorKey{part.parameter, part.state}), step, kMostSteps)};
   }
   return {};
 }

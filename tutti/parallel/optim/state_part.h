@@ -30,8 +30,11 @@ struct StatePart {
 std::vector<SavedBox> saved_boxes(std::span<const StatePart> parts);
 // The whole tensors that the parts are of, for CheckpointReader::expect().
 std::vector<ExpectedTensor> expected_tensors(std::span<const StatePart> parts);
-// Fills the parts' tensors. The error names the first that the checkpoint does not have, or has in another shape.
+// Fills the parts' tensors. The error names the first that the checkpoint does not have, or has in another shape, or
+// that counts steps and is no number of steps.
 Status read_state(const CheckpointReader& reader, std::span<const StatePart> parts);
+// Whether the parts that count steps, filled from this checkpoint, are numbers of steps.
+Status check_steps(const CheckpointReader& reader, std::span<const StatePart> parts);
 
 // The boxes, in row-major order, that elements [begin, begin + count) of a tensor of this shape are made of: at most
 // two for each dimension, less one.
