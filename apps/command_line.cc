@@ -11,8 +11,10 @@
 #include <limits>
 
 #include "apps/man_page.h"
+#include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/runtime/last_stack.h"
 #include "tutti/version.h"
 
@@ -82,6 +84,7 @@ int exit_code(const Error& error) {
 }  // namespace
 
 int run_training(const std::function<int()>& body) {
+  keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
     return body();
   } catch (const Exception& failure) {

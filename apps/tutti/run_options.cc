@@ -290,11 +290,16 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_*, MALLOC_* and GLIBC_TUNABLES");
+  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_* and GLIBC_TUNABLES");
+  add.flag(
+      "--keep-memory", texts.keep_memory,
+      "set MALLOC_*, by which a program keeps the memory that it frees and allocates again each step (train_image, "
+      "train_dlrm and pretrain_gpt need it not)");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
   job.tune = !texts.no_tune;
+  job.keep_memory = texts.keep_memory;
   return {};
 }
 

@@ -33,7 +33,7 @@ struct OutputTexts {
   bool no_prefix = false, quiet = false;
 };
 struct SpeedTexts {
-  bool no_tune = false;
+  bool no_tune = false, keep_memory = false;
 };
 struct WatchingTexts {
   std::string hang_timeout;

@@ -204,13 +204,24 @@ TEST(Run, RemovesWhatOtherLaunchersLeft) {
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
-  const Ended tuned =
-      run({"run", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}, {{"OMP_NUM_THREADS", "3"}});
-  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] MALLOC_TRIM_THRESHOLD_=4294967296\n");
-  EXPECT_THAT(tuned.err, AllOf(HasSubstr("MALLOC_TRIM_THRESHOLD_=4294967296"), Not(HasSubstr(" OMP_NUM_THREADS="))));
-  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}).out,
-            "[0] OMP_NUM_THREADS=(unset)\n[0] MALLOC_TRIM_THRESHOLD_=(unset)\n");
+  const Ended tuned = run({"run", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}, {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
+  EXPECT_THAT(tuned.err,
+              AllOf(HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), Not(HasSubstr(" OMP_NUM_THREADS="))));
+  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}).out,
+            "[0] OMP_NUM_THREADS=(unset)\n[0] GLIBC_TUNABLES=(unset)\n");
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+// 200 MB, in blocks that malloc maps unless it was told otherwise.
+TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
+  EXPECT_EQ(run({"run", "-q", worker(), "free-memory"}).out, "[0] given back\n");
+  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}).out, "[0] kept\n");
+  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}, {{"MALLOC_MMAP_THRESHOLD_", "131072"}}).out,
+            "[0] given back\n")
+      << "the user's variables win";
+}
+#endif
 
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {
   const std::string expected = "argument --help\nargument -n\nargument 3\nargument --\nargument -h\n";

@@ -325,6 +325,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   };
   spec.max_restarts = options.restarts.most;
   spec.tune = options.tune;
+  spec.keep_memory = options.keep_memory;
   spec.announce = options.announce;
   spec.grace = options.grace;
   spec.signal_grace = options.signal_grace;

@@ -16,7 +16,8 @@
 // needs AVX2 and FMA.
 //
 // Memory. glibc gives large blocks back to the kernel when they are freed, so each temporary tensor faults its pages in
-// anew. High thresholds keep them in the process.
+// anew. High thresholds keep them in the process. Any other program would keep memory that it never needs again, so
+// only our trainers raise the thresholds, each for itself, and `tutti run --keep-memory` for all that it starts.
 //
 // Pages. Where the system hands out huge pages to those who ask for them (transparent_hugepage/enabled is madvise, as
 // Debian has it), malloc does not ask by itself. On pages of 4 KiB a matrix product spends its time on address
@@ -25,9 +26,11 @@
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace tutti {
 namespace {
@@ -71,14 +74,25 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   std::vector<Setting> settings = {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}};
   if (threads != "1") settings.push_back({"OMP_WAIT_POLICY", "passive"});
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
-  settings.push_back({"MALLOC_MMAP_THRESHOLD_", "2147483648"});
-  settings.push_back({"MALLOC_TRIM_THRESHOLD_", "4294967296"});
   settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
 }
 
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
-                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core) {
+std::vector<Setting> settings_that_keep_memory() {
+  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}};
+}
+
+void keep_freed_memory(const VariableLookup& variable) {
+  const std::string tunables = variable("GLIBC_TUNABLES").value_or("");
+  for (const char* name : {"mmap_threshold", "trim_threshold"})
+    if (tunables.find("glibc.malloc." + std::string(name)) != std::string::npos) return;
+  if (variable("MALLOC_MMAP_THRESHOLD_") || variable("MALLOC_TRIM_THRESHOLD_")) return;
+  ::mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TRIM_THRESHOLD, -1);  // never
+}
+
+std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
+                               std::string_view openblas_core) {
   std::string why, set;
   const auto add = [&](const std::string& reason, const std::string& name, const std::string& value) {
     why += (why.empty() ? "" : ", and ") + reason;

@@ -26,14 +26,23 @@ struct Setting {
   std::string name;
   std::string value;
 };
+using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
 // Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
+
+// What makes glibc keep freed memory in the process, for a program that is about to start. A step of training frees and
+// allocates the same blocks again and again. Programs that free for good should not have these.
+std::vector<Setting> settings_that_keep_memory();
+// The same for this process; blocks that are mapped already are not affected. Does nothing where `variable` says that
+// the user has chosen thresholds.
+void keep_freed_memory(const VariableLookup& variable);
 
 // One sentence for a program that was not started by `tutti run` and would run several times slower for want of
 // settings, or empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS
 // chose, empty if none is loaded.
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
-                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core);
+std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
+                               std::string_view openblas_core);
 // The name that OpenBLAS gives the kernels it runs ("SkylakeX", "Prescott"), if this process has it loaded.
 std::string loaded_openblas_core();
 

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 
 namespace tutti {
@@ -44,10 +48,43 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OMP_WAIT_POLICY"), "(unset)");  // nobody to wait for
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OPENBLAS_CORETYPE"), "SkylakeX");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
-  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_MMAP_THRESHOLD_"), "2147483648");
-  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "4294967296");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "(unset)");  // programs free memory
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+// How many bytes of a freed block of 64 MiB stay in this process.
+std::size_t kept_of_a_freed_block() {
+  const auto held = [] {
+    const auto use = ::mallinfo2();
+    return use.arena + use.hblkhd;
+  };
+  const std::size_t before = held();
+  void* volatile block = std::malloc(64 << 20);
+  std::free(block);
+  return held() - before;
+}
+
+TEST(KeepFreedMemory, AllOfItUnlessTheUserHasChosenThresholds) {
+  const auto kept_with = [](std::map<std::string, std::string> variables) {
+    const pid_t child = fork();  // the thresholds last as long as their process
+    if (child == 0) {
+      keep_freed_memory([&](const std::string& name) {
+        const auto at = variables.find(name);
+        return at == variables.end() ? std::nullopt : std::optional(at->second);
+      });
+      _exit(kept_of_a_freed_block() >= 64 << 20 ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 1;
+  };
+  EXPECT_TRUE(kept_with({}));
+  EXPECT_TRUE(kept_with({{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"}}));
+  EXPECT_FALSE(kept_with({{"MALLOC_TRIM_THRESHOLD_", "131072"}}));
+  EXPECT_FALSE(kept_with({{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=131072"}}));
+}
+#endif
 
 TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   std::map<std::string, std::string> variables;
