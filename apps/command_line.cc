@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "apps/man_page.h"
@@ -73,6 +74,16 @@ std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::str
   return std::nullopt;
 }
 
+Status take_local_rank(const std::string& given) {
+  if (given.empty() || given == "-1") return {};
+  const auto rank = TUTTI_TRY(whole_number("--local-rank", given, 0, 1 << 20));
+  const auto known = env("LOCAL_RANK");
+  if (known && *known != std::to_string(rank))
+    return usage("--local-rank is " + std::to_string(rank) + ", but LOCAL_RANK is " + *known, "leave the option out");
+  ::setenv("LOCAL_RANK", given.c_str(), 1);
+  return {};
+}
+
 int exit_code(const Error& error) {
   constexpr int kUsageError = 2;
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
@@ -83,9 +94,16 @@ int exit_code(const Error& error) {
 
 }  // namespace
 
-int run_training(const std::function<int()>& body) {
+void add_local_rank(CLI::App& app, std::string& local_rank) {
+  app.add_option("--local-rank,--local_rank", local_rank, "local rank, as torch.distributed.launch passes it")
+      ->group("Ranks")
+      ->type_name("N");
+}
+
+int run_training(const std::string& local_rank, const std::function<int()>& body) {
   keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
+    take_local_rank(local_rank).or_throw();
     return body();
   } catch (const Exception& failure) {
     log::error(failure.what());

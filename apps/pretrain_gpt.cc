@@ -110,6 +110,8 @@ int act(const std::vector<std::string>& arguments) {
       "pretrain_gpt");
   tutti::cli::set_help(app, kFooter);
   line.declare(app);
+  std::string local_rank;
+  tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
@@ -117,7 +119,7 @@ int act(const std::vector<std::string>& arguments) {
     return kUsageError;
   }
   warn_of_no_effect(line);
-  return tutti::cli::run_training([&] { return train(line, *meaning); });
+  return tutti::cli::run_training(local_rank, [&] { return train(line, *meaning); });
 }
 
 }  // namespace

@@ -124,7 +124,6 @@ const std::vector<RefusedOption>& refused_pretraining_options() {
        kLeaveOut},
       {"--log-memory-to-tensorboard", false, "events have no memory", kLeaveOut},
       {"--log-world-size-to-tensorboard", false, "the number of ranks does not change within a run", kLeaveOut},
-      {"--local-rank", true, "ranks are numbered by what starts them, in variables", "leave it out"},
       {"--wandb-project", true, "nothing is sent over the network", "--tensorboard-dir DIR"},
       {"--wandb-exp-name", true, "nothing is sent over the network", "--tensorboard-dir DIR"},
       {"--wandb-save-dir", true, "nothing is sent over the network", "--tensorboard-dir DIR"},

@@ -321,6 +321,8 @@ int act(const std::vector<std::string>& arguments) {
       "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
       "train_image");
   declare(app, texts);
+  std::string local_rank;
+  tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   const auto given = refuse_empty_values(app);
   const auto options = given.ok() ? interpret(texts) : given.error();
@@ -328,7 +330,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once("train_image", options.error());
     return kUsageError;
   }
-  return tutti::cli::run_training([&] { return train(texts, *options); });
+  return tutti::cli::run_training(local_rank, [&] { return train(texts, *options); });
 }
 
 }  // namespace

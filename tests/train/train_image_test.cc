@@ -466,6 +466,16 @@ TEST_F(TrainImage, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
   refused(2, "--save-dir", "/proc", "cannot make a file in the folder /proc: No such file or directory (hint: give a");
 }
 
+TEST_F(TrainImage, TheLocalRankOfTheLauncherMustBeThatOfTheEnvironment) {
+  const auto passed = tutti::testing::run(command(2, {"--max-steps", "1"}, {"--pass-local-rank"}), kOneThread);
+  EXPECT_EQ(passed.code, 0) << passed.err;
+  auto variables = kOneThread;
+  variables["LOCAL_RANK"] = "1";
+  const auto refused = tutti::testing::run(command(0, {"--max-steps", "1", "--local_rank=0"}), variables);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--local-rank is 0, but LOCAL_RANK is 1"));
+}
+
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);
