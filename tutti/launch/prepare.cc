@@ -231,6 +231,9 @@ Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
   nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
+  if (by_number && nodes.nodes > 1 && (nodes.store.host == "localhost" || is_loopback(nodes.store)))
+    log::info("--master-addr " + nodes.master_address +
+              " is each host's own loopback address: only nodes on this host meet there");
   if (options.node != 0 || !by_number) return {};
   std::string host = nodes.store.host;
   if (is_one_node(nodes)) {
