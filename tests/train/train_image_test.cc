@@ -476,6 +476,18 @@ TEST_F(TrainImage, TheLocalRankOfTheLauncherMustBeThatOfTheEnvironment) {
   EXPECT_THAT(refused.err, HasSubstr("--local-rank is 0, but LOCAL_RANK is 1"));
 }
 
+TEST_F(TrainImage, AFailureIsWrittenIntoTheErrorFileOfTheLauncher) {
+  auto variables = kOneThread;
+  variables["TORCHELASTIC_ERROR_FILE"] = folder_.path() + "/error.json";
+  const auto message = [&](const std::vector<std::string>& arguments, int code) {
+    EXPECT_EQ(tutti::testing::run(command(0, arguments), variables).code, code);
+    const auto json = nlohmann::json::parse(std::ifstream(variables["TORCHELASTIC_ERROR_FILE"]), nullptr, false);
+    return json.is_object() ? json["message"]["message"].get<std::string>() : std::string("(no file)");
+  };
+  EXPECT_THAT(message({"--data", "/nonexistent"}, 2), HasSubstr("/nonexistent"));
+  EXPECT_THAT(message({"--epochs", "many"}, 2), HasSubstr("--epochs needs a number"));
+}
+
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);

@@ -297,6 +297,8 @@ Status prepare_output(const JobOptions& options, AgentSpec& spec) {
   spec.report_file = options.report_file;
   if (spec.output.log_dir.empty() && (spec.output.redirects.any() || spec.output.tee.any()))
     spec.output.log_dir = TUTTI_TRY(made_log_folder());
+  if (!spec.output.log_dir.empty())  // a rank that changes its folder writes there, too
+    spec.output.log_dir = std::filesystem::absolute(spec.output.log_dir).string();
   spec.flight_folder =
       env("TUTTI_FLIGHT_DIR").value_or(spec.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
   return {};
