@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -222,6 +224,28 @@ TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
       << "the user's variables win";
 }
 #endif
+
+// Once for all ranks, and before one of them loads its libraries.
+TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
+  for (const auto& [name, value, words] :
+       {std::tuple("TUTTI_STREAMS", "65", "TUTTI_STREAMS is \"65\", expected a number from 1 to 64"),
+        {"TUTTI_NETWORK", "a,b", "TUTTI_NETWORK"},
+        {"TUTTI_FLIGHT_SIZE", "99999999999", "TUTTI_FLIGHT_SIZE is \"99999999999\", expected a number of operations"},
+        {"TUTTI_HEAP_LIMIT", "much", "TUTTI_HEAP_LIMIT is \"much\""},
+        {"TUTTI_TIMEOUT", "soon", "TUTTI_TIMEOUT"},
+        {"TUTTI_ALGORITHM", "rign", "did you mean ring?"},
+        {"TUTTI_MIXED_BUILDS", "maybe", "TUTTI_MIXED_BUILDS is \"maybe\", expected 1 or 0"},
+        {"TUTTI_IFACE", "no-such-network", "(from TUTTI_IFACE)"},
+        {"OMP_NUM_THREADS", "0", "OMP_NUM_THREADS is \"0\", expected a number of threads from 1 up"},
+        {"OMP_NUM_THREADS", "4,many", "OMP_NUM_THREADS is \"4,many\""}}) {
+    const Ended ended = run({"run", "-n", "3", worker(), "print"}, {{name, value}});
+    EXPECT_EQ(ended.code, 2) << name << "=" << value;
+    EXPECT_EQ(ended.out, "") << name << "=" << value;
+    EXPECT_THAT(ended.err, AllOf(StartsWith("tutti run: "), HasSubstr(words), Not(HasSubstr("rank 0"))));
+  }
+  EXPECT_EQ(run({"run", "-q", worker(), "env", "OMP_NUM_THREADS"}, {{"OMP_NUM_THREADS", "2, 1"}}).out,
+            "[0] OMP_NUM_THREADS=2, 1\n");
+}
 
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {
   const std::string expected = "argument --help\nargument -n\nargument 3\nargument --\nargument -h\n";

@@ -178,6 +178,12 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
   if (!options.iface.empty()) {
     const std::string host = TUTTI_TRY(address_at(options.iface));
     if (address.empty() && options.node == 0) address = host;
+  } else if (const auto iface = env("TUTTI_IFACE")) {  // for the ranks, each of which would report that it is wrong
+    if (const auto host = address_at(*iface); !host.ok()) {
+      Error error = host.error();
+      error.detail += " (from TUTTI_IFACE)";
+      return error;
+    }
   }
   if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");

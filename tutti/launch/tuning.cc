@@ -32,6 +32,8 @@
 #include <array>
 #include <limits>
 
+#include "tutti/base/text.h"
+
 namespace tutti {
 namespace {
 
@@ -76,6 +78,18 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
   settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
+}
+
+Status check_thread_count(const VariableLookup& variable) {
+  const std::string given = variable("OMP_NUM_THREADS").value_or("1");
+  for (const std::string& level : split(given, ',')) {
+    const auto threads = parse_int(std::string(trim(level)));
+    if (!threads || *threads < 1 || *threads > std::numeric_limits<int>::max())
+      return Error{.code = Code::kUsage,
+                   .detail = "OMP_NUM_THREADS is \"" + given + "\", expected a number of threads from 1 up",
+                   .hint = "unset it: tutti run then gives each rank its share of the cores"};
+  }
+  return {};
 }
 
 std::vector<Setting> settings_that_keep_memory() {

@@ -31,6 +31,9 @@ using VariableLookup = std::function<std::optional<std::string>(const std::strin
 // Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
 
+// kUsage: OMP_NUM_THREADS is not what OpenMP takes, a number or a list of numbers from 1 up.
+Status check_thread_count(const VariableLookup& variable);
+
 // What makes glibc keep freed memory in the process, for a program that is about to start. A step of training frees and
 // allocates the same blocks again and again. Programs that free for good should not have these.
 std::vector<Setting> settings_that_keep_memory();

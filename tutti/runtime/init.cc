@@ -117,6 +117,8 @@ Result<Settings> read_settings(const Options& options) {
           .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
     s.flight_entries = std::size_t(*entries);
   }
+  if (const auto mixed = env("TUTTI_MIXED_BUILDS"); mixed && *mixed != "0" && *mixed != "1")
+    return Error{.code = Code::kUsage, .detail = "TUTTI_MIXED_BUILDS is \"" + *mixed + "\", expected 1 or 0"};
   TUTTI_TRY(check_heeded(s.engines, options.transport));
   return s;
 }
@@ -428,6 +430,11 @@ Result<Group> join_world(const Options& options, int& rank) {
 }
 
 }  // namespace
+
+Status check_variables() {
+  (void)TUTTI_TRY(read_settings({}));
+  return {};
+}
 
 Result<Group> try_init(const Options& options) {
   int rank = -1;
