@@ -2,6 +2,8 @@
 // nearest known option, and exit code 2.
 #include "apps/command_line.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
@@ -9,13 +11,16 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "apps/man_page.h"
+#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/tuning.h"
+#include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/last_stack.h"
 #include "tutti/version.h"
 
@@ -93,6 +98,23 @@ int exit_code(const Error& error) {
 }
 
 }  // namespace
+
+void begin_anew_with_settings(const std::vector<std::string>& arguments) {
+  const auto who = identify({}, current_environment());
+  if (!who.ok() || who->started_by == "tutti run") return;
+  const auto missing = missing_settings(env, cpu_features(), usable_cores(), who->world_size == 1);
+  std::error_code unknown;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (missing.empty() || unknown) return;
+  for (const Setting& setting : missing) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
+  std::vector<std::string> words = {program_invocation_name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(self.c_str(), pointers.data());  // a file that is gone by now: the process stays as it is
+}
 
 void add_local_rank(CLI::App& app, std::string& local_rank) {
   app.add_option("--local-rank,--local_rank", local_rank, "local rank, as torch.distributed.launch passes it")

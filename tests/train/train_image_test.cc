@@ -488,6 +488,15 @@ TEST_F(TrainImage, AFailureIsWrittenIntoTheErrorFileOfTheLauncher) {
   EXPECT_THAT(message({"--epochs", "many"}, 2), HasSubstr("--epochs needs a number"));
 }
 
+// OpenMP prints its settings when it is loaded; it spins 0 times where OMP_WAIT_POLICY is passive.
+TEST_F(TrainImage, AloneItHasTheSettingsOfTuttiRun) {
+  const auto alone =
+      tutti::testing::run(command(0, {"--max-steps", "1"}),
+                          {{"OMP_DISPLAY_ENV", "verbose"}, {"OMP_WAIT_POLICY", ""}, {"OMP_NUM_THREADS", "2"}});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("GOMP_SPINCOUNT = '0'"), HasSubstr("OMP_NUM_THREADS = '2'")));
+}
+
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);

@@ -31,21 +31,33 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
-// Kernels that OpenBLAS falls back to on a CPU that it does not know, or that are older than AVX2.
-bool is_old_kernel(std::string_view core) {
-  static constexpr std::array kOld = {"Prescott",  "Core2",   "Penryn",    "Dunnington", "Nehalem", "Atom",
-                                      "Athlon",    "Opteron", "Barcelona", "Bobcat",     "Katmai",  "Coppermine",
-                                      "Northwood", "Nano",    "Generic",   "Sandybridge"};
-  return std::any_of(kOld.begin(), kOld.end(), [&](std::string_view old) {
-    return old.size() == core.size() &&
-           std::equal(old.begin(), old.end(), core.begin(), [](char a, char b) { return (a | 32) == (b | 32); });
+// How wide the vectors are that kernels of this name use: SSE or AVX, AVX2, AVX-512; none: a name that we do not know.
+std::optional<int> width_of_kernels(std::string_view core) {
+  static constexpr std::array<std::pair<std::string_view, int>, 25> kKernels = {{
+      {"Prescott", 0},    {"Core2", 0},      {"Penryn", 0},     {"Dunnington", 0},  {"Nehalem", 0},
+      {"Atom", 0},        {"Athlon", 0},     {"Opteron", 0},    {"Barcelona", 0},   {"Bobcat", 0},
+      {"Katmai", 0},      {"Coppermine", 0}, {"Northwood", 0},  {"Nano", 0},        {"Generic", 0},
+      {"Sandybridge", 0}, {"Bulldozer", 0},  {"Piledriver", 0}, {"Steamroller", 0}, {"Excavator", 1},
+      {"Haswell", 1},     {"Zen", 1},        {"SkylakeX", 2},   {"Cooperlake", 2},  {"SapphireRapids", 2},
+  }};
+  const auto* const known = std::find_if(kKernels.begin(), kKernels.end(), [&](const auto& kernels) {
+    return kernels.first.size() == core.size() && std::equal(core.begin(), core.end(), kernels.first.begin(),
+                                                             [](char a, char b) { return (a | 32) == (b | 32); });
   });
+  return known == kKernels.end() ? std::nullopt : std::optional(known->second);
+}
+
+// The number of threads that a variable asks for; none: it is not set, or is no number.
+std::optional<std::int64_t> threads_of(const VariableLookup& variable, const char* name) {
+  const auto given = variable(name);
+  return given ? parse_int(std::string(trim(split(*given, ',').front()))) : std::nullopt;
 }
 
 }  // namespace
@@ -71,6 +83,12 @@ std::string openblas_coretype(const CpuFeatures& cpu) {
   return {};
 }
 
+std::string slowness_of_kernels(std::string_view core, const CpuFeatures& cpu) {
+  const auto used = width_of_kernels(core), possible = width_of_kernels(openblas_coretype(cpu));
+  if (!used || !possible || *used >= *possible) return {};
+  return *used == 0 ? "up to 5 times slower" : "1.4 to 1.7 times slower";
+}
+
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks) {
   const std::string threads = std::to_string(std::max(1, cores / std::max(1, local_ranks)));
   std::vector<Setting> settings = {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}};
@@ -78,6 +96,38 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
   settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
+}
+
+std::string costly_kernels(const VariableLookup& variable, const CpuFeatures& cpu) {
+  const std::string given = variable("OPENBLAS_CORETYPE").value_or("");
+  const std::string slow = slowness_of_kernels(given, cpu);
+  if (slow.empty()) return {};
+  return "OPENBLAS_CORETYPE is " + given + ", with which matrix products are " + slow + " than with " +
+         openblas_coretype(cpu);
+}
+
+std::string costly_threads(const VariableLookup& variable, int cores) {
+  std::vector<std::string> costs;
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
+    const auto threads = threads_of(variable, name);
+    if (!threads || *threads == cores) continue;
+    costs.push_back(std::string(name) + " is " + std::to_string(*threads) +
+                    (*threads > cores ? ", more than" : ", fewer than") + " the " + std::to_string(cores) +
+                    (cores == 1 ? " core" : " cores") + " of a rank");
+  }
+  if (cores > 1 && variable("OMP_WAIT_POLICY").value_or("") == "active")
+    costs.push_back("OMP_WAIT_POLICY is active, with which idle threads take cores from the others");
+  return join(costs, "; ");
+}
+
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone) {
+  // prepare_compute() divides the cores among ranks that know of one another. OpenBLAS also obeys OMP_NUM_THREADS.
+  const bool threads_are_known = !alone || variable("OMP_NUM_THREADS");
+  std::vector<Setting> missing;
+  for (Setting& setting : recommended_settings(cpu, cores, 1))
+    if (!variable(setting.name) && !(threads_are_known && setting.name.ends_with("_NUM_THREADS")))
+      missing.push_back(std::move(setting));
+  return missing;
 }
 
 Status check_thread_count(const VariableLookup& variable) {
@@ -112,10 +162,11 @@ std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures
     why += (why.empty() ? "" : ", and ") + reason;
     set += " " + name + "=" + value;
   };
-  const std::string core = openblas_coretype(cpu);
-  if (is_old_kernel(openblas_core) && !core.empty() && !variable("OPENBLAS_CORETYPE")) {
-    add("OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (up to 5 times slower)", "OPENBLAS_CORETYPE",
-        core);
+  if (const std::string slow = slowness_of_kernels(openblas_core, cpu); !slow.empty()) {
+    const std::string given = variable("OPENBLAS_CORETYPE").value_or("");
+    add(given.empty() ? "OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (" + slow + ")"
+                      : "OPENBLAS_CORETYPE=" + given + " chooses kernels that are " + slow,
+        "OPENBLAS_CORETYPE", openblas_coretype(cpu));
   }
   if (local_ranks > 1 && cores > 1 && !variable("OMP_NUM_THREADS")) {
     add(std::to_string(local_ranks) + " ranks would start " + std::to_string(cores) + " threads each on " +

@@ -22,6 +22,10 @@ CpuFeatures cpu_features();
 // The OPENBLAS_CORETYPE that uses this CPU without an instruction that it lacks; empty: leave OpenBLAS alone.
 std::string openblas_coretype(const CpuFeatures& cpu);
 
+// What OpenBLAS's kernels of this name cost on this CPU: "up to 5 times slower", or empty where there are no better
+// ones or the name is not known.
+std::string slowness_of_kernels(std::string_view core, const CpuFeatures& cpu);
+
 struct Setting {
   std::string name;
   std::string value;
@@ -30,6 +34,15 @@ using VariableLookup = std::function<std::optional<std::string>(const std::strin
 
 // Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
+
+// The settings that a process lacks which `tutti run` did not start. `alone`: it is the only rank of its job; the
+// number of threads of any other rank is left open, because its launcher may have bound it to cores of its own.
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone);
+
+// What variables of the user cost that win over recommended_settings(), as a clause; empty: nothing. `cores`: of a
+// rank.
+std::string costly_kernels(const VariableLookup& variable, const CpuFeatures& cpu);
+std::string costly_threads(const VariableLookup& variable, int cores);
 
 // kUsage: OMP_NUM_THREADS is not what OpenMP takes, a number or a list of numbers from 1 up.
 Status check_thread_count(const VariableLookup& variable);
