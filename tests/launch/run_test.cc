@@ -405,15 +405,11 @@ TEST(Run, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
 }
 
 TEST(Run, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
-  const Ended address = run({"run", "--local-addr", "10.0.0.2", worker(), "print"});
-  EXPECT_EQ(address.code, 2);
-  EXPECT_THAT(address.err,
-              AllOf(HasSubstr("torchrun's --local-addr has no meaning for tutti run"), HasSubstr("--iface")));
   EXPECT_THAT(run({"run", "--duplicate-stdout-filters", "x", worker(), "print"}).err,
               HasSubstr("torchrun's --duplicate-stdout-filters has no meaning for tutti run"));
-  const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_NUMA_BINDING", "node"}});
+  const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_RUN_PATH", "1"}});
   EXPECT_EQ(variable.code, 0);
-  EXPECT_THAT(variable.err, HasSubstr("PET_NUMA_BINDING has no meaning for tutti run: its name here is --bind core"));
+  EXPECT_THAT(variable.err, HasSubstr("PET_RUN_PATH has no meaning for tutti run: it starts programs"));
 }
 
 // Memory that processes share is a file for it as well.
@@ -554,9 +550,9 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", here + "/missing"}, "does not exist", ""},
            {{"run", here + "/badscrip"}, "does not exist", "did you mean " + here + "/badscript?"},
            {{"run", here}, "is a folder, not a program", ""},
-           {{"run", here + "/notexec.py"}, "is not executable", "python3"},
+           {{"run", "--no-python", here + "/notexec.py"}, "is not executable", "python3"},
            {{"run", here + "/plain"}, "neither a program of this machine nor a script", "sh " + here + "/plain"},
-           {{"run", here + "/plain.py"},
+           {{"run", "--no-python", here + "/plain.py"},
             "neither a program of this machine nor a script",
             "python3 " + here + "/plain.py"},
            {{"run", here + "/badscript"}, "the interpreter '/no/such/interpreter' of the script", ""},

@@ -285,7 +285,7 @@ Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& n
 
 Status prepare_credentials(const JobOptions& options, Prepared& job) {
   job.nodes.credentials =
-      Credentials{.secret = TUTTI_TRY(secret_of(options, is_one_node(job.nodes))), .job = job.agent.job};
+      Credentials{.secret = TUTTI_TRY(secret_of(options, job.nodes.nodes == 1)), .job = job.agent.job};
   job.agent.credentials = job.nodes.credentials;
   if (const std::string warning = job.nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
