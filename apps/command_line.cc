@@ -2,17 +2,25 @@
 // nearest known option, and exit code 2.
 #include "apps/command_line.h"
 
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 
 #include "apps/man_page.h"
+#include "tutti/base/cores.h"
+#include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/tuning.h"
+#include "tutti/rendezvous/identity.h"
 #include "tutti/runtime/last_stack.h"
 #include "tutti/version.h"
 
@@ -83,6 +91,16 @@ std::optional<Error> empty_value(const CLI::App& app, const std::vector<std::str
   return std::nullopt;
 }
 
+Status take_local_rank(const std::string& given) {
+  if (given.empty() || given == "-1") return {};
+  const auto rank = TUTTI_TRY(whole_number("--local-rank", given, 0, 1 << 20));
+  const auto known = env("LOCAL_RANK");
+  if (known && *known != std::to_string(rank))
+    return usage("--local-rank is " + std::to_string(rank) + ", but LOCAL_RANK is " + *known, "leave the option out");
+  ::setenv("LOCAL_RANK", given.c_str(), 1);
+  return {};
+}
+
 int exit_code(const Error& error) {
   constexpr int kUsageError = 2;
   const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
@@ -93,8 +111,33 @@ int exit_code(const Error& error) {
 
 }  // namespace
 
-int run_training(const std::function<int()>& body) {
+void begin_anew_with_settings(const std::vector<std::string>& arguments) {
+  const auto who = identify({}, current_environment());
+  if (!who.ok() || who->started_by == "tutti run") return;
+  const auto missing = missing_settings(env, cpu_features(), usable_cores(), who->world_size == 1);
+  std::error_code unknown;
+  const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (missing.empty() || unknown) return;
+  for (const Setting& setting : missing) ::setenv(setting.name.c_str(), setting.value.c_str(), 1);
+  std::vector<std::string> words = {program_invocation_name};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  std::fflush(nullptr);
+  ::execv(self.c_str(), pointers.data());  // a file that is gone by now: the process stays as it is
+}
+
+void add_local_rank(CLI::App& app, std::string& local_rank) {
+  app.add_option("--local-rank,--local_rank", local_rank, "local rank, as torch.distributed.launch passes it")
+      ->group("Ranks")
+      ->type_name("N");
+}
+
+int run_training(const std::string& local_rank, const std::function<int()>& body) {
+  keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
+    take_local_rank(local_rank).or_throw();
     return body();
   } catch (const Exception& failure) {
     log::error(failure.what());

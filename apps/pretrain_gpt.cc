@@ -9,7 +9,6 @@
 #include "apps/command_line.h"
 #include "apps/help_text.h"
 #include "apps/pretrain_gpt_options.h"
-#include "apps/same_kernels.h"
 #include "apps/tell_once.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
@@ -111,18 +110,20 @@ int act(const std::vector<std::string>& arguments) {
       "pretrain_gpt");
   tutti::cli::set_help(app, kFooter);
   line.declare(app);
+  std::string local_rank;
+  tutti::cli::add_local_rank(app, local_rank);
   const auto tell_all = [&](const std::string& command, const tutti::Error& mistake) {
     tutti::cli::tell_once(command, line.with_rejected(mistake));
   };
   if (const auto code = tutti::cli::parse(app, arguments, tell_all)) return *code;
+  tutti::cli::begin_anew_with_settings(arguments);
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());
     return kUsageError;
   }
-  if (meaning->options.deterministic) tutti::cli::use_kernels_of_tutti_run();
   warn_of_no_effect(line);
-  return tutti::cli::run_training([&] { return train(line, *meaning); });
+  return tutti::cli::run_training(local_rank, [&] { return train(line, *meaning); });
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ bool has_events(Texts texts) { return texts.has("--tensorboard-dir"); }
 bool saves(Texts texts) { return texts.has("--save"); }
 bool reads_files(Texts texts) { return !texts.flag("--mock-data"); }
 bool has_tensor_ranks(Texts texts) { return number(texts, "--tensor-model-parallel-size") > 1; }
+bool cuts_by_pattern(Texts texts) {
+  return is(texts, "--tokenizer-type", "TikTokenizer") || texts.has("--tokenizer-model");
+}
 bool recomputes_layers(Texts texts) { return !is(texts, "--recompute-granularity", "selective"); }
 
 constexpr const char* kNoRope = "without --position-embedding-type rope";
@@ -64,6 +67,7 @@ constexpr Effect kEffects[] = {
      "with --weight-decay-incr-style linear or cosine: it goes from --start-weight-decay to --end-weight-decay",
      has_plain_decay},
     {"--split", "with --mock-data", reads_files},
+    {"--tiktoken-pattern", "without --tokenizer-type TikTokenizer", cuts_by_pattern},
     {"--sequence-parallel", "without --tensor-model-parallel-size 2 or more", has_tensor_ranks},
     {"--recompute-granularity", "with selective: attention scores are always recomputed in backward",
      recomputes_layers},

@@ -317,7 +317,6 @@ Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
     if (kind != 2 && has_pair) return usage("--tokenizer-type " + type + " reads no --vocab-file");
     if (kind != 3 && has_model) return usage("--tokenizer-type " + type + " reads no --tokenizer-model");
   }
-  if (kind != 3 && !given_pattern.empty()) return usage("--tiktoken-pattern is for --tokenizer-type TikTokenizer");
   if (kind > 0 && texts_.has("--vocab-size"))
     return usage("--vocab-size is for NullTokenizer: of another tokenizer it is known", "leave it out");
   if (kind == 0) return std::unique_ptr<Tokenizer>();

@@ -125,8 +125,6 @@ TEST(PretrainGptOptions, MistakesAreSentences) {
   EXPECT_THAT(refusal("--fp16 --initial-loss-scale 2 --min-loss-scale 4"), HasSubstr("is more than"));
   EXPECT_THAT(refusal("--num-experts 4"), HasSubstr("there are no mixtures of experts"));
   EXPECT_EQ(read("--reset-position-ids").or_throw().end_of_document, 99);
-  EXPECT_THAT(refusal("--tokenizer-type byte --tiktoken-pattern v2"),
-              HasSubstr("is for --tokenizer-type TikTokenizer"));
   EXPECT_THAT(refusal("--generate Once"), HasSubstr("--generate needs a tokenizer"));
 }
 
@@ -164,6 +162,7 @@ TEST(PretrainGptOptions, AnOptionThatDoesNothingIsTold) {
                 "with --weight-decay-incr-style linear or cosine", "--weight-decay-incr-style constant"},
            Case{"--sequence-parallel", "without --tensor-model-parallel-size 2 or more",
                 "--tensor-model-parallel-size 2"},
+           Case{"--tiktoken-pattern v2", "without --tokenizer-type TikTokenizer", "--tokenizer-model x"},
            Case{"--recompute-granularity selective", "with selective: attention scores",
                 "--recompute-granularity full"},
            Case{"--eval-interval 5 --eval-iters 0", "with --eval-iters 0", "--eval-iters 3"},
@@ -232,21 +231,21 @@ std::string without(std::string text, const std::vector<std::string>& parts) {
 
 TEST(PretrainGptOptions, AllThatIsRejectedIsListedAtOnce) {
   const std::string text = refusal(kOfLlama3);
-  EXPECT_THAT(text, HasSubstr("6 options are not supported:\n  --"));
+  EXPECT_THAT(text, HasSubstr("5 options are not supported:\n  --"));
   for (const char* rejected :
        {"--apply-layernorm-1p is", "--decoupled-lr is", "--decoupled-min-lr is", "--calculate-per-token-loss is",
-        "--tiktoken-pattern is", "--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)"})
+        "--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)"})
     EXPECT_THAT(text, HasSubstr(std::string("\n  ") + rejected));
 }
 
 TEST(PretrainGptOptions, WhatChangesNothingIsAcceptedAndWarnedOf) {
   const std::string accepted =
       without(kOfLlama3, {"--apply-layernorm-1p", "--decoupled-lr 5e-4", "--decoupled-min-lr 4e-5",
-                          "--calculate-per-token-loss", "--fp8-format hybrid", "--tiktoken-pattern v2"});
+                          "--calculate-per-token-loss", "--fp8-format hybrid"});
   EXPECT_EQ(refusal(accepted), "accepted");
   EXPECT_FALSE(read(accepted).or_throw().parallel.sequence_parallel) << "there are no tensor ranks to divide it over";
   const auto sentences = without_effect(accepted);
-  EXPECT_THAT(sentences, ::testing::SizeIs(20));
+  EXPECT_THAT(sentences, ::testing::SizeIs(21));
   EXPECT_THAT(sentences, ::testing::Contains("--use-mcore-models has no effect: it is always so here"));
   EXPECT_THAT(sentences, ::testing::Contains("--split has no effect with --mock-data"));
   EXPECT_EQ(refusal("--profile-ranks 0 1 2 --recompute-modules core_attn mlp"), "accepted");

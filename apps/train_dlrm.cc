@@ -79,7 +79,6 @@ int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& o
   const auto& shape = sources.train->shape();
   const auto architecture =
       dlrm::architecture_of(options.architecture, shape.dense_features, shape.rows, sources.where).or_throw();
-  line.apply_local_rank().or_throw();
   Options init_options;
   init_options.engine = options.backend;
   const auto world = init(init_options);
@@ -106,7 +105,10 @@ int act(const std::vector<std::string>& arguments) {
       "train_dlrm");
   tutti::cli::set_help(app, kFooter);
   line.declare(app);
+  std::string local_rank;
+  tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
+  tutti::cli::begin_anew_with_settings(arguments);
   const auto options = line.interpret();
   if (!options.ok()) {
     tutti::cli::tell_once("train_dlrm", options.error());
@@ -117,7 +119,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once("train_dlrm", checkpoints.error());
     return kUsageError;
   }
-  return tutti::cli::run_training([&] { return train(line, *options, *checkpoints); });
+  return tutti::cli::run_training(local_rank, [&] { return train(line, *options, *checkpoints); });
 }
 
 }  // namespace

@@ -382,10 +382,6 @@ void DlrmCommandLine::declare(CLI::App& app) {
     legacy_[option.name] = option.takes_value ? app.add_option(option.name, unused_, "")->group("")
                                               : app.add_flag(std::string(option.name))->group("");
   }
-  app.add_option("--local_rank,--local-rank", values_["--local_rank"],
-                 "local rank, as torch.distributed.launch passes it")
-      ->group("Ranks")
-      ->type_name("N");
 }
 
 Result<Options> DlrmCommandLine::interpret() const {
@@ -430,22 +426,9 @@ Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options
   return made;
 }
 
-Status DlrmCommandLine::apply_local_rank() const {
-  const auto& given = values_.at("--local_rank");
-  if (given.empty() || given == "-1") return {};
-  const auto rank = TUTTI_TRY(whole_number("--local_rank", given, 0, 1 << 20));
-  const auto known = env("LOCAL_RANK");
-  if (known && *known != std::to_string(rank))
-    return usage(fmt::format("--local_rank is {}, but LOCAL_RANK is {}", rank, *known), "leave the option out");
-  ::setenv("LOCAL_RANK", given.c_str(), 1);
-  return {};
-}
-
 std::vector<std::pair<std::string, std::string>> DlrmCommandLine::texts() const {
   std::vector<std::pair<std::string, std::string>> texts;
-  for (const auto& [name, value] : values_) {
-    if (name != "--local_rank") texts.emplace_back(name, value.empty() ? "not given" : value);
-  }
+  for (const auto& [name, value] : values_) texts.emplace_back(name, value.empty() ? "not given" : value);
   texts.emplace_back("DLRM_ALLTOALL_IMPL", env("DLRM_ALLTOALL_IMPL").value_or("alltoall"));
   for (const auto& [name, value] : flags_) texts.emplace_back(name, value ? "given" : "not given");
   return texts;

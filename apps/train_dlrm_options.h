@@ -25,8 +25,6 @@ class DlrmCommandLine {
   // --save-dir, --save-interval, --keep, --keep-every, --resume, --memory-copy-interval; `options`: of interpret().
   // kUsage.
   Result<JobCheckpointOptions> checkpoints(const dlrm::Options& options) const;
-  // --local_rank, which must be what the environment says; to be called before init().
-  Status apply_local_rank() const;
   // Name and text of every option that all ranks must have alike.
   std::vector<std::pair<std::string, std::string>> texts() const;
 

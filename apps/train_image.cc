@@ -11,7 +11,6 @@
 #include "apps/answering.h"
 #include "apps/command_line.h"
 #include "apps/help_text.h"
-#include "apps/same_kernels.h"
 #include "apps/tell_once.h"
 #include "tutti/base/log.h"
 #include "tutti/models/image/option_pairs.h"
@@ -286,15 +285,17 @@ int act(const std::vector<std::string>& arguments) {
       "Trains a classifier of Fashion-MNIST pictures; on several ranks under tutti run, torchrun, mpirun or srun.",
       "train_image");
   declare(app, texts);
+  std::string local_rank;
+  tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
+  tutti::cli::begin_anew_with_settings(arguments);
   const auto given = refuse_empty_values(app);
   const auto options = given.ok() ? interpret(texts) : given.error();
   if (!options.ok()) {
     tutti::cli::tell_once("train_image", options.error());
     return kUsageError;
   }
-  if (options->deterministic || options->parallel.logical_ranks > 0) tutti::cli::use_kernels_of_tutti_run();
-  return tutti::cli::run_training([&] { return train(texts, *options); });
+  return tutti::cli::run_training(local_rank, [&] { return train(texts, *options); });
 }
 
 }  // namespace

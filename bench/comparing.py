@@ -19,7 +19,7 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ROOT / "bench/peers"
 USUAL_PYTHONS = ["/usr/bin/python3", "python3"]  # Debian's python3-torch is for the first
-# What `tutti run` sets for its ranks, and a peer is given or not.
+# What `tutti run` and the trainers set for themselves, and a peer is given or not.
 SETTINGS = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"]
 
 

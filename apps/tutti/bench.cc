@@ -9,8 +9,10 @@
 #include <cstdlib>
 
 #include "apps/tutti/bench_options.h"
+#include "tutti/base/env.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
+#include "tutti/launch/tuning.h"
 
 namespace tutti::cli {
 namespace in_bench {
@@ -67,7 +69,10 @@ Result<int> act(const BenchTexts& texts, const std::vector<std::string>& argumen
     return bench::compare_operation(TUTTI_TRY(interpret_task(texts, options)), comparison);
   }
   const bench::BenchOptions options = TUTTI_TRY(interpret_bench(texts));
-  if (texts.as_rank || (texts.ranks.empty() && !texts.two_hosts)) return bench::run_rank(options);
+  if (texts.as_rank || (texts.ranks.empty() && !texts.two_hosts)) {
+    keep_freed_memory(env);
+    return bench::run_rank(options);
+  }
   const int ranks = TUTTI_TRY(ranks_of(texts, 2));
   const bool all = TUTTI_TRY(check_sizes(options, ranks));
   const int code = TUTTI_TRY(start_ranks(ranks, texts, arguments));

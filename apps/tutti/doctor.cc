@@ -140,6 +140,8 @@ Result<DoctorOptions> interpret(const Texts& texts) {
     if (!job.heap) return usage("--heap needs a size such as 2G or 512M, not '" + texts.heap + "'");
   }
   job.core_type = env("OPENBLAS_CORETYPE").value_or("");
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY"})
+    if (const auto value = env(name)) job.threads[name] = *value;
   options.fixed_ports = !texts.master_port.empty() || !texts.store_port.empty();
   options.log_folder = texts.log_dir;
   options.patience = TUTTI_TRY(duration("--timeout", texts.timeout));

@@ -8,10 +8,11 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log_setting.h"
 #include "tutti/base/machine.h"
-#include "tutti/comm/backends/load.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/job.h"
+#include "tutti/launch/tuning.h"
+#include "tutti/runtime/init.h"
 #ifdef TUTTI_HWLOC
 #include "tutti/launch/places/hwloc_topology.h"
 #endif
@@ -33,9 +34,6 @@ int report(const Error& error, const OutputOptions& output = {}) {
   }
   return exit_code_of(error.code);
 }
-
-// Said here once, which else each rank would say.
-Status check_engine() { return check_heeded(TUTTI_TRY(chosen_engines(""))); }
 
 // Inside a scheduler's job most need not be typed. A name is resolved only where it is needed: that can take seconds.
 Result<std::optional<Allocation>> find_allocation(const RunTexts& texts) {
@@ -70,7 +68,9 @@ int run_command(std::vector<std::string> arguments) {
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
   if (const Status level = log::check_setting(); !level) return report(level.error());
-  if (const Status engine = check_engine(); !engine) return report(engine.error());
+  // Reported here once, which otherwise each rank reports.
+  if (const Status variables = check_variables(); !variables) return report(variables.error());
+  if (const Status threads = check_thread_count(env); !threads) return report(threads.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);
   if (const auto code = parse(app, arguments)) return *code;
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);

@@ -2,6 +2,7 @@
 #include "apps/tutti/run_options.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "apps/command_line.h"
@@ -10,6 +11,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/program.h"
 #include "tutti/transport/address.h"
 
 namespace tutti::cli {
@@ -64,7 +66,10 @@ constexpr const char* kTorchrunOptions[] = {"nnodes",
                                             "shutdown-timeout",
                                             "tee",
                                             "redirects",
-                                            "local-ranks-filter"};
+                                            "local-ranks-filter",
+                                            "numa-binding",
+                                            "local-addr",
+                                            "log-line-prefix-template"};
 
 // What errors call some of them.
 constexpr std::pair<const char*, const char*> kOtherNames[] = {
@@ -72,21 +77,22 @@ constexpr std::pair<const char*, const char*> kOtherNames[] = {
 
 constexpr const char* kTorchrunFlags[] = {"standalone", "module", "no-python", "virtual-local-rank"};
 
+// torchrun's options that change nothing here: nothing is polled, and what is started is a program.
+struct WithoutEffect {
+  const char* name;
+  bool takes_value;
+};
+constexpr WithoutEffect kWithoutEffect[] = {{"monitor-interval", true},  {"start-method", true},
+                                            {"event-log-handler", true}, {"logs-specs", true},
+                                            {"signals-to-handle", true}, {"use-env", false}};
+
 // torchrun's options that `tutti run` has no use for, and why.
 struct Elsewhere {
   const char* name;
   const char* why;
 };
 constexpr Elsewhere kElsewhere[] = {
-    {"monitor-interval", "nothing is polled: the kernel tells of a rank's end at once"},
-    {"start-method", "it starts programs, not functions of Python"},
     {"run-path", "it starts programs: tutti run ... python3 script.py"},
-    {"use-env", "ranks are told by variables anyway; --pass-local-rank adds the argument"},
-    {"event-log-handler", "it has no Python to handle events"},
-    {"logs-specs", "it has no Python to lay out logs; --log-dir says where they go"},
-    {"signals-to-handle", "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are all passed on"},
-    {"numa-binding", "its name here is --bind core, socket or numa"},
-    {"local-addr", "a node's address is the one by which it reaches the others; --iface chooses the network"},
     {"duplicate-stdout-filters", "--level and --only-ranks choose what is shown here; the files of --log-dir keep all"},
     {"duplicate-stderr-filters", "--level and --only-ranks choose what is shown here; the files of --log-dir keep all"},
 };
@@ -128,6 +134,10 @@ class Group {
         ->allow_extra_args(false)
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   }
+  // One of torchrun's, for which the help has another.
+  void hidden(const char* names, std::string& target) const {
+    app_.add_option(both_spellings(names), target)->group("")->check(kNotEmpty);
+  }
   void flag(const char* names, bool& target, const char* words) const {
     app_.add_flag(both_spellings(names), target, words)->group(name_);
   }
@@ -153,7 +163,15 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
   add.flag("--pass-local-rank", job.shares.pass_local_rank,
            "add --local-rank=N to the program's arguments (${local_rank} in the arguments is always replaced)");
   add.flag("-m,--module", texts.module, "PROGRAM is a Python module: run python3 -u -m PROGRAM");
-  add.flag("--no-python", texts.no_python, "start PROGRAM itself without Python, which is the default");
+  add.flag("--no-python", texts.no_python,
+           "start PROGRAM itself (default, but for a .py file that is not executable: python3 -u PROGRAM)");
+}
+
+// torchrun starts Python for each script. One that can be executed itself chooses its Python in its first line.
+bool is_script_of_python(const std::string& program) {
+  std::error_code none;
+  return program.ends_with(".py") && std::filesystem::is_regular_file(program, none) &&
+         !find_program(program, env("PATH").value_or("")).ok();
 }
 
 Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
@@ -167,15 +185,19 @@ Status interpret_ranks(const RankTexts& texts, JobOptions& job) {
                    texts.input == "all" ? "one rank reads it, and can broadcast it to the others" : "");
     job.input_rank = int(*rank);
   }
-  if (!texts.module) return {};
-  if (texts.no_python) return usage("-m starts Python, --no-python does not: give one of them");
-  job.arguments.insert(job.arguments.begin(), {"-u", "-m", job.program});
-  job.program = env("PYTHON_EXEC").value_or("python3");
+  if (texts.module && texts.no_python) return usage("-m starts Python, --no-python does not: give one of them");
+  if (texts.module || (!texts.no_python && is_script_of_python(job.program))) {
+    job.arguments.insert(job.arguments.begin(), job.program);
+    if (texts.module) job.arguments.insert(job.arguments.begin(), "-m");
+    job.arguments.insert(job.arguments.begin(), "-u");
+    job.program = env("PYTHON_EXEC").value_or("python3");
+  }
   return {};
 }
 
 void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
   add.value("--bind", texts.bind, "TO", "bind each rank to a core, socket or numa node (none: do not bind)");
+  add.hidden("--numa-binding", texts.numa_binding);
   add.value("--devices", job.shares.devices, "LIST", "use only these GPUs of this node, for example 0,2-3");
   add.value("--visible", texts.visible, "WHICH",
             "GPUs that a rank sees: all (default) of the job on this node, or one, its own, as number 0");
@@ -184,7 +206,14 @@ void declare_places(const Group& add, PlaceTexts& texts, JobOptions& job) {
 }
 
 Status interpret_places(const PlaceTexts& texts, JobOptions& job) {
-  job.shares.bind = TUTTI_TRY(parse_bind(texts.bind));
+  if (!texts.bind.empty() && !texts.numa_binding.empty())
+    return usage("--bind and torchrun's --numa-binding were both given", "leave one of them out");
+  std::string bind = texts.bind.empty() ? "none" : texts.bind;
+  if (!texts.numa_binding.empty()) {
+    const std::vector<std::string> of_torchrun = {"node", "socket", "exclusive"}, ours = {"numa", "socket", "core"};
+    bind = ours[TUTTI_TRY(choose("--numa-binding", texts.numa_binding, of_torchrun))];
+  }
+  job.shares.bind = TUTTI_TRY(parse_bind(bind));
   const std::vector<std::string> words = {"all", "one"};
   job.shares.one_device_each = TUTTI_TRY(choose("--visible", texts.visible, words)) == 1;
   return {};
@@ -204,6 +233,7 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.flag("--standalone", texts.standalone, "run on this node alone, on any port, inside a scheduler's job too");
   add.value("--node-rank", texts.node_rank, "R", "number of this node, from 0");
   add.value("--master-addr", job.master_address, "HOST", "address of node 0, as all nodes see it");
+  add.hidden("--local-addr", texts.local_address);
   add.value("--iface", job.iface, "NAME", "network of the job on nodes with several: eth1, or 10.0.0.0/8");
   add.value("--master-port", texts.master_port, "PORT",
             "MASTER_PORT of the program, which tutti leaves free (29500; on one node any free port)");
@@ -219,6 +249,10 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
 Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.rendezvous = TUTTI_TRY(parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
   job.nodes = job.rendezvous.max;
+  if (!texts.local_address.empty() && !job.iface.empty())
+    return usage("--iface and torchrun's --local-addr were both given", "leave one of them out");
+  if (!texts.local_address.empty())  // the subnet that has no other address
+    job.iface = texts.local_address + (texts.local_address.find(':') == std::string::npos ? "/32" : "/128");
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
@@ -265,6 +299,8 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
   add.value("--log-format", texts.format, "FORMAT",
             "format of lines here: text (default), or json with time, rank, stream and level");
   add.flag("--no-prefix", texts.no_prefix, "print bytes unchanged, without [rank] before each line");
+  add.value("--log-line-prefix-template", job.output.prefix_template, "TEXT",
+            "print TEXT before each line instead of [rank]; ${role_name}, ${rank} and ${local_rank} are replaced");
   add.flag("-q,--quiet", texts.quiet, "print no line about the job at its start");
 }
 
@@ -290,11 +326,16 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_*, MALLOC_* and GLIBC_TUNABLES");
+  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_* and GLIBC_TUNABLES");
+  add.flag(
+      "--keep-memory", texts.keep_memory,
+      "set MALLOC_*, by which a program keeps the memory that it frees and allocates again each step (train_image, "
+      "train_dlrm and pretrain_gpt need it not)");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
   job.tune = !texts.no_tune;
+  job.keep_memory = texts.keep_memory;
   return {};
 }
 
@@ -383,6 +424,15 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
         ->group("")  // not in the help
         ->expected(0, 1);
   }
+  for (const WithoutEffect& option : kWithoutEffect) {
+    const auto given = [&texts, name = option.name] { texts.without_effect.push_back("--" + std::string(name)); };
+    const std::string names = both_spellings("--" + std::string(option.name));
+    if (option.takes_value) {
+      app.add_option_function<std::string>(names, [given](const std::string&) { given(); })->group("");
+    } else {
+      app.add_flag_callback(names, given)->group("");
+    }
+  }
   for (const char* name : kTorchrunOptions) {
     if (CLI::Option* const option = app.get_option_no_throw("--" + std::string(name)))
       option->envname(variable_of(name));
@@ -392,7 +442,15 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 namespace {
 
 // A variable may be there for other programs, so it is no mistake as the option would be.
-void tell_of_unused_variables() {
+void tell_of_what_is_unused(const RunTexts& texts, const JobOptions& job) {
+  std::vector<std::string> without_effect = texts.without_effect;
+  for (const WithoutEffect& option : kWithoutEffect)
+    if (env(variable_of(option.name))) without_effect.push_back(variable_of(option.name));
+  const auto& keys = job.rendezvous.without_effect;
+  without_effect.insert(without_effect.end(), keys.begin(), keys.end());
+  if (!without_effect.empty())
+    log::warn(join(without_effect, ", ") + (without_effect.size() == 1 ? " changes" : " change") +
+              " nothing for tutti run (docs/launching.md lists torchrun's options)");
   for (const Elsewhere& option : kElsewhere)
     if (env(variable_of(option.name)))
       log::warn(variable_of(option.name) + " has no meaning for tutti run: " + option.why);
@@ -400,10 +458,10 @@ void tell_of_unused_variables() {
 
 Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, JobOptions& job) {
   TUTTI_TRY(interpret_program(texts, std::move(rest), job));
-  tell_of_unused_variables();
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
   TUTTI_TRY(interpret_places(texts.places, job));
   TUTTI_TRY(interpret_nodes(texts.nodes, job));
+  tell_of_what_is_unused(texts, job);
   TUTTI_TRY(interpret_output(texts.output, job));
   TUTTI_TRY(interpret_speed(texts.speed, job));
   TUTTI_TRY(interpret_watching(texts.watching, job));

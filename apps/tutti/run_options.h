@@ -16,11 +16,12 @@ struct RankTexts {
   bool module = false, no_python = false;
 };
 struct PlaceTexts {
-  std::string visible = "all", bind = "none";
+  std::string visible = "all", bind, numa_binding;
 };
 struct NodeTexts {
   std::string nodes, node_rank, master_port, store_port;
   std::string backend = "static", endpoint, conf;
+  std::string local_address;
   bool standalone = false;
   std::string connect_timeout = "5min";
 };
@@ -33,7 +34,7 @@ struct OutputTexts {
   bool no_prefix = false, quiet = false;
 };
 struct SpeedTexts {
-  bool no_tune = false;
+  bool no_tune = false, keep_memory = false;
 };
 struct WatchingTexts {
   std::string hang_timeout;
@@ -56,7 +57,8 @@ struct RunTexts {
   WatchingTexts watching;
   HealingTexts healing;
   EndingTexts ending;
-  std::string elsewhere;  // an option of torchrun that has no meaning here, if one was given
+  std::string elsewhere;                    // an option of torchrun that has no meaning here, if one was given
+  std::vector<std::string> without_effect;  // options of torchrun that were given and change nothing here
 };
 
 // Torchrun's variables for options without a value, PET_STANDALONE and its like, are 1 or 0. kUsage: one is not.

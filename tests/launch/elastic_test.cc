@@ -203,7 +203,7 @@ TEST_F(Elastic, WrongUseIsTold) {
   EXPECT_THAT(told({"--rdzv-backend", "elastic", "sh"}), HasSubstr("needs --rdzv-endpoint"));
   EXPECT_THAT(told({"--rdzv-backend", "etcd", "--rdzv-endpoint", "127.0.0.1", "sh"}), HasSubstr("needs --rdzv-id"));
   EXPECT_THAT(told({"--rdzv-backend", "zookeeper", "sh"}), HasSubstr("'zookeeper' is not known"));
-  EXPECT_THAT(told({"--rdzv-conf", "close_timeout=3", "sh"}), HasSubstr("close_timeout has no meaning for tutti run"));
+  EXPECT_THAT(told({"--rdzv-conf", "store_type=file", "sh"}), HasSubstr("store_type has no meaning for tutti run"));
 }
 
 }  // namespace

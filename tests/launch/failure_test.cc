@@ -69,6 +69,16 @@ TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFile) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("it said: ValueError: the loss is NaN"), HasSubstr("it wrote nothing")));
 }
 
+// A rank may change its folder, so its variable has to be an absolute path.
+TEST(Failure, ShowsWhatTheRankWroteIntoItsErrorFileFromAnotherFolder) {
+  const Folder folder;
+  const std::string logs = std::filesystem::relative(folder.path()).string();
+  const Ended ended =
+      run({"run", "--log-dir", logs, "sh", "-c", "cd / && echo the loss is NaN > $TORCHELASTIC_ERROR_FILE; exit 1"});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.err, HasSubstr("it said: the loss is NaN"));
+}
+
 // What jobs left in a folder for temporary files; the user's runtime folder there stays, for all jobs.
 int left_in(const std::string& folder) {
   int count = 0;

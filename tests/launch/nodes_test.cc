@@ -202,7 +202,9 @@ TEST_F(Nodes, AnUnreachableMasterIsNamed) {
            master_port_.text(), "--store-port", store_port_.text(), "--connect-timeout", "300ms", worker(), "print"},
           secret_);
   EXPECT_EQ(ended.code, 4);
-  EXPECT_THAT(ended.err, AllOf(HasSubstr(store_port_.address()), HasSubstr("is node 0 started")));
+  EXPECT_THAT(ended.err, AllOf(HasSubstr(store_port_.address()), HasSubstr("is node 0 started"),
+                               HasSubstr("127.0.0.1 is each host's own loopback address: if node 0 is on another "
+                                         "host, give --master-addr an address of that host")));
 }
 
 TEST_F(Nodes, CtrlCWhileWaiting) {

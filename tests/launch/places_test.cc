@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/base/cores.h"
@@ -109,14 +112,61 @@ TEST(Torchrun, TheEndpointBeatsTheMaster) {
   EXPECT_EQ(run_with(options, program).out, expected);
 }
 
-TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {
-  const Ended ended = run_with({"--monitor_interval=5"}, {worker(), "print"});
-  EXPECT_EQ(ended.code, 2);
+TEST(Torchrun, WhatChangesNothingHereIsToldInOneWarning) {
+  const Ended ended = run_with(
+      {"--monitor_interval=5", "--start-method", "spawn", "--event-log-handler", "null", "--logs_specs", "default",
+       "--signals-to-handle=SIGTERM", "--use-env", "--rdzv-conf", "close_timeout=3,read_timeout=60"},
+      {worker(), "env", "RANK"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "[0] RANK=0\n");
   EXPECT_THAT(ended.err,
-              AllOf(HasSubstr("torchrun's --monitor-interval has no meaning for tutti run: nothing is polled"),
-                    HasSubstr("leave it out")));
-  EXPECT_THAT(run_with({"--start-method", "fork"}, {worker(), "print"}).err,
-              HasSubstr("programs, not functions of Python"));
+              HasSubstr("[tutti] --monitor-interval, --start-method, --event-log-handler, --logs-specs, "
+                        "--signals-to-handle, --use-env, close_timeout of --rdzv-conf, read_timeout of --rdzv-conf "
+                        "change nothing for tutti run"));
+}
+
+TEST(Torchrun, AScriptOfPythonIsStartedByPython) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/train.py") << "import os, sys\nprint(os.environ['RANK'], sys.argv[1:], flush=True)\n";
+  const Ended ended = run_with({"--nproc_per_node=1"}, {folder.path() + "/train.py", "--epochs", "3"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(ended.out, "[0] 0 ['--epochs', '3']\n");
+  const Ended itself = run_with({"--no-python"}, {folder.path() + "/train.py"});
+  EXPECT_EQ(itself.code, 2);
+  EXPECT_THAT(itself.err, HasSubstr("is not executable"));
+  // One that names its interpreter is started by that.
+  std::ofstream(folder.path() + "/own.py") << "#!/bin/sh\necho from sh\n";
+  std::filesystem::permissions(folder.path() + "/own.py", std::filesystem::perms::owner_all);
+  EXPECT_EQ(run_with({}, {folder.path() + "/own.py"}).out, "[0] from sh\n");
+}
+
+TEST(Torchrun, OneNodeWithAnEndpointNeedsNoSecret) {
+  const test::ReservedPort port;
+  const Ended ended =
+      run_with({"--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:" + port.text(),
+                "--rdzv_conf", "last_call_timeout=3,timeout=2"},
+               {worker(), "env", "WORLD_SIZE"});
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.out, AllOf(HasSubstr("[0] WORLD_SIZE=2\n"), HasSubstr("[1] WORLD_SIZE=2\n")));
+}
+
+TEST(Torchrun, OptionsWithAnotherNameHereAreMapped) {
+  const Ended prefixed = run_with(
+      {"-n", "2", "--role", "trainer", "--log-line-prefix-template", "<${role_name}${local_rank} of ${rank}>: "},
+      {worker(), "env", "RANK"});
+  EXPECT_THAT(prefixed.out, AllOf(HasSubstr("<trainer0 of 0>: RANK=0\n"), HasSubstr("<trainer1 of 1>: RANK=1\n")));
+  const Ended bound = run_with({"--numa-binding", "node", "--local-addr", "127.0.0.1"}, {worker(), "env", "RANK"});
+  EXPECT_EQ(bound.code, 0) << bound.err;
+  EXPECT_THAT(bound.err, HasSubstr("CPU "));  // the table of ranks
+  EXPECT_EQ(run_with({}, {worker(), "env", "RANK"}, {{"PET_NUMA_BINDING", "socket"}}).code, 0);
+  const Ended unknown = run_with({"--numa-binding", "core-complex"}, {worker(), "print"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("there is no --numa-binding 'core-complex'"));
+  EXPECT_THAT(run_with({"--local-addr", "203.0.113.7"}, {worker(), "print"}).err,
+              HasSubstr("this machine has no address in 203.0.113.7/32"));
+}
+
+TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {
   EXPECT_THAT(run_with({"--standalone", "--nnodes", "2"}, {worker(), "print"}).err,
               HasSubstr("--standalone is one node, --nnodes says 2"));
 }

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
@@ -23,6 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -204,12 +206,45 @@ TEST(Run, RemovesWhatOtherLaunchersLeft) {
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
-  const Ended tuned =
-      run({"run", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}, {{"OMP_NUM_THREADS", "3"}});
-  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] MALLOC_TRIM_THRESHOLD_=4294967296\n");
-  EXPECT_THAT(tuned.err, AllOf(HasSubstr("MALLOC_TRIM_THRESHOLD_=4294967296"), Not(HasSubstr(" OMP_NUM_THREADS="))));
-  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_"}).out,
-            "[0] OMP_NUM_THREADS=(unset)\n[0] MALLOC_TRIM_THRESHOLD_=(unset)\n");
+  const Ended tuned = run({"run", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}, {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
+  EXPECT_THAT(tuned.err,
+              AllOf(HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), Not(HasSubstr(" OMP_NUM_THREADS="))));
+  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}).out,
+            "[0] OMP_NUM_THREADS=(unset)\n[0] GLIBC_TUNABLES=(unset)\n");
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+// 200 MB, in blocks that malloc maps unless it was told otherwise.
+TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
+  EXPECT_EQ(run({"run", "-q", worker(), "free-memory"}).out, "[0] given back\n");
+  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}).out, "[0] kept\n");
+  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}, {{"MALLOC_MMAP_THRESHOLD_", "131072"}}).out,
+            "[0] given back\n")
+      << "the user's variables win";
+}
+#endif
+
+// Once for all ranks, and before one of them loads its libraries.
+TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
+  for (const auto& [name, value, words] :
+       {std::tuple("TUTTI_STREAMS", "65", "TUTTI_STREAMS is \"65\", expected a number from 1 to 64"),
+        {"TUTTI_NETWORK", "a,b", "TUTTI_NETWORK"},
+        {"TUTTI_FLIGHT_SIZE", "99999999999", "TUTTI_FLIGHT_SIZE is \"99999999999\", expected a number of operations"},
+        {"TUTTI_HEAP_LIMIT", "much", "TUTTI_HEAP_LIMIT is \"much\""},
+        {"TUTTI_TIMEOUT", "soon", "TUTTI_TIMEOUT"},
+        {"TUTTI_ALGORITHM", "rign", "did you mean ring?"},
+        {"TUTTI_MIXED_BUILDS", "maybe", "TUTTI_MIXED_BUILDS is \"maybe\", expected 1 or 0"},
+        {"TUTTI_IFACE", "no-such-network", "(from TUTTI_IFACE)"},
+        {"OMP_NUM_THREADS", "0", "OMP_NUM_THREADS is \"0\", expected a number of threads from 1 up"},
+        {"OMP_NUM_THREADS", "4,many", "OMP_NUM_THREADS is \"4,many\""}}) {
+    const Ended ended = run({"run", "-n", "3", worker(), "print"}, {{name, value}});
+    EXPECT_EQ(ended.code, 2) << name << "=" << value;
+    EXPECT_EQ(ended.out, "") << name << "=" << value;
+    EXPECT_THAT(ended.err, AllOf(StartsWith("tutti run: "), HasSubstr(words), Not(HasSubstr("rank 0"))));
+  }
+  EXPECT_EQ(run({"run", "-q", worker(), "env", "OMP_NUM_THREADS"}, {{"OMP_NUM_THREADS", "2, 1"}}).out,
+            "[0] OMP_NUM_THREADS=2, 1\n");
 }
 
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {
@@ -370,15 +405,11 @@ TEST(Run, ALogAtTheFileSizeLimitIsToldAndTheJobGoesOn) {
 }
 
 TEST(Run, OptionsOfTorchrunThatMeanNothingHereAreRefusedAndItsVariablesTold) {
-  const Ended address = run({"run", "--local-addr", "10.0.0.2", worker(), "print"});
-  EXPECT_EQ(address.code, 2);
-  EXPECT_THAT(address.err,
-              AllOf(HasSubstr("torchrun's --local-addr has no meaning for tutti run"), HasSubstr("--iface")));
   EXPECT_THAT(run({"run", "--duplicate-stdout-filters", "x", worker(), "print"}).err,
               HasSubstr("torchrun's --duplicate-stdout-filters has no meaning for tutti run"));
-  const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_NUMA_BINDING", "node"}});
+  const Ended variable = run({"run", worker(), "env", "RANK"}, {{"PET_RUN_PATH", "1"}});
   EXPECT_EQ(variable.code, 0);
-  EXPECT_THAT(variable.err, HasSubstr("PET_NUMA_BINDING has no meaning for tutti run: its name here is --bind core"));
+  EXPECT_THAT(variable.err, HasSubstr("PET_RUN_PATH has no meaning for tutti run: it starts programs"));
 }
 
 // Memory that processes share is a file for it as well.
@@ -519,9 +550,9 @@ TEST(Run, WrongUsageIsToldInASentence) {
            {{"run", here + "/missing"}, "does not exist", ""},
            {{"run", here + "/badscrip"}, "does not exist", "did you mean " + here + "/badscript?"},
            {{"run", here}, "is a folder, not a program", ""},
-           {{"run", here + "/notexec.py"}, "is not executable", "python3"},
+           {{"run", "--no-python", here + "/notexec.py"}, "is not executable", "python3"},
            {{"run", here + "/plain"}, "neither a program of this machine nor a script", "sh " + here + "/plain"},
-           {{"run", here + "/plain.py"},
+           {{"run", "--no-python", here + "/plain.py"},
             "neither a program of this machine nor a script",
             "python3 " + here + "/plain.py"},
            {{"run", here + "/badscript"}, "the interpreter '/no/such/interpreter' of the script", ""},

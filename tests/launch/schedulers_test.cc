@@ -85,5 +85,19 @@ TEST(InScheduler, WithoutSrunTheOtherNodesCannotBeStarted) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("could not start srun"), HasSubstr("--standalone runs on this node alone")));
 }
 
+// A script of two hosts; the launcher reaches the second one, or nothing runs.
+TEST(InScheduler, AScriptOfLsfOrSgeStartsItsOtherHosts) {
+  const Folder folder;
+  std::ofstream(folder.path() + "/hosts") << host_name() << " 2 all.q UNDEFINED\nn2.invalid 2 all.q UNDEFINED\n";
+  for (const Variables& script : {Variables{{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", host_name() + " 2 n2.invalid 2"}},
+                                  Variables{{"JOB_ID", "7"}, {"PE_HOSTFILE", folder.path() + "/hosts"}}}) {
+    const Ended ended = run({"run", "--ssh", "/bin/false", worker(), "env", "RANK"}, script);
+    EXPECT_NE(ended.code, 0);
+    EXPECT_EQ(ended.out, "");
+    EXPECT_THAT(ended.err, HasSubstr("did not start tutti"));  // whichever host is reported first
+    EXPECT_EQ(run({"run", "-q", "--standalone", worker(), "env", "WORLD_SIZE"}, script).out, "[0] WORLD_SIZE=1\n");
+  }
+}
+
 }  // namespace
 }  // namespace tutti::testing

@@ -1,6 +1,7 @@
 // A small program with many ways to behave, started by the tests of `tutti run` as its ranks. What it does is its first
 // argument.
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -61,6 +63,18 @@ int main(int argc, char** argv) {
     std::string text;
     for (int i = 2; i < argc; ++i) text += std::string(argv[i]) + "=" + variable(argv[i]) + "\n";
     std::fputs(text.c_str(), stdout);
+    return 0;
+  }
+  if (mode == "free-memory") {
+    const auto held = [] {
+      const auto use = mallinfo2();
+      return use.arena + use.hblkhd;
+    };
+    std::vector<void*> blocks;
+    const std::size_t before = held();
+    for (int i = 0; i < 8; ++i) blocks.push_back(std::malloc(25 << 20));
+    for (void* const block : blocks) std::free(block);
+    std::puts(held() - before < (80 << 20) ? "given back" : "kept");
     return 0;
   }
   if (mode == "arguments") {

@@ -389,6 +389,12 @@ TEST_F(PretrainGpt, WhatCannotBeIsFoundBeforeRanksMeet) {
   EXPECT_THAT(together.err, HasSubstr("grid: 4 ranks cannot be laid out as tensor 3"));
 }
 
+TEST_F(PretrainGpt, TakesTheLocalRankOfTheLauncher) {
+  const Words line = {TUTTI_COMMAND, "run", "-n", "2", "--pass-local-rank", "--", PRETRAIN_GPT, "--train-iters", "1"};
+  const auto ended = tutti::testing::run(with(line, kModel), test::kOneThread);
+  EXPECT_EQ(ended.code, 0) << ended.err;
+}
+
 TEST_F(PretrainGpt, RanksWithDifferentOptionsAreTold) {
   Words line = {
       TUTTI_COMMAND, "run",       "-n", "2",

@@ -492,6 +492,37 @@ TEST_F(TrainImage, APlaceThatCannotBeMadeIsToldWithItsOptionAndWhatToDo) {
   refused(2, "--save-dir", "/proc", "cannot make a file in the folder /proc: No such file or directory (hint: give a");
 }
 
+TEST_F(TrainImage, TheLocalRankOfTheLauncherMustBeThatOfTheEnvironment) {
+  const auto passed = tutti::testing::run(command(2, {"--max-steps", "1"}, {"--pass-local-rank"}), kOneThread);
+  EXPECT_EQ(passed.code, 0) << passed.err;
+  auto variables = kOneThread;
+  variables["LOCAL_RANK"] = "1";
+  const auto refused = tutti::testing::run(command(0, {"--max-steps", "1", "--local_rank=0"}), variables);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--local-rank is 0, but LOCAL_RANK is 1"));
+}
+
+TEST_F(TrainImage, AFailureIsWrittenIntoTheErrorFileOfTheLauncher) {
+  auto variables = kOneThread;
+  variables["TORCHELASTIC_ERROR_FILE"] = folder_.path() + "/error.json";
+  const auto message = [&](const std::vector<std::string>& arguments, int code) {
+    EXPECT_EQ(tutti::testing::run(command(0, arguments), variables).code, code);
+    const auto json = nlohmann::json::parse(std::ifstream(variables["TORCHELASTIC_ERROR_FILE"]), nullptr, false);
+    return json.is_object() ? json["message"]["message"].get<std::string>() : std::string("(no file)");
+  };
+  EXPECT_THAT(message({"--data", "/nonexistent"}, 2), HasSubstr("/nonexistent"));
+  EXPECT_THAT(message({"--epochs", "many"}, 2), HasSubstr("--epochs needs a number"));
+}
+
+// OpenMP prints its settings when it is loaded; it spins 0 times where OMP_WAIT_POLICY is passive.
+TEST_F(TrainImage, AloneItHasTheSettingsOfTuttiRun) {
+  const auto alone =
+      tutti::testing::run(command(0, {"--max-steps", "1"}),
+                          {{"OMP_DISPLAY_ENV", "verbose"}, {"OMP_WAIT_POLICY", ""}, {"OMP_NUM_THREADS", "2"}});
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  EXPECT_THAT(alone.err, AllOf(HasSubstr("GOMP_SPINCOUNT = '0'"), HasSubstr("OMP_NUM_THREADS = '2'")));
+}
+
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);

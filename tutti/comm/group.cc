@@ -124,12 +124,12 @@ void Group::step(std::int64_t number) const {
 
 int Group::local_rank() const {
   int before = 0;
-  for (int r = 0; r < rank(); ++r) before += whereabouts(state(), r).node == whereabouts(state(), rank()).node;
+  for (int r = 0; r < rank(); ++r) before += whereabouts(state(), r).agent == whereabouts(state(), rank()).agent;
   return before;
 }
 int Group::local_size() const {
   int here = 0;
-  for (int r = 0; r < size(); ++r) here += whereabouts(state(), r).node == whereabouts(state(), rank()).node;
+  for (int r = 0; r < size(); ++r) here += whereabouts(state(), r).agent == whereabouts(state(), rank()).agent;
   return here;
 }
 int Group::node() const {
@@ -281,7 +281,9 @@ Result<Group> Group::divide(const char* verb, std::span<const std::vector<int>> 
 }
 
 bool Group::first(const std::function<void()>& prepare, Scope scope) const {
-  const bool mine = scope == Scope::kGroup ? rank() == 0 : local_rank() == 0;
+  bool mine = scope == Scope::kHost || rank() == 0;
+  for (int r = 0; scope == Scope::kHost && r < rank(); ++r)
+    mine = mine && whereabouts(state(), r).node != whereabouts(state(), rank()).node;
   act_and_tell(*this, mine, prepare);
   return mine;
 }

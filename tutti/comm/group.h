@@ -35,8 +35,8 @@ class Group {
   const std::string& name() const;            // "world", "world/tp", ...
   std::span<const int> global_ranks() const;  // by rank in this group
   int global_rank() const { return global_ranks()[rank()]; }
-  int local_rank() const;  // among the members on this host
-  int local_size() const;  // members on this host
+  int local_rank() const;  // among the members that one launcher started on this host: LOCAL_RANK of the world
+  int local_size() const;  // how many these are: LOCAL_WORLD_SIZE of the world
   int node() const;        // which host, numbered by its lowest rank
   int nodes() const;
   // How long a call of this group may wait for the peers, unless its Request says otherwise.

@@ -56,7 +56,8 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
     process->rank = rank;
     process->ranks_on_machine = size;
     process->cores_of_ranks = usable_cores();
-    for (int r = 0; r < size; ++r) process->world.push_back({.node = r % nodes, .local_rank = r, .machine_rank = r});
+    for (int r = 0; r < size; ++r)
+      process->world.push_back({.node = r % nodes, .local_rank = r, .agent = r % nodes, .machine_rank = r});
     process->collective_timeout = options.collective_timeout;
     process->farewell_timeout = options.leave_timeout;
     process->hang_warning = options.hang_warning;

@@ -38,6 +38,7 @@ class Examination {
   std::vector<Finding> run() {
     addresses();
     cores();
+    threads();
     blas();
     memory();
     open_files();
@@ -104,16 +105,25 @@ class Examination {
                      : "OPENBLAS_CORETYPE=" + wishes_.core_type + " is wrong for this CPU: unset it");
     if (facts_.openblas.empty())
       return add(Grade::kOk, "BLAS", "no OpenBLAS in the usual places; a program may bring its own");
-    const auto unset = [](const std::string&) { return std::optional<std::string>(); };
-    const bool slow = !slow_start_warning(unset, facts_.cpu, 1, 1, facts_.openblas).empty();
-    if (slow && !wishes_.core_type.empty())
-      return add(Grade::kWarn, "BLAS", "OpenBLAS runs its kernels for " + facts_.openblas + ": up to 5 times slower",
+    const std::string slow = slowness_of_kernels(facts_.openblas, facts_.cpu);
+    if (!slow.empty() && !wishes_.core_type.empty())
+      return add(Grade::kWarn, "BLAS", "OpenBLAS runs its kernels for " + facts_.openblas + ": " + slow,
                  "OPENBLAS_CORETYPE=" + wishes_.core_type + " asks for them: unset it or say " + best);
-    if (slow)
+    if (!slow.empty())
       return add(
-          Grade::kWarn, "BLAS", "OpenBLAS takes this CPU for a " + facts_.openblas + ": up to 5 times slower",
+          Grade::kWarn, "BLAS", "OpenBLAS takes this CPU for a " + facts_.openblas + ": " + slow,
           "tutti run sets OPENBLAS_CORETYPE=" + best + "; set it yourself for programs that are started otherwise");
     add(Grade::kOk, "BLAS", "OpenBLAS runs its kernels for " + facts_.openblas);
+  }
+
+  void threads() {
+    const auto variable = [&](const std::string& name) {
+      const auto at = wishes_.threads.find(name);
+      return at == wishes_.threads.end() ? std::nullopt : std::optional(at->second);
+    };
+    const int cores = std::max(1, facts_.cores_usable / std::max(1, wishes_.ranks));
+    const std::string costs = costly_threads(variable, cores);
+    if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset what is not meant so; tutti run chooses");
   }
 
   void memory() {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/env.h"
 #include "tutti/doctor/finding.h"
 #include "tutti/doctor/host_facts.h"
 
@@ -19,6 +20,7 @@ struct JobWishes {
   std::optional<std::uint64_t> heap;   // bytes of shared memory for each rank
   std::optional<int> devices;          // GPUs that should be here
   std::string core_type;               // OPENBLAS_CORETYPE of the user; empty: none
+  Environment threads;                 // OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and OMP_WAIT_POLICY of the user
   std::vector<std::string> addresses;  // where node 0 would serve; only on node 0
   int master_port = 29500, store_port = 29501;
 };

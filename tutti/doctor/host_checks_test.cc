@@ -136,6 +136,19 @@ TEST(HostChecks, OpenBlasThatMisjudgesTheCpu) {
   EXPECT_THAT(dead.fix, HasSubstr("OPENBLAS_CORETYPE=SkylakeX is wrong for this CPU"));
 }
 
+TEST(HostChecks, AVariableThatChoosesNarrowKernelsOrOtherThreads) {
+  HostFacts facts = good_host();
+  facts.cpu.avx512f = facts.cpu.avx512dq = facts.cpu.avx512bw = facts.cpu.avx512vl = facts.cpu.avx512cd = true;
+  facts.openblas = "Haswell";
+  const Finding kernels = one(facts, {.core_type = "Haswell"}, "BLAS");
+  EXPECT_EQ(kernels.grade, Grade::kWarn);
+  EXPECT_EQ(kernels.fact, "OpenBLAS runs its kernels for Haswell: 1.4 to 1.7 times slower");
+  facts.cores_usable = 8;
+  const Finding threads = one(facts, {.ranks = 4, .threads = {{"OMP_NUM_THREADS", "8"}}}, "threads");
+  EXPECT_EQ(threads.grade, Grade::kWarn);
+  EXPECT_EQ(threads.fact, "OMP_NUM_THREADS is 8, more than the 2 cores of a rank");
+}
+
 TEST(HostChecks, LockedMemoryMattersToRdma) {
   HostFacts facts = good_host();
   EXPECT_EQ(one(facts, {}, "locked memory").grade, Grade::kOk);

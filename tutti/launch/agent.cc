@@ -164,11 +164,12 @@ Status Agent::start(Round round) {
   Environment environment = current_environment();
   const std::vector<std::string> removed = remove_stale(environment);
   std::vector<Setting> settings;
-  if (spec_.tune) {
-    for (Setting& setting : recommended_settings(cpu_features(), spec_.cores_of_a_rank, 1)) {
+  const auto set = [&](std::vector<Setting> recommended) {
+    for (Setting& setting : recommended)
       if (environment.emplace(setting.name, setting.value).second) settings.push_back(std::move(setting));
-    }
-  }
+  };
+  if (spec_.tune) set(recommended_settings(cpu_features(), spec_.cores_of_a_rank, 1));
+  if (spec_.keep_memory) set(settings_that_keep_memory());
   if (spec_.announce && other_layout) {
     if (first) consoles_.say(announcement(layout, spec_.job, settings, removed));
     for (const std::string& row : spec_.table(attempt_->round())) consoles_.say(row);

@@ -34,6 +34,7 @@ struct AgentSpec {
   std::string flight_folder;                         // of flight records; empty: in log_dir, one of each attempt
   std::string error_files;                           // without log_dir: error_files_prefix(); the keeper removes them
   bool tune = true;                                  // set recommended_settings() where the user has not
+  bool keep_memory = false;                          // and settings_that_keep_memory()
   bool announce = true;                              // the one line at the start
   Duration grace = std::chrono::seconds(5);          // from SIGTERM to SIGKILL after a failure
   Duration signal_grace = std::chrono::seconds(30);  // and after a signal that the user sent

@@ -37,6 +37,7 @@ struct JobOptions {
   RestartPolicy restarts;
 
   bool tune = true;
+  bool keep_memory = false;
   bool announce = true;
   Duration grace = std::chrono::seconds(5);
   Duration signal_grace = std::chrono::seconds(30);

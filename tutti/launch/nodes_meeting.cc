@@ -167,6 +167,12 @@ Error Nodes::no_store(Error error, Deadline deadline) const {
   if (const std::string holder = place_.holder_here(); !holder.empty())
     error.detail += "; that port of this machine is held by " + holder;
   if (!uses_etcd(options_) && error.errno_value == 0 && !error.hint.empty()) return error;  // of a name
+  const std::string& host = options_.store.host;
+  if (options_.backend == RendezvousBackend::kStatic && (host == "localhost" || is_loopback(options_.store))) {
+    error.hint = host + " is each host's own loopback address: if node 0 is on another host, give " +
+                 "--master-addr an address of that host; else, is node 0 started?";
+    return error;
+  }
   error.hint = "is " + who_serves() + " started, " +
                (uses_etcd(options_) ? "is that its address (--rdzv-endpoint)"
                                     : std::string("with the same ") + (options_.backend == RendezvousBackend::kStatic

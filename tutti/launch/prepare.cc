@@ -23,6 +23,7 @@
 #include "tutti/base/variables.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/program.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/secret.h"
 #include "tutti/rendezvous/serving.h"
 #include "tutti/trace/flight_dump.h"
@@ -154,6 +155,14 @@ Status prepare_program(const JobOptions& options, AgentSpec& spec) {
   return {};
 }
 
+// Variables of the user win, and may have been set for another machine.
+void warn_of_costly_variables(int cores) {
+  const std::string kernels = costly_kernels(env, cpu_features()), threads = costly_threads(env, cores);
+  if (kernels.empty() && threads.empty()) return;
+  log::warn(kernels + (kernels.empty() || threads.empty() ? "" : "; ") + threads +
+            " (unset what is not meant so, and tutti run chooses; --no-tune: no warning)");
+}
+
 Status prepare_ranks(const JobOptions& options, Prepared& job) {
   const std::vector<std::string> gpus = visible_gpus(current_environment());
   const MachineCounts machine{.cores = usable_cores(),
@@ -161,6 +170,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   NodesOptions& nodes = job.nodes;
   nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, machine));
   TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, job.agent));
+  if (options.tune && options.node <= 0) warn_of_costly_variables(job.agent.cores_of_a_rank);
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);
@@ -178,6 +188,12 @@ Result<std::string> master_address(const JobOptions& options, const NodesOptions
   if (!options.iface.empty()) {
     const std::string host = TUTTI_TRY(address_at(options.iface));
     if (address.empty() && options.node == 0) address = host;
+  } else if (const auto iface = env("TUTTI_IFACE")) {  // for the ranks, each of which would report that it is wrong
+    if (const auto host = address_at(*iface); !host.ok()) {
+      Error error = host.error();
+      error.detail += " (from TUTTI_IFACE)";
+      return error;
+    }
   }
   if (nodes.backend != RendezvousBackend::kStatic || !address.empty()) return address;
   if (nodes.nodes == 1) return std::string("127.0.0.1");
@@ -231,6 +247,9 @@ Status prepare_meeting(const JobOptions& options, NodesOptions& nodes) {
         .hint = "the master port belongs to the program; give the store another one, or leave --store-port out"};
   }
   nodes.store = TUTTI_TRY(store_address(options, nodes.master_address, nodes.nodes, nodes.master_port));
+  if (by_number && nodes.nodes > 1 && (nodes.store.host == "localhost" || is_loopback(nodes.store)))
+    log::info("--master-addr " + nodes.master_address +
+              " is each host's own loopback address: only nodes on this host meet there");
   if (options.node != 0 || !by_number) return {};
   std::string host = nodes.store.host;
   if (is_one_node(nodes)) {
@@ -266,7 +285,7 @@ Result<std::string> name_of_job(const JobOptions& options, const NodesOptions& n
 
 Status prepare_credentials(const JobOptions& options, Prepared& job) {
   job.nodes.credentials =
-      Credentials{.secret = TUTTI_TRY(secret_of(options, is_one_node(job.nodes))), .job = job.agent.job};
+      Credentials{.secret = TUTTI_TRY(secret_of(options, job.nodes.nodes == 1)), .job = job.agent.job};
   job.agent.credentials = job.nodes.credentials;
   if (const std::string warning = job.nodes.credentials.secret.warning(); options.node == 0 && !warning.empty())
     log::warn(warning);
@@ -294,6 +313,8 @@ Status prepare_output(const JobOptions& options, AgentSpec& spec) {
   spec.report_file = options.report_file;
   if (spec.output.log_dir.empty() && (spec.output.redirects.any() || spec.output.tee.any()))
     spec.output.log_dir = TUTTI_TRY(made_log_folder());
+  if (!spec.output.log_dir.empty())  // a rank that changes its folder writes there, too
+    spec.output.log_dir = std::filesystem::absolute(spec.output.log_dir).string();
   spec.flight_folder =
       env("TUTTI_FLIGHT_DIR").value_or(spec.output.log_dir.empty() ? default_flight_folder(spec.job) : std::string());
   return {};
@@ -325,6 +346,7 @@ Result<Prepared> prepare(const JobOptions& options) {
   };
   spec.max_restarts = options.restarts.most;
   spec.tune = options.tune;
+  spec.keep_memory = options.keep_memory;
   spec.announce = options.announce;
   spec.grace = options.grace;
   spec.signal_grace = options.signal_grace;

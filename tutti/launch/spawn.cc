@@ -2,14 +2,20 @@
 // is in no folder, with a secret that they inherit: no port to find free, no thread in this process, which would forbid
 // the fork, and nothing that is left behind when all of them are killed.
 //
+// A fork copies one thread, so this process may have one only. Debian's OpenBLAS, which LibTorch links, starts threads
+// when it is loaded, before main(). They wait for work and hold no lock, and OpenBLAS starts new ones when it needs
+// them: here they end first.
+//
 // Who was first? All write their error into one pipe, in one piece each, so the order in the pipe is the order of the
 // errors. A rank that a signal killed writes nothing, and its peers, which lose it, do: so when the first word comes,
 // the others have a moment to say, or to show by their death, what is nearer to the cause.
 #include "tutti/launch/spawn.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -25,6 +31,7 @@
 #include <string>
 #include <vector>
 
+#include "tutti/base/cores.h"
 #include "tutti/base/deadline.h"
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"
@@ -40,12 +47,39 @@ namespace {
 
 constexpr auto kCauseLimit = std::chrono::milliseconds(300);  // for what is nearer to the cause than the first word
 constexpr auto kSpawnKillLimit = std::chrono::seconds(5);
+constexpr auto kJoinedThreadLimit = std::chrono::seconds(1);     // to leave /proc
 constexpr auto kSpawnLookAgain = std::chrono::milliseconds(20);  // where no descriptor tells of an end
 
 int threads_of_this_process() {
   int count = 0;
   for ([[maybe_unused]] const auto& task : std::filesystem::directory_iterator("/proc/self/task")) ++count;
   return count;
+}
+
+// A function of a library that this program may not have: null.
+template <class Function>
+Function* function_of_a_library(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+// How many threads this process has once OpenBLAS has ended its own.
+int threads_before_fork() {
+  int threads = threads_of_this_process();
+  auto* const end_openblas_threads = function_of_a_library<int()>("blas_thread_shutdown_");
+  if (threads == 1 || !end_openblas_threads) return threads;
+  end_openblas_threads();  // joins them, and a joined thread is in /proc for another moment
+  for (const Deadline end = Deadline::after(kJoinedThreadLimit); !end.expired(); sched_yield()) {
+    threads = threads_of_this_process();
+    if (threads == 1) break;
+  }
+  return threads;
+}
+
+// OpenBLAS counted the cores when it was loaded. A rank has its share of them.
+void share_openblas_threads(int ranks) {
+  if (env("OPENBLAS_NUM_THREADS") || env("OMP_NUM_THREADS")) return;
+  if (auto* const set = function_of_a_library<void(int)>("openblas_set_num_threads"))
+    set(std::max(1, usable_cores() / ranks));
 }
 
 // What the ranks have in common before they meet.
@@ -97,6 +131,7 @@ void set_variables(int rank, int ranks, const StoreSeat& place) {
   };
   try {
     set_variables(rank, ranks, place);
+    share_openblas_threads(ranks);
     rank_main(rank);
   } catch (const Exception& error) {
     word.code = error.error().code;
@@ -252,12 +287,14 @@ void Ranks::kill_all() {
 void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options) {
   TUTTI_REQUIRE(ranks >= 1 && ranks <= kMostRanksPerNode, "spawn() was asked for ", ranks, " ranks; 1 to ",
                 kMostRanksPerNode, " can be had");
-  if (const int threads = threads_of_this_process(); threads != 1) {
+  if (const int threads = threads_before_fork(); threads != 1) {
     throw Exception(Error{
         .code = Code::kUnsupported,
         .detail = "spawn() forks, and this process has " + std::to_string(threads) +
                   " threads already: a copy of it would have one of them, and locks that the others hold",
-        .hint = "call spawn() first of all, before LibTorch, OpenMP and init(); or start the program with tutti run"});
+        .hint =
+            "call spawn() before the first operation of LibTorch, before OpenMP and init(); or start the program with "
+            "tutti run"});
   }
   Ranks running(ranks, rank_main);
   if (const auto error = running.wait()) {

@@ -18,8 +18,10 @@ struct SpawnOptions {
 // echo of.
 //
 // Each rank is a copy of this process as it is now (fork), so this works only while the process has one thread: call it
-// before LibTorch, OpenMP or threads of your own are used, and before init(); else it throws kUnsupported. Whatever
-// happens to this process, the ranks end with it. Their exit handlers do not run; stdio is flushed.
+// before the first operation of LibTorch, before OpenMP or threads of your own are used, and before init(); else it
+// throws kUnsupported. The threads that OpenBLAS starts when a program is loaded do not count: spawn() ends them, and
+// the next matrix product of a process starts them again. Whatever happens to this process, the ranks end with it.
+// Their exit handlers do not run; stdio is flushed.
 void spawn(int ranks, const std::function<void(int rank)>& rank_main, const SpawnOptions& options = {});
 
 }  // namespace tutti

@@ -16,7 +16,8 @@
 // needs AVX2 and FMA.
 //
 // Memory. glibc gives large blocks back to the kernel when they are freed, so each temporary tensor faults its pages in
-// anew. High thresholds keep them in the process.
+// anew. High thresholds keep them in the process. Any other program would keep memory that it never needs again, so
+// only our trainers raise the thresholds, each for itself, and `tutti run --keep-memory` for all that it starts.
 //
 // Pages. Where the system hands out huge pages to those who ask for them (transparent_hugepage/enabled is madvise, as
 // Debian has it), malloc does not ask by itself. On pages of 4 KiB a matrix product spends its time on address
@@ -25,22 +26,38 @@
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <utility>
+
+#include "tutti/base/text.h"
 
 namespace tutti {
 namespace {
 
-// Kernels that OpenBLAS falls back to on a CPU that it does not know, or that are older than AVX2.
-bool is_old_kernel(std::string_view core) {
-  static constexpr std::array kOld = {"Prescott",  "Core2",   "Penryn",    "Dunnington", "Nehalem", "Atom",
-                                      "Athlon",    "Opteron", "Barcelona", "Bobcat",     "Katmai",  "Coppermine",
-                                      "Northwood", "Nano",    "Generic",   "Sandybridge"};
-  return std::any_of(kOld.begin(), kOld.end(), [&](std::string_view old) {
-    return old.size() == core.size() &&
-           std::equal(old.begin(), old.end(), core.begin(), [](char a, char b) { return (a | 32) == (b | 32); });
+// How wide the vectors are that kernels of this name use: SSE or AVX, AVX2, AVX-512; none: a name that we do not know.
+std::optional<int> width_of_kernels(std::string_view core) {
+  static constexpr std::array<std::pair<std::string_view, int>, 25> kKernels = {{
+      {"Prescott", 0},    {"Core2", 0},      {"Penryn", 0},     {"Dunnington", 0},  {"Nehalem", 0},
+      {"Atom", 0},        {"Athlon", 0},     {"Opteron", 0},    {"Barcelona", 0},   {"Bobcat", 0},
+      {"Katmai", 0},      {"Coppermine", 0}, {"Northwood", 0},  {"Nano", 0},        {"Generic", 0},
+      {"Sandybridge", 0}, {"Bulldozer", 0},  {"Piledriver", 0}, {"Steamroller", 0}, {"Excavator", 1},
+      {"Haswell", 1},     {"Zen", 1},        {"SkylakeX", 2},   {"Cooperlake", 2},  {"SapphireRapids", 2},
+  }};
+  const auto* const known = std::find_if(kKernels.begin(), kKernels.end(), [&](const auto& kernels) {
+    return kernels.first.size() == core.size() && std::equal(core.begin(), core.end(), kernels.first.begin(),
+                                                             [](char a, char b) { return (a | 32) == (b | 32); });
   });
+  return known == kKernels.end() ? std::nullopt : std::optional(known->second);
+}
+
+// The number of threads that a variable asks for; none: it is not set, or is no number.
+std::optional<std::int64_t> threads_of(const VariableLookup& variable, const char* name) {
+  const auto given = variable(name);
+  return given ? parse_int(std::string(trim(split(*given, ',').front()))) : std::nullopt;
 }
 
 }  // namespace
@@ -66,28 +83,90 @@ std::string openblas_coretype(const CpuFeatures& cpu) {
   return {};
 }
 
+std::string slowness_of_kernels(std::string_view core, const CpuFeatures& cpu) {
+  const auto used = width_of_kernels(core), possible = width_of_kernels(openblas_coretype(cpu));
+  if (!used || !possible || *used >= *possible) return {};
+  return *used == 0 ? "up to 5 times slower" : "1.4 to 1.7 times slower";
+}
+
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks) {
   const std::string threads = std::to_string(std::max(1, cores / std::max(1, local_ranks)));
   std::vector<Setting> settings = {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}};
   if (threads != "1") settings.push_back({"OMP_WAIT_POLICY", "passive"});
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
-  settings.push_back({"MALLOC_MMAP_THRESHOLD_", "2147483648"});
-  settings.push_back({"MALLOC_TRIM_THRESHOLD_", "4294967296"});
   settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
 }
 
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
-                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core) {
+std::string costly_kernels(const VariableLookup& variable, const CpuFeatures& cpu) {
+  const std::string given = variable("OPENBLAS_CORETYPE").value_or("");
+  const std::string slow = slowness_of_kernels(given, cpu);
+  if (slow.empty()) return {};
+  return "OPENBLAS_CORETYPE is " + given + ", with which matrix products are " + slow + " than with " +
+         openblas_coretype(cpu);
+}
+
+std::string costly_threads(const VariableLookup& variable, int cores) {
+  std::vector<std::string> costs;
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
+    const auto threads = threads_of(variable, name);
+    if (!threads || *threads == cores) continue;
+    costs.push_back(std::string(name) + " is " + std::to_string(*threads) +
+                    (*threads > cores ? ", more than" : ", fewer than") + " the " + std::to_string(cores) +
+                    (cores == 1 ? " core" : " cores") + " of a rank");
+  }
+  if (cores > 1 && variable("OMP_WAIT_POLICY").value_or("") == "active")
+    costs.push_back("OMP_WAIT_POLICY is active, with which idle threads take cores from the others");
+  return join(costs, "; ");
+}
+
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone) {
+  // prepare_compute() divides the cores among ranks that know of one another. OpenBLAS also obeys OMP_NUM_THREADS.
+  const bool threads_are_known = !alone || variable("OMP_NUM_THREADS");
+  std::vector<Setting> missing;
+  for (Setting& setting : recommended_settings(cpu, cores, 1))
+    if (!variable(setting.name) && !(threads_are_known && setting.name.ends_with("_NUM_THREADS")))
+      missing.push_back(std::move(setting));
+  return missing;
+}
+
+Status check_thread_count(const VariableLookup& variable) {
+  const std::string given = variable("OMP_NUM_THREADS").value_or("1");
+  for (const std::string& level : split(given, ',')) {
+    const auto threads = parse_int(std::string(trim(level)));
+    if (!threads || *threads < 1 || *threads > std::numeric_limits<int>::max())
+      return Error{.code = Code::kUsage,
+                   .detail = "OMP_NUM_THREADS is \"" + given + "\", expected a number of threads from 1 up",
+                   .hint = "unset it: tutti run then gives each rank its share of the cores"};
+  }
+  return {};
+}
+
+std::vector<Setting> settings_that_keep_memory() {
+  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}};
+}
+
+void keep_freed_memory(const VariableLookup& variable) {
+  const std::string tunables = variable("GLIBC_TUNABLES").value_or("");
+  for (const char* name : {"mmap_threshold", "trim_threshold"})
+    if (tunables.find("glibc.malloc." + std::string(name)) != std::string::npos) return;
+  if (variable("MALLOC_MMAP_THRESHOLD_") || variable("MALLOC_TRIM_THRESHOLD_")) return;
+  ::mallopt(M_MMAP_THRESHOLD, std::numeric_limits<int>::max());
+  ::mallopt(M_TRIM_THRESHOLD, -1);  // never
+}
+
+std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
+                               std::string_view openblas_core) {
   std::string why, set;
   const auto add = [&](const std::string& reason, const std::string& name, const std::string& value) {
     why += (why.empty() ? "" : ", and ") + reason;
     set += " " + name + "=" + value;
   };
-  const std::string core = openblas_coretype(cpu);
-  if (is_old_kernel(openblas_core) && !core.empty() && !variable("OPENBLAS_CORETYPE")) {
-    add("OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (up to 5 times slower)", "OPENBLAS_CORETYPE",
-        core);
+  if (const std::string slow = slowness_of_kernels(openblas_core, cpu); !slow.empty()) {
+    const std::string given = variable("OPENBLAS_CORETYPE").value_or("");
+    add(given.empty() ? "OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (" + slow + ")"
+                      : "OPENBLAS_CORETYPE=" + given + " chooses kernels that are " + slow,
+        "OPENBLAS_CORETYPE", openblas_coretype(cpu));
   }
   if (local_ranks > 1 && cores > 1 && !variable("OMP_NUM_THREADS")) {
     add(std::to_string(local_ranks) + " ranks would start " + std::to_string(cores) + " threads each on " +

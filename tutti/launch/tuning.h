@@ -22,18 +22,43 @@ CpuFeatures cpu_features();
 // The OPENBLAS_CORETYPE that uses this CPU without an instruction that it lacks; empty: leave OpenBLAS alone.
 std::string openblas_coretype(const CpuFeatures& cpu);
 
+// What OpenBLAS's kernels of this name cost on this CPU: "up to 5 times slower", or empty where there are no better
+// ones or the name is not known.
+std::string slowness_of_kernels(std::string_view core, const CpuFeatures& cpu);
+
 struct Setting {
   std::string name;
   std::string value;
 };
+using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
+
 // Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
+
+// The settings that a process lacks which `tutti run` did not start. `alone`: it is the only rank of its job; the
+// number of threads of any other rank is left open, because its launcher may have bound it to cores of its own.
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone);
+
+// What variables of the user cost that win over recommended_settings(), as a clause; empty: nothing. `cores`: of a
+// rank.
+std::string costly_kernels(const VariableLookup& variable, const CpuFeatures& cpu);
+std::string costly_threads(const VariableLookup& variable, int cores);
+
+// kUsage: OMP_NUM_THREADS is not what OpenMP takes, a number or a list of numbers from 1 up.
+Status check_thread_count(const VariableLookup& variable);
+
+// What makes glibc keep freed memory in the process, for a program that is about to start. A step of training frees and
+// allocates the same blocks again and again. Programs that free for good should not have these.
+std::vector<Setting> settings_that_keep_memory();
+// The same for this process; blocks that are mapped already are not affected. Does nothing where `variable` says that
+// the user has chosen thresholds.
+void keep_freed_memory(const VariableLookup& variable);
 
 // One sentence for a program that was not started by `tutti run` and would run several times slower for want of
 // settings, or empty. `variable` looks up the environment; `openblas_core` is the kernel that the loaded OpenBLAS
 // chose, empty if none is loaded.
-std::string slow_start_warning(const std::function<std::optional<std::string>(const std::string&)>& variable,
-                               const CpuFeatures& cpu, int cores, int local_ranks, std::string_view openblas_core);
+std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
+                               std::string_view openblas_core);
 // The name that OpenBLAS gives the kernels it runs ("SkylakeX", "Prescott"), if this process has it loaded.
 std::string loaded_openblas_core();
 

@@ -2,7 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 
 namespace tutti {
@@ -14,6 +18,13 @@ using ::testing::HasSubstr;
 constexpr CpuFeatures kHaswell{.avx2 = true, .fma = true};
 constexpr CpuFeatures kZen5{
     .avx2 = true, .fma = true, .avx512f = true, .avx512dq = true, .avx512bw = true, .avx512vl = true, .avx512cd = true};
+
+VariableLookup in(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
+    const auto at = variables.find(name);
+    return at == variables.end() ? std::nullopt : std::optional(at->second);
+  };
+}
 
 std::string value_of(const std::vector<Setting>& settings, const std::string& name) {
   for (const Setting& setting : settings) {
@@ -44,17 +55,43 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OMP_WAIT_POLICY"), "(unset)");  // nobody to wait for
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OPENBLAS_CORETYPE"), "SkylakeX");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
-  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_MMAP_THRESHOLD_"), "2147483648");
-  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "4294967296");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "(unset)");  // programs free memory
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
 }
 
-TEST(SlowStartWarning, OnlyWhereItIsSlow) {
-  std::map<std::string, std::string> variables;
-  const auto lookup = [&](const std::string& name) -> std::optional<std::string> {
-    const auto at = variables.find(name);
-    return at == variables.end() ? std::nullopt : std::optional(at->second);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
+// How many bytes of a freed block of 64 MiB stay in this process.
+std::size_t kept_of_a_freed_block() {
+  const auto held = [] {
+    const auto use = ::mallinfo2();
+    return use.arena + use.hblkhd;
   };
+  const std::size_t before = held();
+  void* volatile block = std::malloc(64 << 20);
+  std::free(block);
+  return held() - before;
+}
+
+TEST(KeepFreedMemory, AllOfItUnlessTheUserHasChosenThresholds) {
+  const auto kept_with = [](std::map<std::string, std::string> variables) {
+    const pid_t child = fork();  // the thresholds last as long as their process
+    if (child == 0) {
+      keep_freed_memory(in(std::move(variables)));
+      _exit(kept_of_a_freed_block() >= 64 << 20 ? 1 : 0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 1;
+  };
+  EXPECT_TRUE(kept_with({}));
+  EXPECT_TRUE(kept_with({{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"}}));
+  EXPECT_FALSE(kept_with({{"MALLOC_TRIM_THRESHOLD_", "131072"}}));
+  EXPECT_FALSE(kept_with({{"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=131072"}}));
+}
+#endif
+
+TEST(SlowStartWarning, OnlyWhereItIsSlow) {
+  auto lookup = in({});
   EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, "SkylakeX"), "");
   EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 1, ""), "");
   EXPECT_EQ(slow_start_warning(lookup, CpuFeatures{}, 8, 1, "Prescott"), "");  // it is one
@@ -63,8 +100,49 @@ TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   EXPECT_THAT(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), HasSubstr("set OMP_NUM_THREADS=2"));
   EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "prescott"),
               HasSubstr("set OPENBLAS_CORETYPE=SkylakeX OMP_NUM_THREADS=2, or start it with"));
-  variables = {{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "8"}};
-  EXPECT_EQ(slow_start_warning(lookup, kZen5, 8, 4, "Prescott"), "");
+  lookup = in({{"OPENBLAS_CORETYPE", "Haswell"}, {"OMP_NUM_THREADS", "8"}});
+  EXPECT_EQ(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), "");
+  EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "Haswell"),
+              AllOf(HasSubstr("OPENBLAS_CORETYPE=Haswell chooses kernels that are 1.4 to 1.7 times slower"),
+                    HasSubstr("set OPENBLAS_CORETYPE=SkylakeX, or start")));
+}
+
+TEST(CostlyVariables, AreToldWithWhatTheyCost) {
+  EXPECT_EQ(costly_kernels(in({{"OPENBLAS_CORETYPE", "haswell"}}), kZen5),
+            "OPENBLAS_CORETYPE is haswell, with which matrix products are 1.4 to 1.7 times slower than with SkylakeX");
+  EXPECT_THAT(costly_kernels(in({{"OPENBLAS_CORETYPE", "Nehalem"}}), kHaswell), HasSubstr("up to 5 times slower"));
+  EXPECT_EQ(costly_kernels(in({{"OPENBLAS_CORETYPE", "Haswell"}}), kHaswell), "");
+  EXPECT_EQ(costly_kernels(in({{"OPENBLAS_CORETYPE", "Nehalem"}}), {}), "");
+  EXPECT_EQ(costly_kernels(in({{"OPENBLAS_CORETYPE", "of a later OpenBLAS"}}), kZen5), "");
+  EXPECT_EQ(costly_kernels(in({}), kZen5), "");
+  EXPECT_EQ(costly_threads(in({{"OMP_NUM_THREADS", "64"}, {"OPENBLAS_NUM_THREADS", "1"}}), 2),
+            "OMP_NUM_THREADS is 64, more than the 2 cores of a rank; OPENBLAS_NUM_THREADS is 1, fewer than the 2 cores "
+            "of a rank");
+  EXPECT_EQ(costly_threads(in({{"OMP_NUM_THREADS", "2,1"}}), 2), "");
+  EXPECT_EQ(costly_threads(in({{"OMP_NUM_THREADS", "1"}, {"OMP_WAIT_POLICY", "active"}}), 1), "");
+  EXPECT_THAT(costly_threads(in({{"OMP_WAIT_POLICY", "active"}}), 4), HasSubstr("OMP_WAIT_POLICY is active"));
+}
+
+TEST(MissingSettings, AreThoseThatTheUserHasNotSet) {
+  const auto threads = [](const std::map<std::string, std::string>& variables, bool alone) {
+    const auto missing = missing_settings(in(variables), kZen5, 8, alone);
+    EXPECT_EQ(value_of(missing, "OMP_WAIT_POLICY"), "passive");
+    return value_of(missing, "OMP_NUM_THREADS") + " " + value_of(missing, "OPENBLAS_NUM_THREADS");
+  };
+  EXPECT_EQ(threads({}, true), "8 8");
+  EXPECT_EQ(threads({}, false), "(unset) (unset)") << "its launcher may have bound the rank";
+  EXPECT_EQ(threads({{"OMP_NUM_THREADS", "1"}}, true), "(unset) (unset)") << "OpenBLAS follows the user's number";
+  std::map<std::string, std::string> all;
+  for (const Setting& setting : recommended_settings(kZen5, 8, 1)) all[setting.name] = setting.value;
+  EXPECT_THAT(missing_settings(in(all), kZen5, 8, true), ::testing::IsEmpty());
+}
+
+TEST(ThreadCount, IsANumberOrAListOfNumbers) {
+  for (const char* given : {"1", "4", "4,2", " 4 , 2"})
+    EXPECT_TRUE(check_thread_count(in({{"OMP_NUM_THREADS", given}})).ok());
+  for (const char* given : {"0", "-1", "four", "4,", "4,0", "1e3", "99999999999"})
+    EXPECT_FALSE(check_thread_count(in({{"OMP_NUM_THREADS", given}})).ok()) << given;
+  EXPECT_TRUE(check_thread_count(in({})).ok());
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 //   arrivals    the gathering, in which all ranks wait, and whose values are everybody's arrivals
 //   tokens      of all that came, as "a2f0 77b1 "
 //   trouble     the error of whoever found the ranks to disagree
-//   told/TOKEN  that process has read the trouble, or found it
+//   told/TOKEN  that process has read the trouble, or found it, or has given up
 // A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
 // nobody: it only gives the name, when the gathering says that the rank is there already. (It may say so to the first
 // as well as to the second.)
@@ -36,9 +36,10 @@ namespace {
 constexpr int kCalls = 4;  // that the first slice lasts, at least
 constexpr Duration kFirstSlice = std::chrono::milliseconds(100), kLongestSlice = std::chrono::seconds(5);
 constexpr Duration kFarewell =
-    std::chrono::seconds(8);           // for the others to read the trouble: more than the longest slice
-constexpr std::size_t kMostNamed = 8;  // of those that have come
-constexpr int kMostAsked = 64;         // for them
+    std::chrono::seconds(8);  // for the others to read the trouble: more than the longest slice
+constexpr Duration kAskLimit = std::chrono::seconds(2);  // to find out who never came
+constexpr std::size_t kMostNamed = 8;                    // of those that have come
+constexpr int kMostAsked = 64;                           // for them
 constexpr const char* kWorld = "join/world";
 constexpr const char* kArrivals = "join/arrivals";
 constexpr const char* kTokens = "join/tokens";
@@ -123,15 +124,31 @@ class RollCall {
       if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
         if (const auto other = TUTTI_TRY(somebody_else())) return one_too_many(me_, other);
       if (deadline_.expired()) {
-        const Error timeout =
-            deadline_.error(error.detail, error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
-        return me_.rank == 0 ? spread(timeout) : timeout;  // with rank 0 the store may end, so the others end here too
+        const Error timeout = deadline_.error(who_never_came().value_or(error.detail),
+                                              error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
+        if (me_.rank == 0) return spread(timeout);  // with rank 0 the store may end, so the others end here too
+        (void)store_.set(told_key(me_.token), "");  // rank 0 need not wait for this one
+        return timeout;
       }
       if (deadline_.waited() < next_line) continue;
       log::info("waiting for the others: " + error.detail + " after " + seconds_text(deadline_.waited()) + " of " +
                 seconds_text(deadline_.limit()) + who_came() + (place_.empty() ? "" : "; the ranks meet at " + place_));
       next_line = deadline_.waited() + to_seconds(kLongestSlice);
     }
+  }
+
+  // "rank 1 of 3 did not come". A rank that came and gave up has left the gathering, which would blame it as well.
+  // None: all have come, or there are too many to ask for.
+  std::optional<std::string> who_never_came() {
+    const Deadline limit = Deadline::after(kAskLimit);
+    std::vector<int> ranks;
+    for (int rank = 0; rank < me_.world_size; ++rank) {
+      const auto came = rank == me_.rank ? Result<bool>(true) : store_.check({member_key(rank)});
+      if (!came.ok() || limit.expired()) return std::nullopt;
+      if (!*came) ranks.push_back(rank);
+    }
+    if (ranks.empty()) return std::nullopt;
+    return ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not come";
   }
 
   // "; here: rank 0 (pid 7 on a), rank 2 (pid 9 on b)": this one, and of the others as many as a line can tell.

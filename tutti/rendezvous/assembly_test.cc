@@ -54,6 +54,13 @@ TEST(Assembly, TimeoutNamesTheMissing) {
   EXPECT_DOUBLE_EQ(world.error().limit, 0.05);
 }
 
+TEST(Assembly, ARankThatCameAndGaveUpIsNotBlamed) {
+  MemoryStore store;
+  EXPECT_EQ(assemble(store, someone(2, 3), Deadline::after(20ms)).status().error().detail,
+            "ranks 0, 1 of 3 did not come");
+  EXPECT_EQ(assemble(store, someone(0, 3), Deadline::after(20ms)).status().error().detail, "rank 1 of 3 did not come");
+}
+
 TEST(Assembly, ATroubleReachesThoseWhoWait) {
   MemoryStore store;
   Result<std::vector<Arrival>> waiting = std::vector<Arrival>();

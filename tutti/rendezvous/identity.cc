@@ -328,8 +328,10 @@ Error Identifier::missing_error() const {
         (given.empty() ? std::string() : join(given, ", ") + (given.size() == 1 ? " is" : " are") + " given, but ") +
         names + (missing_.size() == 1 ? " is" : " are") + " missing");
     if (url_.scheme == Scheme::kEnv) {
-      hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") +
-             " for every rank, or start the program with tutti run -n N";
+      const bool has_no_place = std::find(missing_.begin(), missing_.end(), "MASTER_ADDR") != missing_.end();
+      hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank" +
+             (has_no_place ? ", on one host for example MASTER_ADDR=localhost MASTER_PORT=29500" : "") +
+             ", or start the program with tutti run -n N";
       if (!set.empty()) hint += ", or alone with env -u " + join(set, " -u ");
     } else {
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank, or write " +

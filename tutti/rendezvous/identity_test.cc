@@ -9,6 +9,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using OneHost = Identity::OneHost;
 
 Identity good(const Environment& environment, const CallFacts& call = {}) {
@@ -107,13 +108,17 @@ TEST(Identity, AWorldOfOneNeedsNoMeetingAndNoRank) {
 TEST(Identity, NamesAllThatIsMissingAtOnce) {
   EXPECT_EQ(bad({{"WORLD_SIZE", "4"}}),
             "Usage: WORLD_SIZE=4 is given, but RANK, MASTER_ADDR and MASTER_PORT are missing (hint: set them for every "
-            "rank, or start "
-            "the program with tutti run -n N, or alone with env -u WORLD_SIZE)");
+            "rank, on one host for example MASTER_ADDR=localhost MASTER_PORT=29500, or start the program with tutti "
+            "run -n N, or alone with env -u WORLD_SIZE)");
   EXPECT_THAT(bad({{"RANK", "0"}}),
               HasSubstr("RANK=0 is given, but WORLD_SIZE, MASTER_ADDR and MASTER_PORT are missing"));
   EXPECT_THAT(bad({{"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}}),
               HasSubstr("MASTER_ADDR=h, MASTER_PORT=1 are given, but RANK and WORLD_SIZE are missing"));
-  EXPECT_THAT(bad(without(kHand, "MASTER_PORT")), HasSubstr("but MASTER_PORT is missing (hint: set it for every rank"));
+  EXPECT_THAT(bad(without(kHand, "MASTER_PORT")),
+              HasSubstr("but MASTER_PORT is missing (hint: set it for every rank, or"));
+  EXPECT_THAT(bad({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+              AllOf(HasSubstr("but MASTER_ADDR and MASTER_PORT are missing"), HasSubstr("MASTER_ADDR=localhost")));
+  EXPECT_THAT(bad(without(kHand, "RANK")), Not(HasSubstr("localhost")));
   EXPECT_THAT(bad({{"TUTTI_STORE", "h:1"}}),
               HasSubstr("TUTTI_STORE=h:1 is given, but RANK and WORLD_SIZE are missing"));
   EXPECT_THAT(bad({}, {.url = "tcp://h:1"}),

@@ -1,6 +1,7 @@
-// Two situations look alike and are not. In a job script (sbatch, qsub) the variables speak of all nodes, but only one
-// process runs, on the first of them: the launcher has to start itself on the others. In a task that the scheduler
-// started once on every node (srun, mpirun, an indexed Job) the others are there already, and this is one of them.
+// Two situations look alike and are not. In a job script (sbatch, qsub, bsub) the variables speak of all nodes, but
+// only one process runs, on the first of them: the launcher has to start itself on the others. In a task that the
+// scheduler started once on every node (srun, mpirun, an indexed Job) the others are there already, and this is one of
+// them.
 //
 // And one mistake is common: to start the launcher as often as ranks are wanted, so that each would start that many
 // again. The number of tasks on this node tells.
@@ -102,6 +103,16 @@ MaybeAllocation slurm(const Environment& environment) {
   return slurm_script(environment, *job);
 }
 
+void add_slots(Allocation& found, const std::string& host, int slots) {
+  const auto at = std::find(found.hosts.begin(), found.hosts.end(), host);
+  if (at == found.hosts.end()) {
+    found.hosts.push_back(host);
+    found.ranks.push_back(slots);
+  } else {
+    found.ranks[std::size_t(at - found.hosts.begin())] += slots;
+  }
+}
+
 MaybeAllocation pbs(const Environment& environment, const HostNames& names,
                     const std::function<Result<std::string>(const std::string&)>& read_file) {
   const auto path = lookup(environment, "PBS_NODEFILE");
@@ -112,14 +123,7 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
   if (!text.ok()) return Error{.code = Code::kUsage, .detail = "PBS_NODEFILE: " + text.error().detail, .hint = hint};
   for (const std::string& line : split(*text, '\n')) {
     const std::string host(trim(line));
-    if (host.empty()) continue;
-    const auto at = std::find(found.hosts.begin(), found.hosts.end(), host);
-    if (at == found.hosts.end()) {
-      found.hosts.push_back(host);
-      found.ranks.push_back(1);
-    } else {
-      ++found.ranks[std::size_t(at - found.hosts.begin())];
-    }
+    if (!host.empty()) add_slots(found, host, 1);
   }
   if (found.hosts.empty())
     return Error{
@@ -140,6 +144,58 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
                  .hint = "say which node it is: --node-rank R"};
   found.node = int(mine - found.hosts.begin());
   return std::optional(found);
+}
+
+// LSF and SGE start a script on the first host of the job. `words`: hosts, each followed by its slots.
+MaybeAllocation script_on_first_host(Allocation found, const std::string& source, const std::vector<std::string>& words,
+                                     const HostNames& names) {
+  for (std::size_t i = 0; i < words.size(); i += 2) {
+    const auto slots = i + 1 < words.size() ? parse_int(words[i + 1]) : std::nullopt;
+    if (!slots || *slots < 0 || *slots > int(kMaxHosts))
+      return Error{.code = Code::kUsage,
+                   .detail = source + ": \"" + words[i] + "\" is followed by no number of slots",
+                   .hint = "--standalone leaves " + found.scheduler + " out of it"};
+    if (*slots > 0) add_slots(found, words[i], int(*slots));
+  }
+  // Elsewhere this is a task of the job, and its script may run tutti as well.
+  if (found.hosts.empty() || short_name(found.hosts.front()) != short_name(names.host))
+    return std::optional<Allocation>();
+  found.nodes = int(found.hosts.size());
+  found.first_host = found.hosts.front();
+  found.others = Allocation::Others::kSsh;
+  return std::optional(std::move(found));
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  for (const std::string& word : split(text, ' '))
+    if (!word.empty()) words.push_back(word);
+  return words;
+}
+
+// "hostA 8 hostB 8"
+MaybeAllocation lsf(const Environment& environment, const HostNames& names) {
+  const auto job = lookup(environment, "LSB_JOBID"), hosts = lookup(environment, "LSB_MCPU_HOSTS");
+  if (!job || !hosts) return std::optional<Allocation>();
+  return script_on_first_host({.scheduler = "LSF", .job = "lsf-" + *job}, "LSB_MCPU_HOSTS", words_of(*hosts), names);
+}
+
+// A file with lines "hostA 8 queue@hostA <NULL>".
+MaybeAllocation sge(const Environment& environment, const HostNames& names,
+                    const std::function<Result<std::string>(const std::string&)>& read_file) {
+  const auto job = lookup(environment, "JOB_ID"), path = lookup(environment, "PE_HOSTFILE");
+  if (!job || !path) return std::optional<Allocation>();
+  const auto text = read_file(*path);
+  if (!text.ok())
+    return Error{.code = Code::kUsage,
+                 .detail = "PE_HOSTFILE: " + text.error().detail,
+                 .hint = "is this a shell of the job, on the host where it began? --standalone leaves SGE out of it"};
+  std::vector<std::string> words;
+  for (const std::string& line : split(*text, '\n')) {
+    const auto of_line = words_of(line);
+    words.insert(words.end(), of_line.begin(), of_line.begin() + std::min<std::ptrdiff_t>(2, std::ssize(of_line)));
+  }
+  return script_on_first_host({.scheduler = "SGE", .job = "sge-" + *job}, "PE_HOSTFILE", words, names);
 }
 
 MaybeAllocation mpi(const Environment& environment) {
@@ -210,6 +266,8 @@ MaybeAllocation allocation_of(const Environment& environment, const HostNames& n
   if (auto found = TUTTI_TRY(mpi(environment))) return std::optional(*std::move(found));
   if (auto found = TUTTI_TRY(slurm(environment))) return std::optional(*std::move(found));
   if (auto found = TUTTI_TRY(pbs(environment, names, read_file))) return std::optional(*std::move(found));
+  if (auto found = TUTTI_TRY(lsf(environment, names))) return std::optional(*std::move(found));
+  if (auto found = TUTTI_TRY(sge(environment, names, read_file))) return std::optional(*std::move(found));
   return kubernetes(environment, names);
 }
 

@@ -17,7 +17,7 @@ struct Allocation {
     kSrun,     // this is the one script of the job; srun starts it on the others
     kSsh,      // the same, and ssh does
   };
-  std::string scheduler;           // "Slurm", "PBS", "mpirun", "Kubernetes", for words
+  std::string scheduler;           // "Slurm", "PBS", "LSF", "SGE", "mpirun", "Kubernetes", for words
   std::optional<int> nodes;        // how many; none: it does not tell
   std::optional<int> node;         // which of them this is; only for kStarted
   std::vector<std::string> hosts;  // by node; empty: it does not tell

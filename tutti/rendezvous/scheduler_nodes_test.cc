@@ -16,6 +16,8 @@ constexpr const char* kNodeFile = "n1.cluster\nn1.cluster\nn2.cluster\n\nn1.clus
 Result<std::optional<Allocation>> ask(const Environment& environment, const HostNames& names = {"n2", ""}) {
   return allocation_of(environment, names, [](const std::string& path) -> Result<std::string> {
     if (path == "/var/spool/nodes") return std::string(kNodeFile);
+    if (path == "/sge/pe_hostfile")
+      return std::string("n1.cluster 8 all.q@n1 UNDEFINED\nn2.cluster 4 all.q@n2 <NULL>\n");
     if (path == "/empty") return std::string("\n");
     return Error{.code = Code::kNotFound, .detail = "there is no file " + path};
   });
@@ -119,6 +121,31 @@ TEST(SchedulerNodes, PbsFilesThatDoNotFitAreNamed) {
               HasSubstr("SLURM_NNODES is 'x', which is no number that a scheduler would tell"));
   EXPECT_EQ(ask({{"PBS_NODEFILE", "/var/spool/nodes"}, {"PBS_TASKNUM", "3"}}, {"n7", ""}).error().detail,
             "this host, n7, does not stand in /var/spool/nodes (PBS_NODEFILE)");
+}
+
+TEST(SchedulerNodes, ScriptsOfLsfAndSgeHaveToStartTheOthers) {
+  const HostNames first = {"n1", ""};
+  const auto lsf = **ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8 n2 4 "}}, first);
+  EXPECT_EQ(lsf.scheduler, "LSF");
+  EXPECT_THAT(lsf.hosts, ElementsAre("n1", "n2"));
+  EXPECT_THAT(lsf.ranks, ElementsAre(8, 4));
+  EXPECT_EQ(lsf.nodes, 2);
+  EXPECT_EQ(lsf.job, "lsf-7");
+  EXPECT_EQ(lsf.others, Allocation::Others::kSsh);
+  const auto sge = **ask({{"JOB_ID", "9"}, {"PE_HOSTFILE", "/sge/pe_hostfile"}}, first);
+  EXPECT_EQ(sge.scheduler, "SGE");
+  EXPECT_THAT(sge.hosts, ElementsAre("n1.cluster", "n2.cluster"));
+  EXPECT_THAT(sge.ranks, ElementsAre(8, 4));
+  EXPECT_EQ(sge.first_host, "n1.cluster");
+  EXPECT_EQ(*ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8 n2 4"}}, {"n2", ""}), std::nullopt) << "a task";
+}
+
+TEST(SchedulerNodes, WhatLsfAndSgeCannotMeanIsNamed) {
+  EXPECT_EQ(ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8 n2"}}).error().detail,
+            "LSB_MCPU_HOSTS: \"n2\" is followed by no number of slots");
+  EXPECT_EQ(ask({{"JOB_ID", "9"}, {"PE_HOSTFILE", "/gone"}}).error().detail, "PE_HOSTFILE: there is no file /gone");
+  EXPECT_EQ(*ask({{"JOB_ID", "9"}}), std::nullopt);
+  EXPECT_EQ(*ask({{"LSB_MCPU_HOSTS", "n1 8"}}), std::nullopt);
 }
 
 TEST(SchedulerNodes, MpirunStartsOneOnEachNode) {

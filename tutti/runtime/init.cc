@@ -118,6 +118,8 @@ Result<Settings> read_settings(const Options& options) {
           .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
     s.flight_entries = std::size_t(*entries);
   }
+  if (const auto mixed = env("TUTTI_MIXED_BUILDS"); mixed && *mixed != "0" && *mixed != "1")
+    return Error{.code = Code::kUsage, .detail = "TUTTI_MIXED_BUILDS is \"" + *mixed + "\", expected 1 or 0"};
   TUTTI_TRY(check_heeded(s.engines, options.transport));
   return s;
 }
@@ -141,7 +143,7 @@ Status compare(const MeetNote& theirs, int their_rank, const MeetNote& mine, int
 // What each rank tells the others. Ranks of one sharing id share memory: those of one host, unless TUTTI_HOST_ID says
 // otherwise (containers of one machine that cannot reach one another's sockets; trying out several hosts on one).
 struct JobMeeting {
-  std::vector<std::string> boot_ids, host_ids, sharing_ids, shm_contacts;
+  std::vector<std::string> boot_ids, host_ids, sharing_ids, agents, shm_contacts;
   std::vector<CoreMask> cores;  // that the rank may use
 };
 
@@ -150,6 +152,7 @@ Result<JobMeeting> meet(Membership& m, const std::string& host, const std::strin
   const MeetNote mine{.boot = boot_id(),
                       .host = host,
                       .sharing = env("TUTTI_HOST_ID").value_or(host),
+                      .agent = env("GROUP_RANK").value_or(""),
                       .shm = shm_contact,
                       .cores = allowed_cores(),
                       .transport = settings.transport,
@@ -170,6 +173,7 @@ Result<JobMeeting> meet(Membership& m, const std::string& host, const std::strin
     meeting.boot_ids.push_back(std::move(note->boot));
     meeting.host_ids.push_back(std::move(note->host));
     meeting.sharing_ids.push_back(std::move(note->sharing));
+    meeting.agents.push_back(std::move(note->agent));
     meeting.shm_contacts.push_back(std::move(note->shm));
     meeting.cores.push_back(std::move(note->cores));
   }
@@ -205,11 +209,15 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   // are shared by its ranks all the same.
   p.world.resize(n);
   std::vector<std::string> seen;
+  std::vector<std::pair<int, std::string>> agents;
   for (int r = 0; r < n; ++r) {
     const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.sharing_ids[r];
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
+    const std::pair agent(p.world[r].node, meeting.agents[r]);
+    p.world[r].agent = int(std::find(agents.begin(), agents.end(), agent) - agents.begin());
+    if (p.world[r].agent == int(agents.size())) agents.push_back(agent);
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
       return other.node == p.world[r].node;
     }));
@@ -424,6 +432,11 @@ Result<Group> join_world(const Options& options, int& rank) {
 }
 
 }  // namespace
+
+Status check_variables() {
+  (void)TUTTI_TRY(read_settings({}));
+  return {};
+}
 
 Result<Group> try_init(const Options& options) {
   int rank = -1;

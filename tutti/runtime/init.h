@@ -28,4 +28,7 @@ struct Options {
 Group init(const Options& options = {});
 Result<Group> try_init(const Options& options = {});
 
+// kUsage: a TUTTI_ variable of this process has a value that init() rejects on every rank. A launcher asks first.
+Status check_variables();
+
 }  // namespace tutti

@@ -127,6 +127,25 @@ TEST(Init, EachRankOfAMachineHasADeviceOfItsOwn) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
+// LOCAL_RANK is 0 and 1 under each of them. What is to be done once on a host is done once.
+TEST(Init, RanksOfTwoAgentsOfOneHostCountAsLocalRankDoes) {
+  const auto outcomes = run_processes(
+      4,
+      [](Group& world) {
+        check(world.local_rank() == world.rank() % 2 && world.local_size() == 2, "rank ", world.rank(),
+              " is local rank ", world.local_rank(), " of ", world.local_size());
+        check(world.nodes() == 1 && world.node() == 0, "on node ", world.node(), " of ", world.nodes());
+        const Group second = world.split(world.rank() / 2, world.rank()).or_throw();
+        check(second.local_rank() == world.rank() % 2, "local rank ", second.local_rank(), " of the agent's group");
+        const int done = all_reduce(world, int(world.first([] {}, Group::Scope::kHost)));
+        check(done == 1, "done by ", done, " ranks of the host");
+      },
+      {.environment_of = [](int rank) {
+        return std::map<std::string, std::string>{{"GROUP_RANK", std::to_string(rank / 2)}};
+      }});
+  EXPECT_EQ(describe(outcomes), "");
+}
+
 TEST(Init, ANameOfAHostIsNoBook) {
   const auto outcomes = run_processes(2, [](Group&) {}, {.environment = {{"TUTTI_HOST_ID", std::string(70'000, 'a')}}});
   EXPECT_THAT(describe(outcomes), ::testing::HasSubstr("TUTTI_HOST_ID has 70000 characters"));

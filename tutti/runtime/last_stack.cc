@@ -16,6 +16,8 @@
 #include <csignal>
 #include <cstring>
 
+#include "tutti/launch/output/error_files.h"
+
 namespace tutti {
 namespace {
 
@@ -144,6 +146,7 @@ void look_at_this_stack(int signal, const void* context) {
 void leave_last_words(const char* words) {
   ProgressPage* const ours = page.load();
   if (ours && ::getpid() == stack_owner) ours->set_message(words);
+  (void)write_error_file(words);  // the words are on standard error as well
 }
 
 }  // namespace tutti

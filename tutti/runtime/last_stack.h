@@ -13,7 +13,7 @@ void keep_last_stacks(ProgressPage& page);
 // signal handler, with what it got (null: unknown).
 void look_at_this_stack(int signal, const void* context);
 
-// What the process says of its failure, in the message of that page.
+// What the process says of its failure, in the message of that page, and in the file of TORCHELASTIC_ERROR_FILE.
 void leave_last_words(const char* words);
 
 }  // namespace tutti

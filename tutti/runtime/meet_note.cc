@@ -16,8 +16,8 @@ class NoteEvents : public nlohmann::json_sax<json> {
   MeetNote note;
 
   bool is_whole() const {
-    return seen_ == std::set<std::string>{"algorithm", "boot", "cores",   "engines",  "host",
-                                          "sharing",   "shm",  "streams", "transport"};
+    return seen_ == std::set<std::string>{"agent", "algorithm", "boot", "cores",   "engines",
+                                          "host",  "sharing",   "shm",  "streams", "transport"};
   }
 
   bool null() override { return false; }
@@ -37,6 +37,7 @@ class NoteEvents : public nlohmann::json_sax<json> {
                             : key_ == "boot"        ? &note.boot
                             : key_ == "host"        ? &note.host
                             : key_ == "sharing"     ? &note.sharing
+                            : key_ == "agent"       ? &note.agent
                             : key_ == "shm"         ? &note.shm
                             : key_ == "transport"   ? &note.transport
                             : key_ == "engines"     ? &note.engines
@@ -75,6 +76,7 @@ std::string encode(const MeetNote& note) {
   json::to_cbor({{"boot", note.boot},
                  {"host", note.host},
                  {"sharing", note.sharing},
+                 {"agent", note.agent},
                  {"shm", note.shm},
                  {"cores", note.cores},
                  {"transport", note.transport},

@@ -14,6 +14,7 @@ struct MeetNote {
   std::string boot;     // of the machine's start: ranks with the same one share its cores and devices
   std::string host;     // the machine or container
   std::string sharing;  // ranks with the same one share memory: `host`, unless TUTTI_HOST_ID says otherwise
+  std::string agent;    // of the launcher, as GROUP_RANK numbers it; may be empty
   std::string shm;      // where the rank's socket for shared memory is; may be empty
   CoreMask cores;       // that the rank may use
 

@@ -13,6 +13,7 @@ using testing::HasSubstr;
 const MeetNote kNote{.boot = "b",
                      .host = "\xff no text",
                      .sharing = "h",
+                     .agent = "1",
                      .shm = "/tmp/x/rank",
                      .cores = {7, 1},
                      .transport = "tcp",
@@ -25,8 +26,8 @@ std::string refusal(const std::string& bytes) {
   return note.ok() ? "" : to_string(note.error());
 }
 std::string with(const char* key, const json& value) {
-  json note = {{"boot", "b"},         {"host", "h"},   {"sharing", "h"},  {"shm", ""},   {"cores", {1}},
-               {"transport", "auto"}, {"engines", ""}, {"algorithm", ""}, {"streams", 1}};
+  json note = {{"boot", "b"},  {"host", "h"},         {"sharing", "h"}, {"agent", ""},     {"shm", ""},
+               {"cores", {1}}, {"transport", "auto"}, {"engines", ""},  {"algorithm", ""}, {"streams", 1}};
   note[key] = value;
   std::string bytes;
   json::to_cbor(note, bytes);

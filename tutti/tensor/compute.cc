@@ -35,8 +35,12 @@ void warn_of_reference_blas() {
 int share_now(const Group& group) {
   const auto allowed = allowed_cores();
   const int share = share_of_cores(group, allowed), usable = usable_cores();
+  const int node = group.node();
+  std::vector<int> nodes(std::size_t(group.size()));
+  all_gather(group, std::span<const int>(&node, 1), std::span(nodes));
   if (usable >= count_of(allowed)) return share;
-  return std::clamp(usable / group.local_size(), 1, share);  // a quota, which the ranks of a host share
+  return std::clamp(usable / int(std::count(nodes.begin(), nodes.end(), node)), 1,
+                    share);  // a quota, which the ranks of a host share
 }
 
 }  // namespace

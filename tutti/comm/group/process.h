@@ -27,6 +27,7 @@ struct Process {
   struct Rank {
     int node = 0;  // numbered by the lowest rank on it
     int local_rank = 0;
+    int agent = 0;            // of the launcher that started it on its node, numbered by the lowest rank over all nodes
     int machine_rank = 0;     // among all ranks of its machine, whether they share memory or not
     std::string tcp_contact;  // empty: not reachable by TCP
   };

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -80,6 +81,17 @@ void remove_error_files(const std::string& prefix) {
     std::error_code ignored;  // a sweep may have been quicker
     if (at->path().string().starts_with(prefix)) fs::remove_all(at->path(), ignored);
   }
+}
+
+bool write_error_file(const std::string& words) {
+  const auto path = env("TORCHELASTIC_ERROR_FILE");
+  if (!path) return false;
+  // torchrun takes the earliest failure for the cause.
+  const nlohmann::json record = {
+      {"message", {{"message", words}, {"extraInfo", {{"timestamp", std::to_string(std::time(nullptr))}}}}}};
+  const std::string text = record.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const Fd file(::open(path->c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666));
+  return file && ::write(file.get(), text.data(), text.size()) == ssize_t(text.size());
 }
 
 std::string error_file_message(const std::string& path) {

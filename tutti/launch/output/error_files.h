@@ -10,6 +10,10 @@ namespace tutti {
 std::string error_files_prefix();
 void remove_error_files(const std::string& prefix);
 
+// Writes what this process says of its failure into the file of TORCHELASTIC_ERROR_FILE, as torchelastic's record()
+// does; torchrun prints it. False: the variable is not set, or the file could not be written.
+bool write_error_file(const std::string& words);
+
 // The words of an error file: torchelastic's JSON with message a text or an object, or plain text; at most some
 // thousand bytes, and none that a terminal would obey. Empty if there are none. What a rank has put in its place that
 // is no file (a pipe, a link to somewhere) is not opened.

@@ -7,8 +7,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 namespace tutti {
 namespace {
@@ -43,6 +45,23 @@ TEST_F(ErrorFiles, OfTorchelastic) {
   EXPECT_EQ(message(""), "");
   unlink(path_.c_str());
   EXPECT_EQ(error_file_message(path_), "");
+}
+
+// torchrun reads message.message, and takes the least message.extraInfo.timestamp for the cause.
+TEST_F(ErrorFiles, AreWrittenAsTorchelasticWritesThem) {
+  setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+  const auto before = std::time(nullptr);
+  EXPECT_TRUE(write_error_file("Usage: there is no folder \"a\xff\""));
+  EXPECT_EQ(error_file_message(path_), "Usage: there is no folder \"a\xef\xbf\xbd\"");
+  const auto json = nlohmann::json::parse(std::ifstream(path_));
+  EXPECT_GE(std::stoll(json["message"]["extraInfo"]["timestamp"].get<std::string>()), before);
+  EXPECT_TRUE(write_error_file("the second"));
+  EXPECT_EQ(error_file_message(path_), "the second");
+  unlink(path_.c_str());
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_FALSE(write_error_file("nobody reads this"));
+  unsetenv("TORCHELASTIC_ERROR_FILE");
+  EXPECT_FALSE(write_error_file("there is no file"));
 }
 
 TEST_F(ErrorFiles, LongOnesAreCut) {

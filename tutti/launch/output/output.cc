@@ -44,6 +44,11 @@ Result<std::set<int>> parse_ranks(std::string_view text, const std::string& opti
 }
 
 Status check_output(const OutputOptions& options) {
+  if (!options.prefix_template.empty() && (!options.prefix || options.json))
+    return Error{.code = Code::kUsage,
+                 .detail = std::string("--log-line-prefix-template and ") +
+                           (options.json ? "--log-format json" : "--no-prefix") + " were both given",
+                 .hint = "leave one of them out"};
   if (options.prefix || (!options.json && !options.level)) return {};
   return Error{.code = Code::kUsage,
                .detail = std::string(options.json ? "--log-format json" : "--level") +
@@ -89,6 +94,7 @@ Result<WorkerOutput> WorkerOutput::create(int rank, const OutputOptions& options
     channel.shown = stream == kOutput ? shown.output : shown.errors;
     const std::string prefix = "[" + std::to_string(rank) + "]";
     channel.prefix = (wants_colour(consoles[stream]->fd()) ? coloured(rank, prefix) : prefix) + " ";
+    if (!options.prefix_template.empty()) channel.prefix = options.prefix_template;
     if (!folder.empty()) channel.file = TUTTI_TRY(open_log(folder, names[stream]));
   }
   return made;

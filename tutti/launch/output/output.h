@@ -19,8 +19,10 @@
 namespace tutti {
 
 struct OutputOptions {
-  std::string log_dir;       // empty: no files
-  bool prefix = true;        // "[rank] " before each line
+  std::string log_dir;  // empty: no files
+  bool prefix = true;   // "[rank] " before each line
+  // Instead of "[rank] ", as torchrun has it: with ${role_name}, ${rank} and ${local_rank}; empty: none.
+  std::string prefix_template;
   std::set<int> only_ranks;  // on the console; empty: all
   std::set<int> quiet_ranks;
   std::set<int> only_local_ranks;  // of each node; empty: all

@@ -99,14 +99,17 @@ Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology
   return shares;
 }
 
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
 std::vector<std::string> arguments_of_rank(const std::vector<std::string>& arguments, int local_rank,
                                            bool pass_local_rank) {
   std::vector<std::string> own = arguments;
   const std::string number = std::to_string(local_rank);
-  for (std::string& argument : own) {
-    for (std::size_t at = 0; (at = argument.find(kLocalRank, at)) != std::string::npos; at += number.size())
-      argument.replace(at, kLocalRank.size(), number);
-  }
+  for (std::string& argument : own) argument = replaced(std::move(argument), kLocalRank, number);
   if (pass_local_rank) own.push_back("--local-rank=" + number);
   return own;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What each rank of a node gets of its machine: hardware threads, a GPU, and the arguments that depend on the rank.
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tutti/base/env.h"
@@ -34,6 +35,9 @@ Result<std::vector<std::string>> chosen_devices(const std::string& list, const s
 // Bind::kNone. kUsage: a GPU each for more ranks than there are GPUs.
 Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology& topology,
                                      const std::vector<std::string>& visible, int ranks);
+
+// Every `from` in `text` becomes `to`.
+std::string replaced(std::string text, std::string_view from, std::string_view to);
 
 // The arguments of one rank: ${local_rank} becomes its number wherever it stands, as torchrun has it.
 std::vector<std::string> arguments_of_rank(const std::vector<std::string>& arguments, int local_rank,

@@ -1,5 +1,5 @@
 // torchrun passes over keys of --rdzv-conf that its backend does not read (`timeout=` with c10d is the classical one).
-// Here a key counts, or is refused.
+// Here a key counts, or is reported as one of torchrun's that changes nothing, or is rejected.
 #include "tutti/launch/rounds/rendezvous_options.h"
 
 #include "tutti/base/text.h"
@@ -122,6 +122,8 @@ Status parse_conf(const std::string& text, RendezvousOptions& options) {
       if (value != "0" && value != "1" && value != "true" && value != "false")
         return usage("--rdzv-conf is_host is true or false, not '" + value + "'", "leave it out to find that out");
       options.is_host = value == "1" || value == "true";
+    } else if (key == "close_timeout" || key == "read_timeout") {
+      options.without_effect.push_back(key + " of --rdzv-conf");
     } else if (std::string* const place = place_of(key, options.etcd)) {
       if (options.backend != RendezvousBackend::kEtcd)
         return usage("--rdzv-conf " + key + " belongs to --rdzv-backend etcd", "leave it out");

@@ -2,6 +2,7 @@
 // What the command line says about how the nodes meet, by torchrun's names where they mean the same.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/error.h"
@@ -29,6 +30,7 @@ struct RendezvousOptions {
   std::optional<Duration> join_timeout, lost_after;
   std::optional<bool> is_host;
   EtcdAccess etcd;
+  std::vector<std::string> without_effect;  // keys of torchrun's that were given and change nothing here
 };
 
 // As they were typed: "2:4", "elastic", "10.0.0.1:29400", "join_timeout=60,is_host=1". kUsage names what is wrong.

@@ -57,7 +57,7 @@ TEST(RendezvousOptions, ABackendIsOneOfThree) {
   EXPECT_THAT(refusal("2", "etcd-v2"), HasSubstr("--rdzv-backend etcd speaks the present one, v3"));
 }
 
-TEST(RendezvousOptions, AKeyCountsOrIsRefused) {
+TEST(RendezvousOptions, AKeyCountsOrIsReportedOrIsRefused) {
   const auto options = read("1:2", "elastic", "a",
                             "join_timeout=60, last_call_timeout=500ms,is_host=true,"
                             "keep_alive_interval=2,keep_alive_max_attempt=4");
@@ -69,7 +69,9 @@ TEST(RendezvousOptions, AKeyCountsOrIsRefused) {
   const auto refused = [](const std::string& conf) { return refusal("2", "elastic", "a", conf); };
   EXPECT_THAT(refused("join_timeot=3"), HasSubstr("--rdzv-conf join_timeot has no meaning for tutti run (hint: did you "
                                                   "mean join_timeout?)"));
-  EXPECT_THAT(refused("read_timeout=3"), HasSubstr("has no meaning for tutti run"));
+  EXPECT_THAT(refused("store_type=file"), HasSubstr("has no meaning for tutti run"));
+  EXPECT_EQ(read("1:2", "elastic", "a", "read_timeout=3,close_timeout=5,timeout=7").without_effect,
+            (std::vector<std::string>{"read_timeout of --rdzv-conf", "close_timeout of --rdzv-conf"}));
   EXPECT_THAT(refused("join_timeout"), HasSubstr("needs KEY=VALUE"));
   EXPECT_THAT(refused("join_timeout=soon"), HasSubstr("join_timeout needs a time, not 'soon'"));
   EXPECT_THAT(refused("last_call_timeout=0"), HasSubstr("last_call_timeout needs more than 0 seconds, not '0'"));
