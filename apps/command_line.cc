@@ -50,27 +50,36 @@ std::vector<std::string> options_with(const std::string& name, const std::vector
   return found;
 }
 
+constexpr std::string_view kUnknown = "unknown option ";
+
 Error unknown_option(const CLI::App& app, const std::string& given) {
   const std::string name = given.substr(0, given.find('='));
   if (const auto found = options_with(name, known_options(app)); !found.empty())
-    return Error{.code = Code::kUsage, .detail = "unknown option " + name, .hint = did_you_mean(join(found, " or "))};
+    return Error{
+        .code = Code::kUsage, .detail = std::string(kUnknown) + name, .hint = did_you_mean(join(found, " or "))};
   // -rank is nearer to --rank than to -r; one letter is near to nothing.
   const bool one_dash = name.size() > 2 && name[1] != '-';
   const auto best = name.size() > 2 ? nearest(one_dash ? "-" + name : name, known_options(app)) : std::nullopt;
   return Error{.code = Code::kUsage,
-               .detail = "unknown option " + name,
+               .detail = std::string(kUnknown) + name,
                .hint = did_you_mean(best, app.get_name() + " --help lists the options")};
 }
 
-// All of them, each with what it may have been: a script has several.
+// Not a negative number, which is the value of some option.
+bool is_option(const std::string& word) {
+  return word.size() > 1 && word[0] == '-' && word != "--" && !parse_double(word);
+}
+
+// All of them, each with what it may have been: a script has several. Without one, the first word.
 Error unknown_options(const CLI::App& app, const std::vector<std::string>& rest) {
   std::vector<Error> errors;
   for (const std::string& word : rest)
-    if (word.starts_with("--") && word.size() > 2) errors.push_back(unknown_option(app, word));
-  if (errors.size() < 2) return unknown_option(app, rest[0]);
+    if (is_option(word)) errors.push_back(unknown_option(app, word));
+  if (errors.empty()) return Error{.code = Code::kUsage, .detail = "unexpected argument '" + rest[0] + "'"};
+  if (errors.size() == 1) return errors[0];
   std::string all = "unknown options:";
   for (const Error& error : errors)
-    all += "\n  " + error.detail.substr(error.detail.find("--")) + " (hint: " + error.hint + ")";
+    all += "\n  " + error.detail.substr(kUnknown.size()) + " (hint: " + error.hint + ")";
   return Error{.code = Code::kUsage, .detail = all};
 }
 
@@ -187,12 +196,7 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
     return 0;
   } catch (const CLI::ExtrasError&) {
     const auto rest = app.remaining();
-    if (!rest.empty() && rest[0][0] == '-') {
-      teller(app.get_name(), unknown_options(app, rest));
-    } else {
-      teller(app.get_name(), Error{.code = Code::kUsage,
-                                   .detail = "unexpected argument '" + (rest.empty() ? std::string() : rest[0]) + "'"});
-    }
+    teller(app.get_name(), rest.empty() ? usage("unexpected argument") : unknown_options(app, rest));
     return 2;
   } catch (const CLI::ArgumentMismatch& error) {
     const std::string what = error.what(), option = what.substr(0, what.find(':'));

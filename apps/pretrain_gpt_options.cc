@@ -252,16 +252,18 @@ void PretrainGptCommandLine::declare(CLI::App& app) {
 }
 
 Status PretrainGptCommandLine::reject() const {
+  static constexpr ForeignOption kNccl = {"--distributed-backend nccl", true, "pretrain_gpt computes on CPUs",
+                                          "tutti, gloo or mpi"};
   std::vector<const ForeignOption*> given;
   for (const auto& option : rejected_pretraining_options())
     if (foreign_.at(option.name)->count() > 0) given.push_back(&option);
+  if (texts_.value("--distributed-backend") == "nccl") given.push_back(&kNccl);
   if (given.empty()) return {};
-  const auto sentence = [](const ForeignOption& option) {
-    return fmt::format("{} is not supported: {}", option.name, option.why);
-  };
-  if (given.size() == 1) return usage(sentence(*given[0]), given[0]->instead);
+  if (given.size() == 1)
+    return usage(fmt::format("{} is not supported: {}", given[0]->name, given[0]->why), given[0]->instead);
   std::string all = fmt::format("{} options are not supported:", given.size());
-  for (const auto* option : given) all += fmt::format("\n  {} (hint: {})", sentence(*option), option->instead);
+  for (const auto* option : given)
+    all += fmt::format("\n  {}: {} (hint: {})", option->name, option->why, option->instead);
   return usage(all);
 }
 
@@ -324,16 +326,16 @@ Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
   if (kind == 2 && (vocabulary.empty() || merges.empty()))
     return usage(std::string(vocabulary.empty() ? "--vocab-file" : "--merge-file") + " is missing",
                  "GPT-2's tokenizer has two files: vocab.json and merges.txt");
-  if (kind == 3 && model.empty()) return usage("--tokenizer-model is missing: a .tiktoken file");
+  if (kind == 3 && model.empty())
+    return usage("--tokenizer-model is missing: a .tiktoken file, or the .json file of Megatron-LM");
   BpeVocabulary learned = kind == 2 ? TUTTI_TRY(read_vocabulary(vocabulary, merges)) : TUTTI_TRY(read_tiktoken(model));
   const std::string_view pattern = TUTTI_TRY(pretoken_pattern(given_pattern.empty() ? learned.pattern : given_pattern));
   return bpe_tokenizer(std::move(learned), pattern);
 }
 
 Result<std::string> PretrainGptCommandLine::backend() const {
+  TUTTI_TRY(reject());
   const std::string& given = texts_.value("--distributed-backend");
-  if (given == "nccl")
-    return usage("--distributed-backend nccl: pretrain_gpt computes on CPUs", "known are tutti, gloo and mpi");
   (void)TUTTI_TRY(choose("--distributed-backend", given, {"tutti", "gloo", "mpi"}));
   return given;
 }

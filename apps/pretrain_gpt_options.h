@@ -36,7 +36,8 @@ class PretrainGptCommandLine {
   Result<gpt::Options> interpret(const Tokenizer* tokenizer) const;
   // The tokenizer that is named; null: none is (--vocab-size alone). Reads its files. kUsage, kNotFound, kCorrupt.
   Result<std::unique_ptr<Tokenizer>> tokenizer() const;
-  // "tutti", "gloo" or "mpi", and the seconds that a collective may take.
+  // "tutti", "gloo" or "mpi", and the seconds that a collective may take. kUsage; where options are rejected, all of
+  // them.
   Result<std::string> backend() const;
   Result<Duration> collective_timeout() const;
   // A sentence for each option that was given and has no effect; the command line is right.

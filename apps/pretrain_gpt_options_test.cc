@@ -233,8 +233,8 @@ TEST(PretrainGptOptions, AllThatIsRejectedIsListedAtOnce) {
   const std::string text = refusal(kOfLlama3);
   EXPECT_THAT(text, HasSubstr("5 options are not supported:\n  --"));
   for (const char* rejected :
-       {"--apply-layernorm-1p is", "--decoupled-lr is", "--decoupled-min-lr is", "--calculate-per-token-loss is",
-        "--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)"})
+       {"--apply-layernorm-1p:", "--decoupled-lr:", "--decoupled-min-lr:", "--calculate-per-token-loss:",
+        "--fp8-format: there is no f8 arithmetic on CPUs (hint: --bf16)"})
     EXPECT_THAT(text, HasSubstr(std::string("\n  ") + rejected));
 }
 
@@ -272,6 +272,40 @@ TEST(PretrainGptOptions, UnknownOptionsAreListedWithTheRejectedOnes) {
               AllOf(HasSubstr("unknown options:\n  --no-such (hint: pretrain_gpt --help lists the options)\n  "
                               "--num-layer (hint: did you mean --num-layers?)"),
                     HasSubstr("\n--fp8-format is not supported: there is no f8 arithmetic on CPUs (hint: --bf16)")));
+}
+
+TEST(PretrainGptOptions, UnknownOptionsAreFoundBehindOtherWords) {
+  const auto mistake_of = [](const std::string& more) {
+    PretrainGptCommandLine line;
+    CLI::App app("", "pretrain_gpt");
+    line.declare(app);
+    Error mistake;
+    EXPECT_EQ(parse(app, words_of(kSmall + more), [&](const std::string&, const Error& error) { mistake = error; }), 2);
+    return mistake.detail;
+  };
+  EXPECT_THAT(mistake_of("-x --no-such 3"),
+              AllOf(HasSubstr("unknown options:\n  -x (hint"), HasSubstr("\n  --no-such (hint")));
+  EXPECT_EQ(mistake_of("--bf16 true --no-such 3"), "unknown option --no-such");
+  EXPECT_EQ(mistake_of("--bf16 true"), "unexpected argument 'true'");
+  EXPECT_EQ(mistake_of("-x -3"), "unknown option -x");
+}
+
+TEST(PretrainGptOptions, NcclIsListedWithTheOtherRejectedOptions) {
+  EXPECT_THAT(
+      refusal("--distributed-backend nccl --fp8-format hybrid"),
+      AllOf(HasSubstr("2 options are not supported:\n  --"), HasSubstr("\n  --fp8-format: there is no f8"),
+            HasSubstr("\n  --distributed-backend nccl: pretrain_gpt computes on CPUs (hint: tutti, gloo or mpi)")));
+  EXPECT_THAT(refusal("--distributed-backend nccl"), HasSubstr("--distributed-backend nccl is not supported: "));
+}
+
+TEST(PretrainGptOptions, TokenizerOptionsThatMegatronHasAreAnswered) {
+  EXPECT_THAT(refusal("--tiktoken-num-special-tokens 500 --tiktoken-special-tokens a b"),
+              AllOf(HasSubstr("--tiktoken-num-special-tokens: "), HasSubstr("--tiktoken-special-tokens: ")));
+  EXPECT_THAT(read("--tokenizer-type TikTokenizer", 1,
+                   std::string(kSmall).replace(std::string(kSmall).find("--vocab-size 99"), 15, ""))
+                  .error()
+                  .detail,
+              HasSubstr("--tokenizer-model is missing: a .tiktoken file, or the .json file of Megatron-LM"));
 }
 
 TEST(PretrainGptOptions, NoForeignOptionIsAnOptionToo) {

@@ -130,10 +130,14 @@ python_for_tests() {
     return
   fi
   [[ -e $1/installed ]] || say "Installing safetensors and TensorBoard in $1"
-  local log
+  local log code=0
   log=$(mktemp)
-  scripts/python-for-tests "$1" >"$log" 2>&1 ||
-    warn "PyPI cannot be reached, or has no safetensors and TensorBoard for this Python: tests against them do not run ($(tail -n 1 "$log"))"
+  scripts/python-for-tests "$1" >"$log" 2>&1 || code=$?
+  case $code in
+    0) ;;
+    3) warn "python3 -m venv failed (Debian: apt-get install python3-venv): tests against safetensors and TensorBoard do not run ($(tail -n 1 "$log"))" ;;
+    *) warn "PyPI cannot be reached, or has no safetensors and TensorBoard for this Python: tests against them do not run ($(tail -n 1 "$log"))" ;;
+  esac
   rm -f "$log"
   [[ ! -x $1/bin/python ]] || export TUTTI_PYTHON=$1/bin/python
 }

@@ -424,7 +424,7 @@ TEST_F(CkptCommand, ImportSkipsATensorOnlyIfTheUserExcludesIt) {
     EXPECT_EQ(refused.code, 2);
     EXPECT_THAT(refused.err,
                 HasSubstr("x.pt: ema.shadow, of type __main__.Ema with 1 tensor, is not read\nhint: save a "
-                          "state_dict() of plain tensors, or leave it out by --path or --tensor"));
+                          "state_dict() of plain tensors, or exclude it by --path or --tensor"));
   }
   const Ended taken = import("fc", {"--tensor", "fc"});
   EXPECT_EQ(taken.code, 0) << taken.err;
@@ -532,16 +532,25 @@ class CkptGpt2 : public CkptCommand {
   }
   // Element i of every tensor is i % 16, which each of the types can be.
   template <class T, class Convert>
-  std::string write(DType dtype, const std::string& file, const Convert& convert) const {
+  std::string write(DType dtype, const std::string& file, const Convert& convert,
+                    const std::vector<Named>& named = names()) const {
     std::vector<T> values;
     for (int i = 0; i < 96 * 384; ++i) values.push_back(convert(float(i % 16)));
     std::vector<SafetensorsTensor> tensors;
-    for (const auto& [name, shape] : names()) tensors.push_back({name, dtype, shape, values.data()});
+    for (const auto& [name, shape] : named) tensors.push_back({name, dtype, shape, values.data()});
     write_safetensors(path(file), tensors).or_throw();
     return path(file);
   }
-  std::string write_f32(const std::string& file) const {
-    return write<float>(DType::kF32, file, [](float value) { return value; });
+  std::string write_f32(const std::string& file, const std::vector<Named>& named = names()) const {
+    return write<float>(
+        DType::kF32, file, [](float value) { return value; }, named);
+  }
+  // Another shape for the tensor `name`.
+  static std::vector<Named> names_with(const std::string& name, const TensorShape& shape) {
+    std::vector<Named> changed = names();
+    for (Named& tensor : changed)
+      if (name == tensor.name) tensor.shape = shape;
+    return changed;
   }
   std::int64_t heads_in(const std::string& folder) const {
     return std::get<std::int64_t>(CheckpointReader::open(path(folder)).or_throw().facts().values.at("heads"));
@@ -576,7 +585,13 @@ TEST_F(CkptGpt2, HeadsAreThoseOfConfigJson) {
   EXPECT_THAT(refusal({"--heads", "4"}), HasSubstr("--heads 4 is given, and config.json beside "));
   for (const auto& [config, expected] : std::map<std::string, std::string>{
            {R"({"n_head": 5})", "96 numbers a token cannot be divided into 5 heads"},
-           {R"({"n_head": 0})", "config.json: n_head is 0, and no number of heads"},
+           {R"({"n_head": 0})", "config.json: n_head is 0, expected a whole number from 1 to 1048576"},
+           {R"({"n_head": 3, "n_layer": 7})", "its config.json has n_layer 7, and the weights have 1 layer"},
+           {R"({"n_head": 3, "tie_word_embeddings": false})",
+            "config.json has tie_word_embeddings false, and only models with tied embeddings are converted"},
+           {R"({"n_head": 3, "layer_norm_epsilon": "x"})",
+            "config.json: layer_norm_epsilon is \"x\", expected a number above 0"},
+           {R"({"n_head": 3, "layer_norm_epsilon": -1})", "layer_norm_epsilon is -1, expected a number above 0"},
            {R"({"n_head": 3, "activation_function": "relu"})",
             "config.json has activation_function \"relu\", and pretrain_gpt computes with \"gelu_new\""},
            {R"({"n_head": 3, "scale_attn_by_inverse_layer_idx": true})",
@@ -588,6 +603,38 @@ TEST_F(CkptGpt2, HeadsAreThoseOfConfigJson) {
     EXPECT_THAT(ended.err, HasSubstr(expected));
     EXPECT_FALSE(fs::exists(path("no")));
   }
+}
+
+TEST_F(CkptGpt2, RejectsShapesThatDoNotFitTogether) {
+  const auto refusal = [&](const std::string& name, const TensorShape& shape) {
+    const Ended ended =
+        run({"ckpt", "gpt2", write_f32("x.safetensors", names_with(name, shape)), path("no"), "--heads", "3"});
+    EXPECT_EQ(ended.code, 2) << name;
+    EXPECT_FALSE(fs::exists(path("no")));
+    return ended.err;
+  };
+  EXPECT_THAT(refusal("h.0.attn.c_attn.weight", {96, 96}),
+              HasSubstr("is no GPT-2: h.0.attn.c_attn.weight is [96, 96], expected [96, 288]"));
+  EXPECT_THAT(refusal("h.0.mlp.c_fc.bias", {96}), HasSubstr("h.0.mlp.c_fc.bias is [96], expected [384]"));
+  EXPECT_THAT(refusal("wpe.weight", {4, 95}), HasSubstr("wpe.weight is [4, 95], expected [4, 96]"));
+  EXPECT_THAT(refusal("ln_f.bias", {96, 1}), HasSubstr("ln_f.bias is [96, 1], expected [96]"));
+  EXPECT_THAT(refusal("wte.weight", {5}), HasSubstr("wte.weight is no matrix: [5]"));
+}
+
+TEST_F(CkptGpt2, RejectsAnOutputLayerThatIsNotTheEmbedding) {
+  auto named = names();
+  named.push_back({"lm_head.weight", {5, 96}});
+  EXPECT_EQ(run({"ckpt", "gpt2", write_f32("tied.safetensors", named), path("tied"), "--heads", "3"}).code, 0);
+  std::vector<float> values(96 * 384);
+  std::vector<SafetensorsTensor> tensors;
+  for (const auto& [name, shape] : names()) tensors.push_back({name, DType::kF32, shape, values.data()});
+  const std::vector<float> others(5 * 96, 1);
+  tensors.push_back({"lm_head.weight", DType::kF32, {5, 96}, others.data()});
+  write_safetensors(path("untied.safetensors"), tensors).or_throw();
+  const Ended ended = run({"ckpt", "gpt2", path("untied.safetensors"), path("no"), "--heads", "3"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err,
+              HasSubstr("lm_head.weight differs from wte.weight, and only models with tied embeddings are converted"));
 }
 
 TEST_F(CkptGpt2, ReplacesNothing) {

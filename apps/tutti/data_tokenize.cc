@@ -71,7 +71,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of(const Texts& texts) {
   if (type == 1 && (texts.vocab_file.empty() || texts.merge_file.empty()))
     return usage(std::string(texts.vocab_file.empty() ? "--vocab-file" : "--merge-file") + " is missing",
                  "GPT-2's tokenizer has two files: vocab.json and merges.txt");
-  if (type == 2 && texts.model.empty()) return usage("--tokenizer-model is missing: a .tiktoken file");
+  if (type == 2 && texts.model.empty())
+    return usage("--tokenizer-model is missing: a .tiktoken file, or the .json file of Megatron-LM");
   BpeVocabulary vocabulary = type == 1 ? TUTTI_TRY(read_vocabulary(texts.vocab_file, texts.merge_file))
                                        : TUTTI_TRY(read_tiktoken(texts.model));
   const std::string_view pattern =

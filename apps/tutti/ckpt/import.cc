@@ -131,7 +131,7 @@ Status check_skipped(const TensorSource& source, const Texts& texts) {
                  .detail = fmt::format("{}: {}, of type {} with {} tensor{}, is not read", source.path(),
                                        tame_line(path), type, tensors, tensors == 1 ? "" : "s"),
                  .hint = of_optimizer ? "save a state_dict() of plain tensors, or import without --optimizer"
-                                      : "save a state_dict() of plain tensors, or leave it out by --path or --tensor"};
+                                      : "save a state_dict() of plain tensors, or exclude it by --path or --tensor"};
   }
   return {};
 }

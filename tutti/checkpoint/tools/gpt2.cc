@@ -5,8 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -24,27 +27,30 @@
 namespace tutti {
 namespace {
 
+// `sizes` of a tensor of Hugging Face, a letter for each dimension: hidden, three times hidden (q), the MLP's (f),
+// vocabulary, sequence.
 struct Pair {
   const char* there;
   const char* here;
   bool transposed;
+  std::string_view sizes;
 };
-constexpr Pair kOutside[] = {{"wte.weight", "embedding.word_embeddings.weight", false},
-                             {"wpe.weight", "embedding.position_embeddings.weight", false},
-                             {"ln_f.weight", "decoder.final_layernorm.weight", false},
-                             {"ln_f.bias", "decoder.final_layernorm.bias", false}};
-constexpr Pair kInLayer[] = {{"ln_1.weight", "input_layernorm.weight", false},
-                             {"ln_1.bias", "input_layernorm.bias", false},
-                             {"attn.c_attn.weight", "self_attention.linear_qkv.weight", true},
-                             {"attn.c_attn.bias", "self_attention.linear_qkv.bias", false},
-                             {"attn.c_proj.weight", "self_attention.linear_proj.weight", true},
-                             {"attn.c_proj.bias", "self_attention.linear_proj.bias", false},
-                             {"ln_2.weight", "pre_mlp_layernorm.weight", false},
-                             {"ln_2.bias", "pre_mlp_layernorm.bias", false},
-                             {"mlp.c_fc.weight", "mlp.linear_fc1.weight", true},
-                             {"mlp.c_fc.bias", "mlp.linear_fc1.bias", false},
-                             {"mlp.c_proj.weight", "mlp.linear_fc2.weight", true},
-                             {"mlp.c_proj.bias", "mlp.linear_fc2.bias", false}};
+constexpr Pair kOutside[] = {{"wte.weight", "embedding.word_embeddings.weight", false, "vh"},
+                             {"wpe.weight", "embedding.position_embeddings.weight", false, "sh"},
+                             {"ln_f.weight", "decoder.final_layernorm.weight", false, "h"},
+                             {"ln_f.bias", "decoder.final_layernorm.bias", false, "h"}};
+constexpr Pair kInLayer[] = {{"ln_1.weight", "input_layernorm.weight", false, "h"},
+                             {"ln_1.bias", "input_layernorm.bias", false, "h"},
+                             {"attn.c_attn.weight", "self_attention.linear_qkv.weight", true, "hq"},
+                             {"attn.c_attn.bias", "self_attention.linear_qkv.bias", false, "q"},
+                             {"attn.c_proj.weight", "self_attention.linear_proj.weight", true, "hh"},
+                             {"attn.c_proj.bias", "self_attention.linear_proj.bias", false, "h"},
+                             {"ln_2.weight", "pre_mlp_layernorm.weight", false, "h"},
+                             {"ln_2.bias", "pre_mlp_layernorm.bias", false, "h"},
+                             {"mlp.c_fc.weight", "mlp.linear_fc1.weight", true, "hf"},
+                             {"mlp.c_fc.bias", "mlp.linear_fc1.bias", false, "f"},
+                             {"mlp.c_proj.weight", "mlp.linear_fc2.weight", true, "fh"},
+                             {"mlp.c_proj.bias", "mlp.linear_fc2.bias", false, "h"}};
 constexpr std::int64_t kMostHeads = 1 << 20;
 constexpr std::string_view kLayersThere = "h.", kLayersHere = "decoder.layers.";
 
@@ -171,9 +177,63 @@ Status check_whole(const TensorSource& model, Side side, std::string_view layers
   return {};
 }
 
+std::int64_t layers_of(const TensorSource& model) {
+  return std::int64_t((model.tensors().size() - std::size(kOutside)) / std::size(kInLayer));
+}
+
+// That the sizes of all tensors fit together. After check_whole().
+Status check_shapes(const TensorSource& model, Side side, std::string_view layers) {
+  std::map<char, std::uint64_t> sizes;
+  const auto check = [&](const Pair& pair, const std::string& there, const std::string& name) -> Status {
+    TensorShape shape = model.find({name, ""})->shape;
+    if (side == &Pair::here && pair.transposed && shape.size() == 2) std::swap(shape[0], shape[1]);
+    std::string expected;
+    bool fits = shape.size() == pair.sizes.size();
+    for (std::size_t d = 0; d < pair.sizes.size(); ++d) {
+      if (fits) sizes.try_emplace(pair.sizes[d], shape[d]);
+      const auto size = sizes.find(pair.sizes[d]);
+      fits = fits && size->second == shape[d];
+      expected += (d > 0 ? ", " : "") + (size == sizes.end() ? std::string("any") : std::to_string(size->second));
+    }
+    if (fits) return {};
+    return no_gpt2(model, fmt::format("{} is {}, expected [{}]", there, shape_text(shape), expected));
+  };
+  const TensorShape& words = model.find({kOutside[0].*side, ""})->shape;
+  if (words.size() != 2) return no_gpt2(model, "wte.weight is no matrix: " + shape_text(words));
+  sizes['h'] = words[1];
+  sizes['q'] = 3 * words[1];
+  for (const Pair& pair : kOutside) TUTTI_TRY(check(pair, pair.there, pair.*side));
+  for (std::int64_t layer = 0; layer < layers_of(model); ++layer)
+    for (const Pair& pair : kInLayer)
+      TUTTI_TRY(check(pair, fmt::format("{}{}.{}", kLayersThere, layer, pair.there),
+                      fmt::format("{}{}.{}", layers, layer, pair.*side)));
+  return {};
+}
+
+// A GPT-2 uses its word embedding as the output layer.
+Status check_tied(const TensorSource& source) {
+  const auto* const head = source.find({"lm_head.weight", ""});
+  if (!head) return {};
+  TensorKey words{"transformer.wte.weight", ""};
+  if (!source.find(words)) words.name = "wte.weight";
+  const auto& embedding = *source.find(words);
+  bool same = head->dtype == embedding.dtype && head->shape == embedding.shape;
+  if (same) {
+    std::vector<std::byte> output(head->elements() * head->element_bytes), input(output.size());
+    TUTTI_TRY(source.read({"lm_head.weight", ""}, output));
+    TUTTI_TRY(source.read(words, input));
+    same = output == input;
+  }
+  if (same) return {};
+  return Error{.code = Code::kUnsupported,
+               .detail = fmt::format("{}: lm_head.weight differs from wte.weight, and only models with tied embeddings "
+                                     "are converted",
+                                     source.path())};
+}
+
 // What of a model its tensors do not show, as config.json of Hugging Face's transformers says it.
 struct Gpt2Config {
-  std::optional<std::int64_t> heads;
+  std::optional<std::int64_t> heads, layers;
   double norm_epsilon = 1e-5;
 };
 
@@ -190,15 +250,26 @@ Result<Gpt2Config> read_config(const TensorSource& source) {
   const auto json = nlohmann::json::parse(TUTTI_TRY(read_file(path, kMost)), nullptr, false);
   if (!json.is_object()) return Error{.code = Code::kCorrupt, .detail = path + " is no JSON object"};
   const auto text_of = [&](const char* name) { return json.contains(name) ? json[name].dump(-1, ' ', true) : ""; };
-  for (const char* const name : {"n_head", "num_attention_heads"}) {
-    if (!json.contains(name)) continue;
-    config.heads = parse_int(text_of(name));
-    if (!config.heads || *config.heads < 1 || *config.heads > kMostHeads)
-      return Error{.code = Code::kCorrupt,
-                   .detail = fmt::format("{}: {} is {}, and no number of heads", path, name, text_of(name))};
+  const auto unexpected = [&](const char* name, const std::string& expected) {
+    return Error{.code = Code::kCorrupt,
+                 .detail = fmt::format("{}: {} is {}, expected {}", path, name, text_of(name), expected)};
+  };
+  const auto count = [&](std::initializer_list<const char*> names, std::optional<std::int64_t>& into) -> Status {
+    for (const char* const name : names) {
+      if (!json.contains(name)) continue;
+      into = parse_int(text_of(name));
+      if (!into || *into < 1 || *into > kMostHeads)
+        return unexpected(name, fmt::format("a whole number from 1 to {}", kMostHeads));
+    }
+    return {};
+  };
+  TUTTI_TRY(count({"n_head", "num_attention_heads"}, config.heads));
+  TUTTI_TRY(count({"n_layer", "num_hidden_layers"}, config.layers));
+  if (const std::string epsilon = text_of("layer_norm_epsilon"); !epsilon.empty()) {
+    config.norm_epsilon = parse_double(epsilon).value_or(-1);
+    if (!std::isfinite(config.norm_epsilon) || config.norm_epsilon <= 0)
+      return unexpected("layer_norm_epsilon", "a number above 0");
   }
-  if (const std::string epsilon = text_of("layer_norm_epsilon"); !epsilon.empty())
-    config.norm_epsilon = parse_double(epsilon).value_or(config.norm_epsilon);
   const auto check = [&](const char* name, const std::vector<std::string>& known) -> Status {
     const std::string text = text_of(name);
     if (text.empty() || std::find(known.begin(), known.end(), text) != known.end()) return {};
@@ -210,6 +281,11 @@ Result<Gpt2Config> read_config(const TensorSource& source) {
   TUTTI_TRY(check("activation_function", {"\"gelu_new\"", "\"gelu_pytorch_tanh\"", "\"gelu_fast\""}));
   TUTTI_TRY(check("scale_attn_weights", {"true"}));
   TUTTI_TRY(check("scale_attn_by_inverse_layer_idx", {"false"}));
+  if (const std::string tied = text_of("tie_word_embeddings"); !tied.empty() && tied != "true")
+    return Error{.code = Code::kUnsupported,
+                 .detail = fmt::format("{} has tie_word_embeddings {}, and only models with tied embeddings are "
+                                       "converted",
+                                       path, tied)};
   return config;
 }
 
@@ -246,9 +322,13 @@ std::optional<Gpt2Name> gpt2_name_there(std::string_view name) {
 Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& folder, std::int64_t given_heads) {
   const TranslatedModel model = TUTTI_TRY(TranslatedModel::of(source, gpt2_name_here));
   TUTTI_TRY(check_whole(model, &Pair::here, kLayersHere));
+  TUTTI_TRY(check_shapes(model, &Pair::here, kLayersHere));
+  TUTTI_TRY(check_tied(source));
   const TensorShape& words = model.find({"embedding.word_embeddings.weight", ""})->shape;
-  if (words.size() != 2) return no_gpt2(source, "wte.weight is no matrix: " + shape_text(words));
   const Gpt2Config config = TUTTI_TRY(read_config(source));
+  if (const std::int64_t layers = layers_of(model); config.layers.value_or(layers) != layers)
+    return no_gpt2(source, fmt::format("its config.json has n_layer {}, and the weights have {} layer{}",
+                                       *config.layers, layers, layers == 1 ? "" : "s"));
   const std::int64_t heads = TUTTI_TRY(heads_of(source, words[1], config.heads, given_heads));
   // What pretrain_gpt looks at (tutti/models/gpt/same_model.cc).
   const CheckpointFacts facts{.values = {{"heads", heads},
@@ -266,6 +346,7 @@ Result<Gpt2Report> import_gpt2(const TensorSource& source, const std::string& fo
 Result<Gpt2Report> export_gpt2(const TensorSource& source, const std::string& file) {
   const TranslatedModel model = TUTTI_TRY(TranslatedModel::of(source, gpt2_name_there));
   TUTTI_TRY(check_whole(model, &Pair::there, kLayersThere));
+  TUTTI_TRY(check_shapes(model, &Pair::there, kLayersThere));
   if (source.facts() && whole_number(source.facts()->values, "activation").value_or(0) != 0)
     return no_gpt2(source, "its MLPs have no GELU");
   if (TUTTI_TRY(replaceable_file(file)).existing)

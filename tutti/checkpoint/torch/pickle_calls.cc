@@ -89,17 +89,17 @@ void PickleMachine::call(Number function, Number arguments) {
       return push({.kind = Kind::kRecord, .text = at(given[1]).text, .items = {given[2], given[3]}});
     case Meaning::kMember: {
       need(2);
-      if (at(given[0]).kind == Kind::kForeign) {
-        const std::string type = at(given[0]).text;
-        return push_foreign(type, {arguments});
+      const PickleNode &of = at(given[0]), &member = at(given[1]);
+      if (of.kind != Kind::kForeign && member.kind != Kind::kString) corrupt("asks for a member without a name");
+      if (of.kind == Kind::kName && meaning_of(of.text) == Meaning::kRecord) {
+        const std::string record = of.text, attribute = member.text;
+        return push_name(record, attribute);
       }
-      if (at(given[0]).kind != Kind::kName || at(given[1]).kind != Kind::kString)
-        corrupt("asks for a member of what is no class");
-      if (meaning_of(at(given[0]).text) != Meaning::kRecord)
-        fail_pickle(Code::kUnsupported, fmt::format("the pickle takes {} out of {}, which is not among what is read",
-                                                    printable(at(given[1]).text), at(given[0]).text));
-      const std::string of = at(given[0]).text, member = at(given[1]).text;
-      return push_name(of, member);
+      // A function of a known class, or of a value, is foreign.
+      const std::string type = of.kind == Kind::kForeign ? of.text
+                               : of.kind == Kind::kName  ? fmt::format("{}.{}", of.text, printable(member.text))
+                                                         : name;
+      return push_foreign(type, {arguments});
     }
     case Meaning::kRecord:
       return push({.kind = Kind::kRecord, .text = name, .items = {arguments}});

@@ -61,6 +61,9 @@ TEST(Pickle, WhatIsNotKnownIsNotRead) {
            {"my.dict", "cmy\ndict\n)RS'a'\nI1\ns"},
            {"my.new", "cmy\nnew\n)}\x92"},
            {"__main__.Color", "c__builtin__\ngetattr\n(c__main__\nColor\nS'RED'\ntR"},
+           {"collections.OrderedDict.fromkeys", "c__builtin__\ngetattr\n(ccollections\nOrderedDict\nS'fromkeys'\ntR"},
+           {"builtins.float.fromhex", "cbuiltins\ngetattr\n(cbuiltins\nfloat\nS'fromhex'\ntR"},
+           {"builtins.getattr", "cbuiltins\ngetattr\n(]I1\naS'append'\ntR"},
            {"collections.OrderedDict", "ccollections\nOrderedDict\n(cmy\nitems\n)RtR"},
            {"numpy.core.multiarray.scalar",
             "cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(S'f8'\nI00\nI01\ntR"
@@ -80,9 +83,19 @@ TEST(Pickle, WhatIsNotKnownIsNotRead) {
   EXPECT_EQ(shown("ctorch.torch_version\nTorchVersion\nS'2.1'\n\x85\x81."), "\"2.1\"\n");
   EXPECT_THAT(shown("ctorch\nfloat32\n)R."), HasSubstr("calls torch.float32, which is only known as a name"));
   EXPECT_THAT(shown("c__builtin__\ngetattr\n(ccollections\nOrderedDict\nS'pop'\ntR."),
-              HasSubstr("takes pop out of collections.OrderedDict"));
+              HasSubstr("the file is one object of type collections.OrderedDict.pop"));
   EXPECT_THAT(shown("(i__main__\nX\n."), HasSubstr("has the opcode 0x69, which is not read"));
   EXPECT_THAT(shown("\x80\x09N."), HasSubstr("is of protocol 9; 0 to 5 are read"));
+}
+
+TEST(Pickle, PairsWhoseKeyIsNotReadAreSkippedAndListed) {
+  const auto member = [](const std::string& name) { return "c__builtin__\ngetattr\n(c__main__\nE\nS'" + name + "'\ntR"; };
+  const std::string pairs = "}(" + member("A") + "I1\n" + member("B") + "}" + "(" + member("C") + "I2\ntI3\nS'x'\nI4\nu";
+  const TorchTree tree = read_torch_tree(parse_pickle("}S'it'\n" + pairs + "s.").or_throw()).or_throw();
+  EXPECT_EQ(tree_text(tree.tree, 10), "it:\n  x: 4\n");
+  ASSERT_EQ(tree.skipped.size(), 3u);
+  for (const SkippedObject& skipped : tree.skipped) EXPECT_EQ(skipped.type, "__main__.E");
+  EXPECT_EQ(tree.skipped[0].path, "it.__main__.E");
 }
 
 TEST(Pickle, TextThatIsNoneIsSaidToBe) {

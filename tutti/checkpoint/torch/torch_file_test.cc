@@ -149,7 +149,9 @@ TEST_F(TorchFiles, ObjectsThatAreNotReadAreSkippedAndListed) {
                                         {"args", "cargparse\nNamespace\n)\x81}" + text_of("lr") + "K\x05sb"},
                                         {"model", "}" + text_of("w") + tensor_of(2, 1) + "s"},
                                         {"holder", "c__main__\nHolder\n)\x81}" + text_of("v") + tensor_of(1, 2) + "sb"},
-                                        {"sparse", "ctorch._utils\n_rebuild_sparse_tensor\n(K\x01tR"}});
+                                        {"sparse", "ctorch._utils\n_rebuild_sparse_tensor\n(K\x01tR"},
+                                        {"raw", "(" + text_of("storage") + "ctorch.storage\nUntypedStorage\n" +
+                                                    text_of("0") + text_of("cpu") + "K\x10tQ"}});
   const auto source =
       open_tensors(write("x.pt", zip({{"a/data.pkl", pickle}, {"a/data/0", floats({1, 2, 3, 4})}}))).or_throw();
   EXPECT_EQ(source->tensors().size(), 1u);
@@ -158,7 +160,8 @@ TEST_F(TorchFiles, ObjectsThatAreNotReadAreSkippedAndListed) {
   for (const auto& [place, type, tensors] : source->skipped())
     skipped.push_back(fmt::format("{} {} {}", place, type, tensors));
   EXPECT_THAT(skipped, ElementsAre("test_acc numpy.core.multiarray.scalar 0", "args argparse.Namespace 0",
-                                   "holder __main__.Holder 1", "sparse torch._utils._rebuild_sparse_tensor 1"));
+                                   "holder __main__.Holder 1", "sparse torch._utils._rebuild_sparse_tensor 1",
+                                   "raw torch.storage.UntypedStorage 1"));
 }
 
 TEST_F(TorchFiles, WhatIsWrongIsNamed) {

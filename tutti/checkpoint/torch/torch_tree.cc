@@ -75,6 +75,44 @@ class TreeReading {
     return {};
   }
 
+  // The type of a key that has no text of its own, or of an item of a tuple that is the key; none: the key has one.
+  std::optional<std::string> opaque_key(std::uint32_t number) const {
+    const PickleNode& key = pickle_[number];
+    switch (key.kind) {
+      case TorchKind::kRecord:
+      case TorchKind::kForeign:
+        return key.text;
+      case TorchKind::kTensor:
+        return "torch.Tensor";
+      case TorchKind::kStored:
+        return type_of_storage(key);
+      case TorchKind::kTuple:
+        for (const std::uint32_t item : key.items)
+          if (pickle_[item].kind != TorchKind::kTuple)
+            if (const auto type = opaque_key(item)) return type;
+        return {};
+      case TorchKind::kNone:
+      case TorchKind::kBool:
+      case TorchKind::kInt:
+      case TorchKind::kFloat:
+      case TorchKind::kBig:
+      case TorchKind::kString:
+      case TorchKind::kBytes:
+      case TorchKind::kName:
+      case TorchKind::kList:
+      case TorchKind::kSet:
+      case TorchKind::kDict:
+      case TorchKind::kMark:
+        return {};
+    }
+    return {};
+  }
+
+  std::string type_of_storage(const PickleNode& stored) const {
+    const bool has_type = stored.items.size() >= 2 && !pickle_[stored.items[1]].text.empty();
+    return has_type ? pickle_[stored.items[1]].text : "torch.storage.UntypedStorage";
+  }
+
   ValueTree tree_of(std::uint32_t number, std::string name, const std::string& path, int depth) {
     if (depth > kDeepest)
       fail(Code::kLimit, fmt::format("the pickle nests more than {} deep, or holds itself", kDeepest));
@@ -97,7 +135,8 @@ class TreeReading {
       case TorchKind::kBytes:
         return ValueTree::word(std::move(name), fmt::format("{} bytes", node.text.size()));
       case TorchKind::kStored:
-        return ValueTree::word(std::move(name), "a storage");
+        out_.skipped.push_back({path, type_of_storage(node), 1});
+        return ValueTree::word(std::move(name), "a storage (not read)");
       case TorchKind::kTensor:
         return tensor(node, std::move(name), path);
       case TorchKind::kRecord:
@@ -157,6 +196,10 @@ class TreeReading {
     ValueTree tree{.name = std::move(name), .kind = ValueTree::Kind::kDict, .text = {}, .value = {}, .members = {}};
     for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
       const std::string key = key_text(node.items[i]);
+      if (auto type = opaque_key(node.items[i])) {
+        out_.skipped.push_back({below(path, key), *std::move(type), tensors_within(node.items[i + 1])});
+        continue;
+      }
       tree.members.push_back(tree_of(node.items[i + 1], key, below(path, key), depth + 1));
     }
     return tree;

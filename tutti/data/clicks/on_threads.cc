@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "tutti/base/quiet_thread.h"
+
 namespace tutti {
 
 Status on_threads(int threads, const std::function<Status()>& work, const std::function<void()>& stop) {
@@ -23,13 +25,18 @@ Status on_threads(int threads, const std::function<Status()>& work, const std::f
   };
   std::vector<std::thread> running;
   for (int i = 0; i < std::max(threads, 1); ++i) {
-    running.emplace_back([&] {
+    auto started = try_thread([&] {
       try {
         if (const Status status = work(); !status.ok()) fail(status, nullptr);
       } catch (...) {
         fail({}, std::current_exception());  // thrown on below
       }
     });
+    if (!started.ok()) {
+      if (running.empty()) return started.status();
+      break;  // fewer threads do the same work
+    }
+    running.push_back(*std::move(started));
   }
   for (std::thread& thread : running) thread.join();
   if (thrown) std::rethrow_exception(thrown);

@@ -34,8 +34,8 @@ namespace tutti {
 namespace {
 
 constexpr int kDialers = 8;
-constexpr int kTries = 3;                   // of a peer that lets go during the handshake
-constexpr std::size_t kMostStrangers = 64;  // beside a connection of each rank
+constexpr int kTries = 3;                    // of a peer that lets go during the handshake
+constexpr std::size_t kMostStrangers = 512;  // as in the store; beside a connection of each rank
 constexpr auto kCrowdPatience = std::chrono::milliseconds(500);
 constexpr auto kHandshakeLimit = std::chrono::seconds(30);
 constexpr auto kIdleLimit = std::chrono::seconds(2);        // of a handshake that goes on when connect() has ended
@@ -333,7 +333,7 @@ Status TcpTransport::receive(Meeting& meeting) {
 
 // kLimit: this process may have no more files, and there is no stranger to close.
 Status TcpTransport::accept_all(std::size_t expected) {
-  const std::size_t most = std::min(kMostStrangers, open_files() / 8) + expected;
+  const std::size_t most = std::min(kMostStrangers, open_files() / 4) + expected;
   crowded_ = false;
   while (make_room(most)) {
     auto socket = accept(listener_);
@@ -378,8 +378,12 @@ void TcpTransport::advance_all(Meeting* meeting) {
     if (!finished.ok() || (!*finished && (arrival.deadline.expired() || (!meeting && time >= kIdleLimit)))) {
       const std::string why = finished.ok() ? "it has not said who it is in " + seconds_text(to_seconds(time))
                                             : to_string(finished.error());
-      dropped_.warn("dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " + contact() +
-                    ": " + why);
+      const std::string line = "dropped a connection from " + to_string(peer_address(arrival.socket.get())) + " to " +
+                               contact() + ": " + why;
+      if (!finished.ok() && finished.error().code == Code::kPeerLost)  // it closed: a probe of ports
+        log::debug(line);
+      else
+        dropped_.warn(line);
     } else if (!*finished) {
       unfinished.push_back(std::move(arrival));
     } else {

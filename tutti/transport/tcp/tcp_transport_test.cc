@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -220,6 +221,31 @@ TEST(TcpTransport, WhoSaysNothingIsSweptThoughNoRankEverConnects) {
   EXPECT_TRUE(sweep_until(*transport, [&] { return std::ranges::all_of(strangers, was_closed); }));
   pollfd watch{.fd = transport->sweep_fd(), .events = POLLIN, .revents = 0};
   EXPECT_EQ(::poll(&watch, 1, 0), 0) << "nobody is left to be swept";
+}
+
+TEST(TcpTransport, FiveHundredSilentConnectionsLeaveTogether) {
+  rlimit files{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
+  if (files.rlim_cur < 2400) GTEST_SKIP() << "this process may have " << files.rlim_cur << " open files";
+  const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
+  const Address here = parse_address(transport->contact()).or_throw();
+  std::vector<Fd> strangers;
+  for (int i = 0; i < 500; ++i) strangers.push_back(connect(here, Deadline::after_seconds(60)).or_throw());
+  int sweeps = 0;
+  for (; sweeps < 14 && !std::ranges::all_of(strangers, was_closed); ++sweeps) {
+    pollfd timer{.fd = transport->sweep_fd(), .events = POLLIN, .revents = 0};
+    ASSERT_EQ(::poll(&timer, 1, 60'000), 1);
+    transport->sweep();
+  }
+  EXPECT_TRUE(std::ranges::all_of(strangers, was_closed)) << "after " << sweeps << " sweeps";
+}
+
+TEST(TcpTransport, AConnectionThatJustClosesIsNoWarning) {
+  const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
+  ::testing::internal::CaptureStderr();
+  { const Fd probe = connect(parse_address(transport->contact()).or_throw(), Deadline::after_seconds(60)).or_throw(); }
+  transport->sweep();
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 // A rank that is ahead has begun its handshake, and is neither lost nor closed by a sweep.
