@@ -97,6 +97,12 @@ Status take_local_rank(const std::string& given) {
   const auto known = env("LOCAL_RANK");
   if (known && *known != std::to_string(rank))
     return usage("--local-rank is " + std::to_string(rank) + ", but LOCAL_RANK is " + *known, "leave the option out");
+  for (const char* size : {"LOCAL_WORLD_SIZE", "WORLD_SIZE"}) {
+    const auto ranks = parse_int(env(size).value_or(""));
+    if (ranks && rank >= *ranks)
+      return usage("--local-rank is " + std::to_string(rank) + ", not below " + size + ", which is " +
+                   std::to_string(*ranks));
+  }
   ::setenv("LOCAL_RANK", given.c_str(), 1);
   return {};
 }

@@ -500,6 +500,12 @@ TEST_F(TrainImage, TheLocalRankOfTheLauncherMustBeThatOfTheEnvironment) {
   const auto refused = tutti::testing::run(command(0, {"--max-steps", "1", "--local_rank=0"}), variables);
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--local-rank is 0, but LOCAL_RANK is 1"));
+  variables = kOneThread;
+  variables["RANK"] = "0";
+  variables["WORLD_SIZE"] = "1";
+  const auto too_high = tutti::testing::run(command(0, {"--max-steps", "1", "--local-rank=3"}), variables);
+  EXPECT_EQ(too_high.code, 2);
+  EXPECT_THAT(too_high.err, HasSubstr("--local-rank is 3, not below WORLD_SIZE, which is 1"));
 }
 
 TEST_F(TrainImage, AFailureIsWrittenIntoTheErrorFileOfTheLauncher) {

@@ -209,13 +209,13 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   // are shared by its ranks all the same.
   p.world.resize(n);
   std::vector<std::string> seen;
-  std::vector<std::pair<int, std::string>> agents;
+  std::vector<std::pair<std::string, std::string>> agents;
   for (int r = 0; r < n; ++r) {
     const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.sharing_ids[r];
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
-    const std::pair agent(p.world[r].node, meeting.agents[r]);
+    const std::pair agent(meeting.sharing_ids[r], meeting.agents[r]);
     p.world[r].agent = int(std::find(agents.begin(), agents.end(), agent) - agents.begin());
     if (p.world[r].agent == int(agents.size())) agents.push_back(agent);
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {
