@@ -120,7 +120,8 @@ int exit_code(const Error& error) {
 void begin_anew_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
   if (!who.ok() || who->started_by == "tutti run") return;
-  const auto missing = missing_settings(env, cpu_features(), usable_cores(), who->world_size == 1);
+  // Another launcher may have bound several ranks to cores of their own.
+  const auto missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;

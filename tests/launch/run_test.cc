@@ -206,12 +206,15 @@ TEST(Run, RemovesWhatOtherLaunchersLeft) {
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
-  const Ended tuned = run({"run", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}, {{"OMP_NUM_THREADS", "3"}});
-  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
-  EXPECT_THAT(tuned.err,
-              AllOf(HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), Not(HasSubstr(" OMP_NUM_THREADS="))));
-  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}).out,
-            "[0] OMP_NUM_THREADS=(unset)\n[0] GLIBC_TUNABLES=(unset)\n");
+  const Ended tuned =
+      run({"run", worker(), "env", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}, {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] OPENBLAS_NUM_THREADS=(unset)\n") << "OpenBLAS follows OpenMP";
+  EXPECT_THAT(tuned.err, Not(HasSubstr("_NUM_THREADS=")));
+  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS"}).out, "[0] OMP_NUM_THREADS=(unset)\n");
+  const Ended empty = run({"run", "-q", "--no-tune", "--no-prefix", "sh", "-c",
+                           "OMP_NUM_THREADS= " + std::string(TUTTI_TEST_COMMAND) + " run -q " + worker() +
+                               " env OMP_NUM_THREADS OPENBLAS_NUM_THREADS"});
+  EXPECT_THAT(empty.out, MatchesRegex("\\[0\\] OMP_NUM_THREADS=[0-9]+\n\\[0\\] OPENBLAS_NUM_THREADS=[0-9]+\n"));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures

@@ -120,12 +120,11 @@ std::string costly_threads(const VariableLookup& variable, int cores) {
   return join(costs, "; ");
 }
 
-std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone) {
-  // prepare_compute() divides the cores among ranks that know of one another. OpenBLAS also obeys OMP_NUM_THREADS.
-  const bool threads_are_known = !alone || variable("OMP_NUM_THREADS");
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool threads) {
+  const bool sets_threads = threads && !variable("OMP_NUM_THREADS");  // which OpenBLAS follows
   std::vector<Setting> missing;
   for (Setting& setting : recommended_settings(cpu, cores, 1))
-    if (!variable(setting.name) && !(threads_are_known && setting.name.ends_with("_NUM_THREADS")))
+    if (!variable(setting.name) && (sets_threads || !setting.name.ends_with("_NUM_THREADS")))
       missing.push_back(std::move(setting));
   return missing;
 }

@@ -30,14 +30,15 @@ struct Setting {
   std::string name;
   std::string value;
 };
+// The value of a variable; none where it is not set or empty.
 using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
+// The settings for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
 
-// The settings that a process lacks which `tutti run` did not start. `alone`: it is the only rank of its job; the
-// number of threads of any other rank is left open, because its launcher may have bound it to cores of its own.
-std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone);
+// The recommended settings of a rank with `cores` cores that the user has not set. `threads`: numbers of threads are
+// among them, unless the user has set OMP_NUM_THREADS, which OpenBLAS follows.
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool threads);
 
 // What variables of the user cost that win over recommended_settings(), as a clause; empty: nothing. `cores`: of a
 // rank.
