@@ -164,10 +164,12 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
            "add --local-rank=N to the program's arguments (${local_rank} in the arguments is always replaced)");
   add.flag("-m,--module", texts.module, "PROGRAM is a Python module: run python3 -u -m PROGRAM");
   add.flag("--no-python", texts.no_python,
-           "start PROGRAM itself (default, but for a .py file that is not executable: python3 -u PROGRAM)");
+           "start PROGRAM itself (default; train.py that is not in PATH, and ./train.py that is not executable, are "
+           "started with python3 -u)");
 }
 
-// torchrun starts Python for each script. One that can be executed itself chooses its Python in its first line.
+// torchrun starts Python for each script. A script that a shell would execute by this name chooses its Python in its
+// first line.
 bool is_script_of_python(const std::string& program) {
   std::error_code none;
   return program.ends_with(".py") && std::filesystem::is_regular_file(program, none) &&
@@ -246,13 +248,23 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.value("--connect-timeout", texts.connect_timeout, "TIME", "how long the nodes wait for each other (5min)");
 }
 
+// Of --local-addr, an address or a name of this host: the subnet that has no other address.
+Result<std::string> network_of_address(const std::string& given) {
+  const auto addresses = resolve({.host = given});
+  if (!addresses.ok()) return usage("--local-addr " + given + ": " + addresses.error().detail);
+  for (const Address& address : *addresses)
+    if (is_local_address(address.host))
+      return address.host + (address.host.find(':') == std::string::npos ? "/32" : "/128");
+  return usage("--local-addr " + given + " is no address of this host",
+               "this host has " + join(local_addresses(), ", "));
+}
+
 Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.rendezvous = TUTTI_TRY(parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
   job.nodes = job.rendezvous.max;
   if (!texts.local_address.empty() && !job.iface.empty())
     return usage("--iface and torchrun's --local-addr were both given", "leave one of them out");
-  if (!texts.local_address.empty())  // the subnet that has no other address
-    job.iface = texts.local_address + (texts.local_address.find(':') == std::string::npos ? "/32" : "/128");
+  if (!texts.local_address.empty()) job.iface = TUTTI_TRY(network_of_address(texts.local_address));
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
@@ -300,7 +312,8 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
             "format of lines here: text (default), or json with time, rank, stream and level");
   add.flag("--no-prefix", texts.no_prefix, "print bytes unchanged, without [rank] before each line");
   add.value("--log-line-prefix-template", job.output.prefix_template, "TEXT",
-            "print TEXT before each line instead of [rank]; ${role_name}, ${rank} and ${local_rank} are replaced");
+            "print TEXT before each line instead of [rank]; ${role_name}, ${rank}, ${local_rank} and ${hostname} are "
+            "replaced");
   add.flag("-q,--quiet", texts.quiet, "print no line about the job at its start");
 }
 
@@ -320,6 +333,8 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
   if (texts.format != "text" && texts.format != "json")
     return usage("--log-format needs text or json, not '" + texts.format + "'", "");
   job.output.json = texts.format == "json";
+  if (job.output.prefix_template.empty() && job.output.prefix && !job.output.json)
+    job.output.prefix_template = env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");  // torchrun's only way
   TUTTI_TRY(check_output(job.output));
   job.announce = !texts.quiet;
   return {};
