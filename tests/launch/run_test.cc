@@ -217,6 +217,14 @@ TEST(Run, TunesWhatTheUserHasNot) {
   EXPECT_THAT(empty.out, MatchesRegex("\\[0\\] OMP_NUM_THREADS=[0-9]+\n\\[0\\] OPENBLAS_NUM_THREADS=[0-9]+\n"));
 }
 
+TEST(Run, AVariableThatCostsSpeedGetsAWarningInAnyCase) {
+  const std::map<std::string, std::string> variables = {{"OMP_NUM_THREADS", "100000"}};
+  EXPECT_THAT(run({"run", "-q", worker(), "print"}, variables).err,
+              AllOf(HasSubstr("OMP_NUM_THREADS is 100000, more than the "),
+                    HasSubstr(" of a rank; tutti run chooses the value of a variable that is not set\n")));
+  EXPECT_THAT(run({"run", "-q", "--no-tune", worker(), "print"}, variables).err, HasSubstr("more than the "));
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
 // 200 MB, in blocks that malloc maps unless it was told otherwise.
 TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {

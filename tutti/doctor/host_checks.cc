@@ -123,7 +123,7 @@ class Examination {
     };
     const int cores = std::max(1, facts_.cores_usable / std::max(1, wishes_.ranks));
     const std::string costs = costly_threads(variable, cores);
-    if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset what is not meant so; tutti run chooses");
+    if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset the variable: tutti run then chooses its value");
   }
 
   void memory() {
