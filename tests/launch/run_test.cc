@@ -246,6 +246,8 @@ TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
         {"TUTTI_TIMEOUT", "soon", "TUTTI_TIMEOUT"},
         {"TUTTI_ALGORITHM", "rign", "did you mean ring?"},
         {"TUTTI_MIXED_BUILDS", "maybe", "TUTTI_MIXED_BUILDS is \"maybe\", expected 1 or 0"},
+        {"TUTTI_DEVICE", "foo", "TUTTI_DEVICE is \"foo\", expected cpu, cuda or cuda:N"},
+        {"TUTTI_DEVICE", "cuda:-1", "TUTTI_DEVICE is \"cuda:-1\""},
         {"TUTTI_IFACE", "no-such-network", "(from TUTTI_IFACE)"},
         {"OMP_NUM_THREADS", "0", "OMP_NUM_THREADS is \"0\", expected a number of threads from 1 up"},
         {"OMP_NUM_THREADS", "4,many", "OMP_NUM_THREADS is \"4,many\""}}) {
@@ -256,6 +258,22 @@ TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
   }
   EXPECT_EQ(run({"run", "-q", worker(), "env", "OMP_NUM_THREADS"}, {{"OMP_NUM_THREADS", "2, 1"}}).out,
             "[0] OMP_NUM_THREADS=2, 1\n");
+}
+
+TEST(Run, HelpIgnoresVariables) {
+  for (const char* name : {"TUTTI_TIMEOUT", "OMP_NUM_THREADS", "TUTTI_LOG"}) {
+    const Ended help = run({"run", "--help"}, {{name, "nonsense"}});
+    EXPECT_EQ(help.code, 0) << name << ": " << help.err;
+  }
+}
+
+TEST(Run, DoctorReportsVariablesThatMakeNoSense) {
+  for (const char* name : {"TUTTI_TIMEOUT", "OMP_NUM_THREADS"}) {
+    const Ended doctor = run({"doctor"}, {{name, "nonsense"}});
+    EXPECT_EQ(doctor.code, 1) << doctor.out;
+    EXPECT_THAT(doctor.out, ::testing::ContainsRegex(std::string("FAIL +variables +") + name));
+  }
+  EXPECT_THAT(run({"doctor"}).out, Not(HasSubstr("variables")));
 }
 
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {

@@ -36,6 +36,7 @@ class Examination {
   Examination(const HostFacts& facts, const JobWishes& wishes) : facts_(facts), wishes_(wishes) {}
 
   std::vector<Finding> run() {
+    for (const Error& bad : wishes_.bad_variables) add(Grade::kFail, "variables", bad.detail, bad.hint);
     addresses();
     cores();
     threads();

@@ -64,6 +64,13 @@ Result<std::string> forced_algorithm() {
                .hint = did_you_mean(nearest(given, known), "known are " + join(known, ", "))};
 }
 
+// "cpu", "cuda", "cuda:1".
+bool is_device(const std::string& text) {
+  if (text == "cpu" || text == "cuda") return true;
+  const auto number = text.starts_with("cuda:") ? parse_int(text.substr(5)) : std::nullopt;
+  return number && *number >= 0;
+}
+
 Result<Settings> read_settings(const Options& options) {
   Settings s;
   s.transport = !options.transport.empty() ? options.transport : env("TUTTI_TRANSPORT").value_or("auto");
@@ -118,6 +125,9 @@ Result<Settings> read_settings(const Options& options) {
           .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
     s.flight_entries = std::size_t(*entries);
   }
+  if (const auto device = env("TUTTI_DEVICE"); device && !is_device(*device))
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_DEVICE is \"" + *device + "\", expected cpu, cuda or cuda:N such as cuda:0"};
   if (const auto mixed = env("TUTTI_MIXED_BUILDS"); mixed && *mixed != "0" && *mixed != "1")
     return Error{.code = Code::kUsage, .detail = "TUTTI_MIXED_BUILDS is \"" + *mixed + "\", expected 1 or 0"};
   TUTTI_TRY(check_heeded(s.engines, options.transport));
