@@ -119,9 +119,12 @@ int exit_code(const Error& error) {
 
 void begin_anew_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
-  if (!who.ok() || who->started_by == "tutti run") return;
+  if (!who.ok()) return;
+  std::vector<Setting> missing;
   // Another launcher may have bound several ranks to cores of their own.
-  const auto missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
+  if (who->started_by != "tutti run")
+    missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
+  if (const Setting pages = setting_of_huge_pages(); !env(pages.name)) missing.push_back(pages);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;
