@@ -117,7 +117,7 @@ int exit_code(const Error& error) {
 
 }  // namespace
 
-void begin_anew_with_settings(const std::vector<std::string>& arguments) {
+void restart_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
   if (!who.ok()) return;
   std::vector<Setting> missing;

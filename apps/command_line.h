@@ -27,7 +27,7 @@ std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, cons
 // Executes a training program once more, with huge pages and, where `tutti run` did not start it, with what
 // recommended_settings() has and the user has not set: libraries read these variables when they are loaded. Returns
 // where nothing is missing. `arguments`: of this process, without its name.
-void begin_anew_with_settings(const std::vector<std::string>& arguments);
+void restart_with_settings(const std::vector<std::string>& arguments);
 // --local-rank=N, which torch.distributed.launch gives each rank.
 void add_local_rank(CLI::App& app, std::string& local_rank);
 // What a training program returns: what `body` does or, where it throws, after telling why, 2 for wrong usage, for what

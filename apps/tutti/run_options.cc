@@ -457,7 +457,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 namespace {
 
 // A variable may be there for other programs, so it is no mistake as the option would be.
-void tell_of_what_is_unused(const RunTexts& texts, const JobOptions& job) {
+void warn_of_unused_options(const RunTexts& texts, const JobOptions& job) {
   std::vector<std::string> without_effect = texts.without_effect;
   for (const WithoutEffect& option : kWithoutEffect)
     if (env(variable_of(option.name))) without_effect.push_back(variable_of(option.name));
@@ -476,7 +476,7 @@ Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, Jo
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
   TUTTI_TRY(interpret_places(texts.places, job));
   TUTTI_TRY(interpret_nodes(texts.nodes, job));
-  tell_of_what_is_unused(texts, job);
+  warn_of_unused_options(texts, job);
   TUTTI_TRY(interpret_output(texts.output, job));
   TUTTI_TRY(interpret_speed(texts.speed, job));
   TUTTI_TRY(interpret_watching(texts.watching, job));
