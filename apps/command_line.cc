@@ -106,6 +106,12 @@ Status take_local_rank(const std::string& given) {
   const auto known = env("LOCAL_RANK");
   if (known && *known != std::to_string(rank))
     return usage("--local-rank is " + std::to_string(rank) + ", but LOCAL_RANK is " + *known, "leave the option out");
+  for (const char* size : {"LOCAL_WORLD_SIZE", "WORLD_SIZE"}) {
+    const auto ranks = parse_int(env(size).value_or(""));
+    if (ranks && rank >= *ranks)
+      return usage("--local-rank is " + std::to_string(rank) + ", not below " + size + ", which is " +
+                   std::to_string(*ranks));
+  }
   ::setenv("LOCAL_RANK", given.c_str(), 1);
   return {};
 }
@@ -120,10 +126,14 @@ int exit_code(const Error& error) {
 
 }  // namespace
 
-void begin_anew_with_settings(const std::vector<std::string>& arguments) {
+void restart_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
-  if (!who.ok() || who->started_by == "tutti run") return;
-  const auto missing = missing_settings(env, cpu_features(), usable_cores(), who->world_size == 1);
+  if (!who.ok()) return;
+  std::vector<Setting> missing;
+  // Another launcher may have bound several ranks to cores of their own.
+  if (who->started_by != "tutti run")
+    missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
+  if (const Setting pages = setting_of_huge_pages(); !env(pages.name)) missing.push_back(pages);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;

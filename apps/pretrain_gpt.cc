@@ -116,7 +116,7 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once(command, line.with_rejected(mistake));
   };
   if (const auto code = tutti::cli::parse(app, arguments, tell_all)) return *code;
-  tutti::cli::begin_anew_with_settings(arguments);
+  tutti::cli::restart_with_settings(arguments);
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());

@@ -108,7 +108,7 @@ int act(const std::vector<std::string>& arguments) {
   std::string local_rank;
   tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  tutti::cli::begin_anew_with_settings(arguments);
+  tutti::cli::restart_with_settings(arguments);
   const auto options = line.interpret();
   if (!options.ok()) {
     tutti::cli::tell_once("train_dlrm", options.error());

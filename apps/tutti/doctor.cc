@@ -12,13 +12,16 @@
 #include "tutti/base/env.h"
 #include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
+#include "tutti/base/log_setting.h"
 #include "tutti/base/text.h"
 #include "tutti/doctor/examination.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/layout.h"
 #include "tutti/launch/ssh/near_end.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/secret.h"
+#include "tutti/runtime/init.h"
 #include "tutti/transport/interface.h"
 
 namespace tutti::cli {
@@ -142,6 +145,8 @@ Result<DoctorOptions> interpret(const Texts& texts) {
   job.core_type = env("OPENBLAS_CORETYPE").value_or("");
   for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "OMP_WAIT_POLICY"})
     if (const auto value = env(name)) job.threads[name] = *value;
+  for (const Status& variables : {log::check_setting(), check_variables(), check_thread_count(env)})
+    if (!variables) job.bad_variables.push_back(variables.error());
   options.fixed_ports = !texts.master_port.empty() || !texts.store_port.empty();
   options.log_folder = texts.log_dir;
   options.patience = TUTTI_TRY(duration("--timeout", texts.timeout));

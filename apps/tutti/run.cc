@@ -67,12 +67,11 @@ int run_command(std::vector<std::string> arguments) {
   job.watch.describe = describe_flight_call;
   declare(app, texts, job);
   if (const Status flags = check_flag_variables(); !flags) return report(flags.error());
-  if (const Status level = log::check_setting(); !level) return report(level.error());
-  // Reported here once, which otherwise each rank reports.
-  if (const Status variables = check_variables(); !variables) return report(variables.error());
-  if (const Status threads = check_thread_count(env); !threads) return report(threads.error());
   if (const auto error = option_of_another_launcher(app, arguments)) return report(*error);
   if (const auto code = parse(app, arguments)) return *code;
+  // Reported here once, which otherwise each rank reports.
+  for (const Status& variables : {log::check_setting(), check_variables(), check_thread_count(env)})
+    if (!variables) return report(variables.error());
   const Result<std::optional<int>> elsewhere = start_elsewhere(arguments, app.remaining(), texts, job);
   if (!elsewhere.ok()) return report(elsewhere.error(), job.output);
   if (*elsewhere) return **elsewhere;

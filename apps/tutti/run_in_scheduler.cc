@@ -38,6 +38,7 @@ bool starts_others(const Allocation& allocation, const RunTexts& texts) {
 
 Status fill_from(const Allocation& allocation, RunTexts& texts, JobOptions& job) {
   if (stands_aside(allocation, texts)) return {};
+  if (!allocation.note.empty() && texts.nodes.nodes.empty()) log::warn(allocation.note);
   if (texts.ranks.ranks.empty() && !allocation.ranks.empty()) texts.ranks.ranks = list_of(allocation.ranks);
   if (!allocation.node) return {};
   if (!allocation.nodes && texts.nodes.nodes.empty()) {

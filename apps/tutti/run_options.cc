@@ -164,10 +164,12 @@ void declare_ranks(const Group& add, RankTexts& texts, JobOptions& job) {
            "add --local-rank=N to the program's arguments (${local_rank} in the arguments is always replaced)");
   add.flag("-m,--module", texts.module, "PROGRAM is a Python module: run python3 -u -m PROGRAM");
   add.flag("--no-python", texts.no_python,
-           "start PROGRAM itself (default, but for a .py file that is not executable: python3 -u PROGRAM)");
+           "start PROGRAM itself (default; train.py that is not in PATH, and ./train.py that is not executable, are "
+           "started with python3 -u)");
 }
 
-// torchrun starts Python for each script. One that can be executed itself chooses its Python in its first line.
+// torchrun starts Python for each script. A script that a shell would execute by this name chooses its Python in its
+// first line.
 bool is_script_of_python(const std::string& program) {
   std::error_code none;
   return program.ends_with(".py") && std::filesystem::is_regular_file(program, none) &&
@@ -246,13 +248,23 @@ void declare_nodes(const Group& add, NodeTexts& texts, JobOptions& job) {
   add.value("--connect-timeout", texts.connect_timeout, "TIME", "how long the nodes wait for each other (5min)");
 }
 
+// Of --local-addr, an address or a name of this host: the subnet that has no other address.
+Result<std::string> network_of_address(const std::string& given) {
+  const auto addresses = resolve({.host = given});
+  if (!addresses.ok()) return usage("--local-addr " + given + ": " + addresses.error().detail);
+  for (const Address& address : *addresses)
+    if (is_local_address(address.host))
+      return address.host + (address.host.find(':') == std::string::npos ? "/32" : "/128");
+  return usage("--local-addr " + given + " is no address of this host",
+               "this host has " + join(local_addresses(), ", "));
+}
+
 Status interpret_nodes(const NodeTexts& texts, JobOptions& job) {
   job.rendezvous = TUTTI_TRY(parse_rendezvous(texts.nodes, texts.backend, texts.endpoint, texts.conf));
   job.nodes = job.rendezvous.max;
   if (!texts.local_address.empty() && !job.iface.empty())
     return usage("--iface and torchrun's --local-addr were both given", "leave one of them out");
-  if (!texts.local_address.empty())  // the subnet that has no other address
-    job.iface = texts.local_address + (texts.local_address.find(':') == std::string::npos ? "/32" : "/128");
+  if (!texts.local_address.empty()) job.iface = TUTTI_TRY(network_of_address(texts.local_address));
   if (texts.standalone && job.nodes.value_or(1) != 1)
     return usage("--standalone is one node, --nnodes says " + texts.nodes, "leave one of them out");
   if (texts.standalone) job.nodes = 1;
@@ -300,7 +312,8 @@ void declare_output(const Group& add, OutputTexts& texts, JobOptions& job) {
             "format of lines here: text (default), or json with time, rank, stream and level");
   add.flag("--no-prefix", texts.no_prefix, "print bytes unchanged, without [rank] before each line");
   add.value("--log-line-prefix-template", job.output.prefix_template, "TEXT",
-            "print TEXT before each line instead of [rank]; ${role_name}, ${rank} and ${local_rank} are replaced");
+            "print TEXT before each line instead of [rank]; ${role_name}, ${rank}, ${local_rank} and ${hostname} are "
+            "replaced");
   add.flag("-q,--quiet", texts.quiet, "print no line about the job at its start");
 }
 
@@ -320,17 +333,19 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
   if (texts.format != "text" && texts.format != "json")
     return usage("--log-format needs text or json, not '" + texts.format + "'", "");
   job.output.json = texts.format == "json";
+  if (job.output.prefix_template.empty() && job.output.prefix && !job.output.json)
+    job.output.prefix_template = env("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");  // torchrun's only way
   TUTTI_TRY(check_output(job.output));
   job.announce = !texts.quiet;
   return {};
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_* and GLIBC_TUNABLES");
+  add.flag("--no-tune", texts.no_tune, "do not set OMP_* and OPENBLAS_*");
   add.flag(
       "--keep-memory", texts.keep_memory,
-      "set MALLOC_*, by which a program keeps the memory that it frees and allocates again each step (train_image, "
-      "train_dlrm and pretrain_gpt need it not)");
+      "set MALLOC_* and GLIBC_TUNABLES: the program keeps freed memory, in huge pages, to allocate it again each step "
+      "(train_image, train_dlrm and pretrain_gpt do so without this option)");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {
@@ -442,7 +457,7 @@ void declare(CLI::App& app, RunTexts& texts, JobOptions& job) {
 namespace {
 
 // A variable may be there for other programs, so it is no mistake as the option would be.
-void tell_of_what_is_unused(const RunTexts& texts, const JobOptions& job) {
+void warn_of_unused_options(const RunTexts& texts, const JobOptions& job) {
   std::vector<std::string> without_effect = texts.without_effect;
   for (const WithoutEffect& option : kWithoutEffect)
     if (env(variable_of(option.name))) without_effect.push_back(variable_of(option.name));
@@ -461,7 +476,7 @@ Status interpret_groups(const RunTexts& texts, std::vector<std::string> rest, Jo
   TUTTI_TRY(interpret_ranks(texts.ranks, job));
   TUTTI_TRY(interpret_places(texts.places, job));
   TUTTI_TRY(interpret_nodes(texts.nodes, job));
-  tell_of_what_is_unused(texts, job);
+  warn_of_unused_options(texts, job);
   TUTTI_TRY(interpret_output(texts.output, job));
   TUTTI_TRY(interpret_speed(texts.speed, job));
   TUTTI_TRY(interpret_watching(texts.watching, job));

@@ -68,8 +68,7 @@ TEST(NcclRefusals, NoRuntimeNoDriverNoGpu) {
   expect_on_both(with_gpus(kNccl, {{"FAKE_CUDA_DEVICES", "0"}}), "CUDA finds no GPU");
   expect_on_both(with_gpus(kNccl, {{"CUDA_VISIBLE_DEVICES", "-1"}}),
                  "the engine nccl needs a GPU, and no GPU is visible to this rank");
-  expect_on_both(with_gpus(kNccl, {{"TUTTI_DEVICE", "cuda:x"}}),
-                 "TUTTI_DEVICE is \"cuda:x\", but the engine nccl needs");
+  expect_on_both(with_gpus(kNccl, {{"TUTTI_DEVICE", "cpu"}}), "TUTTI_DEVICE is \"cpu\", but the engine nccl needs");
   expect_on_both(with_gpus(kNccl, {{"TUTTI_DEVICE", "cuda:9"}}), "there is no device cuda:9, 8 are visible");
 }
 

@@ -8,6 +8,7 @@
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
 #include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 
 namespace tutti::testing {
 namespace {
@@ -138,6 +139,7 @@ TEST(Torchrun, AScriptOfPythonIsStartedByPython) {
   std::ofstream(folder.path() + "/own.py") << "#!/bin/sh\necho from sh\n";
   std::filesystem::permissions(folder.path() + "/own.py", std::filesystem::perms::owner_all);
   EXPECT_EQ(run_with({}, {folder.path() + "/own.py"}).out, "[0] from sh\n");
+  EXPECT_EQ(run_with({}, {"own.py"}, {{"PATH", folder.path() + ":/usr/bin:/bin"}}).out, "[0] from sh\n");
 }
 
 TEST(Torchrun, OneNodeWithAnEndpointNeedsNoSecret) {
@@ -155,6 +157,17 @@ TEST(Torchrun, OptionsWithAnotherNameHereAreMapped) {
       {"-n", "2", "--role", "trainer", "--log-line-prefix-template", "<${role_name}${local_rank} of ${rank}>: "},
       {worker(), "env", "RANK"});
   EXPECT_THAT(prefixed.out, AllOf(HasSubstr("<trainer0 of 0>: RANK=0\n"), HasSubstr("<trainer1 of 1>: RANK=1\n")));
+  const Ended standard =
+      run_with({"--log-line-prefix-template", "$$ $rank ${hostname} $other ${other} $"}, {worker(), "env", "RANK"});
+  EXPECT_EQ(standard.out, "$ 0 " + host_name() + " $other ${other} $RANK=0\n") << "as Python's Template";
+  EXPECT_EQ(run_with({}, {worker(), "env", "RANK"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${rank}> "}}).out,
+            "<0> RANK=0\n");
+  EXPECT_EQ(run_with({"--no-prefix"}, {worker(), "env", "RANK"}, {{"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "x"}}).out,
+            "RANK=0\n");
+  EXPECT_EQ(run_with({"--local-addr", "localhost"}, {worker(), "env", "RANK"}).code, 0) << "a name";
+  const Ended nowhere = run_with({"--local-addr", "no-such-host.invalid"}, {worker(), "print"});
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_THAT(nowhere.err, HasSubstr("--local-addr no-such-host.invalid: "));
   const Ended bound = run_with({"--numa-binding", "node", "--local-addr", "127.0.0.1"}, {worker(), "env", "RANK"});
   EXPECT_EQ(bound.code, 0) << bound.err;
   EXPECT_THAT(bound.err, HasSubstr("CPU "));  // the table of ranks
@@ -163,7 +176,7 @@ TEST(Torchrun, OptionsWithAnotherNameHereAreMapped) {
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("there is no --numa-binding 'core-complex'"));
   EXPECT_THAT(run_with({"--local-addr", "203.0.113.7"}, {worker(), "print"}).err,
-              HasSubstr("this machine has no address in 203.0.113.7/32"));
+              HasSubstr("--local-addr 203.0.113.7 is no address of this host"));
 }
 
 TEST(Torchrun, WhatHasNoMeaningHereIsSaid) {

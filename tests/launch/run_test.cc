@@ -206,12 +206,23 @@ TEST(Run, RemovesWhatOtherLaunchersLeft) {
 }
 
 TEST(Run, TunesWhatTheUserHasNot) {
-  const Ended tuned = run({"run", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}, {{"OMP_NUM_THREADS", "3"}});
-  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
-  EXPECT_THAT(tuned.err,
-              AllOf(HasSubstr("GLIBC_TUNABLES=glibc.malloc.hugetlb=1"), Not(HasSubstr(" OMP_NUM_THREADS="))));
-  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS", "GLIBC_TUNABLES"}).out,
-            "[0] OMP_NUM_THREADS=(unset)\n[0] GLIBC_TUNABLES=(unset)\n");
+  const Ended tuned =
+      run({"run", worker(), "env", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}, {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(tuned.out, "[0] OMP_NUM_THREADS=3\n[0] OPENBLAS_NUM_THREADS=(unset)\n") << "OpenBLAS follows OpenMP";
+  EXPECT_THAT(tuned.err, Not(HasSubstr("_NUM_THREADS=")));
+  EXPECT_EQ(run({"run", "--no-tune", worker(), "env", "OMP_NUM_THREADS"}).out, "[0] OMP_NUM_THREADS=(unset)\n");
+  const Ended empty = run({"run", "-q", "--no-tune", "--no-prefix", "sh", "-c",
+                           "OMP_NUM_THREADS= " + std::string(TUTTI_TEST_COMMAND) + " run -q " + worker() +
+                               " env OMP_NUM_THREADS OPENBLAS_NUM_THREADS"});
+  EXPECT_THAT(empty.out, MatchesRegex("\\[0\\] OMP_NUM_THREADS=[0-9]+\n\\[0\\] OPENBLAS_NUM_THREADS=[0-9]+\n"));
+}
+
+TEST(Run, AVariableThatCostsSpeedGetsAWarningInAnyCase) {
+  const std::map<std::string, std::string> variables = {{"OMP_NUM_THREADS", "100000"}};
+  EXPECT_THAT(run({"run", "-q", worker(), "print"}, variables).err,
+              AllOf(HasSubstr("OMP_NUM_THREADS is 100000, more than the "),
+                    HasSubstr(" of a rank; tutti run chooses the value of a variable that is not set\n")));
+  EXPECT_THAT(run({"run", "-q", "--no-tune", worker(), "print"}, variables).err, HasSubstr("more than the "));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
@@ -219,6 +230,9 @@ TEST(Run, TunesWhatTheUserHasNot) {
 TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
   EXPECT_EQ(run({"run", "-q", worker(), "free-memory"}).out, "[0] given back\n");
   EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}).out, "[0] kept\n");
+  EXPECT_EQ(run({"run", "-q", worker(), "env", "GLIBC_TUNABLES"}).out, "[0] GLIBC_TUNABLES=(unset)\n");
+  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "env", "GLIBC_TUNABLES"}).out,
+            "[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
   EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}, {{"MALLOC_MMAP_THRESHOLD_", "131072"}}).out,
             "[0] given back\n")
       << "the user's variables win";
@@ -235,6 +249,8 @@ TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
         {"TUTTI_TIMEOUT", "soon", "TUTTI_TIMEOUT"},
         {"TUTTI_ALGORITHM", "rign", "did you mean ring?"},
         {"TUTTI_MIXED_BUILDS", "maybe", "TUTTI_MIXED_BUILDS is \"maybe\", expected 1 or 0"},
+        {"TUTTI_DEVICE", "foo", "TUTTI_DEVICE is \"foo\", expected cpu, cuda or cuda:N"},
+        {"TUTTI_DEVICE", "cuda:-1", "TUTTI_DEVICE is \"cuda:-1\""},
         {"TUTTI_IFACE", "no-such-network", "(from TUTTI_IFACE)"},
         {"OMP_NUM_THREADS", "0", "OMP_NUM_THREADS is \"0\", expected a number of threads from 1 up"},
         {"OMP_NUM_THREADS", "4,many", "OMP_NUM_THREADS is \"4,many\""}}) {
@@ -245,6 +261,22 @@ TEST(Run, AVariableThatMakesNoSenseIsReportedBeforeARankStarts) {
   }
   EXPECT_EQ(run({"run", "-q", worker(), "env", "OMP_NUM_THREADS"}, {{"OMP_NUM_THREADS", "2, 1"}}).out,
             "[0] OMP_NUM_THREADS=2, 1\n");
+}
+
+TEST(Run, HelpIgnoresVariables) {
+  for (const char* name : {"TUTTI_TIMEOUT", "OMP_NUM_THREADS", "TUTTI_LOG"}) {
+    const Ended help = run({"run", "--help"}, {{name, "nonsense"}});
+    EXPECT_EQ(help.code, 0) << name << ": " << help.err;
+  }
+}
+
+TEST(Run, DoctorReportsVariablesThatMakeNoSense) {
+  for (const char* name : {"TUTTI_TIMEOUT", "OMP_NUM_THREADS"}) {
+    const Ended doctor = run({"doctor"}, {{name, "nonsense"}});
+    EXPECT_EQ(doctor.code, 1) << doctor.out;
+    EXPECT_THAT(doctor.out, ::testing::ContainsRegex(std::string("FAIL +variables +") + name));
+  }
+  EXPECT_THAT(run({"doctor"}).out, Not(HasSubstr("variables")));
 }
 
 TEST(Run, EverythingAfterTheProgramIsTheProgrammes) {

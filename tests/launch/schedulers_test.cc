@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -83,6 +84,16 @@ TEST(InScheduler, WithoutSrunTheOtherNodesCannotBeStarted) {
           {{"SLURM_JOB_ID", "5"}, {"SLURM_NNODES", "2"}, {"SLURM_JOB_NODELIST", "n[1-2]"}, {"PATH", "/nowhere"}});
   EXPECT_EQ(ended.code, 2);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("could not start srun"), HasSubstr("--standalone runs on this node alone")));
+}
+
+TEST(InScheduler, AJobOfSeveralHostsThatRunsOnOneSaysSo) {
+  const Variables elsewhere = {{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1.invalid 2 n2.invalid 2"}};
+  for (const Variables& script : {elsewhere, Variables{{"JOB_ID", "7"}, {"NHOSTS", "2"}}}) {
+    const Ended ended = run({"run", worker(), "env", "WORLD_SIZE"}, script);
+    EXPECT_EQ(ended.out, "[0] WORLD_SIZE=1\n");
+    EXPECT_THAT(ended.err, AllOf(HasSubstr("job has 2 hosts ("), HasSubstr("ranks run on this host alone")));
+  }
+  EXPECT_THAT(run({"run", "--nnodes", "1", worker(), "env", "WORLD_SIZE"}, elsewhere).err, Not(HasSubstr("2 hosts")));
 }
 
 // A script of two hosts; the launcher reaches the second one, or nothing runs.

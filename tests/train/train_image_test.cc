@@ -500,6 +500,12 @@ TEST_F(TrainImage, TheLocalRankOfTheLauncherMustBeThatOfTheEnvironment) {
   const auto refused = tutti::testing::run(command(0, {"--max-steps", "1", "--local_rank=0"}), variables);
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--local-rank is 0, but LOCAL_RANK is 1"));
+  variables = kOneThread;
+  variables["RANK"] = "0";
+  variables["WORLD_SIZE"] = "1";
+  const auto too_high = tutti::testing::run(command(0, {"--max-steps", "1", "--local-rank=3"}), variables);
+  EXPECT_EQ(too_high.code, 2);
+  EXPECT_THAT(too_high.err, HasSubstr("--local-rank is 3, not below WORLD_SIZE, which is 1"));
 }
 
 TEST_F(TrainImage, AFailureIsWrittenIntoTheErrorFileOfTheLauncher) {
@@ -521,6 +527,20 @@ TEST_F(TrainImage, AloneItHasTheSettingsOfTuttiRun) {
                           {{"OMP_DISPLAY_ENV", "verbose"}, {"OMP_WAIT_POLICY", ""}, {"OMP_NUM_THREADS", "2"}});
   EXPECT_EQ(alone.code, 0) << alone.err;
   EXPECT_THAT(alone.err, AllOf(HasSubstr("GOMP_SPINCOUNT = '0'"), HasSubstr("OMP_NUM_THREADS = '2'")));
+}
+
+// Huge pages are malloc's from the start of a process. libgomp prints this line whenever it is loaded.
+TEST_F(TrainImage, LaunchedItExecutesItselfOnceMoreForHugePages) {
+  const auto starts = [&](const std::string& tunables) {
+    const auto ended = tutti::testing::run(command(1, {"--max-steps", "1"}),
+                                           {{"OMP_DISPLAY_ENV", "true"}, {"GLIBC_TUNABLES", tunables}});
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    int count = 0;
+    for (std::size_t at = 0; (at = ended.err.find("OPENMP DISPLAY ENVIRONMENT BEGIN", at)) != std::string::npos; ++at)
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(starts(""), starts("glibc.malloc.hugetlb=1") + 1);
 }
 
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {

@@ -37,7 +37,7 @@ class Group {
   int global_rank() const { return global_ranks()[rank()]; }
   int local_rank() const;  // among the members that one launcher started on this host: LOCAL_RANK of the world
   int local_size() const;  // how many these are: LOCAL_WORLD_SIZE of the world
-  int node() const;        // which host, numbered by its lowest rank
+  int node() const;        // which host, numbered by its lowest rank; with TUTTI_TRANSPORT=tcp each rank is a host
   int nodes() const;
   // How long a call of this group may wait for the peers, unless its Request says otherwise.
   Duration timeout() const;

@@ -36,6 +36,7 @@ class Examination {
   Examination(const HostFacts& facts, const JobWishes& wishes) : facts_(facts), wishes_(wishes) {}
 
   std::vector<Finding> run() {
+    for (const Error& bad : wishes_.bad_variables) add(Grade::kFail, "variables", bad.detail, bad.hint);
     addresses();
     cores();
     threads();
@@ -123,7 +124,7 @@ class Examination {
     };
     const int cores = std::max(1, facts_.cores_usable / std::max(1, wishes_.ranks));
     const std::string costs = costly_threads(variable, cores);
-    if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset what is not meant so; tutti run chooses");
+    if (!costs.empty()) add(Grade::kWarn, "threads", costs, "unset the variable: tutti run then chooses its value");
   }
 
   void memory() {

@@ -21,6 +21,7 @@ struct JobWishes {
   std::optional<int> devices;          // GPUs that should be here
   std::string core_type;               // OPENBLAS_CORETYPE of the user; empty: none
   Environment threads;                 // OMP_NUM_THREADS, OPENBLAS_NUM_THREADS and OMP_WAIT_POLICY of the user
+  std::vector<Error> bad_variables;    // of the user, whose values make no sense
   std::vector<std::string> addresses;  // where node 0 would serve; only on node 0
   int master_port = 29500, store_port = 29501;
 };

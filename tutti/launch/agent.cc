@@ -29,6 +29,7 @@
 #include "tutti/launch/reports/report_file.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/launch/watch/status_server.h"
+#include "tutti/rendezvous/schedulers.h"
 
 namespace tutti {
 namespace {
@@ -163,13 +164,13 @@ Status Agent::start(Round round) {
   }
   Environment environment = current_environment();
   const std::vector<std::string> removed = remove_stale(environment);
+  const auto variable = [&](const std::string& name) { return lookup(environment, name); };
   std::vector<Setting> settings;
-  const auto set = [&](std::vector<Setting> recommended) {
-    for (Setting& setting : recommended)
-      if (environment.emplace(setting.name, setting.value).second) settings.push_back(std::move(setting));
-  };
-  if (spec_.tune) set(recommended_settings(cpu_features(), spec_.cores_of_a_rank, 1));
-  if (spec_.keep_memory) set(settings_that_keep_memory());
+  if (spec_.tune) settings = missing_settings(variable, cpu_features(), spec_.cores_of_a_rank, /*threads=*/true);
+  if (spec_.keep_memory)
+    for (Setting& setting : settings_that_keep_memory())
+      if (!variable(setting.name)) settings.push_back(std::move(setting));
+  for (const Setting& setting : settings) environment[setting.name] = setting.value;
   if (spec_.announce && other_layout) {
     if (first) consoles_.say(announcement(layout, spec_.job, settings, removed));
     for (const std::string& row : spec_.table(attempt_->round())) consoles_.say(row);

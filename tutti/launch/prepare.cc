@@ -156,11 +156,11 @@ Status prepare_program(const JobOptions& options, AgentSpec& spec) {
 }
 
 // Variables of the user win, and may have been set for another machine.
-void warn_of_costly_variables(int cores) {
+void warn_of_costly_variables(int cores, bool tune) {
   const std::string kernels = costly_kernels(env, cpu_features()), threads = costly_threads(env, cores);
   if (kernels.empty() && threads.empty()) return;
   log::warn(kernels + (kernels.empty() || threads.empty() ? "" : "; ") + threads +
-            " (unset what is not meant so, and tutti run chooses; --no-tune: no warning)");
+            (tune ? "; tutti run chooses the value of a variable that is not set" : ""));
 }
 
 Status prepare_ranks(const JobOptions& options, Prepared& job) {
@@ -170,7 +170,7 @@ Status prepare_ranks(const JobOptions& options, Prepared& job) {
   NodesOptions& nodes = job.nodes;
   nodes.counts = TUTTI_TRY(parse_rank_counts(options.ranks, options.nodes, options.node, machine));
   TUTTI_TRY(share_machine(options, gpus, machine, nodes.counts.here, job.agent));
-  if (options.tune && options.node <= 0) warn_of_costly_variables(job.agent.cores_of_a_rank);
+  if (options.node <= 0) warn_of_costly_variables(job.agent.cores_of_a_rank, options.tune);
   nodes.nodes = options.nodes.value_or(std::max(1, int(nodes.counts.all.size())));
   nodes.node = options.node;
   nodes.min_nodes = options.rendezvous.min.value_or(nodes.nodes);

@@ -22,7 +22,8 @@
 // Pages. Where the system hands out huge pages to those who ask for them (transparent_hugepage/enabled is madvise, as
 // Debian has it), malloc does not ask by itself. On pages of 4 KiB a matrix product spends its time on address
 // translation: OpenBLAS ran 10 to 40 % faster on huge ones. glibc asks with glibc.malloc.hugetlb=1 (2.35 and later;
-// older ones do not know it and go on).
+// older ones do not know it and go on). Huge pages keep freed blocks in the process as well: a page is given back only
+// when all of it is free. So only those that keep memory ask for them.
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
@@ -38,6 +39,12 @@
 namespace tutti {
 namespace {
 
+// Letters, whether capital or small.
+bool same_word(std::string_view one, std::string_view other) {
+  return std::equal(one.begin(), one.end(), other.begin(), other.end(),
+                    [](char a, char b) { return (a | 32) == (b | 32); });
+}
+
 // How wide the vectors are that kernels of this name use: SSE or AVX, AVX2, AVX-512; none: a name that we do not know.
 std::optional<int> width_of_kernels(std::string_view core) {
   static constexpr std::array<std::pair<std::string_view, int>, 25> kKernels = {{
@@ -47,10 +54,8 @@ std::optional<int> width_of_kernels(std::string_view core) {
       {"Sandybridge", 0}, {"Bulldozer", 0},  {"Piledriver", 0}, {"Steamroller", 0}, {"Excavator", 1},
       {"Haswell", 1},     {"Zen", 1},        {"SkylakeX", 2},   {"Cooperlake", 2},  {"SapphireRapids", 2},
   }};
-  const auto* const known = std::find_if(kKernels.begin(), kKernels.end(), [&](const auto& kernels) {
-    return kernels.first.size() == core.size() && std::equal(core.begin(), core.end(), kernels.first.begin(),
-                                                             [](char a, char b) { return (a | 32) == (b | 32); });
-  });
+  const auto* const known = std::find_if(kKernels.begin(), kKernels.end(),
+                                         [&](const auto& kernels) { return same_word(kernels.first, core); });
   return known == kKernels.end() ? std::nullopt : std::optional(known->second);
 }
 
@@ -94,7 +99,6 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   std::vector<Setting> settings = {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}};
   if (threads != "1") settings.push_back({"OMP_WAIT_POLICY", "passive"});
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
-  settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
 }
 
@@ -115,17 +119,16 @@ std::string costly_threads(const VariableLookup& variable, int cores) {
                     (*threads > cores ? ", more than" : ", fewer than") + " the " + std::to_string(cores) +
                     (cores == 1 ? " core" : " cores") + " of a rank");
   }
-  if (cores > 1 && variable("OMP_WAIT_POLICY").value_or("") == "active")
+  if (cores > 1 && same_word(variable("OMP_WAIT_POLICY").value_or(""), "active"))
     costs.push_back("OMP_WAIT_POLICY is active, with which idle threads take cores from the others");
   return join(costs, "; ");
 }
 
-std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone) {
-  // prepare_compute() divides the cores among ranks that know of one another. OpenBLAS also obeys OMP_NUM_THREADS.
-  const bool threads_are_known = !alone || variable("OMP_NUM_THREADS");
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool threads) {
+  const bool sets_threads = threads && !variable("OMP_NUM_THREADS");  // which OpenBLAS follows
   std::vector<Setting> missing;
   for (Setting& setting : recommended_settings(cpu, cores, 1))
-    if (!variable(setting.name) && !(threads_are_known && setting.name.ends_with("_NUM_THREADS")))
+    if (!variable(setting.name) && (sets_threads || !setting.name.ends_with("_NUM_THREADS")))
       missing.push_back(std::move(setting));
   return missing;
 }
@@ -142,8 +145,10 @@ Status check_thread_count(const VariableLookup& variable) {
   return {};
 }
 
+Setting setting_of_huge_pages() { return {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"}; }
+
 std::vector<Setting> settings_that_keep_memory() {
-  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}};
+  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}, setting_of_huge_pages()};
 }
 
 void keep_freed_memory(const VariableLookup& variable) {
@@ -158,14 +163,16 @@ void keep_freed_memory(const VariableLookup& variable) {
 std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures& cpu, int cores, int local_ranks,
                                std::string_view openblas_core) {
   std::string why, set;
+  bool tutti_run_helps = true;  // it leaves what the user has set
   const auto add = [&](const std::string& reason, const std::string& name, const std::string& value) {
     why += (why.empty() ? "" : ", and ") + reason;
     set += " " + name + "=" + value;
   };
   if (const std::string slow = slowness_of_kernels(openblas_core, cpu); !slow.empty()) {
-    const std::string given = variable("OPENBLAS_CORETYPE").value_or("");
-    add(given.empty() ? "OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (" + slow + ")"
-                      : "OPENBLAS_CORETYPE=" + given + " chooses kernels that are " + slow,
+    const auto given = variable("OPENBLAS_CORETYPE");
+    tutti_run_helps = !given;
+    add(given ? "OPENBLAS_CORETYPE=" + *given + " chooses kernels that are " + slow
+              : "OpenBLAS takes this CPU for a " + std::string(openblas_core) + " (" + slow + ")",
         "OPENBLAS_CORETYPE", openblas_coretype(cpu));
   }
   if (local_ranks > 1 && cores > 1 && !variable("OMP_NUM_THREADS")) {
@@ -175,7 +182,7 @@ std::string slow_start_warning(const VariableLookup& variable, const CpuFeatures
   }
   if (why.empty()) return {};
   return "this program was not started by `tutti run` and will be slow: " + why + "; set" + set +
-         ", or start it with `tutti run`";
+         (tutti_run_helps ? ", or start it with `tutti run`" : "");
 }
 
 std::string loaded_openblas_core() {

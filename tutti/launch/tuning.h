@@ -30,14 +30,15 @@ struct Setting {
   std::string name;
   std::string value;
 };
+// The value of a variable; none where it is not set or empty.
 using VariableLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
-// Everything that `tutti run` sets for each of `local_ranks` workers of a host with `cores` usable cores.
+// The settings for each of `local_ranks` workers of a host with `cores` usable cores.
 std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int local_ranks);
 
-// The settings that a process lacks which `tutti run` did not start. `alone`: it is the only rank of its job; the
-// number of threads of any other rank is left open, because its launcher may have bound it to cores of its own.
-std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool alone);
+// The recommended settings of a rank with `cores` cores that the user has not set. `threads`: numbers of threads are
+// among them, unless the user has set OMP_NUM_THREADS, which OpenBLAS follows.
+std::vector<Setting> missing_settings(const VariableLookup& variable, const CpuFeatures& cpu, int cores, bool threads);
 
 // What variables of the user cost that win over recommended_settings(), as a clause; empty: nothing. `cores`: of a
 // rank.
@@ -47,11 +48,15 @@ std::string costly_threads(const VariableLookup& variable, int cores);
 // kUsage: OMP_NUM_THREADS is not what OpenMP takes, a number or a list of numbers from 1 up.
 Status check_thread_count(const VariableLookup& variable);
 
+// What makes glibc ask for huge pages. Freed memory goes back to the system a huge page at a time, if at all.
+Setting setting_of_huge_pages();
+
 // What makes glibc keep freed memory in the process, for a program that is about to start. A step of training frees and
-// allocates the same blocks again and again. Programs that free for good should not have these.
+// allocates the same blocks again and again. Programs that free for good should not have these. They include huge
+// pages.
 std::vector<Setting> settings_that_keep_memory();
-// The same for this process; blocks that are mapped already are not affected. Does nothing where `variable` says that
-// the user has chosen thresholds.
+// The thresholds for this process; blocks that are mapped already are not affected. Does nothing where `variable` says
+// that the user has chosen thresholds.
 void keep_freed_memory(const VariableLookup& variable);
 
 // One sentence for a program that was not started by `tutti run` and would run several times slower for want of

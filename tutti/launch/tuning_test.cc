@@ -56,7 +56,8 @@ TEST(RecommendedSettings, ShareTheCores) {
   EXPECT_EQ(value_of(recommended_settings(kZen5, 2, 2), "OPENBLAS_CORETYPE"), "SkylakeX");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "OPENBLAS_CORETYPE"), "(unset)");
   EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "MALLOC_TRIM_THRESHOLD_"), "(unset)");  // programs free memory
-  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
+  EXPECT_EQ(value_of(recommended_settings({}, 2, 2), "GLIBC_TUNABLES"), "(unset)");  // hugetlb keeps memory as well
+  EXPECT_EQ(value_of(settings_that_keep_memory(), "GLIBC_TUNABLES"), "glibc.malloc.hugetlb=1");
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their malloc has neither thresholds nor figures
@@ -104,7 +105,8 @@ TEST(SlowStartWarning, OnlyWhereItIsSlow) {
   EXPECT_EQ(slow_start_warning(lookup, kHaswell, 8, 4, "Haswell"), "");
   EXPECT_THAT(slow_start_warning(lookup, kZen5, 8, 4, "Haswell"),
               AllOf(HasSubstr("OPENBLAS_CORETYPE=Haswell chooses kernels that are 1.4 to 1.7 times slower"),
-                    HasSubstr("set OPENBLAS_CORETYPE=SkylakeX, or start")));
+                    ::testing::EndsWith("set OPENBLAS_CORETYPE=SkylakeX")))
+      << "tutti run would keep the user's value";
 }
 
 TEST(CostlyVariables, AreToldWithWhatTheyCost) {
@@ -120,7 +122,8 @@ TEST(CostlyVariables, AreToldWithWhatTheyCost) {
             "of a rank");
   EXPECT_EQ(costly_threads(in({{"OMP_NUM_THREADS", "2,1"}}), 2), "");
   EXPECT_EQ(costly_threads(in({{"OMP_NUM_THREADS", "1"}, {"OMP_WAIT_POLICY", "active"}}), 1), "");
-  EXPECT_THAT(costly_threads(in({{"OMP_WAIT_POLICY", "active"}}), 4), HasSubstr("OMP_WAIT_POLICY is active"));
+  for (const char* active : {"active", "ACTIVE", "Active"})
+    EXPECT_THAT(costly_threads(in({{"OMP_WAIT_POLICY", active}}), 4), HasSubstr("OMP_WAIT_POLICY is active"));
 }
 
 TEST(MissingSettings, AreThoseThatTheUserHasNotSet) {

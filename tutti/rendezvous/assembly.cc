@@ -6,6 +6,7 @@
 //   tokens      of all that came, as "a2f0 77b1 "
 //   trouble     the error of whoever found the ranks to disagree
 //   told/TOKEN  that process has read the trouble, or found it, or has given up
+//   gave_up     a line for each process that gave up: its rank, its token, and how long it had waited
 // A rank that was killed while it waited and is started again finds its own old name in member/R. So that key accuses
 // nobody: it only gives the name, when the gathering says that the rank is there already. (It may say so to the first
 // as well as to the second.)
@@ -20,6 +21,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -45,6 +48,7 @@ constexpr const char* kArrivals = "join/arrivals";
 constexpr const char* kTokens = "join/tokens";
 constexpr const char* kComplete = "\ncomplete";  // at the end of kWorld
 constexpr const char* kTrouble = "join/trouble";
+constexpr const char* kGaveUp = "join/gave_up";
 std::string member_key(int rank) { return "join/member/" + std::to_string(rank); }
 std::string told_key(const std::string& token) { return "join/told/" + token; }
 
@@ -124,22 +128,26 @@ class RollCall {
       if (TUTTI_TRY(store_.get(kWorld, deadline_)).ends_with(kComplete))
         if (const auto other = TUTTI_TRY(somebody_else())) return one_too_many(me_, other);
       if (deadline_.expired()) {
-        const Error timeout = deadline_.error(who_never_came().value_or(error.detail),
+        const Error timeout = deadline_.error(who_is_absent(me_.world_size).value_or(error.detail),
                                               error.hint + (place_.empty() ? "" : "; the ranks meet at " + place_));
         if (me_.rank == 0) return spread(timeout);  // with rank 0 the store may end, so the others end here too
         (void)store_.set(told_key(me_.token), "");  // rank 0 need not wait for this one
+        const std::string waited = std::to_string(std::llround(deadline_.limit() * 1000));  // milliseconds
+        (void)store_.append(kGaveUp, std::to_string(me_.rank) + " " + me_.token + " " + waited + "\n");
         return timeout;
       }
       if (deadline_.waited() < next_line) continue;
-      log::info("waiting for the others: " + error.detail + " after " + seconds_text(deadline_.waited()) + " of " +
-                seconds_text(deadline_.limit()) + who_came() + (place_.empty() ? "" : "; the ranks meet at " + place_));
+      log::info("waiting for the others, " + seconds_text(deadline_.waited()) + " of " +
+                seconds_text(deadline_.limit()) + " so far: " + who_is_absent(kMostAsked).value_or(error.detail) +
+                who_came() + (place_.empty() ? "" : "; the ranks meet at " + place_));
       next_line = deadline_.waited() + to_seconds(kLongestSlice);
     }
   }
 
-  // "rank 1 of 3 did not come". A rank that came and gave up has left the gathering, which would blame it as well.
-  // None: all have come, or there are too many to ask for.
-  std::optional<std::string> who_never_came() {
+  // "rank 1 of 3 did not come; rank 2 came and gave up after 4 s". A rank that gave up has left the gathering, whose
+  // error says that it did not come. None: nobody is absent, or there are more than `most` ranks to ask for.
+  std::optional<std::string> who_is_absent(int most) {
+    if (me_.world_size > most) return std::nullopt;
     const Deadline limit = Deadline::after(kAskLimit);
     std::vector<int> ranks;
     for (int rank = 0; rank < me_.world_size; ++rank) {
@@ -147,21 +155,49 @@ class RollCall {
       if (!came.ok() || limit.expired()) return std::nullopt;
       if (!*came) ranks.push_back(rank);
     }
-    if (ranks.empty()) return std::nullopt;
-    return ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not come";
+    std::vector<std::string> clauses;
+    if (!ranks.empty())
+      clauses.push_back(ranks_words(ranks) + " of " + std::to_string(me_.world_size) + " did not come");
+    for (const auto& [rank, waited] : who_gave_up())
+      clauses.push_back("rank " + std::to_string(rank) + " came and gave up after " + waited);
+    return clauses.empty() ? std::nullopt : std::optional(join(clauses, "; "));
   }
 
-  // "; here: rank 0 (pid 7 on a), rank 2 (pid 9 on b)": this one, and of the others as many as a line can tell.
+  // By rank, how long it waited. Not a rank that has come again.
+  std::map<int, std::string> who_gave_up() {
+    std::map<int, std::string> ranks;
+    const auto somebody = store_.check({kGaveUp});
+    if (!somebody.ok() || !*somebody) return ranks;
+    const auto lines = store_.get(kGaveUp, Deadline::after(kFirstSlice));
+    if (!lines.ok()) return ranks;
+    for (const std::string& line : split(trim(*lines), '\n')) {
+      const auto words = split(line, ' ');
+      if (words.size() != 3) continue;
+      const auto rank = parse_int(words[0]), waited = parse_int(words[2]);
+      if (!rank || !waited || *rank < 0 || *rank >= me_.world_size || *rank == me_.rank) continue;
+      if (const auto last = last_arrival(int(*rank)); last && last->token == words[1])
+        ranks[int(*rank)] = seconds_text(double(*waited) / 1000);
+    }
+    return ranks;
+  }
+
+  // The process that came last as this rank; none: nobody did, or the store does not answer.
+  std::optional<Arrival> last_arrival(int rank) {
+    const auto there = store_.check({member_key(rank)});
+    if (!there.ok() || !*there) return std::nullopt;
+    const auto lines = store_.get(member_key(rank), Deadline::after(kFirstSlice));
+    const auto arrival = lines.ok() ? decode(split(trim(*lines), '\n').back()) : Result<Arrival>(Error{});
+    return arrival.ok() ? std::optional(*arrival) : std::nullopt;
+  }
+
+  // "; here: rank 0 (pid 7 on a), rank 2 (pid 9 on b)": this rank, and of the others as many as a line can have.
   std::string who_came() {
+    const auto gave_up = who_gave_up();
     std::vector<std::string> names;
     for (int rank = 0; rank < me_.world_size && names.size() < kMostNamed; ++rank) {
       if (rank == me_.rank) names.push_back(to_string(me_));
-      if (rank == me_.rank || rank >= kMostAsked) continue;
-      const auto there = store_.check({member_key(rank)});
-      if (!there.ok() || !*there) continue;
-      const auto lines = store_.get(member_key(rank), Deadline::after(kFirstSlice));
-      const auto arrival = lines.ok() ? decode(split(trim(*lines), '\n').back()) : Result<Arrival>(Error{});
-      if (arrival.ok()) names.push_back(to_string(*arrival));
+      if (rank == me_.rank || rank >= kMostAsked || gave_up.contains(rank)) continue;
+      if (const auto arrival = last_arrival(rank)) names.push_back(to_string(*arrival));
     }
     return "; here: " + join(names, ", ") + (names.size() == kMostNamed ? " ..." : "");
   }

@@ -54,11 +54,33 @@ TEST(Assembly, TimeoutNamesTheMissing) {
   EXPECT_DOUBLE_EQ(world.error().limit, 0.05);
 }
 
-TEST(Assembly, ARankThatCameAndGaveUpIsNotBlamed) {
+TEST(Assembly, ARankThatCameAndGaveUpIsReportedAsSuch) {
   MemoryStore store;
   EXPECT_EQ(assemble(store, someone(2, 3), Deadline::after(20ms)).status().error().detail,
             "ranks 0, 1 of 3 did not come");
-  EXPECT_EQ(assemble(store, someone(0, 3), Deadline::after(20ms)).status().error().detail, "rank 1 of 3 did not come");
+  EXPECT_EQ(assemble(store, someone(0, 3), Deadline::after(20ms)).status().error().detail,
+            "rank 1 of 3 did not come; rank 2 came and gave up after 20 ms");
+}
+
+TEST(Assembly, RanksThatComeAfterOneGaveUpNameIt) {
+  MemoryStore store;
+  ASSERT_FALSE(assemble(store, someone(2, 3), Deadline::after(20ms)).ok());
+  Result<std::vector<Arrival>> waiting = std::vector<Arrival>();
+  std::jthread late([&] { waiting = assemble(store, someone(1, 3), Deadline::after(60s)); });
+  ASSERT_TRUE(store.get("join/member/1", Deadline::after(60s)).ok());
+  const auto first = assemble(store, someone(0, 3), Deadline::after(200ms));
+  late.join();
+  EXPECT_EQ(first.status().error().detail, "rank 2 came and gave up after 20 ms");
+  EXPECT_EQ(waiting.status().error().detail, "rank 2 came and gave up after 20 ms");
+}
+
+TEST(Assembly, ARankThatGaveUpMayComeAgain) {
+  MemoryStore store;
+  ASSERT_FALSE(assemble(store, someone(1, 2), Deadline::after(20ms)).ok());
+  Arrival again = someone(1, 2);
+  again.token = "t1-again";
+  std::jthread other([&] { EXPECT_TRUE(assemble(store, again, Deadline::after(60s)).ok()); });
+  EXPECT_TRUE(assemble(store, someone(0, 2), Deadline::after(60s)).ok());
 }
 
 TEST(Assembly, ATroubleReachesThoseWhoWait) {

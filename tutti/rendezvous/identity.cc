@@ -330,7 +330,8 @@ Error Identifier::missing_error() const {
     if (url_.scheme == Scheme::kEnv) {
       const bool has_no_place = std::find(missing_.begin(), missing_.end(), "MASTER_ADDR") != missing_.end();
       hint = "set " + std::string(missing_.size() == 1 ? "it" : "them") + " for every rank" +
-             (has_no_place ? ", on one host for example MASTER_ADDR=localhost MASTER_PORT=29500" : "") +
+             (has_no_place ? ", on one host for example MASTER_ADDR=localhost" : "") +
+             (has_no_place && !has("MASTER_PORT") ? " MASTER_PORT=29500" : "") +
              ", or start the program with tutti run -n N";
       if (!set.empty()) hint += ", or alone with env -u " + join(set, " -u ");
     } else {

@@ -118,6 +118,10 @@ TEST(Identity, NamesAllThatIsMissingAtOnce) {
               HasSubstr("but MASTER_PORT is missing (hint: set it for every rank, or"));
   EXPECT_THAT(bad({{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
               AllOf(HasSubstr("but MASTER_ADDR and MASTER_PORT are missing"), HasSubstr("MASTER_ADDR=localhost")));
+  EXPECT_THAT(bad({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1234"}}),
+              AllOf(HasSubstr("but MASTER_ADDR is missing (hint: set it for every rank, on one host for example "
+                              "MASTER_ADDR=localhost, or"),
+                    Not(HasSubstr("29500"))));
   EXPECT_THAT(bad(without(kHand, "RANK")), Not(HasSubstr("localhost")));
   EXPECT_THAT(bad({{"TUTTI_STORE", "h:1"}}),
               HasSubstr("TUTTI_STORE=h:1 is given, but RANK and WORLD_SIZE are missing"));

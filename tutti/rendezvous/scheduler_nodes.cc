@@ -146,6 +146,14 @@ MaybeAllocation pbs(const Environment& environment, const HostNames& names,
   return std::optional(found);
 }
 
+// A job of several hosts of which ranks use this one only.
+Allocation unused_hosts(const std::string& scheduler, std::int64_t hosts, const std::string& source,
+                        const std::string& why) {
+  return {.scheduler = scheduler,
+          .note = "this " + scheduler + " job has " + std::to_string(hosts) + " hosts (" + source + "), " + why +
+                  ": ranks run on this host alone (--hosts names the hosts)"};
+}
+
 // LSF and SGE start a script on the first host of the job. `words`: hosts, each followed by its slots.
 MaybeAllocation script_on_first_host(Allocation found, const std::string& source, const std::vector<std::string>& words,
                                      const HostNames& names) {
@@ -157,9 +165,13 @@ MaybeAllocation script_on_first_host(Allocation found, const std::string& source
                    .hint = "--standalone leaves " + found.scheduler + " out of it"};
     if (*slots > 0) add_slots(found, words[i], int(*slots));
   }
-  // Elsewhere this is a task of the job, and its script may run tutti as well.
-  if (found.hosts.empty() || short_name(found.hosts.front()) != short_name(names.host))
-    return std::optional<Allocation>();
+  // Elsewhere this may be a task of the job, and its script may run tutti as well.
+  if (found.hosts.empty() || short_name(found.hosts.front()) != short_name(names.host)) {
+    if (found.hosts.size() < 2) return std::optional<Allocation>();
+    return std::optional(
+        unused_hosts(found.scheduler, std::ssize(found.hosts), source,
+                     "of which " + found.hosts.front() + " is the first and this host, " + names.host + ", is not"));
+  }
   found.nodes = int(found.hosts.size());
   found.first_host = found.hosts.front();
   found.others = Allocation::Others::kSsh;
@@ -184,7 +196,12 @@ MaybeAllocation lsf(const Environment& environment, const HostNames& names) {
 MaybeAllocation sge(const Environment& environment, const HostNames& names,
                     const std::function<Result<std::string>(const std::string&)>& read_file) {
   const auto job = lookup(environment, "JOB_ID"), path = lookup(environment, "PE_HOSTFILE");
-  if (!job || !path) return std::optional<Allocation>();
+  if (!job) return std::optional<Allocation>();
+  if (!path) {
+    const auto hosts = parse_int(lookup(environment, "NHOSTS").value_or(""));
+    if (!hosts || *hosts < 2) return std::optional<Allocation>();
+    return std::optional(unused_hosts("SGE", *hosts, "NHOSTS", "but PE_HOSTFILE, which names them, is not set"));
+  }
   const auto text = read_file(*path);
   if (!text.ok())
     return Error{.code = Code::kUsage,

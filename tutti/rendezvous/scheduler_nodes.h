@@ -25,6 +25,7 @@ struct Allocation {
   std::string first_host;          // an address of node 0; empty: it does not tell
   std::string job;                 // a name that no other job of this user has; empty: it does not tell
   Others others = Others::kStarted;
+  std::string note;  // a warning where the job has other hosts that stay unused; `nodes` and `hosts` are then open
 
   bool operator==(const Allocation&) const = default;
 };

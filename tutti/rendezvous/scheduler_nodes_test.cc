@@ -137,7 +137,21 @@ TEST(SchedulerNodes, ScriptsOfLsfAndSgeHaveToStartTheOthers) {
   EXPECT_THAT(sge.hosts, ElementsAre("n1.cluster", "n2.cluster"));
   EXPECT_THAT(sge.ranks, ElementsAre(8, 4));
   EXPECT_EQ(sge.first_host, "n1.cluster");
-  EXPECT_EQ(*ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8 n2 4"}}, {"n2", ""}), std::nullopt) << "a task";
+}
+
+TEST(SchedulerNodes, AScriptOfLsfOrSgeThatCannotStartTheOthersSaysSo) {
+  const auto task = **ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8 n2 4"}}, {"n2", ""});
+  EXPECT_EQ(task.nodes, std::nullopt);
+  EXPECT_THAT(task.hosts, IsEmpty());
+  EXPECT_EQ(
+      task.note,
+      "this LSF job has 2 hosts (LSB_MCPU_HOSTS), of which n1 is the first and this host, n2, is not: ranks run on "
+      "this host alone (--hosts names the hosts)");
+  EXPECT_EQ(*ask({{"LSB_JOBID", "7"}, {"LSB_MCPU_HOSTS", "n1 8"}}, {"n2", ""}), std::nullopt) << "of one host";
+  EXPECT_EQ((**ask({{"JOB_ID", "9"}, {"NHOSTS", "2"}})).note,
+            "this SGE job has 2 hosts (NHOSTS), but PE_HOSTFILE, which names them, is not set: ranks run on this host "
+            "alone (--hosts names the hosts)");
+  EXPECT_EQ(*ask({{"JOB_ID", "9"}, {"NHOSTS", "1"}}), std::nullopt);
 }
 
 TEST(SchedulerNodes, WhatLsfAndSgeCannotMeanIsNamed) {

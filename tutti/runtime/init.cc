@@ -64,6 +64,13 @@ Result<std::string> forced_algorithm() {
                .hint = did_you_mean(nearest(given, known), "known are " + join(known, ", "))};
 }
 
+// "cpu", "cuda", "cuda:1".
+bool is_device(const std::string& text) {
+  if (text == "cpu" || text == "cuda") return true;
+  const auto number = text.starts_with("cuda:") ? parse_int(text.substr(5)) : std::nullopt;
+  return number && *number >= 0;
+}
+
 Result<Settings> read_settings(const Options& options) {
   Settings s;
   s.transport = !options.transport.empty() ? options.transport : env("TUTTI_TRANSPORT").value_or("auto");
@@ -118,6 +125,9 @@ Result<Settings> read_settings(const Options& options) {
           .detail = "TUTTI_FLIGHT_SIZE is \"" + *text + "\", expected a number of operations from 0 (off) to 10000000"};
     s.flight_entries = std::size_t(*entries);
   }
+  if (const auto device = env("TUTTI_DEVICE"); device && !is_device(*device))
+    return Error{.code = Code::kUsage,
+                 .detail = "TUTTI_DEVICE is \"" + *device + "\", expected cpu, cuda or cuda:N such as cuda:0"};
   if (const auto mixed = env("TUTTI_MIXED_BUILDS"); mixed && *mixed != "0" && *mixed != "1")
     return Error{.code = Code::kUsage, .detail = "TUTTI_MIXED_BUILDS is \"" + *mixed + "\", expected 1 or 0"};
   TUTTI_TRY(check_heeded(s.engines, options.transport));
@@ -209,13 +219,13 @@ Status open_ways(Process& p, Membership& m, const Settings& settings, std::uniqu
   // are shared by its ranks all the same.
   p.world.resize(n);
   std::vector<std::string> seen;
-  std::vector<std::pair<int, std::string>> agents;
+  std::vector<std::pair<std::string, std::string>> agents;
   for (int r = 0; r < n; ++r) {
     const std::string id = settings.transport == "tcp" ? std::to_string(r) : meeting.sharing_ids[r];
     const auto found = std::find(seen.begin(), seen.end(), id);
     p.world[r].node = int(found - seen.begin());
     if (found == seen.end()) seen.push_back(id);
-    const std::pair agent(p.world[r].node, meeting.agents[r]);
+    const std::pair agent(meeting.sharing_ids[r], meeting.agents[r]);
     p.world[r].agent = int(std::find(agents.begin(), agents.end(), agent) - agents.begin());
     if (p.world[r].agent == int(agents.size())) agents.push_back(agent);
     p.world[r].local_rank = int(std::count_if(p.world.begin(), p.world.begin() + r, [&](const Process::Rank& other) {

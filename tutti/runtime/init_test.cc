@@ -146,6 +146,19 @@ TEST(Init, RanksOfTwoAgentsOfOneHostCountAsLocalRankDoes) {
   EXPECT_EQ(describe(outcomes), "");
 }
 
+// Without shared memory each rank counts as a node, but not as the only rank of its agent.
+TEST(Init, LocalRanksCountOverTcpToo) {
+  const auto outcomes =
+      run_processes(2,
+                    [](Group& world) {
+                      check(world.local_rank() == world.rank() && world.local_size() == 2, "rank ", world.rank(),
+                            " is local rank ", world.local_rank(), " of ", world.local_size());
+                      check(world.nodes() == 2, "on ", world.nodes(), " nodes");
+                    },
+                    {.transport = "tcp", .environment = {{"GROUP_RANK", "0"}}});
+  EXPECT_EQ(describe(outcomes), "");
+}
+
 TEST(Init, ANameOfAHostIsNoBook) {
   const auto outcomes = run_processes(2, [](Group&) {}, {.environment = {{"TUTTI_HOST_ID", std::string(70'000, 'a')}}});
   EXPECT_THAT(describe(outcomes), ::testing::HasSubstr("TUTTI_HOST_ID has 70000 characters"));

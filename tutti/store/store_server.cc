@@ -3,7 +3,7 @@
 // frames.
 //
 // Half-open connections are the only thing that a stranger can make us keep, so there are at most as many as the
-// kernel's backlog holds, for 5 s each. When all places are taken, the oldest is dropped if it has dawdled (a handshake
+// kernel's backlog holds, for 5 s each. When all places are taken, the oldest is dropped if it is slow (a handshake
 // takes a millisecond; a slow loris is always the oldest), and new ones stay in the backlog until then: a thousand
 // honest ranks that arrive at once just queue, and behind a crowd that says nothing they wait for half a second, or
 // two.
@@ -159,7 +159,7 @@ bool StoreServerThread::make_room() {
   if (half_open_.size() < most_half_open()) return true;
   if (now() - half_open_.front().since < kCrowdPatience) return false;
   turn_away(half_open_.begin(),
-            Error{.code = Code::kRefused, .detail = "it dawdled in the handshake while others waited"});
+            Error{.code = Code::kRefused, .detail = "its handshake took too long while others waited"});
   return true;
 }
 

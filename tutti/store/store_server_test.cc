@@ -122,7 +122,8 @@ TEST_F(StoreServerTest, CrowdOfHonestClientsIsLetIn) {
       for (int i = 0; i < kEach; ++i) sockets.push_back(stranger());
       for (const Fd& fd : sockets) {
         const Status status = handshake_as_client(fd.get(), credentials_, {}, soon());
-        // Who dawdles for half a second while others wait may be dropped; on a busy machine that can be us.
+        // A connection that is silent for half a second while others wait may be dropped; on a busy machine that can be
+        // ours.
         EXPECT_TRUE(status.ok() || status.error().code == Code::kPeerLost) << to_string(status.error());
       }
     });

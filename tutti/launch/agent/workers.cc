@@ -80,10 +80,10 @@ Status Workers::start_one(const AgentSpec& spec, const Round& round, int local_r
   OutputOptions shown = spec.output;
   shown.host = spec.host;
   shown.attempt = round.number;
-  for (const auto& [name, value] : {std::pair("${role_name}", spec.role),
-                                    {"${rank}", std::to_string(rank)},
-                                    {"${local_rank}", std::to_string(local_rank)}})
-    shown.prefix_template = replaced(std::move(shown.prefix_template), name, value);
+  shown.prefix_template = substituted(shown.prefix_template, {{"role_name", spec.role},
+                                                              {"rank", std::to_string(rank)},
+                                                              {"local_rank", std::to_string(local_rank)},
+                                                              {"hostname", spec.host}});
   WorkerOutput output = TUTTI_TRY(WorkerOutput::create(rank, shown, shown_streams(shown, rank, local_rank), folder,
                                                        consoles.output(), consoles.errors()));
   ProcessSpec process{.path = spec.program,

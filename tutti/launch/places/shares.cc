@@ -6,6 +6,8 @@
 // because programs are written for it. With one GPU each, number 0 is always the right one.
 #include "tutti/launch/places/shares.h"
 
+#include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "tutti/base/text.h"
@@ -97,6 +99,32 @@ Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology
     shares.push_back(std::move(share));
   }
   return shares;
+}
+
+std::string substituted(std::string_view text, const Environment& values) {
+  const auto is_of_a_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; };
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t dollar = std::min(text.find('$'), text.size());
+    result += text.substr(0, dollar);
+    text.remove_prefix(dollar);
+    if (text.empty()) break;
+    const bool braces = text.starts_with("${");
+    std::size_t begin = braces ? 2 : 1, end = begin;
+    while (end < text.size() && is_of_a_name(text[end])) ++end;
+    const auto known = values.find(std::string(text.substr(begin, end - begin)));
+    if (text.starts_with("$$")) {
+      result += '$';
+      end = 2;
+    } else if (known != values.end() && (!braces || text.substr(end).starts_with('}'))) {
+      result += known->second;
+      end += braces;
+    } else {
+      result += text.substr(0, end);
+    }
+    text.remove_prefix(end);
+  }
+  return result;
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {

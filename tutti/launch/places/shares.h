@@ -37,6 +37,8 @@ Result<std::vector<Share>> share_out(const ShareOptions& options, const Topology
                                      const std::vector<std::string>& visible, int ranks);
 
 // Every `from` in `text` becomes `to`.
+// $NAME and ${NAME} become their values, $$ becomes $, all else stays: Template.safe_substitute() of Python.
+std::string substituted(std::string_view text, const Environment& values);
 std::string replaced(std::string text, std::string_view from, std::string_view to);
 
 // The arguments of one rank: ${local_rank} becomes its number wherever it stands, as torchrun has it.

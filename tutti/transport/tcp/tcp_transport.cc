@@ -6,9 +6,9 @@
 // connection passes the handshake like any other, and is kept under its channel until it is wanted.
 //
 // Strangers may connect in crowds and say nothing. There is room for some of them beside all ranks; when it is full, or
-// this process may have no more files, whoever has dawdled longest gives way, as in the store. The next connect() may
-// come in an hour: until then sweep() lets in who comes, a rank that is ahead or a stranger, and has strangers leave
-// soon.
+// this process may have no more files, the connection with the oldest handshake gives way, as in the store. The next
+// connect() may come in an hour: until then sweep() lets in who comes, a rank that is ahead or a stranger, and has
+// strangers leave soon.
 #include "tutti/transport/tcp/tcp_transport.h"
 
 #include <poll.h>
@@ -355,7 +355,7 @@ bool TcpTransport::make_room(std::size_t most) {
   if (arrivals_.size() < most) return true;
   if (now() - arrivals_.front().since < kCrowdPatience) return false;
   log::debug("dropped a connection from " + to_string(peer_address(arrivals_.front().socket.get())) + " to " +
-             contact() + ": it dawdled in the handshake while others waited");
+             contact() + ": its handshake took too long while others waited");
   arrivals_.erase(arrivals_.begin());
   return true;
 }
