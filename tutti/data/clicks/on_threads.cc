@@ -2,23 +2,26 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 
 Status on_threads(int threads, const std::function<Status()>& work, const std::function<void()>& stop) {
-  std::mutex mutex;
-  bool failed = false;
-  Status failure;
-  std::exception_ptr thrown;
+  struct {
+    Mutex mutex;
+    bool failed TUTTI_GUARDED_BY(mutex) = false;
+    Status failure TUTTI_GUARDED_BY(mutex);
+    std::exception_ptr thrown TUTTI_GUARDED_BY(mutex);
+  } first;
   const auto fail = [&](const Status& status, std::exception_ptr exception) {
-    const std::lock_guard lock(mutex);
-    if (failed) return;
-    failed = true;
-    failure = status;
-    thrown = exception;
+    const MutexLock lock(first.mutex);
+    if (first.failed) return;
+    first.failed = true;
+    first.failure = status;
+    first.thrown = exception;
     stop();
   };
   std::vector<std::thread> running;
@@ -32,8 +35,9 @@ Status on_threads(int threads, const std::function<Status()>& work, const std::f
     });
   }
   for (std::thread& thread : running) thread.join();
-  if (thrown) std::rethrow_exception(thrown);
-  return failure;
+  const MutexLock lock(first.mutex);
+  if (first.thrown) std::rethrow_exception(first.thrown);
+  return std::move(first.failure);
 }
 
 }  // namespace tutti
