@@ -69,12 +69,11 @@ at::Tensor batch_norm(const at::Tensor& input, const c10::optional<at::Tensor>& 
 }
 
 void catch_batch_norm() {
-  static auto* const library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
-    made->impl("batch_norm", &batch_norm);
+  static const torch::Library library = [] {
+    torch::Library made(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
+    made.impl("batch_norm", &batch_norm);
     return made;
   }();
-  (void)library;
 }
 
 }  // namespace
