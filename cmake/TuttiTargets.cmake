@@ -2,7 +2,8 @@
 #   tutti_sources(core a.cc b.cc)        files of tutti::core (above the Torch line)
 #   tutti_sources(torch c.cc)            files of tutti::tutti (below it)
 #   tutti_sources(image d.cc)            files of tutti::image; so too dlrm and gpt
-#   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests; LIBRARIES: what else it links
+#   tutti_test(base_test a_test.cc ...)  one gtest program per folder, next to what it tests; LIBRARIES: what else it links;
+#                                        TRAINER: it starts programs that link LibTorch
 include(GNUInstallDirs)
 
 set(CMAKE_CXX_STANDARD 20)
@@ -125,14 +126,24 @@ function(tutti_program name)
   tutti_compile_options(${name})
 endfunction()
 
+# The tests of LibTorch's half have the label `torch`. The target tests_with_torch builds them and nothing else.
+if(TUTTI_TESTS)
+  add_custom_target(tests_with_torch)
+endif()
+
 function(tutti_test name)
   if(TUTTI_TESTS)
-    cmake_parse_arguments(PARSE_ARGV 1 test "" "" LIBRARIES)
+    cmake_parse_arguments(PARSE_ARGV 1 test "TRAINER" "" LIBRARIES)
+    set(labels "")
+    if(test_TRAINER OR test_LIBRARIES MATCHES "tutti_(torch|image|dlrm|gpt)")
+      set(labels LABELS torch)
+      add_dependencies(tests_with_torch ${name})
+    endif()
     add_executable(${name} ${test_UNPARSED_ARGUMENTS})
     tutti_unite(${name} 8)
     target_compile_options(${name} PRIVATE ${TUTTI_QUICK_OPTIONS})
     target_link_libraries(${name} PRIVATE ${test_LIBRARIES} tutti_core GTest::gmock GTest::gtest_main fmt::fmt nlohmann_json::nlohmann_json)
     tutti_compile_options(${name})
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES PROPERTIES TIMEOUT 300 ${labels})
   endif()
 endfunction()

@@ -4,6 +4,23 @@
 # fmt and others, so only the four folders that are LibTorch are taken from it.
 set(TUTTI_TORCH_WHEEL "" CACHE PATH "Folder where a Python wheel of torch was unpacked; empty: find_package(Torch)")
 
+# Headers of LibTorch have a vector of c10::IValue before that is complete. clang accepts it in C++20 only if ivalue.h comes
+# first.
+set(TUTTI_TORCH_FIRST "$<$<CXX_COMPILER_ID:Clang>:SHELL:-include ATen/core/ivalue.h>")
+# The compiler of this build, with what it needs to find LibTorch's headers, for tests that call it.
+function(tutti_torch_compiler variable)
+  set(compiler ${CMAKE_CXX_COMPILER})
+  foreach(folder ${TORCH_INCLUDE_DIRS})  # torch/torch.h is not where ATen is
+    if(NOT folder MATCHES "^/usr/include/*$")  # which the compiler must keep in its own order
+      string(APPEND compiler " -isystem ${folder}")
+    endif()
+  endforeach()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    string(APPEND compiler " -include ATen/core/ivalue.h")
+  endif()
+  set(${variable} ${compiler} PARENT_SCOPE)
+endfunction()
+
 if(NOT TUTTI_TORCH_WHEEL)
   find_package(Torch REQUIRED)
   return()

@@ -59,7 +59,7 @@ Status BackgroundSaver::save(std::span<const SavedBox> boxes, const CheckpointFa
   const auto asked = now();
   thread_.wait();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.waited_seconds += seconds_since(asked);
   }
   Status begun;
@@ -95,7 +95,7 @@ Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const Checkpoi
   const auto copied = now();
   TUTTI_TRY(agree(group_, copies.status()));
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.planned_seconds += to_seconds(planned - begin);
     stats_.snapshot_seconds += to_seconds(copied - planned);
     stats_.snapshot_bytes += snapshot_bytes(boxes, planned_.part().boxes);
@@ -108,13 +108,13 @@ Status BackgroundSaver::save_now(std::span<const SavedBox> boxes, const Checkpoi
 
 Status BackgroundSaver::finish() {
   thread_.wait();
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (stats_.failed > 0 && last_.ok() && (!group_ || group_.rank() == 0)) log::warn(alarm());
   return last_;
 }
 
 BackgroundSaverStats BackgroundSaver::stats() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 
@@ -138,7 +138,7 @@ std::string BackgroundSaver::alarm() const {
 }
 
 void BackgroundSaver::note(std::int64_t step, const Status& ended) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   last_ = ended;
   const bool tells = !group_ || group_.rank() == 0;
   if (ended.ok()) {

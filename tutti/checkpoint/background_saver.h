@@ -12,10 +12,10 @@
 // its own, so it never gets in the way of training's calls.
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/checkpoint/job_thread.h"
 #include "tutti/checkpoint/planned_part.h"
 #include "tutti/checkpoint/snapshot.h"
@@ -72,7 +72,7 @@ class BackgroundSaver {
   void write(const Job& job);  // on the thread
   void note(std::int64_t step, const Status& ended);
   // "1 of 12 checkpoints was not saved, the last that of step 40: ...": in `tutti status`, and at the end.
-  std::string alarm() const;
+  std::string alarm() const TUTTI_REQUIRES(mutex_);
 
   const Group group_, writing_;  // writing_: the thread's
   const std::string folder_;
@@ -82,9 +82,9 @@ class BackgroundSaver {
   PlannedPart planned_;
   PrefaultedMemory memory_;
 
-  std::mutex mutex_;  // of the next two
-  Status last_;
-  BackgroundSaverStats stats_;
+  Mutex mutex_;
+  Status last_ TUTTI_GUARDED_BY(mutex_);
+  BackgroundSaverStats stats_ TUTTI_GUARDED_BY(mutex_);
   JobThread<Job> thread_;  // last: it uses all of the above
 };
 

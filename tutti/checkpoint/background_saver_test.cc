@@ -67,7 +67,7 @@ TEST_F(InBackground, SavesWhatWasThereWhenItWasCalled) {
 
 // A rank copies only what it writes.
 TEST_F(InBackground, ReplicatedTensorsAreCopiedOnce) {
-  std::atomic<std::uint64_t> copied{0}, most{0};
+  std::atomic<std::uint64_t> copied{0};
   on_ranks(4, [&](Group& world) {
     BackgroundSaver saver(world, folder());
     const auto mine = test::rank_model(Dealing::kReplicated, world.rank(), 4);

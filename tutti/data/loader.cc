@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <mutex>
 #include <span>
 #include <thread>
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
+#include "tutti/base/mutex.h"
 #include "tutti/base/quiet_thread.h"
 
 namespace tutti {
@@ -54,15 +54,15 @@ struct Prefetcher::State {
   Make make;
   LoaderOptions options;
   std::uint64_t next_number = 0;
-  std::mutex mutex;
-  std::condition_variable work, done;
-  std::deque<std::shared_ptr<LoaderPlace>> places;  // in order
-  bool ending = false;
+  Mutex mutex;
+  std::condition_variable_any work, done;
+  std::deque<std::shared_ptr<LoaderPlace>> places TUTTI_GUARDED_BY(mutex);  // in order
+  bool ending TUTTI_GUARDED_BY(mutex) = false;
   std::vector<std::thread> threads;
 
   ~State() {
     {
-      const std::lock_guard lock(mutex);
+      const MutexLock lock(mutex);
       ending = true;
       work.notify_all();
     }
@@ -70,7 +70,7 @@ struct Prefetcher::State {
   }
 
   void run() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     for (;;) {
       const auto first = std::find_if(places.begin(), places.end(),
                                       [](const auto& place) { return place->progress == BatchProgress::kWaiting; });
@@ -91,18 +91,25 @@ struct Prefetcher::State {
   }
 
   void draw_ahead(std::size_t count) {
+    MutexLock lock(mutex);
     while (places.size() < count) {
+      lock.unlock();
       auto samples = draw();
+      lock.lock();
       if (samples.empty()) return;
-      const std::lock_guard lock(mutex);
       places.push_back(
           std::make_shared<LoaderPlace>(LoaderPlace{.number = next_number++, .samples = std::move(samples)}));
       work.notify_one();
     }
   }
 
+  std::shared_ptr<LoaderPlace> first() {
+    const MutexLock lock(mutex);
+    return places.empty() ? nullptr : places.front();
+  }
+
   std::shared_ptr<LoaderPlace> wait_for_first() {
-    std::unique_lock lock(mutex);
+    MutexLock lock(mutex);
     const auto place = places.front();
     const auto deadline = Deadline::after(options.patience);
     while (place->progress != BatchProgress::kReady) {
@@ -118,7 +125,7 @@ struct Prefetcher::State {
   }
 
   void let_go_of_first() {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     places.pop_front();
   }
 };
@@ -148,10 +155,11 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
   const bool here = state.options.threads == 0;
   const std::size_t ahead = here ? 1 : std::size_t(state.options.ahead);
   state.draw_ahead(ahead);
-  if (state.places.empty()) return std::nullopt;
+  const auto first = state.first();
+  if (!first) return std::nullopt;
   if (here) {
-    make_it(*state.places.front(), state.make);
-    state.places.front()->progress = BatchProgress::kReady;
+    make_it(*first, state.make);
+    first->progress = BatchProgress::kReady;
   }
   const auto place = state.wait_for_first();
   // For the threads, while the program works on this one; which is still the next one should the sampler throw.
@@ -162,17 +170,15 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
 
 void Prefetcher::forget() {
   State& state = *state_;
-  std::unique_lock lock(state.mutex);
+  MutexLock lock(state.mutex);
   std::erase_if(state.places, [](const auto& place) { return place->progress != BatchProgress::kBeingMade; });
-  const auto made = [&] {
-    return std::all_of(state.places.begin(), state.places.end(),
-                       [](const auto& place) { return place->progress == BatchProgress::kReady; });
-  };
-  while (!state.done.wait_for(lock, kLongWait, made)) {
-    const auto late = *std::find_if(state.places.begin(), state.places.end(),
-                                    [](const auto& place) { return place->progress != BatchProgress::kReady; });
-    log::warn(fmt::format("waiting for {}, which is being made since {:.1f} s and is not wanted any more", text(*late),
-                          seconds_since(late->begun)));
+  const auto is_late = [](const auto& place) { return place->progress != BatchProgress::kReady; };
+  while (true) {
+    const auto late = std::find_if(state.places.begin(), state.places.end(), is_late);
+    if (late == state.places.end()) break;
+    if (state.done.wait_for(lock, kLongWait) == std::cv_status::no_timeout) continue;
+    log::warn(fmt::format("waiting for {}, which is being made since {:.1f} s and is not wanted any more", text(**late),
+                          seconds_since((*late)->begun)));
   }
   state.places.clear();
 }

@@ -14,9 +14,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <utility>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/peer_memory.h"
 #include "tutti/embedding/batch.h"
@@ -233,8 +233,10 @@ template <class T>
 Status ShardedTables<T>::pool(Batch& batch) {
   if (placement_.ranks > 1 && !batch.shared)
     batch.memory->owner.resize(std::size_t(batch.samples * layout_.units_of(rank_)));
-  std::mutex mutex;
-  Status first;
+  struct {
+    Mutex mutex;
+    Status first TUTTI_GUARDED_BY(mutex);
+  } failure;
   for (std::size_t k = 0; k < shards_.size(); ++k) {
     if (part_of_[k] == kNoPart) continue;
     const ExchangePart& part = layout_.parts()[part_of_[k]];
@@ -248,12 +250,13 @@ Status ShardedTables<T>::pool(Batch& batch) {
         const Slice some{theirs.begin + begin, theirs.begin + end};
         Status status = shards_[k].pool(batch.lookups[k], some, out + begin * part.width, part.width, batch.number);
         if (status.ok()) return;
-        const std::lock_guard lock(mutex);
-        if (first.ok()) first = std::move(status);
+        const MutexLock lock(failure.mutex);
+        if (failure.first.ok()) failure.first = std::move(status);
       });
     }
   }
-  return first;
+  const MutexLock lock(failure.mutex);
+  return std::move(failure.first);
 }
 
 template <class T>

@@ -41,7 +41,8 @@ FileStore::~FileStore() = default;
 
 Result<std::unique_ptr<FileStore>> FileStore::open(std::unique_ptr<FileLog> log, Deadline deadline) {
   std::unique_ptr<FileStore> store(new FileStore(std::move(log)));
-  const auto lock = TUTTI_TRY(store->log_->lock_exclusive(deadline));
+  const MutexLock lock(store->mutex_);
+  const auto alone = TUTTI_TRY(store->log_->lock_exclusive(deadline));
   TUTTI_TRY(store->catch_up());
   store->author_ = std::uint32_t(TUTTI_TRY(store->log_->append(payload_of(0, kArrival, {}))));
   return store;
@@ -56,17 +57,20 @@ Result<std::unique_ptr<FileStore>> FileStore::join(const std::string& path, cons
 }
 
 Result<std::unique_ptr<Store>> FileStore::clone(Deadline deadline) {
-  auto log = TUTTI_TRY(FileLog::join(log_->path(), log_->header().job, deadline));
-  if (log->header().instance != log_->header().instance)
-    return Error{.code = Code::kRefused,
-                 .detail = "the store file " + log_->path() + " has been replaced by a later run"};
+  MutexLock lock(mutex_);
+  const std::string path = log_->path();
+  const FileLogHeader header = log_->header();
+  lock.unlock();
+  auto log = TUTTI_TRY(FileLog::join(path, header.job, deadline));
+  if (log->header().instance != header.instance)
+    return Error{.code = Code::kRefused, .detail = "the store file " + path + " has been replaced by a later run"};
   auto twin = TUTTI_TRY(open(std::move(log), deadline));
   twin->set_call_timeout(call_timeout());
   return std::unique_ptr<Store>(std::move(twin));
 }
 
 Result<Reply> FileStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   switch (request.op) {
     case Op::kSet:
     case Op::kAdd:
@@ -178,8 +182,9 @@ Status FileStore::wait_change(Deadline deadline) {
 
 // Applies what others have written. With a lock held.
 Status FileStore::catch_up() {
-  return log_->read_new([this](std::uint64_t offset, std::span<const std::byte> payload) -> Status {
-    const auto damaged = [&] {
+  const auto apply_one = [this](std::uint64_t offset, std::span<const std::byte> payload)
+                             TUTTI_REQUIRES(mutex_) -> Status {
+    const auto damaged = [&]() TUTTI_REQUIRES(mutex_) {
       return Error{
           .code = Code::kCorrupt,
           .detail = "the store file " + log_->path() + " has a malformed record at byte " + std::to_string(offset)};
@@ -199,7 +204,8 @@ Status FileStore::catch_up() {
     if (!request.ok()) return damaged();
     apply(ticket, *std::move(request));
     return {};
-  });
+  };
+  return log_->read_new(apply_one);
 }
 
 // Writes the request and applies it. With the exclusive lock held, caught up.

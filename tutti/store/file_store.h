@@ -6,11 +6,11 @@
 // is recognised and never read. Waits are woken by inotify; on network file systems, where that tells nothing of other
 // machines, the file is looked at every tenth of a second.
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "tutti/base/mutex.h"
 #include "tutti/store/table.h"
 #include "tutti/store/table_store.h"
 
@@ -38,24 +38,24 @@ class FileStore final : public TableStore {
   static Result<std::unique_ptr<FileStore>> open(std::unique_ptr<FileLog> log, Deadline deadline);
 
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> change(const StoreRequest& request, Deadline deadline);
-  Result<Reply> look(const StoreRequest& request, Deadline deadline);
-  Result<Reply> pop_value(const StoreRequest& request, Deadline deadline);
-  Result<Reply> meet(const StoreRequest& request, Deadline deadline, const Waiting& waiting);
+  Result<Reply> change(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<Reply> look(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<Reply> pop_value(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<Reply> meet(const StoreRequest& request, Deadline deadline, const Waiting& waiting) TUTTI_REQUIRES(mutex_);
 
-  Status catch_up();
-  Result<Table::Ticket> record(const StoreRequest& request);
-  void apply(Table::Ticket ticket, StoreRequest request);
-  std::optional<Reply> take_answer(Table::Ticket ticket);
-  Status wait_change(Deadline deadline);
-  Table::Ticket new_ticket() { return std::uint64_t(author_) << 32 | next_sequence_++; }
+  Status catch_up() TUTTI_REQUIRES(mutex_);
+  Result<Table::Ticket> record(const StoreRequest& request) TUTTI_REQUIRES(mutex_);
+  void apply(Table::Ticket ticket, StoreRequest request) TUTTI_REQUIRES(mutex_);
+  std::optional<Reply> take_answer(Table::Ticket ticket) TUTTI_REQUIRES(mutex_);
+  Status wait_change(Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Table::Ticket new_ticket() TUTTI_REQUIRES(mutex_) { return std::uint64_t(author_) << 32 | next_sequence_++; }
 
-  std::mutex mutex_;  // guards all
-  std::unique_ptr<FileLog> log_;
-  Table table_;
-  std::uint32_t author_ = 0;  // this handle, in the log
-  std::uint32_t next_sequence_ = 1;
-  std::unordered_map<Table::Ticket, Reply> answers_;  // to own calls, not yet taken
+  Mutex mutex_;
+  std::unique_ptr<FileLog> log_ TUTTI_GUARDED_BY(mutex_);
+  Table table_ TUTTI_GUARDED_BY(mutex_);
+  std::uint32_t author_ TUTTI_GUARDED_BY(mutex_) = 0;  // this handle, in the log
+  std::uint32_t next_sequence_ TUTTI_GUARDED_BY(mutex_) = 1;
+  std::unordered_map<Table::Ticket, Reply> answers_ TUTTI_GUARDED_BY(mutex_);  // to own calls, not yet taken
 };
 
 }  // namespace tutti

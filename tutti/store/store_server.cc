@@ -66,7 +66,7 @@ void StoreServerThread::stop() {
 }
 
 Result<Address> StoreServerThread::unix_address() {
-  const std::lock_guard lock(arriving_mutex_);
+  const MutexLock lock(arriving_mutex_);
   if (unix_address_.is_unix()) return unix_address_;
   Listener listener = TUTTI_TRY(listen(new_abstract_address()));
   unix_address_ = listener.address;
@@ -99,7 +99,7 @@ void StoreServerThread::run() {
 }
 
 void StoreServerThread::adopt_listeners() {
-  const std::lock_guard lock(arriving_mutex_);
+  const MutexLock lock(arriving_mutex_);
   for (auto& arriving : arriving_listeners_) {
     const Listener& listener = listeners_.emplace_back(std::move(arriving));
     const Status added = loop_->add(listener.fd.get(), paused_ ? 0U : std::uint32_t(EPOLLIN),

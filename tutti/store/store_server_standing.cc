@@ -45,7 +45,7 @@ void StoreServerThread::adopt_follower(StoreConnection& connection) {
   streamed_ = 0;
   farewell_heard_ = false;
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     touch_ = {};
     decided_ = has_other_ = false;
   }
@@ -73,7 +73,7 @@ Status StoreServerThread::obey_follower(StoreConnection&, const wire::Frame& fra
   if (frame.kind != std::uint8_t(wire::Kind::kBeat)) return Error{.code = Code::kCorrupt, .detail = "not a beat"};
   const Beat heard = TUTTI_TRY(wire::parse_beat(frame));
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     if (decided_) return {};
     touch_.heard(heard, now());
   }
@@ -81,7 +81,7 @@ Status StoreServerThread::obey_follower(StoreConnection&, const wire::Frame& fra
   deliver(table_->acknowledge(heard.count));
   if (had_copy == table_->holds()) return {};
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     has_other_ = true;
   }
   beat();  // the follower waits for this echo: from now on both can judge
@@ -93,7 +93,7 @@ void StoreServerThread::lose_follower(const Error& why) {
   loop_->cancel(beat_timer_);
   bool ended, decided;
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     ended = why.code == Code::kPeerLost && why.errno_value == 0 && touch_.closing_proves_death(now());
     decided = decided_;
     has_other_ = false;
@@ -185,7 +185,7 @@ void StoreServerThread::on_upstream() {
 Status StoreServerThread::read_upstream() {
   if (!TUTTI_TRY(upstream_->reader().read(upstream_->fd()))) return {};
   {  // before anything of it is carried out: go_on() must not rest on a copy that is just changing
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     if (!decided_) touch_.noticed(now());
   }
   while (const auto frame = TUTTI_TRY(upstream_->reader().next())) {
@@ -195,19 +195,19 @@ Status StoreServerThread::read_upstream() {
     }
     if (frame->kind == std::uint8_t(wire::Kind::kBeat)) {
       const Beat heard = TUTTI_TRY(wire::parse_beat(*frame));
-      const std::lock_guard lock(touch_mutex_);
+      const MutexLock lock(touch_mutex_);
       if (!decided_) touch_.heard(heard, now());
       continue;
     }
     {
-      const std::lock_guard lock(touch_mutex_);
+      const MutexLock lock(touch_mutex_);
       if (decided_) return {};  // what comes now is of the past
     }
     TUTTI_TRY(table_->follow(*frame));
     ++carried_out_;
   }
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     if (decided_) return {};
     TUTTI_TRY(queue(*upstream_, wire::Kind::kBeat, wire::body_of(touch_.next_beat(carried_out_, now()))));
   }
@@ -232,13 +232,13 @@ void StoreServerThread::lose_upstream(const Error& why) {
   upstream_.reset();
   if (stop_.load()) return;
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     has_other_ = false;
   }
   if (farewell_heard_) return stand_back("its primary goes on without it, because it could not be reached");
   bool ended;
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     ended = why.code == Code::kPeerLost && why.errno_value == 0 && touch_.closing_proves_death(now());
   }
   const bool gone = why.errno_value == 0 && primary_is_gone();
@@ -266,7 +266,7 @@ void StoreServerThread::beat() {
   if (other == nullptr) return;
   beat_timer_ = loop_->at(now() + kBeatEvery, [this] { beat(); });
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     if (decided_) return;
     const Beat beat = touch_.next_beat(upstream_ ? carried_out_ : streamed_, now());
     if (!queue(*other, wire::Kind::kBeat, wire::body_of(beat)).ok()) return;
@@ -278,7 +278,7 @@ Status StoreServerThread::decide() {
   if (standing_ == Standing::kDeposed)
     return Error{.code = Code::kRefused,
                  .detail = "the store at " + to_string(address_) + " was replaced by the other"};
-  const std::lock_guard lock(touch_mutex_);
+  const MutexLock lock(touch_mutex_);
   if (const auto silent = touch_.heard_too_lately(now()))
     return Error{.code = Code::kRefused,
                  .detail = "the other store was heard " + seconds_text(to_seconds(*silent)) + " ago",
@@ -290,13 +290,13 @@ Status StoreServerThread::decide() {
 
 bool StoreServerThread::in_doubt() {
   if (standing_ == Standing::kUndecided) return true;
-  const std::lock_guard lock(touch_mutex_);
+  const MutexLock lock(touch_mutex_);
   return has_other_ && !decided_ && !touch_.heard_too_lately(now());
 }
 
 void StoreServerThread::carry_out_decision() {
   {
-    const std::lock_guard lock(touch_mutex_);
+    const MutexLock lock(touch_mutex_);
     if (!decided_) return;
   }
   if (follower_ >= 0) {

@@ -4,12 +4,12 @@
 // store/.
 #include <atomic>
 #include <list>
-#include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "tutti/base/log.h"
+#include "tutti/base/mutex.h"
 #include "tutti/store/shared_table.h"
 #include "tutti/store/standing.h"
 #include "tutti/store/store_connection.h"
@@ -110,14 +110,14 @@ class StoreServerThread {
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::atomic<Standing> standing_{Standing::kPrimary};
-  std::mutex touch_mutex_;
-  Touch touch_;             // guarded by touch_mutex_
-  bool has_other_ = false;  // likewise: a primary whose follower has a whole copy, or a follower
-  bool decided_ = false;    // likewise: this side goes on, and hears nothing of the other any more
+  Mutex touch_mutex_;
+  Touch touch_ TUTTI_GUARDED_BY(touch_mutex_);
+  bool has_other_ TUTTI_GUARDED_BY(touch_mutex_) = false;  // a primary whose follower has a whole copy, or a follower
+  bool decided_ TUTTI_GUARDED_BY(touch_mutex_) = false;    // this side goes on, and hears nothing of the other any more
   std::atomic<std::uint64_t> let_in_{0}, turned_away_{0}, dropped_{0}, calls_{0};
-  std::mutex arriving_mutex_;
-  std::vector<Listener> arriving_listeners_;  // guarded by arriving_mutex_
-  Address unix_address_;                      // likewise; empty: nobody has asked for one
+  Mutex arriving_mutex_;
+  std::vector<Listener> arriving_listeners_ TUTTI_GUARDED_BY(arriving_mutex_);
+  Address unix_address_ TUTTI_GUARDED_BY(arriving_mutex_);  // empty: nobody has asked for one
 
   // Below: the thread's own.
   std::list<Listener> listeners_;

@@ -87,7 +87,10 @@ Result<std::unique_ptr<TcpStore>> TcpStore::connect(std::vector<Address> servers
                                                     int rank, Deadline deadline) {
   if (servers.empty()) return invalid_argument("no server of a store was named");
   std::unique_ptr<TcpStore> store(new TcpStore(std::move(servers), credentials, rank));
-  TUTTI_TRY(store->open(deadline));
+  {
+    const MutexLock lock(store->mutex_);
+    TUTTI_TRY(store->open(deadline));
+  }
   return store;
 }
 
@@ -151,13 +154,10 @@ Result<std::unique_ptr<Store>> TcpStore::clone(Deadline deadline) {
   return std::unique_ptr<Store>(std::move(twin));
 }
 
-Address TcpStore::server() const {
-  const std::lock_guard lock(mutex_);
-  return servers_[current_];
-}
+Address TcpStore::server() const { return servers_[current_]; }
 
 Address TcpStore::local_address() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return tutti::local_address(fd_.get());
 }
 
@@ -175,7 +175,7 @@ Result<Watch> TcpStore::watch(const std::string& key, Deadline deadline, bool go
     TUTTI_TRY(send_all(found.fd.get(), std::as_bytes(std::span(frame)), limit));
     return std::move(found.fd);
   };
-  if (goes_over) seeker->current_ = current_;
+  if (goes_over) seeker->current_ = current_.load();
   Fd fd = TUTTI_TRY(open(deadline));
   return Watch(std::move(fd), key, to_string(places), places.size() > 1 ? Watch::Reopen(open) : Watch::Reopen());
 }
@@ -259,7 +259,7 @@ void TcpStore::Spin::was_in_vain() {
 // With several servers a lost connection is not the end: the call goes to the one that serves now, under its old id, by
 // which that one knows whether it was carried out already.
 Result<Reply> TcpStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (broken_) return *broken_;
   const std::uint32_t id = next_id_++;
   while (true) {
@@ -287,10 +287,10 @@ Result<Reply> TcpStore::converse(std::uint32_t id, const StoreRequest& request, 
                                  const Waiting& waiting) {
   const bool has_successor = servers_.size() > 1;
   const std::string body = wire::body_of(request);
-  const auto fatal = [this](Error error) {
+  const auto fatal = [this](Error error) TUTTI_REQUIRES(mutex_) {
     return error.code == Code::kPeerLost ? error : break_off(std::move(error));
   };
-  const auto ask = [&]() { return send(id, std::uint8_t(request.op), body, deadline); };
+  const auto ask = [&]() TUTTI_REQUIRES(mutex_) { return send(id, std::uint8_t(request.op), body, deadline); };
   if (const Status sent = ask(); !sent.ok()) return fatal(sent.error());
   Duration slice = deadline.remaining();
   if (waiting) slice = std::min(slice, from_seconds(kReportEvery));

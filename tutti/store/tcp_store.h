@@ -1,12 +1,13 @@
 #pragma once
 // A Store served by a StoreServer in another process (or this one), over TCP or a Unix socket.
+#include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/mutex.h"
 #include "tutti/store/table_store.h"
 #include "tutti/store/wire.h"
 #include "tutti/transport/address.h"
@@ -78,24 +79,26 @@ class TcpStore final : public TableStore {
   };
 
   TcpStore(std::vector<Address> servers, Credentials credentials, int rank);
-  Status open(Deadline deadline);
+  Status open(Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<Found> find(std::size_t first, std::size_t tries, std::uint64_t client, Deadline deadline) const;
 
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> converse(std::uint32_t id, const StoreRequest& request, Deadline deadline, const Waiting& waiting);
-  Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline);
-  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin);
-  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline);
-  bool other_serves();
-  Error break_off(Error error);
+  Result<Reply> converse(std::uint32_t id, const StoreRequest& request, Deadline deadline, const Waiting& waiting)
+      TUTTI_REQUIRES(mutex_);
+  Status send(std::uint32_t id, std::uint8_t kind, std::string_view body, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  Result<std::optional<wire::Frame>> receive(Deadline deadline, bool may_spin) TUTTI_REQUIRES(mutex_);
+  Result<Reply> give_up(std::uint32_t id, const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
+  bool other_serves() TUTTI_REQUIRES(mutex_);
+  Error break_off(Error error) TUTTI_REQUIRES(mutex_);
 
-  mutable std::mutex mutex_;  // one call at a time; guards what follows
-  Spin spin_;
-  Fd fd_;
-  std::size_t current_ = 0;  // of servers_
-  wire::FrameReader reader_;
-  std::uint32_t next_id_ = 1;
-  std::optional<Error> broken_;
+  // Of servers_. Read by watch() and server() while a call waits.
+  std::atomic<std::size_t> current_ = 0;
+  mutable Mutex mutex_;  // one call at a time
+  Spin spin_ TUTTI_GUARDED_BY(mutex_);
+  Fd fd_ TUTTI_GUARDED_BY(mutex_);
+  wire::FrameReader reader_ TUTTI_GUARDED_BY(mutex_);
+  std::uint32_t next_id_ TUTTI_GUARDED_BY(mutex_) = 1;
+  std::optional<Error> broken_ TUTTI_GUARDED_BY(mutex_);
 
   const std::vector<Address> servers_;
   const Credentials credentials_;

@@ -25,10 +25,10 @@
 #include <array>
 #include <bit>
 #include <cstdlib>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/group.h"
 #include "tutti/tensor/compat.h"
 
@@ -88,7 +88,7 @@ class CachingAllocator final : public compat::Allocator {
 
   void configure(CachingAllocatorOptions options) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       options_ = options;
     }
     release_idle();
@@ -96,28 +96,28 @@ class CachingAllocator final : public compat::Allocator {
 
   void attach(std::shared_ptr<const HeapTensors::Source> source) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       sources_.push_back({++last_number_, std::move(source)});
     }
     release_idle();
   }
   void detach(const std::shared_ptr<const HeapTensors::Source>& source) {
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       std::erase_if(sources_, [&](const Attached& attached) { return attached.source == source; });
     }
     release_idle();
   }
 
   CachingAllocatorStats stats() const {
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return stats_;
   }
 
   void release_idle() const {
     std::vector<Block*> victims;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       for (auto& list : idle_) {
         victims.insert(victims.end(), list.begin(), list.end());
         list.clear();
@@ -131,7 +131,9 @@ class CachingAllocator final : public compat::Allocator {
   CachingAllocator() {
     static CachingAllocator* self;
     self = this;
-    ::pthread_atfork([] { self->mutex_.lock(); }, [] { self->mutex_.unlock(); }, [] { self->after_fork_in_child(); });
+    ::pthread_atfork([]() TUTTI_THREAD_ANNOTATION(acquire_capability(self->mutex_)) { self->mutex_.lock(); },
+                     []() TUTTI_THREAD_ANNOTATION(release_capability(self->mutex_)) { self->mutex_.unlock(); },
+                     []() TUTTI_THREAD_ANNOTATION(release_capability(self->mutex_)) { self->after_fork_in_child(); });
   }
 
   c10::DataPtr get(std::size_t bytes) const override {
@@ -166,7 +168,7 @@ class CachingAllocator final : public compat::Allocator {
     const int wanted = size_class(bytes);
     Attached current;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (auto& list = idle_[wanted]; !list.empty()) {
         Block* block = list.back();
         list.pop_back();
@@ -184,7 +186,7 @@ class CachingAllocator final : public compat::Allocator {
     }
     if (!block) block = make(wanted, {});
     if (!block) fail(bytes);
-    std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     blocks_.emplace(block->data, block);
     block->process = process_;
     stats_.live_bytes += class_bytes(wanted);
@@ -211,7 +213,7 @@ class CachingAllocator final : public compat::Allocator {
   void put_back(void* data) const {
     Block* block = nullptr;
     {
-      std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       block = blocks_.at(data);
       const std::size_t bytes = class_bytes(block->size_class);
       // The parent's heap: nothing of it exists here.
@@ -228,7 +230,7 @@ class CachingAllocator final : public compat::Allocator {
     delete block;
   }
 
-  void forget(const Block& block, std::size_t& counter) const {
+  void forget(const Block& block, std::size_t& counter) const TUTTI_REQUIRES(mutex_) {
     blocks_.erase(block.data);
     counter -= class_bytes(block.size_class);
     if (block.heap != kPrivate) stats_.heap_bytes -= class_bytes(block.size_class);
@@ -236,7 +238,7 @@ class CachingAllocator final : public compat::Allocator {
 
   // Runs in the only thread of the child, with the lock held since before the fork. What belonged to a heap is leaked
   // on purpose: freeing it would write to memory that is not there.
-  void after_fork_in_child() {
+  void after_fork_in_child() TUTTI_THREAD_ANNOTATION(release_capability(mutex_)) {
     ++process_;
     for (auto& list : idle_) {
       for (const auto* block : list) {
@@ -256,14 +258,14 @@ class CachingAllocator final : public compat::Allocator {
                           .hint = "a smaller batch or model, or more memory"});
   }
 
-  mutable std::mutex mutex_;
-  mutable std::unordered_map<void*, Block*> blocks_;  // by data, in tensors and idle
-  mutable std::array<std::vector<Block*>, kClasses> idle_;
-  mutable CachingAllocatorStats stats_;
-  CachingAllocatorOptions options_;
-  std::vector<Attached> sources_;
-  std::uint64_t last_number_ = kPrivate;
-  unsigned process_ = 0;
+  mutable Mutex mutex_;
+  mutable std::unordered_map<void*, Block*> blocks_ TUTTI_GUARDED_BY(mutex_);  // by data, in tensors and idle
+  mutable std::array<std::vector<Block*>, kClasses> idle_ TUTTI_GUARDED_BY(mutex_);
+  mutable CachingAllocatorStats stats_ TUTTI_GUARDED_BY(mutex_);
+  CachingAllocatorOptions options_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<Attached> sources_ TUTTI_GUARDED_BY(mutex_);
+  std::uint64_t last_number_ TUTTI_GUARDED_BY(mutex_) = kPrivate;
+  unsigned process_ TUTTI_GUARDED_BY(mutex_) = 0;
 };
 
 constexpr std::uint8_t kPriority = 1;  // above LibTorch's own

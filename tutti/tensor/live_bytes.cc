@@ -4,9 +4,9 @@
 
 #include <c10/core/CPUAllocator.h>
 
-#include <mutex>
 #include <unordered_map>
 
+#include "tutti/base/mutex.h"
 #include "tutti/tensor/caching_allocator.h"
 #include "tutti/tensor/compat.h"
 
@@ -31,7 +31,7 @@ class CountingAllocator final : public compat::Allocator {
     c10::DataPtr memory = below_->allocate(bytes);
     void* const data = memory.get();
     if (!data) return memory;
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     taken_.insert_or_assign(data, Taken{std::move(memory), std::int64_t(bytes)});
     bytes_of_thread += std::int64_t(bytes);
     return {data, data, &give_back, at::Device(at::DeviceType::CPU)};
@@ -46,7 +46,7 @@ class CountingAllocator final : public compat::Allocator {
   static void give_back(void* data) {
     CountingAllocator& all = instance();
     Taken gone;  // leaves after the lock
-    const std::lock_guard lock(all.mutex_);
+    const MutexLock lock(all.mutex_);
     const auto at = all.taken_.find(data);
     if (at == all.taken_.end()) return;
     gone = std::move(at->second);
@@ -55,8 +55,8 @@ class CountingAllocator final : public compat::Allocator {
   }
 
   c10::Allocator* const below_;
-  mutable std::mutex mutex_;
-  mutable std::unordered_map<void*, Taken> taken_;
+  mutable Mutex mutex_;
+  mutable std::unordered_map<void*, Taken> taken_ TUTTI_GUARDED_BY(mutex_);
 };
 
 constexpr std::uint8_t kLiveBytesPriority = 2;  // above the caching allocator's

@@ -193,7 +193,7 @@ Status MemoryCopies::take(std::span<const SavedBox> boxes, const CheckpointFacts
   auto manifest = copy(boxes, facts);
   const auto copied = now();
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stats_.waited_seconds += to_seconds(begun - asked);
     stats_.copy_seconds += to_seconds(copied - planned);
     stats_.copied_bytes += pairs_[0].bytes;
@@ -239,7 +239,7 @@ void MemoryCopies::clear_old_ones() {
 }
 
 MemoryCopiesStats MemoryCopies::stats() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return stats_;
 }
 
@@ -322,13 +322,13 @@ Status MemoryCopies::hand_on(const Job& job, const std::string& text) {
                                                    .bytes = guests[g].bytes,
                                                    .manifest_bytes = sizes[g]});
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   stats_.sent_bytes += pairs_[0].bytes + text.size();
   return good;
 }
 
 void MemoryCopies::note(std::int64_t step, const Status& ended) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ended.ok()) {
     ++stats_.taken;
     stats_.newest = step;

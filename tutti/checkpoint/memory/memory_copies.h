@@ -16,11 +16,11 @@
 // Threads: one at a time calls it. Every rank makes one and calls its functions alike. A thread of its own, on a group
 // of its own, takes the digests and carries the copy to the next node.
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/checkpoint/job_thread.h"
 #include "tutti/checkpoint/memory/neighbours.h"
 #include "tutti/checkpoint/memory/restore.h"
@@ -98,8 +98,8 @@ class MemoryCopies {
   std::optional<std::pair<std::int64_t, std::uint64_t>> restored_;  // step and history of what the run went on from
   bool cleared_ = false;
 
-  std::mutex mutex_;  // of the next
-  MemoryCopiesStats stats_;
+  Mutex mutex_;
+  MemoryCopiesStats stats_ TUTTI_GUARDED_BY(mutex_);
   JobThread<Job> thread_;  // last: it uses all of the above
 };
 

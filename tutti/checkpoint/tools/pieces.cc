@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "tutti/base/cores.h"
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 
@@ -40,16 +40,18 @@ Status for_each_piece(const TensorBox& box, std::uint64_t most, const std::funct
 Status in_parallel(int most, std::size_t count, const std::function<Status(std::size_t)>& work) {
   std::atomic<std::size_t> next{0};
   std::atomic<bool> failed{false};
-  std::mutex mutex;
-  Status first;
+  struct {
+    Mutex mutex;
+    Status first TUTTI_GUARDED_BY(mutex);
+  } failure;
   const auto run = [&] {
     while (!failed) {
       const std::size_t number = next++;
       if (number >= count) return;
       Status done = work(number);
       if (done.ok()) continue;
-      const std::lock_guard lock(mutex);
-      if (!failed.exchange(true)) first = std::move(done);
+      const MutexLock lock(failure.mutex);
+      if (!failed.exchange(true)) failure.first = std::move(done);
     }
   };
   const std::size_t threads = std::min<std::size_t>({std::size_t(most), std::size_t(usable_cores()), count});
@@ -57,14 +59,15 @@ Status in_parallel(int most, std::size_t count, const std::function<Status(std::
   for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run);
   run();
   for (std::thread& other : others) other.join();
-  return first;
+  const MutexLock lock(failure.mutex);
+  return std::move(failure.first);
 }
 
 struct SharedProgress::State {
-  std::mutex mutex;
+  Mutex mutex;
   const std::uint64_t all;
   const BytesDone tell;
-  std::uint64_t done = 0;
+  std::uint64_t done TUTTI_GUARDED_BY(mutex) = 0;
 };
 
 SharedProgress::SharedProgress(std::uint64_t all, BytesDone tell)
@@ -72,7 +75,7 @@ SharedProgress::SharedProgress(std::uint64_t all, BytesDone tell)
 SharedProgress::~SharedProgress() = default;
 
 void SharedProgress::add(std::uint64_t bytes) {
-  const std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->done += bytes;
   if (state_->tell) state_->tell(state_->done, state_->all);
 }

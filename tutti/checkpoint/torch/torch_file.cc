@@ -205,7 +205,7 @@ Result<std::uint64_t> TorchFile::storage_bytes(const std::string& key) const {
 }
 
 Status TorchFile::check(Storage& storage) const {
-  const std::lock_guard lock(storage.mutex);
+  const MutexLock lock(storage.mutex);
   if (storage.checked || !has_digests_) return {};
   std::vector<std::byte> piece(std::min(storage.bytes, kStoragePiece));
   uLong found = ::crc32(0, nullptr, 0);

@@ -3,11 +3,11 @@
 // read: the zip archive (since PyTorch 1.6), and the one before it, which begins with a magic number.
 #include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <string>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/mutex.h"
 #include "tutti/checkpoint/torch/pickle.h"
 
 namespace tutti {
@@ -32,8 +32,8 @@ class TorchFile {
     std::string record;  // for people
     std::uint64_t offset = 0, bytes = 0;
     std::uint32_t crc32 = 0;
-    std::mutex mutex;
-    bool checked = false;
+    Mutex mutex;
+    bool checked TUTTI_GUARDED_BY(mutex) = false;
   };
 
   Status open_zip(std::uint64_t bytes);

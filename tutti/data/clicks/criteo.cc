@@ -12,11 +12,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <mutex>
 #include <optional>
 
 #include "tutti/base/clock.h"
 #include "tutti/base/cores.h"
+#include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
 #include "tutti/data/clicks/criteo_lines.h"
 #include "tutti/data/clicks/criteo_text.h"
@@ -113,7 +113,7 @@ class CriteoPacker {
 
   // An error of reading waits for the pieces before it, so that a bad line in one of them is told first.
   Result<bool> take(TextPiece& piece) {
-    std::unique_lock lock(reading_);
+    MutexLock lock(reading_);
     if (failed_reading_) return false;
     piece.number = next_piece_++;
     const auto more = reader_.next(piece.lines);
@@ -181,7 +181,7 @@ class CriteoPacker {
   }
 
   std::uint64_t reader_disk_bytes() {
-    const std::lock_guard lock(reading_);
+    const MutexLock lock(reading_);
     return reader_.disk_bytes();
   }
 
@@ -255,6 +255,7 @@ class CriteoPacker {
                                  .progress = [&](double share) {
                                    options_.progress({"shuffling", share, report_.text_bytes});
                                  }};
+    const MutexLock lock(reading_);
     TUTTI_TRY(shuffle_samples(blocks_.file(), header, shuffled, random_, options));
     TUTTI_TRY(remove_file(blocks_.file().path()));
     return shuffled.finish(header.day_begins, header.rows);
@@ -265,11 +266,11 @@ class CriteoPacker {
   MemoryBudget budget_;
   std::uint64_t disk_bytes_ = 0;
 
-  std::mutex reading_;  // guards the next four
-  LineReader reader_;
-  NumpyRandom random_;
-  std::uint64_t next_piece_ = 0;
-  bool failed_reading_ = false;
+  Mutex reading_;
+  LineReader reader_ TUTTI_GUARDED_BY(reading_);
+  NumpyRandom random_ TUTTI_GUARDED_BY(reading_);
+  std::uint64_t next_piece_ TUTTI_GUARDED_BY(reading_) = 0;
+  bool failed_reading_ TUTTI_GUARDED_BY(reading_) = false;
 
   Gate numbering_[kColumnGroups];
   std::vector<ColumnNumbers> columns_;  // each is guarded by its group's gate

@@ -2,7 +2,8 @@
 // What lets threads work on numbered pieces at once and still do one thing to them in order.
 #include <condition_variable>
 #include <cstdint>
-#include <mutex>
+
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 
@@ -11,26 +12,26 @@ class Gate {
  public:
   // Waits for the pieces before; false after stop(). Then this piece is alone until it calls leave().
   bool enter(std::uint64_t piece) {
-    std::unique_lock lock(mutex_);
-    moved_.wait(lock, [&] { return stopped_ || next_ == piece; });
+    MutexLock lock(mutex_);
+    while (!stopped_ && next_ != piece) moved_.wait(lock);
     return !stopped_;
   }
   void leave() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ++next_;
     moved_.notify_all();
   }
   void stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     moved_.notify_all();
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable moved_;
-  std::uint64_t next_ = 0;
-  bool stopped_ = false;
+  Mutex mutex_;
+  std::condition_variable_any moved_;
+  std::uint64_t next_ TUTTI_GUARDED_BY(mutex_) = 0;
+  bool stopped_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace tutti

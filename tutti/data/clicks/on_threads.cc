@@ -2,25 +2,27 @@
 
 #include <algorithm>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/base/quiet_thread.h"
 
 namespace tutti {
 
 Status on_threads(int threads, const std::function<Status()>& work, const std::function<void()>& stop) {
-  std::mutex mutex;
-  bool failed = false;
-  Status failure;
-  std::exception_ptr thrown;
+  struct {
+    Mutex mutex;
+    bool failed TUTTI_GUARDED_BY(mutex) = false;
+    Status failure TUTTI_GUARDED_BY(mutex);
+    std::exception_ptr thrown TUTTI_GUARDED_BY(mutex);
+  } first;
   const auto fail = [&](const Status& status, std::exception_ptr exception) {
-    const std::lock_guard lock(mutex);
-    if (failed) return;
-    failed = true;
-    failure = status;
-    thrown = exception;
+    const MutexLock lock(first.mutex);
+    if (first.failed) return;
+    first.failed = true;
+    first.failure = status;
+    first.thrown = exception;
     stop();
   };
   std::vector<std::thread> running;
@@ -39,8 +41,9 @@ Status on_threads(int threads, const std::function<Status()>& work, const std::f
     running.push_back(*std::move(started));
   }
   for (std::thread& thread : running) thread.join();
-  if (thrown) std::rethrow_exception(thrown);
-  return failure;
+  const MutexLock lock(first.mutex);
+  if (first.thrown) std::rethrow_exception(first.thrown);
+  return std::move(first.failure);
 }
 
 }  // namespace tutti

@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <numeric>
 
+#include "tutti/base/mutex.h"
 #include "tutti/data/clicks/gate.h"
 #include "tutti/data/clicks/on_threads.h"
 
@@ -212,15 +212,17 @@ class Shuffle {
   // Threads take up buckets at once, and append them in order.
   Status collect_all(const Buckets& buckets, bool places_known) {
     Gate appending;
-    std::mutex mutex;  // guards the next
-    std::size_t next = 0;
+    struct {
+      Mutex mutex;  // also orders the draws
+      std::size_t next TUTTI_GUARDED_BY(mutex) = 0;
+    } taking;
     const auto work = [&]() -> Status {
       ClickColumns columns(header_.dense_features, header_.rows.size());
       std::vector<std::uint32_t> buffer, places;
       for (;;) {
-        std::unique_lock lock(mutex);
-        if (next == buckets.size()) return {};
-        const std::size_t bucket = next++;
+        MutexLock lock(taking.mutex);
+        if (taking.next == buckets.size()) return {};
+        const std::size_t bucket = taking.next++;
         if (!places_known) places = draw_places(buckets.rows(bucket));
         lock.unlock();
         TUTTI_TRY(collect(buckets, bucket, places, buffer, columns));

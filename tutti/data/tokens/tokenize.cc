@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <condition_variable>
-#include <mutex>
 #include <optional>
 
+#include "tutti/base/mutex.h"
 #include "tutti/data/clicks/on_threads.h"
 #include "tutti/data/tokenizers/pretokens.h"
 #include "tutti/data/tokens/token_writer.h"
@@ -25,7 +25,7 @@ class InOrder {
     TextDocuments::Batch batch;
   };
   std::optional<Taken> take() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     if (stopped_) return {};
     const TextDocuments::Batch batch = documents_.next();
     if (batch.text.empty()) return {};
@@ -33,8 +33,8 @@ class InOrder {
   }
   // Runs `act` once all batches before have been handed in; not after stop().
   Status hand_in(const Taken& taken, const std::function<Status()>& act) {
-    std::unique_lock lock(mutex_);
-    turn_.wait(lock, [&] { return stopped_ || handed_in_ == taken.number; });
+    MutexLock lock(mutex_);
+    while (!stopped_ && handed_in_ != taken.number) turn_.wait(lock);
     if (stopped_) return {};
     TUTTI_TRY(act());
     ++handed_in_;
@@ -44,7 +44,7 @@ class InOrder {
     return {};
   }
   void stop() {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     stopped_ = true;
     turn_.notify_all();
   }
@@ -52,10 +52,11 @@ class InOrder {
  private:
   TextDocuments& documents_;
   const TextWork& work_;
-  std::mutex mutex_;
-  std::condition_variable turn_;
-  std::uint64_t taken_ = 0, handed_in_ = 0, done_ = 0;
-  bool stopped_ = false;
+  Mutex mutex_;
+  std::condition_variable_any turn_;
+  std::uint64_t taken_ TUTTI_GUARDED_BY(mutex_) = 0, handed_in_ TUTTI_GUARDED_BY(mutex_) = 0;
+  std::uint64_t done_ TUTTI_GUARDED_BY(mutex_) = 0;
+  bool stopped_ TUTTI_GUARDED_BY(mutex_) = false;
 };
 
 // The tokens of a batch, and where each document ends in them.

@@ -26,7 +26,7 @@ Neighbours::Neighbours(std::string store, Credentials credentials, int round, in
 
 Neighbours::~Neighbours() {
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     ends_ = true;
   }
   wake_.notify_all();
@@ -34,23 +34,23 @@ Neighbours::~Neighbours() {
 }
 
 void Neighbours::tell(std::string status) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   mine_ = std::move(status);
 }
 
 void Neighbours::want() {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   wanted_until_ = now() + kInterest;
   wake_.notify_all();
 }
 
 bool Neighbours::read_since(Clock::time_point since) const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return read_at_ >= since;
 }
 
 std::map<int, Neighbours::Told> Neighbours::told() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   std::map<int, Told> told;
   for (int node = 0; node < nodes_; ++node) {
     if (node == node_) continue;
@@ -61,13 +61,13 @@ std::map<int, Neighbours::Told> Neighbours::told() const {
 }
 
 std::string Neighbours::trouble() const {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   return trouble_;
 }
 
 void Neighbours::run() {
   std::unique_ptr<Store> store;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!ends_) {
     lock.unlock();
     Status done;
@@ -85,7 +85,9 @@ void Neighbours::run() {
     lock.lock();
     trouble_ = done.ok() ? "" : to_string(done.error());
     const auto before = wanted_until_;
-    wake_.wait_for(lock, kNeighboursTurn, [&] { return ends_ || wanted_until_ > before; });
+    const auto next_turn = now() + kNeighboursTurn;
+    while (!ends_ && wanted_until_ <= before && wake_.wait_until(lock, next_turn) == std::cv_status::no_timeout) {
+    }
   }
 }
 
@@ -93,7 +95,7 @@ Status Neighbours::turn(Store& store) {
   std::string mine;
   bool wanted = false;
   {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     mine = mine_;
     wanted = now() < wanted_until_;
   }
@@ -104,11 +106,11 @@ Status Neighbours::turn(Store& store) {
     const std::string key = key_of(round_, node);
     if (!TUTTI_TRY(store.check({key}))) continue;
     const std::string status = TUTTI_TRY(store.get(key, Deadline::after(kNeighboursStoreLimit)));
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     Heard& heard = heard_[node];
     if (heard.status != status) heard = {status, now()};
   }
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   read_at_ = now();
   return {};
 }

@@ -7,12 +7,12 @@
 // Threads: a thread of its own talks to the store; all members are for the agent's.
 #include <condition_variable>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/mutex.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {
@@ -45,17 +45,17 @@ class Neighbours {
   const std::string store_;
   const Credentials credentials_;
   const int round_, node_, nodes_;
-  mutable std::mutex mutex_;
-  std::condition_variable wake_;
-  bool ends_ = false;
-  std::string mine_;
-  Clock::time_point wanted_until_{}, read_at_{};
+  mutable Mutex mutex_;
+  std::condition_variable_any wake_;
+  bool ends_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::string mine_ TUTTI_GUARDED_BY(mutex_);
+  Clock::time_point wanted_until_ TUTTI_GUARDED_BY(mutex_){}, read_at_ TUTTI_GUARDED_BY(mutex_){};
   struct Heard {
     std::string status;
     Clock::time_point changed{};
   };
-  std::map<int, Heard> heard_;
-  std::string trouble_;
+  std::map<int, Heard> heard_ TUTTI_GUARDED_BY(mutex_);
+  std::string trouble_ TUTTI_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

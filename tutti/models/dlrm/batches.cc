@@ -6,8 +6,9 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <thread>
+
+#include "tutti/base/mutex.h"
 
 namespace tutti::dlrm {
 
@@ -29,11 +30,11 @@ void divide_lookups(const Lookups& all, std::int64_t collisions, Lookups& quotie
 
 // Steps that were read, and buffers to read into. The reading thread and the trainer both touch it.
 struct BatchReader::Ahead {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<StepBatch> ready, spare;
-  std::exception_ptr failure;  // told after what is ready
-  bool stop = false;
+  Mutex mutex;
+  std::condition_variable_any changed;
+  std::deque<StepBatch> ready TUTTI_GUARDED_BY(mutex), spare TUTTI_GUARDED_BY(mutex);
+  std::exception_ptr failure TUTTI_GUARDED_BY(mutex);  // told after what is ready
+  bool stop TUTTI_GUARDED_BY(mutex) = false;
   std::thread thread;
 };
 
@@ -60,7 +61,7 @@ std::int64_t BatchReader::after(std::int64_t first) const {
 void BatchReader::stop() {
   if (!ahead_) return;
   {
-    const std::lock_guard lock(ahead_->mutex);
+    const MutexLock lock(ahead_->mutex);
     ahead_->stop = true;
   }
   ahead_->changed.notify_all();
@@ -80,12 +81,15 @@ void BatchReader::start() {
   source_.set_epoch(epoch_);
   if (reading_.ahead == 0 || batches_ == 0) return;
   ahead_ = std::make_unique<Ahead>();
-  ahead_->spare.resize(std::size_t(reading_.ahead));
+  {
+    const MutexLock lock(ahead_->mutex);
+    ahead_->spare.resize(std::size_t(reading_.ahead));
+  }
   ahead_->thread = std::thread([this, first = next_, epoch = epoch_]() mutable {
     auto& a = *ahead_;
-    std::unique_lock lock(a.mutex);
+    MutexLock lock(a.mutex);
     while (true) {
-      a.changed.wait(lock, [&] { return a.stop || !a.spare.empty(); });
+      while (!a.stop && a.spare.empty()) a.changed.wait(lock);
       if (a.stop) return;
       auto step = std::move(a.spare.front());
       a.spare.pop_front();
@@ -116,8 +120,8 @@ const StepBatch& BatchReader::next() {
     read(next_, current_);
   } else {
     auto& a = *ahead_;
-    std::unique_lock lock(a.mutex);
-    a.changed.wait(lock, [&] { return !a.ready.empty() || a.failure; });
+    MutexLock lock(a.mutex);
+    while (a.ready.empty() && !a.failure) a.changed.wait(lock);
     if (a.ready.empty()) std::rethrow_exception(a.failure);
     std::swap(current_, a.ready.front());
     a.spare.push_back(std::move(a.ready.front()));

@@ -9,9 +9,9 @@
 #include <torch/library.h>
 #include <torch/nn/modules/batchnorm.h>
 
-#include <mutex>
 #include <unordered_map>
 
+#include "tutti/base/mutex.h"
 #include "tutti/parallel/norm/sync_batch_norm.h"
 
 namespace tutti {
@@ -20,12 +20,12 @@ namespace {
 class NormTable {
  public:
   void add(const at::Tensor& key, const Group& group) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     entries_.insert_or_assign(key.unsafeGetTensorImpl(), Entry{key, group});
   }
   void remove(const at::Tensor& key) {
     Entry gone;  // its group may wait for peers when it goes
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(key.unsafeGetTensorImpl());
     if (found == entries_.end()) return;
     gone = std::move(found->second);
@@ -33,7 +33,7 @@ class NormTable {
   }
   Group find(const c10::optional<at::Tensor>& key) {
     if (!key || !key->defined()) return {};
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     const auto found = entries_.find(key->unsafeGetTensorImpl());
     return found == entries_.end() ? Group() : found->second.group;
   }
@@ -43,8 +43,8 @@ class NormTable {
     at::Tensor key;  // kept, so that its address stays its own
     Group group;
   };
-  std::mutex mutex_;
-  std::unordered_map<const c10::TensorImpl*, Entry> entries_;
+  Mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, Entry> entries_ TUTTI_GUARDED_BY(mutex_);
 };
 
 NormTable& table() {
@@ -69,12 +69,11 @@ at::Tensor batch_norm(const at::Tensor& input, const c10::optional<at::Tensor>& 
 }
 
 void catch_batch_norm() {
-  static auto* const library = [] {
-    auto* made = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
-    made->impl("batch_norm", &batch_norm);
+  static const torch::Library library = [] {
+    torch::Library made(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCPU, __FILE__, __LINE__);
+    made.impl("batch_norm", &batch_norm);
     return made;
   }();
-  (void)library;
 }
 
 }  // namespace

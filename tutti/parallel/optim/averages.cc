@@ -20,9 +20,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
 
 #include "tutti/base/error.h"
+#include "tutti/base/mutex.h"
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/finite.h"
 #include "tutti/comm/kernels/reduce.h"
@@ -88,18 +88,19 @@ void blame(AverageFacts& facts, std::int64_t number, std::int64_t rank) {
 // The averages of a tile or of a tail, before they are stepped. On several threads.
 class Looker {
  public:
-  explicit Looker(const StepLook& look) : look_(look) {}
+  explicit Looker(const StepLook& look) : facts_(look.facts), number_(look.number) {}
   template <class RankToBlame>
   bool may_step(DType dtype, const void* averages, std::int64_t count, const RankToBlame& rank) {
-    if (!look_.facts || all_finite(dtype, averages, std::size_t(count))) return true;
-    std::lock_guard lock(mutex_);
-    blame(*look_.facts, look_.number, rank());
+    if (!facts_ || all_finite(dtype, averages, std::size_t(count))) return true;
+    const MutexLock lock(mutex_);
+    blame(*facts_, number_, rank());
     return false;
   }
 
  private:
-  const StepLook look_;
-  std::mutex mutex_;
+  Mutex mutex_;
+  AverageFacts* const facts_ TUTTI_THREAD_ANNOTATION(pt_guarded_by(mutex_));
+  const std::int64_t number_;
 };
 
 void count_squares(const Shard& shard, double of_mine, double of_tail, AverageFacts& facts) {

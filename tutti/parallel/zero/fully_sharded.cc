@@ -98,6 +98,7 @@ void FullySharded::State::add_blocks(std::vector<Block> given) {
   broadcast_values(group, buffers);
   if (options.heap_tensors) heap.emplace(group);
   const bool shared = options.share_on_host && group.nodes() == 1;
+  const MutexLock lock(mutex);
   for (std::size_t b = 0; b < given.size(); ++b) {
     Running& running = blocks.emplace_back();
     running.module = given[b].module;
@@ -133,7 +134,7 @@ void FullySharded::State::install_hooks(std::size_t block) {
 }
 
 void FullySharded::State::enter(std::size_t block) {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   TUTTI_REQUIRE(block < blocks.size(), "FullySharded: run() of block ", block, "; there are ", blocks.size());
   auto& running = blocks[block];
   if (at::GradMode::is_enabled()) {
@@ -151,7 +152,7 @@ void FullySharded::State::enter(std::size_t block) {
 }
 
 void FullySharded::State::leave(std::size_t block, const at::Tensor& out) {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   auto& running = blocks[block];
   TUTTI_REQUIRE(out.defined(), "FullySharded: block ", running.weights->name(), " returned no tensor");
   const bool comes_back = at::GradMode::is_enabled() && out.requires_grad() && out.grad_fn();
@@ -166,7 +167,7 @@ void FullySharded::State::leave(std::size_t block, const at::Tensor& out) {
 // Autograd runs the nodes that were made last first: when it comes to the end of this block it is through with those
 // after it.
 void FullySharded::State::enter_backward(std::size_t block) {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const at::NoGradGuard no_grad;
   gather_back_to(block);
   for (std::size_t later = block + 1; later < blocks.size(); ++later) blocks[later].weights->release();
@@ -192,7 +193,7 @@ void FullySharded::State::end_pass() {
 }
 
 void FullySharded::State::on_gradient(std::size_t block, std::size_t shard) {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   const at::NoGradGuard no_grad;
   auto& running = blocks[block];
   const std::size_t number = running.first_shard + shard;
@@ -223,7 +224,7 @@ void FullySharded::State::reduce_what_is_complete(bool all) {
 }
 
 void FullySharded::State::finish() {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   if (finished) return;
   group.status().or_throw();
   if (std::none_of(used.begin(), used.end(), [](auto any) { return any != 0; })) {
@@ -246,7 +247,7 @@ void FullySharded::State::finish() {
 }
 
 void FullySharded::State::forget() {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   for (auto& running : blocks) {
     running.weights->forget_gradients();
     running.ran = false;
@@ -276,7 +277,7 @@ FullySharded::~FullySharded() {
   // The peers may still be reading weights that lie in this rank's memory.
   if (!state_->unwinding.is_past() && shared() && state_->group.status().ok())
     (void)state_->group.run({.kind = Kind::kBarrier});
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->blocks.clear();
 }
 
@@ -292,24 +293,29 @@ at::Tensor FullySharded::forward(at::Tensor x) {
 void FullySharded::enter(std::size_t block) { state_->enter(block); }
 void FullySharded::leave(std::size_t block, const at::Tensor& out) { state_->leave(block, out); }
 
-std::size_t FullySharded::blocks() const { return state_->blocks.size(); }
+std::size_t FullySharded::blocks() const {
+  const MutexLock lock(state_->mutex);
+  return state_->blocks.size();
+}
 bool FullySharded::shared() const {
+  const MutexLock lock(state_->mutex);
   return std::any_of(state_->blocks.begin(), state_->blocks.end(),
                      [](const auto& running) { return running.weights->shared(); });
 }
 std::size_t FullySharded::weight_bytes() const {
   std::size_t bytes = 0;
+  const MutexLock lock(state_->mutex);
   for (const auto& running : state_->blocks) bytes += running.weights->weight_bytes();
   return bytes;
 }
 
 FullySharded::Whole::Whole(FullySharded& of) : of_(of) {
-  std::lock_guard lock(of_.state_->mutex);
+  const MutexLock lock(of_.state_->mutex);
   for (auto& running : of_.state_->blocks) running.weights->gather();
 }
 
 FullySharded::Whole::~Whole() {
-  std::lock_guard lock(of_.state_->mutex);
+  const MutexLock lock(of_.state_->mutex);
   const at::NoGradGuard no_grad;
   for (auto& running : of_.state_->blocks) {
     running.weights->keep_own_part();

@@ -11,6 +11,7 @@ namespace tutti {
 namespace {
 
 std::vector<std::string> names_in(const FullySharded::State& model) {
+  const MutexLock lock(model.mutex);
   std::vector<std::string> names;
   for (const auto& running : model.blocks)
     for (const auto& shard : running.weights->shards()) names.push_back(shard.name);
@@ -22,26 +23,36 @@ class OfFullySharded final : public ShardedOptimizer::State {
   OfFullySharded(std::shared_ptr<FullySharded::State> model, UpdateRule rule, std::vector<ParameterGroup> groups)
       : State(model->group, GroupedRules(std::move(rule), std::move(groups), names_in(*model))),
         model_(std::move(model)) {
-    TUTTI_REQUIRE(!model_->has_optimizer, "this FullySharded has an optimizer already");
     std::size_t number = 0;
-    for (Shard* shard : OfFullySharded::shards()) shard->group = rules.group_of(number++);
+    const auto shards = OfFullySharded::shards();
+    const MutexLock lock(model_->mutex);
+    TUTTI_REQUIRE(!model_->has_optimizer, "this FullySharded has an optimizer already");
+    for (Shard* shard : shards) shard->group = rules.group_of(number++);
     model_->has_optimizer = true;
   }
-  ~OfFullySharded() override { model_->has_optimizer = false; }
+  ~OfFullySharded() override {
+    const MutexLock lock(model_->mutex);
+    model_->has_optimizer = false;
+  }
 
   std::vector<Shard*> shards() override {
     std::vector<Shard*> all;
+    const MutexLock lock(model_->mutex);
     for (auto& running : model_->blocks)
       for (auto& shard : running.weights->shards()) all.push_back(&shard);
     return all;
   }
   void finish() override {
     model_->finish();
+    const MutexLock lock(model_->mutex);
     for (auto& running : model_->blocks)
       if (running.weights->has_averages()) running.weights->place_averages();
   }
   void average() override {
-    facts = model_->facts;
+    {
+      const MutexLock lock(model_->mutex);
+      facts = model_->facts;
+    }
     facts.squares = 0;
     for_steps([&](ShardedBlock&, Shard& shard) {
       facts.squares += sum_of_squares_of(shard.mine_average, std::size_t(shard.mine.count), shard.dtype == DType::kF64);
@@ -59,11 +70,15 @@ class OfFullySharded final : public ShardedOptimizer::State {
   }
   void forget() override { model_->forget(); }
   void zero_grad() override {}
-  bool is_finished() const override { return model_->finished; }
+  bool is_finished() const override {
+    const MutexLock lock(model_->mutex);
+    return model_->finished;
+  }
 
  private:
   template <class Act>
   void for_steps(const Act& act) {
+    const MutexLock lock(model_->mutex);
     for (auto& running : model_->blocks) {
       if (!running.weights->has_averages()) continue;
       auto& shards = running.weights->shards();

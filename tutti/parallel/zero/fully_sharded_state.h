@@ -2,11 +2,11 @@
 // What a FullySharded and its optimizer share.
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/base/unwinding.h"
 #include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/parallel/zero/sharded_block.h"
@@ -29,15 +29,15 @@ struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
 
   State(const Group& group, const FullyShardedOptions& options);
   void add_blocks(std::vector<Block> blocks);
-  void install_hooks(std::size_t block);
+  void install_hooks(std::size_t block) TUTTI_REQUIRES(mutex);
   void check_batch(const at::Tensor& x) const;  // ends the group if it has no samples and is to be trained on
   void enter(std::size_t block);
   void leave(std::size_t block, const at::Tensor& out);
   void enter_backward(std::size_t block);
   void on_gradient(std::size_t block, std::size_t shard);
-  void gather_back_to(std::size_t block);
-  void reduce_what_is_complete(bool all);
-  void end_pass();
+  void gather_back_to(std::size_t block) TUTTI_REQUIRES(mutex);
+  void reduce_what_is_complete(bool all) TUTTI_REQUIRES(mutex);
+  void end_pass() TUTTI_REQUIRES(mutex);
   void finish();  // all averages are there; which parameters any rank has used: `used`
   void forget();
 
@@ -47,17 +47,19 @@ struct FullySharded::State : std::enable_shared_from_this<FullySharded::State> {
   ShardedBlock::Groups groups;
   std::optional<HeapTensors> heap;
 
-  std::mutex mutex;  // guards all below: hooks may run on autograd's threads
-  std::vector<Running> blocks;
-  std::vector<std::size_t> in_flight;                           // blocks whose gradients are being reduced
   std::vector<std::function<at::Tensor(at::Tensor)>> sequence;  // of a Sequential: what each block runs
-  std::size_t shard_count = 0;
-  std::size_t pass = 1;            // a forward() and its backward()
-  std::size_t gathered_back = 0;   // blocks from here on have been gathered for backward(), in this pass
-  std::vector<std::uint8_t> used;  // by shard
-  AverageFacts facts;
-  bool finished = false;
-  bool has_optimizer = false;
+
+  mutable Mutex mutex;  // hooks may run on autograd's threads
+  std::vector<Running> blocks TUTTI_GUARDED_BY(mutex);
+  std::vector<std::size_t> in_flight TUTTI_GUARDED_BY(mutex);  // blocks whose gradients are being reduced
+  std::size_t shard_count TUTTI_GUARDED_BY(mutex) = 0;
+  std::size_t pass TUTTI_GUARDED_BY(mutex) = 1;  // a forward() and its backward()
+  // Blocks from here on have been gathered for backward(), in this pass.
+  std::size_t gathered_back TUTTI_GUARDED_BY(mutex) = 0;
+  std::vector<std::uint8_t> used TUTTI_GUARDED_BY(mutex);  // by shard
+  AverageFacts facts TUTTI_GUARDED_BY(mutex);
+  bool finished TUTTI_GUARDED_BY(mutex) = false;
+  bool has_optimizer TUTTI_GUARDED_BY(mutex) = false;
 };
 
 }  // namespace tutti

@@ -4,9 +4,9 @@
 // keys with random names, whose order is that of their creation: a push need not know what else is there.
 #include "tutti/store/etcd/etcd_store.h"
 
-#include <mutex>
 #include <set>
 
+#include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
 #include "tutti/store/etcd/meeting.h"
 #include "tutti/store/etcd/session.h"
@@ -39,7 +39,7 @@ class EtcdStore final : public TableStore {
   };
 
   Result<Reply> call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) override;
-  Result<Reply> carry_out(const StoreRequest& request, Deadline deadline);
+  Result<Reply> carry_out(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<Values> read(const std::vector<std::string>& keys, bool with_values, Deadline deadline);
   Result<Reply> await_all(const StoreRequest& request, Deadline deadline);
   Result<Reply> take(const StoreRequest& request, Deadline deadline);
@@ -49,7 +49,7 @@ class EtcdStore final : public TableStore {
   Result<Reply> put_all(const StoreRequest& request, Deadline deadline);
   Result<Reply> erase(const std::string& key, Deadline deadline);
   Result<Reply> count_keys(Deadline deadline);
-  Result<Reply> queue_up(const StoreRequest& request, Deadline deadline);
+  Result<Reply> queue_up(const StoreRequest& request, Deadline deadline) TUTTI_REQUIRES(mutex_);
   Result<RangeAnswer> range(const Range& range, Deadline deadline) {
     std::int64_t revision = 0;
     return session_->gateway().range(range, revision, deadline);
@@ -57,13 +57,13 @@ class EtcdStore final : public TableStore {
   std::string value_key(const std::string& key) const { return session_->name(WaitKind::kValue, key); }
   std::string queue_folder(const std::string& key) const { return session_->name(WaitKind::kQueue, key) + "/"; }
 
-  std::mutex mutex_;  // one call at a time
+  Mutex mutex_;  // one call at a time
   std::unique_ptr<Session> session_;
-  std::uint64_t pushed_ = 0;
+  std::uint64_t pushed_ TUTTI_GUARDED_BY(mutex_) = 0;
 };
 
 Result<Reply> EtcdStore::call(const StoreRequest& request, Deadline deadline, const Waiting& waiting) {
-  const std::lock_guard lock(mutex_);
+  const MutexLock lock(mutex_);
   if (request.op == Op::kBarrier || request.op == Op::kGatherAll)
     return meet(*session_, request, deadline, waiting, kReportEvery);
   return carry_out(request, deadline);

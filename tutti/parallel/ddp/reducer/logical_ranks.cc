@@ -38,7 +38,7 @@ std::string remedy(int logical_ranks, int processes) {
 }  // namespace
 
 LogicalRanks::LogicalRanks(const Group& group, int count, std::size_t gradients)
-    : count_(count), each_(count / group.size()), first_(group.rank() * each_), sums_(gradients) {
+    : each_(count / group.size()), first_(group.rank() * each_), sums_(gradients) {
   const int processes = group.size();
   if (count < 1 || count % processes != 0 || !std::has_single_bit(unsigned(processes))) {
     throw Exception(Error{

@@ -45,7 +45,7 @@ class LogicalRanks {
   void end_step_of(const std::vector<NamedTensor>& buffers);
 
  private:
-  int count_, each_, first_, turn_ = -1;
+  int each_, first_, turn_ = -1;
   std::vector<Group> levels_;
   double factor_ = 1;
   std::vector<std::vector<at::Tensor>> sums_;  // by gradient: a stack of subtrees

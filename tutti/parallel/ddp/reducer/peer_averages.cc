@@ -7,9 +7,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
+#include "tutti/base/mutex.h"
 #include "tutti/comm/kernels/finite.h"
 #include "tutti/comm/kernels/reduce.h"
 
@@ -31,7 +31,7 @@ void average_part(const Group& group, DType dtype, std::size_t count, std::span<
                   const std::function<void(const NonFiniteTile&)>& tell) {
   const std::size_t size = size_of(dtype), tile = kPeerTileBytes / size;
   const OwnPart mine = own_part(group, dtype, count);
-  std::mutex telling;
+  Mutex telling;  // one call of tell() at a time
   at::parallel_for(
       0, std::int64_t((mine.end - mine.begin + tile - 1) / tile), kGrain, [&](std::int64_t first, std::int64_t last) {
         alignas(64) std::byte average[kPeerTileBytes];
@@ -42,7 +42,7 @@ void average_part(const Group& group, DType dtype, std::size_t count, std::span<
           for (std::size_t r = 0; r < places.size(); ++r) given[r] = places[r] + begin * size;
           reduce_many(dtype, ReduceOp::kAvg, given, out, elements, group.size());
           if (!all_finite(dtype, average, elements)) {
-            std::lock_guard lock(telling);
+            const MutexLock lock(telling);
             tell({.begin = begin, .count = elements, .average = average, .given = given});
           }
           for (auto* const place : places) std::memcpy(place + begin * size, average, elements * size);

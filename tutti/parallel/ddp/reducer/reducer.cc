@@ -42,6 +42,7 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
     : state_(std::make_shared<State>(std::move(module), group, options)) {
   const at::NoGradGuard no_grad;
   auto& state = *state_;
+  const MutexLock lock(state.mutex);
   if (options.logical_ranks != 0) fix_compute_threads(fixed_compute_threads().value_or(1));
   const int cores = prepare_compute(group);
   state.require_sensible_options();
@@ -68,10 +69,11 @@ Reducer::Reducer(std::shared_ptr<torch::nn::Module> module, const Group& group, 
 }
 
 Reducer::~Reducer() {
-  std::lock_guard lock(state_->mutex);
-  for (auto* list : {&state_->buckets, &state_->delayed_buckets}) {
+  auto& state = *state_;
+  const MutexLock lock(state.mutex);
+  for (auto* list : {&state.buckets, &state.delayed_buckets}) {
     for (auto& bucket : *list) {
-      if (!state_->unwinding.is_past()) {
+      if (!state.unwinding.is_past()) {
         for (const auto& work : bucket.works) (void)work.wait();
       }
       bucket.works.clear();  // where they were not waited for this ends them
@@ -92,7 +94,7 @@ void Reducer::State::begin_step() {
 }
 
 void Reducer::State::on_ready(std::size_t index) {
-  std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   auto& parameter = parameters[index];
   parameter.touched = true;
   if (parameter.travel == Travel::kDelayed) {
@@ -113,8 +115,8 @@ void Reducer::State::on_ready(std::size_t index) {
 
 void Reducer::before_forward() {
   if (!at::GradMode::is_enabled() || !state_->module->is_training()) return;
-  std::lock_guard lock(state_->mutex);
   auto& state = *state_;
+  const MutexLock lock(state.mutex);
   if (!state.sync) return;
   if (state.arrivals->all_came() && !state.arrivals->none_came())
     throw Exception(state.mistake("forward() after a backward() without finish(): the gradient of " +
@@ -123,7 +125,7 @@ void Reducer::before_forward() {
                                   "call finish() after each backward(), or accumulate inside no_sync()"));
   const at::NoGradGuard no_grad;
   if (state.logical) return state.require_logical_turn("forward()", false);  // begin_logical_rank() saw to the buffers
-  if (state.joining) state.joining->now = turn(true);
+  if (state.joining) state.joining->now = state.turn(true);
   if (state.options.broadcast_buffers && state.group.size() > 1)
     broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)),
                      state.joining ? state.joining->now.root : 0);
@@ -139,6 +141,7 @@ void Reducer::check_batch(const at::Tensor& batch) const {
   const auto& state = *state_;
   if (state.options.allow_empty_batches || !at::GradMode::is_enabled() || !state.module->is_training()) return;
   if (!batch.defined() || batch.dim() == 0 || batch.size(0) > 0) return;
+  const MutexLock lock(state.mutex);
   state.end_group("forward() was given a batch of no samples, " + describe(batch) +
                       ": the mean of its loss is NaN, and so would be the gradient of " +
                       state.parameters.front().name + " on every rank",
@@ -147,7 +150,7 @@ void Reducer::check_batch(const at::Tensor& batch) const {
 }
 
 void Reducer::finish() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->sync) state_->finish_step(State::Give::kGradients);
 }
 
@@ -218,8 +221,8 @@ void Reducer::State::adopt_observed_order() {
 }
 
 void Reducer::average_delayed() {
-  std::lock_guard lock(state_->mutex);
   auto& state = *state_;
+  const MutexLock lock(state.mutex);
   const at::NoGradGuard no_grad;
   state.group.status().or_throw();
   const auto numbers = state.numbers_of(Travel::kDelayed);
@@ -240,59 +243,59 @@ const Group& Reducer::group() const { return state_->group; }
 const DataParallelOptions& Reducer::options() const { return state_->options; }
 
 std::vector<at::Tensor> Reducer::parameters() const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::vector<at::Tensor> tensors;
   for (const auto& parameter : state_->parameters) tensors.push_back(parameter.tensor);
   return tensors;
 }
 
 std::vector<std::string> Reducer::names() const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   std::vector<std::string> names;
   for (const auto& parameter : state_->parameters) names.push_back(parameter.name);
   return names;
 }
 
 bool Reducer::is_large(std::size_t parameter) const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return !state_->parameters[parameter].window.defined();
 }
 
 void Reducer::attach_optimizer(GradientTaker& taker) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   TUTTI_REQUIRE(!state_->taker, "this DataParallel has a sharded optimizer already");
   state_->require_what_a_taker_can_have();
   state_->taker = &taker;
 }
 
 void Reducer::detach_optimizer() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->taker = nullptr;
 }
 
 void Reducer::count_exposed(double seconds) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->totals.last_exposed_seconds += seconds;
   state_->totals.exposed_seconds += seconds;
 }
 
 std::optional<NonFiniteGradient> Reducer::non_finite() const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->non_finite;
 }
 
 void Reducer::set_gradient_scale(double scale) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->gradient_scale = scale;
 }
 
 void Reducer::set_after_shadow_step(std::function<void()> act) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->after_shadow_step = std::move(act);
 }
 
 void Reducer::zero_grad() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->logical) state_->logical->end_step();
   for (auto& parameter : state_->ignored) parameter.mutable_grad() = at::Tensor();
   for (std::size_t i = 0; i < state_->parameters.size(); ++i) {
@@ -304,7 +307,7 @@ void Reducer::zero_grad() {
 }
 
 void Reducer::set_sync(bool on) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (!on) state_->require_no_excluded_pair(&DataParallelUse::no_sync);
   state_->sync = on;
 }
@@ -312,7 +315,7 @@ void Reducer::set_sync(bool on) {
 void Reducer::take_gradients() {
   std::size_t count = 0;
   {
-    std::lock_guard lock(state_->mutex);
+    const MutexLock lock(state_->mutex);
     state_->require_no_excluded_pair(&DataParallelUse::take_gradients);
     state_->sync = true;
     count = state_->parameters.size();
@@ -322,7 +325,7 @@ void Reducer::take_gradients() {
 }
 
 DataParallelStats Reducer::stats() const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   auto stats = state_->totals;
   stats.overlapped = state_->taker ? state_->taker->takes_in_backward() : state_->overlap;
   for (const auto& bucket : state_->buckets) {

@@ -222,7 +222,7 @@ void Reducer::State::tell_non_finite() const {
 }
 
 void Reducer::require_what_a_scaler_needs() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   if (state_->options.finite_check != FiniteCheck::kReport)
     throw Exception(state_->mistake("a LossScaler needs to know whether gradients are finite",
                                     "set DataParallelOptions::finite_check to FiniteCheck::kReport"));

@@ -75,7 +75,7 @@ void Reducer::State::average_with_peers(std::vector<Bucket>& list) {
   const auto ranks = std::size_t(group.size());
   for (std::size_t k = ranges.size(); k-- > 0;) {
     const auto& [bucket, range] = ranges[k];
-    const GroupRegion region(group, "average with peers", [&, &range = range] {
+    const GroupRegion region(group, "average with peers", [&, &range = range]() TUTTI_REQUIRES(mutex) {
       return fmt::format("{} {}[{}]", range.parameter ? parameters[*range.parameter].name : "packed gradients",
                          name(range.bytes.dtype), range.bytes.count);
     });
@@ -84,7 +84,8 @@ void Reducer::State::average_with_peers(std::vector<Bucket>& list) {
       continue;
     }
     average_part(group, range.bytes.dtype, range.bytes.count, std::span(places).subspan(k * ranks, ranks),
-                 [&, bucket = bucket, &range = range](const NonFiniteTile& tile) { look_into(*bucket, range, tile); });
+                 [&, bucket = bucket, &range = range](const NonFiniteTile& tile)
+                     TUTTI_REQUIRES(mutex) { look_into(*bucket, range, tile); });
   }
 }
 
@@ -100,7 +101,7 @@ void Reducer::State::average_out_of_reach(const Bucket& bucket, const GradientRa
 void Reducer::State::look_into(const Bucket& bucket, const GradientRange& range, const NonFiniteTile& tile) {
   const DType dtype = range.bytes.dtype;
   const std::size_t size = size_of(dtype);
-  const auto look = [&](std::size_t parameter, std::size_t begin, std::size_t end) {
+  const auto look = [&](std::size_t parameter, std::size_t begin, std::size_t end) TUTTI_REQUIRES(mutex) {
     begin = std::max(begin, tile.begin);
     end = std::min(end, tile.begin + tile.count);
     if (begin >= end) return;
@@ -124,7 +125,7 @@ void Reducer::State::look_into(const Bucket& bucket, const GradientRange& range,
 
 bool Reducer::State::decide_on_non_finite(Give give) {
   if (options.finite_check == FiniteCheck::kOff || (taker && !looks_before())) return false;
-  auto found = [&] {
+  auto found = [&]() TUTTI_REQUIRES(mutex) {
     const GroupRegion region(group, kWaiting);
     return watch.agree(group);
   }();

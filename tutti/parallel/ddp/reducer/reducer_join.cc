@@ -14,8 +14,8 @@
 namespace tutti {
 
 void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
-  std::lock_guard lock(state_->mutex);
   auto& state = *state_;
+  const MutexLock lock(state.mutex);
   state.require_no_excluded_pair(&DataParallelUse::join_uneven);
   if (state.joining) throw Exception(state.mistake("a second join_uneven() began", "let the first one go before"));
   state.joining.emplace(
@@ -23,24 +23,28 @@ void Reducer::begin_join(bool divide_by_active, bool throw_on_early_end) {
 }
 
 void Reducer::end_join() {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   state_->joining.reset();
 }
 
 std::optional<int> Reducer::join_leader() const {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   return state_->joining ? std::optional(state_->joining->now.root) : std::nullopt;
 }
 
 Reducer::JoinTurn Reducer::turn(bool has_data) {
+  const MutexLock lock(state_->mutex);
+  return state_->turn(has_data);
+}
+
+Reducer::JoinTurn Reducer::State::turn(bool has_data) {
   constexpr std::uint8_t kHasData = 1, kBroadcasts = 2;
-  const auto& state = *state_;
-  std::vector<std::uint8_t> said(std::size_t(state.group.size()), 0);
-  if (has_data) said[std::size_t(state.group.rank())] = kHasData | (state.options.broadcast_buffers ? kBroadcasts : 0);
-  all_reduce(state.group, std::span(said), ReduceOp::kMax);
+  std::vector<std::uint8_t> said(std::size_t(group.size()), 0);
+  if (has_data) said[std::size_t(group.rank())] = kHasData | (options.broadcast_buffers ? kBroadcasts : 0);
+  all_reduce(group, std::span(said), ReduceOp::kMax);
   JoinTurn turn{.root = -1};
   std::vector<std::string> gone;
-  for (int rank = 0; rank < state.group.size(); ++rank) {
+  for (int rank = 0; rank < group.size(); ++rank) {
     const auto word = said[std::size_t(rank)];
     turn.buffers |= (word & kBroadcasts) != 0;
     if (word & kHasData) {
@@ -51,29 +55,31 @@ Reducer::JoinTurn Reducer::turn(bool has_data) {
       gone.push_back(std::to_string(rank));
     }
   }
-  if (state.joining && state.joining->throw_on_early_end && turn.active > 0 && !gone.empty())
-    throw Exception(state.mistake(
-        fmt::format("{} {} ran out of data while others have some", gone.size() == 1 ? "rank" : "ranks",
-                    join(gone, ", ")),
-        "give every rank the same number of batches, or let JoinUnevenOptions::throw_on_early_end be false"));
+  if (joining && joining->throw_on_early_end && turn.active > 0 && !gone.empty())
+    throw Exception(
+        mistake(fmt::format("{} {} ran out of data while others have some", gone.size() == 1 ? "rank" : "ranks",
+                            join(gone, ", ")),
+                "give every rank the same number of batches, or let JoinUnevenOptions::throw_on_early_end be false"));
   return turn;
 }
 
 void Reducer::shadow_step(const JoinTurn& turn) {
   auto& state = *state_;
   const at::NoGradGuard no_grad;
-  std::unique_lock lock(state.mutex);
+  MutexLock lock(state.mutex);
   state.joining->now = turn;
   if (turn.buffers && state.group.size() > 1)
     broadcast_values(state.group, state.not_ignored(buffers_of(*state.module)), turn.root);
   state.finish_step(State::Give::kZeros);
+  auto* const taker = state.taker;
+  const auto after_shadow_step = state.after_shadow_step;
   lock.unlock();
-  if (state.taker) state.taker->shadow_step(turn.root);
-  if (state.after_shadow_step) state.after_shadow_step();
+  if (taker) taker->shadow_step(turn.root);
+  if (after_shadow_step) after_shadow_step();
 }
 
 void Reducer::broadcast_model(int root) {
-  std::lock_guard lock(state_->mutex);
+  const MutexLock lock(state_->mutex);
   const at::NoGradGuard no_grad;
   broadcast_values(state_->group, state_->not_ignored(without_repeats(tensors_of(*state_->module))), root);
 }

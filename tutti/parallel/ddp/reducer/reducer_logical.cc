@@ -13,14 +13,15 @@ namespace tutti {
 
 std::vector<int> Reducer::logical_ranks() const {
   std::vector<int> mine;
+  const MutexLock lock(state_->mutex);
   if (!state_->logical) return mine;
   for (int i = 0; i < state_->logical->each(); ++i) mine.push_back(state_->logical->first() + i);
   return mine;
 }
 
 void Reducer::begin_logical_rank(int number) {
-  std::lock_guard lock(state_->mutex);
   auto& state = *state_;
+  const MutexLock lock(state.mutex);
   if (!state.logical)
     throw Exception(state.mistake(fmt::format("begin_logical_rank({}) without logical ranks", number),
                                   "set DataParallelOptions::logical_ranks"));
