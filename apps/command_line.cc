@@ -128,12 +128,9 @@ int exit_code(const Error& error) {
 
 void restart_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
-  if (!who.ok()) return;
-  std::vector<Setting> missing;
+  if (!who.ok() || who->started_by == "tutti run") return;
   // Another launcher may have bound several ranks to cores of their own.
-  if (who->started_by != "tutti run")
-    missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
-  if (const Setting pages = setting_of_huge_pages(); !env(pages.name)) missing.push_back(pages);
+  const auto missing = missing_settings(env, cpu_features(), usable_cores(), /*threads=*/who->world_size == 1);
   std::error_code unknown;
   const std::string self = std::filesystem::read_symlink("/proc/self/exe", unknown);
   if (missing.empty() || unknown) return;

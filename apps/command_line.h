@@ -24,9 +24,9 @@ using Teller = std::function<void(const std::string& command, const Error& error
 // another teller (tell_once.h), together with the nearest known option.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Teller& teller = tell);
 
-// Executes a training program once more, with huge pages and, where `tutti run` did not start it, with what
-// recommended_settings() has and the user has not set: libraries read these variables when they are loaded. Returns
-// where nothing is missing. `arguments`: of this process, without its name.
+// Executes a training program that `tutti run` did not start once more, with what recommended_settings() has and the
+// user has not set: libraries read these variables when they are loaded. Returns where nothing is missing. `arguments`:
+// of this process, without its name.
 void restart_with_settings(const std::vector<std::string>& arguments);
 // --local-rank=N, which torch.distributed.launch gives each rank.
 void add_local_rank(CLI::App& app, std::string& local_rank);

@@ -341,11 +341,11 @@ Status interpret_output(const OutputTexts& texts, JobOptions& job) {
 }
 
 void declare_speed(const Group& add, SpeedTexts& texts) {
-  add.flag("--no-tune", texts.no_tune, "do not set OMP_* and OPENBLAS_*");
+  add.flag("--no-tune", texts.no_tune, "do not set OMP_*, OPENBLAS_* and GLIBC_TUNABLES");
   add.flag(
       "--keep-memory", texts.keep_memory,
-      "set MALLOC_* and GLIBC_TUNABLES: the program keeps freed memory, in huge pages, to allocate it again each step "
-      "(train_image, train_dlrm and pretrain_gpt do so without this option)");
+      "set MALLOC_*: the program keeps freed memory, to allocate it again each step (train_image, train_dlrm and "
+      "pretrain_gpt do so without this option)");
 }
 
 Status interpret_speed(const SpeedTexts& texts, JobOptions& job) {

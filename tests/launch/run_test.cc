@@ -230,9 +230,6 @@ TEST(Run, AVariableThatCostsSpeedGetsAWarningInAnyCase) {
 TEST(Run, AProgramGivesFreedMemoryBackUnlessAskedToKeepIt) {
   EXPECT_EQ(run({"run", "-q", worker(), "free-memory"}).out, "[0] given back\n");
   EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}).out, "[0] kept\n");
-  EXPECT_EQ(run({"run", "-q", worker(), "env", "GLIBC_TUNABLES"}).out, "[0] GLIBC_TUNABLES=(unset)\n");
-  EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "env", "GLIBC_TUNABLES"}).out,
-            "[0] GLIBC_TUNABLES=glibc.malloc.hugetlb=1\n");
   EXPECT_EQ(run({"run", "-q", "--keep-memory", worker(), "free-memory"}, {{"MALLOC_MMAP_THRESHOLD_", "131072"}}).out,
             "[0] given back\n")
       << "the user's variables win";

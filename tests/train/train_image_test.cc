@@ -529,20 +529,6 @@ TEST_F(TrainImage, AloneItHasTheSettingsOfTuttiRun) {
   EXPECT_THAT(alone.err, AllOf(HasSubstr("GOMP_SPINCOUNT = '0'"), HasSubstr("OMP_NUM_THREADS = '2'")));
 }
 
-// Huge pages are malloc's from the start of a process. libgomp prints this line whenever it is loaded.
-TEST_F(TrainImage, LaunchedItExecutesItselfOnceMoreForHugePages) {
-  const auto starts = [&](const std::string& tunables) {
-    const auto ended = tutti::testing::run(command(1, {"--max-steps", "1"}),
-                                           {{"OMP_DISPLAY_ENV", "true"}, {"GLIBC_TUNABLES", tunables}});
-    EXPECT_EQ(ended.code, 0) << ended.err;
-    int count = 0;
-    for (std::size_t at = 0; (at = ended.err.find("OPENMP DISPLAY ENVIRONMENT BEGIN", at)) != std::string::npos; ++at)
-      ++count;
-    return count;
-  };
-  EXPECT_EQ(starts(""), starts("glibc.malloc.hugetlb=1") + 1);
-}
-
 TEST_F(TrainImage, APlaceThatCannotBeWrittenToIsToldAtTheStart) {
   auto ended = train(0, {"--save", "/no/such/folder/weights.safetensors"});
   EXPECT_EQ(ended.code, 2);

@@ -22,8 +22,7 @@
 // Pages. Where the system hands out huge pages to those who ask for them (transparent_hugepage/enabled is madvise, as
 // Debian has it), malloc does not ask by itself. On pages of 4 KiB a matrix product spends its time on address
 // translation: OpenBLAS ran 10 to 40 % faster on huge ones. glibc asks with glibc.malloc.hugetlb=1 (2.35 and later;
-// older ones do not know it and go on). Huge pages keep freed blocks in the process as well: a page is given back only
-// when all of it is free. So only those that keep memory ask for them.
+// older ones do not know it and go on).
 #include "tutti/launch/tuning.h"
 
 #include <dlfcn.h>
@@ -99,6 +98,7 @@ std::vector<Setting> recommended_settings(const CpuFeatures& cpu, int cores, int
   std::vector<Setting> settings = {{"OMP_NUM_THREADS", threads}, {"OPENBLAS_NUM_THREADS", threads}};
   if (threads != "1") settings.push_back({"OMP_WAIT_POLICY", "passive"});
   if (const std::string core = openblas_coretype(cpu); !core.empty()) settings.push_back({"OPENBLAS_CORETYPE", core});
+  settings.push_back({"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"});
   return settings;
 }
 
@@ -145,10 +145,8 @@ Status check_thread_count(const VariableLookup& variable) {
   return {};
 }
 
-Setting setting_of_huge_pages() { return {"GLIBC_TUNABLES", "glibc.malloc.hugetlb=1"}; }
-
 std::vector<Setting> settings_that_keep_memory() {
-  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}, setting_of_huge_pages()};
+  return {{"MALLOC_MMAP_THRESHOLD_", "2147483648"}, {"MALLOC_TRIM_THRESHOLD_", "4294967296"}};
 }
 
 void keep_freed_memory(const VariableLookup& variable) {

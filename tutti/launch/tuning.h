@@ -48,15 +48,11 @@ std::string costly_threads(const VariableLookup& variable, int cores);
 // kUsage: OMP_NUM_THREADS is not what OpenMP takes, a number or a list of numbers from 1 up.
 Status check_thread_count(const VariableLookup& variable);
 
-// What makes glibc ask for huge pages. Freed memory goes back to the system a huge page at a time, if at all.
-Setting setting_of_huge_pages();
-
 // What makes glibc keep freed memory in the process, for a program that is about to start. A step of training frees and
-// allocates the same blocks again and again. Programs that free for good should not have these. They include huge
-// pages.
+// allocates the same blocks again and again. Programs that free for good should not have these.
 std::vector<Setting> settings_that_keep_memory();
-// The thresholds for this process; blocks that are mapped already are not affected. Does nothing where `variable` says
-// that the user has chosen thresholds.
+// The same for this process; blocks that are mapped already are not affected. Does nothing where `variable` says that
+// the user has chosen thresholds.
 void keep_freed_memory(const VariableLookup& variable);
 
 // One sentence for a program that was not started by `tutti run` and would run several times slower for want of
