@@ -71,7 +71,10 @@ TEST_F(PretrainGpt, GoesOnOnAnotherGrid) {
 TEST_F(PretrainGpt, ARestartedFinetuneResumesItsOwnCheckpoint) {
   const std::string base = folder_ + "/run", own = base + "-finetuned";
   ASSERT_EQ(pretrain(0, with(kModel, {"--train-iters", "4", "--save", base})).code, 0);
-  const Words finetune = with(kModel, {"--train-iters", "10", "--load", base, "--finetune", "--save", own});
+  const auto finetune_from = [&](const std::string& load) {
+    return with(kModel, {"--train-iters", "10", "--load", load, "--finetune", "--save", own});
+  };
+  const Words finetune = finetune_from(base);
   const auto first = pretrain(0, with(finetune, {"--exit-interval", "6"}));
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_THAT(first.err, HasSubstr("begins at step 0, with the weights of " + base + "/step-0000004"));
@@ -83,10 +86,15 @@ TEST_F(PretrainGpt, ARestartedFinetuneResumesItsOwnCheckpoint) {
   EXPECT_THAT(second.err, HasSubstr("goes on after step 6, from " + own + "/step-0000006"));
   EXPECT_EQ(trim(fields(second, "consumed samples").front()), "56");
   EXPECT_FALSE(std::filesystem::exists(own + "/step-0000003")) << "a second history";
-  // Not started again by a launcher, it would begin at step 0 before the checkpoints that are there.
-  const auto anew = pretrain(0, finetune);
+  // Started again by the user, as code 75 asks for.
+  const auto again = pretrain(0, with(finetune_from(base + "/"), {"--exit-interval", "1"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("goes on after step 9, from " + own + "/step-0000009"));
+  EXPECT_EQ(trim(fields(again, "consumed samples").front()), "80");
+  // Fine-tuned from another checkpoint, it would begin at step 0 before the checkpoints that are there.
+  const auto anew = pretrain(0, finetune_from(base + "/step-0000004"));
   EXPECT_EQ(anew.code, 2);
-  EXPECT_THAT(anew.err, HasSubstr(own + " has a checkpoint of step 9 already, and this run begins at step 0, with the "
+  EXPECT_THAT(anew.err, HasSubstr(own + " has a checkpoint of step 10 already, and this run begins at step 0, with the "
                                         "weights of "));
 }
 

@@ -74,7 +74,9 @@ JobCheckpointOptions checkpoint_options(const Group& world, const Options& optio
   // A job that saves where it loads resumes its own run, however the two paths are written.
   std::error_code unknown;
   const std::int64_t same = !made.folder.empty() && std::filesystem::equivalent(options.load, made.folder, unknown);
-  if (options.weights_only || all_reduce(world, same, ReduceOp::kMin) == 0) made.resume = options.load;
+  // The same command after code 75: --save has the checkpoints of this fine-tuning.
+  const std::int64_t continues = options.weights_only && was_finetuned_from(made.folder, options.load);
+  if (all_reduce(world, options.weights_only ? continues : same, ReduceOp::kMin) == 0) made.resume = options.load;
   return made;
 }
 

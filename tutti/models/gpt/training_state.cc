@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <map>
 
 #include "tutti/base/log.h"
@@ -74,6 +75,15 @@ void append_state(std::vector<SavedBox>& boxes, const StatePart& part, const Pla
   }
 }
 
+constexpr const char* kFinetunedFrom = "finetuned_from";
+
+// However it is written.
+std::string whole_path(const std::string& path) {
+  std::error_code unknown;
+  const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path, unknown), unknown);
+  return (whole.has_filename() ? whole : whole.parent_path()).string();
+}
+
 std::vector<SavedBox> state_boxes(WeightsStep& weights) {
   std::map<std::string, const PlacedParameter*> parameters;
   for (const auto& parameter : weights.parameters()) parameters.emplace(parameter.name, &parameter);
@@ -112,6 +122,16 @@ void tell_changes(const CheckpointReader& saved, const CheckpointValues& now, co
 
 }  // namespace
 
+bool was_finetuned_from(const std::string& folder, const std::string& load) {
+  if (folder.empty()) return false;
+  const auto saved = CheckpointReader::open(folder, VerifyLevel::kFiles);
+  if (!saved.ok()) return false;
+  const auto& data = saved->facts().data;
+  const auto found = data.find(kFinetunedFrom);
+  const auto* const source = found == data.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return source && *source == whole_path(load);
+}
+
 std::vector<SavedBox> TrainingState::boxes() const {
   auto boxes = saved_boxes(weights_.parameters());
   if (!options_.save_optimizer) return boxes;
@@ -124,6 +144,7 @@ CheckpointFacts TrainingState::facts(const Progress& progress) const {
   facts.data = data_facts(options_);
   facts.data["consumed_samples"] = progress.consumed;
   facts.data["seed"] = std::int64_t(options_.seed);
+  if (options_.weights_only) facts.data[kFinetunedFrom] = whole_path(options_.load);
   if (progress.left_out > 0) facts.data["left_out_samples"] = progress.left_out;
   if (const auto& scale = progress.loss_scale) {
     facts.data["loss_scale"] = scale->scale;

@@ -2,6 +2,7 @@
 // What a pre-training is at a step, as a checkpoint of whole tensors: any grid goes on from any other.
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tutti/checkpoint/reader.h"
@@ -19,6 +20,9 @@ struct Progress {
   std::int64_t left_out = 0;  // of these, in steps that were left out: they count in no schedule
   std::optional<LossScale::State> loss_scale;
 };
+
+// Whether the newest checkpoint in `folder` is of a run that began with the weights of `load` (--finetune).
+bool was_finetuned_from(const std::string& folder, const std::string& load);
 
 class TrainingState {
  public:
