@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tutti/base/mutex.h"
+#include "tutti/base/quiet_thread.h"
 
 namespace tutti::dlrm {
 
@@ -85,7 +86,7 @@ void BatchReader::start() {
     const MutexLock lock(ahead_->mutex);
     ahead_->spare.resize(std::size_t(reading_.ahead));
   }
-  ahead_->thread = std::thread([this, first = next_, epoch = epoch_]() mutable {
+  auto started = try_thread([this, first = next_, epoch = epoch_]() mutable {
     auto& a = *ahead_;
     MutexLock lock(a.mutex);
     while (true) {
@@ -112,6 +113,12 @@ void BatchReader::start() {
       a.changed.notify_all();
     }
   });
+  if (started.ok()) {
+    ahead_->thread = *std::move(started);
+  } else {
+    ahead_.reset();
+    started.status().or_throw();
+  }
 }
 
 const StepBatch& BatchReader::next() {

@@ -1,10 +1,9 @@
 #include "tutti/comm/backends/gloo/worker.h"
 
-#include <pthread.h>
-
-#include <csignal>
 #include <exception>
 #include <utility>
+
+#include "tutti/base/quiet_thread.h"
 
 namespace tutti::gloo_engine {
 
@@ -13,11 +12,7 @@ Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>())
     MutexLock lock(state_->mutex);
     state_->notify = std::move(notify);
   }
-  sigset_t all, before;  // signals are the program's
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([state = state_] { run(state); }).detach();
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  quiet_thread([state = state_] { run(state); }).detach();
 }
 
 Worker::~Worker() {

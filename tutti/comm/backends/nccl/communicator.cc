@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/log.h"
+#include "tutti/base/quiet_thread.h"
 
 namespace tutti::nccl_engine {
 namespace {
@@ -96,11 +98,15 @@ Result<bool> Communicator::is_settled() {
 
 void Communicator::abort() {
   if (state_->aborted.exchange(true)) return;
-  std::thread([state = state_] {
+  auto aborting = try_thread([state = state_] {
     std::unique_lock lock(state->mutex, std::defer_lock);
     (void)lock.try_lock_for(kCallReturns);
     if (state->comm) state->api->ncclCommAbort(state->comm);
-  }).detach();
+  });
+  if (aborting.ok())
+    aborting->detach();
+  else  // NCCL's threads and the GPU may wait until this process ends
+    log::error("the NCCL communicator is not aborted: " + to_string(aborting.error()));
 }
 
 Communicator::~Communicator() {
