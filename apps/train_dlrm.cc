@@ -65,11 +65,11 @@ void report_exchange(const tutti::Group& world, const tutti::dlrm::Options& opti
   if (!chosen) return;
   if (world.nodes() > 1 || (options.placement.links_only && world.size() > 1))
     return printer.line("Using DLRM_ALLTOALL_IMPL=" + *chosen);
-  if (world.rank() == 0)
-    tutti::log::warn(
-        fmt::format("DLRM_ALLTOALL_IMPL={} has no effect: all ranks share a host and its memory; "
-                    "--no-shared-tables sends rows all the same",
-                    *chosen));
+  if (world.rank() != 0) return;
+  tutti::log::warn(fmt::format("DLRM_ALLTOALL_IMPL={} has no effect: {}", *chosen,
+                               world.size() == 1 ? "there is one rank"
+                                                 : "all ranks share a host and its memory; --no-shared-tables sends "
+                                                   "rows all the same"));
 }
 
 int train(const tutti::cli::DlrmCommandLine& line, const tutti::dlrm::Options& options,
