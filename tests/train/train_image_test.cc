@@ -359,7 +359,7 @@ TEST_F(TrainImage, MistakesGetASentence) {
   together({"--stage", "2", "--sharded", "off"}, "--stage 2 and --sharded off");
   together({"--stage", "2", "--overlap", "off"}, "--stage 2 and --overlap off");
   together({"--check-gradients", "off", "--compress", "f16"}, "--check-gradients off and --compress f16");
-  together({"--sharded", "on", "--overlap", "on"}, "--sharded on (stage 1) and --overlap on");
+  together({"--sharded", "on", "--overlap", "on"}, "--sharded on and --overlap on");
   EXPECT_THAT(train(2, {"--logical-ranks", "3"}).err,
               AllOf(HasSubstr("3 logical ranks on 2 processes; expected a power of two"),
                     HasSubstr("(hint: start 1 process, or let the number of logical ranks be a multiple of 2)")));

@@ -25,26 +25,24 @@ constexpr NamedOption<ImageOptions> kImageOptions[] = {
 };
 
 constexpr std::string_view kLogicalOrder =
-    "leave one of them out: gradients of logical ranks are added in an order of their own";
+    "drop one of the two: --logical-ranks adds gradients in the order of the logical ranks";
 constexpr std::string_view kNeedsCheck =
-    "leave out --check-gradients: gradients overflow in f16, and a step in which they did is skipped";
+    "drop --check-gradients: gradients overflow in f16, and a step that overflows is skipped";
 
 constexpr ExcludedPair kImagePairs[] = {
-    {"--accumulate", "--logical-ranks", "take so many more logical ranks: each is a pass of its own"},
+    {"--accumulate", "--logical-ranks",
+     "drop --accumulate and raise --logical-ranks: each logical rank is one forward and backward pass"},
     {"--compress", "--logical-ranks", kLogicalOrder},
     {"--views", "--logical-ranks", kLogicalOrder},
-    {"--compress", "--views",
-     "leave out --views: averages of compressed gradients may lie elsewhere than in the bucket"},
-    {"--compress", "--sharded on", "leave one of them out: a sharded optimizer averages the gradients itself"},
+    {"--compress", "--views", "drop --views: averages of compressed gradients may be in memory outside the bucket"},
+    {"--compress", "--sharded on", "drop one of the two: a sharded optimizer averages the gradients"},
     {"--check-gradients off", "--compress f16", kNeedsCheck},
     {"--check-gradients off", "--precision f16", kNeedsCheck},
-    {"--stage 2", "--sharded off", "leave one of them out: stage 2 is a sharded optimizer"},
-    {"--stage 2", "--compress",
-     "leave one of them out: gradients that a sharded optimizer averages are not compressed"},
-    {"--stage 2", "--overlap off",
-     "leave one of them out: in stage 2 gradients are averaged while the backward pass makes them"},
+    {"--stage 2", "--sharded off", "drop one of the two: stage 2 is a sharded optimizer"},
+    {"--stage 2", "--compress", "drop one of the two: gradients that a sharded optimizer averages are not compressed"},
+    {"--stage 2", "--overlap off", "drop one of the two: stage 2 averages gradients during the backward pass"},
     {"--sharded on (stage 1)", "--overlap on",
-     "leave one of them out, or take --stage 2: stage 1 averages when the backward pass is over"},
+     "drop --overlap on, or give --stage 2: stage 1 averages gradients after the backward pass"},
 };
 
 }  // namespace
@@ -55,8 +53,9 @@ std::span<const ExcludedPair> image_pairs() { return kImagePairs; }
 Status check_pairs(const ImageTrainingOptions& options) {
   const auto* pair = find_excluded(image_pairs(), image_options(), options);
   if (pair == nullptr) return {};
+  const auto given = [](std::string_view name) { return name.substr(0, name.find(" (")); };  // without a default
   return Error{.code = Code::kUsage,
-               .detail = fmt::format("{} and {} were both given", pair->one, pair->other),
+               .detail = fmt::format("{} and {} were both given", given(pair->one), given(pair->other)),
                .hint = std::string(pair->hint)};
 }
 

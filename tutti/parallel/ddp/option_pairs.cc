@@ -22,14 +22,13 @@ constexpr NamedOption<Use> kDataParallelOptions[] = {
 };
 
 constexpr std::string_view kOrderOfItsOwn =
-    "leave one of them out: gradients of logical ranks are added in an order of their own";
-constexpr std::string_view kAveragesItself =
-    "use an optimizer that is not sharded, or leave the other out: a sharded optimizer averages gradients itself";
+    "drop one of the two: logical_ranks adds gradients in the order of the logical ranks";
+constexpr std::string_view kAveragesItself = "drop one of the two: a sharded optimizer averages the gradients";
 
 constexpr ExcludedPair kDataParallelPairs[] = {
     {"a hook", "gradients_as_views",
-     "drop gradients_as_views: a hook may return averages that lie elsewhere than in the bucket"},
-    {"find_unused", "static_graph", "drop find_unused: static_graph finds out in the first step what is not used"},
+     "drop gradients_as_views: a hook may return averages in memory outside the bucket"},
+    {"find_unused", "static_graph", "drop find_unused: static_graph detects unused parameters in the first step"},
     {"logical_ranks", "a hook", kOrderOfItsOwn},
     {"logical_ranks", "gradients_as_views", kOrderOfItsOwn},
     {"logical_ranks", "static_graph", kOrderOfItsOwn},
@@ -40,12 +39,12 @@ constexpr ExcludedPair kDataParallelPairs[] = {
     {"logical_ranks", "take_gradients()", kOrderOfItsOwn},
     {"logical_ranks", "join_uneven()", kOrderOfItsOwn},
     {"take_gradients()", "join_uneven()",
-     "leave one of them out: a forward() without synchronisation does not say that this rank has data"},
+     "drop one of the two: a forward() without synchronisation does not announce that this rank has data"},
     {"a sharded optimizer", "a hook", kAveragesItself},
     {"a sharded optimizer", "delayed parameters", kAveragesItself},
     {"a sharded optimizer", "sparse gradients", kAveragesItself},
     {"a LossScaler", "delayed parameters",
-     "leave one of them out: delayed gradients add up over steps, and the scale differs from step to step"},
+     "drop one of the two: delayed gradients accumulate over steps, and the loss scale changes between steps"},
 };
 
 }  // namespace
