@@ -59,6 +59,9 @@ function(tutti_library name exported)
   set_target_properties(tutti_${name} PROPERTIES EXPORT_NAME ${exported})
   target_include_directories(tutti_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(tutti_${name} PUBLIC cxx_std_20)
+  if(TUTTI_SANITIZE)
+    target_link_options(tutti_${name} PUBLIC -fsanitize=${TUTTI_SANITIZE})  # for programs without options of ours: examples
+  endif()
   tutti_compile_units(tutti_${name})
 endfunction()
 
