@@ -227,12 +227,5 @@ TEST(FlightCommand, ARecordThatCannotBeWrittenIsToldOf) {
   EXPECT_THAT(ended.err, Not(HasSubstr("says who waited for whom")));
 }
 
-TEST(FlightCommand, ASizeThatIsNone) {
-  const Ended ended = run(job(2, {"loop"}), {{"TUTTI_FLIGHT_SIZE", "many"}});
-  EXPECT_EQ(ended.code, 1);
-  EXPECT_THAT(ended.out, HasSubstr("TUTTI_FLIGHT_SIZE is \"many\", expected a number of operations from 0 (off) to "
-                                   "10000000"));
-}
-
 }  // namespace
 }  // namespace tutti::testing
