@@ -26,6 +26,7 @@ class Interpreter {
   }
 
   Result<gpt::Options> run() {
+    TUTTI_TRY(check_pairs(texts_));
     TUTTI_TRY(shape());
     TUTTI_TRY(numbers());
     TUTTI_TRY(ranks());
@@ -61,13 +62,6 @@ class Interpreter {
     if (!texts_.has(name)) return usage(name + " is missing", "pretrain_gpt --help has an example");
     return small(name, 1);
   }
-  // Two names for the same, of which one is to be used.
-  Status one_of(const std::string& first, const std::string& second, const char* why) const {
-    const auto given = [&](const std::string& name) { return texts_.has(name) && texts_.value(name) != "0"; };
-    if (given(first) && given(second))
-      return usage(fmt::format("{} and {}: {}", first, second, why), "give one of them");
-    return {};
-  }
 
   Status shape() {
     auto& s = options_.shape;
@@ -85,8 +79,6 @@ class Interpreter {
     if (groups != 1 && !texts_.flag("--group-query-attention"))
       return usage("--num-query-groups is for --group-query-attention, which is not given", "give both");
     s.groups = texts_.flag("--group-query-attention") ? groups : s.heads;
-    if (texts_.flag("--swiglu") && texts_.flag("--squared-relu"))
-      return usage("--swiglu and --squared-relu: an MLP has one activation", "give one of them");
     s.activation = texts_.flag("--swiglu")         ? ActivationKind::kSwiglu
                    : texts_.flag("--squared-relu") ? ActivationKind::kSquaredRelu
                                                    : ActivationKind::kGelu;
@@ -117,15 +109,10 @@ class Interpreter {
   }
 
   Status precision() {
-    std::vector<std::string> given;
     constexpr std::pair<const char*, gpt::Precision> kKinds[] = {
         {"--bf16", gpt::Precision::kBF16}, {"--fp16", gpt::Precision::kF16}, {"--fp64", gpt::Precision::kF64}};
-    for (const auto& [flag, precision] : kKinds) {
-      if (!texts_.flag(flag)) continue;
-      given.emplace_back(flag);
-      options_.precision = precision;
-    }
-    if (given.size() > 1) return usage(join(given, " and ") + " exclude one another");
+    for (const auto& [flag, precision] : kKinds)
+      if (texts_.flag(flag)) options_.precision = precision;
     return loss_scale();
   }
 
@@ -134,11 +121,8 @@ class Interpreter {
     LossScaleOptions scale;
     const bool half = options_.precision == gpt::Precision::kF16;
     for (const char* name : {"--initial-loss-scale", "--min-loss-scale", "--loss-scale-window", "--hysteresis"}) {
-      if (!texts_.has(name)) continue;
-      if (!half) return usage(std::string(name) + " is for --fp16, which is not given", "leave it out");
-      if (texts_.has("--loss-scale"))
-        return usage(std::string(name) + " is for a loss scale that adapts, and --loss-scale fixes it",
-                     "give one of them");
+      if (texts_.has(name) && !half)
+        return usage(std::string(name) + " is for --fp16, which is not given", "leave it out");
     }
     if (texts_.has("--loss-scale")) {
       scale.fixed = TUTTI_TRY(real("--loss-scale"));
@@ -175,7 +159,6 @@ class Interpreter {
     auto& p = options_.parallel;
     constexpr const char *kStages = "--num-virtual-stages-per-pipeline-rank",
                          *kLayers = "--num-layers-per-virtual-pipeline-stage";
-    TUTTI_TRY(one_of(kStages, kLayers, "both say how many stages a rank has"));
     p.chunks = TUTTI_TRY(small_or(kStages, 1, 1));
     if (!texts_.has(kLayers)) return {};
     const int layers = options_.shape.layers, each = TUTTI_TRY(small(kLayers, 1));
@@ -234,10 +217,6 @@ class Interpreter {
       b.ramp_up = {numbers[0], numbers[1], numbers[2]};
     }
     if (!texts_.has("--step-batch-size-schedule")) return {};
-    if (b.global_batch != 0 || b.ramp_up)
-      return usage(
-          "--step-batch-size-schedule says all batch sizes: not with --global-batch-size or "
-          "--rampup-batch-size");
     try {
       b.steps = parse_batch_steps(texts_.value("--step-batch-size-schedule"), options_.shape.sequence_length);
     } catch (const Exception& failure) {
@@ -250,14 +229,9 @@ class Interpreter {
   // far as --global-batch-size does: gpt::with_world() has the rest.
   Status length() {
     auto& o = options_;
-    TUTTI_TRY(one_of("--train-iters", "--train-samples", "both say how long to train"));
     o.skip_train = texts_.flag("--skip-train");
     o.train_steps = TUTTI_TRY(whole_or("--train-iters", 0, 1));
     o.train_samples = TUTTI_TRY(whole_or("--train-samples", 0, 1));
-    const bool grows = o.batches.ramp_up.has_value() || !o.batches.steps.empty();
-    if (o.train_steps > 0 && grows)
-      return usage("--train-iters says how many steps, whose batches grow: that is no number of samples",
-                   "--train-samples N");
     if (o.train_steps == 0 && o.train_samples == 0 && !o.skip_train)
       return usage("--train-iters is missing: how many steps to train", "or --train-samples");
     o.evaluation.iterations = TUTTI_TRY(whole("--eval-iters"));
@@ -267,17 +241,7 @@ class Interpreter {
 
   // A length in steps or in samples, whichever the training is given in.
   Result<gpt::Length> length_of(const char* in_steps, const char* in_samples) const {
-    const auto given = [&](const char* name) { return texts_.has(name) && texts_.value(name) != "0"; };
-    const bool by_steps = options_.train_steps > 0;
-    if (const char* wrong = by_steps ? in_samples : in_steps;
-        options_.train_samples + options_.train_steps > 0 && given(wrong))
-      return usage(fmt::format("{} with {}: one counts steps, the other samples", wrong,
-                               by_steps ? "--train-iters" : "--train-samples"),
-                   fmt::format("give {}", by_steps ? in_steps : in_samples));
-    gpt::Length length;
-    if (given(in_steps)) length.steps = TUTTI_TRY(whole(in_steps));
-    if (given(in_samples)) length.samples = TUTTI_TRY(whole(in_samples));
-    return length;
+    return gpt::Length{.steps = TUTTI_TRY(whole_or(in_steps, 0)), .samples = TUTTI_TRY(whole_or(in_samples, 0))};
   }
 
   Status optimizer() {
@@ -304,12 +268,7 @@ class Interpreter {
     o.decay = TUTTI_TRY(length_of("--lr-decay-iters", "--lr-decay-samples"));
     o.warm_up = TUTTI_TRY(length_of("--lr-warmup-iters", "--lr-warmup-samples"));
     o.anneal = TUTTI_TRY(length_of("--lr-wsd-decay-iters", "--lr-wsd-decay-samples"));
-    if (texts_.has("--lr-warmup-fraction")) {
-      if (o.warm_up.steps + o.warm_up.samples > 0)
-        return usage("--lr-warmup-fraction and --lr-warmup-iters or -samples both say how long the warm-up is",
-                     "give one of them");
-      o.warm_up_fraction = TUTTI_TRY(real("--lr-warmup-fraction", 0, 1));
-    }
+    if (texts_.has("--lr-warmup-fraction")) o.warm_up_fraction = TUTTI_TRY(real("--lr-warmup-fraction", 0, 1));
     if (rate.style == DecayStyle::kWarmUpStableDecay && o.anneal.steps + o.anneal.samples == 0)
       return usage("--lr-decay-style WSD needs to know when to fall", "--lr-wsd-decay-iters or --lr-wsd-decay-samples");
     return weight_decay();
@@ -351,9 +310,7 @@ class Interpreter {
     }
     const auto& words = texts_.words.at("--data-path");
     d.divided = TUTTI_TRY(parse_blend(words));
-    const int ways = int(d.mock) + int(has_apart) + int(!words.empty());
-    if (ways > 1) return usage("--data-path, --train-data-path and its like, and --mock-data exclude one another");
-    if (ways == 0)
+    if (!d.mock && !has_apart && words.empty())
       return usage("there is no data: none of --data-path, --train-data-path and --mock-data is given",
                    "--mock-data for a try; tutti data tokenize makes files of text");
     if (texts_.has("--split") && !d.mock) {

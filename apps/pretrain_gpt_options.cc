@@ -311,7 +311,7 @@ Result<std::unique_ptr<Tokenizer>> PretrainGptCommandLine::tokenizer() const {
                     &merges = texts_.value("--merge-file"), &model = texts_.value("--tokenizer-model"),
                     &given_pattern = texts_.value("--tiktoken-pattern");
   const bool has_pair = !vocabulary.empty() || !merges.empty(), has_model = !model.empty();
-  if (has_pair && has_model) return usage("--vocab-file and --tokenizer-model are two tokenizers", "give one of them");
+  TUTTI_TRY(check_pairs(texts_));
   const std::vector<std::string> types = {"NullTokenizer", "byte", "GPT2BPETokenizer", "TikTokenizer"};
   std::size_t kind = has_pair ? 2 : has_model ? 3 : 0;
   if (!type.empty()) {

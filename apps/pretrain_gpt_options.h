@@ -2,10 +2,12 @@
 // The command line of pretrain_gpt: Megatron-LM's options, as far as they mean something on CPUs, and ours.
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tutti/base/option_pairs.h"
 #include "tutti/data/tokenizers/tokenizer.h"
 #include "tutti/models/gpt/options.h"
 
@@ -57,6 +59,10 @@ class PretrainGptCommandLine {
 
 // From the texts of options to what the training is told; kUsage names the option.
 Result<gpt::Options> interpret_pretraining(const PretrainGptTexts& texts, std::int64_t vocabulary);
+
+std::span<const ExcludedPair> pretrain_gpt_pairs();
+// kUsage, if both options of a pair are given.
+Status check_pairs(const PretrainGptTexts& texts);
 
 // "--top-k has no effect without --generate"; `given`: on the command line, whatever the value.
 std::vector<std::string> options_without_effect(const PretrainGptTexts& texts, const std::set<std::string>& given);

@@ -109,17 +109,12 @@ int act(const std::vector<std::string>& arguments) {
   tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
   tutti::cli::restart_with_settings(arguments);
-  const auto options = line.interpret();
-  if (!options.ok()) {
-    tutti::cli::tell_once("train_dlrm", options.error());
+  const auto command = line.interpret();
+  if (!command.ok()) {
+    tutti::cli::tell_once("train_dlrm", command.error());
     return kUsageError;
   }
-  const auto checkpoints = line.checkpoints(*options);
-  if (!checkpoints.ok()) {
-    tutti::cli::tell_once("train_dlrm", checkpoints.error());
-    return kUsageError;
-  }
-  return tutti::cli::run_training(local_rank, [&] { return train(line, *options, *checkpoints); });
+  return tutti::cli::run_training(local_rank, [&] { return train(line, command->options, command->checkpoints); });
 }
 
 }  // namespace

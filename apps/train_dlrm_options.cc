@@ -384,7 +384,7 @@ void DlrmCommandLine::declare(CLI::App& app) {
   }
 }
 
-Result<Options> DlrmCommandLine::interpret() const {
+Result<DlrmCommand> DlrmCommandLine::interpret() const {
   for (const auto& option : kLegacy) {
     const auto* given = legacy_.at(option.name);
     if (given->count() == 0) continue;
@@ -393,19 +393,21 @@ Result<Options> DlrmCommandLine::interpret() const {
     return usage(fmt::format("{}{}{} is not here: {}", option.name, value.empty() ? "" : " ", value, option.why),
                  option.instead);
   }
-  Options options;
+  DlrmCommand command;
+  Options& options = command.options;
   for (const auto& option : value_options()) TUTTI_TRY(option.set(options, option.name, values_.at(option.name)));
   for (const auto& option : flag_options()) option.field(options) = flags_.at(option.name);
   // As dlrm_s_pytorch.py, through the environment.
   const auto exchange = env("DLRM_ALLTOALL_IMPL").value_or("alltoall");
   options.placement.exchange =
       TableExchange(TUTTI_TRY(choose("DLRM_ALLTOALL_IMPL", exchange, {"alltoall", "scatter", "scatter_list"})));
-  TUTTI_TRY(dlrm::check(options));
-  return options;
+  command.checkpoints = TUTTI_TRY(checkpoints());
+  TUTTI_TRY(dlrm::check(options, command.checkpoints));
+  return command;
 }
 
 // Tables may be most of a machine's memory, or more than it: there is no room for a copy of them.
-Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options) const {
+Result<JobCheckpointOptions> DlrmCommandLine::checkpoints() const {
   JobCheckpointOptions made{
       .folder = values_.at("--save-dir"), .resume = values_.at("--resume"), .in_background = false};
   made.folder_per_node = flags_.at("--save-dir-per-node");
@@ -414,15 +416,6 @@ Result<JobCheckpointOptions> DlrmCommandLine::checkpoints(const Options& options
   made.keep_every = TUTTI_TRY(whole_number("--keep-every", values_.at("--keep-every"), 0, kMost));
   made.memory_copy_interval =
       TUTTI_TRY(whole_number("--memory-copy-interval", values_.at("--memory-copy-interval"), 0, kMost));
-  TUTTI_TRY(check(made));
-  if (options.inference.only && made.memory_copy_interval > 0)
-    return usage("--memory-copy-interval with --inference-only: nothing is learned, so there is nothing to copy");
-  if (options.inference.only && !made.folder.empty())
-    return usage("--save-dir with --inference-only: nothing is learned, so there is nothing to save");
-  const bool from_a_path = made.resume != "auto" && made.resume != "never";
-  if (from_a_path && !options.report.load_model.empty())
-    return usage(fmt::format("--resume {} and --load-model {}: both say where to begin", made.resume,
-                             options.report.load_model));
   return made;
 }
 

@@ -16,19 +16,23 @@ class Option;
 
 namespace tutti::cli {
 
+struct DlrmCommand {
+  dlrm::Options options;
+  JobCheckpointOptions checkpoints;
+};
+
 class DlrmCommandLine {
  public:
   // Binds all options to `app`; this has to outlive the parsing.
   void declare(CLI::App& app);
-  // What the options mean: each for itself, then what contradicts what. kUsage.
-  Result<dlrm::Options> interpret() const;
-  // --save-dir, --save-interval, --keep, --keep-every, --resume, --memory-copy-interval; `options`: of interpret().
-  // kUsage.
-  Result<JobCheckpointOptions> checkpoints(const dlrm::Options& options) const;
+  // What the options mean: each by itself, then which contradict each other. kUsage.
+  Result<DlrmCommand> interpret() const;
   // Name and text of every option that all ranks must have alike.
   std::vector<std::pair<std::string, std::string>> texts() const;
 
  private:
+  Result<JobCheckpointOptions> checkpoints() const;
+
   std::map<std::string, std::string> values_;
   std::map<std::string, bool> flags_;
   std::string unused_;

@@ -65,12 +65,7 @@ std::vector<DlrmChoice> dlrm_choices(const std::string& folder) {
   };
 }
 
-struct DlrmRun {
-  dlrm::Options options;
-  JobCheckpointOptions checkpoints;
-};
-
-Result<DlrmRun> read_dlrm(const std::string& more) {
+Result<cli::DlrmCommand> read_dlrm(const std::string& more) {
   cli::DlrmCommandLine line;
   CLI::App app("", "train_dlrm");
   line.declare(app);
@@ -78,9 +73,7 @@ Result<DlrmRun> read_dlrm(const std::string& more) {
   for (const auto& word : split(kDlrmBase + more, ' '))
     if (!word.empty()) words.insert(words.begin(), word);
   app.parse(words);
-  DlrmRun run{.options = TUTTI_TRY(line.interpret())};
-  run.checkpoints = TUTTI_TRY(line.checkpoints(run.options));
-  return run;
+  return line.interpret();
 }
 
 struct DlrmTrained {
@@ -88,7 +81,7 @@ struct DlrmTrained {
   double loss = 0;
 };
 
-DlrmTrained train_dlrm(const DlrmRun& asked, int ranks) {
+DlrmTrained train_dlrm(const cli::DlrmCommand& asked, int ranks) {
   DlrmTrained trained;
   const auto outcomes = test::run_threads(ranks, [&](Group& world) {
     auto sources = dlrm::open_sources(asked.options).or_throw();

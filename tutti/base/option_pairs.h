@@ -1,9 +1,13 @@
 #pragma once
 // Options that exclude each other, as a table. A set of options (of DataParallel, of a trainer) has one such table, and
 // one test tries every pair of its options: a pair works, or the table has it.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <span>
 #include <string_view>
+
+#include "tutti/base/error.h"
 
 namespace tutti {
 
@@ -19,18 +23,27 @@ struct NamedOption {
   bool (*is_given)(const Options&);
 };
 
-// The first pair of the table of which both options are given; null if there is none. A name in `pairs` that is not in
-// `options` is never given.
+// The error for the first pair of the table of which both options are given (kUsage). `is_given` tells it by name; what
+// a name says in brackets, such as a default, is not part of the message.
+template <class IsGiven>
+Status check_pairs(std::span<const ExcludedPair> pairs, const IsGiven& is_given) {
+  const auto found = std::find_if(pairs.begin(), pairs.end(),
+                                  [&](const auto& pair) { return is_given(pair.one) && is_given(pair.other); });
+  if (found == pairs.end()) return {};
+  const auto option = [](std::string_view name) { return name.substr(0, name.find(" (")); };
+  return Error{.code = Code::kUsage,
+               .detail = fmt::format("{} and {} were both given", option(found->one), option(found->other)),
+               .hint = std::string(found->hint)};
+}
+
+// The same, of options that a table names; what it does not name is never given.
 template <class Options>
-const ExcludedPair* find_excluded(std::span<const ExcludedPair> pairs, std::span<const NamedOption<Options>> options,
-                                  const Options& given) {
-  const auto has = [&](std::string_view name) {
+Status check_pairs(std::span<const ExcludedPair> pairs, std::span<const NamedOption<Options>> options,
+                   const Options& given) {
+  return check_pairs(pairs, [&](std::string_view name) {
     return std::any_of(options.begin(), options.end(),
                        [&](const auto& option) { return option.name == name && option.is_given(given); });
-  };
-  const auto found =
-      std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return has(pair.one) && has(pair.other); });
-  return found == pairs.end() ? nullptr : &*found;
+  });
 }
 
 }  // namespace tutti

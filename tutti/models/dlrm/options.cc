@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "tutti/base/option_pairs.h"
 #include "tutti/base/text.h"
 
 namespace tutti::dlrm {
@@ -15,6 +16,47 @@ namespace {
 Error usage(std::string detail, std::string hint = {}) {
   return Error{.code = Code::kUsage, .detail = std::move(detail), .hint = std::move(hint)};
 }
+
+struct DlrmUse {
+  const Options& options;
+  const JobCheckpointOptions& checkpoints;
+};
+
+constexpr NamedOption<DlrmUse> kDlrmOptions[] = {
+    {"--qr-flag", [](const DlrmUse& use) { return use.options.architecture.qr; }},
+    {"--md-flag", [](const DlrmUse& use) { return use.options.architecture.md; }},
+    {"--weighted-pooling",
+     [](const DlrmUse& use) { return use.options.architecture.weighted_pooling != WeightedPooling::kNone; }},
+    {"--quantize-emb-with-bit", [](const DlrmUse& use) { return use.options.inference.table_bits != 32; }},
+    {"--inference-only", [](const DlrmUse& use) { return use.options.inference.only; }},
+    {"--mlperf-bin-loader", [](const DlrmUse& use) { return use.options.data.mlperf_binary; }},
+    {"--data-set", [](const DlrmUse& use) { return !use.options.data.data_set.empty(); }},
+    {"--plan", [](const DlrmUse& use) { return !use.options.placement.plan_file.empty(); }},
+    {"--placement", [](const DlrmUse& use) { return use.options.placement.placement != "auto"; }},
+    {"--save-model", [](const DlrmUse& use) { return !use.options.report.save_model.empty(); }},
+    {"--load-model", [](const DlrmUse& use) { return !use.options.report.load_model.empty(); }},
+    {"--save-dir", [](const DlrmUse& use) { return !use.checkpoints.folder.empty(); }},
+    {"--memory-copy-interval", [](const DlrmUse& use) { return use.checkpoints.memory_copy_interval > 0; }},
+    {"--resume (a path)",
+     [](const DlrmUse& use) { return use.checkpoints.resume != "auto" && use.checkpoints.resume != "never"; }},
+};
+
+constexpr std::string_view kPlainTables = "drop one of the two: with --qr-flag and --md-flag tables are not plain rows";
+constexpr std::string_view kLearnsNothing = "drop one of the two: inference learns nothing that could be saved";
+
+constexpr ExcludedPair kDlrmPairs[] = {
+    {"--qr-flag", "--md-flag", "drop one of the two: each replaces the large tables"},
+    {"--weighted-pooling", "--qr-flag", kPlainTables},
+    {"--weighted-pooling", "--md-flag", kPlainTables},
+    {"--quantize-emb-with-bit", "--qr-flag", kPlainTables},
+    {"--quantize-emb-with-bit", "--md-flag", kPlainTables},
+    {"--mlperf-bin-loader", "--data-set", "drop --data-set: MLPerf's binary does not say how many days it has"},
+    {"--plan", "--placement", "drop one of the two: both say where tables are"},
+    {"--inference-only", "--save-model", kLearnsNothing},
+    {"--inference-only", "--save-dir", kLearnsNothing},
+    {"--inference-only", "--memory-copy-interval", kLearnsNothing},
+    {"--resume (a path)", "--load-model", "drop one of the two: both say where to start"},
+};
 
 Status check_architecture(const ArchitectureOptions& arch) {
   if (arch.mlp_bottom.size() < 2) {
@@ -26,13 +68,6 @@ Status check_architecture(const ArchitectureOptions& arch) {
     return usage(fmt::format("--arch-mlp-top {} ends in {}, but a click has one probability", sizes_text(arch.mlp_top),
                              arch.mlp_top.back()),
                  fmt::format("end it in 1: --arch-mlp-top {}-1", sizes_text(arch.mlp_top)));
-  }
-  if (arch.qr && arch.md)
-    return usage("--qr-flag and --md-flag each replace the large tables, each with something else", "choose one");
-  if (arch.weighted_pooling != WeightedPooling::kNone && (arch.qr || arch.md)) {
-    return usage(fmt::format("--weighted-pooling weighs the rows of plain tables, and {} has others",
-                             arch.qr ? "--qr-flag" : "--md-flag"),
-                 "choose one");
   }
   const bool doubled = arch.qr && arch.qr_operation == QrOperation::kConcat;
   const auto wanted = doubled ? 2 * arch.sparse_feature_size : arch.sparse_feature_size;
@@ -87,8 +122,6 @@ Status check_data(const Options& options) {
     return usage(fmt::format("--test-data-file {} is for --mlperf-bin-loader: a packed file has its test days itself",
                              data.test_file));
   }
-  if (data.mlperf_binary && !data.data_set.empty())
-    return usage("--data-set: MLPerf's binary is one day after another, and does not say how many");
   if (data.generation != DataGeneration::kDataset && data.max_ind_range > 0)
     return usage(fmt::format("--max-ind-range {} is for datasets: random ids are below --arch-embedding-size anyway",
                              data.max_ind_range));
@@ -108,11 +141,6 @@ Status check_training(const Options& options) {
     return usage("--test-mini-batch-size 0: a batch has at least one sample", "-1 takes that of the training");
   if (options.placement.cached_bytes > 0 && options.placement.folder.empty())
     return usage("--table-cache is for tables in files, and --table-folder is not given");
-  if (!options.placement.plan_file.empty() && options.placement.placement != "auto") {
-    return usage(fmt::format("--plan {} says where tables lie, and so does --placement {}", options.placement.plan_file,
-                             options.placement.placement),
-                 "choose one");
-  }
   if (training.decay_start < training.warmup_steps) {
     return usage(fmt::format("--lr-decay-start-step {} comes before the warm-up ends (--lr-num-warmup-steps {})",
                              training.decay_start, training.warmup_steps),
@@ -125,12 +153,6 @@ Status check_training(const Options& options) {
                              inference.mlp_bits != 32 ? inference.mlp_bits : inference.table_bits),
                  "add --inference-only");
   }
-  if (inference.table_bits != 32 && (options.architecture.qr || options.architecture.md)) {
-    return usage(fmt::format("--quantize-emb-with-bit {} rounds plain tables, and {} has others", inference.table_bits,
-                             options.architecture.qr ? "--qr-flag" : "--md-flag"));
-  }
-  if (inference.only && !options.report.save_model.empty())
-    return usage("--save-model with --inference-only: nothing is learned, so there is nothing to save");
   return {};
 }
 
@@ -169,7 +191,9 @@ Result<std::vector<T>> parse_list(const std::string& option, const std::string& 
 
 }  // namespace
 
-Status check(const Options& options) {
+Status check(const Options& options, const JobCheckpointOptions& checkpoints) {
+  TUTTI_TRY(check_pairs<DlrmUse>(kDlrmPairs, kDlrmOptions, {options, checkpoints}));
+  TUTTI_TRY(check(checkpoints));
   TUTTI_TRY(check_architecture(options.architecture));
   TUTTI_TRY(check_loss(options.loss));
   TUTTI_TRY(check_data(options));

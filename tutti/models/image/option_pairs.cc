@@ -1,7 +1,5 @@
 #include "tutti/models/image/option_pairs.h"
 
-#include <fmt/format.h>
-
 namespace tutti {
 namespace {
 
@@ -50,13 +48,6 @@ constexpr ExcludedPair kImagePairs[] = {
 std::span<const NamedOption<ImageTrainingOptions>> image_options() { return kImageOptions; }
 std::span<const ExcludedPair> image_pairs() { return kImagePairs; }
 
-Status check_pairs(const ImageTrainingOptions& options) {
-  const auto* pair = find_excluded(image_pairs(), image_options(), options);
-  if (pair == nullptr) return {};
-  const auto given = [](std::string_view name) { return name.substr(0, name.find(" (")); };  // without a default
-  return Error{.code = Code::kUsage,
-               .detail = fmt::format("{} and {} were both given", given(pair->one), given(pair->other)),
-               .hint = std::string(pair->hint)};
-}
+Status check_pairs(const ImageTrainingOptions& options) { return check_pairs(image_pairs(), image_options(), options); }
 
 }  // namespace tutti

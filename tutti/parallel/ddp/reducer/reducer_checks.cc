@@ -96,8 +96,8 @@ void Reducer::State::require_no_excluded_pair(bool DataParallelUse::*added) cons
                       .no_sync = !sync,
                       .join_uneven = joining.has_value()};
   if (added != nullptr) use.*added = true;
-  if (const auto* pair = find_excluded(data_parallel_pairs(), data_parallel_options(), use))
-    throw Exception(mistake(fmt::format("{} and {} were both given", pair->one, pair->other), std::string(pair->hint)));
+  if (const auto right = check_pairs(data_parallel_pairs(), data_parallel_options(), use); !right.ok())
+    throw Exception(mistake(right.error().detail, right.error().hint));
 }
 
 void Reducer::State::require_what_a_taker_can_have() const {
