@@ -222,7 +222,7 @@ class GlooBackend final : public Backend {
         return Error{.code = Code::kPeerLost, .detail = std::string("Gloo says: ") + e.what()};
       }
       job->act = [flight, context = context_, limit] { wait_for(*flight, limit); };
-      give_to_somebody(job);
+      TUTTI_TRY(give_to_somebody(job));
       MutexLock lock(mutex_);
       std::erase_if(exchanges_, [](const auto& old) { return old.expired(); });
       exchanges_.push_back(flight);
@@ -294,11 +294,17 @@ class GlooBackend final : public Backend {
     if (!ended) throw std::runtime_error("the wait was given up");
   }
 
-  void give_to_somebody(const std::shared_ptr<Job>& job) {
-    for (const auto& waiter : waiters_)
-      if (waiter->is_idle()) return waiter->give(job);
-    waiters_.push_back(std::make_unique<Worker>(setup_.notify));
-    waiters_.back()->give(job);
+  Status give_to_somebody(const std::shared_ptr<Job>& job) {
+    auto idle = std::find_if(waiters_.begin(), waiters_.end(), [](const auto& waiter) { return waiter->is_idle(); });
+    if (idle == waiters_.end()) {
+      try {
+        idle = waiters_.insert(idle, std::make_unique<Worker>(setup_.notify));
+      } catch (const std::system_error& refused) {
+        return Error{.code = Code::kSystem, .detail = std::string("could not start a thread: ") + refused.what()};
+      }
+    }
+    (*idle)->give(job);
+    return {};
   }
 
   static void exchange(Flight& f, const Context& context, const std::vector<std::int64_t>& ins,

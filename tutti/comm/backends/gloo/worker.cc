@@ -12,7 +12,8 @@ Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>())
     MutexLock lock(state_->mutex);
     state_->notify = std::move(notify);
   }
-  quiet_thread([state = state_] { run(state); }).detach();
+  const tutti::detail::SignalsBlocked blocked;
+  std::thread([state = state_] { run(state); }).detach();
 }
 
 Worker::~Worker() {

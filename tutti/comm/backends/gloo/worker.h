@@ -24,7 +24,8 @@ struct Job {
 // holds on to what the job needs, and ends with it.
 class Worker {
  public:
-  explicit Worker(std::function<void()> notify);  // after every job, from the thread
+  // `notify`: after every job, from the thread. Throws std::system_error if there is no thread to be had.
+  explicit Worker(std::function<void()> notify);
   ~Worker();
   Worker(const Worker&) = delete;
   void give(std::shared_ptr<Job> job);

@@ -11,8 +11,6 @@
 #include <thread>
 
 #include "tutti/base/deadline.h"
-#include "tutti/base/log.h"
-#include "tutti/base/quiet_thread.h"
 
 namespace tutti::nccl_engine {
 namespace {
@@ -98,15 +96,16 @@ Result<bool> Communicator::is_settled() {
 
 void Communicator::abort() {
   if (state_->aborted.exchange(true)) return;
-  auto aborting = try_thread([state = state_] {
+  const auto abort_now = [state = state_] {
     std::unique_lock lock(state->mutex, std::defer_lock);
     (void)lock.try_lock_for(kCallReturns);
     if (state->comm) state->api->ncclCommAbort(state->comm);
-  });
-  if (aborting.ok())
-    aborting->detach();
-  else  // NCCL's threads and the GPU may wait until this process ends
-    log::error("the NCCL communicator is not aborted: " + to_string(aborting.error()));
+  };
+  try {
+    std::thread(abort_now).detach();
+  } catch (const std::system_error&) {  // no thread can be had
+    abort_now();
+  }
 }
 
 Communicator::~Communicator() {
