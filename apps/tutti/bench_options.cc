@@ -10,7 +10,7 @@
 #include "tutti/comm/backends/load.h"
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/links/select.h"
-#include "tutti/planning/collectives/plan.h"
+#include "tutti/comm/plans/plan.h"
 
 namespace tutti::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "tutti/base/dtype.h"
-#include "tutti/planning/simulator/bound.h"
-#include "tutti/planning/simulator/simulator.h"
+#include "tutti/comm/plans/simulator/bound.h"
+#include "tutti/comm/plans/simulator/simulator.h"
 
 namespace tutti::cli {
 

@@ -4,7 +4,7 @@
 #include "bench/collectives/exercises.h"
 #include "bench/collectives/pattern.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::bench {
 namespace {

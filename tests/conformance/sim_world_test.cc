@@ -7,7 +7,7 @@
 #include "tests/harness/ranks.h"
 #include "tutti/base/clock.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/planning/predict.h"
+#include "tutti/comm/plans/predict.h"
 
 namespace tutti::test {
 namespace {

@@ -8,9 +8,9 @@
 #include "tests/fuzz/targets.h"
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 #include "tutti/comm/validate.h"
-#include "tutti/planning/collectives/hosts.h"
+#include "tutti/comm/plans/hosts.h"
 
 namespace tutti::fuzz {
 

@@ -11,7 +11,7 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/cuda/library.h"
 #include "tutti/comm/cuda/runtime.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::test {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/comm/group.h"
-#include "tutti/planning/network.h"
+#include "tutti/comm/plans/network.h"
 
 namespace tutti {
 

@@ -46,37 +46,14 @@ std::string count_text(const Request& request) {
 
 std::string to_string(const Request& request) {
   std::string text = name(request.kind);
-  if (request.kind == Kind::kBarrier) return text;
+  if (verb(request.kind).combine == Verb::Combine::kNothing) return text;
   text += std::string(" (") + name(request.dtype) + "[" + count_text(request) + "]";
-  switch (request.kind) {
-    case Kind::kReduce:
-      text += std::string(", ") + name(request.op) + ", root " + std::to_string(request.root);
-      break;
-    case Kind::kAllReduce:
-    case Kind::kReduceScatter:
-    case Kind::kReduceScatterV:
-      text += std::string(", ") + name(request.op);
-      break;
-    case Kind::kBroadcast:
-    case Kind::kGather:
-    case Kind::kScatter:
-    case Kind::kGatherV:
-    case Kind::kScatterV:
-      text += ", root " + std::to_string(request.root);
-      break;
-    case Kind::kSend:
-      text += ", to " + std::to_string(request.root) + ", tag " + std::to_string(request.tag);
-      break;
-    case Kind::kRecv:
-      text += ", from " + (request.root == kAnySource ? "any" : std::to_string(request.root)) + ", tag " +
-              std::to_string(request.tag);
-      break;
-    case Kind::kBarrier:
-    case Kind::kAllGather:
-    case Kind::kAllGatherV:
-    case Kind::kAllToAll:
-      break;
-  }
+  if (is_reduction(request.kind)) text += std::string(", ") + name(request.op);
+  if (has_root(request.kind)) text += ", root " + std::to_string(request.root);
+  if (is_point_to_point(request.kind))
+    text += std::string(request.kind == Kind::kSend ? ", to " : ", from ") +
+            (request.root == kAnySource ? "any" : std::to_string(request.root)) + ", tag " +
+            std::to_string(request.tag);
   if (request.device != kHost) text += ", cuda:" + std::to_string(request.device);
   return text + ")";
 }

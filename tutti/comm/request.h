@@ -9,7 +9,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/dtype.h"
-#include "tutti/planning/collectives/kind.h"
+#include "tutti/comm/verb.h"
 
 namespace tutti {
 

@@ -7,7 +7,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/kernels/reduce.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {
@@ -29,10 +29,11 @@ Status check_splits(const Request& r, int rank, int size) {
                                           ", one for each rank"));
   };
   const bool root = rank == r.root;
-  const bool ins = r.kind == Kind::kReduceScatterV || (r.kind == Kind::kScatterV && root) ||
-                   (r.kind == Kind::kAllToAll && (!r.in_splits.empty() || !r.out_splits.empty()));
-  const bool outs = r.kind == Kind::kAllGatherV || (r.kind == Kind::kGatherV && root) ||
-                    (r.kind == Kind::kAllToAll && (!r.in_splits.empty() || !r.out_splits.empty()));
+  const auto wants = [&](Verb::Splits own) {
+    if (verb(r.kind).splits == Verb::Splits::kBoth) return !r.in_splits.empty() || !r.out_splits.empty();
+    return verb(r.kind).splits == own && (!has_root(r.kind) || root);
+  };
+  const bool ins = wants(Verb::Splits::kIn), outs = wants(Verb::Splits::kOut);
   if (ins && int(r.in_splits.size()) != size) return wrong("in_splits", r.in_splits);
   if (outs && int(r.out_splits.size()) != size) return wrong("out_splits", r.out_splits);
   if ((!ins && !r.in_splits.empty()) || (!outs && !r.out_splits.empty())) {
@@ -45,11 +46,9 @@ Status check_splits(const Request& r, int rank, int size) {
     return invalid_argument(detail::words(what, "[", rank, "] is ", std::to_string(part),
                                           ", but this rank's own part has ", std::to_string(r.count), " elements"));
   };
-  if (r.kind == Kind::kGatherV && root && r.out_splits[std::size_t(rank)] != r.count)
-    return own("out_splits", r.out_splits[std::size_t(rank)]);
-  if (r.kind == Kind::kScatterV && root && r.in_splits[std::size_t(rank)] != r.count)
-    return own("in_splits", r.in_splits[std::size_t(rank)]);
-  return {};
+  if (!has_root(r.kind) || !root) return {};
+  const std::size_t part = (ins ? r.in_splits : r.out_splits)[std::size_t(rank)];
+  return part == r.count ? Status() : own(ins ? "in_splits" : "out_splits", part);
 }
 
 // The buffers that this rank gives to the call: what it reads and what it writes.
@@ -79,9 +78,7 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
   if (exchanges_unevenly)
     return invalid_argument("all_to_all with splits cannot be in place: in and out overlap", "give it another output");
   const std::string sizes = std::to_string(b.in.bytes) + " and " + std::to_string(b.out.bytes) + " bytes";
-  const bool has_parts = gives_parts(r.kind) || r.kind == Kind::kGather || r.kind == Kind::kAllGather ||
-                         r.kind == Kind::kGatherV || r.kind == Kind::kAllGatherV;
-  if (!has_parts || r.kind == Kind::kAllToAll)
+  if (gives_parts(r.kind) == gets_parts(r.kind))
     return invalid_argument("in and out (" + sizes + ") overlap in part",
                             "give the same memory twice (in place), or memory apart");
   // In place is the rank's own part of the larger one.
@@ -117,7 +114,7 @@ Status validate(const Request& r, int rank, int size) {
       return invalid_argument(detail::words("the factor of premul_sum is ", r.factor), "give a finite number");
   }
   if (is_uneven(r.kind) || !r.in_splits.empty() || !r.out_splits.empty()) TUTTI_TRY(check_splits(r, rank, size));
-  if (r.kind == Kind::kBarrier) return {};
+  if (verb(r.kind).combine == Verb::Combine::kNothing) return {};
   Buffers buffers;
   TUTTI_TRY(find_buffers(r, rank, size, buffers));
   return check_overlap(r, buffers, rank, size);

@@ -21,7 +21,7 @@
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/launch/tuning.h"
-#include "tutti/planning/collectives/plan.h"
+#include "tutti/comm/plans/plan.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/flight_signal.h"

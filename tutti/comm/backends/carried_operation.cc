@@ -5,7 +5,7 @@
 
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/kernels/widen.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {

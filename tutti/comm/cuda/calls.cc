@@ -3,7 +3,7 @@
 #include <thread>
 
 #include "tutti/base/deadline.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::cuda {
 namespace {

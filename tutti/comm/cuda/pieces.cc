@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::cuda {
 namespace {
@@ -26,65 +26,19 @@ Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
       out_splits_(request.out_splits.begin(), request.out_splits.end()),
       rank_(rank),
       element_(size_of(request.dtype)) {
-  const bool root = rank == request.root;
-  const std::vector<std::size_t> one = {request.count}, all(std::size_t(size), request.count);
-  bool has_parts = true;
-  switch (request.kind) {
-    case Kind::kBarrier:
-      has_parts = false;
-      break;
-    case Kind::kBroadcast:
-      (root ? in_ : out_).parts = one;
-      has_parts = false;
-      break;
-    case Kind::kReduce:
-      in_.parts = one;
-      if (root) out_.parts = one;
-      has_parts = false;
-      break;
-    case Kind::kAllReduce:
-      in_.parts = out_.parts = one;
-      has_parts = false;
-      break;
-    case Kind::kSend:
-      in_.parts = one;
-      break;
-    case Kind::kRecv:
-      out_.parts = one;
-      break;
-    case Kind::kGather:
-      in_.parts = one;
-      if (root) out_.parts = all;
-      break;
-    case Kind::kAllGather:
-      in_.parts = one, out_.parts = all;
-      break;
-    case Kind::kScatter:
-      if (root) in_.parts = all;
-      out_.parts = one;
-      break;
-    case Kind::kReduceScatter:
-      in_.parts = all, out_.parts = one;
-      break;
-    case Kind::kAllToAll:
-      in_.parts = in_splits_.empty() ? all : in_splits_;
-      out_.parts = out_splits_.empty() ? all : out_splits_;
-      break;
-    case Kind::kGatherV:
-      in_.parts = one;
-      if (root) out_.parts = out_splits_;
-      break;
-    case Kind::kAllGatherV:
-      in_.parts = {out_splits_[std::size_t(rank)]}, out_.parts = out_splits_;
-      break;
-    case Kind::kScatterV:
-      if (root) in_.parts = in_splits_;
-      out_.parts = one;
-      break;
-    case Kind::kReduceScatterV:
-      in_.parts = in_splits_, out_.parts = {in_splits_[std::size_t(rank)]};
-      break;
-  }
+  const bool has_parts = gives_parts(request.kind) || gets_parts(request.kind);
+  const std::size_t vector =
+      has_common_splits(request.kind) ? common_splits(request)[std::size_t(rank)] : request.count;
+  const auto lay_out = [&](Side& side, Verb::Buffer buffer, const std::vector<std::size_t>& splits) {
+    if (buffer != Verb::Buffer::kParts)
+      side.parts = {vector};
+    else
+      side.parts = splits.empty() ? std::vector<std::size_t>(std::size_t(size), request.count) : splits;
+  };
+  const bool is_one_buffer = verb(request.kind).in == Verb::Buffer::kNone;  // which its giver does not write
+  if (gives(request, rank)) lay_out(in_, verb(request.kind).in, in_splits_);
+  if (gets(request, rank) && !(is_one_buffer && gives(request, rank)))
+    lay_out(out_, verb(request.kind).out, out_splits_);
   std::size_t largest = 0;
   for (const Side* side : {&in_, &out_})
     for (const std::size_t part : side->parts) largest = std::max(largest, part);
@@ -97,8 +51,7 @@ Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
 }
 
 bool Pieces::needs_agreement() const {
-  return request_.kind == Kind::kGatherV || request_.kind == Kind::kScatterV ||
-         (request_.kind == Kind::kAllToAll && !in_splits_.empty());
+  return (is_uneven(request_.kind) || !in_splits_.empty()) && !has_common_splits(request_.kind);
 }
 
 std::size_t Pieces::count_in(std::size_t part, std::size_t index) const {

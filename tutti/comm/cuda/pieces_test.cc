@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::cuda {
 namespace {

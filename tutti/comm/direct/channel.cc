@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "tutti/comm/direct/spread.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {
@@ -125,8 +125,7 @@ namespace {
 
 // What all ranks know alike: the splits, where all give the same.
 [[gnu::noinline]] std::uint64_t fingerprint_of_splits(const Request& r) {
-  if (r.kind == Kind::kAllGatherV) return digest_of(r.out_splits);
-  return r.kind == Kind::kReduceScatterV ? digest_of(r.in_splits) : ~0ull;
+  return has_common_splits(r.kind) ? digest_of(common_splits(r)) : ~0ull;
 }
 
 }  // namespace
@@ -135,8 +134,9 @@ std::uint16_t fingerprint_of(const Request& r) {
   // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
   const std::uint64_t op = is_reduction(r.kind) ? std::uint64_t(r.op) : 0;
   const std::uint64_t root = has_root(r.kind) ? std::uint32_t(r.root) : 0;
-  const std::uint64_t dtype = r.kind == Kind::kBarrier ? 0 : std::uint64_t(r.dtype) + 1;
-  const std::uint64_t count = r.kind == Kind::kBarrier ? 0 : has_splits(r) ? fingerprint_of_splits(r) : r.count;
+  const bool moves = verb(r.kind).combine != Verb::Combine::kNothing;
+  const std::uint64_t dtype = moves ? std::uint64_t(r.dtype) + 1 : 0;
+  const std::uint64_t count = !moves ? 0 : has_splits(r) ? fingerprint_of_splits(r) : r.count;
   std::uint64_t h = (std::uint64_t(r.kind) << 48 | dtype << 40 | op << 32 | root) * 0x9e3779b97f4a7c15ull ^
                     count * 0xc2b2ae3d27d4eb4full;
   h ^= h >> 32;

@@ -27,8 +27,8 @@
 #include "tutti/comm/direct/staged.h"
 #include "tutti/comm/kernels/copy.h"
 #include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/layout.h"
 #include "tutti/comm/links/executor.h"
-#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -42,18 +42,17 @@ static_assert(kMostCopied <= kPieceBytes);
 Request canonical(Request r) {
   if (!is_reduction(r.kind)) r.op = ReduceOp::kSum;
   if (!has_root(r.kind)) r.root = 0;
-  if (r.kind == Kind::kBroadcast) r.in = r.out;  // one buffer
-  if (r.kind == Kind::kBarrier) r.dtype = DType::kU8, r.count = 0;
+  r.in = given(r);
+  if (verb(r.kind).combine == Verb::Combine::kNothing) r.dtype = DType::kU8, r.count = 0;
   return r;
 }
 
 // The most bytes that any rank gives, where all ranks know that alike; else too many to be small.
 std::size_t most_given(const Request& r, int size) {
   if (!has_splits(r)) return contributed(r, size);
-  if (r.kind == Kind::kReduceScatterV) return extent_of(r, 0, size)->in * size_of(r.dtype);
-  if (r.kind == Kind::kAllGatherV)
-    return *std::max_element(r.out_splits.begin(), r.out_splits.end()) * size_of(r.dtype);
-  return ~std::size_t(0);
+  if (!has_common_splits(r.kind)) return ~std::size_t(0);
+  if (gives_parts(r.kind)) return elements_of(r, 0, size).in * size_of(r.dtype);
+  return *std::max_element(r.out_splits.begin(), r.out_splits.end()) * size_of(r.dtype);
 }
 
 }  // namespace
@@ -318,31 +317,10 @@ Result<Progress> DirectOperation::share() {
 // The same answer on every rank: it depends on what all of them have read.
 bool DirectOperation::can_go_direct() const {
   const auto& theirs = channel_.room().descriptors;
-  const auto all = [&](std::uint64_t Descriptor::*place) {
-    return std::all_of(theirs.begin(), theirs.end(), [&](const Descriptor& d) { return d.*place != 0; });
-  };
-  switch (request_.kind) {
-    case Kind::kAllReduce:
-      return all(&Descriptor::in) && all(&Descriptor::out);
-    case Kind::kBroadcast:
-    case Kind::kScatter:
-    case Kind::kScatterV:
-      return theirs[request_.root].in != 0;
-    case Kind::kReduce:
-    case Kind::kGather:
-    case Kind::kAllGather:
-    case Kind::kReduceScatter:
-    case Kind::kGatherV:
-    case Kind::kAllGatherV:
-    case Kind::kReduceScatterV:
-    case Kind::kAllToAll:
-      return all(&Descriptor::in);
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
-  }
-  return false;
+  for (int r = 0; r < channel_.size(); ++r)
+    if ((gives(request_, r) && theirs[r].in == 0) || (request_.kind == Kind::kAllReduce && theirs[r].out == 0))
+      return false;
+  return true;
 }
 
 void DirectOperation::act_direct() {
@@ -354,98 +332,64 @@ void DirectOperation::act_direct() {
   const double* const factors = c.room().factors.data();
   const ElementRange mine = own_slice(count, element_, rank, size);
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
-  // Where the part for this rank begins in the buffer of `from`, which has told its splits.
-  const auto split_before = [&](int from) {
-    const std::uint64_t* const splits = c.control().splits(from);
-    return std::size_t(std::accumulate(splits, splits + rank, std::uint64_t(0)));
-  };
   const auto out_of = [&](int r) { return c.resolve(theirs[r].out); };
   std::byte* const out = static_cast<std::byte*>(request_.out);
   auto& ins = c.room().ins;
   auto& outs = c.room().outs;
   const std::span<void* const> one_out = std::span(outs).first(1);
-  switch (request_.kind) {
-    case Kind::kAllReduce: {
-      const std::size_t before = mine.begin * element_;
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before, outs[r] = out_of(r) + before;
-      reduce_many(request_.dtype, request_.op, ins, outs, mine.end - mine.begin, divisor, factors);
-      break;
+  if (request_.kind == Kind::kAllReduce) {
+    const std::size_t before = mine.begin * element_;
+    for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before, outs[r] = out_of(r) + before;
+    reduce_many(request_.dtype, request_.op, ins, outs, mine.end - mine.begin, divisor, factors);
+  } else if (request_.kind == Kind::kReduce) {
+    const bool shared = theirs[root].out != 0;  // else the root adds alone
+    if (!shared && rank != root) return;
+    const auto [begin, end] = shared ? mine : ElementRange{0, count};
+    for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
+    outs[0] = (shared ? out_of(root) : out) + begin * element_;
+    reduce_many(request_.dtype, request_.op, ins, one_out, end - begin, divisor, factors);
+  } else if (is_reduction(request_.kind)) {
+    const Stretch own = stretch_of(request_, rank, rank, rank);
+    for (int r = 0; r < size; ++r) ins[r] = in_of(r) + own.in_begin * element_;
+    outs[0] = out;
+    reduce_many(request_.dtype, request_.op, ins, one_out, own.count, divisor, factors);
+  } else if (request_.kind == Kind::kBroadcast && size == 2 && theirs[1 - root].out != 0 && bytes >= kStreamFrom) {
+    const std::size_t begin = mine.begin * element_, end = mine.end * element_;  // both cores move a half
+    copy_bytes(out_of(1 - root) + begin, in_of(root) + begin, end - begin);
+  } else if (gets(request_, rank)) {
+    for (int k = 0; k < size; ++k) {
+      const int r = (rank + k) % size;  // not all at the same rank at once
+      if (!gives(request_, r)) continue;
+      const Stretch s = stretch_of(request_, rank, r, rank);
+      const std::size_t from = tells_splits() ? split_before(r) : s.in_begin;
+      std::byte* const to = out + s.out_begin * element_;
+      if (to != in_of(r) + from * element_) copy_bytes(to, in_of(r) + from * element_, s.count * element_);
     }
-    case Kind::kReduce: {
-      const bool shared = theirs[root].out != 0;  // else the root adds alone
-      if (!shared && rank != root) break;
-      const auto [begin, end] = shared ? mine : ElementRange{0, count};
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
-      outs[0] = (shared ? out_of(root) : out) + begin * element_;
-      reduce_many(request_.dtype, request_.op, ins, one_out, end - begin, divisor, factors);
-      break;
-    }
-    case Kind::kBroadcast: {
-      const std::byte* const from = in_of(root);
-      const int other = 1 - root;
-      if (size == 2 && theirs[other].out != 0 && bytes >= kStreamFrom) {  // both cores move a half
-        const std::size_t begin = mine.begin * element_, end = mine.end * element_;
-        copy_bytes(out_of(other) + begin, from + begin, end - begin);
-      } else if (rank != root) {
-        copy_bytes(out, from, bytes);
-      }
-      break;
-    }
-    case Kind::kGather:
-    case Kind::kGatherV:
-      if (rank != root) break;
-      [[fallthrough]];
-    case Kind::kAllGather:
-    case Kind::kAllGatherV: {
-      const Parts parts(count, request_.out_splits);
-      for (int k = 0; k < size; ++k) {
-        const int r = (rank + k) % size;  // not all at the same rank at once
-        std::byte* const to = out + parts.begin(r) * element_;
-        if (to != in_of(r)) copy_bytes(to, in_of(r), parts.count(r) * element_);
-      }
-      break;
-    }
-    case Kind::kScatter:
-    case Kind::kScatterV: {
-      const std::size_t before = request_.kind == Kind::kScatter ? std::size_t(rank) * count : split_before(root);
-      if (in_of(root) + before * element_ != out) copy_bytes(out, in_of(root) + before * element_, bytes);
-      break;
-    }
-    case Kind::kReduceScatter:
-    case Kind::kReduceScatterV: {
-      const Parts parts(count, request_.in_splits);
-      for (int r = 0; r < size; ++r) ins[r] = in_of(r) + parts.begin(rank) * element_;
-      outs[0] = out;
-      reduce_many(request_.dtype, request_.op, ins, one_out, parts.count(rank), divisor, factors);
-      break;
-    }
-    case Kind::kAllToAll: {
-      const Parts parts(count, request_.out_splits);
-      for (int k = 0; k < size; ++k) {
-        const int r = (rank + k) % size;
-        const std::size_t from = has_splits(request_) ? split_before(r) : std::size_t(rank) * count;
-        copy_bytes(out + parts.begin(r) * element_, in_of(r) + from * element_, parts.count(r) * element_);
-      }
-      break;
-    }
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
   }
+}
+
+// A giver alone knows where its parts begin.
+bool DirectOperation::tells_splits() const {
+  return gives_parts(request_.kind) && has_splits(request_) && !has_common_splits(request_.kind);
+}
+
+// Where the part for this rank begins in the buffer of `from`, which has told its splits.
+std::size_t DirectOperation::split_before(int from) const {
+  const std::uint64_t* const splits = channel_.control().splits(from);
+  return std::size_t(std::accumulate(splits, splits + channel_.rank(), std::uint64_t(0)));
 }
 
 // Writes what this rank knows of the parts where the peers can read it.
 void DirectOperation::tell_splits(Descriptor& mine) const {
   std::uint64_t* const splits = channel_.control().splits(channel_.rank());
-  const bool same = request_.kind == Kind::kAllGatherV || request_.kind == Kind::kReduceScatterV;
+  const bool same = has_common_splits(request_.kind);
   mine.count = 0;  // ranks may have different ones
-  if (request_.kind == Kind::kGatherV) {
+  if (!gives(request_, channel_.rank())) return;
+  if (!same && !gives_parts(request_.kind)) {
     splits[request_.root] = mine.largest_split = request_.count;
     return;
   }
-  if (request_.kind == Kind::kScatterV && channel_.rank() != request_.root) return;
-  const auto known = request_.kind == Kind::kAllGatherV ? request_.out_splits : request_.in_splits;
+  const auto known = same ? common_splits(request_) : request_.in_splits;
   std::copy(known.begin(), known.end(), splits);
   mine.largest_split = *std::max_element(known.begin(), known.end());
   if (same) mine.count = std::accumulate(known.begin(), known.end(), std::uint64_t(0));
@@ -453,14 +397,13 @@ void DirectOperation::tell_splits(Descriptor& mine) const {
 
 // Where all ranks give the same splits: the first at which the peer's differ from this rank's.
 std::optional<Error> DirectOperation::different_splits(int peer) const {
-  if (request_.kind != Kind::kAllGatherV && request_.kind != Kind::kReduceScatterV) return {};
-  const bool gathers = request_.kind == Kind::kAllGatherV;
-  const auto mine = gathers ? request_.out_splits : request_.in_splits;
+  if (!has_common_splits(request_.kind)) return {};
+  const auto mine = common_splits(request_);
   const std::uint64_t* const theirs = channel_.control().splits(peer);
   for (std::size_t r = 0; r < mine.size(); ++r)
     if (theirs[r] != mine[r])
       return Error{.code = Code::kMismatch,
-                   .detail = detail::words("gave ", gathers ? "out" : "in", "_splits[", int(r),
+                   .detail = detail::words("gave ", gives_parts(request_.kind) ? "in" : "out", "_splits[", int(r),
                                            "] = ", std::to_string(theirs[r]), ", this rank ", std::to_string(mine[r])),
                    .hint = "every rank of the group gives the same splits",
                    .peer = peer};
@@ -472,24 +415,20 @@ Status DirectOperation::check_splits() const {
   const int rank = channel_.rank();
   for (int r = 0; r < channel_.size(); ++r) {
     if (auto different = different_splits(r)) return *std::move(different);
-    const bool receives = request_.kind == Kind::kAllToAll ||
-                          (request_.kind == Kind::kGatherV && rank == request_.root) ||
-                          (request_.kind == Kind::kScatterV && r == request_.root);
-    if (!receives) continue;
+    if (has_common_splits(request_.kind) || !gets(request_, rank) || !gives(request_, r)) continue;
     const std::uint64_t theirs = channel_.control().splits(r)[rank];
-    if (request_.kind == Kind::kScatterV && theirs != request_.count)
+    if (!gets_parts(request_.kind) && theirs != request_.count)
       return Error{.code = Code::kMismatch,
                    .detail = detail::words("scatters in_splits[", rank, "] = ", std::to_string(theirs),
                                            " elements to this rank, which expects ", std::to_string(request_.count)),
                    .hint = "in_splits of the root and this rank's count must agree",
                    .peer = r};
-    if (request_.kind != Kind::kScatterV && theirs != request_.out_splits[r])
+    if (gets_parts(request_.kind) && theirs != request_.out_splits[r])
       return Error{.code = Code::kMismatch,
                    .detail = detail::words("sends ", std::to_string(theirs), " elements, but out_splits[", r,
                                            "] of this rank expects ", std::to_string(request_.out_splits[r])),
-                   .hint = request_.kind == Kind::kGatherV
-                               ? "out_splits of the root and the sender's count must agree"
-                               : "in_splits[b] of rank a must equal out_splits[a] of rank b",
+                   .hint = has_root(request_.kind) ? "out_splits of the root and the sender's count must agree"
+                                                   : "in_splits[b] of rank a must equal out_splits[a] of rank b",
                    .peer = r};
   }
   return {};

@@ -29,6 +29,8 @@ class DirectOperation final : public Operation {
   bool all_gave_copies() const;
   bool can_go_direct() const;
   void act_direct();
+  bool tells_splits() const;
+  std::size_t split_before(int from) const;
   Result<Progress> share();
   bool is_shared() const;
   std::size_t given_bytes() const;

@@ -9,7 +9,6 @@
 #include "tutti/base/pause.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/comm/kernels/reduce.h"
-#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {
@@ -94,71 +93,32 @@ AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries, FlightR
 }
 
 void finish_small(const Request& r, int rank, int size, std::span<const void*> parts, const double* factors) {
-  const std::size_t bytes = r.count * size_of(r.dtype);
-  if (bytes == 0 && !is_uneven(r.kind)) return;  // buffers may lie nowhere
-  const int divisor = r.op == ReduceOp::kAvg ? size : 1;
-  const auto part = [&](int from, int index) {
-    return static_cast<const std::byte*>(parts[from]) + std::size_t(index) * bytes;
-  };
-  const auto out = [&](int index) { return static_cast<std::byte*>(r.out) + std::size_t(index) * bytes; };
-  switch (r.kind) {
-    case Kind::kReduce:
-      if (rank != r.root) break;
-      [[fallthrough]];
-    case Kind::kAllReduce: {
-      if (r.dtype == DType::kF32 && r.op == ReduceOp::kSum && r.count <= 2) {  // losses, norms, flags
-        for (std::size_t i = 0; i < r.count; ++i) {
-          float sum = static_cast<const float*>(parts[0])[i];
-          for (int k = 1; k < size; ++k) sum += static_cast<const float*>(parts[k])[i];
-          static_cast<float*>(r.out)[i] = sum;
-        }
-        break;
+  if (!gets(r, rank)) return;
+  if (is_reduction(r.kind)) {
+    if (r.kind == Kind::kAllReduce && r.dtype == DType::kF32 && r.op == ReduceOp::kSum && r.count <= 2) {
+      for (std::size_t i = 0; i < r.count; ++i) {  // losses, norms, flags
+        float sum = static_cast<const float*>(parts[0])[i];
+        for (int k = 1; k < size; ++k) sum += static_cast<const float*>(parts[k])[i];
+        static_cast<float*>(r.out)[i] = sum;
       }
-      void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, parts, outs, r.count, divisor, factors);
-      break;
+      return;
     }
-    case Kind::kBroadcast:
-      if (rank != r.root) std::memcpy(r.out, parts[r.root], bytes);
-      break;
-    case Kind::kGather:
-      if (rank != r.root) break;
-      [[fallthrough]];
-    case Kind::kAllGather:
-      for (int k = 0; k < size; ++k) std::memcpy(out(k), parts[k], bytes);
-      break;
-    case Kind::kScatter:
-      std::memcpy(r.out, part(r.root, rank), bytes);
-      break;
-    case Kind::kReduceScatter: {
-      for (int k = 0; k < size; ++k) parts[k] = part(k, rank);
-      void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, parts, outs, r.count, divisor, factors);
-      break;
-    }
-    case Kind::kAllToAll:
-      for (int k = 0; k < size; ++k) std::memcpy(out(k), part(k, rank), bytes);
-      break;
-    case Kind::kAllGatherV: {
-      const Parts outs(r.count, r.out_splits);
-      const std::size_t element = size_of(r.dtype);
-      for (int k = 0; k < size; ++k)
-        if (outs.count(k) > 0)
-          std::memcpy(static_cast<std::byte*>(r.out) + outs.begin(k) * element, parts[k], outs.count(k) * element);
-      break;
-    }
-    case Kind::kReduceScatterV: {
-      for (const void*& in : parts) in = static_cast<const std::byte*>(in) + own_part_offset(r, rank);
-      void* const outs[] = {r.out};
-      reduce_many(r.dtype, r.op, parts, outs, r.in_splits[std::size_t(rank)], divisor, factors);
-      break;
-    }
-    case Kind::kGatherV:  // their way is the large one: not every rank knows how much the others give
-    case Kind::kScatterV:
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
+    const Stretch own = stretch_of(r, rank, rank, rank);
+    if (own.count == 0) return;  // buffers may lie nowhere
+    const std::size_t before = own.in_begin * size_of(r.dtype);
+    for (const void*& part : parts) part = static_cast<const std::byte*>(part) + before;
+    void* const outs[] = {r.out};
+    reduce_many(r.dtype, r.op, parts, outs, own.count, r.op == ReduceOp::kAvg ? size : 1, factors);
+    return;
+  }
+  const bool is_one_buffer = verb(r.kind).in == Verb::Buffer::kNone;
+  const std::size_t element = size_of(r.dtype);
+  for (int from = 0; from < size; ++from) {
+    if (!gives(r, from) || (from == rank && is_one_buffer)) continue;
+    const Stretch s = stretch_of(r, rank, from, rank);
+    if (s.count > 0)
+      std::memcpy(static_cast<std::byte*>(r.out) + s.out_begin * element,
+                  static_cast<const std::byte*>(parts[from]) + s.in_begin * element, s.count * element);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "tutti/base/call_site.h"
 #include "tutti/comm/direct/channel.h"
+#include "tutti/comm/layout.h"
 #include "tutti/trace/flight_ring.h"
 
 namespace tutti {
@@ -16,13 +17,6 @@ namespace tutti {
 inline std::size_t contributed(const Request& r, int size) {
   return r.count * size_of(r.dtype) * (gives_parts(r.kind) ? std::size_t(size) : 1);
 }
-// Whether others read what this rank gives.
-inline bool gives(const Request& r, int rank) {
-  return r.kind == Kind::kBroadcast || r.kind == Kind::kScatter || r.kind == Kind::kScatterV ? rank == r.root
-                                                                                             : r.kind != Kind::kBarrier;
-}
-inline const void* given(const Request& r) { return r.kind == Kind::kBroadcast ? r.out : r.in; }
-
 // The output of this rank, once every rank's contribution is readable: parts[rank]; for a premultiplied sum also the
 // factors, by rank. `parts` is changed. Allocates nothing.
 void finish_small(const Request& request, int rank, int size, std::span<const void*> parts,

@@ -35,159 +35,71 @@ StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
   return {cut(rank), cut(rank + 1) - cut(rank)};  // begin counts from the start of the piece
 }
 
-std::size_t StagedTransfer::part_count(int from, int to) const {
-  switch (request_.kind) {
-    case Kind::kAllToAll:
-      return from == rank_ ? in_parts_.count(to) : out_parts_.count(from);
-    case Kind::kScatterV:
-      return to == rank_ ? request_.count : in_parts_.count(to);
-    case Kind::kReduceScatterV:
-      return in_parts_.count(to);
-    case Kind::kGatherV:
-      return from == rank_ ? request_.count : out_parts_.count(from);
-    case Kind::kAllGatherV:
-      return out_parts_.count(from);
-    case Kind::kBroadcast:
-    case Kind::kReduce:
-    case Kind::kAllReduce:
-    case Kind::kGather:
-    case Kind::kAllGather:
-    case Kind::kScatter:
-    case Kind::kReduceScatter:
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
-  }
-  return request_.count;
-}
+std::size_t StagedTransfer::part_count(int from, int to) const { return stretch_of(request_, rank_, from, to).count; }
 
 void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const {
   reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? size_ : 1,
               room_.factors.data());
 }
 
+// Of a reduction of whole vectors each rank adds a slice of every piece.
+bool StagedTransfer::adds_slices() const { return is_reduction(request_.kind) && !gives_parts(request_.kind); }
+
 void StagedTransfer::copy_in(std::size_t k) {
-  const auto copy_part = [&](int to) {
-    const Span p = piece(k, part_count(rank_, to));
-    if (p.count > 0) std::memcpy(sub_slot(rank_, k, to), in(in_parts_.begin(to) + p.begin), p.count * element_);
-  };
-  switch (request_.kind) {
-    case Kind::kAllReduce:
-    case Kind::kReduce: {
-      const Span p = piece(k, request_.count);
-      if (size_ == 2) {  // each adds its own half from where it is: only the other's half moves
-        const Span half = slice(p, 1 - rank_);
-        std::memcpy(slot(rank_, k) + half.begin * element_, in(p.begin + half.begin), half.count * element_);
-      } else {
-        std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
-      }
-      break;
+  if (!gives(request_, rank_)) return;
+  if (adds_slices() && size_ == 2) {  // each adds its own half from where it is: only the other's half moves
+    const Span p = piece(k, request_.count), half = slice(p, 1 - rank_);
+    std::memcpy(slot(rank_, k) + half.begin * element_, in(p.begin + half.begin), half.count * element_);
+  } else if (gives_parts(request_.kind)) {
+    // The own part too: an all_to_all in place overwrites it before it is taken.
+    for (int to = 0; to < size_; ++to) {
+      const Span p = piece(k, part_count(rank_, to));
+      if (p.count > 0) std::memcpy(sub_slot(rank_, k, to), in(in_parts_.begin(to) + p.begin), p.count * element_);
     }
-    case Kind::kBroadcast:
-      if (rank_ == request_.root) {
-        const Span p = piece(k, request_.count);
-        std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
-      }
-      break;
-    case Kind::kGather:
-    case Kind::kAllGather:
-    case Kind::kGatherV:
-    case Kind::kAllGatherV: {
-      const Span p = piece(k, part_count(rank_, rank_));
-      if (p.count > 0) std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
-      break;
-    }
-    case Kind::kScatter:
-    case Kind::kScatterV:
-      if (rank_ == request_.root)
-        for (int r = 0; r < size_; ++r) copy_part(r);
-      break;
-    case Kind::kReduceScatter:
-    case Kind::kReduceScatterV:
-    case Kind::kAllToAll:
-      // The own part too: an all_to_all in place overwrites it before it is taken.
-      for (int r = 0; r < size_; ++r) copy_part(r);
-      break;
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
+  } else {
+    const Span p = piece(k, part_count(rank_, rank_));
+    if (p.count > 0) std::memcpy(slot(rank_, k), in(p.begin), p.count * element_);
   }
 }
 
 void StagedTransfer::combine(std::size_t k) {
-  switch (request_.kind) {
-    case Kind::kAllReduce:
-    case Kind::kReduce: {
-      const Span p = piece(k, request_.count);
-      const Span mine = slice(p, rank_);
-      const std::size_t at = mine.begin * element_;
-      auto& ins = room_.ins;
-      auto& outs = room_.outs;
-      std::size_t last = 0;  // of outs
-      for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
-      if (request_.kind == Kind::kReduce) {
-        // The root's slot, or straight to its place where the root adds itself.
-        outs[0] = rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at;
-      } else {
-        outs[0] = out(p.begin + mine.begin);
-        for (int r = 0; r < size_; ++r)
-          if (r != rank_) outs[++last] = slot(r, k) + at;
-      }
-      if (size_ == 2) ins[rank_] = in(p.begin + mine.begin);
-      reduce(ins, std::span(outs).first(last + 1), mine.count);
-      break;
+  auto& ins = room_.ins;
+  if (adds_slices()) {
+    const Span p = piece(k, request_.count);
+    const Span mine = slice(p, rank_);
+    const std::size_t at = mine.begin * element_;
+    auto& outs = room_.outs;
+    std::size_t last = 0;  // of outs
+    for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
+    if (has_root(request_.kind)) {
+      // The root's slot, or straight to its place where the root adds itself.
+      outs[0] = rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at;
+    } else {
+      outs[0] = out(p.begin + mine.begin);
+      for (int r = 0; r < size_; ++r)
+        if (r != rank_) outs[++last] = slot(r, k) + at;
     }
-    case Kind::kBroadcast:
-      if (rank_ != request_.root) {
-        const Span p = piece(k, request_.count);
-        std::memcpy(out(p.begin), slot(request_.root, k), p.count * element_);
-      }
-      break;
-    case Kind::kGather:
-    case Kind::kGatherV:
-      if (rank_ != request_.root) break;
-      [[fallthrough]];
-    case Kind::kAllGather:
-    case Kind::kAllGatherV:
-      for (int r = 0; r < size_; ++r) {
-        const Span p = piece(k, part_count(r, rank_));
-        if (p.count > 0) std::memcpy(out(out_parts_.begin(r) + p.begin), slot(r, k), p.count * element_);
-      }
-      break;
-    case Kind::kScatter:
-    case Kind::kScatterV: {
-      const Span p = piece(k, request_.count);
-      if (p.count > 0) std::memcpy(out(p.begin), sub_slot(request_.root, k, rank_), p.count * element_);
-      break;
+    if (size_ == 2) ins[rank_] = in(p.begin + mine.begin);
+    reduce(ins, std::span(outs).first(last + 1), mine.count);
+  } else if (is_reduction(request_.kind)) {
+    const Span p = piece(k, part_count(rank_, rank_));
+    for (int r = 0; r < size_; ++r) ins[r] = sub_slot(r, k, rank_);
+    void* const outs[] = {out(p.begin)};
+    reduce(ins, outs, p.count);
+  } else if (gets(request_, rank_)) {
+    for (int r = 0; r < size_; ++r) {
+      if (!gives(request_, r) || (r == rank_ && request_.kind == Kind::kBroadcast)) continue;
+      const Stretch s = stretch_of(request_, rank_, r, rank_);
+      const Span p = piece(k, s.count);
+      const std::byte* const from = gives_parts(request_.kind) ? sub_slot(r, k, rank_) : slot(r, k);
+      if (p.count > 0) std::memcpy(out(s.out_begin + p.begin), from, p.count * element_);
     }
-    case Kind::kReduceScatter:
-    case Kind::kReduceScatterV: {
-      const Span p = piece(k, part_count(rank_, rank_));
-      auto& ins = room_.ins;
-      for (int r = 0; r < size_; ++r) ins[r] = sub_slot(r, k, rank_);
-      void* const outs[] = {out(p.begin)};
-      reduce(ins, outs, p.count);
-      break;
-    }
-    case Kind::kAllToAll:
-      for (int r = 0; r < size_; ++r) {
-        const Span p = piece(k, part_count(r, rank_));
-        if (p.count > 0) std::memcpy(out(out_parts_.begin(r) + p.begin), sub_slot(r, k, rank_), p.count * element_);
-      }
-      break;
-    case Kind::kBarrier:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
   }
 }
 
 // The slices that the others added into this rank's slot.
 void StagedTransfer::copy_out(std::size_t k) {
-  const bool takes = request_.kind == Kind::kAllReduce || (request_.kind == Kind::kReduce && rank_ == request_.root);
-  if (!takes) return;
+  if (!adds_slices() || !gets(request_, rank_)) return;
   const Span p = piece(k, request_.count);
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;

@@ -3,7 +3,7 @@
 #include <span>
 
 #include "tutti/comm/direct/channel.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 
@@ -44,6 +44,7 @@ class StagedTransfer {
   std::byte* out(std::size_t element) const { return static_cast<std::byte*>(request_.out) + element * element_; }
   // Elements that `from` has for `to`; one of them is this rank.
   std::size_t part_count(int from, int to) const;
+  bool adds_slices() const;
   void reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const;
 
   const Request& request_;

@@ -4,8 +4,8 @@
 
 #include "tutti/base/call_site.h"
 #include "tutti/comm/group.h"
+#include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/planning/collectives/plan.h"
 #include "tutti/trace/flight_recorder.h"
 
 namespace tutti {

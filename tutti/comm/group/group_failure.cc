@@ -8,8 +8,8 @@
 #include "tutti/base/process_state.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/group/group_state.h"
+#include "tutti/comm/layout.h"
 #include "tutti/comm/links/call_header.h"
-#include "tutti/comm/parts.h"
 
 namespace tutti {
 namespace {

@@ -22,8 +22,8 @@
 #include "tutti/comm/links/planned_calls.h"
 #include "tutti/comm/links/point_to_point.h"
 #include "tutti/comm/operation.h"
+#include "tutti/comm/plans/hosts.h"
 #include "tutti/comm/request.h"
-#include "tutti/planning/collectives/hosts.h"
 
 namespace tutti {
 

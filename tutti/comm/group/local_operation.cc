@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "tutti/comm/kernels/reduce.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {

@@ -15,7 +15,7 @@
 #include "tutti/comm/group/engine.h"
 #include "tutti/comm/group/group_memory.h"
 #include "tutti/comm/heap.h"
-#include "tutti/planning/network.h"
+#include "tutti/comm/plans/network.h"
 #include "tutti/store/store.h"
 #include "tutti/trace/flight_recorder.h"
 #include "tutti/transport/shm/host.h"

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <span>
 
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {
@@ -13,8 +13,8 @@ namespace {
 // What one rank sends another, by the splits of one of the two. Where all give the same splits: those as a whole.
 CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence,
                   std::span<const std::size_t> splits, int peer) {
-  const bool all_give = request.kind == Kind::kAllGatherV || request.kind == Kind::kReduceScatterV;
-  if (all_give) splits = request.kind == Kind::kAllGatherV ? request.out_splits : request.in_splits;
+  const bool all_give = has_common_splits(request.kind);
+  if (all_give) splits = common_splits(request);
   const std::size_t count = all_give         ? std::reduce(splits.begin(), splits.end())
                             : splits.empty() ? request.count
                                              : splits[std::size_t(peer)];
@@ -48,7 +48,7 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
   }
   const bool same_call = came.kind == expected.kind && came.dtype == expected.dtype && came.op == expected.op &&
                          came.root == expected.root;
-  const bool splits = is_uneven(expected.kind) || expected.kind == Kind::kAllToAll;
+  const bool splits = verb(expected.kind).splits != Verb::Splits::kNone;
   if (same_call && came.count == expected.count && came.algorithm == expected.algorithm &&
       came.sequence == expected.sequence && came.tag == expected.tag)
     return {};
@@ -63,10 +63,9 @@ std::optional<Error> compare(const CallHeader& came, const CallHeader& expected,
   } else if (splits && same_call && came.sequence == expected.sequence && came.count != expected.count) {
     error.detail = "sends " + std::to_string(came.count) + " elements to this rank, which expects " +
                    std::to_string(expected.count);
-    error.hint = expected.kind == Kind::kGatherV ? "out_splits of the root and the sender's count must agree"
-                 : expected.kind == Kind::kScatterV
-                     ? "in_splits of the root and this rank's count must agree"
-                     : "in_splits of the sender and out_splits of the receiver must agree";
+    error.hint = !has_root(expected.kind)    ? "in_splits of the sender and out_splits of the receiver must agree"
+                 : gets_parts(expected.kind) ? "out_splits of the root and the sender's count must agree"
+                                             : "in_splits of the root and this rank's count must agree";
   } else if (same_call && came.count == expected.count && came.sequence == expected.sequence) {
     error.detail += std::string(" by the plan ") + name(came.algorithm) + ", this rank by " + name(expected.algorithm);
     error.hint = expected.kind == Kind::kAllToAll ? "splits are given by all ranks of the group or by none"

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "tutti/base/error.h"
+#include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/planning/collectives/plan.h"
 
 namespace tutti {
 

@@ -21,7 +21,7 @@
 
 #include "tutti/comm/kernels/reduce.h"
 #include "tutti/comm/kernels/widen.h"
-#include "tutti/comm/parts.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti {
 namespace {
@@ -367,32 +367,15 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
               .out_splits = request.out_splits};
   const auto *in = static_cast<const std::byte*>(request.in), *out = static_cast<const std::byte*>(request.out);
   const bool widens = wire != request.dtype, multiplies = premultiplies(request);
-  switch (request.kind) {
-    case Kind::kReduce:
-    case Kind::kAllReduce:
-      shape.in_place = widens || (in == out && !multiplies);  // a buffer that widens is both
-      break;
-    case Kind::kAllToAll:
-      shape.in_place = in == out;
-      break;
-    case Kind::kGather:
-    case Kind::kAllGather:
-    case Kind::kGatherV:
-    case Kind::kAllGatherV:
-      shape.in_place = out && in == out + own_part_offset(request, rank);
-      break;
-    case Kind::kScatter:
-    case Kind::kScatterV:
-    case Kind::kReduceScatter:
-    case Kind::kReduceScatterV:
-      shape.in_place = in && out == in + own_part_offset(request, rank) && !widens && !multiplies;
-      break;
-    case Kind::kBarrier:
-    case Kind::kBroadcast:
-    case Kind::kSend:
-    case Kind::kRecv:
-      break;
-  }
+  const std::size_t own = own_part_offset(request, rank);
+  if (gives_parts(request.kind) && gets_parts(request.kind))
+    shape.in_place = in == out;
+  else if (gets_parts(request.kind))
+    shape.in_place = out && in == out + own;
+  else if (gives_parts(request.kind))
+    shape.in_place = in && out == in + own && !widens && !multiplies;
+  else if (is_reduction(request.kind))
+    shape.in_place = widens || (in == out && !multiplies);  // a buffer that widens is both
   return shape;
 }
 

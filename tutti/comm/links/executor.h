@@ -11,8 +11,8 @@
 
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/operation.h"
+#include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/planning/collectives/plan.h"
 #include "tutti/transport/link.h"
 
 namespace tutti {

@@ -10,7 +10,7 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/base/float16.h"
-#include "tutti/planning/collectives/algorithms.h"
+#include "tutti/comm/plans/algorithms.h"
 #include "tutti/transport/inproc/inproc_link.h"
 
 namespace tutti {

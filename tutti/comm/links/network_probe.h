@@ -2,7 +2,7 @@
 // Measures the network between two hosts when a job starts, so that the algorithms between hosts can be chosen for it
 // (select.h). A few milliseconds: messages of 64 bytes back and forth, then a megabyte at a time.
 #include "tutti/base/deadline.h"
-#include "tutti/planning/network.h"
+#include "tutti/comm/plans/network.h"
 #include "tutti/transport/link.h"
 
 namespace tutti {

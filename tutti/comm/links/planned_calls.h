@@ -10,7 +10,7 @@
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
 #include "tutti/comm/operation.h"
-#include "tutti/planning/collectives/hosts.h"
+#include "tutti/comm/plans/hosts.h"
 
 namespace tutti {
 

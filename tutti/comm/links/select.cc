@@ -1,10 +1,12 @@
 #include "tutti/comm/links/select.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "tutti/base/text.h"
-#include "tutti/planning/collectives/algorithms.h"
-#include "tutti/planning/predict.h"
+#include "tutti/comm/layout.h"
+#include "tutti/comm/plans/algorithms.h"
+#include "tutti/comm/plans/predict.h"
 
 namespace tutti {
 namespace {
@@ -17,15 +19,10 @@ constexpr std::size_t kNoEnd = ~std::size_t(0);
 
 // Of the whole vector on a rank: what the verb gives or takes altogether.
 std::size_t selected_bytes(const Request& request, int ranks) {
-  std::size_t count = request.count;
-  if (request.kind == Kind::kAllGather || request.kind == Kind::kReduceScatter || request.kind == Kind::kAllToAll)
-    count *= std::size_t(ranks);
-  const auto& splits = request.kind == Kind::kAllGatherV ? request.out_splits : request.in_splits;
-  if (request.kind == Kind::kAllGatherV || request.kind == Kind::kReduceScatterV) {
-    count = 0;
-    for (const std::size_t part : splits) count += part;
-  }
-  return count * size_of(request.dtype);
+  const auto common = common_splits(request);
+  if (has_common_splits(request.kind)) return std::reduce(common.begin(), common.end()) * size_of(request.dtype);
+  const bool has_parts = gives_parts(request.kind) || gets_parts(request.kind);
+  return request.count * (has_parts && !has_root(request.kind) ? std::size_t(ranks) : 1) * size_of(request.dtype);
 }
 
 }  // namespace

@@ -7,15 +7,15 @@
 #include <vector>
 
 #include "tutti/base/error.h"
+#include "tutti/comm/plans/hosts.h"
+#include "tutti/comm/plans/network.h"
+#include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/planning/collectives/hosts.h"
-#include "tutti/planning/collectives/plan.h"
-#include "tutti/planning/network.h"
 
 namespace tutti {
 
 // The choices of one group. Of the algorithms that a verb has, the one that should take the least time by
-// planning/predict.h; a simpler one stays where the gain is below a tenth.
+// comm/plans/predict.h; a simpler one stays where the gain is below a tenth.
 class Selector {
  public:
   // `forced`: an algorithm's name from TUTTI_ALGORITHM; used where it implements the verb, else the table decides.

@@ -2,7 +2,7 @@
 // A Link between two threads of one process over a network that is not there: bytes arrive when a network of given
 // latency, bandwidth and jitter would have brought them, in pieces of random sizes. For trying the plans, and what runs
 // over links, on a slow, long or unsteady network without one (comm/inproc_world.h). The simulator
-// (planning/simulator) predicts such times by a clock of its own; here they pass.
+// (comm/plans/simulator) predicts such times by a clock of its own; here they pass.
 //
 // What is modelled: each direction of each link is a wire of its own, so ranks of a host do not share a card, and
 // nothing is lost. Bytes are due `latency` after the wire has taken them, grown by up to `jitter` as a share, drawn

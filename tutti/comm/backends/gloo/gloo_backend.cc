@@ -33,6 +33,7 @@
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/backends/gloo/gloo_store.h"
 #include "tutti/comm/backends/gloo/worker.h"
+#include "tutti/comm/layout.h"
 
 namespace tutti::gloo_engine {
 namespace {
@@ -88,72 +89,18 @@ struct Flight {
   std::size_t bytes() const { return request.count * element(); }
 };
 
-std::size_t sum(const std::vector<std::size_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::size_t(0));
-}
-
 // Which bytes of the caller's go in and come out.
 void take_buffers(Flight& f) {
   const Request& r = f.request;
-  const std::size_t n = std::size_t(f.size), bytes = f.bytes();
-  const bool root = f.rank == r.root;
-  const void* from = r.in;
-  std::size_t in = bytes, out = bytes;
-  bool gets = true;
-  switch (r.kind) {
-    case Kind::kBarrier:
-      in = out = 0;
-      break;
-    case Kind::kBroadcast:
-      from = r.out;
-      in = root ? bytes : 0;
-      gets = !root;
-      break;
-    case Kind::kReduce:
-      gets = root;
-      break;
-    case Kind::kAllReduce:
-      break;
-    case Kind::kGather:
-      out = n * bytes;
-      gets = root;
-      break;
-    case Kind::kAllGather:
-      out = n * bytes;
-      break;
-    case Kind::kScatter:
-      in = root ? n * bytes : 0;
-      break;
-    case Kind::kReduceScatter:
-      in = n * bytes;
-      break;
-    case Kind::kGatherV:
-      out = sum(f.out_splits);
-      gets = root;
-      break;
-    case Kind::kAllGatherV:
-      in = f.out_splits[std::size_t(f.rank)], out = sum(f.out_splits);
-      break;
-    case Kind::kScatterV:
-      in = sum(f.in_splits);
-      break;
-    case Kind::kReduceScatterV:
-      in = sum(f.in_splits), out = f.in_splits[std::size_t(f.rank)];
-      break;
-    case Kind::kAllToAll:
-      in = out = n * bytes;
-      if (!f.in_splits.empty()) in = sum(f.in_splits), out = sum(f.out_splits);
-      break;
-    case Kind::kSend:
-      out = 0;
-      break;
-    case Kind::kRecv:
-      in = 0;
-      break;
-  }
-  if (in > 0) f.in.assign(static_cast<const std::uint8_t*>(from), static_cast<const std::uint8_t*>(from) + in);
-  f.out.resize(out);
-  f.result = gets && out > 0 ? r.out : nullptr;
+  const bool is_one_buffer = verb(r.kind).in == Verb::Buffer::kNone;
+  Extent elements = elements_of(r, f.rank, f.size);
+  if (is_one_buffer && gives(r, f.rank)) elements.in = r.count;
+  if (r.kind == Kind::kReduce) elements.out = r.count;  // Gloo adds there on every rank
+  const auto* const from = static_cast<const std::uint8_t*>(given(r));
+  if (elements.in > 0) f.in.assign(from, from + elements.in * f.element());
+  f.out.resize(elements.out * f.element());
+  const bool writes = gets(r, f.rank) && !(is_one_buffer && gives(r, f.rank));
+  f.result = writes && elements.out > 0 ? r.out : nullptr;
 }
 
 // Gloo's reductions are told the size of an element and a function.

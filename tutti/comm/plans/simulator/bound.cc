@@ -1,0 +1,45 @@
+// Counting bytes. Take a host as one party: what its ranks send to other hosts passes its cards. All-reduce among h
+// parties of s bytes: some party sends 2 (h-1)/h s [Patarasuk, Yuan 2009]. Reduce and broadcast: a party that is not
+// the root's sends or gets s. In the others a party gets, or gives away, the parts that are not its own. The same holds
+// for single ranks as parties, whose bytes may take the port and the cards at once.
+#include "tutti/comm/plans/simulator/bound.h"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+// Bytes one way that the busiest party must pass, of parties of these sizes (ranks).
+double busiest(Kind kind, const Shape& shape, const std::vector<int>& parties, int roots_party) {
+  const double part = double(shape.count) * double(shape.element), n = shape.size;
+  const double all = double(parties.size());
+  const bool gives = gives_parts(kind), gets = gets_parts(kind);
+  if (parties.size() < 2 || verb(kind).combine == Verb::Combine::kNothing || is_point_to_point(kind)) return 0;
+  if (!gives && !gets) return has_root(kind) ? part : 2 * (all - 1) / all * part;
+  double most = 0;
+  for (std::size_t p = 0; p < parties.size(); ++p) {
+    const double own = parties[p], others = n - own;
+    if (!has_root(kind) || int(p) == roots_party) most = std::max(most, (gives && gets ? own : 1) * others * part);
+  }
+  return most;
+}
+
+}  // namespace
+
+Bound bound_of(Kind kind, const Shape& shape, const Network& network) {
+  Bound bound;
+  if (shape.size < 2) return bound;
+  const Hosts each = Hosts::of_sizes(std::vector<int>(std::size_t(shape.size), 1));
+  const Hosts& hosts = shape.hosts ? *shape.hosts : each;
+  std::vector<int> sizes;
+  for (int host = 0; host < hosts.count(); ++host) sizes.push_back(int(hosts.ranks_on(host).size()));
+  const double cards = network.between.bandwidth * network.cards;
+  const double rank =
+      (hosts.most() > 1 ? network.inside.bandwidth : 0) + (hosts.count() > 1 ? network.between.bandwidth : 0);
+  bound.latency = hosts.count() > 1 ? network.between.latency : network.inside.latency;
+  bound.bandwidth = std::max(busiest(kind, shape, sizes, hosts.host_of(shape.root)) / cards,
+                             busiest(kind, shape, std::vector<int>(std::size_t(shape.size), 1), shape.root) / rank);
+  return bound;
+}
+
+}  // namespace tutti

@@ -1,0 +1,30 @@
+#pragma once
+// What a verb promises, as data: what the buffers of a rank hold before, and what they must hold after.
+#include <string>
+#include <vector>
+
+#include "tutti/comm/plans/plan.h"
+#include "tutti/comm/verb.h"
+
+namespace tutti {
+
+struct Goal {
+  static constexpr int kAll = -1;
+
+  // Bytes `position` and following of rank `source`'s input, or of the sum of all ranks' inputs.
+  struct Piece {
+    Range range;
+    int source;
+    std::size_t position;
+  };
+
+  std::size_t in_bytes = 0, out_bytes = 0;  // 0 where the rank has no such buffer
+  bool overlap = false;                     // the buffers share memory (in place):
+  std::size_t in_at = 0, out_at = 0;        //   where each begins in it
+  std::vector<Piece> before, after;
+};
+
+// `shape` without splits.
+Goal goal_of(Kind kind, const Shape& shape);
+
+}  // namespace tutti
