@@ -9,12 +9,6 @@
 namespace tutti::bench {
 namespace {
 
-// The result is one part from each rank.
-bool result_has_parts(Kind kind) {
-  return kind == Kind::kGather || kind == Kind::kAllGather || kind == Kind::kAllToAll || kind == Kind::kGatherV ||
-         kind == Kind::kAllGatherV;
-}
-
 class CollectiveExercise : public Exercise {
  public:
   CollectiveExercise(const Group& group, const Operation& operation, Size size, Buffers buffers)
@@ -49,7 +43,7 @@ class CollectiveExercise : public Exercise {
   std::size_t count_wrong() const override {
     const std::byte* const result = operation_.in_place() ? a_ : b_;
     const std::size_t count = result_count(), width = size_of(size_.dtype);
-    if (!result_has_parts(operation_.kind))
+    if (!gets_parts(operation_.kind))
       return pattern_.count_wrong(result, count, [&](std::size_t i) { return expected(i, 0); });
     std::size_t wrong = 0;
     const Parts parts(request_.count, splits_);
@@ -88,57 +82,18 @@ class CollectiveExercise : public Exercise {
 
   // What must stand at `element` of part `part` of the result (a result that has no parts is one).
   double expected(std::size_t element, int part) const {
-    switch (operation_.kind) {
-      case Kind::kAllReduce:
-      case Kind::kReduce:
-        return pattern_.reduced(element);
-      case Kind::kReduceScatter:
-      case Kind::kReduceScatterV:
-        return pattern_.reduced(mine_in(0) + element);
-      case Kind::kBroadcast:
-        return pattern_.brought(0, element);
-      case Kind::kGather:
-      case Kind::kAllGather:
-      case Kind::kGatherV:
-      case Kind::kAllGatherV:
-        return pattern_.brought(part, element);
-      case Kind::kScatter:
-      case Kind::kScatterV:
-        return pattern_.brought(0, mine_in(0) + element);
-      case Kind::kAllToAll:
-        return pattern_.brought(part, mine_in(part) + element);
-      case Kind::kSend:
-      case Kind::kRecv:
-      case Kind::kBarrier:
-        break;
-    }
-    return 0;
+    const Kind kind = operation_.kind;
+    const int from = gets_parts(kind) ? part : 0;  // the root is rank 0
+    const std::size_t place = (gives_parts(kind) ? mine_in(from) : 0) + element;
+    if (!is_reduction(kind)) return pattern_.brought(from, place);
+    Pattern added = pattern_;
+    added.ranks = summands(kind, group_.rank(), group_.size());
+    return added.reduced(place);
   }
 
   std::size_t result_count() const {
-    switch (operation_.kind) {
-      case Kind::kReduce:
-      case Kind::kGather:
-      case Kind::kGatherV:
-        return group_.rank() == request_.root ? count_ : 0;
-      case Kind::kScatter:
-      case Kind::kReduceScatter:
-        return request_.count;
-      case Kind::kScatterV:
-      case Kind::kReduceScatterV:
-        return splits_[std::size_t(group_.rank())];
-      case Kind::kAllReduce:
-      case Kind::kBroadcast:
-      case Kind::kAllGather:
-      case Kind::kAllGatherV:
-      case Kind::kAllToAll:
-        return count_;
-      case Kind::kSend:
-      case Kind::kRecv:
-      case Kind::kBarrier:
-        break;
-    }
-    return 0;
+    if (is_point_to_point(operation_.kind)) return 0;
+    return elements_of(request_, group_.rank(), group_.size()).out;
   }
 
  protected:

@@ -25,6 +25,8 @@ double two_of_each_pair(double n) { return n - std::int64_t(n) % 2; }  // per le
 constexpr Operation kOperations[] = {
     {"all_reduce", Form::kCollective, Kind::kAllReduce, false, twice_all_but_own, two_of_each},
     {"reduce", Form::kCollective, Kind::kReduce, false, whole, one_from_each_and_one},
+    {"scan", Form::kCollective, Kind::kScan, false, whole, two_of_each},
+    {"exscan", Form::kCollective, Kind::kExscan, false, whole, two_of_each},
     {"broadcast", Form::kCollective, Kind::kBroadcast, false, whole, one_from_each},
     {"all_gather", Form::kCollective, Kind::kAllGather, true, all_but_own, one_from_each_and_one},
     {"gather", Form::kCollective, Kind::kGather, true, all_but_own, two},

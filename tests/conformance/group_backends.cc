@@ -121,7 +121,7 @@ TEST_P(ForcedAlgorithm, IsRight) {
 
 std::vector<Forced> implemented() {
   std::vector<Forced> all;
-  for (int kind = 0; kind <= int(Kind::kReduceScatterV); ++kind)
+  for (int kind = 0; kind <= int(kLastCollective); ++kind)
     for (int algorithm = 0; algorithm <= int(kLastAlgorithm); ++algorithm)
       if (Kind(kind) != Kind::kBarrier && implements(Algorithm(algorithm), Kind(kind)))
         all.push_back({Kind(kind), Algorithm(algorithm)});

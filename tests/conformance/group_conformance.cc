@@ -55,6 +55,8 @@ TEST_P(GroupSuite, Gather) { sweep_everywhere(Kind::kGather); }
 TEST_P(GroupSuite, AllGather) { sweep_everywhere(Kind::kAllGather); }
 TEST_P(GroupSuite, Scatter) { sweep_everywhere(Kind::kScatter); }
 TEST_P(GroupSuite, ReduceScatter) { sweep_everywhere(Kind::kReduceScatter); }
+TEST_P(GroupSuite, Scan) { sweep_everywhere(Kind::kScan); }
+TEST_P(GroupSuite, Exscan) { sweep_everywhere(Kind::kExscan); }
 TEST_P(GroupSuite, AllToAll) { sweep_everywhere(Kind::kAllToAll); }
 
 TEST_P(GroupSuite, GatherV) { sweep_everywhere(Kind::kGatherV); }

@@ -178,8 +178,9 @@ void Exercise::make_uneven_parts() {
 double Exercise::value(int rank, std::size_t index) const {
   return double(value_of(case_.dtype, case_.op, rank, index));
 }
-double Exercise::reduced(std::size_t index) const {
-  return expected_reduction(case_.dtype, case_.op, world_.size(), index);
+double Exercise::reduced(std::size_t index) const { return reduced(index, world_.size()); }
+double Exercise::reduced(std::size_t index, int ranks) const {
+  return expected_reduction(case_.dtype, case_.op, ranks, index);
 }
 
 std::string Exercise::words() const {
@@ -197,6 +198,13 @@ void Exercise::expect(std::size_t count, const std::function<double(std::size_t)
     if (got[i] != wanted[i]) throw std::runtime_error(words() + ": wrong at element " + std::to_string(i / element));
 }
 
+void Exercise::expect_untouched() const {
+  if (case_.in_place) return expect(case_.count, [&](std::size_t i) { return value(world_.rank(), i); });
+  const auto* const got = static_cast<const std::byte*>(request_.out);
+  for (std::size_t i = 0; i < case_.count * size_of(case_.dtype); ++i)
+    if (got[i] != std::byte(0xa5)) throw std::runtime_error(words() + ": the output is written");
+}
+
 void Exercise::check() const {
   const std::size_t count = case_.count, me = std::size_t(world_.rank()), n = std::size_t(world_.size());
   const bool root = world_.rank() == case_.root;
@@ -210,6 +218,11 @@ void Exercise::check() const {
       [[fallthrough]];
     case Kind::kAllReduce:
       return expect(count, [&](std::size_t i) { return reduced(i); });
+    case Kind::kScan:
+      return expect(count, [&](std::size_t i) { return reduced(i, int(me) + 1); });
+    case Kind::kExscan:
+      if (me > 0) return expect(count, [&](std::size_t i) { return reduced(i, int(me)); });
+      return expect_untouched();
     case Kind::kReduceScatter:
       return expect(count, [&](std::size_t i) { return reduced(me * count + i); });
     case Kind::kBroadcast:

@@ -48,6 +48,8 @@ class Exercise {
   void expect(std::size_t count, const std::function<double(std::size_t)>& expectation) const;
   double value(int rank, std::size_t index) const;
   double reduced(std::size_t index) const;
+  double reduced(std::size_t index, int ranks) const;  // of those from 0 on
+  void expect_untouched() const;
 
   const Group world_;
   const Case case_;

@@ -44,6 +44,28 @@ Work reduce_async(const Group& group, std::span<const T> in, std::span<T> out, i
                   CallSite at = CallSite::here()) {
   return group.submit(requests::reduce(group, in, out, root, op), at);
 }
+// Rank r gets the reduction of the inputs of ranks 0 to r, added in this order. In place where `in` is `out`.
+template <class T>
+void scan(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+          CallSite at = CallSite::here()) {
+  group.run(requests::scan(Kind::kScan, group, in, out, op), at).or_throw();
+}
+template <class T>
+Work scan_async(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+                CallSite at = CallSite::here()) {
+  return group.submit(requests::scan(Kind::kScan, group, in, out, op), at);
+}
+// The reduction of ranks 0 to r - 1. Rank 0 gets nothing: its `out` is not written and may be empty.
+template <class T>
+void exscan(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+            CallSite at = CallSite::here()) {
+  group.run(requests::scan(Kind::kExscan, group, in, out, op), at).or_throw();
+}
+template <class T>
+Work exscan_async(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
+                  CallSite at = CallSite::here()) {
+  return group.submit(requests::scan(Kind::kExscan, group, in, out, op), at);
+}
 template <class T>
 void broadcast(const Group& group, std::span<T> data, int root = 0, CallSite at = CallSite::here()) {
   group.run(requests::broadcast(data, root), at).or_throw();

@@ -41,6 +41,7 @@ inline bool gives(const Request& r, int rank) {
   return verb(r.kind).gives == Verb::Ranks::kAll || (verb(r.kind).gives == Verb::Ranks::kRoot && rank == r.root);
 }
 inline bool gets(const Request& r, int rank) {
+  if (verb(r.kind).combine == Verb::Combine::kReduceBefore && rank == 0) return false;  // there is nobody before
   return verb(r.kind).gets == Verb::Ranks::kAll || (verb(r.kind).gets == Verb::Ranks::kRoot && rank == r.root);
 }
 // The buffer that a rank gives from: the one buffer of a broadcast is `out`.

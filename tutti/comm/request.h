@@ -39,6 +39,8 @@ const char* name(ReduceOp op);
 //   broadcast        out: count elements; read on root, written elsewhere
 //   reduce           in: count; out: count, on root only
 //   all_reduce       in, out: count
+//   scan, exscan     in, out: count; rank r gets the reduction of ranks 0 to r, or to r - 1: rank 0 of an exscan gets
+//                    nothing, and its out is not used. kAvg divides by the number of ranks added
 //   gather           in: count; out: n * count, on root only, by rank
 //   all_gather       in: count; out: n * count, by rank
 //   scatter          in: n * count, on root only, by rank; out: count

@@ -78,6 +78,19 @@ Request reduce(const Group& group, std::span<const T> in, std::span<T> out, int 
           .factor = op.factor};
 }
 template <class T>
+Request scan(Kind kind, const Group& group, std::span<const T> in, std::span<T> out, Reduction op) {
+  const bool gets = kind == Kind::kScan || group.rank() > 0;
+  TUTTI_REQUIRE(!gets || out.size() == in.size(), name(kind), ": out has ", out.size(), " elements, expected ",
+                in.size());
+  return {.kind = kind,
+          .dtype = dtype_of<T>(),
+          .op = op.op,
+          .in = in.data(),
+          .out = out.data(),
+          .count = in.size(),
+          .factor = op.factor};
+}
+template <class T>
 Request broadcast(std::span<T> data, int root) {
   return {.kind = Kind::kBroadcast,
           .dtype = dtype_of<T>(),

@@ -21,6 +21,8 @@ enum class Kind : std::uint8_t {
   kAllGatherV,
   kScatterV,
   kReduceScatterV,
+  kScan,
+  kExscan,
   kSend,
   kRecv,
 };
@@ -29,7 +31,8 @@ struct Verb {
   enum class Ranks : std::uint8_t { kNone, kRoot, kAll };
   // A buffer is one vector, or has a part for each rank, by rank. A broadcast has one buffer, `out`.
   enum class Buffer : std::uint8_t { kNone, kVector, kParts };
-  enum class Combine : std::uint8_t { kNothing, kCopy, kReduce };
+  // A reduction adds the inputs of all ranks, of those up to its own, or of those before its own.
+  enum class Combine : std::uint8_t { kNothing, kCopy, kReduce, kReduceUpTo, kReduceBefore };
   // Which splits a call gives. kBoth: an all_to_all gives both or none. The splits of a verb with a root are given on
   // the root alone.
   enum class Splits : std::uint8_t { kNone, kIn, kOut, kBoth };
@@ -62,6 +65,8 @@ inline constexpr Verb kVerbs[] = {  // in the order of Kind
     {Kind::kAllGatherV,     "all_gather_v",     kAll,  kAll,  Buffer::kVector, Buffer::kParts,  Combine::kCopy,   Splits::kOut},
     {Kind::kScatterV,       "scatter_v",        kRoot, kAll,  Buffer::kParts,  Buffer::kVector, Combine::kCopy,   Splits::kIn},
     {Kind::kReduceScatterV, "reduce_scatter_v", kAll,  kAll,  Buffer::kParts,  Buffer::kVector, Combine::kReduce, Splits::kIn},
+    {Kind::kScan,           "scan",             kAll,  kAll,  Buffer::kVector, Buffer::kVector, Combine::kReduceUpTo},
+    {Kind::kExscan,         "exscan",           kAll,  kAll,  Buffer::kVector, Buffer::kVector, Combine::kReduceBefore},
     {Kind::kSend,           "send",             kAll,  kNone, Buffer::kVector, Buffer::kNone,   Combine::kCopy},
     {Kind::kRecv,           "recv",             kNone, kAll,  Buffer::kNone,   Buffer::kVector, Combine::kCopy},
 };
@@ -74,11 +79,20 @@ constexpr bool rows_are_in_order() {
 static_assert(rows_are_in_order());
 }  // namespace detail
 
+// The last verb that all ranks of a group call.
+inline constexpr Kind kLastCollective = Kind::kExscan;
+
 constexpr const Verb& verb(Kind kind) { return detail::kVerbs[std::size_t(kind)]; }
 constexpr const char* name(Kind kind) { return verb(kind).name; }  // "all_reduce", "send", ...
 
 constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
-constexpr bool is_reduction(Kind kind) { return verb(kind).combine == Verb::Combine::kReduce; }
+constexpr bool is_reduction(Kind kind) { return verb(kind).combine >= Verb::Combine::kReduce; }
+constexpr bool is_scan(Kind kind) { return verb(kind).combine > Verb::Combine::kReduce; }
+// A reduction on `rank` adds the inputs of so many ranks, from 0 on.
+constexpr int summands(Kind kind, int rank, int size) {
+  if (verb(kind).combine == Verb::Combine::kReduceUpTo) return rank + 1;
+  return verb(kind).combine == Verb::Combine::kReduceBefore ? rank : size;
+}
 constexpr bool has_root(Kind kind) {
   return verb(kind).gives == Verb::Ranks::kRoot || verb(kind).gets == Verb::Ranks::kRoot;
 }

@@ -71,6 +71,19 @@ TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tens
   return start(group, tensor_requests::reduce(group, in, out, root, op), {in, out}, at);
 }
 
+void scan(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op, CallSite at) {
+  group.run(tensor_requests::scan(group, Kind::kScan, in, out, op), at).or_throw();
+}
+TensorWork scan_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op, CallSite at) {
+  return start(group, tensor_requests::scan(group, Kind::kScan, in, out, op), {in, out}, at);
+}
+void exscan(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op, CallSite at) {
+  group.run(tensor_requests::scan(group, Kind::kExscan, in, out, op), at).or_throw();
+}
+TensorWork exscan_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op, CallSite at) {
+  return start(group, tensor_requests::scan(group, Kind::kExscan, in, out, op), {in, out}, at);
+}
+
 void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at) {
   group.run(tensor_requests::parts(group, Kind::kAllGather, in, out, ReduceOp::kSum), at).or_throw();
 }

@@ -52,6 +52,16 @@ void reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int
             CallSite at = CallSite::here());
 TensorWork reduce_async(const Group& group, const at::Tensor& in, const at::Tensor& out, int root,
                         Reduction op = ReduceOp::kSum, CallSite at = CallSite::here());
+// Rank r gets the reduction of ranks 0 to r, or, of an exscan, to r - 1, in `out`: as many elements as `in`, which it
+// may be. Rank 0 of an exscan gets nothing: its `out` is not written and may be undefined.
+void scan(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum,
+          CallSite at = CallSite::here());
+TensorWork scan_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum,
+                      CallSite at = CallSite::here());
+void exscan(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum,
+            CallSite at = CallSite::here());
+TensorWork exscan_async(const Group& group, const at::Tensor& in, const at::Tensor& out, Reduction op = ReduceOp::kSum,
+                        CallSite at = CallSite::here());
 // `out`: size() times the elements of `in`, by rank. `in` may be this rank's part of `out`.
 void all_gather(const Group& group, const at::Tensor& in, const at::Tensor& out, CallSite at = CallSite::here());
 TensorWork all_gather_async(const Group& group, const at::Tensor& in, const at::Tensor& out,

@@ -57,7 +57,7 @@ void require_own(const Group& group, std::string_view verb, std::span<const std:
 }
 
 // `out` of a verb that writes to it on the root only.
-void* written_on_root(const at::Tensor& in, const at::Tensor& out, std::size_t count, std::string_view verb) {
+void* written_there(const at::Tensor& in, const at::Tensor& out, std::size_t count, std::string_view verb) {
   const auto bytes = written_bytes(out, fmt::format("out of {}", verb));
   require_alike(in, out, verb);
   require_count(bytes.count, count, verb, "out", out);
@@ -94,7 +94,7 @@ Request broadcast(const Group& group, const at::Tensor& tensor, int root) {
 
 Request reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op) {
   const auto from = bytes_anywhere(in, "in of reduce");
-  void* to = group.rank() == root ? written_on_root(in, out, from.count, "reduce") : nullptr;
+  void* to = group.rank() == root ? written_there(in, out, from.count, "reduce") : nullptr;
   return placed(from.place, {.kind = Kind::kReduce,
                              .dtype = from.dtype,
                              .op = op.op,
@@ -105,10 +105,23 @@ Request reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, 
                              .factor = op.factor});
 }
 
+Request scan(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out, Reduction op) {
+  const auto from = bytes_anywhere(in, fmt::format("in of {}", name(kind)));
+  const bool gets = kind == Kind::kScan || group.rank() > 0;
+  void* to = gets ? written_there(in, out, from.count, name(kind)) : nullptr;
+  return placed(from.place, {.kind = kind,
+                             .dtype = from.dtype,
+                             .op = op.op,
+                             .in = from.data,
+                             .out = to,
+                             .count = from.count,
+                             .factor = op.factor});
+}
+
 Request gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root) {
   const auto from = bytes_anywhere(in, "in of gather");
   const std::size_t all = from.count * std::size_t(group.size());
-  void* to = group.rank() == root ? written_on_root(in, out, all, "gather") : nullptr;
+  void* to = group.rank() == root ? written_there(in, out, all, "gather") : nullptr;
   return placed(
       from.place,
       {.kind = Kind::kGather, .dtype = from.dtype, .root = root, .in = from.data, .out = to, .count = from.count});

@@ -11,6 +11,7 @@ namespace tutti::tensor_requests {
 Request all_reduce(const at::Tensor& tensor, Reduction op);
 Request broadcast(const Group& group, const at::Tensor& tensor, int root);
 Request reduce(const Group& group, const at::Tensor& in, const at::Tensor& out, int root, Reduction op);
+Request scan(const Group& group, Kind kind, const at::Tensor& in, const at::Tensor& out, Reduction op);
 Request gather(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
 Request scatter(const Group& group, const at::Tensor& in, const at::Tensor& out, int root);
 // One side holds a part for every rank.

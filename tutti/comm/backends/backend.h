@@ -64,7 +64,7 @@ class Backend {
 };
 
 // What the shared object of an adapter exports: an Abi that must be this one, and how to open.
-inline constexpr int kBackendAbi = 3;
+inline constexpr int kBackendAbi = 4;
 extern "C" {
 using OpenBackend = Backend* (*)(const BackendSetup* setup, Error* error);  // null: see error
 // Optional: whether it could be opened as far as this rank is concerned. Asks nobody.

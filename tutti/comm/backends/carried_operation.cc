@@ -19,10 +19,10 @@ class CarriedOperation final : public Operation {
       if (r != rank) peers_.push_back(r);
     if (is_point_to_point(request.kind) && request.root != kAnySource) peers_ = {request.root};
     if (!is_reduction(request.kind)) return;
-    has_result_ = request.kind != Kind::kReduce || rank == request.root;
+    has_result_ = gets(request, rank);
     const Extent extent = *extent_of(request, rank, size);
     result_count_ = extent.out;
-    divisor_ = request.op == ReduceOp::kAvg ? size : 1;
+    divisor_ = request.op == ReduceOp::kAvg ? summands(request.kind, rank, size) : 1;
     const bool multiplies = request.op == ReduceOp::kPremulSum;
     if (request.op == ReduceOp::kAvg || multiplies) carried_.op = ReduceOp::kSum;
     if (request.dtype == DType::kBool) {

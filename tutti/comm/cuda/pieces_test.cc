@@ -68,7 +68,7 @@ TEST(Pieces, MessagesAreOne) {
 
 // Every element of every buffer is in one piece, once.
 TEST(Pieces, TogetherAreTheCall) {
-  for (int kind = 0; kind <= int(Kind::kReduceScatterV); ++kind)
+  for (int kind = 0; kind <= int(kLastCollective); ++kind)
     for (const int size : {1, 2, 5})
       for (int rank = 0; rank < size; ++rank)
         for (const std::size_t most : {1, 24, 1000}) {

@@ -317,8 +317,9 @@ Result<Progress> DirectOperation::share() {
 // The same answer on every rank: it depends on what all of them have read.
 bool DirectOperation::can_go_direct() const {
   const auto& theirs = channel_.room().descriptors;
+  const bool writes_all = is_reduction(request_.kind) && !has_root(request_.kind) && !gives_parts(request_.kind);
   for (int r = 0; r < channel_.size(); ++r)
-    if ((gives(request_, r) && theirs[r].in == 0) || (request_.kind == Kind::kAllReduce && theirs[r].out == 0))
+    if ((gives(request_, r) && theirs[r].in == 0) || (writes_all && gets(request_, r) && theirs[r].out == 0))
       return false;
   return true;
 }
@@ -341,6 +342,16 @@ void DirectOperation::act_direct() {
     const std::size_t before = mine.begin * element_;
     for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before, outs[r] = out_of(r) + before;
     reduce_many(request_.dtype, request_.op, ins, outs, mine.end - mine.begin, divisor, factors);
+  } else if (is_scan(request_.kind)) {
+    // From the last rank down: in place, the output of a rank is an input of those after it.
+    const std::size_t before = mine.begin * element_;
+    for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before;
+    for (int r = size - 1; r >= 0 && gets(request_, r); --r) {
+      const int added = summands(request_.kind, r, size);
+      outs[0] = out_of(r) + before;
+      reduce_many(request_.dtype, request_.op, std::span(ins).first(std::size_t(added)), one_out, mine.end - mine.begin,
+                  request_.op == ReduceOp::kAvg ? added : 1, factors);
+    }
   } else if (request_.kind == Kind::kReduce) {
     const bool shared = theirs[root].out != 0;  // else the root adds alone
     if (!shared && rank != root) return;

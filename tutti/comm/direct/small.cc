@@ -108,7 +108,9 @@ void finish_small(const Request& r, int rank, int size, std::span<const void*> p
     const std::size_t before = own.in_begin * size_of(r.dtype);
     for (const void*& part : parts) part = static_cast<const std::byte*>(part) + before;
     void* const outs[] = {r.out};
-    reduce_many(r.dtype, r.op, parts, outs, own.count, r.op == ReduceOp::kAvg ? size : 1, factors);
+    const int added = summands(r.kind, rank, size);
+    reduce_many(r.dtype, r.op, parts.first(std::size_t(added)), outs, own.count, r.op == ReduceOp::kAvg ? added : 1,
+                factors);
     return;
   }
   const bool is_one_buffer = verb(r.kind).in == Verb::Buffer::kNone;

@@ -38,7 +38,7 @@ StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
 std::size_t StagedTransfer::part_count(int from, int to) const { return stretch_of(request_, rank_, from, to).count; }
 
 void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const {
-  reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? size_ : 1,
+  reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? int(in.size()) : 1,
               room_.factors.data());
 }
 
@@ -47,7 +47,8 @@ bool StagedTransfer::adds_slices() const { return is_reduction(request_.kind) &&
 
 void StagedTransfer::copy_in(std::size_t k) {
   if (!gives(request_, rank_)) return;
-  if (adds_slices() && size_ == 2) {  // each adds its own half from where it is: only the other's half moves
+  if (adds_slices() && size_ == 2 &&
+      !is_scan(request_.kind)) {  // each adds its own half from where it is: only the other's half moves
     const Span p = piece(k, request_.count), half = slice(p, 1 - rank_);
     std::memcpy(slot(rank_, k) + half.begin * element_, in(p.begin + half.begin), half.count * element_);
   } else if (gives_parts(request_.kind)) {
@@ -71,6 +72,14 @@ void StagedTransfer::combine(std::size_t k) {
     auto& outs = room_.outs;
     std::size_t last = 0;  // of outs
     for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
+    if (is_scan(request_.kind)) {  // from the last rank down: the output of a rank takes the place of its input
+      for (int r = size_ - 1; r >= 0 && gets(request_, r); --r) {
+        outs[0] = slot(r, k) + at;
+        reduce(std::span(ins).first(std::size_t(summands(request_.kind, r, size_))), std::span(outs).first(1),
+               mine.count);
+      }
+      return;
+    }
     if (has_root(request_.kind)) {
       // The root's slot, or straight to its place where the root adds itself.
       outs[0] = rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at;
@@ -102,7 +111,7 @@ void StagedTransfer::copy_out(std::size_t k) {
   if (!adds_slices() || !gets(request_, rank_)) return;
   const Span p = piece(k, request_.count);
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
+    if (r == rank_ && !is_scan(request_.kind)) continue;
     const Span theirs = slice(p, r);
     std::memcpy(out(p.begin + theirs.begin), slot(rank_, k) + theirs.begin * element_, theirs.count * element_);
   }

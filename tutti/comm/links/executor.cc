@@ -183,9 +183,9 @@ class Execution final : public PlanOperation {
   std::size_t results() const { return piece_.length(extent_of(request_, rank_, size_)->out); }
 
   void finish() {
-    if (!is_reduction(request_.kind) || (request_.kind == Kind::kReduce && rank_ != request_.root)) return;
+    if (!is_reduction(request_.kind) || !gets(request_, rank_)) return;
     std::byte* const out = bases_[int(Area::kOut)];
-    if (request_.op == ReduceOp::kAvg) divide(wire_, out, results(), size_);
+    if (request_.op == ReduceOp::kAvg) divide(wire_, out, results(), summands(request_.kind, rank_, size_));
     if (wire_ != request_.dtype)
       narrow(request_.dtype, reinterpret_cast<const float*>(out),
              static_cast<std::byte*>(request_.out) + piece_.first * size_of(request_.dtype), results());

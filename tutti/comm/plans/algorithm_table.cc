@@ -40,6 +40,10 @@ std::span<const AlgorithmRow> algorithm_table() {
       {Kind::kScatterV, Algorithm::kDirect, scatter_direct, true},
       {Kind::kAllToAll, Algorithm::kPairwise, all_to_all_pairwise, true},
       {Kind::kAllToAll, Algorithm::kBruck, all_to_all_bruck, false, false, true},
+      {Kind::kScan, Algorithm::kRecursiveDoubling, scan_recursive_doubling, false, false, true},
+      {Kind::kScan, Algorithm::kChain, scan_chain},
+      {Kind::kExscan, Algorithm::kRecursiveDoubling, exscan_recursive_doubling, false, false, true},
+      {Kind::kExscan, Algorithm::kChain, exscan_chain},
       {Kind::kBarrier, Algorithm::kDissemination, barrier_dissemination},
   };
   return kTable;

@@ -1,5 +1,5 @@
 #pragma once
-// Every algorithm, one a file. Each is a pure function of its Shape, right for any size of group (1 included), any
+// Every algorithm, a family a file. Each is a pure function of its Shape, right for any size of group (1 included), any
 // count (0 included), in place and not. The order in which a plan adds depends on size, rank order and element only, so
 // that all ranks get the same bits and two runs do, too. What each costs: docs/collectives.md.
 #include <span>
@@ -63,6 +63,13 @@ Plan scatter_direct(const Shape& shape);
 Plan all_to_all_pairwise(const Shape& shape);
 // ceil(log2 n) hops of half of the vector each; even parts only. [Bruck 1997]
 Plan all_to_all_bruck(const Shape& shape);
+
+// ceil(log2 n) hops of the whole vector; an exscan one more. [Hillis, Steele 1986]
+Plan scan_recursive_doubling(const Shape& shape);
+Plan exscan_recursive_doubling(const Shape& shape);
+// n-1 hops, pipelined by segment: for large vectors every link carries the vector once.
+Plan scan_chain(const Shape& shape);
+Plan exscan_chain(const Shape& shape);
 
 // ceil(log2 n) rounds of one byte. [Hensgen, Finkel, Manber 1988]
 Plan barrier_dissemination(const Shape& shape);

@@ -232,6 +232,12 @@ double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t v
     return time;
   }
   if (is_point_to_point(kind)) return c.at_one(bytes, 1);
+  if (is_scan(kind)) {
+    if (algorithm == Algorithm::kChain) return c.pipe(n - 1, bytes) + c.chained_adds(n - 1, bytes, 1);
+    double time = verb(kind).combine == Verb::Combine::kReduceBefore ? c.shift(1, bytes) : 0;
+    for (int d = 1; d < n; d *= 2) time += c.shift(d, bytes) + c.add(bytes);
+    return time;
+  }
   if (!gives && !gets)
     return has_root(kind) ? rooted(algorithm, c, bytes, adds, network) : all_reduce(algorithm, c, bytes, network);
   if (has_root(kind)) return c.at_one(bytes - part, n - 1);

@@ -42,6 +42,7 @@ using Context = std::shared_ptr<::gloo::Context>;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr Duration kSlack = std::chrono::seconds(5);  // so that the group's own limit passes first, and finds the words
+constexpr std::size_t kScanBlock = 4 << 20;           // bytes of all ranks
 
 constexpr std::chrono::milliseconds kFarewell{1000};
 
@@ -263,6 +264,26 @@ class GlooBackend final : public Backend {
     ::gloo::alltoallv(options);
   }
 
+  // Gloo has no scans: each rank gathers a block of all inputs, and adds those that are its own to add.
+  template <class Add>
+  static void scan(Flight& f, const Context& context, const Add& add, std::chrono::milliseconds limit) {
+    const std::size_t n = std::size_t(f.size), added = std::size_t(summands(f.request.kind, f.rank, f.size));
+    const std::size_t most = kScanBlock / n / f.element() * f.element();
+    Bytes all(n * std::min(most, f.in.size()));
+    for (std::size_t begin = 0; begin < f.in.size(); begin += most) {
+      const std::size_t bytes = std::min(most, f.in.size() - begin);
+      ::gloo::AllgatherOptions options(context);
+      options.setInput(f.in.data() + begin, bytes);
+      options.setOutput(all.data(), n * bytes);
+      options.setTimeout(limit);
+      ::gloo::allgather(options);
+      if (added == 0) continue;
+      std::uint8_t* const out = f.out.data() + begin;
+      std::memcpy(out, all.data(), bytes);
+      for (std::size_t r = 1; r < added; ++r) add(out, out, all.data() + r * bytes, bytes / f.element());
+    }
+  }
+
   static void carry(Flight& f, const Context& context, Reduce reduce, std::chrono::milliseconds limit) {
     const Request& r = f.request;
     const std::size_t bytes = f.bytes();
@@ -320,6 +341,10 @@ class GlooBackend final : public Backend {
         }
         break;
       }
+      case Kind::kScan:
+      case Kind::kExscan:
+        scan(f, context, function, limit);
+        break;
       case Kind::kGather: {
         if (bytes == 0) break;
         ::gloo::GatherOptions options(context);

@@ -134,6 +134,10 @@ class MpiOperation final : public Operation {
                            &mpi_request_);
       case Kind::kAllReduce:
         return MPI_Iallreduce(same ? MPI_IN_PLACE : r.in, r.out, count, type, op_of(r.op), comm, &mpi_request_);
+      case Kind::kScan:
+        return MPI_Iscan(same ? MPI_IN_PLACE : r.in, r.out, count, type, op_of(r.op), comm, &mpi_request_);
+      case Kind::kExscan:
+        return MPI_Iexscan(same ? MPI_IN_PLACE : r.in, r.out, count, type, op_of(r.op), comm, &mpi_request_);
       case Kind::kGather:
         return MPI_Igather(root && in_bytes == out_bytes + own ? MPI_IN_PLACE : r.in, count, type, r.out, count, type,
                            r.root, comm, &mpi_request_);

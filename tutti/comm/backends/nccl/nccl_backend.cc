@@ -5,9 +5,9 @@
 //
 // What NCCL has not is put together from what it has, in one group of its calls, which it carries out at once:
 // gathers, scatters and exchanges of sends and receives, the _v forms of all_gather and reduce_scatter of one broadcast
-// or reduce for each rank. What it cannot do at all (bits, averages of integers; sends and receives of users, since it
-// knows neither tags nor a receive from any source, and blocks a stream until the other side comes) it does not
-// carry: that goes through the CPU (tutti/comm/cuda).
+// or reduce for each rank. What it cannot do at all (scans; bits, averages of integers; sends and receives of users,
+// since it knows neither tags nor a receive from any source, and blocks a stream until the other side comes) it does
+// not carry: that goes through the CPU (tutti/comm/cuda).
 //
 // An operation that is destroyed before its end waits for the GPU to let go of the buffers, which it does within
 // milliseconds of an abort; after five seconds it does not wait any longer, and a GPU that hangs may write to them
@@ -181,6 +181,8 @@ class NcclOperation final : public Operation {
       case Kind::kGatherV:
       case Kind::kScatterV:
         return exchange();
+      case Kind::kScan:
+      case Kind::kExscan:
       case Kind::kSend:
       case Kind::kRecv:
         break;
@@ -291,7 +293,7 @@ class NcclBackend final : public Backend {
     return std::unique_ptr<Operation>(std::move(operation));
   }
   bool carries(const Request& request) const override {
-    if (is_point_to_point(request.kind)) return false;
+    if (is_point_to_point(request.kind) || is_scan(request.kind)) return false;
     return !is_reduction(request.kind) || has_reduction(request.dtype, request.op);
   }
   void abort() override { communicator_->abort(); }

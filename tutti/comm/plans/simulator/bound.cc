@@ -15,7 +15,7 @@ double busiest(Kind kind, const Shape& shape, const std::vector<int>& parties, i
   const double all = double(parties.size());
   const bool gives = gives_parts(kind), gets = gets_parts(kind);
   if (parties.size() < 2 || verb(kind).combine == Verb::Combine::kNothing || is_point_to_point(kind)) return 0;
-  if (!gives && !gets) return has_root(kind) ? part : 2 * (all - 1) / all * part;
+  if (!gives && !gets) return has_root(kind) || is_scan(kind) ? part : 2 * (all - 1) / all * part;
   double most = 0;
   for (std::size_t p = 0; p < parties.size(); ++p) {
     const double own = parties[p], others = n - own;

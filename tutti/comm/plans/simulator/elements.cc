@@ -14,8 +14,6 @@ namespace {
 template <class T>
 class Elements final : public Contents {
  public:
-  explicit Elements(int ranks) : ranks_(ranks) {}
-
   void open(const Goal& goal, std::size_t scratch_bytes) override {
     const int rank = int(memories_.size());
     const Placement& place = places_.emplace_back(goal, scratch_bytes);
@@ -50,7 +48,7 @@ class Elements final : public Contents {
       for (std::size_t i = 0; i < piece.range.bytes / sizeof(T); ++i) {
         const std::size_t position = piece.position / sizeof(T) + i;
         const T got = get(at(rank, piece.range) + i * sizeof(T));
-        if (!(piece.source == Goal::kAll ? is_sum(got, position) : got == value(piece.source, position)))
+        if (!(piece.ranks > 1 ? is_sum(got, position, piece.ranks) : got == value(piece.source, position)))
           return std::string(piece.range.area == Area::kIn ? "in" : "out") + " byte " +
                  std::to_string(piece.range.offset + i * sizeof(T)) + ": the value " + std::to_string(got) +
                  " is not right";
@@ -84,14 +82,14 @@ class Elements final : public Contents {
   }
   static void put(std::byte* at, T element) { std::memcpy(at, &element, sizeof element); }
 
-  bool is_sum(T got, std::size_t position) const {
+  static bool is_sum(T got, std::size_t position, int ranks) {
     if constexpr (std::is_floating_point_v<T>) {
       double exact = 0;
-      for (int rank = 0; rank < ranks_; ++rank) exact += double(value(rank, position));
-      return std::abs(double(got) - exact) <= exact * ranks_ * double(std::numeric_limits<T>::epsilon());
+      for (int rank = 0; rank < ranks; ++rank) exact += double(value(rank, position));
+      return std::abs(double(got) - exact) <= exact * ranks * double(std::numeric_limits<T>::epsilon());
     } else {
       T sum = 0;
-      for (int rank = 0; rank < ranks_; ++rank) sum = T(sum + value(rank, position));
+      for (int rank = 0; rank < ranks; ++rank) sum = T(sum + value(rank, position));
       return got == sum;
     }
   }
@@ -119,7 +117,6 @@ class Elements final : public Contents {
     for (std::size_t i = 0; i < bytes; i += sizeof(T)) put(into + i, T(get(left + i) + get(right + i)));
   }
 
-  const int ranks_;
   std::vector<Placement> places_;
   std::vector<std::vector<std::byte>> memories_;
   std::vector<Stream> streams_;
@@ -127,17 +124,17 @@ class Elements final : public Contents {
 
 }  // namespace
 
-std::unique_ptr<Contents> make_elements(int ranks, std::size_t element) {
+std::unique_ptr<Contents> make_elements(std::size_t element) {
   switch (element) {
     case 1:
-      return std::make_unique<Elements<std::uint8_t>>(ranks);
+      return std::make_unique<Elements<std::uint8_t>>();
     case 2:
-      return std::make_unique<Elements<std::uint16_t>>(ranks);
+      return std::make_unique<Elements<std::uint16_t>>();
     case 4:
-      return std::make_unique<Elements<float>>(ranks);
+      return std::make_unique<Elements<float>>();
     default:
       TUTTI_REQUIRE(element == 8, "elements of ", element, " bytes; there are those of 1, 2, 4 and 8");
-      return std::make_unique<Elements<double>>(ranks);
+      return std::make_unique<Elements<double>>();
   }
 }
 

@@ -13,7 +13,8 @@ Goal goal_of(Kind kind, const Shape& shape) {
   };
   Goal goal;
   if (v.combine == Verb::Combine::kNothing || is_point_to_point(kind)) return goal;
-  const bool gives = is_one(v.gives, shape.rank), gets = is_one(v.gets, shape.rank);
+  const int added = is_reduction(kind) ? summands(kind, shape.rank, shape.size) : 1;
+  const bool gives = is_one(v.gives, shape.rank), gets = is_one(v.gets, shape.rank) && added > 0;
   const bool is_one_buffer = v.in == Verb::Buffer::kNone;
   if (gives && !is_one_buffer) goal.in_bytes = gives_parts(kind) ? whole : part;
   if (gets) goal.out_bytes = gets_parts(kind) ? whole : part;
@@ -22,7 +23,7 @@ Goal goal_of(Kind kind, const Shape& shape) {
   if (gives)
     goal.before = {{is_one_buffer ? Range{Area::kOut, 0, part} : Range{Area::kIn, 0, goal.in_bytes}, shape.rank, 0}};
   const std::size_t position = gives_parts(kind) ? own : 0;
-  if (gets && is_reduction(kind)) goal.after = {{{Area::kOut, 0, part}, Goal::kAll, position}};
+  if (gets && is_reduction(kind)) goal.after = {{{Area::kOut, 0, part}, 0, position, added}};
   for (int from = 0; from < shape.size && gets && !is_reduction(kind); ++from)
     if (is_one(v.gives, from))
       goal.after.push_back({{Area::kOut, gets_parts(kind) ? std::size_t(from) * part : 0, part}, from, position});

@@ -9,13 +9,12 @@
 namespace tutti {
 
 struct Goal {
-  static constexpr int kAll = -1;
-
-  // Bytes `position` and following of rank `source`'s input, or of the sum of all ranks' inputs.
+  // Bytes `position` and following of rank `source`'s input, or of the sum of the inputs of `ranks` ranks from there.
   struct Piece {
     Range range;
     int source;
     std::size_t position;
+    int ranks = 1;
   };
 
   std::size_t in_bytes = 0, out_bytes = 0;  // 0 where the rank has no such buffer

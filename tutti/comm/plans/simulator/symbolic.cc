@@ -209,7 +209,7 @@ class ElementStreams {
 class Symbolic final : public Contents {
  public:
   Symbolic(int ranks, Pool& pool) : pool_(pool), streams_(pool), first_(&pool) {
-    for (int rank = 0; rank < ranks; ++rank) everybody_ += of_rank(rank, 0, 0).set;
+    for (int rank = 0; rank < ranks; ++rank) before_.push_back(before_.back() + of_rank(rank, 0, 0).set);
   }
 
   void open(const Goal& goal, std::size_t scratch_bytes) override {
@@ -286,19 +286,19 @@ class Symbolic final : public Contents {
   }
 
   std::optional<std::string> check(const ElementRun& run, const Goal::Piece& piece, std::uint64_t position) const {
-    const std::uint64_t wanted = piece.source == Goal::kAll ? everybody_ : of_rank(piece.source, 0, 0).set;
+    const std::uint64_t wanted = before_[std::size_t(piece.source + piece.ranks)] - before_[std::size_t(piece.source)];
     if (run.set == kUnwritten) return "was never written";
     if (run.set == kMixedUp) return "a sum of bytes that do not belong together";
     if (run.set != wanted)
-      return piece.source == Goal::kAll ? "not every rank was added once"
-                                        : "not what rank " + std::to_string(piece.source) + " gave";
+      return piece.ranks == 1 ? "not what rank " + std::to_string(piece.source) + " gave"
+                              : "not every rank was added once";
     if (run.position != position)
       return "holds byte " + std::to_string(run.position) + " of the vector instead of " + std::to_string(position);
     return {};
   }
 
   Pool& pool_;
-  std::uint64_t everybody_ = 0;
+  std::vector<std::uint64_t> before_{0};  // by rank: the set of all ranks before it
   std::vector<Placement> places_;
   std::vector<Memory> memories_;
   ElementStreams streams_;
