@@ -2,34 +2,57 @@
 // has for rank q is at position q * part, in a broadcast the root's input is its `out`.
 #include "tutti/comm/plans/simulator/goal.h"
 
+#include <numeric>
+
 namespace tutti {
 
-Goal goal_of(Kind kind, const Shape& shape) {
+namespace {
+
+// Bytes of the parts before that of `rank`, or of all parts.
+std::size_t bytes_before(const Shape& shape, std::span<const std::size_t> splits, int rank) {
+  const std::size_t elements = splits.empty() ? shape.count * std::size_t(rank)
+                                              : std::accumulate(splits.begin(), splits.begin() + rank, std::size_t(0));
+  return elements * shape.element;
+}
+
+}  // namespace
+
+Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank) {
   const Verb& v = verb(kind);
-  const std::size_t part = shape.count * shape.element, whole = part * std::size_t(shape.size);
-  const std::size_t own = part * std::size_t(shape.rank);
-  const auto is_one = [&](Verb::Ranks ranks, int rank) {
-    return ranks == Verb::Ranks::kAll || (ranks == Verb::Ranks::kRoot && rank == shape.root);
+  const Shape& shape = shapes[std::size_t(rank)];
+  const int size = shape.size, added = is_reduction(kind) ? summands(kind, rank, size) : 1;
+  const auto is_one = [&](Verb::Ranks ranks, int who) {
+    return ranks == Verb::Ranks::kAll || (ranks == Verb::Ranks::kRoot && who == shape.root);
   };
   Goal goal;
   if (v.combine == Verb::Combine::kNothing || is_point_to_point(kind)) return goal;
-  const int added = is_reduction(kind) ? summands(kind, shape.rank, shape.size) : 1;
-  const bool gives = is_one(v.gives, shape.rank), gets = is_one(v.gets, shape.rank) && added > 0;
+  const bool gives = is_one(v.gives, rank), gets = is_one(v.gets, rank) && added > 0;
   const bool is_one_buffer = v.in == Verb::Buffer::kNone;
-  if (gives && !is_one_buffer) goal.in_bytes = gives_parts(kind) ? whole : part;
-  if (gets) goal.out_bytes = gets_parts(kind) ? whole : part;
+  const auto common = gives_parts(kind) ? shape.in_splits : shape.out_splits;
+  const std::size_t vector =
+      (has_common_splits(kind) && !common.empty() ? common[std::size_t(rank)] : shape.count) * shape.element;
+  if (gives && !is_one_buffer) goal.in_bytes = gives_parts(kind) ? bytes_before(shape, shape.in_splits, size) : vector;
+  if (gets) goal.out_bytes = gets_parts(kind) ? bytes_before(shape, shape.out_splits, size) : vector;
   goal.overlap = shape.in_place && goal.in_bytes > 0 && goal.out_bytes > 0;
-  if (goal.overlap && gives_parts(kind) != gets_parts(kind)) (gets_parts(kind) ? goal.in_at : goal.out_at) = own;
+  if (goal.overlap && gets_parts(kind) && !gives_parts(kind)) goal.in_at = bytes_before(shape, shape.out_splits, rank);
+  if (goal.overlap && gives_parts(kind) && !gets_parts(kind)) goal.out_at = bytes_before(shape, shape.in_splits, rank);
   if (gives)
-    goal.before = {{is_one_buffer ? Range{Area::kOut, 0, part} : Range{Area::kIn, 0, goal.in_bytes}, shape.rank, 0}};
-  const std::size_t position = gives_parts(kind) ? own : 0;
-  if (gets && is_reduction(kind)) goal.after = {{{Area::kOut, 0, part}, 0, position, added}};
-  for (int from = 0; from < shape.size && gets && !is_reduction(kind); ++from)
-    if (is_one(v.gives, from))
-      goal.after.push_back({{Area::kOut, gets_parts(kind) ? std::size_t(from) * part : 0, part}, from, position});
-  if (goal.overlap && goal.out_at == own && gives_parts(kind) && !gets_parts(kind)) {  // the other parts stay
-    goal.after.push_back({{Area::kIn, 0, own}, shape.rank, 0});
-    goal.after.push_back({{Area::kIn, own + part, whole - own - part}, shape.rank, own + part});
+    goal.before = {{is_one_buffer ? Range{Area::kOut, 0, vector} : Range{Area::kIn, 0, goal.in_bytes}, rank, 0}};
+  if (gets && is_reduction(kind))
+    goal.after = {
+        {{Area::kOut, 0, vector}, 0, gives_parts(kind) ? bytes_before(shape, shape.in_splits, rank) : 0, added}};
+  for (int from = 0; from < size && gets && !is_reduction(kind); ++from) {
+    if (!is_one(v.gives, from)) continue;
+    const Shape& theirs = shapes[std::size_t(from)];
+    const std::size_t begin = gets_parts(kind) ? bytes_before(shape, shape.out_splits, from) : 0;
+    const std::size_t end = gets_parts(kind) ? bytes_before(shape, shape.out_splits, from + 1) : vector;
+    const std::size_t position = gives_parts(kind) ? bytes_before(theirs, theirs.in_splits, rank) : 0;
+    goal.after.push_back({{Area::kOut, begin, end - begin}, from, position});
+  }
+  if (goal.overlap && gives_parts(kind) && !gets_parts(kind)) {  // the other parts stay
+    const std::size_t behind = goal.out_at + goal.out_bytes;
+    goal.after.push_back({{Area::kIn, 0, goal.out_at}, rank, 0});
+    goal.after.push_back({{Area::kIn, behind, goal.in_bytes - behind}, rank, behind});
   }
   // Inputs are only read.
   if (!goal.overlap && !is_one_buffer) goal.after.insert(goal.after.end(), goal.before.begin(), goal.before.end());

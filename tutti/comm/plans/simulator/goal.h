@@ -1,5 +1,6 @@
 #pragma once
 // What a verb promises, as data: what the buffers of a rank hold before, and what they must hold after.
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,7 @@ struct Goal {
   std::vector<Piece> before, after;
 };
 
-// `shape` without splits.
-Goal goal_of(Kind kind, const Shape& shape);
+// Of `rank`. `shapes`: of all ranks.
+Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank);
 
 }  // namespace tutti

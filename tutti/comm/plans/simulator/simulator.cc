@@ -47,13 +47,33 @@ class Simulator {
     outcome_.traffic.resize(std::size_t(size_));
     outcome_.ended.assign(std::size_t(size_), -1);
     for (const Faults::Slow& slow : scenario.faults.slow) ranks_[slow.rank].factor = slow.factor;
+    set_shapes();
+  }
+
+  void set_shapes() {
+    const Kind kind = scenario_.kind;
+    const auto& splits = scenario_.splits;
+    const std::size_t n = std::size_t(size_);
+    shapes_.assign(n, scenario_.shape);
+    if (kind == Kind::kAllToAll && !splits.empty()) came_.assign(n, std::vector<std::size_t>(n));
+    for (std::size_t r = 0; r < n; ++r) {
+      Shape& shape = shapes_[r];
+      shape.rank = int(r);
+      if (splits.empty()) continue;
+      if (kind == Kind::kAllToAll) {
+        for (std::size_t from = 0; from < n; ++from) came_[r][from] = splits[from][r];
+        shape.in_splits = splits[r];
+        shape.out_splits = came_[r];
+        continue;
+      }
+      if (has_root(kind)) shape.count = splits[0][r];
+      if (!has_root(kind) || int(r) == shape.root) (gives_parts(kind) ? shape.in_splits : shape.out_splits) = splits[0];
+    }
   }
 
   Status load() {
     for (int rank = 0; rank < size_; ++rank) {
-      Shape shape = scenario_.shape;
-      shape.rank = rank;
-      load(rank, scenario_.plan(shape), goal_of(scenario_.kind, shape));
+      load(rank, scenario_.plan(shapes_[std::size_t(rank)]), goal_of(scenario_.kind, shapes_, rank));
       if (outcome_.steps / std::uint64_t(rank + 1) * std::uint64_t(size_) > kMostSteps)
         return Error{.code = Code::kLimit,
                      .detail = detail::words("the plans of ", size_, " ranks have ",
@@ -413,9 +433,7 @@ class Simulator {
       return;
     }
     for (int r = 0; r < size_ && outcome_.wrong.empty(); ++r) {
-      Shape shape = scenario_.shape;
-      shape.rank = r;
-      const Goal goal = goal_of(scenario_.kind, shape);
+      const Goal goal = goal_of(scenario_.kind, shapes_, r);
       for (const auto& contents : contents_) {
         if (auto wrong = contents->check(r, goal))
           outcome_.wrong = detail::words("rank ", r, ", ", *wrong);
@@ -450,6 +468,8 @@ class Simulator {
   }
 
   const Scenario& scenario_;
+  std::vector<Shape> shapes_;
+  std::vector<std::vector<std::size_t>> came_;  // of an all_to_all: out_splits by rank
   const Network& network_;
   const int size_;
   const Hosts hosts_;

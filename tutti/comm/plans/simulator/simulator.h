@@ -22,6 +22,9 @@ struct Scenario {
   Kind kind = Kind::kAllReduce;
   std::function<Plan(const Shape&)> plan;
   Shape shape;  // of every rank but for `rank`, without splits; hosts null: each rank has its own
+  // None: even parts. Of a _v verb one row, the elements of each rank's part; of an all_to_all row r is what rank r
+  // gives to each.
+  std::vector<std::vector<std::size_t>> splits{};
   Network network{};
   Faults faults{};
   std::uint64_t seed = 0;      // of the jitter, and of what comes first among what happens at the same time

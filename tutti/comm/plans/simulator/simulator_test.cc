@@ -85,6 +85,34 @@ TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, EveryAlgorithm, testing::ValuesIn(verbs()));
 
+// Parts of which every third is empty; in an all_to_all what a rank gives to each is another for every rank.
+TEST(UnevenParts, OfEveryAlgorithmThatTakesSplits) {
+  for (const AlgorithmRow& row : algorithm_table())
+    for (const int size : {1, 2, 3, 4, 7, 8})
+      for (const bool in_place : {false, true})
+        for (const Hosts& hosts : layouts(size)) {
+          if (!row.uneven || (in_place && row.kind == Kind::kAllToAll)) continue;
+          std::vector<std::vector<std::size_t>> splits(row.kind == Kind::kAllToAll ? std::size_t(size) : 1);
+          for (std::size_t from = 0; from < splits.size(); ++from)
+            for (int to = 0; to < size; ++to)
+              splits[from].push_back(row.kind == Kind::kAllToAll ? (from * 5 + std::size_t(to) * 3) % 7
+                                     : to % 3 == 1               ? 0
+                                                                 : std::size_t(to) + 2);
+          const Scenario scenario{
+              .kind = row.kind,
+              .plan = row.plan,
+              .shape =
+                  {.size = size, .root = size / 2, .element = 8, .in_place = in_place, .segment = 16, .hosts = &hosts},
+              .splits = splits,
+              .with_elements = true};
+          const Outcome outcome = run(scenario);
+          SCOPED_TRACE(testing::Message() << name(row.kind) << " by " << name(row.algorithm) << ", " << size
+                                          << " ranks on " << hosts.count() << " hosts, in place " << in_place);
+          EXPECT_TRUE(outcome.finished) << explain(scenario, outcome);
+          EXPECT_EQ(outcome.wrong, "");
+        }
+}
+
 // Equal links, nothing but alpha, beta and gamma: what the simulator counts is what the books say.
 Network by_the_book() {
   Network network;
