@@ -15,9 +15,9 @@
 #include <limits>
 
 #include "apps/man_page.h"
-#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"

@@ -27,7 +27,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/background_saver.h"
 #include "tutti/checkpoint/memory/memory_copies.h"
 #include "tutti/checkpoint/reader.h"
@@ -236,10 +236,11 @@ class Bench {
         {"seconds", median(stalls)}, {"to_memcpy", median(ratios)}, {"page_faults", faulted}};
     say(fmt::format("stall of {} {:8.2f} ms, memcpy {:8.2f} ms: {:.2f} times; {:.0f} ms later it is done\n", name,
                     median(stalls) * 1e3, median(copies) * 1e3, median(ratios), median(whole) * 1e3));
-    say(fmt::format("  page faults in it: {:.0f} in the first, {:.0f} in the middle one of {}, {:.0f} at most; the copy "
-                    "has {} pages\n",
-                    faulted.front(), median(faulted), rounds_, *std::max_element(faulted.begin(), faulted.end()),
-                    bytes() / std::size_t(::sysconf(_SC_PAGESIZE))));
+    say(fmt::format(
+        "  page faults in it: {:.0f} in the first, {:.0f} in the middle one of {}, {:.0f} at most; the copy "
+        "has {} pages\n",
+        faulted.front(), median(faulted), rounds_, *std::max_element(faulted.begin(), faulted.end()),
+        bytes() / std::size_t(::sysconf(_SC_PAGESIZE))));
   }
 
   const Group& world_;

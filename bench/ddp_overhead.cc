@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/models/image/models.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/runtime/init.h"

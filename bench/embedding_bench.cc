@@ -16,7 +16,7 @@
 #include "apps/command_line.h"
 #include "apps/help_text.h"
 #include "tutti/base/clock.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/embedding/local_shard.h"
 #include "tutti/embedding/sharded_tables.h"

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/optim/optimizer.h"

@@ -25,7 +25,7 @@
 #include <thread>
 
 #include "tutti/base/file.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/pipeline/pipeline.h"
 #include "tutti/planning/schedules/measured.h"

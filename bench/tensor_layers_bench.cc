@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/linear.h"

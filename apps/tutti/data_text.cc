@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 
 #include "apps/command_line.h"
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 
 namespace tutti::cli {
 

@@ -4,7 +4,7 @@
 
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
-#include "tutti/base/tame.h"
+#include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 #include "tutti/trace/flight_report.h"
 
@@ -32,10 +32,10 @@ Result<int> act(const std::vector<std::string>& folders, bool json) {
   if (folders.empty()) return not_given("folder", kSynopsis, "tutti flight logs/JOB/attempt_0/flight");
   const FlightFiles files = TUTTI_TRY(read_flight_folders(folders));
   for (const std::string& problem : files.problems)
-    std::fprintf(stderr, "tutti flight: %s\n", tame_line(problem).c_str());
+    std::fprintf(stderr, "tutti flight: %s\n", sanitize_line(problem).c_str());
   if (files.dumps.empty()) return Error{.code = Code::kCorrupt, .detail = "none of the flight records could be read"};
   const FlightReport report = make_flight_report(files.dumps);
-  std::fputs((json ? to_json(report) : tame(to_text(report))).c_str(), stdout);  // words of the ranks
+  std::fputs((json ? to_json(report) : sanitize(to_text(report))).c_str(), stdout);  // words of the ranks
   return files.damaged ? 1 : 0;
 }
 

@@ -6,7 +6,7 @@
 #include "apps/tutti/run_options.h"
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
-#include "tutti/base/log_setting.h"
+#include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/launch/agent.h"

@@ -15,8 +15,8 @@
 #include "apps/help_text.h"
 #include "apps/tutti/command.h"
 #include "tutti/base/env.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/launch/job.h"
 #include "tutti/launch/watch/node_status.h"
 #include "tutti/launch/watch/status_server.h"
@@ -80,7 +80,7 @@ std::vector<Asked> ask_all(std::vector<StatusSocket> sockets) {
   const Deadline deadline = Deadline::after(kAnswerLimit);
   std::vector<Result<std::future<Result<std::string>>>> answers;
   for (const StatusSocket& socket : sockets)
-    answers.push_back(try_async([path = socket.path, deadline] { return ask_status(path, deadline); }));
+    answers.push_back(start_async([path = socket.path, deadline] { return ask_status(path, deadline); }));
   std::vector<Asked> all;
   for (std::size_t i = 0; i < sockets.size(); ++i)
     all.push_back({std::move(sockets[i]), answers[i].ok() ? answers[i]->get() : answers[i].status()});

@@ -11,7 +11,7 @@
 #include "bench/collectives/allocations.h"
 #include "bench/collectives/statistics.h"
 #include "tutti/base/clock.h"
-#include "tutti/base/median.h"
+#include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 
 namespace tutti::bench {

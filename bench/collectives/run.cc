@@ -12,7 +12,7 @@
 #include "bench/collectives/groups.h"
 #include "bench/collectives/limits.h"
 #include "bench/collectives/report.h"
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/group_state.h"

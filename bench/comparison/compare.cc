@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/comparison/turns.h"
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
 namespace tutti::bench {

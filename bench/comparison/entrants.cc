@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/transport/crypto.h"
 
@@ -334,21 +334,20 @@ Result<Entrant> rival(const std::string& key, TwoHosts* hosts) {
   }
   if (key == "bare_wire") {
     const std::string path = TUTTI_TRY(peer_file("peer_bare_wire", "it"));
-    return Entrant{.key = key,
-                   .name = "bare sockets",
-                   .part =
-                       [](const Task& task) {
-                         if (!task.two_hosts || !task.congestion.empty() || task.method.rewrite)
-                           return std::vector<Item>();
-                         if (task.ranks == 2) return of_verbs(task, {"all_reduce", "broadcast"});
-                         return task.ranks == 4 ? of_verbs(task, {"all_reduce"}) : std::vector<Item>();
-                       },
-                   .run = [path, hosts](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
-                     const Program program{
-                         .path = path, .arguments = peer_words(task, part), .environment = clean_environment()};
-                     return read_figures(TUTTI_TRY(
-                         run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kEntrantPatience))));
-                   }};
+    return Entrant{
+        .key = key,
+        .name = "bare sockets",
+        .part =
+            [](const Task& task) {
+              if (!task.two_hosts || !task.congestion.empty() || task.method.rewrite) return std::vector<Item>();
+              if (task.ranks == 2) return of_verbs(task, {"all_reduce", "broadcast"});
+              return task.ranks == 4 ? of_verbs(task, {"all_reduce"}) : std::vector<Item>();
+            },
+        .run = [path, hosts](const Task& task, const std::vector<Item>& part) -> Result<PeerFigures> {
+          const Program program{.path = path, .arguments = peer_words(task, part), .environment = clean_environment()};
+          return read_figures(
+              TUTTI_TRY(run_together(ranks_on(*hosts, task.ranks, program), Deadline::after(kEntrantPatience))));
+        }};
   }
   if (key == "iperf3") {
     const auto path = find_in_path("iperf3");

@@ -8,7 +8,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 
 namespace tutti::bench {

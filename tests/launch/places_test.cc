@@ -7,7 +7,6 @@
 
 #include "tests/harness/reserved_port.h"
 #include "tests/launch/running.h"
-#include "tutti/base/cores.h"
 #include "tutti/base/machine.h"
 
 namespace tutti::testing {

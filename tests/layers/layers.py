@@ -2,7 +2,7 @@
 """Checks that the source tree keeps its layers (docs/design.md, "Layers").
 
   layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
-  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/variables.cc,
+  layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/env.cc,
                                           and every known variable is in the table of docs/launching.md
   layers.py libraries FILE...             no object in these archives, and no program, needs LibTorch
   layers.py headers ROOT CXX [torch]    every header compiles on its own
@@ -153,7 +153,7 @@ ROW = re.compile(r"`TUTTI_([A-Z0-9_]+)`")
 
 
 def check_variables(root):
-    table = pathlib.Path("tutti/base/variables.cc")
+    table = pathlib.Path("tutti/base/env.cc")
     known = set(KNOWN.findall((root / table).read_text(encoding="utf-8")))
     named, documented = {}, set()
     for path in sources(root):

@@ -14,7 +14,7 @@
 
 #include "tests/harness/checkpoints.h"
 #include "tests/harness/ranks.h"
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/comm/mesh_groups.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/cross_entropy.h"

@@ -83,4 +83,5 @@ void fail_invariant(const char* condition, const char* file, int line, std::stri
 }
 
 }  // namespace detail
+
 }  // namespace tutti

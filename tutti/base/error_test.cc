@@ -6,6 +6,7 @@
 #include <set>
 
 namespace tutti {
+
 namespace {
 
 using testing::HasSubstr;
@@ -123,4 +124,5 @@ TEST(Invariant, SaysThatItIsOurFaultAndWhere) {
 }
 
 }  // namespace
+
 }  // namespace tutti

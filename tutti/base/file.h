@@ -25,4 +25,18 @@ Result<std::string> read_file(const std::string& path, std::uint64_t most);
 // Asks for the names in a folder to be on disk.
 Status sync_folder(const std::string& folder);
 
+// A new file of this text takes the name, whole or not at all. What had the name before (a file, a link, a pipe that
+// nobody reads) is neither opened nor followed, so that whoever may put something there leads the text nowhere and
+// keeps nobody waiting; it is gone then. Does not ask for it to be on disk. kSystem: it is a folder, or the folder that
+// it would lie in cannot be written to.
+Status write_new_file(const std::string& path, std::string_view text);
+
+// For reading, and never waits: a pipe without a writer, a device or a folder by mistake is kInvalidArgument, "PATH is
+// not a regular file". kNotFound: there is no such file.
+Result<Fd> open_regular_file(const std::string& path);
+
+// The folder, and those above it that are missing. It may be there already. Where something else is in the way (a file,
+// a link that leads nowhere) the error, kInvalidArgument, names that and what to do; for all else it is kSystem.
+Status make_folder(const std::string& folder);
+
 }  // namespace tutti

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <new>
 
-#include "tutti/base/regular_file.h"
+#include "tutti/base/file.h"
 
 namespace tutti {
 namespace {

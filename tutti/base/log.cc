@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tutti/base/env.h"
-#include "tutti/base/log_setting.h"
+#include "tutti/base/log.h"
 
 namespace tutti::log {
 namespace {

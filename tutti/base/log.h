@@ -1,11 +1,12 @@
 #pragma once
-// Lines for people, on standard error: "[tutti] text", or "[tutti rank 3] text" once the rank is known. The level comes
-// from TUTTI_LOG (debug, info, warn, error, off; default info), which may name topics as well, on which more is said:
-// "select" or "warn,select". A word that is none of these is told about. Any thread may call these.
+// Log lines on standard error: "[tutti] text", or "[tutti rank 3] text" once the rank is known. TUTTI_LOG sets the
+// level (debug, info, warn, error, off; default info) and topics to log in more detail: "select" or "warn,select".
+// Threads: any thread may call these functions.
 #include <string>
 #include <string_view>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 
 namespace tutti::log {
 
@@ -22,8 +23,8 @@ inline void info(std::string_view text) { write(Level::kInfo, text); }
 inline void warn(std::string_view text) { write(Level::kWarn, text); }
 inline void error(std::string_view text) { write(Level::kError, text); }
 
-// Warnings that somebody else can cause as often as they like: at most five in ten seconds, and after that how many
-// more there would have been. Threads: one at a time.
+// Warnings that other machines can cause without limit. Logs at most five in ten seconds, then the number of the rest.
+// Threads: one at a time.
 class FewWarnings {
  public:
   explicit FewWarnings(std::string kind) : kind_(std::move(kind)) {}  // "connections that the store turned away"
@@ -34,5 +35,10 @@ class FewWarnings {
   Clock::time_point since_{};  // of these ten seconds
   std::size_t count_ = 0;      // in them
 };
+
+// kUsage: TUTTI_LOG has a word that is neither a level nor a topic. For programs that can refuse to start.
+Status check_setting();
+// Warns of such a word, once a process. For programs that start anyway.
+void tell_of_setting();
 
 }  // namespace tutti::log

@@ -4,9 +4,10 @@
 
 #include <cstdlib>
 
-#include "tutti/base/log_setting.h"
+#include "tutti/base/log.h"
 
 namespace tutti {
+
 namespace {
 
 // The level is read once a process, so each case is a process of its own.
@@ -62,4 +63,5 @@ TEST_F(Log, WhoSaysNothingTellsOfAnUnknownLevelOnRequest) {
 }
 
 }  // namespace
+
 }  // namespace tutti

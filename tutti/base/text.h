@@ -1,5 +1,8 @@
 #pragma once
-// Small words for people: durations, sizes, lists, and the nearest known name for a mistyped one.
+// Text for messages: durations, sizes, lists of ranks, parsed numbers, suggestions for mistyped names, and text from
+// other machines made safe for a terminal.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,9 +16,9 @@ namespace tutti {
 std::string seconds_text(double seconds);
 // "512 B", "64 KiB", "1.5 GiB"
 std::string bytes_text(std::uint64_t bytes);
-// "0, 1, 5-9": ranks in ascending order, runs of three or more folded.
+// "0, 1, 5-9". `ranks` ascend; three or more in a row are folded.
 std::string ranks_text(std::span<const int> ranks);
-// The same with its noun: "rank 3", "ranks 0, 1, 5-9".
+// "rank 3", "ranks 0, 1, 5-9".
 std::string ranks_words(std::span<const int> ranks);
 std::string join(std::span<const std::string> parts, std::string_view separator);
 std::vector<std::string> split(std::string_view text, char separator);
@@ -29,7 +32,22 @@ std::optional<double> parse_seconds(std::string_view text);
 std::optional<std::uint64_t> parse_bytes(std::string_view text);
 // The known name nearest to a mistyped one (edit distance at most a third of its length), or nothing.
 std::optional<std::string> nearest(std::string_view given, std::span<const std::string> known);
-// The hint made of it: "did you mean --model?", or `otherwise` where nothing is near.
+// "did you mean --model?", or `otherwise` if there is no near name.
 std::string did_you_mean(const std::optional<std::string>& near, std::string otherwise = {});
+
+// Foreign text made safe for a terminal, as UTF-8. '?' replaces each control character of ASCII except '\n' and '\t',
+// each of U+0080-U+009F, each bidirectional mark, override and isolate, and each byte that is not UTF-8.
+std::string sanitize(std::string_view text);
+// sanitize() in one line: '\n' and '\t' become '?' too.
+std::string sanitize_line(std::string_view text);
+// A name for an error's text: in quotes, cut after 80 bytes, control characters of ASCII as \x1b.
+std::string quoted_name(std::string_view name);
+
+// The median of one value or more; the larger of two in the middle.
+inline double median(std::vector<double> values) {
+  const auto middle = values.begin() + std::ptrdiff_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 }  // namespace tutti

@@ -1,8 +1,12 @@
 #include "tutti/base/text.h"
 
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tutti/base/text.h"
 
 namespace tutti {
+
 namespace {
 
 using testing::ElementsAre;
@@ -106,4 +110,37 @@ TEST(Text, FindsTheNearestKnownName) {
 }
 
 }  // namespace
+
+namespace {
+
+TEST(Tame, WordsOfAnyLanguageStay) {
+  for (const char* text : {"", "plain", "two\n\tlines", "Grüße, 你好, שלום 😀", "a\u00a0b"})
+    EXPECT_EQ(sanitize(text), text);
+}
+
+TEST(Tame, WhatATerminalObeysDoesNot) {
+  EXPECT_EQ(sanitize("red \033[31m, a bell \a,\r\x7f"), "red ?[31m, a bell ?,??");
+  EXPECT_EQ(sanitize(std::string_view("a\0b", 3)), "a?b");
+  EXPECT_EQ(sanitize("\u0080\u009b31m\u009f"), "??31m?");
+  EXPECT_EQ(sanitize("\u202e evil \u2066\u2069\u200f"), "? evil ???");
+  EXPECT_EQ(sanitize("one\u2028line"), "one?line");
+}
+
+TEST(Tame, WhatIsNotUtf8DoesNotPass) {
+  EXPECT_EQ(sanitize("\x9b"
+                     "31m"),
+            "?31m");
+  EXPECT_EQ(sanitize("a\xff\xfe"), "a??");
+  EXPECT_EQ(sanitize("\xc2"), "?") << "cut";
+  EXPECT_EQ(sanitize("\xe2\x28\xa1"), "?(?");
+  EXPECT_EQ(sanitize("\xc0\x9b"), "??") << "overlong";
+  EXPECT_EQ(sanitize("\xe0\x82\x9b"), "???") << "overlong";
+  EXPECT_EQ(sanitize("\xed\xa0\x80"), "???") << "half of a pair";
+  EXPECT_EQ(sanitize("\xf4\x90\x80\x80"), "????") << "beyond Unicode";
+}
+
+TEST(Tame, OneLine) { EXPECT_EQ(sanitize_line("a\n\tb\033"), "a??b?"); }
+
+}  // namespace
+
 }  // namespace tutti

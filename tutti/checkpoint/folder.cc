@@ -17,7 +17,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 
 namespace tutti {

@@ -25,7 +25,6 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -62,7 +61,7 @@ std::string read_note(const Fd& file) {
   char text[kMostOfANote];
   const auto bytes = ::pread(file.get(), text, sizeof text, 0);
   const std::string_view all(text, std::size_t(std::max<ssize_t>(bytes, 0)));
-  const std::string who = tame_line(all.substr(0, all.find('\n')));
+  const std::string who = sanitize_line(all.substr(0, all.find('\n')));
   return who.empty() ? "a process that has not said its name yet" : who;
 }
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "tutti/base/env.h"
+#include "tutti/base/file.h"
 #include "tutti/base/log.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/shared_folder.h"
 #include "tutti/comm/agree.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "tutti/base/mutex.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti {
 
@@ -18,7 +18,7 @@ class JobThread {
  public:
   // `carry_out` must not throw.
   explicit JobThread(std::function<void(Job&)> carry_out)
-      : carry_out_(std::move(carry_out)), thread_(quiet_thread([this] { work(); })) {}
+      : carry_out_(std::move(carry_out)), thread_(start_thread([this] { work(); }).or_throw()) {}
   // Waits for the job that is under way.
   ~JobThread() {
     {

@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/crc32c.h"
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/changed_byte.h"
 #include "tutti/checkpoint/manifest_text.h"

@@ -14,7 +14,6 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
-#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {

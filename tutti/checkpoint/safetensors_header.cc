@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "tutti/base/tame.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti {

@@ -12,8 +12,8 @@
 #include <random>
 
 #include "tutti/base/fd.h"
+#include "tutti/base/file.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/node_folders.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/objects.h"

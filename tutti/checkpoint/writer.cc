@@ -21,7 +21,6 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/folder_lock.h"

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <mutex>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -124,7 +124,7 @@ struct CoalescedWork::Flight {
   Flight(const Flight&) = delete;
   ~Flight() {
     if (!unwinding.is_past()) (void)works.wait();  // else the Works end what is under way
-    works = Works();                                          // before the memory goes
+    works = Works();                               // before the memory goes
   }
 };
 

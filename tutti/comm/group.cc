@@ -7,7 +7,7 @@
 #include <set>
 
 #include "tutti/base/text.h"
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/links/select.h"

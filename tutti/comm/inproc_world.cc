@@ -5,7 +5,7 @@
 #include <thread>
 #include <tuple>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/mutex.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/store/memory_store.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -16,8 +16,7 @@ struct Work::Pending {
       : submission(std::move(s)), group(std::move(g)) {}
   Pending(const Pending&) = delete;
   ~Pending() {
-    if (unwinding.is_past() && !submission->done.load(std::memory_order_acquire))
-      group->abandon(*submission);
+    if (unwinding.is_past() && !submission->done.load(std::memory_order_acquire)) group->abandon(*submission);
   }
 };
 

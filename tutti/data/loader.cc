@@ -15,7 +15,7 @@
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
 #include "tutti/base/mutex.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti {
 namespace {
@@ -138,7 +138,7 @@ Prefetcher::Prefetcher(Draw draw, Make make, const LoaderOptions& options) : sta
   state_->make = std::move(make);
   state_->options = options;
   for (int i = 0; i < options.threads; ++i) {
-    auto thread = try_thread([state = state_.get()] { state->run(); });
+    auto thread = start_thread([state = state_.get()] { state->run(); });
     if (!thread.ok()) {
       Error error = thread.error();
       error.detail = fmt::format("Loader: cannot start thread {} of {}", i + 1, options.threads);

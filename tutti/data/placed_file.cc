@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "tutti/base/regular_file.h"
+#include "tutti/base/file.h"
 
 namespace tutti {
 namespace {

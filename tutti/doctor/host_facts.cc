@@ -22,7 +22,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/deadline.h"
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"

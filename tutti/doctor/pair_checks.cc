@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 
 namespace tutti {

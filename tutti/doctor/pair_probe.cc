@@ -18,7 +18,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tutti/base/median.h"
 #include "tutti/base/text.h"
 #include "tutti/doctor/probe_command.h"
 #include "tutti/transport/sockaddr.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/embedding/sharded_tables.h"
 #include "tutti/embedding/wire.h"
 

@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group.h"
 #include "tutti/embedding/layout.h"
 #include "tutti/embedding/local_shard.h"

@@ -1,5 +1,5 @@
 #pragma once
-#include "tutti/base/huge_memory.h"
+#include "tutti/base/memory.h"
 
 namespace tutti {
 

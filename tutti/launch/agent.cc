@@ -12,8 +12,8 @@
 #include <csignal>
 #include <memory>
 
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/launch/agent/announcement.h"
 #include "tutti/launch/agent/signals.h"
 #include "tutti/launch/attempts/attempt.h"
@@ -313,7 +313,7 @@ void Agent::on_hang(const Fault& fault) {
 News Agent::tell(const Fault& fault) {
   attempt_->stopping().begin(spec_.grace);
   if (nodes_.one_node()) return nodes_.publish(fault);
-  auto told = try_async([&] { return nodes_.publish(fault); });
+  auto told = start_async([&] { return nodes_.publish(fault); });
   if (!told.ok()) return nodes_.publish(fault);
   while (told->wait_for(kTellingTurn) != std::future_status::ready) attempt_->stopping().on_time();
   return told->get();

@@ -30,7 +30,7 @@ struct AgentSpec {
   int max_restarts = 0;                              // for the program to know; what restarts is Nodes' judge
   Credentials credentials;                           // to the job's store
   int secret_fd = -1;                                // -1: none
-  int kept_memory_fd = -1;                           // base/kept_memory.h; -1: none could be had
+  int kept_memory_fd = -1;                           // base/memory.h; -1: none could be had
   std::string flight_folder;                         // of flight records; empty: in log_dir, one of each attempt
   std::string error_files;                           // without log_dir: error_files_prefix(); the keeper removes them
   bool tune = true;                                  // set recommended_settings() where the user has not

@@ -11,7 +11,7 @@
 #include <array>
 #include <string_view>
 
-#include "tutti/base/kept_memory.h"
+#include "tutti/base/memory.h"
 
 namespace tutti {
 namespace {

@@ -34,7 +34,7 @@ struct Place {
   std::string error_file;     // where the worker may write why it failed, in torchelastic's JSON
   std::string role = "default";
   int secret_fd = -1;       // of the sealed memfd with the job's secret; -1: the job runs without (--insecure)
-  int kept_memory_fd = -1;  // of what the node keeps for all its ranks (base/kept_memory.h); -1: nothing
+  int kept_memory_fd = -1;  // of what the node keeps for all its ranks (base/memory.h); -1: nothing
   int progress_fd = -1;     // of the rank's progress page (trace/progress_page.h); -1: none
 };
 void set_place(Environment& environment, const Place& place);

@@ -11,8 +11,8 @@
 #include <cstdlib>
 
 #include "tutti/base/env.h"
-#include "tutti/base/kept_memory.h"
 #include "tutti/base/log.h"
+#include "tutti/base/memory.h"
 #include "tutti/launch/agent.h"
 #include "tutti/launch/keeper.h"
 #include "tutti/launch/nodes.h"

@@ -29,7 +29,7 @@
 #include <csignal>
 #include <cstdio>
 
-#include "tutti/base/process_state.h"
+#include "tutti/base/machine.h"
 #include "tutti/launch/agent/signals.h"
 #include "tutti/launch/process.h"
 

@@ -13,8 +13,8 @@
 
 #include <cerrno>
 
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/rounds/keys.h"
 #include "tutti/store/etcd/etcd_store.h"
@@ -139,7 +139,7 @@ void Nodes::tell_witness() {
     (*store)->set_call_timeout(kCallLimit);
     (void)(*store)->set(key, "");  // as above
   };
-  auto told = try_async(tell);
+  auto told = start_async(tell);
   if (!told.ok()) return tell();
   told_witness_ = *std::move(told);
 }

@@ -14,13 +14,10 @@
 #include <filesystem>
 #include <numeric>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
-#include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/base/variables.h"
 #include "tutti/launch/places/node_about.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"

@@ -26,7 +26,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
 namespace tutti {

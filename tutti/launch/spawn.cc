@@ -31,10 +31,10 @@
 #include <string>
 #include <vector>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/deadline.h"
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/layout.h"

@@ -14,7 +14,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/objects.h"

@@ -26,7 +26,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "tutti/base/build.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"

@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "tutti/base/deadline.h"
+#include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/base/variables.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/job_names.h"

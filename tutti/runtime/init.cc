@@ -10,18 +10,16 @@
 #include <future>
 #include <latch>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
-#include "tutti/base/log_setting.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/backends/load.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/links/network_probe.h"
-#include "tutti/launch/tuning.h"
 #include "tutti/comm/plans/plan.h"
+#include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/rendezvous/join.h"
 #include "tutti/runtime/flight_signal.h"
@@ -295,7 +293,7 @@ Result<Launcher> find_launcher(const Membership& m) {
 // there is none.
 Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
   if (m.started_by != "tutti run") return std::future<Result<Launcher>>();
-  return try_async([&m] { return find_launcher(m); });
+  return start_async([&m] { return find_launcher(m); });
 }
 
 // The engine, which also listens for such news, for SIGUSR2, and sweeps the TCP port. They may have come already, and

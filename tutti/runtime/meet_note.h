@@ -3,8 +3,8 @@
 // on. It travels as CBOR, which keeps any bytes: neither a path nor what somebody put into a variable need be UTF-8.
 #include <string>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/error.h"
+#include "tutti/base/machine.h"
 
 namespace tutti {
 

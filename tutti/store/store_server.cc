@@ -17,7 +17,7 @@
 #include <algorithm>
 
 #include "tutti/base/log.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 #include "tutti/store/memory_store.h"
 #include "tutti/store/store_server_thread.h"
 #include "tutti/transport/abstract_socket.h"
@@ -52,7 +52,7 @@ std::size_t most_half_open() {
 
 Status StoreServerThread::start() {
   table_->serve([loop = loop_.get()] { loop->wake(); });
-  thread_ = TUTTI_TRY(try_thread([this] { run(); }));
+  thread_ = TUTTI_TRY(start_thread([this] { run(); }));
   pthread_setname_np(thread_.native_handle(), "tutti-store");
   return {};
 }

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/tensor/tensor_requests.h"
 
 namespace tutti {

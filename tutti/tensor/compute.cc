@@ -14,10 +14,10 @@
 #include <atomic>
 #include <mutex>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/env.h"
 #include "tutti/base/error.h"
 #include "tutti/base/log.h"
+#include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
 #include "tutti/tensor/compat.h"

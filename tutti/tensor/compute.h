@@ -2,7 +2,7 @@
 // How LibTorch should compute in this process.
 #include <optional>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 
 namespace tutti {
 
@@ -15,14 +15,14 @@ int share_of_cores(const Group& group, const CoreMask& mine);
 
 // Every rank calls; better before the first operator. Denormal numbers count as zero in this thread and those that it
 // starts (they slow a step fivefold); without OMP_NUM_THREADS and fix_compute_threads() LibTorch computes with this
-// rank's share of the host's cores; and one line of warning, on the first rank of a host, if LibTorch runs on the reference BLAS. DataParallel
-// calls it; threads and warning only the first time in a process. Returns the share: cores allowed, within the cgroup's
-// quota, divided among the ranks of this host that may use them.
+// rank's share of the host's cores; and one line of warning, on the first rank of a host, if LibTorch runs on the
+// reference BLAS. DataParallel calls it; threads and warning only the first time in a process. Returns the share: cores
+// allowed, within the cgroup's quota, divided among the ranks of this host that may use them.
 int prepare_compute(const Group& group);
 
 // From here on LibTorch and its BLAS compute with `threads` threads in this process, whatever OMP_NUM_THREADS,
-// OPENBLAS_NUM_THREADS and prepare_compute() say. The last bits of a product depend on this number. Call it before other
-// threads compute: LibTorch may keep another number in a thread that has computed before.
+// OPENBLAS_NUM_THREADS and prepare_compute() say. The last bits of a product depend on this number. Call it before
+// other threads compute: LibTorch may keep another number in a thread that has computed before.
 void fix_compute_threads(int threads);
 // The number that was fixed last, if any.
 std::optional<int> fixed_compute_threads();

@@ -8,7 +8,7 @@
 //   }
 #include <cstdint>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 
 namespace at {
 struct Generator;

@@ -26,7 +26,6 @@
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {

@@ -12,7 +12,7 @@
 #include <sstream>
 
 #include "tutti/base/env.h"
-#include "tutti/base/new_file.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/trace/flight_dump.h"
 #include "tutti/trace/flight_folder.h"

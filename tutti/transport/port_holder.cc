@@ -15,7 +15,6 @@
 #include <sstream>
 #include <vector>
 
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -55,7 +54,7 @@ std::string command_line(const std::string& process) {
       text.begin(), text.end(), [](unsigned char c) { return c < ' '; }, ' ');  // '\0' between, '\n' inside
   text = trim(text);
   if (text.size() > 80) text = text.substr(0, 77) + "...";
-  return tame_line(text);  // anybody's process
+  return sanitize_line(text);  // anybody's process
 }
 
 bool has_socket(const std::string& process, const std::string& link) {

@@ -10,7 +10,6 @@
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/file.h"
 #include "tutti/base/log.h"
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/data_position.h"
 #include "tutti/checkpoint/tools/rename.h"
@@ -129,7 +128,7 @@ Status check_skipped(const TensorSource& source, const Texts& texts) {
     if (!of_optimizer && (!texts.tensors.empty() || !is_in(path, texts.path))) continue;
     return Error{.code = Code::kUnsupported,
                  .detail = fmt::format("{}: {}, of type {} with {} tensor{}, is not read", source.path(),
-                                       tame_line(path), type, tensors, tensors == 1 ? "" : "s"),
+                                       sanitize_line(path), type, tensors, tensors == 1 ? "" : "s"),
                  .hint = of_optimizer ? "save a state_dict() of plain tensors, or import without --optimizer"
                                       : "save a state_dict() of plain tensors, or exclude it by --path or --tensor"};
   }

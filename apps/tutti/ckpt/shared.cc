@@ -8,7 +8,6 @@
 #include "apps/help_text.h"
 #include "apps/tutti/ckpt/commands.h"
 #include "tutti/base/log.h"
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/job.h"
 
@@ -38,8 +37,8 @@ void warn_of_skipped(const std::string& path, const std::vector<SkippedObject>& 
   if (skipped.empty()) return;
   std::vector<std::string> texts;
   for (const auto& [place, type, tensors] : std::span(skipped).first(std::min(skipped.size(), kMostNamed)))
-    texts.push_back(tensors == 0 ? fmt::format("{} ({})", tame_line(place), type)
-                                 : fmt::format("{} ({}, with {} tensor{})", tame_line(place), type, tensors,
+    texts.push_back(tensors == 0 ? fmt::format("{} ({})", sanitize_line(place), type)
+                                 : fmt::format("{} ({}, with {} tensor{})", sanitize_line(place), type, tensors,
                                                tensors == 1 ? "" : "s"));
   if (skipped.size() > kMostNamed) texts.push_back(fmt::format("and {} more", skipped.size() - kMostNamed));
   log::warn(fmt::format("{}: skipped {} that {} not read: {}", path,

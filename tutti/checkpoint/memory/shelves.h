@@ -1,5 +1,5 @@
 #pragma once
-// Where the copies of a node's ranks lie in the memory that its agent keeps (base/kept_memory.h): a row of shelves,
+// Where the copies of a node's ranks lie in the memory that its agent keeps (base/memory.h): a row of shelves,
 // each with room for what one rank writes of a checkpoint. What a shelf holds is like a file of a checkpoint: a page
 // that labels it, the bytes of the tensors one after another, and the manifest that says which they are, with their
 // digests.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "tutti/base/fd.h"
-#include "tutti/base/kept_memory.h"
+#include "tutti/base/memory.h"
 
 namespace tutti {
 

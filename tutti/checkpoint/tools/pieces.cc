@@ -5,7 +5,7 @@
 #include <thread>
 #include <vector>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/mutex.h"
 
 namespace tutti {

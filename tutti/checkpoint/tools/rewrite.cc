@@ -18,7 +18,6 @@
 #include <random>
 
 #include "tutti/base/file.h"
-#include "tutti/base/make_folder.h"
 #include "tutti/checkpoint/folder.h"
 #include "tutti/checkpoint/folder_lock.h"
 #include "tutti/checkpoint/replace_file.h"

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "tests/harness/limits.h"
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group/engine.h"
 #include "tutti/comm/inproc_world.h"

@@ -16,8 +16,8 @@
 
 #include <algorithm>
 
-#include "tutti/base/cores.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/machine.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group/group_state.h"
 
 namespace tutti {
@@ -49,7 +49,7 @@ Engine::Engine(Host* host, std::vector<Watched> watched) : host_(host), watched_
   reserve();
   if (!host_) own_bell_ = make_eventfd().or_throw();
   bell_fd_ = host_ ? host_->own_bell_fd() : own_bell_.get();
-  thread_ = quiet_thread([this] { run(); });
+  thread_ = start_thread([this] { run(); }).or_throw();
   ::pthread_setname_np(thread_.native_handle(), "tutti engine");
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "tutti/base/env.h"
-#include "tutti/base/gpus.h"
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"

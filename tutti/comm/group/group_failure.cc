@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tutti/base/log.h"
-#include "tutti/base/process_state.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/group/group_state.h"
 #include "tutti/comm/layout.h"

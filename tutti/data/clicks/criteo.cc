@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "tutti/base/clock.h"
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
 #include "tutti/data/clicks/criteo_lines.h"

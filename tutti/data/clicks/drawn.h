@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/data/clicks/source.h"
 
 namespace tutti {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/data/clicks/clicks_testing.h"
 
 namespace tutti {

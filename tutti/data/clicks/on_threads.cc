@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti {
 
@@ -27,7 +27,7 @@ Status on_threads(int threads, const std::function<Status()>& work, const std::f
   };
   std::vector<std::thread> running;
   for (int i = 0; i < std::max(threads, 1); ++i) {
-    auto started = try_thread([&] {
+    auto started = start_thread([&] {
       try {
         if (const Status status = work(); !status.ok()) fail(status, nullptr);
       } catch (...) {

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <vector>
 
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 #include "tutti/data/clicks/criteo_text.h"
 #include "tutti/data/clicks/gate.h"
 #include "tutti/data/clicks/new_folder.h"

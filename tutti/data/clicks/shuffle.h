@@ -4,7 +4,7 @@
 #include <functional>
 #include <string>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/data/clicks/packed_writer.h"
 
 namespace tutti {

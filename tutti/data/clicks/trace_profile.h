@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 
 namespace tutti {
 

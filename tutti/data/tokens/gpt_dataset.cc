@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/base/text.h"
 #include "tutti/data/tokens/gpt_samples.h"
 #include "tutti/data/tokens/splits.h"

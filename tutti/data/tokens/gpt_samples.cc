@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "tutti/base/error.h"
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 
 namespace tutti {
 namespace {

@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "tutti/base/error.h"
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/data/tokens/token_writer.h"
 
 namespace tutti {

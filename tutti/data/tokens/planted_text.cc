@@ -6,7 +6,7 @@
 #include <span>
 
 #include "tutti/base/error.h"
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 
 namespace tutti {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 
 namespace tutti {
 

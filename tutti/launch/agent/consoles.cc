@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/log_lines.h"
 
@@ -19,7 +18,7 @@ constexpr std::string_view kPrefix = "[tutti] ";
 }  // namespace
 
 void Consoles::say(const std::string& text) {
-  if (!json_) return errors_.write_line(kPrefix, tame(text));  // it may name what others have chosen
+  if (!json_) return errors_.write_line(kPrefix, sanitize(text));  // it may name what others have chosen
   errors_.write_line("", json_line({.line = text}, host_, 0, microseconds_since_epoch()));
 }
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "tutti/base/process_state.h"
+#include "tutti/base/machine.h"
 
 namespace tutti {
 namespace {

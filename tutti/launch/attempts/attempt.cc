@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tutti/base/new_file.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/process.h"

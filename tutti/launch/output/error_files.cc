@@ -17,7 +17,6 @@
 #include "tutti/base/env.h"
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/shallow_json.h"
 #include "tutti/rendezvous/secret.h"
@@ -59,8 +58,8 @@ Beginning read_beginning(const std::string& path) {
 }
 
 std::string shortened(std::string_view text, std::uint64_t size) {
-  if (size <= kLongest && text.size() <= kLongest) return tame(text);
-  return tame(text.substr(0, kLongest)) + " ... (" + bytes_text(std::max<std::uint64_t>(size, text.size())) +
+  if (size <= kLongest && text.size() <= kLongest) return sanitize(text);
+  return sanitize(text.substr(0, kLongest)) + " ... (" + bytes_text(std::max<std::uint64_t>(size, text.size())) +
          " in all)";
 }
 

@@ -21,7 +21,6 @@
 #include "tutti/base/deadline.h"
 #include "tutti/base/file.h"
 #include "tutti/base/machine.h"
-#include "tutti/base/make_folder.h"
 
 namespace tutti {
 namespace {

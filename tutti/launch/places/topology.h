@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tutti/base/cores.h"
 #include "tutti/base/error.h"
+#include "tutti/base/machine.h"
 
 namespace tutti {
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <csignal>
 
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/trace/flight_dump.h"
@@ -18,7 +17,7 @@ namespace {
 constexpr std::size_t kMostTold = 8;  // lines, or sentences of one, about ranks beside the culprit
 
 // Much of it is the words of ranks.
-void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + tame(line); }
+void add_line(std::string& report, const std::string& line) { report += "\n[tutti]   " + sanitize(line); }
 
 // Text of several lines, of which the later ones stand further in.
 void add_block(std::string& report, const std::string& text) {
@@ -181,9 +180,9 @@ std::string fault_text(const WorkerEnd& worker, const std::string& host) {
 std::string failure_report(const Failure& failure, const std::vector<WorkerEnd>& all) {
   const WorkerEnd& culprit = failure.culprit;
   std::string report = "[tutti] " + failure.what + " failed: " +
-                       tame(failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
-                                                           seconds_text(culprit.seconds) + " after its start"
-                                                     : failure.headline);
+                       sanitize(failure.headline.empty() ? fault_text(culprit, failure.host) + ", " +
+                                                               seconds_text(culprit.seconds) + " after its start"
+                                                         : failure.headline);
   if (!failure.message.empty()) add_block(report, "it said: " + failure.message);
   if (!failure.seen.doing.empty()) add_line(report, "at its end: " + failure.seen.doing);
   if (!failure.memory.empty()) add_line(report, "memory: " + failure.memory);

@@ -9,7 +9,6 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
-#include "tutti/base/new_file.h"
 
 namespace tutti {
 namespace {

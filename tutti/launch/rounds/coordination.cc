@@ -14,8 +14,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/launch/exit_codes.h"
 #include "tutti/launch/rounds/keys.h"
 #include "tutti/transport/crypto.h"
@@ -86,7 +86,7 @@ Result<std::unique_ptr<Coordination>> Coordination::claim(std::unique_ptr<Store>
     return std::unique_ptr<Coordination>(new Coordination(std::move(store), std::move(options), me, std::move(center)));
   }));
   TUTTI_TRY(coordination->resume());
-  coordination->thread_ = TUTTI_TRY(try_thread([c = coordination.get()] { c->run(); }));
+  coordination->thread_ = TUTTI_TRY(start_thread([c = coordination.get()] { c->run(); }));
   return coordination;
 }
 

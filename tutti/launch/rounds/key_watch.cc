@@ -8,7 +8,7 @@
 
 #include "tutti/base/fd.h"
 #include "tutti/base/mutex.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {
@@ -32,7 +32,7 @@ class ThreadWatch final : public KeyWatch {
       : store_(std::move(store)),
         key_(std::move(key)),
         event_(std::move(event)),
-        thread_(quiet_thread([this] { run(); })) {}
+        thread_(start_thread([this] { run(); }).or_throw()) {}
   ~ThreadWatch() override {
     stop_ = true;
     thread_.join();

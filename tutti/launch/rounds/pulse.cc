@@ -23,7 +23,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 #include "tutti/transport/address.h"
 #include "tutti/transport/socket.h"
 
@@ -182,7 +182,7 @@ PulseCenter::PulseCenter(Fd socket, std::string address, const crypto::Digest& k
       times_(times),
       part_(part),
       stop_(make_eventfd().or_throw()) {
-  if (turns == PulseTurns::kOfThread) thread_ = quiet_thread([this] { run(); });
+  if (turns == PulseTurns::kOfThread) thread_ = start_thread([this] { run(); }).or_throw();
 }
 
 PulseCenter::~PulseCenter() {
@@ -356,7 +356,7 @@ Pulse::Pulse(Fd socket, std::string center, std::uint64_t id, const crypto::Dige
       stop_(make_eventfd().or_throw()),
       news_(make_eventfd().or_throw()),
       life_(now()) {
-  if (turns == PulseTurns::kOfThread) thread_ = quiet_thread([this] { run(); });
+  if (turns == PulseTurns::kOfThread) thread_ = start_thread([this] { run(); }).or_throw();
 }
 
 Pulse::~Pulse() {

@@ -1,19 +1,19 @@
 #include "tutti/launch/rounds/ticker.h"
 
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti {
 
 Ticker::Ticker(Duration period, std::function<void()> function) {
-  thread_ = quiet_thread([this, period, function = std::move(function)] {
-    MutexLock lock(mutex_);
-    while (!stop_) {
-      lock.unlock();
-      function();
-      lock.lock();
-      if (!stop_) stopped_.wait_for(lock, period);
-    }
-  });
+  thread_ = start_thread([this, period, function = std::move(function)] {
+              MutexLock lock(mutex_);
+              while (!stop_) {
+                lock.unlock();
+                function();
+                lock.lock();
+                if (!stop_) stopped_.wait_for(lock, period);
+              }
+            }).or_throw();
 }
 
 Ticker::~Ticker() {

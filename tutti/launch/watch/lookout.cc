@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "tutti/base/new_file.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/watch/backtrace.h"

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "tutti/base/tame.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -47,7 +46,7 @@ std::string words(const StatusJson& json, const char* name, std::optional<std::s
   const auto at = json.find(name);
   if (at == json.end() && otherwise) return *otherwise;
   if (at == json.end() || !at->is_string()) throw NoStatus();
-  return tame_line(at->get_ref<const std::string&>());
+  return sanitize_line(at->get_ref<const std::string&>());
 }
 
 RankStatus rank_of(const StatusJson& json) {

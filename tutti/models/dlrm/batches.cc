@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tutti/base/mutex.h"
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti::dlrm {
 
@@ -86,7 +86,7 @@ void BatchReader::start() {
     const MutexLock lock(ahead_->mutex);
     ahead_->spare.resize(std::size_t(reading_.ahead));
   }
-  auto started = try_thread([this, first = next_, epoch = epoch_]() mutable {
+  auto started = start_thread([this, first = next_, epoch = epoch_]() mutable {
     auto& a = *ahead_;
     MutexLock lock(a.mutex);
     while (true) {

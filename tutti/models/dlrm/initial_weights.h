@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/models/dlrm/architecture.h"
 
 namespace tutti::dlrm {

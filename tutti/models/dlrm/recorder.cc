@@ -4,8 +4,8 @@
 
 #include <ctime>
 
+#include "tutti/base/error.h"
 #include "tutti/base/file.h"
-#include "tutti/base/of_option.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/metrics/gather_trace.h"

@@ -11,8 +11,8 @@
 #include <ctime>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/log.h"
-#include "tutti/base/of_option.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/job_checkpoints.h"
 #include "tutti/checkpoint/replace_file.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/parallel/tensor/attention.h"
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/gelu.h"

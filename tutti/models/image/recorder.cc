@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <utility>
 
+#include "tutti/base/error.h"
+#include "tutti/base/file.h"
 #include "tutti/base/log.h"
-#include "tutti/base/make_folder.h"
-#include "tutti/base/of_option.h"
 #include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "tutti/base/clock.h"
+#include "tutti/base/error.h"
 #include "tutti/base/log.h"
-#include "tutti/base/median.h"
-#include "tutti/base/of_option.h"
+#include "tutti/base/text.h"
 #include "tutti/checkpoint/replace_file.h"
 #include "tutti/comm/agree.h"
 #include "tutti/comm/collectives.h"

@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "tutti/base/error.h"
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/tensor/seed.h"
 
 namespace tutti {

@@ -10,7 +10,7 @@
 
 namespace tutti {
 
-// `seed` is that of one parameter: seed_at(seed, {.layer = n}) with an n of its own for each (base/random_place.h).
+// `seed` is that of one parameter: seed_at(seed, {.layer = n}) with an n of its own for each (base/random.h).
 struct InitialWeights {
   enum class Kind { kNormal, kUniform, kConstant };
   Kind kind = Kind::kNormal;

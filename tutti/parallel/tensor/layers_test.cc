@@ -11,7 +11,7 @@
 
 #include "tests/harness/error_of.h"
 #include "tests/harness/ranks.h"
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/parallel/tensor/division.h"
 #include "tutti/parallel/tensor/linear.h"
 #include "tutti/parallel/tensor/partial_gradients.h"

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 
 namespace tutti {
 

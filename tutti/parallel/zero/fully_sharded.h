@@ -35,7 +35,7 @@
 #include <utility>
 #include <vector>
 
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/group.h"
 
 namespace torch::nn {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/parallel/zero/fully_sharded.h"
 #include "tutti/parallel/zero/sharded_block.h"
 #include "tutti/tensor/caching_allocator.h"

@@ -5,8 +5,8 @@
 #include <pthread.h>
 
 #include "tutti/base/log.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 
 namespace tutti::etcd {
 namespace {
@@ -49,7 +49,7 @@ Status Lease::end(const EtcdOptions& options, Deadline deadline) {
 
 Lease::Lease(std::int64_t id, std::unique_ptr<Gateway> gateway, Duration length)
     : id_(id), gateway_(std::move(gateway)), length_(length) {
-  thread_ = quiet_thread([this] { keep(); });
+  thread_ = start_thread([this] { keep(); }).or_throw();
   pthread_setname_np(thread_.native_handle(), "tutti-lease");
 }
 

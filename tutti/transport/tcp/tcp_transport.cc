@@ -25,8 +25,8 @@
 #include <set>
 
 #include "tutti/base/log.h"
-#include "tutti/base/quiet_thread.h"
 #include "tutti/base/text.h"
+#include "tutti/base/thread.h"
 #include "tutti/transport/striped_link.h"
 #include "tutti/transport/tcp/tcp_link.h"
 
@@ -219,7 +219,7 @@ Result<std::vector<std::unique_ptr<Link>>> TcpTransport::connect_once(std::span<
 Status TcpTransport::start_dialers(Meeting& meeting, std::vector<std::thread>& dialers) {
   MutexLock lock(meeting.mutex);
   for (const int wanted = meeting.dialers; int(dialers.size()) < wanted;) {
-    auto dialer = try_thread([this, &meeting] { dial_all(meeting); });
+    auto dialer = start_thread([this, &meeting] { dial_all(meeting); });
     if (dialer.ok()) {
       dialers.push_back(*std::move(dialer));
       continue;

@@ -3,7 +3,7 @@
 #include <exception>
 #include <utility>
 
-#include "tutti/base/quiet_thread.h"
+#include "tutti/base/thread.h"
 
 namespace tutti::gloo_engine {
 

@@ -4,7 +4,7 @@
 #include <bit>
 #include <new>
 
-#include "tutti/base/huge_memory.h"
+#include "tutti/base/memory.h"
 
 namespace tutti {
 namespace {

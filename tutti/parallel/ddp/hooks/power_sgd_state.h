@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 #include "tutti/parallel/ddp/hooks/power_sgd.h"
 
 namespace tutti {

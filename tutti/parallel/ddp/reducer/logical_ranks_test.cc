@@ -10,7 +10,7 @@
 #include <mutex>
 #include <optional>
 
-#include "tutti/base/random_place.h"
+#include "tutti/base/random.h"
 #include "tutti/parallel/ddp/data_parallel.h"
 #include "tutti/parallel/ddp/precision/loss_scaler.h"
 #include "tutti/parallel/ddp/test_models.h"

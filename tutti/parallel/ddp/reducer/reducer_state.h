@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tutti/base/mutex.h"
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 #include "tutti/comm/work.h"
 #include "tutti/parallel/ddp/gradient_taker.h"
 #include "tutti/parallel/ddp/hooks/comm_hook.h"

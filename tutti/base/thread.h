@@ -1,7 +1,7 @@
 #pragma once
-// A thread that takes no signals: they are for the thread that waits for them. A thread may be refused: by ulimit -u,
-// by the cgroup's limit of tasks, or because no memory is left for its stack.
+// Threads, whose start may fail: ulimit -u, the cgroup's limit of tasks, or no memory for the stack.
 #include <csignal>
+#include <exception>
 #include <future>
 #include <system_error>
 #include <thread>
@@ -11,6 +11,7 @@
 #include "tutti/base/error.h"
 
 namespace tutti {
+
 namespace detail {
 
 class SignalsBlocked {
@@ -40,21 +41,27 @@ auto started(const Start& start) -> Result<decltype(start())> {
 
 }  // namespace detail
 
+// Starts a thread with all signals blocked: another thread waits for them. kSystem.
 template <class Function>
-Result<std::thread> try_thread(Function&& function) {
+Result<std::thread> start_thread(Function&& function) {
   return detail::started([&] { return std::thread(std::forward<Function>(function)); });
 }
 
-// For constructors: throws the error of try_thread().
+// std::async() on a new thread, whose signals are blocked. The destructor of the future waits. kSystem.
 template <class Function>
-std::thread quiet_thread(Function&& function) {
-  return try_thread(std::forward<Function>(function)).or_throw();
-}
-
-// As std::async() on a thread of its own; the destructor of the future waits.
-template <class Function>
-auto try_async(Function&& function) -> Result<std::future<std::invoke_result_t<Function>>> {
+auto start_async(Function&& function) -> Result<std::future<std::invoke_result_t<Function>>> {
   return detail::started([&] { return std::async(std::launch::async, std::forward<Function>(function)); });
 }
+
+// A member of an object, whose destructor asks whether an exception is unwinding the stack past the object. An
+// exception in flight alone does not mean that: objects may be constructed and destroyed in a destructor that unwinding
+// called.
+class Unwinding {
+ public:
+  bool is_past() const { return std::uncaught_exceptions() > before_; }
+
+ private:
+  int before_ = std::uncaught_exceptions();
+};
 
 }  // namespace tutti

@@ -4,7 +4,7 @@
 //
 // What numpy makes of the words: a double takes two, the high one first. Rejection masks a word with the smallest
 // 2^k - 1 that covers the range and draws again while the result is too large; ranges above 32 bits take two words.
-#include "tutti/base/numpy_random.h"
+#include "tutti/base/random.h"
 
 #include <bit>
 #include <cmath>
@@ -13,6 +13,7 @@
 #include <utility>
 
 namespace tutti {
+
 namespace {
 
 constexpr std::size_t kDistance = 397;

@@ -1,4 +1,4 @@
-#include "tutti/base/kept_memory.h"
+#include "tutti/base/memory.h"
 
 #include <gmock/gmock.h>
 #include <sys/stat.h>
@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 namespace tutti {
+
 namespace {
 
 using ::testing::HasSubstr;
@@ -40,4 +41,5 @@ TEST(KeptMemory, WhatIsNoneIsTold) {
 }
 
 }  // namespace
+
 }  // namespace tutti

@@ -1,14 +1,22 @@
-#include "tutti/base/cores.h"
+#include "tutti/base/machine.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "tutti/base/machine.h"
+
 namespace tutti {
+
 namespace {
 
 class Cgroups : public ::testing::Test {
@@ -60,4 +68,55 @@ TEST(UsableCores, AreNoMoreThanTheMaskLets) {
 }
 
 }  // namespace
+
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(Gpus, TheVariableIsReadAsCudaReadsIt) {
+  const auto gpus = [](const char* text) { return visible_gpus({{"CUDA_VISIBLE_DEVICES", text}}); };
+  EXPECT_THAT(gpus("2,0"), ElementsAre("2", "0"));
+  EXPECT_THAT(gpus(" GPU-8f2a , 1"), ElementsAre("GPU-8f2a", "1"));
+  EXPECT_THAT(gpus("3,-1,4"), ElementsAre("3"));
+  EXPECT_THAT(gpus(""), IsEmpty());
+  EXPECT_THAT(gpus("-1"), IsEmpty());
+}
+
+TEST(Gpus, DeviceFilesCountWhereTheVariableIsNotSet) {
+  std::string folder = std::filesystem::temp_directory_path() / "tutti_gpus_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EXPECT_THAT(visible_gpus({}, folder), IsEmpty());
+  for (const char* name : {"nvidia0", "nvidia5", "nvidiactl", "nvidia-uvm"}) std::ofstream(folder + "/" + name);
+  EXPECT_THAT(visible_gpus({}, folder), ElementsAre("0", "1"));
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+
+namespace {
+
+TEST(ProcessState, ToldOfOneThatIsStoppedAndGoesOn) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::prctl(PR_SET_NAME, "a) T b");  // looks like the state of a stopped one
+    ::raise(SIGSTOP);
+    for (;;) ::pause();
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_TRUE(is_suspended(child));
+  ::kill(child, SIGCONT);
+  ASSERT_EQ(::waitpid(child, &status, WCONTINUED), child);
+  EXPECT_FALSE(is_suspended(child));
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_FALSE(is_suspended(child)) << "there is none";
+  EXPECT_FALSE(is_suspended(::getpid()));
+}
+
+}  // namespace
+
 }  // namespace tutti

@@ -1,4 +1,4 @@
-#include "tutti/base/unwinding.h"
+#include "tutti/base/thread.h"
 
 #include <gtest/gtest.h>
 
@@ -6,6 +6,7 @@
 #include <optional>
 
 namespace tutti {
+
 namespace {
 
 struct Seen {
@@ -50,4 +51,5 @@ TEST(Unwinding, IsNotOfWhatComesAndGoesMeanwhile) {
 }
 
 }  // namespace
+
 }  // namespace tutti
