@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "tutti/base/env.h"
 #include "tutti/base/text.h"
 
 namespace tutti {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,7 +16,6 @@
 #include <span>
 
 #include "tutti/base/fd.h"
-#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -170,6 +170,11 @@ Status make_folder(const std::string& folder) {
   if (auto found = first_obstacle(folder)) return *std::move(found);
   return system_error(failure.value(), fmt::format("cannot make the folder {}", folder),
                       "give a folder that is there, or in a place where this user may make one");
+}
+
+bool may_grow_to(std::uint64_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
 }
 
 }  // namespace tutti

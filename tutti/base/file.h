@@ -1,5 +1,6 @@
 #pragma once
-// Reading and writing of files: whole pieces or an error that names the file. `name` is that of the file, for errors.
+// Files and folders. Reads and writes are whole or return an error that names the file. `name` is the file's name for
+// errors.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,32 +12,33 @@
 
 namespace tutti {
 
-// For reading. kNotFound: there is no such file. `more`: flags of open(2), such as O_NONBLOCK where a pipe by mistake
-// must not keep the caller waiting for a writer.
+// Opens a file for reading. `more`: further flags of open(2), such as O_NONBLOCK, so that a pipe does not block the
+// caller. kNotFound: there is no such file.
 Result<Fd> open_file(const std::string& path, int more = 0);
-// At the descriptor's own place.
+// Writes at the descriptor's offset.
 Status write_all(int fd, std::span<const std::byte> bytes, const std::string& name);
-// At `offset`; the descriptor's own place does not move. kCorrupt: the file ends before.
+// Reads at `offset`; the descriptor's own offset does not move. kCorrupt: the file is too short.
 Status read_all(int fd, std::uint64_t offset, std::span<std::byte> into, const std::string& name);
-// A file of this text, in place of what was there. Does not ask for it to be on disk; on error a part may be there.
+// Replaces the contents of a file, without fsync(). After an error the file may hold a part of the text.
 Status write_file(const std::string& path, std::string_view text);
-// The whole of a regular file. kLimit: it has more than `most` bytes.
+// The contents of a regular file. kLimit: it has more than `most` bytes.
 Result<std::string> read_file(const std::string& path, std::uint64_t most);
-// Asks for the names in a folder to be on disk.
+// Flushes the names in a folder to disk.
 Status sync_folder(const std::string& folder);
 
-// A new file of this text takes the name, whole or not at all. What had the name before (a file, a link, a pipe that
-// nobody reads) is neither opened nor followed, so that whoever may put something there leads the text nowhere and
-// keeps nobody waiting; it is gone then. Does not ask for it to be on disk. kSystem: it is a folder, or the folder that
-// it would lie in cannot be written to.
+// Creates a new file with this text under a temporary name and renames it to `path`, without fsync(). A file, link or
+// pipe that had the name is replaced; it is neither opened nor followed, so it can neither redirect the text nor block
+// the caller. kSystem: `path` is a folder, or its folder is not writable.
 Status write_new_file(const std::string& path, std::string_view text);
 
-// For reading, and never waits: a pipe without a writer, a device or a folder by mistake is kInvalidArgument, "PATH is
-// not a regular file". kNotFound: there is no such file.
+// Opens a regular file for reading, and never blocks. kInvalidArgument: it is a pipe, a device or a folder. kNotFound:
+// there is no such file.
 Result<Fd> open_regular_file(const std::string& path);
 
-// The folder, and those above it that are missing. It may be there already. Where something else is in the way (a file,
-// a link that leads nowhere) the error, kInvalidArgument, names that and what to do; for all else it is kSystem.
+// Creates a folder and its missing parents; it may exist already. kInvalidArgument: a file or a dangling link is in the
+// way; the error names it and says what to do. kSystem: any other failure.
 Status make_folder(const std::string& folder);
+// Whether ulimit -f lets a file have so many bytes. A file that grows beyond it kills the process (SIGXFSZ).
+bool may_grow_to(std::uint64_t bytes);
 
 }  // namespace tutti

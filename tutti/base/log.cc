@@ -12,7 +12,6 @@
 #include <string>
 
 #include "tutti/base/env.h"
-#include "tutti/base/log.h"
 
 namespace tutti::log {
 namespace {

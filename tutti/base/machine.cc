@@ -17,7 +17,6 @@
 #include <sstream>
 #include <string>
 
-#include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 
 namespace tutti {

@@ -15,7 +15,7 @@
 #include <random>
 
 #include "tutti/base/env.h"
-#include "tutti/base/memory.h"
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
 namespace tutti {
@@ -53,17 +53,10 @@ struct Label {
   std::array<std::uint64_t, 2> keeper = {};
 };
 
-// A file that grows beyond the limit of the process does not fail: it kills.
-bool may_be_so_large() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
-         (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= KeptMemory::kBytes);
-}
-
 }  // namespace
 
 Result<Fd> KeptMemory::create() {
-  if (!may_be_so_large())
+  if (!may_grow_to(KeptMemory::kBytes))
     return Error{.code = Code::kLimit,
                  .detail = "memory that outlives the ranks cannot be had where the size of files is limited",
                  .hint = "ulimit -f unlimited"};

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <numeric>
 
-#include "tutti/base/text.h"
 
 namespace tutti {
 

@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "tutti/base/file.h"
 #include "tutti/trace/flight_clock.h"
 #include "tutti/trace/flight_dump.h"
 
@@ -43,12 +43,6 @@ Result<Mapping> map(int fd, std::uint64_t offset, std::size_t bytes) {
   void* const memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, off_t(offset));
   if (memory == MAP_FAILED) return system_error(errno, "could not map the progress page");
   return Mapping(memory, bytes);
-}
-
-// A file that grows beyond the limit of the process (ulimit -f) does not fail: it kills.
-bool may_grow_to(std::uint64_t bytes) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && (limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur);
 }
 
 std::uint64_t rings_of(int index, std::uint64_t ring_bytes) {

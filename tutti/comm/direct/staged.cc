@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tutti/comm/direct/small.h"
 #include "tutti/comm/kernels/reduce.h"
 
 namespace tutti {
@@ -28,11 +29,8 @@ StagedTransfer::Span StagedTransfer::piece(std::size_t k, std::size_t total) con
 
 // Cuts on cache lines, so that no two ranks write one line.
 StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
-  const std::size_t line = 64 / element_;
-  const auto cut = [&](int r) {
-    return r >= size_ ? whole.count : whole.count * std::size_t(r) / std::size_t(size_) / line * line;
-  };
-  return {cut(rank), cut(rank + 1) - cut(rank)};  // begin counts from the start of the piece
+  const auto [begin, end] = own_slice(whole.count, element_, rank, size_);
+  return {begin, end - begin};  // from the start of the piece
 }
 
 std::size_t StagedTransfer::part_count(int from, int to) const { return stretch_of(request_, rank_, from, to).count; }

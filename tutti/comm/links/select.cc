@@ -5,6 +5,7 @@
 
 #include "tutti/base/text.h"
 #include "tutti/comm/layout.h"
+#include "tutti/comm/links/planned_calls.h"
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/predict.h"
 
@@ -12,7 +13,6 @@ namespace tutti {
 namespace {
 
 constexpr int kKinds = int(Kind::kSend);  // those with plans
-constexpr std::size_t kStaging = 16 << 20;
 constexpr double kWorthIt = 0.9;  // of the simpler one's time
 constexpr std::size_t kLongest = std::size_t(1) << 40;
 constexpr std::size_t kNoEnd = ~std::size_t(0);
@@ -36,7 +36,7 @@ Selector::Selector(const Hosts& hosts, const Network& network, std::string force
       if (row.kind != kind || (uneven && !row.uneven)) continue;
       if (forced == name(row.algorithm)) return row.algorithm;
       if (row.several_hosts && (hosts.count() < 2 || hosts.most() < 2)) continue;
-      if (row.aside && bytes > kStaging) continue;
+      if (row.aside && bytes > PlannedCalls::kStaging) continue;
       const double time = predict(row.algorithm, kind, hosts, bytes, network);
       if (chosen && time >= least * kWorthIt) continue;
       chosen = &row;

@@ -34,6 +34,7 @@
 #include "tutti/launch/process.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/ssh/words.h"
+#include "tutti/transport/address.h"
 #include "tutti/version.h"
 
 namespace tutti {
@@ -71,7 +72,6 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-bool is_loopback_text(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
 class NearEnd {
  public:
@@ -267,10 +267,10 @@ Status NearEnd::check_greetings() {
 std::string NearEnd::master_address() const {
   if (!options_.master_address.empty()) return options_.master_address;
   const std::string& first = sessions_.front().greeting->address;
-  if (!first.empty() && !is_loopback_text(first)) return first;
+  if (!first.empty() && !is_loopback({.host = first})) return first;
   for (const Session& session : sessions_) {
     const std::string& seen = session.greeting->from;
-    if (!seen.empty() && !is_loopback_text(seen)) return seen;
+    if (!seen.empty() && !is_loopback({.host = seen})) return seen;
   }
   return "127.0.0.1";
 }

@@ -12,7 +12,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "tutti/base/file.h"
 #include "tutti/base/text.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -47,12 +47,6 @@ void use_huge_pages(std::byte* base, std::size_t begin, std::size_t end) {
     if (::madvise(base + at, kPage, MADV_POPULATE_WRITE) != 0) return;
     if (::madvise(base + at, kHugePage, MADV_COLLAPSE) != 0 && (errno == EINVAL || ++failures == kMostFailures)) return;
   }
-}
-
-// A file that grows beyond the limit of the process (ulimit -f) does not fail: it kills.
-bool may_grow_to(std::size_t bytes) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
 }
 
 }  // namespace
