@@ -14,7 +14,7 @@
 #include "tutti/launch/tuning.h"
 #include "tutti/runtime/init.h"
 #ifdef TUTTI_HWLOC
-#include "tutti/launch/places/hwloc_topology.h"
+#include "tutti/launch/affinity/hwloc_topology.h"
 #endif
 
 namespace tutti::cli {

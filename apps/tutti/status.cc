@@ -18,8 +18,8 @@
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
 #include "tutti/launch/job.h"
-#include "tutti/launch/watch/node_status.h"
-#include "tutti/launch/watch/status_server.h"
+#include "tutti/launch/monitor/node_status.h"
+#include "tutti/launch/monitor/status_server.h"
 #include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/secret.h"
 

@@ -2,10 +2,10 @@
 // worker says why it failed. What is understood survives being written.
 #include "tests/fuzz/targets.h"
 #include "tutti/base/text.h"
+#include "tutti/launch/membership/messages.h"
+#include "tutti/launch/membership/round.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/roll_call.h"
-#include "tutti/launch/rounds/round.h"
-#include "tutti/launch/rounds/words.h"
 
 namespace tutti::fuzz {
 namespace {

@@ -17,13 +17,13 @@
 #include "tutti/data/clicks/packed_format.h"
 #include "tutti/doctor/doctor_note.h"
 #include "tutti/doctor/probe_command.h"
-#include "tutti/launch/places/node_about.h"
+#include "tutti/launch/affinity/node_about.h"
+#include "tutti/launch/membership/heartbeat.h"
+#include "tutti/launch/membership/messages.h"
+#include "tutti/launch/membership/round.h"
+#include "tutti/launch/monitor/node_status.h"
 #include "tutti/launch/roll_call.h"
-#include "tutti/launch/rounds/pulse.h"
-#include "tutti/launch/rounds/round.h"
-#include "tutti/launch/rounds/words.h"
 #include "tutti/launch/ssh/words.h"
-#include "tutti/launch/watch/node_status.h"
 #include "tutti/planning/schedules/measured.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
@@ -189,7 +189,7 @@ void add_what_others_tell() {
   seed("launch", "store_pair",
        bytes_of({3}) + encode(StorePair{.round = 2, .servers = "10.0.0.1:1,10.0.0.2:1", .successor = "a", .box = "b"}));
   seed("launch", "news",
-       bytes_of({4}) + encode(News{.kind = News::Kind::kMembership, .text = "node d came", .gentle = true}));
+       bytes_of({4}) + encode(RoundEnd{.kind = RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
 
   const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
   seed("told_error", "full", encode_told(full));

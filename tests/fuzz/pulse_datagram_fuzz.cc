@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/launch/rounds/pulse.h"
+#include "tutti/launch/membership/heartbeat.h"
 
 namespace tutti::fuzz {
 namespace {

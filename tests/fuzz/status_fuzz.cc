@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/launch/places/node_about.h"
-#include "tutti/launch/watch/node_status.h"
+#include "tutti/launch/affinity/node_about.h"
+#include "tutti/launch/monitor/node_status.h"
 
 namespace tutti::fuzz {
 namespace {

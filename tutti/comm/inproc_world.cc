@@ -74,7 +74,7 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
           FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
           describe_flight_call);
     process->heap = std::make_unique<Heap>(process->host->arena());
-    process->engine = Engine::create(process->host.get(), {}).or_throw();
+    process->engine = ProgressThread::create(process->host.get(), {}).or_throw();
     auto store = table.clone(Deadline::after_seconds(1)).or_throw();
     Store* const exchange_store = store.get();
     process->store = std::move(store);

@@ -14,21 +14,21 @@
 
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
+#include "tutti/launch/affinity/node_about.h"
 #include "tutti/launch/agent/announcement.h"
 #include "tutti/launch/agent/signals.h"
 #include "tutti/launch/attempts/attempt.h"
 #include "tutti/launch/attempts/outcome.h"
 #include "tutti/launch/environment.h"
 #include "tutti/launch/job.h"
-#include "tutti/launch/keeper.h"
+#include "tutti/launch/monitor/status_server.h"
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/output/error_files.h"
 #include "tutti/launch/output/run_folder.h"
-#include "tutti/launch/places/node_about.h"
 #include "tutti/launch/reports/job_report.h"
 #include "tutti/launch/reports/report_file.h"
+#include "tutti/launch/supervisor.h"
 #include "tutti/launch/tuning.h"
-#include "tutti/launch/watch/status_server.h"
 #include "tutti/rendezvous/schedulers.h"
 
 namespace tutti {
@@ -72,9 +72,9 @@ class Agent {
   void on_last_end();
   void tell_of_signal();
   void leave_the_others();
-  News tell(const Fault& fault);
+  RoundEnd tell(const Fault& fault);
   void on_nodes();
-  void heed(const News& news);
+  void heed(const RoundEnd& news);
   void on_keeper_gone();
   void on_time();
   void on_consoles();
@@ -113,8 +113,9 @@ Result<int> Agent::run() {
     if (const Status started = start(*std::move(round)); !started) return fail_to_start(started.error());
     live();
     if (!starts_again()) return conclude();
-    const News news = *nodes_.news();
-    if (news.kind == News::Kind::kFault) attempt_->report("attempt " + std::to_string(attempt_->round().number), news);
+    const RoundEnd news = *nodes_.news();
+    if (news.kind == RoundEnd::Kind::kFault)
+      attempt_->report("attempt " + std::to_string(attempt_->round().number), news);
     if (!news.verdict.reason.empty()) consoles_.say(news.verdict.reason);
     pause(news.verdict.pause);
     if (!starts_again()) return conclude();
@@ -133,10 +134,10 @@ Result<Round> Agent::meet() {
 // A spare that was not needed ends as the job did.
 Result<int> Agent::sent_home(const Error& error) {
   consoles_.say("this node is not needed any more: " + error.detail);
-  const News& news = *nodes_.news();
+  const RoundEnd& news = *nodes_.news();
   nodes_.leave(spec_.grace + kLeaveLimit);
   consoles_.errors().drain(Deadline::after(kConsoleLimit));
-  const bool fault = news.kind == News::Kind::kFault;
+  const bool fault = news.kind == RoundEnd::Kind::kFault;
   const int code = !fault ? 0 : news.verdict.code ? news.verdict.code : news.fault.code;
   write_report(code, fault ? news.fault.text : "");
   return code;
@@ -296,7 +297,7 @@ void Agent::on_failure(Worker& failed) {
     fault.text += ", which was sent to tutti run and passed on to all ranks: this program does not catch it";
   const int others = attempt_->workers().alive();
   attempt_->freeze();
-  if (const News news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
+  if (const RoundEnd news = tell(fault); !news.mine) return heed(news);  // an echo of what ended the round elsewhere
   attempt_->blame(culprit, fault.text);
   consoles_.say(fault.text + (others == 0 ? ""
                                           : "; stopping the other " + std::to_string(others) +
@@ -304,13 +305,13 @@ void Agent::on_failure(Worker& failed) {
 }
 
 void Agent::on_hang(const Fault& fault) {
-  if (const News news = tell(fault); !news.mine) return heed(news);
+  if (const RoundEnd news = tell(fault); !news.mine) return heed(news);
   consoles_.say("stopping all ranks of this node");
 }
 
 // Ends the round here, and tells the others why. The store may take seconds to answer, or never do, and a rank that is
 // stuck beside the failed one must not wait for that.
-News Agent::tell(const Fault& fault) {
+RoundEnd Agent::tell(const Fault& fault) {
   attempt_->stopping().begin(spec_.grace);
   if (nodes_.one_node()) return nodes_.publish(fault);
   auto told = start_async([&] { return nodes_.publish(fault); });
@@ -356,14 +357,14 @@ void Agent::on_nodes() {
 }
 
 // What ended the round elsewhere ends it here.
-void Agent::heed(const News& news) {
+void Agent::heed(const RoundEnd& news) {
   switch (news.kind) {
-    case News::Kind::kEnded:
+    case RoundEnd::Kind::kEnded:
       return;
-    case News::Kind::kFault:
+    case RoundEnd::Kind::kFault:
       consoles_.say("stopping the ranks of this node: " + news.fault.text);
       return attempt_->stopping().begin(spec_.grace);
-    case News::Kind::kMembership:
+    case RoundEnd::Kind::kMembership:
       consoles_.say("the nodes meet anew: " + news.text);
       return attempt_->stopping().pass_on(SIGTERM, spec_.grace);  // nobody has failed: they may save
   }
@@ -418,8 +419,8 @@ std::string Agent::cause(int code) const {
   if (code == 0 || code == kExitSaved) return {};
   if (timed_out_) return kTimeIsUp;
   if (keeper_lost_) return "the launcher of this node was killed";
-  const std::optional<News>& news = nodes_.news();
-  if (news && news->kind == News::Kind::kFault) return news->fault.text;
+  const std::optional<RoundEnd>& news = nodes_.news();
+  if (news && news->kind == RoundEnd::Kind::kFault) return news->fault.text;
   if (user_signal_ != 0) return this_node() + " was told to stop by " + signal_name(user_signal_);
   return consoles_.output_lost() ? "what the ranks said could not be written" : "nobody read what the ranks said";
 }
@@ -432,8 +433,8 @@ void Agent::write_report(int code, const std::string& failure) {
     end.attempt = attempt_->round().number;
     end.restarts = attempt_->round().restarts_used;
   }
-  const std::optional<News>& news = nodes_.news();
-  const bool of_a_fault = news && news->kind == News::Kind::kFault && failure == news->fault.text;
+  const std::optional<RoundEnd>& news = nodes_.news();
+  const bool of_a_fault = news && news->kind == RoundEnd::Kind::kFault && failure == news->fault.text;
   if (of_a_fault) end.rank = news->fault.rank;
   if (of_a_fault && attempt_) end.details = attempt_->details();
   if (const Status written = write_report_file(spec_.report_file, job_report(end)); !written.ok()) {
@@ -444,8 +445,8 @@ void Agent::write_report(int code, const std::string& failure) {
 
 // The exit code, after the report that explains it.
 int Agent::verdict() {
-  const std::optional<News>& news = nodes_.news();
-  const bool fault = news && news->kind == News::Kind::kFault;
+  const std::optional<RoundEnd>& news = nodes_.news();
+  const bool fault = news && news->kind == RoundEnd::Kind::kFault;
   attempt_->report("the job", news);
   if (fault && !news->verdict.reason.empty()) consoles_.say(news->verdict.reason);
   if (timed_out_) return kExitTimeLimit;

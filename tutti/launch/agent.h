@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "tutti/launch/affinity/shares.h"
 #include "tutti/launch/exit_codes.h"
+#include "tutti/launch/monitor/options.h"
 #include "tutti/launch/output/output.h"
-#include "tutti/launch/places/shares.h"
-#include "tutti/launch/watch/options.h"
 #include "tutti/transport/handshake.h"
 
 namespace tutti {
@@ -41,7 +41,7 @@ struct AgentSpec {
   std::optional<Duration> time_limit;
   Clock::time_point began = now();  // the job, as far as this node knows
   OutputOptions output;
-  WatchOptions watch;
+  MonitorOptions watch;
   std::string report_file;                // the report as JSON, besides the one in log_dir; empty: none
   std::function<void(const Round&)> met;  // called after the first meeting, before anything is started
   std::function<std::vector<std::string>(const Round&)> table;  // of ranks, for the announcement

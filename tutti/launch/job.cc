@@ -13,15 +13,15 @@
 #include "tutti/base/env.h"
 #include "tutti/base/log.h"
 #include "tutti/base/memory.h"
+#include "tutti/launch/affinity/rank_table.h"
 #include "tutti/launch/agent.h"
-#include "tutti/launch/keeper.h"
+#include "tutti/launch/monitor/status_server.h"
 #include "tutti/launch/nodes.h"
 #include "tutti/launch/output/error_files.h"
-#include "tutti/launch/places/rank_table.h"
 #include "tutti/launch/prepare.h"
 #include "tutti/launch/process.h"
 #include "tutti/launch/ssh/far_end.h"
-#include "tutti/launch/watch/status_server.h"
+#include "tutti/launch/supervisor.h"
 #include "tutti/rendezvous/secret.h"
 
 namespace tutti {

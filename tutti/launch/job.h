@@ -4,11 +4,11 @@
 #include <string>
 #include <vector>
 
+#include "tutti/launch/affinity/shares.h"
 #include "tutti/launch/attempts/restart_policy.h"
+#include "tutti/launch/membership/rendezvous_options.h"
+#include "tutti/launch/monitor/options.h"
 #include "tutti/launch/output/output.h"
-#include "tutti/launch/places/shares.h"
-#include "tutti/launch/rounds/rendezvous_options.h"
-#include "tutti/launch/watch/options.h"
 
 namespace tutti {
 
@@ -43,7 +43,7 @@ struct JobOptions {
   Duration signal_grace = std::chrono::seconds(30);
   std::optional<Duration> time_limit;
   OutputOptions output;
-  WatchOptions watch;
+  MonitorOptions watch;
   std::string report_file;  // of a failure, as JSON; empty: only the one in log_dir
 };
 

@@ -16,7 +16,7 @@
 #include "tutti/base/text.h"
 #include "tutti/base/thread.h"
 #include "tutti/launch/exit_codes.h"
-#include "tutti/launch/rounds/keys.h"
+#include "tutti/launch/membership/keys.h"
 #include "tutti/store/etcd/etcd_store.h"
 #include "tutti/transport/crypto.h"
 
@@ -71,19 +71,19 @@ void Nodes::update() {
     return lose_touch("began a job of its own, which goes on at " + *elsewhere);
   if (!pulse_) return;
   switch (pulse_->state()) {
-    case Pulse::State::kWell:
+    case Heartbeat::State::kWell:
       return;
-    case Pulse::State::kOut:
+    case Heartbeat::State::kOut:
       return lose_touch("was taken for lost by the coordinator, " + coordinator_words_);
-    case Pulse::State::kSilent:
+    case Heartbeat::State::kSilent:
       if (const Status heard = no_heartbeat(); !heard && !fixed()) {
         watch_.reset();
-        return end_with({.kind = News::Kind::kFault,
+        return end_with({.kind = RoundEnd::Kind::kFault,
                          .fault = {.text = this_node() + ": " + to_string(heard.error()), .code = kExitRendezvous}});
       }
       return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": no heartbeat has come back for " +
                         seconds_text(to_seconds(pulse_->silence())));
-    case Pulse::State::kGone:
+    case Heartbeat::State::kGone:
       return lose_touch("lost touch with the coordinator, " + coordinator_words_ + ": its agent has ended");
   }
 }
@@ -95,7 +95,7 @@ Status Nodes::no_heartbeat() const {
   const bool etcd = uses_etcd(options_);
   const std::string who = "the coordinator, " + coordinator_->host + " at " + coordinator_->address;
   const bool proven = !coordinator_->proof.empty();
-  if (proven && pulse_->state() != Pulse::State::kGone &&
+  if (proven && pulse_->state() != Heartbeat::State::kGone &&
       coordinator_->proof != proof_of(options_.credentials, *coordinator_)) {
     const Secret& ours = options_.credentials.secret;
     return Error{
@@ -107,7 +107,7 @@ Status Nodes::no_heartbeat() const {
                 std::string("name? Give each its own --rdzv-id") + (etcd ? kForgets : "")};
   }
   // etcd still knows a coordinator that has died, or one on the other side of a cut that may heal.
-  if (etcd && (pulse_->state() == Pulse::State::kGone || round_.number >= 0)) return {};
+  if (etcd && (pulse_->state() == Heartbeat::State::kGone || round_.number >= 0)) return {};
   const auto answered = store_->check({keys::kCoordinator});
   if (!answered.ok()) return {};
   return Error{
@@ -123,9 +123,9 @@ Status Nodes::no_heartbeat() const {
 // Its heartbeats do not come back: from now on this node is for the successor.
 void Nodes::lose_coordinator() {
   suspect_ = coordinator_->id;
-  suspect_ended_ = pulse_->state() == Pulse::State::kGone;
+  suspect_ended_ = pulse_->state() == Heartbeat::State::kGone;
   if (uses_etcd(options_) && !suspect_ended_) tell_witness();
-  place_.primary_is_lost(pulse_->state() == Pulse::State::kGone);
+  place_.primary_is_lost(pulse_->state() == Heartbeat::State::kGone);
   pulse_.reset();
   if (place_.has_successor() && !place_.server()) store_.reset();  // a call there would only wait
 }
@@ -148,16 +148,16 @@ void Nodes::tell_witness() {
 // again; one of fixed size is over.
 void Nodes::lose_touch(const std::string& how) {
   const std::string text = this_node() + " " + how;
-  if (pulse_ && (pulse_->state() == Pulse::State::kSilent || pulse_->state() == Pulse::State::kGone))
+  if (pulse_ && (pulse_->state() == Heartbeat::State::kSilent || pulse_->state() == Heartbeat::State::kGone))
     lose_coordinator();
   if (store_lost_) drop_store();
   watch_.reset();
-  if (fixed()) return end_with({.kind = News::Kind::kFault, .fault = {.text = text, .code = kExitRendezvous}});
-  end_with({.kind = News::Kind::kMembership, .again = true, .text = text});
+  if (fixed()) return end_with({.kind = RoundEnd::Kind::kFault, .fault = {.text = text, .code = kExitRendezvous}});
+  end_with({.kind = RoundEnd::Kind::kMembership, .again = true, .text = text});
 }
 
-News Nodes::publish(const Fault& fault) {
-  News mine{.kind = News::Kind::kFault, .mine = true, .fault = fault};
+RoundEnd Nodes::publish(const Fault& fault) {
+  RoundEnd mine{.kind = RoundEnd::Kind::kFault, .mine = true, .fault = fault};
   update();  // what ended the round may lie here unread, as where this process was stopped for a while: that was first
   if (news_) return *news_;
   if (options_.judge) mine.verdict = options_.judge(past_, fault);
@@ -188,9 +188,9 @@ News Nodes::publish(const Fault& fault) {
 }
 
 // What another node has told. Its own words to the ranks are in the nodes' store: with etcd the ranks have another.
-void Nodes::hear(News news) {
-  if (uses_etcd(options_) && news.kind == News::Kind::kFault) tell_ranks(news.fault.text);
-  if (uses_etcd(options_) && news.kind == News::Kind::kMembership && !news.gentle) tell_ranks(news.text);
+void Nodes::hear(RoundEnd news) {
+  if (uses_etcd(options_) && news.kind == RoundEnd::Kind::kFault) tell_ranks(news.fault.text);
+  if (uses_etcd(options_) && news.kind == RoundEnd::Kind::kMembership && !news.gentle) tell_ranks(news.text);
   end_with(std::move(news));
 }
 
@@ -214,7 +214,7 @@ void Nodes::done() {
     return lose_touch("lost the store of " + coordinator_words_ + ": " + to_string(count.error()));
   }
   if (*count != round_.layout.nodes()) return;
-  const auto ended = store_->compare_set(keys::end(round_.number), std::nullopt, encode(News()));
+  const auto ended = store_->compare_set(keys::end(round_.number), std::nullopt, encode(RoundEnd()));
   if (ended.ok()) return;
   store_lost_ = true;
   lose_touch("lost the store of " + coordinator_words_ + " as all ranks had ended: " + to_string(ended.error()));
@@ -239,7 +239,8 @@ void Nodes::leave(Duration patience) {
   if (!coordination_) {
     (void)store_->push(keys::inbox(coordinator_->term), leave_note(id_));
   } else if (others_go_on) {  // and one of them coordinates
-    const News news{.kind = News::Kind::kMembership, .again = true, .text = this_node() + " has left", .gentle = true};
+    const RoundEnd news{
+        .kind = RoundEnd::Kind::kMembership, .again = true, .text = this_node() + " has left", .gentle = true};
     if (!news_) (void)store_->compare_set(keys::end(round_.number), std::nullopt, encode(news));
     coordination_.reset();
   } else {

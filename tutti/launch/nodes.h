@@ -18,13 +18,13 @@
 #include <vector>
 
 #include "tutti/base/fd.h"
-#include "tutti/launch/rounds/coordination.h"
-#include "tutti/launch/rounds/key_watch.h"
-#include "tutti/launch/rounds/meeting_place.h"
-#include "tutti/launch/rounds/nodes_options.h"
-#include "tutti/launch/rounds/pulse.h"
-#include "tutti/launch/rounds/round.h"
-#include "tutti/launch/rounds/words.h"
+#include "tutti/launch/membership/coordinator.h"
+#include "tutti/launch/membership/heartbeat.h"
+#include "tutti/launch/membership/key_watch.h"
+#include "tutti/launch/membership/messages.h"
+#include "tutti/launch/membership/nodes_options.h"
+#include "tutti/launch/membership/round.h"
+#include "tutti/launch/membership/store_endpoint.h"
 
 namespace tutti {
 
@@ -45,12 +45,12 @@ class Nodes {
   int descriptor() const { return events_.get(); }
   void update();
   // What ended the round, once it has; stays until meet() is called again.
-  const std::optional<News>& news() const { return news_; }
+  const std::optional<RoundEnd>& news() const { return news_; }
   bool one_node() const { return options_.nodes == 1 && options_.backend == RendezvousBackend::kStatic; }
 
   // Tells every rank and agent, if nothing else ended the round before. Returns what did: with `mine` this fault.
   // Where the store cannot be reached this fault is still the best that is known, and the job does not restart.
-  News publish(const Fault& fault);
+  RoundEnd publish(const Fault& fault);
   // The ranks of this node have ended well.
   void done();
   // Whether leave() in the middle of this round would let the others go on: enough of them stay, and their store does,
@@ -74,21 +74,21 @@ class Nodes {
   Error no_store(Error error, Deadline deadline) const;
   Status wait_out_doubt(Deadline deadline);
   void step_down();
-  Result<Coordinator> find_coordinator(Deadline deadline);
+  Result<CoordinatorAddress> find_coordinator(Deadline deadline);
   Status wait_for_claim(double& next_line, Deadline deadline);
-  Result<bool> still_there(const Coordinator& suspect);
+  Result<bool> still_there(const CoordinatorAddress& suspect);
   Result<bool> hears() const;
-  Result<std::optional<std::string>> sign_of_life(const Coordinator& suspect) const;
-  Status wait_out_cut(const Coordinator& coordinator, double& next_line, Deadline deadline);
+  Result<std::optional<std::string>> sign_of_life(const CoordinatorAddress& suspect) const;
+  Status wait_out_cut(const CoordinatorAddress& coordinator, double& next_line, Deadline deadline);
   void tell_witness();
   Status claim(const std::optional<std::string>& before);
-  Status open_pulse(const Coordinator& coordinator);
-  Result<std::optional<Seat>> wait_for_seat();
-  Result<std::optional<Seat>> take_seat(const std::string& answer, const std::string& key);
+  Status open_pulse(const CoordinatorAddress& coordinator);
+  Result<std::optional<Assignment>> wait_for_seat();
+  Result<std::optional<Assignment>> take_seat(const std::string& answer, const std::string& key);
   bool still_coordinates();
   bool say_what_is_missing();
-  Result<Round> sit_down(const Seat& seat);
-  Comer comer() const;
+  Result<Round> sit_down(const Assignment& seat);
+  JoinRequest comer() const;
   Error sent_home(Error error);
   std::string who_serves() const;
   bool interrupted() const;
@@ -98,8 +98,8 @@ class Nodes {
 
   // A round.
   Status no_heartbeat() const;
-  void end_with(News news) { news_ = std::move(news); }
-  void hear(News news);
+  void end_with(RoundEnd news) { news_ = std::move(news); }
+  void hear(RoundEnd news);
   void tell_ranks(const std::string& why);
   void lose_coordinator();
   void lose_touch(const std::string& how);
@@ -107,13 +107,13 @@ class Nodes {
 
   NodesOptions options_;
   const std::string id_;  // of this process
-  MeetingPlace place_;
+  StoreEndpoint place_;
   std::unique_ptr<Store> store_;
-  std::optional<Coordinator> coordinator_;
-  std::unique_ptr<Coordination> coordination_;  // where this agent coordinates
-  std::unique_ptr<Pulse> pulse_;                // else its heartbeat
-  std::unique_ptr<KeyWatch> watch_;             // of what ends the round
-  Fd events_;                                   // epoll of the two
+  std::optional<CoordinatorAddress> coordinator_;
+  std::unique_ptr<Coordinator> coordination_;  // where this agent coordinates
+  std::unique_ptr<Heartbeat> pulse_;           // else its heartbeat
+  std::unique_ptr<KeyWatch> watch_;            // of what ends the round
+  Fd events_;                                  // epoll of the two
   int visit_ = 0;
   std::string suspect_;         // a coordinator that does not answer
   bool suspect_ended_ = false;  // as its host says
@@ -121,7 +121,7 @@ class Nodes {
   Round round_;
   std::vector<Fault> past_;  // that ended earlier rounds
   std::string coordinator_words_;
-  std::optional<News> news_;
+  std::optional<RoundEnd> news_;
   bool done_ = false, leaving_ = false, store_lost_ = false;
 };
 

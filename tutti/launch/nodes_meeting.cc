@@ -1,5 +1,6 @@
-// Agents talk to each other through the store, and by heartbeats. One of them is the *coordinator* (rounds/gathering.h
-// has its rules): the one that serves the store, or with etcd the first that claims the part. Meeting is:
+// Agents talk to each other through the store, and by heartbeats. One of them is the *coordinator*
+// (membership/membership_table.h has its rules): the one that serves the store, or with etcd the first that claims the
+// part. Meeting is:
 //
 //   reach the store; learn who coordinates; say "I have come" into its inbox; wait for a seat
 //
@@ -13,8 +14,8 @@
 #include <unistd.h>
 
 #include "tutti/base/text.h"
+#include "tutti/launch/membership/keys.h"
 #include "tutti/launch/nodes.h"
-#include "tutti/launch/rounds/keys.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {
@@ -54,7 +55,7 @@ Result<Round> Nodes::meet_alone() {
 
 Result<Round> Nodes::meet() {
   const int last = news_ ? round_.number : -1;
-  if (news_ && news_->again && news_->kind == News::Kind::kFault) past_.push_back(news_->fault);
+  if (news_ && news_->again && news_->kind == RoundEnd::Kind::kFault) past_.push_back(news_->fault);
   round_ = Round{.number = last + 1, .restarts_used = int(past_.size())};
   news_.reset();
   done_ = leaving_ = store_lost_ = false;
@@ -116,11 +117,11 @@ Status Nodes::reach(Deadline deadline) {
   return open_pulse(*coordinator_);
 }
 
-Status Nodes::open_pulse(const Coordinator& coordinator) {
+Status Nodes::open_pulse(const CoordinatorAddress& coordinator) {
   const auto voter = [ballot = place_.ballot(), candidate = number_of(coordinator.id)](std::int32_t round) {
     return ballot->give(round, candidate);
   };
-  pulse_ = TUTTI_TRY(Pulse::open(coordinator.address, number_of(id_), options_.credentials, place_.times(), voter));
+  pulse_ = TUTTI_TRY(Heartbeat::open(coordinator.address, number_of(id_), options_.credentials, place_.times(), voter));
   return {};
 }
 
@@ -143,7 +144,7 @@ Status Nodes::reach_store(Deadline deadline) {
       store_ = *std::move(connected);
       return {};
     }
-    if (pulse_ && (pulse_->state() == Pulse::State::kSilent || pulse_->state() == Pulse::State::kGone))
+    if (pulse_ && (pulse_->state() == Heartbeat::State::kSilent || pulse_->state() == Heartbeat::State::kGone))
       lose_coordinator();
     if (place_.signpost(nullptr)) return {};
     const Error& error = connected.error();
@@ -187,7 +188,7 @@ Status Nodes::wait_out_doubt(Deadline deadline) {
   double next_line = 0;
   for (;;) {
     StoreServer* const server = place_.server();
-    if (server == nullptr || (server->standing() == Standing::kPrimary && !server->in_doubt())) return {};
+    if (server == nullptr || (server->standing() == StoreRole::kPrimary && !server->in_doubt())) return {};
     if (place_.is_deposed(deadline.at_most(kMeetingTurn))) {
       step_down();
       return {};
@@ -208,7 +209,7 @@ void Nodes::step_down() {
 
 // Who serves the store claims the part before anybody else comes; with etcd whoever is first, or has missed the
 // coordinator and still reaches the store.
-Result<Coordinator> Nodes::find_coordinator(Deadline deadline) {
+Result<CoordinatorAddress> Nodes::find_coordinator(Deadline deadline) {
   double next_line = deadline.waited() + kSayEvery;
   for (;;) {
     std::optional<std::string> text;
@@ -256,7 +257,7 @@ Status Nodes::wait_for_claim(double& next_line, Deadline deadline) {
 }
 
 // A cut that has healed, perhaps: the coordinator is asked once more before somebody takes its part.
-Result<bool> Nodes::still_there(const Coordinator& suspect) {
+Result<bool> Nodes::still_there(const CoordinatorAddress& suspect) {
   TUTTI_TRY(open_pulse(suspect));
   if (TUTTI_TRY(hears())) return true;
   pulse_.reset();
@@ -267,19 +268,19 @@ Result<bool> Nodes::still_there(const Coordinator& suspect) {
 Result<bool> Nodes::hears() const {
   const auto begin = now();
   const auto heard = [&] { return pulse_->ever_heard() && pulse_->silence() < now() - begin; };
-  while (!heard() && pulse_->state() == Pulse::State::kWell) TUTTI_TRY(pause(kShortPause));
+  while (!heard() && pulse_->state() == Heartbeat::State::kWell) TUTTI_TRY(pause(kShortPause));
   return heard();
 }
 
 // What etcd hears of a coordinator: it changes once a second, as long as that one lives and may decide.
-Result<std::optional<std::string>> Nodes::sign_of_life(const Coordinator& suspect) const {
+Result<std::optional<std::string>> Nodes::sign_of_life(const CoordinatorAddress& suspect) const {
   const std::string key = keys::alive(suspect.term);
   if (!TUTTI_TRY(store_->check({key}))) return std::optional<std::string>();
   return std::optional(TUTTI_TRY(store_->get(key, Deadline::after(kMeetingCallLimit))));
 }
 
 // The coordinator lives, and hears enough of the others: taking its part would only take the job from those.
-Status Nodes::wait_out_cut(const Coordinator& coordinator, double& next_line, Deadline deadline) {
+Status Nodes::wait_out_cut(const CoordinatorAddress& coordinator, double& next_line, Deadline deadline) {
   TUTTI_TRY(store_->set(keys::misses(coordinator.term, id_), ""));  // it may have heard us once more meanwhile
   const std::string who = "the coordinator, " + coordinator.host + " at " + coordinator.address;
   if (deadline.expired())
@@ -297,26 +298,26 @@ Status Nodes::claim(const std::optional<std::string>& before) {
   const auto last = before ? parse_coordinator(*before) : std::nullopt;
   auto store = server ? server->local() : TUTTI_TRY(store_->clone(Deadline::after(kMeetingCallLimit)));
   coordination_ = TUTTI_TRY(
-      Coordination::claim(std::move(store),
-                          {.limits = limits_of(options_),
-                           .id = id_,
-                           .host = options_.host,
-                           .address = place_.local_address().empty() ? options_.store.host : place_.local_address(),
-                           .port = server ? server->address().port : std::uint16_t(0),
-                           .credentials = options_.credentials,
-                           .judge = options_.judge,
-                           .server = server,
-                           .ballot = place_.ballot(),
-                           .predecessor = server && last && last->id != id_ ? last->id : std::string(),
-                           .say = options_.say},
-                          before));
+      Coordinator::claim(std::move(store),
+                         {.limits = limits_of(options_),
+                          .id = id_,
+                          .host = options_.host,
+                          .address = place_.local_address().empty() ? options_.store.host : place_.local_address(),
+                          .port = server ? server->address().port : std::uint16_t(0),
+                          .credentials = options_.credentials,
+                          .judge = options_.judge,
+                          .server = server,
+                          .ballot = place_.ballot(),
+                          .predecessor = server && last && last->id != id_ ? last->id : std::string(),
+                          .say = options_.say},
+                         before));
   if (coordination_) pulse_.reset();
   return {};
 }
 
 // ---- a seat ----
 
-Comer Nodes::comer() const {
+JoinRequest Nodes::comer() const {
   const bool ours = options_.node == 0 && options_.master_port > 0;
   return {.id = id_,
           .visit = visit_,
@@ -347,10 +348,10 @@ Status Nodes::pause(Duration length) const {
 }
 
 // None: the store or the coordinator does not answer any more.
-Result<std::optional<Seat>> Nodes::wait_for_seat() {
+Result<std::optional<Assignment>> Nodes::wait_for_seat() {
   const auto lost_store = [&] {
     drop_store();
-    return std::optional<Seat>();
+    return std::optional<Assignment>();
   };
   const std::string key = keys::seat(id_, visit_);
   place_.learn(store_);
@@ -367,21 +368,21 @@ Result<std::optional<Seat>> Nodes::wait_for_seat() {
     if (fds[1].revents) return Error{.code = Code::kAborted, .detail = "interrupted while waiting for the other nodes"};
     if (coordination_ && coordination_->is_over()) {
       coordination_.reset();
-      return std::optional<Seat>();
+      return std::optional<Assignment>();
     }
     if (coordination_ && coordination_->is_cut_off()) return lost_store();
-    if (place_.server() && place_.signpost(nullptr)) return std::optional<Seat>();
+    if (place_.server() && place_.signpost(nullptr)) return std::optional<Assignment>();
     if (const auto answer = (*watch)->try_read()) {
       if (!answer->ok()) return lost_store();
       return take_seat(**answer, key);
     }
-    if (pulse_ && pulse_->state() != Pulse::State::kWell) {
+    if (pulse_ && pulse_->state() != Heartbeat::State::kWell) {
       if (const Status heard = no_heartbeat(); !heard) return heard;
       options_.say("the coordinator (" + coordinator_words_ + ") does not answer any more");
       lose_coordinator();
-      return std::optional<Seat>();
+      return std::optional<Assignment>();
     }
-    if (!coordination_ && place_.has_successor() && !still_coordinates()) return std::optional<Seat>();
+    if (!coordination_ && place_.has_successor() && !still_coordinates()) return std::optional<Assignment>();
     if (seconds_since(begin) < next_line) continue;
     next_line = seconds_since(begin) + kSayEvery;
     if (!say_what_is_missing()) return lost_store();
@@ -396,7 +397,7 @@ bool Nodes::still_coordinates() {
   return known && known->term == coordinator_->term;
 }
 
-Result<std::optional<Seat>> Nodes::take_seat(const std::string& answer, const std::string& key) {
+Result<std::optional<Assignment>> Nodes::take_seat(const std::string& answer, const std::string& key) {
   auto seat = parse_seat(answer);
   if (!seat || !seat->refused) (void)store_->remove(key);  // nobody reads it again; it only takes room
   if (seat) return seat;
@@ -429,24 +430,24 @@ Error Nodes::sent_home(Error error) {
   const auto ended = store_->get(keys::end(roster->round), Deadline::after(kMeetingCallLimit));
   if (!ended.ok()) return error;
   news_ = parse_news(*ended);
-  if (news_->kind == News::Kind::kFault) error.detail += ": " + news_->fault.text;
+  if (news_->kind == RoundEnd::Kind::kFault) error.detail += ": " + news_->fault.text;
   return error;
 }
 
-Result<Round> Nodes::sit_down(const Seat& seat) {
+Result<Round> Nodes::sit_down(const Assignment& seat) {
   const std::string text = TUTTI_TRY(store_->get(keys::roster(seat.round), Deadline::after(kMeetingCallLimit)));
   const auto roster = parse_roster(text);
   if (!roster || seat.node >= int(roster->nodes.size()) || roster->nodes[std::size_t(seat.node)].id != id_)
     return Error{.code = Code::kMismatch,
                  .detail = "the list of the nodes of round " + std::to_string(seat.round) + " is not understood",
                  .hint = "install the same version of tutti on all nodes"};
-  const Comer& first = roster->nodes.front();
+  const JoinRequest& first = roster->nodes.front();
   const bool given = first.wanted == 0 && !options_.master_address.empty();
   round_ = Round{.number = roster->round, .node = seat.node, .restarts_used = int(roster->past.size())};
   round_.master_address = given ? options_.master_address : first.note.address;
   round_.master_port = first.port;
   round_.layout = Layout{.counts = {}, .node = seat.node};
-  for (const Comer& comer : roster->nodes) {
+  for (const JoinRequest& comer : roster->nodes) {
     const RollNote& note = comer.note;
     if (comer.id == coordinator_->id) coordinator_words_ = words(comer, int(round_.nodes.size()));
     round_.layout.counts.push_back(note.ranks);

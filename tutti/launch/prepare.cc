@@ -18,7 +18,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
-#include "tutti/launch/places/node_about.h"
+#include "tutti/launch/affinity/node_about.h"
 #include "tutti/launch/program.h"
 #include "tutti/launch/tuning.h"
 #include "tutti/rendezvous/secret.h"

@@ -299,7 +299,7 @@ Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
 // The engine, which also listens for such news, for SIGUSR2, and sweeps the TCP port. They may have come already, and
 // end all groups through process->engine: so its thread reads nothing before that is there.
 Status start_engine(Process& p, std::future<Result<Launcher>> looking) {
-  std::vector<Engine::Watched> watched;
+  std::vector<ProgressThread::Watched> watched;
   const auto engine_stands = std::make_shared<std::latch>(1);
   if (looking.valid()) {
     auto launcher = looking.get();
@@ -329,7 +329,7 @@ Status start_engine(Process& p, std::future<Result<Launcher>> looking) {
                          tcp->sweep();
                          return true;
                        }});
-  p.engine = TUTTI_TRY(Engine::create(p.host.get(), std::move(watched)));
+  p.engine = TUTTI_TRY(ProgressThread::create(p.host.get(), std::move(watched)));
   engine_stands->count_down();
   return {};
 }

@@ -83,14 +83,14 @@ TEST_F(StoreFollower, HasWhatWasThereAndWhatCameLater) {
   EXPECT_EQ(store->add("n", 1).or_throw(), 6);
   EXPECT_EQ(store->pop("queue", soon_with_follower()).or_throw(), "b");
   EXPECT_FALSE(store->check({"new"}).or_throw());
-  EXPECT_EQ(follower_->standing(), Standing::kPrimary);
+  EXPECT_EQ(follower_->standing(), StoreRole::kPrimary);
   EXPECT_EQ(store->server(), follower_->address());
   EXPECT_EQ(follower_->local()->get("old", soon_with_follower()).or_throw(), "1+");
 }
 
 TEST_F(StoreFollower, DoesNotServeBeforeThat) {
   follow(primary_->address());
-  EXPECT_EQ(follower_->standing(), Standing::kFollower);
+  EXPECT_EQ(follower_->standing(), StoreRole::kFollower);
   const auto local = follower_->local()->set("k", "v");
   EXPECT_THAT(text_of_value(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
                                               " and does not serve (hint: ask that one)"));
@@ -196,7 +196,7 @@ TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
     EXPECT_TRUE(eventually([&] { return added > at_death + 200; }));
     stop = true;
     for (auto& one : clients) one.join();
-    EXPECT_EQ(follower_->standing(), Standing::kPrimary);
+    EXPECT_EQ(follower_->standing(), StoreRole::kPrimary);
     EXPECT_EQ(follower_->local()->add("all", 0).or_throw(), added);
     EXPECT_EQ(follower_->local()->queue_length("queue").or_throw(), 0);
   }
@@ -214,12 +214,12 @@ TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
   EXPECT_THAT(text_of_value(pending->set("k", "v")),
               HasSubstr("it was carried out here, but the store's follower has not confirmed it"));
   EXPECT_TRUE(eventually([&] { return follower_->go_on().ok(); }));
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kPrimary; }));
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kPrimary; }));
   EXPECT_EQ(store->add("n", 1).or_throw(), 2);  // asked the silent one first, then found the other
   EXPECT_EQ(store->server(), follower_->address());
   EXPECT_FALSE(store->check({"k"}).or_throw()) << "nobody was told that it had been stored";
   wire.silence(false);
-  EXPECT_TRUE(eventually([&] { return primary_->standing() == Standing::kDeposed; }));
+  EXPECT_TRUE(eventually([&] { return primary_->standing() == StoreRole::kDeposed; }));
   EXPECT_THAT(
       text_of_value(primary_->local()->set("k", "v")),
       HasSubstr("does not serve any more: its follower has taken over, because this store could not be reached"));
@@ -237,7 +237,7 @@ TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
   setter.join();
   EXPECT_EQ(primary_->local()->get("after", soon_with_follower()).or_throw(), "2");
   wire.silence(false);
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kDeposed; }));
   EXPECT_THAT(text_of_value(follower_->go_on()), HasSubstr("was replaced by the other"));
 }
 
@@ -249,9 +249,9 @@ TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   // Let the two be in touch, so that the primary may go on by itself.
   EXPECT_TRUE(eventually([&] { return store->add("n", 1).or_throw() > 50; }));
   wire.tear();
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == Standing::kDeposed; }));
+  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kDeposed; }));
   EXPECT_THAT(text_of_value(follower_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
-  EXPECT_EQ(primary_->standing(), Standing::kPrimary);
+  EXPECT_EQ(primary_->standing(), StoreRole::kPrimary);
   store->set("k", "w").or_throw();
   EXPECT_EQ(store->server(), primary_->address());
 }

@@ -221,7 +221,7 @@ Result<std::unique_ptr<StoreServer>> StoreServer::follow(const Address& bind, Cr
   return std::unique_ptr<StoreServer>(new StoreServer(std::move(thread)));
 }
 
-Standing StoreServer::standing() const { return thread_->standing(); }
+StoreRole StoreServer::standing() const { return thread_->standing(); }
 
 Status StoreServer::go_on() { return thread_->decide(); }
 

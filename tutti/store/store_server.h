@@ -15,7 +15,7 @@ namespace tutti {
 class StoreServerThread;
 
 // What a server is to its clients.
-enum class Standing {
+enum class StoreRole {
   kPrimary,    // it serves
   kFollower,   // it keeps a copy, and sends clients to the primary
   kUndecided,  // the other of the two is silent and may have gone on: nobody is answered until somebody decides
@@ -47,7 +47,7 @@ class StoreServer {
   // A Unix socket at which it listens too, from the first call on: for processes of this host and user, whom it serves
   // a third faster than over TCP. It is in no folder (abstract_socket.h), so nobody has to remove it.
   Result<Address> unix_address();
-  Standing standing() const;
+  StoreRole standing() const;
   // To be called with the majority of the nodes behind it, when the other server is lost: a follower serves from now
   // on, a primary goes on without its follower. The other one, should it live, never serves again. kRefused while the
   // other was heard less than 2.5 s ago, or when this one is deposed. Harmless if nothing is to be decided.

@@ -50,7 +50,7 @@ void StoreServerThread::adopt_follower(StoreConnection& connection) {
     decided_ = has_other_ = false;
   }
   table_->begin_record();
-  standing_ = Standing::kPrimary;  // who asks for a copy anew has not gone on
+  standing_ = StoreRole::kPrimary;  // who asks for a copy anew has not gone on
   beat();
 }
 
@@ -102,21 +102,21 @@ void StoreServerThread::lose_follower(const Error& why) {
   if (farewell_heard_) return stand_back("its follower has taken over, because this store could not be reached");
   if (!table_->holds()) return deliver(table_->end_record());  // it had no whole copy yet
   if (ended) return go_on_alone("its follower's connection is closed");
-  standing_ = Standing::kUndecided;
+  standing_ = StoreRole::kUndecided;
   table_->suspend();
   log::warn("the store lost its follower (" + to_string(why) +
             "), which may have taken over: nobody is answered until the nodes have decided");
 }
 
 void StoreServerThread::go_on_alone(const std::string& why) {
-  standing_ = Standing::kPrimary;
+  standing_ = StoreRole::kPrimary;
   log::info("the store at " + to_string(address_) + " goes on without a follower: " + why);
   deliver(table_->end_record());
 }
 
 // Never to serve again.
 void StoreServerThread::stand_back(const std::string& why) {
-  standing_ = Standing::kDeposed;
+  standing_ = StoreRole::kDeposed;
   table_->suspend();
   table_->close(Error{.code = Code::kAborted,
                       .detail = "the store at " + to_string(address_) + " does not serve any more: " + why});
@@ -168,7 +168,7 @@ Result<Upstream> copy_from(const Address& primary, const Credentials& credential
 StoreServerThread::StoreServerThread(Listener listener, Credentials credentials, std::unique_ptr<EventLoop> loop,
                                      Upstream upstream)
     : StoreServerThread(std::move(listener), std::move(credentials), std::move(loop)) {
-  standing_ = Standing::kFollower;
+  standing_ = StoreRole::kFollower;
   table_ = std::move(upstream.table);
   table_->close(stands_by(upstream.primary));
   upstream_ = std::move(upstream.connection);
@@ -245,13 +245,13 @@ void StoreServerThread::lose_upstream(const Error& why) {
   if (ended && gone) return take_over("the one at " + to_string(primary_) + " has ended");
   if (why.errno_value == 0 && !gone)  // it may have gone on alone already: our copy is of the past
     return stand_back("its connection to the primary was cut while that one lived");
-  standing_ = Standing::kUndecided;
+  standing_ = StoreRole::kUndecided;
   log::warn("the store's follower lost the primary at " + to_string(primary_) + " (" + to_string(why) +
             "), which may go on: nobody is answered until the nodes have decided");
 }
 
 void StoreServerThread::take_over(const std::string& why) {
-  standing_ = Standing::kPrimary;
+  standing_ = StoreRole::kPrimary;
   primary_ = {};
   table_->open();
   log::info("the store at " + to_string(address_) + " serves from now on: " + why);
@@ -275,7 +275,7 @@ void StoreServerThread::beat() {
 }
 
 Status StoreServerThread::decide() {
-  if (standing_ == Standing::kDeposed)
+  if (standing_ == StoreRole::kDeposed)
     return Error{.code = Code::kRefused,
                  .detail = "the store at " + to_string(address_) + " was replaced by the other"};
   const MutexLock lock(touch_mutex_);
@@ -289,7 +289,7 @@ Status StoreServerThread::decide() {
 }
 
 bool StoreServerThread::in_doubt() {
-  if (standing_ == Standing::kUndecided) return true;
+  if (standing_ == StoreRole::kUndecided) return true;
   const MutexLock lock(touch_mutex_);
   return has_other_ && !decided_ && !touch_.heard_too_lately(now());
 }
@@ -314,7 +314,7 @@ void StoreServerThread::carry_out_decision() {
     upstream_.reset();
     return take_over("the nodes have decided so");
   }
-  if (standing_ != Standing::kUndecided) return;
+  if (standing_ != StoreRole::kUndecided) return;
   if (takes_calls()) return go_on_alone("the nodes have decided so");
   take_over("the nodes have decided so");
 }

@@ -10,8 +10,8 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/mutex.h"
+#include "tutti/store/role.h"
 #include "tutti/store/shared_table.h"
-#include "tutti/store/standing.h"
 #include "tutti/store/store_connection.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/event_loop.h"
@@ -44,7 +44,7 @@ class StoreServerThread {
   Result<Address> unix_address();
   const Address& address() const { return address_; }
   const std::shared_ptr<SharedTable>& table() const { return table_; }
-  Standing standing() const { return standing_.load(); }
+  StoreRole standing() const { return standing_.load(); }
   Status decide();
   bool in_doubt();
   StoreServer::Counts counts() const { return {let_in_.load(), turned_away_.load(), dropped_.load(), calls_.load()}; }
@@ -99,7 +99,7 @@ class StoreServerThread {
   bool primary_is_gone() const;
   // A primary that waits for a decision takes calls, and holds their answers.
   bool takes_calls() const {
-    return standing_ == Standing::kPrimary || (standing_ == Standing::kUndecided && primary_ == Address{});
+    return standing_ == StoreRole::kPrimary || (standing_ == StoreRole::kUndecided && primary_ == Address{});
   }
   Status queue(StoreConnection& connection, wire::Kind kind, std::string body);
 
@@ -109,7 +109,7 @@ class StoreServerThread {
   std::shared_ptr<SharedTable> table_ = std::make_shared<SharedTable>();
   std::thread thread_;
   std::atomic<bool> stop_{false};
-  std::atomic<Standing> standing_{Standing::kPrimary};
+  std::atomic<StoreRole> standing_{StoreRole::kPrimary};
   Mutex touch_mutex_;
   Touch touch_ TUTTI_GUARDED_BY(touch_mutex_);
   bool has_other_ TUTTI_GUARDED_BY(touch_mutex_) = false;  // a primary whose follower has a whole copy, or a follower

@@ -32,8 +32,8 @@
 #include <vector>
 
 #include "tutti/store/request.h"
+#include "tutti/store/role.h"
 #include "tutti/store/sessions.h"
-#include "tutti/store/standing.h"
 
 namespace tutti::wire {
 

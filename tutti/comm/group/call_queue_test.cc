@@ -10,7 +10,7 @@
 #include "tests/harness/limits.h"
 #include "tutti/base/machine.h"
 #include "tutti/comm/collectives.h"
-#include "tutti/comm/group/engine.h"
+#include "tutti/comm/group/progress_thread.h"
 #include "tutti/comm/inproc_world.h"
 
 namespace tutti {
@@ -118,15 +118,15 @@ TEST(OneCore, AWaitingRankGivesWayThoughThereAreMoreCores) {
                                   << unknown * 1e6 << " us where they do not";
 }
 
-TEST(Engine, WithoutADescriptorOrAThreadIsAnError) {
+TEST(ProgressThread, WithoutADescriptorOrAThreadIsAnError) {
   {
     const test::FewDescriptors none(0);
-    const auto engine = Engine::create(nullptr, {});
+    const auto engine = ProgressThread::create(nullptr, {});
     ASSERT_FALSE(engine.ok());
     EXPECT_THAT(to_string(engine.error()), HasSubstr("cannot make an eventfd: Too many open files"));
   }
   const test::NoThreads none;
-  const auto engine = Engine::create(nullptr, {});
+  const auto engine = ProgressThread::create(nullptr, {});
   ASSERT_FALSE(engine.ok());
   EXPECT_THAT(to_string(engine.error()), HasSubstr("could not start a thread"));
 }

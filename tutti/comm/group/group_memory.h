@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/comm/direct/control.h"
 #include "tutti/comm/heap.h"
+#include "tutti/comm/shared_memory/control.h"
 
 namespace tutti {
 

@@ -13,10 +13,10 @@
 #include "tutti/base/pause.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/carried_operation.h"
-#include "tutti/comm/direct/small.h"
 #include "tutti/comm/group/local_operation.h"
 #include "tutti/comm/links/executor.h"
 #include "tutti/comm/links/select.h"
+#include "tutti/comm/shared_memory/small.h"
 #include "tutti/comm/validate.h"
 #include "tutti/trace/region.h"
 

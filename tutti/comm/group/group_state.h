@@ -16,7 +16,6 @@
 #include "tutti/base/mutex.h"
 #include "tutti/comm/backends/backend.h"
 #include "tutti/comm/cuda/calls.h"
-#include "tutti/comm/direct/direct.h"
 #include "tutti/comm/group/flight.h"
 #include "tutti/comm/group/process.h"
 #include "tutti/comm/links/planned_calls.h"
@@ -24,6 +23,7 @@
 #include "tutti/comm/operation.h"
 #include "tutti/comm/plans/hosts.h"
 #include "tutti/comm/request.h"
+#include "tutti/comm/shared_memory/direct.h"
 
 namespace tutti {
 
@@ -94,7 +94,7 @@ class GroupState : public std::enable_shared_from_this<GroupState> {
   void leave(bool unwinding);
   Status status() const;
 
-  // Engine's side.
+  // ProgressThread's side.
   bool try_drive();                   // false if nothing moved or somebody else drives
   void blockers(Blockers& blockers);  // none while others drive, who will notify() the engine when they stop
   bool retire_if_idle();

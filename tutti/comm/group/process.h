@@ -12,8 +12,8 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
-#include "tutti/comm/group/engine.h"
 #include "tutti/comm/group/group_memory.h"
+#include "tutti/comm/group/progress_thread.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/plans/network.h"
 #include "tutti/store/store.h"
@@ -66,7 +66,7 @@ struct Process {
   // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
   // the same channel on both.
   std::function<std::unique_ptr<Link>(int peer, std::uint64_t channel)> modelled_link;
-  std::unique_ptr<Engine> engine;
+  std::unique_ptr<ProgressThread> engine;
   bool serves_store = false;       // on this rank
   std::function<void()> farewell;  // leaves the job; called once, at the end
 

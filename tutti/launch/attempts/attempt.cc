@@ -38,7 +38,7 @@ Attempt::Attempt(const AgentSpec& spec, Round round, Consoles& consoles)
 
 Status Attempt::start(const Environment& environment) {
   if (round_.layout.nodes() > 1)
-    neighbours_ = std::make_unique<Neighbours>(round_.store, spec_.credentials, round_.number, round_.node,
+    neighbours_ = std::make_unique<PeerStatus>(round_.store, spec_.credentials, round_.number, round_.node,
                                                round_.layout.nodes());
   return workers_.start(spec_, round_, flight_folder_, environment, consoles_);
 }
@@ -190,7 +190,7 @@ void Attempt::end_stragglers(Duration limit) {
   consoles_.say("ended what the ranks had left running: " + join(names, ", "));
 }
 
-void Attempt::report(const std::string& what, const std::optional<News>& news) {
+void Attempt::report(const std::string& what, const std::optional<RoundEnd>& news) {
   const std::string flight = flight_line(flight_folder_, wall_start_);
   if (culprit_) {
     Failure failure;
@@ -217,7 +217,7 @@ void Attempt::report(const std::string& what, const std::optional<News>& news) {
     write_details();
     return;
   }
-  if (!news || news->kind != News::Kind::kFault || news->mine) return;
+  if (!news || news->kind != RoundEnd::Kind::kFault || news->mine) return;
   consoles_.say(what + " failed: " + news->fault.text + (news->fault.report ? " (the report is on that node)" : ""));
   if (neighbours_ && news->fault.report) {
     consoles_.pump();

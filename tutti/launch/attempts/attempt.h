@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "tutti/launch/agent/stopping.h"
+#include "tutti/launch/monitor/monitor.h"
+#include "tutti/launch/monitor/peer_status.h"
 #include "tutti/launch/nodes.h"
-#include "tutti/launch/watch/lookout.h"
-#include "tutti/launch/watch/neighbours.h"
 
 namespace tutti {
 
@@ -52,7 +52,7 @@ class Attempt {
   // Once no worker is alive: ends what they have started and left, and takes their last words.
   void end_stragglers(Duration limit);
   // Says how it ended. `what` failed: "the job", "attempt 2"; `news`: what ended the round, if something did.
-  void report(const std::string& what, const std::optional<News>& news);
+  void report(const std::string& what, const std::optional<RoundEnd>& news);
   // failure_json() of the node whose rank failed, once that is reported; empty: none did, or it has not told.
   const std::string& details() const { return details_; }
 
@@ -68,8 +68,8 @@ class Attempt {
   std::string flight_folder_;
   Workers workers_;
   Stopping stopping_{workers_};
-  Lookout lookout_;
-  std::unique_ptr<Neighbours> neighbours_;  // null on one node
+  Monitor lookout_;
+  std::unique_ptr<PeerStatus> neighbours_;  // null on one node
   Clock::time_point next_tale_{};           // when they hear of us
   Worker* culprit_ = nullptr;
   Worker* echo_ = nullptr;

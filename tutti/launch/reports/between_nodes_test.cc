@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/harness/eventually.h"
+#include "tutti/launch/monitor/peer_status.h"
 #include "tutti/launch/reports/shared_report.h"
-#include "tutti/launch/watch/neighbours.h"
 #include "tutti/store/store_server.h"
 #include "tutti/transport/socket.h"
 
@@ -24,7 +24,7 @@ class BetweenNodes : public ::testing::Test {
     const auto key = "agents/status/" + std::to_string(round) + "/" + std::to_string(node);
     EXPECT_TRUE(server_->local()->get(key, Deadline::after_seconds(60)).ok()) << key;
   }
-  static void read(Neighbours& node) {
+  static void read(PeerStatus& node) {
     const auto asked = now();
     node.want();
     EXPECT_TRUE(test::eventually([&] { return node.read_since(asked); }));
@@ -60,7 +60,7 @@ TEST_F(BetweenNodes, AStoreThatIsGoneIsToldInTime) {
 }
 
 TEST_F(BetweenNodes, StatusesOfTheOtherNodesAreReadWhileSomebodyAsks) {
-  Neighbours first(store_, credentials_, 0, 0, 3), second(store_, credentials_, 0, 1, 3);
+  PeerStatus first(store_, credentials_, 0, 0, 3), second(store_, credentials_, 0, 1, 3);
   EXPECT_THAT(first.told().at(1).status, IsEmpty());
   EXPECT_EQ(first.told().count(0), 0u) << "itself";
   second.tell("of the second");
@@ -72,7 +72,7 @@ TEST_F(BetweenNodes, StatusesOfTheOtherNodesAreReadWhileSomebodyAsks) {
 }
 
 TEST_F(BetweenNodes, AnotherRoundIsNotHeard) {
-  Neighbours before(store_, credentials_, 0, 1, 2), now_first(store_, credentials_, 1, 0, 2);
+  PeerStatus before(store_, credentials_, 0, 1, 2), now_first(store_, credentials_, 1, 0, 2);
   before.tell("of an earlier round");
   await_status(0, 1);
   read(now_first);
@@ -81,7 +81,7 @@ TEST_F(BetweenNodes, AnotherRoundIsNotHeard) {
 
 TEST_F(BetweenNodes, WhyNothingCanBeReadIsSaid) {
   const std::string gone = to_string(listen(Address{.host = "127.0.0.1"})->address);
-  Neighbours alone(gone, credentials_, 0, 0, 2);
+  PeerStatus alone(gone, credentials_, 0, 0, 2);
   EXPECT_TRUE(test::eventually([&] { return !alone.trouble().empty(); }));
   EXPECT_THAT(alone.trouble(), HasSubstr(gone));
 }

@@ -101,8 +101,8 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty())
-      torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
-                                                            /*create_graph=*/false, /*accumulate_grad=*/true);
+      torch::autograd::ProgressThread::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
+                                                                    /*create_graph=*/false, /*accumulate_grad=*/true);
     variable_list results;
     for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
     results.resize(leaves.size() + 2);  // the anchor, and what is no tensor
