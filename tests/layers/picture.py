@@ -12,7 +12,7 @@ import sys
 from layers import ABOVE, BELOW, CORE, TRAINERS
 
 HOLDS = {
-    "base": "errors, results, deadlines, dtypes, logging, environment", "planning": "collective plans, meshes, schedules",
+    "base": "errors, results, deadlines, dtypes, logging, environment", "planning": "meshes, grids, schedules, tables",
     "transport": "links, authentication", "trace": "flight recorder, regions, timers", "data": "samplers, clicks, text, tokens",
     "store": "key-value store: memory, file, TCP, etcd, prefix", "rendezvous": "rank, world size and address of each process",
     "comm": "groups, collectives, backends", "launch": "agent, workers, reports", "checkpoint": "save, load, reshard",
