@@ -116,16 +116,6 @@ Status take_local_rank(const std::string& given) {
   return {};
 }
 
-int exit_code(const Error& error) {
-  constexpr int kUsageError = 2;
-  const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
-                     error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
-  const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
-  return usage || is_missing ? kUsageError : 1;
-}
-
-}  // namespace
-
 void restart_with_settings(const std::vector<std::string>& arguments) {
   const auto who = identify({}, current_environment());
   if (!who.ok() || who->started_by == "tutti run") return;
@@ -144,13 +134,25 @@ void restart_with_settings(const std::vector<std::string>& arguments) {
   ::execv(self.c_str(), pointers.data());  // a file that is gone by now: the process stays as it is
 }
 
+int exit_code(const Error& error) {
+  constexpr int kUsageError = 2;
+  const bool usage = error.code == Code::kUsage || error.code == Code::kInvalidArgument ||
+                     error.code == Code::kNotFound || error.code == Code::kMismatch || error.code == Code::kUnsupported;
+  const bool is_missing = error.code == Code::kSystem && (error.errno_value == ENOENT || error.errno_value == ENOTDIR);
+  return usage || is_missing ? kUsageError : 1;
+}
+
+}  // namespace
+
 void add_local_rank(CLI::App& app, std::string& local_rank) {
   app.add_option("--local-rank,--local_rank", local_rank, "local rank, as torch.distributed.launch passes it")
       ->group("Ranks")
       ->type_name("N");
 }
 
-int run_training(const std::string& local_rank, const std::function<int()>& body) {
+int run_training(const std::vector<std::string>& arguments, const std::string& local_rank,
+                 const std::function<int()>& body) {
+  restart_with_settings(arguments);
   keep_freed_memory(env);  // each step frees and allocates the same temporaries
   try {
     take_local_rank(local_rank).or_throw();

@@ -24,16 +24,16 @@ using Teller = std::function<void(const std::string& command, const Error& error
 // another teller (tell_once.h), together with the nearest known option.
 std::optional<int> parse(CLI::App& app, std::vector<std::string> arguments, const Teller& teller = tell);
 
-// Executes a training program that `tutti run` did not start once more, with what recommended_settings() has and the
-// user has not set: libraries read these variables when they are loaded. Returns where nothing is missing. `arguments`:
-// of this process, without its name.
-void restart_with_settings(const std::vector<std::string>& arguments);
 // --local-rank=N, which torch.distributed.launch gives each rank.
 void add_local_rank(CLI::App& app, std::string& local_rank);
-// What a training program returns: what `body` does or, where it throws, after telling why, 2 for wrong usage, for what
-// is missing and for ranks that differ, else 1. `local_rank`: the text of --local-rank, which must be LOCAL_RANK where
-// that is set, and is LOCAL_RANK for `body`; empty or -1: not given.
-int run_training(const std::string& local_rank, const std::function<int()>& body);
+// Runs a training program and returns its exit code: that of `body`, or, if it throws, 2 for wrong usage, for a missing
+// file and for ranks that differ, and 1 for all else. Reports the error.
+// A program that `tutti run` did not start is executed once more, with the recommended_settings() that the user has not
+// set: libraries read these variables when they are loaded. `arguments`: of this process, without its name.
+// `local_rank`: the value of --local-rank, which must equal LOCAL_RANK if that is set, and becomes LOCAL_RANK for
+// `body`; empty or -1: not given.
+int run_training(const std::vector<std::string>& arguments, const std::string& local_rank,
+                 const std::function<int()>& body);
 
 Error usage(std::string detail, std::string hint = {});
 // A kUsage for a command that was given too little: "no program given. Usage: tutti run ...", with an example.

@@ -116,14 +116,15 @@ int act(const std::vector<std::string>& arguments) {
     tutti::cli::tell_once(command, line.with_rejected(mistake));
   };
   if (const auto code = tutti::cli::parse(app, arguments, tell_all)) return *code;
-  tutti::cli::restart_with_settings(arguments);
   const auto meaning = interpret(line);
   if (!meaning.ok()) {
     tutti::cli::tell_once("pretrain_gpt", meaning.error());
     return kUsageError;
   }
-  warn_of_no_effect(line);
-  return tutti::cli::run_training(local_rank, [&] { return train(line, *meaning); });
+  return tutti::cli::run_training(arguments, local_rank, [&] {
+    warn_of_no_effect(line);
+    return train(line, *meaning);
+  });
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What the command line of pretrain_gpt means, what it refuses, and what a grid makes of it. Without LibTorch.
 #include "apps/pretrain_gpt_options.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <CLI/CLI.hpp>

@@ -108,13 +108,13 @@ int act(const std::vector<std::string>& arguments) {
   std::string local_rank;
   tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  tutti::cli::restart_with_settings(arguments);
   const auto command = line.interpret();
   if (!command.ok()) {
     tutti::cli::tell_once("train_dlrm", command.error());
     return kUsageError;
   }
-  return tutti::cli::run_training(local_rank, [&] { return train(line, command->options, command->checkpoints); });
+  return tutti::cli::run_training(arguments, local_rank,
+                                  [&] { return train(line, command->options, command->checkpoints); });
 }
 
 }  // namespace

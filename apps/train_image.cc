@@ -288,14 +288,13 @@ int act(const std::vector<std::string>& arguments) {
   std::string local_rank;
   tutti::cli::add_local_rank(app, local_rank);
   if (const auto code = tutti::cli::parse(app, arguments, tutti::cli::tell_once)) return *code;
-  tutti::cli::restart_with_settings(arguments);
   const auto given = refuse_empty_values(app);
   const auto options = given.ok() ? interpret(texts) : given.error();
   if (!options.ok()) {
     tutti::cli::tell_once("train_image", options.error());
     return kUsageError;
   }
-  return tutti::cli::run_training(local_rank, [&] { return train(texts, *options); });
+  return tutti::cli::run_training(arguments, local_rank, [&] { return train(texts, *options); });
 }
 
 }  // namespace

@@ -271,7 +271,7 @@ TEST(Run, DoctorReportsVariablesThatMakeNoSense) {
   for (const char* name : {"TUTTI_TIMEOUT", "OMP_NUM_THREADS"}) {
     const Ended doctor = run({"doctor"}, {{name, "nonsense"}});
     EXPECT_EQ(doctor.code, 1) << doctor.out;
-    EXPECT_THAT(doctor.out, ::testing::ContainsRegex(std::string("FAIL +variables +") + name));
+    EXPECT_THAT(doctor.out, ::testing::ContainsRegex(std::string("FAIL +variables +.*") + name));
   }
   EXPECT_THAT(run({"doctor"}).out, Not(HasSubstr("variables")));
 }

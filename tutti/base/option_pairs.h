@@ -1,10 +1,9 @@
 #pragma once
 // Options that exclude each other, as a table. A set of options (of DataParallel, of a trainer) has one such table, and
 // one test tries every pair of its options: a pair works, or the table has it.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "tutti/base/error.h"
@@ -30,9 +29,9 @@ Status check_pairs(std::span<const ExcludedPair> pairs, const IsGiven& is_given)
   const auto found = std::find_if(pairs.begin(), pairs.end(),
                                   [&](const auto& pair) { return is_given(pair.one) && is_given(pair.other); });
   if (found == pairs.end()) return {};
-  const auto option = [](std::string_view name) { return name.substr(0, name.find(" (")); };
+  const auto option = [](std::string_view name) { return std::string(name.substr(0, name.find(" ("))); };
   return Error{.code = Code::kUsage,
-               .detail = fmt::format("{} and {} were both given", option(found->one), option(found->other)),
+               .detail = detail::words(option(found->one), " and ", option(found->other), " were both given"),
                .hint = std::string(found->hint)};
 }
 

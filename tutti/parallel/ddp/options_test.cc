@@ -379,7 +379,7 @@ TEST(DataParallelOptions, ThatDoNotGoWithAShardedOptimizerGetASentence) {
   };
   says(
       std::make_shared<Branches>(), [](auto& o) { o.hook = bf16_compression(); },
-      "a sharded optimizer and a hook were both given (hint: use an optimizer that is not sharded");
+      "a sharded optimizer and a hook were both given (hint: drop one of the two");
   says(
       std::make_shared<Branches>(), [](auto& o) { o.delayed = {"left.bias"}; },
       "a sharded optimizer and delayed parameters were both given");
