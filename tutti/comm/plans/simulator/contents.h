@@ -32,7 +32,7 @@ class Contents {
 class Pool;
 std::unique_ptr<Contents> make_symbolic(int ranks, Pool& pool);  // the pool outlives it
 // Elements of 1 and 2 bytes are unsigned integers, of 4 and 8 bytes floating point numbers whose sums round.
-std::unique_ptr<Contents> make_elements(int ranks, std::size_t element);
+std::unique_ptr<Contents> make_elements(std::size_t element);
 
 // Where the areas of a rank lie in one space of addresses: buffers that overlap share addresses.
 struct Placement {

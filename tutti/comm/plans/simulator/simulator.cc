@@ -41,7 +41,7 @@ class Simulator {
   explicit Simulator(const Scenario& scenario)
       : scenario_(scenario), network_(scenario.network), size_(scenario.shape.size), hosts_(hosts_of(scenario)) {
     contents_.push_back(make_symbolic(size_, pool_));
-    if (scenario.with_elements) contents_.push_back(make_elements(size_, scenario.shape.element));
+    if (scenario.with_elements) contents_.push_back(make_elements(scenario.shape.element));
     ranks_.resize(std::size_t(size_));
     cards_.resize(std::size_t(hosts_.count()) * std::size_t(network_.cards));
     outcome_.traffic.resize(std::size_t(size_));
