@@ -7,10 +7,13 @@ namespace {
 
 Range whole(Area area, const Shape& shape) { return {area, 0, shape.count * shape.element}; }
 
+// Rank 0 of an exscan has no output.
+Area input_of(const Shape& shape, bool has_output) { return shape.in_place && has_output ? Area::kOut : Area::kIn; }
+
 // Hillis and Steele's scan: in the round of distance d a rank adds what the rank d before it has, the sum of the d
 // ranks up to that one. Returns where the sum is.
-Range scan_by_doubling(PlanBuilder& plan, const Shape& shape) {
-  Range sum = whole(shape.in_place ? Area::kOut : Area::kIn, shape);
+Range scan_by_doubling(PlanBuilder& plan, const Shape& shape, bool has_output) {
+  Range sum = whole(input_of(shape, has_output), shape);
   Range rooms[] = {plan.scratch(sum.bytes), plan.scratch(sum.bytes)};  // what is sent must stay until it has left
   int room = 0;
   for (int distance = 1; distance < shape.size; distance *= 2) {
@@ -28,14 +31,14 @@ Range scan_by_doubling(PlanBuilder& plan, const Shape& shape) {
 
 Plan scan_recursive_doubling(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRecursiveDoubling);
-  plan.copy(scan_by_doubling(plan, shape), whole(Area::kOut, shape));
+  plan.copy(scan_by_doubling(plan, shape, true), whole(Area::kOut, shape));
   return std::move(plan).build();
 }
 
 // A scan whose results move on by one rank.
 Plan exscan_recursive_doubling(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRecursiveDoubling);
-  const Range sum = scan_by_doubling(plan, shape);
+  const Range sum = scan_by_doubling(plan, shape, shape.rank > 0);
   plan.next_round();
   if (shape.rank + 1 < shape.size) plan.send(shape.rank + 1, sum);
   if (shape.rank > 0) plan.recv(shape.rank - 1, whole(Area::kOut, shape));
@@ -61,7 +64,7 @@ Plan scan_chain(const Shape& shape) {
 // What comes is the result; what goes on is that and the own input, in scratch memory of two segments.
 Plan exscan_chain(const Shape& shape) {
   PlanBuilder plan(Algorithm::kChain);
-  const Area input = shape.in_place ? Area::kOut : Area::kIn;
+  const Area input = input_of(shape, shape.rank > 0);
   const auto segments = segments_of(whole(Area::kOut, shape), shape.element, shape.segment);
   const bool is_last = shape.rank + 1 == shape.size, relays = shape.rank > 0 && !is_last;
   const std::size_t largest = relays ? segments.front().bytes : 0;
