@@ -148,7 +148,7 @@ def check_types(root):
 
 
 VARIABLE = re.compile(r'"TUTTI_([A-Z0-9_]+)"')
-KNOWN = re.compile(r'"([A-Z0-9_]*[A-Z0-9])"')
+KNOWN = re.compile(r'"([A-Z][A-Z0-9_]*[A-Z0-9])"')
 ROW = re.compile(r"`TUTTI_([A-Z0-9_]+)`")
 
 
