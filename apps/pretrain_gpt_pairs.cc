@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view kOneActivation = "drop one of the two: an MLP has one activation";
 constexpr std::string_view kOnePrecision = "drop one of the two: a model is computed in one precision";
-constexpr std::string_view kFixedScale = "drop one of the two: it is for a loss scale that adapts, --loss-scale fixes it";
+constexpr std::string_view kFixedScale =
+    "drop one of the two: --loss-scale fixes the scale, which the other option adapts";
 constexpr std::string_view kOneSchedule = "drop one of the two: --step-batch-size-schedule has all batch sizes";
 constexpr std::string_view kGrowingBatches =
     "give --train-samples N: steps whose batches grow are not a number of samples";

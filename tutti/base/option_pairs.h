@@ -22,8 +22,8 @@ struct NamedOption {
   bool (*is_given)(const Options&);
 };
 
-// The error for the first pair of the table of which both options are given (kUsage). `is_given` tells it by name; what
-// a name says in brackets, such as a default, is not part of the message.
+// Rejects the first pair of which both options are given (kUsage). `is_given` says by name whether an option is given.
+// The message leaves out what a name has in brackets, such as a default.
 template <class IsGiven>
 Status check_pairs(std::span<const ExcludedPair> pairs, const IsGiven& is_given) {
   const auto found = std::find_if(pairs.begin(), pairs.end(),
@@ -35,7 +35,7 @@ Status check_pairs(std::span<const ExcludedPair> pairs, const IsGiven& is_given)
                .hint = std::string(found->hint)};
 }
 
-// The same, of options that a table names; what it does not name is never given.
+// check_pairs() with a table of options. An option that is not in the table counts as not given.
 template <class Options>
 Status check_pairs(std::span<const ExcludedPair> pairs, std::span<const NamedOption<Options>> options,
                    const Options& given) {

@@ -226,7 +226,8 @@ TEST(TcpTransport, WhoSaysNothingIsSweptThoughNoRankEverConnects) {
 TEST(TcpTransport, FiveHundredSilentConnectionsLeaveTogether) {
   rlimit files{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
-  if (files.rlim_cur < 2400) GTEST_SKIP() << "this process may have " << files.rlim_cur << " open files";
+  if (files.rlim_cur < 2400)
+    GTEST_SKIP() << "this process may have " << files.rlim_cur << " open files; ulimit -n 2400 would do";
   const auto transport = TcpTransport::open("127.0.0.1", kJob, 0).or_throw();
   const Address here = parse_address(transport->contact()).or_throw();
   std::vector<Fd> strangers;
