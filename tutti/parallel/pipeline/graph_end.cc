@@ -15,7 +15,7 @@ GraphEnd::GraphEnd(const at::Tensor& tensor) {
 
 void GraphEnd::backward(const at::Tensor& gradient) && {
   const std::shared_ptr<torch::autograd::Edge> edge = std::move(edge_);
-  torch::autograd::ProgressThread::get_default_engine().execute({std::move(*edge)}, {gradient}, /*keep_graph=*/false,
+  torch::autograd::Engine::get_default_engine().execute({std::move(*edge)}, {gradient}, /*keep_graph=*/false,
                                                                 /*create_graph=*/false, /*accumulate_grad=*/true);
 }
 

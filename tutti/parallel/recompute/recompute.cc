@@ -101,7 +101,7 @@ struct Recomputed : torch::autograd::Function<Recomputed> {
       root_gradients.push_back(gradients[i]);
     }
     if (!roots.empty())
-      torch::autograd::ProgressThread::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
+      torch::autograd::Engine::get_default_engine().execute(roots, root_gradients, /*keep_graph=*/false,
                                                                     /*create_graph=*/false, /*accumulate_grad=*/true);
     variable_list results;
     for (const at::Tensor& leaf : leaves) results.push_back(leaf.grad());
