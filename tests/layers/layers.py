@@ -39,7 +39,8 @@ CORE = list(ABOVE)
 BELOW = {
     "tensor": CORE,
     "parallel": CORE + ["tensor"],
-    "models": CORE + ["tensor", "parallel"],
+    "training": CORE + ["tensor", "parallel"],
+    "models": CORE + ["tensor", "parallel", "training"],
 }
 # The umbrellas, and the version, which stand in tutti/ itself.
 TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}

@@ -18,7 +18,7 @@ HOLDS = {
     "comm": "groups, collectives, backends", "launch": "agent, workers, reports", "checkpoint": "save, load, reshard",
     "metrics": "AUC, timers of all ranks", "embedding": "tables over ranks, kernels", "doctor": "checks hosts before a job",
     "runtime": "init() turns a process into a rank", "tensor": "collectives on tensors, with and without autograd",
-    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "models": "cnn, mlp, DLRM, GPT",
+    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "schedules of batch and rates, loss scale", "models": "cnn, mlp, DLRM, GPT",
     "tutti": "run, bench, doctor, ckpt, data, ...", "train_image": "Fashion-MNIST", "train_dlrm": "recommendation", "pretrain_gpt": "language",
 }
 WIDTH, HEIGHT, GAP, MARGIN = 1080, 58, 12, 20
