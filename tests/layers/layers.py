@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the source tree keeps its layers (docs/design.md, "Layers").
+"""Checks that the source tree keeps its layers (docs/architecture.md).
 
   layers.py includes ROOT                 every #include of tutti/, apps/ and bench/ against the table below; no type defined twice
   layers.py variables ROOT                every variable TUTTI_... that the sources or docs/launching.md name is known to tutti/base/env.cc,
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-# What each folder of tutti/ may include besides itself. The order is that of docs/design.md.
+# What each folder of tutti/ may include besides itself. The order is that of docs/architecture.md.
 ABOVE = {
     "base": [],
     "planning": ["base"],
@@ -39,7 +39,8 @@ CORE = list(ABOVE)
 BELOW = {
     "tensor": CORE,
     "parallel": CORE + ["tensor"],
-    "models": CORE + ["tensor", "parallel"],
+    "training": CORE + ["tensor", "parallel"],
+    "models": CORE + ["tensor", "parallel", "training"],
 }
 # The umbrellas, and the version, which stand in tutti/ itself.
 TOP = {"core.h": CORE, "version.h": [], "tutti.h": ["core.h", *CORE, *BELOW]}

@@ -3,7 +3,7 @@
 then every program of apps/.
 
   picture.py ROOT              writes the picture
-  picture.py ROOT --check      fails if the picture or the table in docs/design.md differs from layers.py
+  picture.py ROOT --check      fails if the picture or the table in docs/architecture.md differs from layers.py
 """
 import pathlib
 import re
@@ -18,7 +18,7 @@ HOLDS = {
     "comm": "groups, collectives, backends", "launch": "agent, workers, reports", "checkpoint": "save, load, reshard",
     "metrics": "AUC, timers of all ranks", "embedding": "tables over ranks, kernels", "doctor": "checks hosts before a job",
     "runtime": "init() turns a process into a rank", "tensor": "collectives on tensors, with and without autograd",
-    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "models": "cnn, mlp, DLRM, GPT",
+    "parallel": "data, tensor, pipeline and context parallelism, sharded optimizers and embeddings", "training": "schedules of batch and rates, loss scale", "models": "cnn, mlp, DLRM, GPT",
     "tutti": "run, bench, doctor, ckpt, data, ...", "train_image": "Fashion-MNIST", "train_dlrm": "recommendation", "pretrain_gpt": "language",
 }
 WIDTH, HEIGHT, GAP, MARGIN = 1080, 58, 12, 20
@@ -68,10 +68,10 @@ def draw(root):
 
 
 def problems(root, picture):
-    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|$", (root / "docs/design.md").read_text(encoding="utf-8"), re.M))
+    rows = dict(re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|$", (root / "docs/architecture.md").read_text(encoding="utf-8"), re.M))
     for folder in [*ABOVE, *BELOW]:
         if rows.get(folder) != uses(folder):
-            yield f"docs/design.md: `{folder}` uses {rows.get(folder)}; tests/layers/layers.py allows {uses(folder)}"
+            yield f"docs/architecture.md: `{folder}` uses {rows.get(folder)}; tests/layers/layers.py allows {uses(folder)}"
     if picture.read_text(encoding="utf-8") != draw(root):
         yield f"{picture.relative_to(root)} differs from the table of layers.py: run tests/layers/picture.py {root}"
 
@@ -82,5 +82,5 @@ if __name__ == "__main__":
     if "--check" not in sys.argv:
         sys.exit(image.write_text(draw(home), encoding="utf-8") == 0)
     found = list(problems(home, image))
-    print("\n".join(found) or "the picture and docs/design.md agree with layers.py")
+    print("\n".join(found) or "the picture and docs/architecture.md agree with layers.py")
     sys.exit(bool(found))

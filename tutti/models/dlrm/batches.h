@@ -10,7 +10,7 @@
 #include "tutti/data/clicks/source.h"
 #include "tutti/embedding/lookups.h"
 #include "tutti/models/dlrm/architecture.h"
-#include "tutti/planning/tables/table_spec.h"
+#include "tutti/planning/tables/placement.h"
 
 namespace tutti::dlrm {
 

@@ -4,7 +4,7 @@
 // embedding or by a layer of its own; cross entropy of the next token.
 //
 // Activations are [rows, batch, hidden]; rows are the positions that this rank has (parallel/tensor/sequence.h).
-// Parameters have the names of planning/pretraining/gpt_shape.h on every grid, and the same first values, which hang on
+// Parameters have the names of planning/gpt_shape.h on every grid, and the same first values, which hang on
 // the seed, their name and their place. Dropout hangs on the seed, step, sample of the step and layer, not on the grid
 // (replicas take the same samples of a step in whichever number they are, as long as the micro batch is the same).
 #include <torch/nn/module.h>

@@ -9,13 +9,13 @@
 #include "tutti/data/batch_sampler.h"
 #include "tutti/data/tokens/gpt_dataset.h"
 #include "tutti/parallel/recompute/recompute.h"
-#include "tutti/planning/grid/grid.h"
-#include "tutti/planning/grid/stage_layers.h"
-#include "tutti/planning/pretraining/batch_schedule.h"
-#include "tutti/planning/pretraining/gpt_shape.h"
-#include "tutti/planning/pretraining/loss_scale.h"
-#include "tutti/planning/pretraining/parameter_schedule.h"
+#include "tutti/planning/gpt_shape.h"
+#include "tutti/planning/grid.h"
 #include "tutti/planning/schedules/schedule.h"
+#include "tutti/planning/stage_layers.h"
+#include "tutti/training/batch_schedule.h"
+#include "tutti/training/loss_scale.h"
+#include "tutti/training/parameter_schedule.h"
 
 namespace tutti::gpt {
 

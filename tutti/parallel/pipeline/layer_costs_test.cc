@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tests/harness/ranks.h"
-#include "tutti/planning/grid/stage_layers.h"
+#include "tutti/planning/stage_layers.h"
 
 namespace tutti::test {
 namespace {

@@ -1,9 +1,144 @@
 #include "tutti/planning/schedules/schedule.h"
 
+#include <algorithm>
+
 #include "tutti/base/error.h"
 
 namespace tutti {
 namespace {
+
+// All forwards, then all backwards in the same order. Every rank keeps the activations of all microbatches; the bubble
+// is that of 1F1B, (p-1)/m of the work.
+std::vector<Action> fill_drain(const PipelineShape& shape, int) {
+  std::vector<Action> actions;
+  for (int i = 0; i < shape.microbatches; ++i) actions.push_back({ActionKind::kForward, i, 0});
+  for (int i = 0; i < shape.microbatches; ++i) actions.push_back({ActionKind::kBackward, i, 0});
+  return actions;
+}
+
+// Rank r warms up with as many forwards as there are ranks after it, then alternates, then drains. So it never keeps
+// the activations of more than p - r microbatches, however many there are.
+std::vector<Action> one_forward_one_backward(const PipelineShape& shape, int rank) {
+  const int total = shape.microbatches, warm_up = std::min(shape.ranks - rank - 1, total);
+  std::vector<Action> actions;
+  for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::kForward, i, 0});
+  for (int i = 0; i < total; ++i) {
+    if (warm_up + i < total) actions.push_back({ActionKind::kForward, warm_up + i, 0});
+    actions.push_back({ActionKind::kBackward, i, 0});
+  }
+  return actions;
+}
+
+// 1F1B over virtual stages. Microbatches pass in groups of N: a group goes through the rank's first chunk, then through
+// the second, and so on, before the next group comes. The order of (microbatch, chunk) that this gives is the table;
+// the k-th forward is its k-th line, the k-th backward the same line with the chunks counted from the end. The bubble
+// is (p-1)/(m v) of the work, v chunks a rank, for v times the messages and a little more memory.
+//
+// Megatron-LM refuses a number of microbatches that N does not divide with a rest below p: its rule of who is ahead of
+// whom would let ranks wait for one another for ever. Here the microbatches are then dealt out to as many groups as
+// before, as evenly as can be, the larger ones first. So any number will do, and the bubble stays that of the formula.
+std::vector<int> group_sizes(const PipelineShape& shape) {
+  const int total = shape.microbatches, size = shape.microbatch_group > 0 ? shape.microbatch_group : shape.ranks;
+  const int rest = total % size, whole = total / size;
+  if (rest == 0) return std::vector<int>(std::size_t(whole), size);
+  std::vector<int> sizes;
+  if (rest >= shape.ranks) {  // a group like the others
+    sizes.assign(std::size_t(whole), size);
+    sizes.push_back(rest);
+    return sizes;
+  }
+  const int groups = std::max(whole, 1);
+  for (int i = 0; i < groups; ++i) sizes.push_back(total / groups + (i < total % groups ? 1 : 0));
+  return sizes;
+}
+
+std::vector<Action> interleaved(const PipelineShape& shape, int rank) {
+  const int chunks = shape.chunks;
+  const std::vector<int> groups = group_sizes(shape);
+  std::vector<std::pair<int, int>> table;  // microbatch, chunk
+  for (int first = 0; const int size : groups) {
+    for (int chunk = 0; chunk < chunks; ++chunk)
+      for (int i = first; i < first + size; ++i) table.emplace_back(i, chunk);
+    first += size;
+  }
+  const int total = int(table.size());
+  const int warm_up = std::min((shape.ranks - rank - 1) * 2 + (chunks - 1) * groups[0], total);
+  std::vector<Action> actions;
+  const auto forward = [&](int k) { actions.push_back({ActionKind::kForward, table[k].first, table[k].second}); };
+  for (int k = 0; k < warm_up; ++k) forward(k);
+  for (int k = 0; k < total; ++k) {
+    if (warm_up + k < total) forward(warm_up + k);
+    actions.push_back({ActionKind::kBackward, table[k].first, chunks - 1 - table[k].second});
+  }
+  return actions;
+}
+
+// 1F1B with each backward cut in two: the gradient of the input, which the rank before waits for, and the gradient of
+// the weights, for which nobody waits. Rank r lets the latter lag r microbatches behind: so the drain of the pipeline
+// is filled with it, and no rank keeps more than rank 0 of 1F1B, p microbatches. Where the two halves and a forward
+// take equal times, the bubble is a third of 1F1B's.
+std::vector<Action> zero_bubble_h1(const PipelineShape& shape, int rank) {
+  const int total = shape.microbatches, warm_up = std::min(shape.ranks - rank - 1, total);
+  std::vector<Action> actions;
+  for (int i = 0; i < warm_up; ++i) actions.push_back({ActionKind::kForward, i, 0});
+  for (int i = 0; i < total; ++i) {
+    if (warm_up + i < total) actions.push_back({ActionKind::kForward, warm_up + i, 0});
+    actions.push_back({ActionKind::kBackwardInput, i, 0});
+    if (i >= rank) actions.push_back({ActionKind::kBackwardWeight, i - rank, 0});
+  }
+  for (int i = std::max(total - rank, 0); i < total; ++i) actions.push_back({ActionKind::kBackwardWeight, i, 0});
+  return actions;
+}
+
+// Two chunks a rank, laid out as a V: the first half of the model runs down the ranks, the second half back up, so rank
+// 0 has the first stage and the last, and the backward of a microbatch can begin on the rank where its forward ended.
+// With backwards cut in two as in ZB-H1, and 2p - 1 microbatches or more, no rank waits between its first action and
+// its last, where forward, gradient of the input and gradient of the weights take equal times. Every rank keeps 2p
+// chunks (half the layers of a 1F1B stage each), as much as rank 0 of 1F1B.
+//
+// The list is that of at least 2p - 1 microbatches, less those that are not there.
+// The next microbatch of each kind of action in each chunk: they go in order.
+class InOrder {
+ public:
+  explicit InOrder(int microbatches) : microbatches_(microbatches) {}
+  void add(ActionKind kind, int chunk, int times = 1) {
+    for (int i = 0; i < times; ++i) {
+      const int microbatch = done_[int(kind)][chunk]++;
+      if (microbatch < microbatches_) actions_.push_back({kind, microbatch, chunk});
+    }
+  }
+  void add_backward(int chunk) {
+    add(ActionKind::kBackwardInput, chunk);
+    add(ActionKind::kBackwardWeight, chunk);
+  }
+  int done(ActionKind kind, int chunk) const { return done_[int(kind)][chunk]; }
+  std::vector<Action> take() { return std::move(actions_); }
+
+ private:
+  int microbatches_, done_[4][2] = {};
+  std::vector<Action> actions_;
+};
+
+std::vector<Action> zero_bubble_v(const PipelineShape& shape, int rank) {
+  using enum ActionKind;
+  const int ranks = shape.ranks, total = std::max(shape.microbatches, 2 * ranks - 1);
+  InOrder order(shape.microbatches);
+  // Down the first arm until the first microbatch has come back up to this rank.
+  order.add(kForward, 0, 2 * (ranks - rank) - 1);
+  for (int i = 0; i < rank; ++i) order.add(kForward, 1), order.add(kForward, 0);
+  for (int i = 0; i < ranks - rank; ++i) order.add(kForward, 1), order.add_backward(1);
+  // Steady: each arm in turn, until all forwards are done.
+  while (order.done(kForward, 1) < order.done(kForward, 0) || order.done(kForward, 0) < total) {
+    if (order.done(kForward, 0) < total) order.add(kForward, 0);
+    order.add_backward(0);
+    order.add(kForward, 1), order.add_backward(1);
+  }
+  // Drain: what others wait for first.
+  for (int i = 0; i < rank; ++i) order.add(kBackwardInput, 0), order.add(kBackwardInput, 1);
+  for (int i = 0; i < ranks - rank; ++i) order.add_backward(0);
+  for (const int chunk : {1, 0}) order.add(kBackwardWeight, chunk, total - order.done(kBackwardWeight, chunk));
+  return order.take();
+}
 
 struct Row {
   ScheduleKind kind;

@@ -70,11 +70,4 @@ struct Schedule {
 // The shape is taken apart by kind: throws Exception where the kind cannot take it, with what it can.
 Schedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// The actions of one rank; called by make_schedule(), which has checked the shape.
-std::vector<Action> fill_drain(const PipelineShape& shape, int rank);
-std::vector<Action> one_forward_one_backward(const PipelineShape& shape, int rank);
-std::vector<Action> interleaved(const PipelineShape& shape, int rank);
-std::vector<Action> zero_bubble_h1(const PipelineShape& shape, int rank);
-std::vector<Action> zero_bubble_v(const PipelineShape& shape, int rank);
-
 }  // namespace tutti

@@ -3,8 +3,7 @@
 // result. Pure: no clock, no socket, no thread; the same scenario gives the same outcome to the last bit.
 //
 // It carries out a plan by the rules of the executor (comm/links/executor.h): steps with one peer in one direction are
-// in order, local steps are in order, a step starts when those that it comes after are done. Links hold any number of
-// bytes on their way.
+// in order, local steps are in order, a step starts when those that it comes after are done.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -38,10 +37,11 @@ struct Waiting {
     kCut,      // the link was cut
     kWaits,    // the peer waits itself
     kNothing,  // the peer has ended: its plan sends less than this rank's expects
+    kFull,     // the stream to the peer is full, and the peer does not receive
   };
   int rank;
   int peer;
-  std::uint64_t missing;  // bytes, at least
+  std::uint64_t missing;  // bytes, at least; kFull: bytes that the peer must receive
   Why why;
 };
 

@@ -6,7 +6,6 @@
 #include <bit>
 #include <utility>
 
-#include "tutti/planning/tree_sum.h"
 
 namespace tutti {
 namespace {

@@ -10,9 +10,26 @@
 
 namespace tutti {
 
+// Gradients are added over a fixed binary tree, in which the parts [begin, end) are two halves that meet at
+// (begin + end) / 2. A process that adds neighbouring parts which make a whole subtree, and then meets the others by the
+// same tree, gets the same bits as one that adds all. (2^k processes whose number divides that of the parts do so, each
+// with neighbouring parts: the upper levels of the tree lie between them.)
+//
+// The parts come in order. After part `part` of `parts`, this many pairs of neighbouring sums become one: a stack of
+// sums adds its two topmost ones so many times.
+constexpr int merges_after(int part, int parts) {
+  int merges = 0;
+  for (int begin = 0, end = parts; end - begin > 1;) {
+    if (end == part + 1) ++merges;
+    const int middle = begin + (end - begin) / 2;
+    (part < middle ? end : begin) = middle;
+  }
+  return merges;
+}
+
 // The logical ranks of one process, which take their turns in each step: a forward() and backward() each. Gradients of
-// all logical ranks are added over one binary tree (planning/tree_sum.h): its lower levels here, as gradients come, the
-// upper ones between pairs of processes. Not thread-safe.
+// all logical ranks are added over the tree above: its lower levels here, as gradients come, the upper ones between
+// pairs of processes. Not thread-safe.
 class LogicalRanks {
  public:
   // Collective. Throws Exception where the processes are no power of two, or do not divide `count`.

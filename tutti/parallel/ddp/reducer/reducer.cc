@@ -13,7 +13,7 @@
 // A step ends in finish(), alike on every rank: buckets that are left, results of hooks, sparse gradients one by one,
 // then the small exchanges that options ask for (was a gradient not finite, which parameters were used).
 //
-// The parts: which gradients are there, planning/gradient_arrivals; what shares a bucket, planning/bucket_plan; where
+// The parts: which gradients are there, parallel/ddp/gradient_arrivals; what shares a bucket, parallel/ddp/buckets; where
 // gradients lie, reducer_buckets.cc; what is done to them, reducer_reduction.cc; NaN and infinity, reducer_finite.cc;
 // what is wrong, reducer_checks.cc; who has run out of data, reducer_join.cc; several ranks of one process,
 // reducer_logical.cc.

@@ -1,5 +1,5 @@
 // Sizes of a GPT that fit together, its tensors, its closed forms, and the sentences for what does not fit.
-#include "tutti/planning/pretraining/gpt_shape.h"
+#include "tutti/planning/gpt_shape.h"
 
 #include <gmock/gmock.h>
 

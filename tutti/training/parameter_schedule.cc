@@ -1,4 +1,4 @@
-#include "tutti/planning/pretraining/parameter_schedule.h"
+#include "tutti/training/parameter_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tutti/planning/gradient_arrivals.h"
+#include "tutti/parallel/ddp/gradient_arrivals.h"
 
 #include <algorithm>
 

@@ -1,11 +1,25 @@
 #pragma once
-// Where each gradient lies while it is reduced: in place, as a range of its own, or packed with others into one flat
-// range of its bucket. Pure arithmetic, alike on every rank.
+// Which gradients travel together, and where each lies while it is reduced: in place, as a range of its own, or packed
+// with others into one flat range of its bucket. Pure arithmetic, the same on every rank.
 #include <cstddef>
 #include <span>
 #include <vector>
 
 namespace tutti {
+
+
+struct BucketItem {
+  std::size_t bytes = 0;
+  int kind = 0;  // items of different kinds (element type, device) never share a bucket
+};
+
+// PyTorch's compute_bucket_assignment_by_size, on sizes instead of tensors: goes through the items in order and gathers those of a kind; the item that brings a bucket to its limit or above
+// closes it (so a bucket may overshoot by one item). `limits` holds the limit in bytes of the first, second, ... bucket
+// of each kind; the last one repeats. Returns indices of items, the buckets ordered by their smallest index. `limits`
+// must not be empty.
+std::vector<std::vector<std::size_t>> assign_buckets(std::span<const BucketItem> items,
+                                                     std::span<const std::size_t> limits);
+
 
 // What the plan knows of a gradient.
 struct GradientShape {
@@ -34,7 +48,7 @@ struct PlannedBucket {
 
 // Buckets in the order in which they are launched. `order` names the gradients that take part, in the order in which
 // they are expected; those of a kind that come one after another share a bucket up to its limit, which the last one may
-// overshoot (planning/buckets.h).
+// overshoot.
 std::vector<PlannedBucket> plan_buckets(std::span<const GradientShape> gradients, std::span<const std::size_t> order,
                                         const BucketLimits& limits);
 

@@ -1,4 +1,4 @@
-#include "tutti/planning/pretraining/gpt_shape.h"
+#include "tutti/planning/gpt_shape.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/planning/tree_sum.h"
+#include "tutti/parallel/ddp/reducer/logical_ranks.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/planning/grid/stage_layers.h"
+#include "tutti/planning/stage_layers.h"
 
 #include <algorithm>
 #include <limits>

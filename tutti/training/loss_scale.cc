@@ -1,4 +1,4 @@
-#include "tutti/planning/pretraining/loss_scale.h"
+#include "tutti/training/loss_scale.h"
 
 #include <fmt/format.h>
 

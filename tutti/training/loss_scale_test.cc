@@ -1,5 +1,5 @@
 // The scale of the loss, against what Megatron-LM's DynamicGradScaler does, step by step.
-#include "tutti/planning/pretraining/loss_scale.h"
+#include "tutti/training/loss_scale.h"
 
 #include <gmock/gmock.h>
 

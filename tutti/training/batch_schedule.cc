@@ -1,4 +1,4 @@
-#include "tutti/planning/pretraining/batch_schedule.h"
+#include "tutti/training/batch_schedule.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tutti/planning/grid/grid.h"
+#include "tutti/planning/grid.h"
 
 #include <algorithm>
 
