@@ -1,6 +1,6 @@
-// Every plan is carried out in memory, for all ranks at once: a step that may run is drawn at random and moves a few
-// bytes, and streams hold so little that a plan which relies on buffering would come to a halt. Elements are int64 and
-// every operation adds them.
+// Runs every plan in memory, for all ranks at once. Each turn picks a runnable step at random and moves a few bytes.
+// Streams hold so little that a plan which relies on buffering would stall. Elements are int64, and every operation
+// adds.
 #include "tutti/comm/plans/algorithms.h"
 
 #include <gtest/gtest.h>
@@ -18,20 +18,20 @@ constexpr std::size_t kElement = sizeof(std::int64_t);
 
 struct Rank {
   Plan plan;
-  Values in, out;  // in place: `in` is empty, and In is a part of Out or Out of In
+  Values in, out;  // in place: `in` is empty, and one buffer is a part of the other
   std::vector<std::byte> scratch;
   std::byte* in_base = nullptr;
   std::byte* out_base = nullptr;
-  std::vector<std::size_t> moved;  // bytes of each step
+  std::vector<std::size_t> moved;  // bytes moved so far, by step
   std::vector<bool> done;
-  std::vector<std::byte> partial;  // of the element that a recv_reduce is in the middle of
+  std::vector<std::byte> partial;  // of an element that a recv_reduce has received in part
 };
 
 class Simulation {
  public:
   explicit Simulation(std::vector<Rank> ranks) : ranks_(std::move(ranks)), streams_(ranks_.size() * ranks_.size()) {}
 
-  // The ranks afterwards, or nothing if they came to a halt.
+  // Returns the ranks in their final state, or nothing if they stalled.
   std::vector<Rank> run(std::uint32_t seed) {
     std::mt19937 random(seed);
     for (Rank& rank : ranks_) {
@@ -58,11 +58,11 @@ class Simulation {
   }
 
  private:
-  std::size_t most_ = 16;  // bytes that a step moves at once
+  std::size_t most_ = 16;  // the most bytes that a step moves at once
 
   std::vector<std::size_t> ready_steps(const Rank& rank) const {
     std::vector<std::size_t> ready;
-    std::map<std::pair<bool, int>, bool> busy;  // direction and peer: only the first unfinished step may move
+    std::map<std::pair<bool, int>, bool> busy;  // by direction and peer: only the first unfinished step may move
     for (std::size_t i = 0; i < rank.plan.steps.size(); ++i) {
       const Step& step = rank.plan.steps[i];
       if (rank.done[i]) continue;
@@ -159,7 +159,7 @@ struct Case {
   int root = 0;
   bool in_place = false;
   std::size_t segment = 256 << 10;
-  int layout = 0;  // which of hosts_of()
+  int layout = 0;  // index for hosts_of()
 };
 
 constexpr int kLayouts = 6;
@@ -172,7 +172,7 @@ Hosts hosts_of(int layout, int size) {
   return Hosts(hosts);
 }
 
-// Runs an algorithm on inputs made by `fill(shape, rank)` and hands each rank to `check`.
+// Runs an algorithm on inputs made by `fill(shape, rank)` and passes each rank to `check`.
 template <class Fill, class Check>
 void run(Plan (*algorithm)(const Shape&), const Case& c, Fill fill, Check check) {
   SCOPED_TRACE(testing::Message() << "size " << c.size << " count " << c.count << " root " << c.root << " in place "
@@ -260,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, Broadcast,
                                          broadcast_two_level));
 
 class Reduce : public testing::TestWithParam<Plan (*)(const Shape&)> {};
-TEST_P(Reduce, AddsOnTheRootOnly) {
+TEST_P(Reduce, AddsOnlyOnTheRoot) {
   for (const Case& c : cases(true)) {
     run(
         GetParam(), c,
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, AllGather,
                          testing::Values(all_gather_ring, all_gather_bruck, all_gather_mesh, all_gather_two_level));
 
 class ReduceScatter : public testing::TestWithParam<Plan (*)(const Shape&)> {};
-TEST_P(ReduceScatter, LeavesEachRankItsPartOfTheSum) {
+TEST_P(ReduceScatter, GivesEachRankItsPartOfTheSum) {
   for (const Case& c : cases(false)) {
     run(
         GetParam(), c,
@@ -403,7 +403,7 @@ INSTANTIATE_TEST_SUITE_P(Algorithms, AllToAll, testing::Values(all_to_all_pairwi
 
 TEST(AllToAllPairwise, TransposesUnevenParts) {
   for (const int size : {1, 2, 3, 4, 7, 8}) {
-    // Rank a sends (a * 5 + b * 3) % 7 elements to rank b: some parts are empty.
+    // Rank a sends (a * 5 + b * 3) % 7 elements to rank b, so some parts are empty.
     const auto part = [](int from, int to) { return std::size_t(from * 5 + to * 3) % 7; };
     std::vector<Rank> ranks(size);
     for (int r = 0; r < size; ++r) {
@@ -433,8 +433,8 @@ TEST(AllToAllPairwise, TransposesUnevenParts) {
   }
 }
 
-// Parts of which every third is empty, with segments that cut some of them.
-TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
+// Every third part is empty, and segment boundaries cut some of the others.
+TEST(UnevenParts, EveryAlgorithmWithSplitsSupportsThem) {
   for (const int size : {1, 2, 3, 4, 7, 8})
     for (const std::size_t segment : {std::size_t(256) << 10, std::size_t(16)})
       for (const bool in_place : {false, true}) {
@@ -501,9 +501,9 @@ TEST(UnevenParts, OfEveryAlgorithmThatUnderstandsThem) {
       }
 }
 
-// Nobody leaves before everybody came: the steps of all ranks but one are carried out as far as they go; none may
-// finish.
-TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
+// No rank may leave before all have entered. The test runs the steps of all ranks but one as far as possible; no rank
+// may finish.
+TEST(BarrierDissemination, NoRankLeavesWhileOneIsMissing) {
   for (const int size : {2, 3, 4, 7, 8}) {
     for (int missing = 0; missing < size; ++missing) {
       std::vector<Plan> plans;
@@ -534,19 +534,19 @@ TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
   }
 }
 
-TEST(Algorithms, AThousandRanksAreFewStepsEach) {
+TEST(Algorithms, PlansOfAThousandRanksHaveFewSteps) {
   EXPECT_EQ(all_reduce_recursive_doubling({.rank = 5, .size = 1024, .count = 1, .element = 4}).steps.size(),
             31u);  // 10 x 3 and a copy
   EXPECT_EQ(barrier_dissemination({.rank = 5, .size = 1000}).steps.size(), 20u);
   EXPECT_EQ(all_reduce_halving_doubling({.rank = 5, .size = 1024, .count = 1024, .element = 4}).steps.size(), 40u);
-  // 10 rounds each way, each of one or two ranges to send and to receive.
+  // 10 rounds each way, each with one or two ranges to send and to receive.
   EXPECT_LE(all_reduce_bruck({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 80u);
   EXPECT_EQ(all_gather_bruck({.rank = 0, .size = 1000, .count = 1, .element = 4}).steps.size(), 21u);
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }
 
-// Memory beside the buffers does not grow with the vector (comm/links/planned_calls.h cuts the calls of the others).
-TEST(Algorithms, ScratchOfLongVectorsIsBounded) {
+// Scratch memory does not grow with the vector. (comm/links/planned_calls.h splits the calls of the other algorithms.)
+TEST(Algorithms, ScratchForLongVectorsIsBounded) {
   for (const int size : {2, 3, 8, 64}) {
     const Shape shape{.rank = 1, .size = size, .count = (std::size_t(1) << 30) / std::size_t(size), .element = 4};
     EXPECT_LE(reduce_scatter_ring(shape).scratch_bytes, 8u << 20) << size;
