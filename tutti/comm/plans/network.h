@@ -26,6 +26,10 @@ struct Network {
   bool crowded = false;     // ranks outnumber cores: transfers inside and between hosts do not overlap
   double jitter = 0;        // a message's latency grows by up to this fraction
   std::size_t header = 32;  // bytes that precede the first message of each stream (comm/links/call_header.h)
+  // A stream holds at most this many bytes that were sent and not received. A send of more bytes ends when a receive has
+  // taken the rest. A plan that relies on more buffering than its links have comes to a halt.
+  std::size_t stream_bytes = kUnbounded;
+  static constexpr std::size_t kUnbounded = ~std::size_t(0);
 };
 
 // Faults to simulate. Times are in seconds from the start.

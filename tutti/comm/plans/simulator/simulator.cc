@@ -17,6 +17,7 @@
 #include <queue>
 #include <span>
 #include <unordered_map>
+#include <utility>
 
 #include "tutti/base/text.h"
 #include "tutti/comm/plans/simulator/contents.h"
@@ -81,6 +82,7 @@ class Simulator {
                                              " steps; the simulator holds ", kMostSteps),
                      .hint = "take an algorithm of fewer messages, fewer ranks or fewer bytes"};
     }
+    if (network_.stream_bytes != Network::kUnbounded) bounds_.resize(streams_.size());
     for (const Faults::Cut& cut : scenario_.faults.cuts) {
       for (Stream& stream : streams_) {
         if ((stream.from == cut.a && stream.to == cut.b) || (stream.from == cut.b && stream.to == cut.a))
@@ -159,6 +161,12 @@ class Simulator {
     std::uint32_t waiting = kNone;               // the receiver's step that waits for bytes
     bool sent = false, received = false;         // the first message, with its header
     bool lost = false;                           // nothing arrives any more
+  };
+  // The state of a stream that holds a limited number of bytes.
+  struct Bound {
+    std::uint64_t held = 0;         // bytes that were sent and not received
+    std::uint64_t claimed = 0;      // bytes that the waiting receive has taken so far
+    std::uint32_t blocked = kNone;  // the sender's step that ends when enough bytes are received
   };
   struct Message {
     std::uint64_t bytes;
@@ -308,6 +316,7 @@ class Simulator {
     const LinkCost& link = cost(stream);
     const std::uint64_t bytes = cell.bytes + (stream.sent ? 0 : network_.header);
     stream.sent = true;
+    if (!bounds_.empty()) bounds_[number].held += bytes;
     Port& from = port(r, stream);
     const double begins = std::max(now_, from.sends_free), overhead = link.overhead * rank.factor;
     const double sent = begins + overhead + double(bytes) / link.bandwidth * rank.factor;
@@ -343,6 +352,8 @@ class Simulator {
   void happen(const Event& event) {
     switch (event.what()) {
       case What::kSent:
+        if (!bounds_.empty()) return end_send(int(event.subject), event.detail);
+        [[fallthrough]];
       case What::kComputed:
         if (ranks_[event.subject].died > now_) complete(int(event.subject), event.detail);
         return;
@@ -374,6 +385,27 @@ class Simulator {
     }
   }
 
+  // A send into a stream that is too full ends later, in take().
+  void end_send(int r, std::uint32_t i) {
+    Bound& bound = bounds_[ranks_[r].cells[i].stream];
+    if (bound.held > network_.stream_bytes)
+      bound.blocked = i;
+    else if (ranks_[r].died > now_)
+      complete(r, i);
+  }
+
+  // Takes the bytes that have arrived for the waiting receive, which needs `needs` bytes.
+  void take(std::uint32_t number, std::uint64_t needs) {
+    const Stream& stream = streams_[number];
+    Bound& bound = bounds_[number];
+    const std::uint64_t claimed = std::min(stream.there, needs);
+    bound.held -= claimed - bound.claimed;
+    bound.claimed = claimed == needs ? 0 : claimed;
+    if (bound.blocked == kNone || bound.held > network_.stream_bytes) return;
+    const std::uint32_t step = std::exchange(bound.blocked, kNone);
+    if (ranks_[stream.from].died > now_) complete(stream.from, step);
+  }
+
   // Completes the step that waits at the end of a stream, if all of its bytes have arrived.
   void receive(std::uint32_t number) {
     Stream& stream = streams_[number];
@@ -382,6 +414,7 @@ class Simulator {
     Rank& rank = ranks_[stream.to];
     Cell& cell = rank.cells[i];
     std::uint64_t needs = cell.bytes + (stream.received ? 0 : network_.header);
+    if (!bounds_.empty()) take(number, needs);
     if (stream.there < needs) return;
     stream.there -= needs;
     stream.received = true;
@@ -463,6 +496,12 @@ class Simulator {
                                   : outcome_.ended[stream.from] < 0 ? Waiting::Why::kWaits
                                                                     : Waiting::Why::kNothing});
     }
+    for (std::size_t s = 0; s < bounds_.size(); ++s) {
+      const Stream& stream = streams_[s];
+      if (bounds_[s].blocked == kNone || ranks_[stream.from].died <= now_) continue;
+      outcome_.waiting.push_back(
+          {stream.from, stream.to, bounds_[s].held - network_.stream_bytes, Waiting::Why::kFull});
+    }
     std::sort(outcome_.waiting.begin(), outcome_.waiting.end(),
               [](const Waiting& a, const Waiting& b) { return a.rank != b.rank ? a.rank < b.rank : a.peer < b.peer; });
   }
@@ -478,6 +517,7 @@ class Simulator {
   std::vector<Rank> ranks_;
   std::vector<Port> cards_;  // by host, then by card
   std::vector<Stream> streams_;
+  std::vector<Bound> bounds_;                                        // by stream; empty where streams are unbounded
   std::unordered_map<std::uint64_t, std::uint32_t> stream_numbers_;  // sender << 32 | receiver
   std::vector<Message> messages_;
   std::uint32_t free_message_ = kNone;
@@ -506,6 +546,9 @@ std::string explain(const Scenario& scenario, const Outcome& outcome) {
     if (waiting.empty() || waiting.back() != w.rank) waiting.push_back(w.rank);
     if (w.why == Waiting::Why::kCut)
       causes.push_back(detail::words("the link from rank ", w.peer, " to rank ", w.rank, " was cut"));
+    if (w.why == Waiting::Why::kFull)
+      causes.push_back(detail::words("rank ", w.rank, " cannot send to rank ", w.peer, ", which does not receive ",
+                                     w.missing, " bytes"));
     if (w.why == Waiting::Why::kNothing)
       causes.push_back(detail::words("rank ", w.peer, " ended without sending ", w.missing, " bytes that rank ", w.rank,
                                      " expects"));

@@ -3,8 +3,7 @@
 // no socket, no thread. The same scenario gives the same outcome to the last bit.
 //
 // It runs a plan by the rules of the executor (comm/links/executor.h). Steps with one peer in one direction run in
-// order, and so do local steps. A step starts when the steps that it depends on are done. Links hold any number of
-// bytes in flight.
+// order, and so do local steps. A step starts when the steps that it depends on are done.
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -38,10 +37,11 @@ struct Waiting {
     kCut,      // the link was cut
     kWaits,    // the peer waits itself
     kNothing,  // the peer has finished: its plan sends fewer bytes than this rank's plan expects
+    kFull,     // the stream to the peer is full, and the peer does not receive
   };
   int rank;
   int peer;
-  std::uint64_t missing;  // bytes; a lower bound
+  std::uint64_t missing;  // bytes; a lower bound; kFull: bytes that the peer must receive
   Why why;
 };
 

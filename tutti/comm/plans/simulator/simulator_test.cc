@@ -48,35 +48,44 @@ Outcome run(const Scenario& scenario) { return simulate(scenario).or_throw(); }
 
 class EveryAlgorithm : public testing::TestWithParam<Verb> {};
 
-// Both kinds of Contents, expressions and real elements, check each plan.
+// Both kinds of Contents, expressions and real elements, check each plan. Streams hold any number of bytes, or so few
+// that a plan that relies on buffering stalls.
+constexpr std::size_t kStreamBytes[] = {Network::kUnbounded, 11};
+
 TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
   const auto [kind, plan] = GetParam();
   for (const int size : {1, 2, 3, 4, 7, 8, 13}) {
     for (const std::size_t count : {0, 1, size - 1, size, 1001}) {
       for (const bool in_place : {false, true}) {
+        int root = int(count) % size;
         for (const Hosts& hosts : layouts(size)) {
-          const std::size_t element = in_place ? 4 : 1;
-          Scenario scenario{.kind = kind,
-                            .plan = plan,
-                            .shape = {.size = size,
-                                      .root = int(count) % size,
-                                      .count = count,
-                                      .element = element,
-                                      .in_place = in_place,
-                                      .segment = count > 100 ? 500u : 256u << 10,
-                                      .hosts = &hosts},
-                            .with_elements = true};
-          scenario.network.jitter = 0.5;
-          scenario.seed = std::uint64_t(size) * 31 + count;
-          const Outcome outcome = run(scenario);
-          SCOPED_TRACE(testing::Message() << size << " ranks, " << count << " elements, in place " << in_place << ", "
-                                          << hosts.count() << " hosts");
-          EXPECT_TRUE(outcome.finished) << explain(scenario, outcome);
-          EXPECT_EQ(outcome.wrong, "");
-          EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).bandwidth * kRounding);
-          if (size > 1 && (count > 0 || kind == Kind::kBarrier)) {
-            EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).seconds() * kRounding);
+          for (const std::size_t stream_bytes : kStreamBytes) {
+            const std::size_t element = in_place ? 4 : 1;
+            Scenario scenario{.kind = kind,
+                              .plan = plan,
+                              .shape = {.size = size,
+                                        .root = root,
+                                        .count = count,
+                                        .element = element,
+                                        .in_place = in_place,
+                                        .segment = count > 100 ? 500u : 256u << 10,
+                                        .hosts = &hosts},
+                              .with_elements = true};
+            scenario.network.jitter = 0.5;
+            scenario.network.stream_bytes = stream_bytes;
+            scenario.seed = std::uint64_t(size) * 31 + count;
+            const Outcome outcome = run(scenario);
+            SCOPED_TRACE(testing::Message() << size << " ranks, " << count << " elements, in place " << in_place << ", "
+                                            << hosts.count() << " hosts, root " << root << ", streams of "
+                                            << stream_bytes << " bytes");
+            EXPECT_TRUE(outcome.finished) << explain(scenario, outcome);
+            EXPECT_EQ(outcome.wrong, "");
+            EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).bandwidth * kRounding);
+            if (size > 1 && (count > 0 || kind == Kind::kBarrier)) {
+              EXPECT_GE(outcome.seconds, bound_of(kind, scenario.shape, scenario.network).seconds() * kRounding);
+            }
           }
+          root = (root + 1) % size;
         }
       }
     }
@@ -92,6 +101,7 @@ TEST(UnevenParts, IsRightForEveryAlgorithmWithSplits) {
       for (const bool in_place : {false, true})
         for (const Hosts& hosts : layouts(size)) {
           if (!row.uneven || (in_place && row.kind == Kind::kAllToAll)) continue;
+          const std::size_t stream_bytes = kStreamBytes[hosts.count() % 2];
           std::vector<std::vector<std::size_t>> splits(row.kind == Kind::kAllToAll ? std::size_t(size) : 1);
           for (std::size_t from = 0; from < splits.size(); ++from)
             for (int to = 0; to < size; ++to)
@@ -104,6 +114,7 @@ TEST(UnevenParts, IsRightForEveryAlgorithmWithSplits) {
               .shape =
                   {.size = size, .root = size / 2, .element = 8, .in_place = in_place, .segment = 16, .hosts = &hosts},
               .splits = splits,
+              .network = {.stream_bytes = stream_bytes},
               .with_elements = true};
           const Outcome outcome = run(scenario);
           SCOPED_TRACE(testing::Message() << name(row.kind) << " by " << name(row.algorithm) << ", " << size
@@ -210,6 +221,25 @@ TEST(Simulator, TheSameSeedGivesTheSameRun) {
   const Outcome other = run(scenario);
   EXPECT_NE(first.fingerprint, other.fingerprint);
   EXPECT_TRUE(other.right());
+}
+
+// Both ranks send before they receive, into memory that they send from.
+TEST(Simulator, AFullStreamHoldsUpTheSender) {
+  const auto exchange = [](const Shape& shape) {
+    PlanBuilder plan(Algorithm::kDirect);
+    plan.send(1 - shape.rank, {Area::kOut, 0, 100});
+    plan.recv(1 - shape.rank, {Area::kOut, 0, 100});
+    return std::move(plan).build();
+  };
+  Scenario scenario{.plan = exchange, .shape = {.size = 2, .count = 100}, .network = by_the_book()};
+  scenario.network.stream_bytes = 100;
+  EXPECT_TRUE(run(scenario).finished);
+  scenario.network.stream_bytes = 60;
+  const Outcome outcome = run(scenario);
+  EXPECT_FALSE(outcome.finished);
+  EXPECT_EQ(explain(scenario, outcome),
+            "rank 0 cannot send to rank 1, which does not receive 40 bytes; rank 1 cannot send to rank 0, which does "
+            "not receive 40 bytes; ranks 0, 1 wait");
 }
 
 TEST(Simulator, RejectsPlansThatDoNotFitInMemory) {
