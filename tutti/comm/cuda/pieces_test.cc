@@ -27,8 +27,7 @@ TEST(Pieces, OfOneBufferAreConsecutive) {
 }
 
 TEST(Pieces, TakeARunOfEveryPart) {
-  const Pieces pieces({.kind = Kind::kAllGather, .dtype = DType::kF32, .count = 5}, 1, 2, 16);  // 2 elements of each
-                                                                                                // part
+  const Pieces pieces({.kind = Kind::kAllGather, .dtype = DType::kF32, .count = 5}, 1, 2, 16);  // 2 of each part
   ASSERT_EQ(pieces.number(), 3u);
   const Piece second = pieces.make(1);
   EXPECT_THAT(second.to_write, ElementsAre(run(2, 2, 0), run(7, 2, 8)));

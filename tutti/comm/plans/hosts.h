@@ -16,8 +16,7 @@ class Hosts {
   int ranks() const { return int(host_.size()); }
   int count() const { return int(ranks_on_.size()); }
   int host_of(int rank) const { return host_[rank]; }
-  int place_of(int rank) const { return place_[rank]; }                         // the rank's index among the ranks of
-                                                                                // its host
+  int place_of(int rank) const { return place_[rank]; }                         // index among the ranks of its host
   const std::vector<int>& ranks_on(int host) const { return ranks_on_[host]; }  // ascending
   int fewest() const { return fewest_; }                                        // ranks on the smallest host
   int most() const { return most_; }

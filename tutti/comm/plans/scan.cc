@@ -15,8 +15,7 @@ Area input_of(const Shape& shape, bool has_output) { return shape.in_place && ha
 // that rank and the d-1 ranks before it. Returns the range that holds the sum.
 Range scan_by_doubling(PlanBuilder& plan, const Shape& shape, bool has_output) {
   Range sum = whole(input_of(shape, has_output), shape);
-  Range rooms[] = {plan.scratch(sum.bytes), plan.scratch(sum.bytes)};  // two, because a sum must stay unchanged until
-                                                                       // it is sent
+  Range rooms[] = {plan.scratch(sum.bytes), plan.scratch(sum.bytes)};  // two: a sum must stay until it is sent
   int room = 0;
   for (int distance = 1; distance < shape.size; distance *= 2) {
     plan.next_round();

@@ -22,8 +22,7 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
 }
 
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank) {
-  if (std::count(cores.begin(), cores.end(), cores[std::size_t(rank)]) < 2) return false;  // the rank has a core to
-                                                                                           // itself
+  if (std::count(cores.begin(), cores.end(), cores[std::size_t(rank)]) < 2) return false;  // the rank is alone on it
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;  // more CPUs than a cpu_set_t holds
   std::array<std::uint32_t, CPU_SETSIZE> usable;

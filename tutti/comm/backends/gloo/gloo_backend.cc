@@ -42,8 +42,7 @@ namespace {
 using Context = std::shared_ptr<::gloo::Context>;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr Duration kSlack = std::chrono::seconds(5);  // so that the group's own limit, with its better message, expires
-                                                      // first
+constexpr Duration kSlack = std::chrono::seconds(5);  // the group's own limit, with its better message, expires first
 constexpr std::size_t kScanBlock = 4 << 20;           // bytes of all ranks
 
 constexpr std::chrono::milliseconds kFarewell{1000};
