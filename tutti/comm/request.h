@@ -45,7 +45,7 @@ const char* name(ReduceOp op);
 //   all_gather       in: count; out: n * count, by rank
 //   scatter          in: n * count, on root only, by rank; out: count
 //   reduce_scatter   in: n * count; out: count: the reduced part of this rank
-//   all_to_all       in: n * count; out: n * count; part r goes to, or comes from, rank r. With in_splits and out_splits
+//   all_to_all       in: n * count; out: n * count; part r goes to, or comes from, rank r. With in_splits, out_splits
 //                    (elements for and from each rank, n entries each): uneven parts, one after another; count is
 //                    unused
 //   gather_v         in: count; out: out_splits[r] from rank r, one after another, on root only, as are the splits
