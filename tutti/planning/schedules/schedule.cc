@@ -34,8 +34,8 @@ std::vector<Action> one_forward_one_backward(const PipelineShape& shape, int ran
 // forward is its k-th line. The k-th backward is the same line with the chunks in reverse. With v chunks per rank the
 // bubble is (p-1)/(m v) of the work, at the price of v times the messages and a little more memory.
 //
-// Megatron-LM rejects a number of microbatches whose remainder modulo N is between 1 and p - 1, because its order of
-// ranks would deadlock. Here the microbatches are then distributed as evenly as possible over the same number of
+// Megatron-LM rejects a number of microbatches whose remainder modulo N is between 1 and p - 1, because with its order
+// the ranks would deadlock. Here the microbatches are then distributed as evenly as possible over the same number of
 // groups, larger groups first. So any number works, and the bubble stays that of the formula.
 std::vector<int> group_sizes(const PipelineShape& shape) {
   const int total = shape.microbatches, size = shape.microbatch_group > 0 ? shape.microbatch_group : shape.ranks;
