@@ -179,8 +179,7 @@ TEST(Loader, AThreadThatCannotBeStartedIsAnError) {
 #endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto with_little_memory = [] {
-    const rlimit little{.rlim_cur = rlim_t(256) << 20, .rlim_max = rlim_t(256) << 20};  // address space; each stack has
-                                                                                        // 8 MiB
+    const rlimit little{.rlim_cur = rlim_t(256) << 20, .rlim_max = rlim_t(256) << 20};  // stacks: 8 MiB each
     setrlimit(RLIMIT_AS, &little);
     try {
       Loader loader(in_order(40), slowly, {.threads = 1000});

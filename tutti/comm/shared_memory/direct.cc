@@ -1,5 +1,5 @@
 // Ranks of one host share memory, so a collective needs no messages. The ranks synchronize in a barrier, read and write
-// each other's buffers, and synchronize again. There are three ways. The choice depends only on the call, so all ranks
+// each other's buffers, and synchronize again. There are three paths. The choice depends only on the call, so all ranks
 // make the same choice:
 //
 //   inline    Up to 112 bytes per rank are stored in the flag line itself. One barrier, one or two cache misses per
@@ -51,7 +51,7 @@ Request canonical(Request r) {
 }
 
 // The most bytes that any rank contributes, if all ranks can compute that alike; otherwise a value too large for the
-// small ways.
+// small paths.
 std::size_t most_given(const Request& r, int size) {
   if (!has_splits(r)) return contributed(r, size);
   if (!has_common_splits(r.kind)) return ~std::size_t(0);
