@@ -50,7 +50,7 @@ struct Piece {
 class PlanOperation : public Operation {
  public:
   // Allocates only from the PlanMemory, and only the first time. A piece that is not the whole call needs a plan for
-  // its own shape. The call must be staged (is_staged()) or have no parts.
+  // its own shape, and its call must be staged (is_staged()) or have no parts.
   virtual void begin(const Request& request, std::uint64_t sequence, Piece piece = {}) = 0;
 };
 

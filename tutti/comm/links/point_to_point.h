@@ -4,10 +4,10 @@
 // Messages between two ranks keep their order per tag. A receive takes the first message with its tag. A receive from
 // any source takes the first that arrives; if several ranks have a message for such receives, they take turns.
 //
-// A message without a matching receive stays in the link, so the sender is slowed down. Only when a receive of another
-// tag waits behind it, the message is moved to memory, up to 64 MiB per peer (beyond that: kLimit). Count and dtype
-// must agree (otherwise kMismatch on the receiver, with both calls). A send is done when its bytes have been passed to
-// the link. Its buffer is then free, but the bytes may not have arrived.
+// A message without a matching receive stays in the link, so the sender is slowed down. If a receive of another tag
+// waits behind it, the message is moved to memory, up to 64 MiB per peer (beyond that: kLimit). Count and dtype must
+// agree (otherwise kMismatch on the receiver, with both calls). A send is done when its bytes have been passed to the
+// link. Its buffer is then free, but the bytes may not have arrived.
 #include <cstdint>
 #include <functional>
 #include <memory>

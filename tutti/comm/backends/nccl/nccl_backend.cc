@@ -97,7 +97,7 @@ class NcclOperation final : public Operation {
       return Progress::kMoved;
     }
     const bool passed = TUTTI_TRY(ended_.has_passed());
-    TUTTI_TRY(s_.communicator.is_settled());  // otherwise report why: a stream continues after a failed call
+    TUTTI_TRY(s_.communicator.is_settled());  // reports a failed call, past which a stream continues
     done_ = passed;
     return passed ? Progress::kDone : Progress::kBlocked;
   }
