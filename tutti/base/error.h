@@ -139,8 +139,8 @@ inline Error invalid_argument(std::string detail, std::string hint = {}) {
   return Error{.code = Code::kInvalidArgument, .detail = std::move(detail), .hint = std::move(hint)};
 }
 
-// auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);  On failure returns the error to the
-// caller.
+// auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);
+// On failure both return the error from the calling function.
 #define TUTTI_TRY(expression)                                                           \
   __extension__({                                                                       \
     auto tutti_result = (expression);                                                   \

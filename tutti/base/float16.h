@@ -1,6 +1,6 @@
 #pragma once
 // The two 16-bit floating point formats, for storage only: arithmetic is done in float.
-//  Half: IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits).  BFloat16: the upper half of a binary32.
+//   Half: IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits).  BFloat16: the upper half of a binary32.
 // Conversions from float round to nearest, ties to even, and keep NaN a NaN. All functions are always inlined, because
 // they are also compiled for wider instruction sets, and the linker must not share such a copy.
 #include <bit>
