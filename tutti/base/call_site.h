@@ -1,5 +1,5 @@
 #pragma once
-// Where a call stands in the source of the program. As a default argument it costs two registers:
+// The position of a call in the program's source. As a default argument it costs two registers:
 //   void verb(int x, CallSite at = CallSite::here());
 #include <cstdint>
 
@@ -8,11 +8,11 @@ namespace tutti {
 class CallSite {
  public:
   CallSite() = default;  // unknown
-  // file: a literal, below 2^48 as user space is; line: up to 65535.
+  // file: a literal at an address below 2^48, as in user space; line: up to 65535.
   CallSite(const char* file, std::uint32_t line)
       : bits_(std::uint64_t(line < 65535 ? line : 65535) << 48 | reinterpret_cast<std::uintptr_t>(file)) {}
-  // Of the caller of the function (or of the aggregate) whose default this is. (std::source_location, which clang 14
-  // does not have.)
+  // The position of the call to the function (or aggregate) that has this as a default argument. (clang 14 lacks
+  // std::source_location.)
   static CallSite here(const char* file = __builtin_FILE(), std::uint32_t line = __builtin_LINE()) {
     return {file, line};
   }

@@ -12,7 +12,7 @@ using Duration = std::chrono::nanoseconds;
 
 inline Clock::time_point now() { return Clock::now(); }
 inline double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-// At most 100 years: a Duration holds 292, and a deadline adds it to the present.
+// At most 100 years. A Duration holds 292 years, and a deadline adds it to the present.
 inline Duration from_seconds(double seconds) {
   constexpr double kMost = 100 * 365.25 * 86400;
   return Duration(std::int64_t(std::clamp(seconds, -kMost, kMost) * 1e9));

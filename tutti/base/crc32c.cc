@@ -1,9 +1,10 @@
-// x86 has an instruction for this very polynomial (SSE 4.2). Each waits three cycles for the one before, so three
-// streams go side by side, three times as fast as one: runs of 4096 bytes, whose remainders are put together by a table
-// that says what a remainder becomes when 4096 zeros follow it. Where 512 bits can be multiplied without carries,
-// blocks of 256 bytes are folded into the next ones until 64 bytes are left that have the remainder of all (Gopal and
-// others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel, 2009). Elsewhere: eight
-// tables, eight bytes a step.
+// x86 has an instruction for this polynomial (SSE 4.2). Each instruction waits three cycles for the previous one, so
+// three streams run side by side, three times as fast as one. The streams are runs of 4096 bytes. A table maps a
+// remainder to the remainder after 4096 zero bytes, which combines the three results.
+//
+// With carry-less multiplication of 512 bits, blocks of 256 bytes are folded into the next blocks, until 64 bytes are
+// left that have the remainder of all (Gopal and others, "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
+// Instruction", Intel, 2009). Other CPUs use eight tables, with eight bytes per step.
 #include "tutti/base/crc32c.h"
 
 #include <array>
@@ -53,12 +54,12 @@ std::uint32_t with_tables(const std::byte* data, std::size_t size, std::uint32_t
 }
 
 #if defined(__x86_64__)
-constexpr std::size_t kRun = 4096;  // bytes of a stream
+constexpr std::size_t kRun = 4096;  // bytes per stream
 constexpr int kDoublings = 12;      // from one byte to a run
 
 using ZerosTable = std::array<std::array<std::uint32_t, 256>, 4>;
 
-// What a remainder becomes when a run of zeros follows is linear in its bits: column i is what becomes of bit i alone.
+// The remainder after a run of zeros is linear in the bits of the remainder: column i is the result for bit i alone.
 constexpr ZerosTable make_zeros_table() {
   using Columns = std::array<std::uint32_t, 32>;
   const auto apply = [](const Columns& columns, std::uint32_t remainder) {
@@ -119,7 +120,7 @@ __attribute__((target("sse4.2"))) std::uint32_t with_instruction(const std::byte
   return remainder;
 }
 
-constexpr std::size_t kFolded = 256;  // bytes a step
+constexpr std::size_t kFolded = 256;  // bytes per step
 
 // x^n modulo the polynomial, with bit 31 for x^0.
 constexpr std::uint32_t power_of_x(unsigned n) {
@@ -128,8 +129,9 @@ constexpr std::uint32_t power_of_x(unsigned n) {
   return power;
 }
 
-// Of 128 bits, the first 64 stand for the higher powers. A product of two reflected numbers of 64 bits, of which the
-// second has 32, is x^33 too high: so x^(bits + 64 - 33) moves the first half ahead, x^(bits - 33) the second.
+// In 128 bits the first 64 represent the higher powers. The product of two reflected 64-bit numbers, the second of
+// which has 32 bits, is x^33 too high. So x^(bits + 64 - 33) moves the first half ahead, and x^(bits - 33) the second
+// half.
 __attribute__((target("avx512f"))) __m512i movers(unsigned bits) {
   return _mm512_set4_epi32(0, int(power_of_x(bits - 33)), 0, int(power_of_x(bits + 31)));
 }
@@ -168,7 +170,7 @@ std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
 }
 
 namespace detail {
-// For the test: the paths of other CPUs.
+// For the test: the code paths of other CPUs.
 std::uint32_t crc32c_with_tables(std::span<const std::byte> bytes) {
   return ~with_tables(bytes.data(), bytes.size(), ~0u);
 }

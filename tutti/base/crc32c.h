@@ -6,7 +6,8 @@
 
 namespace tutti {
 
-// The checksum of `bytes`, or, given that of what came before, of both together. crc32c("123456789") is 0xE3069283.
+// The checksum of `bytes`, or, given the checksum of preceding bytes, of both together. crc32c("123456789") is
+// 0xE3069283.
 std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace tutti

@@ -23,14 +23,14 @@ TEST(Crc32c, PublishedValues) {  // RFC 3720, appendix B.4
 
 TEST(Crc32c, TablesAndInstructionAgreeAtEveryLength) {
   std::vector<std::byte> data;
-  for (int i = 0; i < 1100; ++i) {  // of 512 bytes on they are folded
+  for (int i = 0; i < 1100; ++i) {  // from 512 bytes on they are folded
     EXPECT_EQ(detail::crc32c_with_tables(data), crc32c(data)) << i << " bytes";
     EXPECT_EQ(detail::crc32c_with_tables(data), detail::crc32c_with_instruction(data)) << i << " bytes";
     data.push_back(std::byte(i * 37 + 11));
   }
 }
 
-// Three streams of 4096 bytes go side by side.
+// Three streams of 4096 bytes run side by side.
 TEST(Crc32c, TablesAndInstructionAgreeOnLongRunsAnywhere) {
   std::vector<std::byte> data(40000);
   std::uint32_t random = 1;
@@ -44,7 +44,7 @@ TEST(Crc32c, TablesAndInstructionAgreeOnLongRunsAnywhere) {
     }
 }
 
-TEST(Crc32c, GoesOnFromAPrefix) { EXPECT_EQ(crc32c(bytes("6789"), crc32c(bytes("12345"))), 0xE3069283u); }
+TEST(Crc32c, ContinuesFromAPrefix) { EXPECT_EQ(crc32c(bytes("6789"), crc32c(bytes("12345"))), 0xE3069283u); }
 
 }  // namespace
 }  // namespace tutti

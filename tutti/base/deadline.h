@@ -1,6 +1,6 @@
 #pragma once
-// A moment after which a wait must end, with the moment when the wait began, so that an error can say
-// "after 12.4 s of 30 s". A value; pass it by value down the calls that share one limit.
+// The end of a wait, together with its start, so that an error can say "after 12.4 s of 30 s". A value: pass it by
+// value to all calls that share one limit.
 #include <algorithm>
 
 #include "tutti/base/clock.h"
@@ -16,17 +16,17 @@ class Deadline {
   bool expired() const { return now() >= at(); }
   Clock::time_point at() const { return begin_ + limit_; }
   Duration remaining() const { return std::max(Duration(0), Duration(at() - now())); }
-  // For poll() and epoll_wait(): milliseconds left, rounded up, at most a day.
+  // For poll() and epoll_wait(): the remaining milliseconds, rounded up, at most a day.
   int poll_timeout_ms() const {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();
     return int(std::min<std::int64_t>(left, 86400000));
   }
   double waited() const { return to_seconds(now() - begin_); }
   double limit() const { return to_seconds(limit_); }
-  // The earlier of this deadline and `limit` from now, for one try among several.
+  // The earlier of this deadline and `limit` from now, for one attempt among several.
   Deadline at_most(Duration limit) const { return Deadline(now(), std::min(limit, remaining())); }
 
-  // kTimeout with waited and limit filled in.
+  // A kTimeout error with waited and limit set.
   Error error(std::string detail, std::string hint = {}) const {
     return Error{.code = Code::kTimeout,
                  .detail = std::move(detail),

@@ -7,14 +7,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(Deadline, OfZeroHasExpired) {
+TEST(Deadline, OfZeroIsExpired) {
   const Deadline deadline = Deadline::after(0s);
   EXPECT_TRUE(deadline.expired());
   EXPECT_EQ(deadline.remaining(), Duration(0));
   EXPECT_EQ(deadline.poll_timeout_ms(), 0);
 }
 
-TEST(Deadline, OfAnHourHasNot) {
+TEST(Deadline, OfAnHourIsNotExpired) {
   const Deadline deadline = Deadline::after(1h);
   EXPECT_FALSE(deadline.expired());
   EXPECT_GT(deadline.remaining(), Duration(59min));
@@ -32,7 +32,7 @@ TEST(Deadline, PollTimeoutRoundsUpSoThatPollNeverSpins) {
 
 TEST(Deadline, PollTimeoutIsAtMostADay) { EXPECT_EQ(Deadline::after(240h).poll_timeout_ms(), 86'400'000); }
 
-TEST(Deadline, OneTryTakesTheShorterLimit) {
+TEST(Deadline, AnAttemptTakesTheShorterLimit) {
   const Deadline whole = Deadline::after(1h);
   EXPECT_DOUBLE_EQ(whole.at_most(2s).limit(), 2);
   EXPECT_LE(whole.at_most(2h).limit(), 3600);

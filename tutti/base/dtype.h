@@ -1,11 +1,11 @@
 #pragma once
-// Element types of a buffer.
+// The element types of buffers.
 #include <cstddef>
 #include <cstdint>
 
 namespace tutti {
 
-// Complex numbers are two real ones, one after another, as in std::complex.
+// A complex number is two consecutive real numbers, as in std::complex.
 enum class DType : std::uint8_t { kF32, kF64, kF16, kBF16, kI8, kU8, kI32, kI64, kBool, kC64, kC128 };
 
 inline constexpr DType kDTypes[] = {DType::kF32, DType::kF64, DType::kF16,  DType::kBF16, DType::kI8,  DType::kU8,

@@ -23,14 +23,14 @@ TEST(DType, SizesAreThoseOfTheFormats) {
   EXPECT_EQ(size_of(DType::kC128), sizeof(std::complex<double>));
 }
 
-TEST(DType, EachHasANameOfItsOwn) {
+TEST(DType, NamesAreUnique) {
   std::set<std::string> names;
   for (DType dtype : kDTypes) names.insert(name(dtype));
   EXPECT_EQ(names.size(), 11u);
   EXPECT_EQ(names.count("?"), 0u);
 }
 
-TEST(DType, KnowsTheFloatingOnes) {
+TEST(DType, ClassifiesFloatingTypes) {
   EXPECT_TRUE(is_floating(DType::kF16));
   EXPECT_TRUE(is_floating(DType::kBF16));
   EXPECT_TRUE(is_floating(DType::kF64));

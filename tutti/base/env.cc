@@ -54,8 +54,8 @@ Environment current_environment() {
   return environment;
 }
 
-// A name that is near to none of ours is left in peace: modules of a site set TUTTI_ROOT and its like, and programs may
-// have variables of their own.
+// Unknown TUTTI_ variables that resemble no known one are ignored: environment modules of a site set TUTTI_ROOT and the
+// like, and programs may have their own variables.
 
 namespace {
 

@@ -48,7 +48,7 @@ TEST_F(Env, ReadsFlags) {
   }
 }
 
-TEST_F(Env, WhatDoesNotParseNamesTheVariableItsValueAndWhatIsExpected) {
+TEST_F(Env, ParseErrorsNameTheVariableItsValueAndTheExpectedForm) {
   set("four");
   const auto duration = env_seconds(kName);
   ASSERT_FALSE(duration.ok());
@@ -59,7 +59,7 @@ TEST_F(Env, WhatDoesNotParseNamesTheVariableItsValueAndWhatIsExpected) {
   EXPECT_THAT(to_string(env_flag(kName, false).error()), HasSubstr("is \"four\", expected 1 or 0"));
 }
 
-TEST_F(Env, IsAValueAsWell) {
+TEST_F(Env, IsAlsoAValue) {
   set("a=b");
   EXPECT_EQ(current_environment().at(kName), "a=b");
 }
@@ -71,13 +71,13 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-TEST(Variables, AMisspeltOneIsToldWithTheNearest) {
+TEST(Variables, AMisspeltNameIsReportedWithTheNearest) {
   EXPECT_THAT(misspelt_variables({{"TUTTI_TIMEOUTS", "1s"}, {"TUTTI_TRANSPROT", "tcp"}}),
               ElementsAre("TUTTI_TIMEOUTS is no variable of tutti and means nothing (did you mean TUTTI_TIMEOUT?)",
                           "TUTTI_TRANSPROT is no variable of tutti and means nothing (did you mean TUTTI_TRANSPORT?)"));
 }
 
-TEST(Variables, NamesOfOthersAreNone) {
+TEST(Variables, UnrelatedNamesAreIgnored) {
   Environment environment = {{"TUTTI_ROOT", "/opt"}, {"TUTTI_HOME", "/opt"}, {"TUTTI_PYTHON", "python3"},
                              {"TUTTI_", "x"},        {"TIMEOUTS", "1s"},     {"MY_TUTTI_TIMEOUTS", "1s"}};
   for (const std::string& name : known_variables()) environment["TUTTI_" + name] = "x";

@@ -59,7 +59,7 @@ std::string to_string(const Error& e) {
     if (e.limit >= 0) text += " of " + seconds_text(e.limit);
   }
   if (e.errno_value != 0) text += std::string(": ") + std::strerror(e.errno_value);
-  // What to do follows from the cause, whose sentence has a hint of its own.
+  // No hint of its own: the remedy follows from the cause, whose text has a hint.
   if (!e.cause.empty()) return text + "; root cause: " + e.cause;
   if (!e.hint.empty()) text += " (hint: " + e.hint + ")";
   return text;

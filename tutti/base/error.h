@@ -1,7 +1,7 @@
 #pragma once
-// What went wrong, as a value of facts. Functions above the Torch line return Status or Result<T>; at the edge
-// (Work::get(), tutti::init(), TUTTI_REQUIRE) the same Error is thrown inside an Exception. All the words that a
-// user reads are composed in error.cc from these facts.
+// An error as a value. Functions above the Torch line return Status or Result<T>. At the edge
+// (Work::get(), tutti::init(), TUTTI_REQUIRE) the same Error is thrown inside an Exception. error.cc composes the text
+// that a user reads from the fields.
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -12,28 +12,28 @@
 namespace tutti {
 
 enum class Code {
-  kInvalidArgument,  // the caller's mistake: what was given, what was expected
+  kInvalidArgument,  // the caller's mistake: says what was given and what was expected
   kUsage,            // the command line or the environment is wrong: exit code 2
   kMismatch,         // ranks made different calls, or run different programs
   kTimeout,          // the deadline passed
   kPeerLost,         // another rank died or closed its connection
   kAborted,          // the group was ended by an earlier error or by the user
-  kRefused,          // the other side did not let us in: secret, job, generation
-  kUnreachable,      // nobody answers at an address
-  kAddressInUse,     // a port or socket is held by somebody else
+  kRefused,          // the peer rejected this process: secret, job, generation
+  kUnreachable,      // no answer from an address
+  kAddressInUse,     // another process holds a port or socket
   kNotFound,         // a key, file or program does not exist
-  kCorrupt,          // bytes are not what their format says
+  kCorrupt,          // bytes do not match their format
   kLimit,            // a size, count or resource limit was reached
-  kUnsupported,      // cannot be done here, and never pretended
+  kUnsupported,      // not possible here, and never emulated silently
   kSystem,           // a system call failed
-  kInternal,         // our fault
+  kInternal,         // a defect of tutti
 };
 
 // The class name that opens the text of an error: "PeerLost", "Timeout", ...
 const char* name(Code code);
 
-// Facts only; whatever is not known stays empty. `detail` is the fact that no other field carries, a clause without
-// a full stop ("closed the connection"); `hint` says what to do.
+// Metadata only; unknown fields stay empty. `detail` is a clause without a full stop ("closed the connection"), with
+// what no other field contains. `hint` says what to do.
 struct Error {
   Code code = Code::kInternal;
   std::string detail;
@@ -41,12 +41,12 @@ struct Error {
   std::string group;      // name of the group, e.g. "world"
   int rank = -1;          // this rank, in `group`
   std::string operation;  // e.g. "all_reduce #42 (f32[1048576], sum)"
-  int peer = -1;          // the other rank, in `group`
+  int peer = -1;          // the peer's rank, in `group`
   std::string address;    // of the peer or the server, e.g. "10.0.0.7:4123"
   double waited = -1;     // seconds
   double limit = -1;      // seconds allowed
-  int errno_value = 0;    // 0: not from the system
-  std::string cause;      // the sentence of the error that led to this one, if it is another
+  int errno_value = 0;    // 0: not from a system call
+  std::string cause;      // the text of the error that led to this one, if it is another error
 };
 
 // One line, for example:
@@ -54,7 +54,7 @@ struct Error {
 //   12.4 s of 30 s (hint: ...)
 std::string to_string(const Error& error);
 
-// The one exception type of the library.
+// The only exception type of the library.
 class Exception : public std::runtime_error {
  public:
   explicit Exception(Error error) : std::runtime_error(to_string(error)), error_(std::move(error)) {}
@@ -89,13 +89,13 @@ class [[nodiscard]] Result {
   Result(Status status) : status_(std::move(status)) {}  // NOLINT: must hold an error
   bool ok() const { return value_.has_value(); }
   explicit operator bool() const { return ok(); }
-  T& operator*() & { return *value_; }  // only if ok(), as all four below
+  T& operator*() & { return *value_; }  // only if ok(), like the four functions below
   const T& operator*() const& { return *value_; }
   T&& operator*() && { return *std::move(value_); }
   T* operator->() { return &*value_; }
   const T* operator->() const { return &*value_; }
   const Status& status() const& { return status_; }
-  Status status() && { return std::move(status_); }       // moves the error out: error() may not be called afterwards
+  Status status() && { return std::move(status_); }       // moves the error out; do not call error() afterwards
   const Error& error() const { return status_.error(); }  // only if !ok()
   T or_throw() && {
     status_.or_throw();
@@ -104,7 +104,7 @@ class [[nodiscard]] Result {
 
  private:
   std::optional<T> value_;
-  Status status_;  // an error where there is no value
+  Status status_;  // holds an error if there is no value
 };
 
 namespace detail {
@@ -122,8 +122,8 @@ T value_of(Result<T>&& r) {
 [[noreturn]] void fail_invariant(const char* condition, const char* file, int line, std::string detail);
 }  // namespace detail
 
-// What `make` returns, or the Error of the Exception that it throws: for a constructor inside a function that returns a
-// Result.
+// Returns the result of `make`, or the Error of the Exception that it throws. For a constructor call in a function that
+// returns a Result.
 template <class Make>
 auto as_result(const Make& make) -> Result<decltype(make())> {
   try {
@@ -133,13 +133,14 @@ auto as_result(const Make& make) -> Result<decltype(make())> {
   }
 }
 
-// An Error of a system call: `what` is the clause before errno's words.
+// An Error of a system call. `what` is the clause before errno's text.
 Error system_error(int errno_value, std::string what, std::string hint = {});
 inline Error invalid_argument(std::string detail, std::string hint = {}) {
   return Error{.code = Code::kInvalidArgument, .detail = std::move(detail), .hint = std::move(hint)};
 }
 
-// auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);  returns the error to the caller.
+// auto x = TUTTI_TRY(expression of Result<T>);  TUTTI_TRY(expression of Status);
+// On failure both return the error from the calling function.
 #define TUTTI_TRY(expression)                                                           \
   __extension__({                                                                       \
     auto tutti_result = (expression);                                                   \
@@ -147,11 +148,11 @@ inline Error invalid_argument(std::string detail, std::string hint = {}) {
     ::tutti::detail::value_of(std::move(tutti_result));                                 \
   })
 
-// The caller's fault: throws Exception(kInvalidArgument) with the sentence given.
+// The caller's fault: throws Exception(kInvalidArgument) with the given message.
 #define TUTTI_REQUIRE(condition, ...) \
   ((condition) ? void() : ::tutti::detail::fail_requirement(#condition, ::tutti::detail::words(__VA_ARGS__), {}))
 
-// Our fault: throws Exception(kInternal).
+// A defect of tutti: throws Exception(kInternal).
 #define TUTTI_INVARIANT(condition, ...) \
   ((condition) ? void()                 \
                : ::tutti::detail::fail_invariant(#condition, __FILE__, __LINE__, ::tutti::detail::words(__VA_ARGS__)))
@@ -162,7 +163,7 @@ inline void append(std::string& out, const char* part) { out += part; }
 template <class T>
   requires std::is_arithmetic_v<T>
 void append(std::string& out, T part) { out += std::to_string(part); }
-// The operands, one after another, as one string.
+// Concatenates the operands to one string.
 template <class... Parts>
 std::string words(const Parts&... parts) {
   std::string out;
@@ -171,7 +172,7 @@ std::string words(const Parts&... parts) {
 }
 }  // namespace detail
 
-// The same, and in front of an error the option of the command line that it is about: "--trace: cannot make the ...".
+// Puts a command-line option in front of an error: "--trace: cannot make the ...". Returns ok unchanged.
 inline Status of_option(const std::string& option, Status status) {
   if (status.ok()) return status;
   Error error = status.error();

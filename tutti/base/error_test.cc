@@ -11,7 +11,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Error, SaysWhoWhatHowLongAndWhatToDo) {
+TEST(Error, TextHasRankOperationTimesAndHint) {
   const Error error{.code = Code::kPeerLost,
                     .detail = "closed the connection",
                     .hint = "its log has the cause",
@@ -28,7 +28,7 @@ TEST(Error, SaysWhoWhatHowLongAndWhatToDo) {
             "12.4 s of 30 s (hint: its log has the cause)");
 }
 
-TEST(Error, LeavesOutWhatIsNotKnown) {
+TEST(Error, OmitsUnknownFields) {
   EXPECT_EQ(to_string(Error{.code = Code::kTimeout, .detail = "nobody came"}), "Timeout: nobody came");
   EXPECT_EQ(to_string(Error{.code = Code::kTimeout, .detail = "nobody came", .waited = 2}),
             "Timeout: nobody came after 2 s");
@@ -40,7 +40,7 @@ TEST(Error, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(to_string(Error{.code = Code::kPeerLost, .detail = "went away", .peer = 0}), "PeerLost: rank 0 went away");
 }
 
-TEST(Error, EndsWithTheSystemsWord) {
+TEST(Error, EndsWithTheTextOfErrno) {
   EXPECT_EQ(to_string(system_error(ENOENT, "cannot open x", "create it")),
             "System: cannot open x: No such file or directory (hint: create it)");
 }
@@ -74,14 +74,14 @@ TEST(Result, TryReturnsTheFirstErrorAcrossTypes) {
   EXPECT_EQ(check(6).error().code, Code::kInvalidArgument);
 }
 
-TEST(Result, MovesWhatCannotBeCopied) {
+TEST(Result, MovesTypesThatCannotBeCopied) {
   Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
   EXPECT_EQ(**result, 7);
   const std::unique_ptr<int> taken = *std::move(result);
   EXPECT_EQ(*taken, 7);
 }
 
-TEST(Result, ThrowsAtTheEdgeWithTheWholeSentence) {
+TEST(Result, ThrowsAtTheEdgeWithTheWholeText) {
   EXPECT_EQ(half(4).or_throw(), 2);
   try {
     half(3).or_throw();
@@ -111,7 +111,7 @@ TEST(Require, PrintsItsOperands) {
   }
 }
 
-TEST(Invariant, SaysThatItIsOurFaultAndWhere) {
+TEST(Invariant, ReportsADefectAndItsLocation) {
   try {
     TUTTI_INVARIANT(1 + 1 == 3, "sums are off");
     FAIL() << "no exception";

@@ -1,5 +1,5 @@
 #pragma once
-// Owners of kernel resources: a file descriptor, a memory mapping.
+// RAII owners of kernel resources: file descriptors and memory mappings.
 #include <cstddef>
 #include <utility>
 
@@ -30,7 +30,7 @@ class Fd {
 Status set_nonblocking(int fd, bool on);
 Result<Fd> make_eventfd();  // non-blocking, counts from 0
 
-// An address range from mmap(), unmapped at the end.
+// An address range from mmap(). The destructor unmaps it.
 class Mapping {
  public:
   Mapping() = default;

@@ -22,7 +22,7 @@ namespace tutti {
 
 namespace {
 
-constexpr std::size_t kMostAtOnce = std::size_t(256) << 20;  // Linux moves at most 2 GiB a call
+constexpr std::size_t kMostAtOnce = std::size_t(256) << 20;  // Linux transfers at most 2 GiB per call
 
 }  // namespace
 
@@ -83,8 +83,8 @@ Status sync_folder(const std::string& folder) {
   return {};
 }
 
-// The name beside it is one that nobody can guess, because processes of several hosts with one number may write to the
-// same path of a shared file system at once. Should it be taken nevertheless, O_EXCL does not follow what is there.
+// The temporary name is random, because processes of several hosts with the same pid may write to the same path of a
+// shared file system at once. If the name exists nevertheless, O_EXCL makes the call fail instead of following it.
 
 namespace {
 
@@ -115,23 +115,23 @@ Result<Fd> open_regular_file(const std::string& path) {
   return fd;
 }
 
-// Of a link that leads nowhere the system says "File exists", and of a file in the middle of a path not which part it
-// is. So where a folder cannot be made, its path is looked at part by part.
+// For a dangling link the system reports "File exists". For a file in the middle of a path it does not say which part
+// of the path that is. So if a folder cannot be created, its path is examined part by part.
 
 namespace {
 
 namespace fs = std::filesystem;
 
-// Where a link leads in the end.
+// The final target of a chain of links.
 fs::path end_of_links(fs::path path) {
-  constexpr int kMost = 40;  // as Linux follows
+  constexpr int kMost = 40;  // the limit of Linux
   std::error_code error;
   for (int links = 0; links < kMost && fs::is_symlink(path, error); ++links)
     path = (path.parent_path() / fs::read_symlink(path, error)).lexically_normal();
   return path;
 }
 
-// What is in the way at this part of the path, and what to do.
+// Describes the obstacle at this part of the path and what to do.
 std::optional<Error> obstacle(const std::string& folder, const fs::path& part) {
   std::error_code error;
   const fs::file_type behind = fs::status(part, error).type();

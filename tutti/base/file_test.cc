@@ -25,14 +25,14 @@ class File : public testing::Test {
   const std::string path_ = folder_ / "file";
 };
 
-TEST_F(File, TextComesBack) {
+TEST_F(File, TextRoundTrips) {
   ASSERT_TRUE(write_file(path_, "something longer").ok());
   ASSERT_TRUE(write_file(path_, "short").ok());
   EXPECT_EQ(*read_file(path_, 5), "short");
   EXPECT_TRUE(sync_folder(folder_).ok());
 }
 
-TEST_F(File, WhatCannotBeReadIsToldByName) {
+TEST_F(File, ReadErrorsNameTheFile) {
   ASSERT_TRUE(write_file(path_, "12345").ok());
   EXPECT_THAT(to_string(read_file(path_, 4).error()), HasSubstr("/file has 5 B; at most 4 B are read"));
   EXPECT_THAT(to_string(read_file(folder_, 4).error()), HasSubstr("is not a regular file"));
@@ -40,7 +40,7 @@ TEST_F(File, WhatCannotBeReadIsToldByName) {
   EXPECT_THAT(to_string(sync_folder(folder_ / "none").error()), HasSubstr("cannot flush the folder"));
 }
 
-TEST_F(File, WhatCannotBeWrittenIsToldByName) {
+TEST_F(File, WriteErrorsNameTheFile) {
   EXPECT_THAT(to_string(write_file(folder_ / "none" / "file", "").error()), HasSubstr("cannot write"));
   EXPECT_THAT(to_string(write_file("/dev/full", "x").error()),
               HasSubstr("cannot write /dev/full: No space left on device"));
@@ -77,7 +77,7 @@ class NewFile : public testing::Test {
   const std::string path_ = folder_ / "file";
 };
 
-TEST_F(NewFile, TakesThePlaceOfAnOldOne) {
+TEST_F(NewFile, ReplacesAnOldFile) {
   ASSERT_TRUE(write_new_file(path_, "something longer").ok());
   ASSERT_TRUE(write_new_file(path_, "short").ok());
   expect_only("short");
@@ -93,13 +93,13 @@ TEST_F(NewFile, FollowsNoLink) {
   expect_only("text");
 }
 
-TEST_F(NewFile, DoesNotWaitForTheReaderOfAPipe) {
+TEST_F(NewFile, DoesNotWaitForAPipesReader) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   ASSERT_TRUE(write_new_file(path_, "text").ok());
   expect_only("text");
 }
 
-TEST_F(NewFile, WhatCannotBeWrittenIsToldByName) {
+TEST_F(NewFile, WriteErrorsNameTheFile) {
   fs::create_directory(path_);
   EXPECT_THAT(to_string(write_new_file(path_, "").error()), HasSubstr("cannot write " + path_));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 1) << "something is left beside it";
@@ -125,7 +125,7 @@ class MakeFolder : public testing::Test {
   const std::string root_ = fs::temp_directory_path() / ("tutti_make_folder_" + std::to_string(::getpid()));
 };
 
-TEST_F(MakeFolder, WithThoseAboveItOnceAndAgain) {
+TEST_F(MakeFolder, CreatesParentsAndMayBeRepeated) {
   for (const std::string name : {"a/b/c", "a/b/c", "a/b/c/", "a/./d", "a/e//f"}) {
     EXPECT_EQ(told(path(name)), "made") << name;
     EXPECT_TRUE(fs::is_directory(path(name))) << name;
@@ -136,7 +136,7 @@ TEST_F(MakeFolder, WithThoseAboveItOnceAndAgain) {
   EXPECT_TRUE(fs::is_directory(path("a/b/below")));
 }
 
-TEST_F(MakeFolder, ALinkThatLeadsNowhereIsNamedWithWhereItLeads) {
+TEST_F(MakeFolder, NamesADanglingLinkAndItsTarget) {
   fs::create_directory_symlink(path("gone"), path("link"));
   for (const std::string& folder : {path("link"), path("link/below")})
     EXPECT_EQ(told(folder), "InvalidArgument: cannot make the folder " + folder + ": " + path("link") +
@@ -152,7 +152,7 @@ TEST_F(MakeFolder, ALinkThatLeadsNowhereIsNamedWithWhereItLeads) {
   EXPECT_THAT(told(path("round")), HasSubstr(path("round") + " is a link to "));
 }
 
-TEST_F(MakeFolder, AFileInTheWayIsNamed) {
+TEST_F(MakeFolder, NamesAFileInTheWay) {
   std::ofstream(path("file")) << "x";
   for (const std::string& folder : {path("file"), path("file/below/it")})
     EXPECT_THAT(told(folder), HasSubstr("cannot make the folder " + folder + ": " + path("file") +
@@ -161,7 +161,7 @@ TEST_F(MakeFolder, AFileInTheWayIsNamed) {
   EXPECT_THAT(told(path("to_file")), HasSubstr(" is a link to " + path("file") + ", which is no folder"));
 }
 
-TEST_F(MakeFolder, WhatTheSystemRefusesItSays) {
+TEST_F(MakeFolder, ReportsOtherErrorsOfTheSystem) {
   EXPECT_THAT(told("/proc/none/below"), HasSubstr("System: cannot make the folder /proc/none/below: No such file"));
   EXPECT_THAT(told(path(std::string(300, 'x'))), HasSubstr("File name too long"));
   EXPECT_THAT(told(""), HasSubstr("cannot make the folder"));

@@ -1,8 +1,8 @@
 #pragma once
-// The two 16-bit floating point formats, as storage only: arithmetic is done in float.
+// The two 16-bit floating point formats, for storage only: arithmetic is done in float.
 //   Half: IEEE 754 binary16 (1 sign, 5 exponent, 10 fraction bits).  BFloat16: the upper half of a binary32.
-// (Always inlined: they are also compiled for wider instruction sets, and no such copy may be shared by the linker.)
-// Conversions from float round to nearest, ties to even, and keep NaN a NaN.
+// Conversions from float round to nearest, ties to even, and keep NaN a NaN. All functions are always inlined, because
+// they are also compiled for wider instruction sets, and the linker must not share such a copy.
 #include <bit>
 #include <cstdint>
 
@@ -21,7 +21,7 @@ struct BFloat16 {
 
 [[gnu::always_inline]] inline BFloat16 to_bfloat16(float value) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return {std::uint16_t((bits >> 16) | 0x40)};  // NaN: quiet, payload's top kept
+  if ((bits & 0x7fffffff) > 0x7f800000) return {std::uint16_t((bits >> 16) | 0x40)};  // NaN: quiet, upper payload kept
   return {std::uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)};
 }
 
@@ -39,7 +39,7 @@ struct BFloat16 {
   const std::uint16_t sign = std::uint16_t((bits >> 16) & 0x8000);
   if (magnitude > 0x7f800000) return {std::uint16_t(sign | 0x7e00)};
   if (magnitude >= 0x477ff000) return {std::uint16_t(sign | 0x7c00)};  // 65520 and above round to infinity
-  if (magnitude < 0x38800000) {                                        // below 2^-14: subnormal, let the adder round
+  if (magnitude < 0x38800000) {                                        // below 2^-14: subnormal; the addition rounds
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;      // ulp of [0.5, 1) is 2^-24
     return {std::uint16_t(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000))};
   }

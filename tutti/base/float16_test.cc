@@ -27,8 +27,8 @@ TEST(Half, GoldenValues) {
 }
 
 TEST(Half, RoundsToNearestTiesToEven) {
-  EXPECT_EQ(to_half(1 + 0x1p-11f).bits, 0x3c00);      // half way between 1 and its successor: even below
-  EXPECT_EQ(to_half(1 + 3 * 0x1p-11f).bits, 0x3c02);  // half way: even above
+  EXPECT_EQ(to_half(1 + 0x1p-11f).bits, 0x3c00);      // midpoint of 1 and its successor: the lower one is even
+  EXPECT_EQ(to_half(1 + 3 * 0x1p-11f).bits, 0x3c02);  // midpoint: the upper one is even
   EXPECT_EQ(to_half(std::nextafter(1 + 0x1p-11f, 2.0f)).bits, 0x3c01);
   EXPECT_EQ(to_half(65519.0f).bits, 0x7bff);
   EXPECT_EQ(to_half(65520.0f).bits, 0x7c00);  // the tie at the top rounds to infinity
@@ -59,7 +59,7 @@ TEST(Half, AllBitPatternsRoundTrip) {
   }
 }
 
-// The value that IEEE 754 prescribes, from the definition of the format rather than from bits.
+// The value by IEEE 754's definition of the format, not by bits.
 TEST(Half, AgreesWithTheDefinition) {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {
     const int exponent = int(bits >> 10), fraction = int(bits & 1023);
@@ -69,11 +69,11 @@ TEST(Half, AgreesWithTheDefinition) {
   }
 }
 
-// Between each two neighbours: the middle goes to the even one, a hair beside it to the nearer one.
+// Between any two adjacent values: the midpoint rounds to the even one, a value slightly beside it to the nearer one.
 TEST(Half, EveryMiddleRoundsToEven) {
   for (std::uint32_t bits = 0; bits < 0x7bff; ++bits) {
     const float low = to_float(Half{std::uint16_t(bits)}), high = to_float(Half{std::uint16_t(bits + 1)});
-    const float middle = (low + high) / 2;  // exact: one more bit than a half has
+    const float middle = (low + high) / 2;  // exact: needs one bit more than a Half
     ASSERT_EQ(to_half(middle).bits, bits + (bits & 1)) << std::hex << bits;
     ASSERT_EQ(to_half(std::nextafter(middle, low)).bits, bits) << std::hex << bits;
     ASSERT_EQ(to_half(std::nextafter(middle, high)).bits, bits + 1) << std::hex << bits;
@@ -102,9 +102,9 @@ TEST(BFloat16, RoundsToNearestTiesToEven) {
 TEST(BFloat16, NaNStaysNaN) {
   EXPECT_TRUE(std::isnan(to_float(to_bfloat16(kNaN))));
   EXPECT_TRUE(
-      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));  // its payload lies in the lower half only
+      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7f800001u)))));  // the payload is only in the lower half
   EXPECT_TRUE(
-      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));  // adding would carry into the sign
+      std::isnan(to_float(to_bfloat16(std::bit_cast<float>(0x7fffffffu)))));  // an addition would carry into the sign
 }
 
 TEST(BFloat16, AllBitPatternsRoundTrip) {

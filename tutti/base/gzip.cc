@@ -1,5 +1,5 @@
-// Deflate has no checks on its way: a flipped bit may give wrong bytes for a while before it gives an error, or until
-// the checksum at the end. So an error can only say before which byte the damage lies.
+// Deflate has no checksums on the way. A flipped bit may give wrong bytes for a while before it gives an error, or up
+// to the checksum at the end. So an error can only give a position before which the damage is.
 #include "tutti/base/gzip.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kInflateBuffer = std::size_t(128) << 10;
 constexpr std::uint8_t kGzipMagic[] = {0x1f, 0x8b};
-constexpr int kGzipOnly = 15 + 16;  // window bits, as inflateInit2() wants to be told
+constexpr int kGzipOnly = 15 + 16;  // window bits, in the form that inflateInit2() expects
 
 bool begins_member(std::span<const std::uint8_t> bytes) {
   const std::size_t known = std::min(bytes.size(), sizeof kGzipMagic);
@@ -40,7 +40,7 @@ Result<MaybeGzipFile> MaybeGzipFile::open(const std::string& path) {
   return file;
 }
 
-// Nothing is waiting afterwards only at the end of the file.
+// Afterwards waiting_ is empty only at the end of the file.
 Status MaybeGzipFile::refill() {
   ssize_t got;
   do {

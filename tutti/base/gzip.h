@@ -1,7 +1,7 @@
 #pragma once
-// The bytes of a file, uncompressed on the way if it is a gzip file (RFC 1952, any number of members).
+// Reads the bytes of a file, and uncompresses them if it is a gzip file (RFC 1952, any number of members).
 //
-// Stricter than zlib's gzread(), which takes whatever follows the last member for nothing and cannot tell where it is.
+// Stricter than zlib's gzread(), which ignores data after the last member and cannot report its position.
 #include <zlib.h>
 
 #include <cstddef>
@@ -19,16 +19,16 @@ namespace tutti {
 // One thread at a time.
 class MaybeGzipFile {
  public:
-  // kInvalidArgument: it is no regular file.
+  // kInvalidArgument: not a regular file.
   static Result<MaybeGzipFile> open(const std::string& path);
 
-  // Fills `into` so far as the file goes; fewer bytes mean its end. kCorrupt: damaged compressed data, or bytes behind
-  // it; the details do not name the file.
+  // Fills `into` as far as the file goes; fewer bytes mean the end of the file. kCorrupt: damaged compressed data, or
+  // data after the last member. The error does not name the file.
   Result<std::size_t> read(std::span<std::uint8_t> into);
-  // The end came within a gzip member.
+  // Whether the file ended inside a gzip member.
   bool cut_off() const { return cut_off_; }
   std::size_t position() const { return position_; }                              // bytes read so far
-  std::size_t disk_position() const { return disk_position_ - waiting_.size(); }  // and how far that is in the file
+  std::size_t disk_position() const { return disk_position_ - waiting_.size(); }  // their position in the file
 
  private:
   struct EndInflate {
@@ -45,8 +45,8 @@ class MaybeGzipFile {
   std::string path_;
   Fd fd_;
   std::vector<std::uint8_t> buffer_;
-  std::span<const std::uint8_t> waiting_;          // of the buffer
-  std::unique_ptr<z_stream, EndInflate> inflate_;  // none: a plain file
+  std::span<const std::uint8_t> waiting_;          // unread part of the buffer
+  std::unique_ptr<z_stream, EndInflate> inflate_;  // null for a plain file
   bool in_member_ = false, ended_ = false, cut_off_ = false;
   std::size_t position_ = 0, disk_position_ = 0;
 };

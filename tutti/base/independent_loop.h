@@ -1,6 +1,7 @@
 #pragma once
-// TUTTI_INDEPENDENT before a loop: no turn of it needs what another wrote, so that compilers may vectorise it without
-// asking whether its pointers overlap. (Clang's word for it warns of each loop that it then leaves alone.)
+// TUTTI_INDEPENDENT before a loop: no iteration uses data that another iteration writes. So compilers may vectorize it
+// without checking whether its pointers overlap. (Clang's own pragma warns about each loop that it then does not
+// vectorize.)
 #if defined(__clang__)
 #define TUTTI_INDEPENDENT
 #else

@@ -1,4 +1,4 @@
-// spdlog does the writing; it stays behind this file because its headers take two seconds to parse.
+// spdlog writes the lines. Only this file includes it, because its headers take two seconds to parse.
 #include "tutti/base/log.h"
 
 #include <spdlog/sinks/stdout_sinks.h>
@@ -30,7 +30,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
   return spdlog::level::info;
 }
 
-// None: no level of that name. (spdlog's own from_str() takes an unknown word for "off".)
+// Empty for an unknown level. (spdlog's own from_str() maps an unknown word to "off".)
 std::optional<spdlog::level::level_enum> level_of(std::string_view word) {
   if (word == "debug") return spdlog::level::debug;
   if (word == "info") return spdlog::level::info;
@@ -43,7 +43,7 @@ std::optional<spdlog::level::level_enum> level_of(std::string_view word) {
 struct Wishes {
   spdlog::level::level_enum level = spdlog::level::info;
   std::set<std::string, std::less<>> topics;
-  std::string unknown;  // the first such word
+  std::string unknown;  // the first unknown word
 };
 
 const Wishes& wishes() {

@@ -23,8 +23,8 @@ inline void info(std::string_view text) { write(Level::kInfo, text); }
 inline void warn(std::string_view text) { write(Level::kWarn, text); }
 inline void error(std::string_view text) { write(Level::kError, text); }
 
-// Warnings that other machines can cause without limit. Logs at most five in ten seconds, then the number of the rest.
-// Threads: one at a time.
+// Limits warnings that other machines can cause without limit. Logs at most five in ten seconds, then the number of the
+// others. Threads: one at a time.
 class FewWarnings {
  public:
   explicit FewWarnings(std::string kind) : kind_(std::move(kind)) {}  // "connections that the store turned away"
@@ -32,13 +32,13 @@ class FewWarnings {
 
  private:
   const std::string kind_;
-  Clock::time_point since_{};  // of these ten seconds
-  std::size_t count_ = 0;      // in them
+  Clock::time_point since_{};  // start of the current ten seconds
+  std::size_t count_ = 0;      // in the current ten seconds
 };
 
-// kUsage: TUTTI_LOG has a word that is neither a level nor a topic. For programs that can refuse to start.
+// kUsage: TUTTI_LOG contains an unknown word. For programs that can refuse to start.
 Status check_setting();
-// Warns of such a word, once a process. For programs that start anyway.
+// Warns of an unknown word, once per process. For programs that start anyway.
 void tell_of_setting();
 
 }  // namespace tutti::log

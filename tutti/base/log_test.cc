@@ -10,7 +10,7 @@ namespace tutti {
 
 namespace {
 
-// The level is read once a process, so each case is a process of its own.
+// The level is read once per process, so each case runs in its own process.
 class Log : public testing::Test {
  protected:
   Log() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
@@ -30,7 +30,7 @@ TEST_F(Log, LevelComesFromTheVariable) {
   EXPECT_EXIT(speak("off"), testing::ExitedWithCode(0), "^$");
 }
 
-TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
+TEST_F(Log, UnknownLevelIsReportedAndSilencesNothing) {
   EXPECT_EXIT(
       speak("verbose"), testing::ExitedWithCode(0),
       "^.tutti. TUTTI_LOG says \"verbose\", expected debug, info, warn, error or off, or the topic select: the word is "
@@ -38,7 +38,7 @@ TEST_F(Log, UnknownLevelIsToldAndSilencesNothing) {
       ".tutti. a fact\n.tutti. a mishap\n$");
 }
 
-TEST_F(Log, WarningsThatOthersCauseAreFew) {
+TEST_F(Log, WarningsThatPeersCauseAreLimited) {
   const auto knock = [] {
     log::FewWarnings warnings("knocks");
     const Clock::time_point begin{std::chrono::hours(1)};
@@ -51,7 +51,7 @@ TEST_F(Log, WarningsThatOthersCauseAreFew) {
               ".tutti. there were 4 more knocks\n.tutti. the next\n$");
 }
 
-TEST_F(Log, WhoSaysNothingTellsOfAnUnknownLevelOnRequest) {
+TEST_F(Log, AnUnknownLevelIsReportedOnRequest) {
   const auto begin = [](const char* level) {
     ::setenv("TUTTI_LOG", level, 1);
     log::tell_of_setting();

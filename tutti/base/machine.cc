@@ -29,7 +29,7 @@ std::string host_name() {
 std::string boot_id() {
   std::ifstream boot("/proc/sys/kernel/random/boot_id");
   std::string id;
-  return std::getline(boot, id) ? id : host_name();  // a chroot without /proc
+  return std::getline(boot, id) ? id : host_name();  // for example a chroot without /proc
 }
 
 std::string machine_id() {
@@ -39,9 +39,8 @@ std::string machine_id() {
   return id;
 }
 
-// A thread more than there are cores only takes turns with the others. How many there are is told in two places: the
-// affinity mask (taskset, Slurm, a cpuset), and the CPU quota of a cgroup, which leaves the mask alone: a container
-// with two of 64 cores sees all 64.
+// More threads than cores only take turns. Two settings limit the cores: the affinity mask (taskset, Slurm, a cpuset),
+// and the CPU quota of a cgroup. The quota does not change the mask: a container with two of 64 cores sees all 64.
 
 namespace {
 
@@ -68,8 +67,8 @@ std::optional<double> quota_of(const std::string& folder, bool unified) {
   return *q / *p;
 }
 
-// The least quota on the way from a cgroup up to the root of its mount; the root is read even where the path does not
-// exist in this mount, as in a container without its own cgroup namespace.
+// The smallest quota from a cgroup up to the root of its mount. The root is read even if the path does not exist in
+// this mount, as in a container without its own cgroup namespace.
 std::optional<double> least_quota(const std::string& mount, std::string path, bool unified) {
   std::optional<double> least;
   for (;;) {
@@ -108,7 +107,7 @@ std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::strin
 }
 
 CoreMask allowed_cores() {
-  // A machine with more cores than the mask has bits: the kernel says EINVAL until it fits.
+  // If the machine has more cores than the mask has bits, the kernel returns EINVAL, so larger masks are tried.
   for (std::size_t words = 16; words <= (std::size_t(1) << 14); words *= 2) {
     CoreMask cores(words, 0);
     if (::sched_getaffinity(0, words * sizeof(std::uint64_t), reinterpret_cast<cpu_set_t*>(cores.data())) == 0)
@@ -149,7 +148,7 @@ std::vector<std::string> visible_gpus(const Environment& environment, const std:
   if (const auto listed = environment.find("CUDA_VISIBLE_DEVICES"); listed != environment.end()) {
     for (const std::string& entry : split(listed->second, ',')) {
       const std::string_view name = trim(entry);
-      if (name.empty() || name.starts_with('-')) break;  // CUDA reads no further than the first that makes no sense
+      if (name.empty() || name.starts_with('-')) break;  // CUDA stops at the first invalid entry
       gpus.emplace_back(name);
     }
     return gpus;
@@ -174,7 +173,7 @@ bool is_suspended(pid_t pid) {
 
 namespace {
 
-// The program itself is the first object that dl_iterate_phdr tells of.
+// dl_iterate_phdr reports the program itself first.
 int find_note(dl_phdr_info* info, std::size_t, void* result) {
   auto& id = *static_cast<std::string*>(result);
   for (int i = 0; i < info->dlpi_phnum; ++i) {

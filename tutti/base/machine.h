@@ -1,5 +1,5 @@
 #pragma once
-// The machine and this process on it: names, cores, GPUs, build.
+// The machine and this process: names, cores, GPUs, build.
 #include <sys/types.h>
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tutti {
 
-// For messages: two machines may have the same name.
+// For messages. Two machines may have the same name.
 std::string host_name();
 // Equal for two processes on the same boot of the same kernel. They share cores and devices, also across containers.
 std::string boot_id();
@@ -28,16 +28,16 @@ using CoreMask = std::vector<std::uint64_t>;
 // The affinity mask of the calling thread.
 CoreMask allowed_cores();
 int count_of(const CoreMask& cores);
-// The smallest mask that holds these cores; empty for none.
+// The smallest mask that contains these cores; empty if there are none.
 CoreMask mask_of(std::span<const int> cores);
 // The CPU quota of this process in whole cores, rounded up; none without a quota.
 std::optional<int> cgroup_cores();
-// The quota by `self_cgroup`, the text of /proc/self/cgroup, and `mount`, where cgroups are mounted.
+// The quota according to `self_cgroup`, the text of /proc/self/cgroup, and `mount`, the mount point of the cgroups.
 std::optional<int> cgroup_cores(const std::string& self_cgroup, const std::string& mount);
 
-// The GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them ("0", "GPU-8f2a..."), in CUDA's order: its
-// entries if it is set, else a number for each device file in `devices`. Does not call CUDA, which would take a second,
-// and memory on each GPU.
+// The GPUs that a process may use, as CUDA_VISIBLE_DEVICES names them ("0", "GPU-8f2a..."), in CUDA's order. These are
+// its entries if it is set, otherwise a number for each device file in `devices`. Does not call CUDA, which would take
+// a second and memory on each GPU.
 std::vector<std::string> visible_gpus(const Environment& environment, const std::string& devices = "/dev");
 
 // Whether a process on this host is stopped by a signal (SIGSTOP, SIGTSTP) or a debugger. False if there is no such

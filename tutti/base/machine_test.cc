@@ -36,7 +36,7 @@ class Cgroups : public ::testing::Test {
 TEST_F(Cgroups, UnifiedQuotaOfAnyAncestorCounts) {
   write("/a/cpu.max", "150000 100000\n");
   write("/a/b/cpu.max", "max 100000\n");
-  EXPECT_EQ(cgroup_cores("0::/a/b\n", mount_), 2);  // a core and a half: two threads can use it
+  EXPECT_EQ(cgroup_cores("0::/a/b\n", mount_), 2);  // one and a half cores: two threads can use them
   write("/a/b/cpu.max", "50000 100000\n");
   EXPECT_EQ(cgroup_cores("0::/a/b\n", mount_), 1);
   EXPECT_EQ(cgroup_cores("0::/\n", mount_), std::nullopt);
@@ -54,7 +54,7 @@ TEST_F(Cgroups, FirstVersionAndContainersWithoutANamespace) {
 TEST(UsableCores, AreAtLeastOne) { EXPECT_GE(usable_cores(), 1); }
 
 TEST(UsableCores, AreNoMoreThanTheMaskLets) {
-  std::thread([] {  // a mask of its own
+  std::thread([] {  // which gets its own mask
     cpu_set_t before, one;
     ASSERT_EQ(::sched_getaffinity(0, sizeof before, &before), 0);
     int core = 0;
@@ -74,7 +74,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-TEST(Gpus, TheVariableIsReadAsCudaReadsIt) {
+TEST(Gpus, TheVariableIsParsedLikeInCuda) {
   const auto gpus = [](const char* text) { return visible_gpus({{"CUDA_VISIBLE_DEVICES", text}}); };
   EXPECT_THAT(gpus("2,0"), ElementsAre("2", "0"));
   EXPECT_THAT(gpus(" GPU-8f2a , 1"), ElementsAre("GPU-8f2a", "1"));
@@ -83,7 +83,7 @@ TEST(Gpus, TheVariableIsReadAsCudaReadsIt) {
   EXPECT_THAT(gpus("-1"), IsEmpty());
 }
 
-TEST(Gpus, DeviceFilesCountWhereTheVariableIsNotSet) {
+TEST(Gpus, DeviceFilesCountIfTheVariableIsNotSet) {
   std::string folder = std::filesystem::temp_directory_path() / "tutti_gpus_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
   EXPECT_THAT(visible_gpus({}, folder), IsEmpty());
@@ -96,11 +96,11 @@ TEST(Gpus, DeviceFilesCountWhereTheVariableIsNotSet) {
 
 namespace {
 
-TEST(ProcessState, ToldOfOneThatIsStoppedAndGoesOn) {
+TEST(ProcessState, ReportsAProcessThatIsStoppedAndContinued) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::prctl(PR_SET_NAME, "a) T b");  // looks like the state of a stopped one
+    ::prctl(PR_SET_NAME, "a) T b");  // looks like the state of a stopped process
     ::raise(SIGSTOP);
     for (;;) ::pause();
   }

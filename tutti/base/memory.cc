@@ -1,5 +1,5 @@
-// What is looked up at random misses the TLB with nearly every access where pages are small. A mapping is given
-// huge pages only where it covers them whole, so a little more is mapped, and the ends are given back.
+// With small pages, random access misses the TLB almost every time. A mapping gets huge pages only for aligned,
+// complete ranges. So a little more is mapped, and the ends are unmapped again.
 #include "tutti/base/memory.h"
 
 #include <fcntl.h>
@@ -40,13 +40,13 @@ Result<Mapping> huge_memory(std::size_t bytes, const char* what, const char* hin
   if (head > 0) ::munmap(base, head);
   auto* const aligned = static_cast<std::byte*>(base) + head;
   if (const std::size_t tail = with_room - head - size; tail > 0) ::munmap(aligned + size, tail);
-  ::madvise(aligned, size, MADV_HUGEPAGE);  // not everywhere, and nothing depends on it but speed
+  ::madvise(aligned, size, MADV_HUGEPAGE);  // not supported everywhere; only the speed depends on it
   return Mapping(aligned, size);
 }
 
 namespace {
 
-// At the beginning. Another layout of what lies behind it, another number.
+// At the start of the memory. A new layout of the memory needs a new magic number.
 struct Label {
   static constexpr std::uint64_t kMagic = 0x316b656570747475;
   std::uint64_t magic = kMagic;
@@ -93,7 +93,7 @@ Result<KeptMemory> KeptMemory::open_given() {
     return Error{.code = Code::kMismatch,
                  .detail = std::string(kVariable) + " is \"" + *text + "\", which is no descriptor"};
   auto memory = open(int(*fd));
-  if (memory.ok()) (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // what this process starts has no business with it
+  if (memory.ok()) (void)::fcntl(int(*fd), F_SETFD, FD_CLOEXEC);  // do not pass it on to child processes
   return memory;
 }
 

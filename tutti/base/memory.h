@@ -20,20 +20,21 @@ Result<Mapping> huge_memory(std::size_t bytes, const char* what, const char* hin
 // kernel frees it when the last process closes it.
 class KeptMemory {
  public:
-  static constexpr std::uint64_t kBytes = std::uint64_t(1) << 53;  // room, not memory
-  static constexpr std::uint64_t kBegin = std::uint64_t(1) << 20;  // of what users may write
+  static constexpr std::uint64_t kBytes = std::uint64_t(1) << 53;  // address space, not memory
+  static constexpr std::uint64_t kBegin = std::uint64_t(1) << 20;  // start of the part that users may write
   static constexpr const char* kVariable = "TUTTI_KEPT_MEMORY_FD";
 
   // For the agent. The descriptor closes at execve() unless it is passed on by number. kLimit: the file would exceed
   // ulimit -f.
   static Result<Fd> create();
-  // For a worker: the memory of its agent. kNotFound: there is none. kMismatch: the variable names something else.
+  // For a worker: opens the memory of its agent. kNotFound: there is none. kMismatch: the variable names another
+  // descriptor.
   static Result<KeptMemory> open_given();
-  // The memory of this descriptor, which the caller keeps.
+  // Opens the memory of this descriptor, which the caller keeps.
   static Result<KeptMemory> open(int fd);
 
   int fd() const { return fd_.get(); }
-  const std::string& keeper() const { return keeper_; }  // a random word that identifies this memory
+  const std::string& keeper() const { return keeper_; }  // a random identifier of this memory
 
  private:
   KeptMemory(Fd fd, std::string keeper) : fd_(std::move(fd)), keeper_(std::move(keeper)) {}

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(KeptMemory, IsSparseAndKnownByItsKeeper) {
+TEST(KeptMemory, IsSparseAndIdentifiedByItsKeeper) {
   const Fd one = KeptMemory::create().or_throw(), two = KeptMemory::create().or_throw();
   const auto first = KeptMemory::open(one.get()).or_throw(), again = KeptMemory::open(one.get()).or_throw();
   EXPECT_EQ(first.keeper(), again.keeper());
@@ -27,7 +27,7 @@ TEST(KeptMemory, IsSparseAndKnownByItsKeeper) {
   EXPECT_NE(::ftruncate(one.get(), 0), 0) << "what a peer has mapped must not go";
 }
 
-TEST(KeptMemory, WhatIsNoneIsTold) {
+TEST(KeptMemory, OtherDescriptorsAreRejected) {
   ::unsetenv(KeptMemory::kVariable);
   EXPECT_EQ(KeptMemory::open_given().error().code, Code::kNotFound);
   ::setenv(KeptMemory::kVariable, "twelve", 1);

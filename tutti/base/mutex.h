@@ -1,6 +1,6 @@
 #pragma once
-// A mutex that clang's thread-safety analysis understands (-Wthread-safety, on with clang): a member that says
-// TUTTI_GUARDED_BY(mutex_) is only touched with the lock, or the code does not compile.
+// A mutex that clang's thread-safety analysis understands (-Wthread-safety, enabled with clang). A member with
+// TUTTI_GUARDED_BY(mutex_) may only be used while the mutex is held; otherwise the code does not compile.
 #include <mutex>
 
 #if defined(__clang__)
@@ -23,7 +23,7 @@ class TUTTI_THREAD_ANNOTATION(capability("mutex")) Mutex {
   std::mutex mutex_;
 };
 
-// Holds a Mutex for as long as it lives; unlock() and lock() in between, as std::condition_variable_any does.
+// Holds a Mutex during its lifetime, except between unlock() and lock(), which std::condition_variable_any uses.
 class TUTTI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
  public:
   explicit MutexLock(Mutex& mutex) TUTTI_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }

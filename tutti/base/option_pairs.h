@@ -1,6 +1,6 @@
 #pragma once
-// Options that exclude each other, as a table. A set of options (of DataParallel, of a trainer) has one such table, and
-// one test tries every pair of its options: a pair works, or the table has it.
+// Options that exclude each other, as a table. Each set of options (of DataParallel, of a trainer) has one such table.
+// One test tries every pair of its options: a pair either works or is in the table.
 #include <algorithm>
 #include <span>
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace tutti {
 
-// Two options that cannot be given together, by name, and what to do instead.
+// Two options that exclude each other, by name, and what to do instead.
 struct ExcludedPair {
   std::string_view one, other, hint;
 };
 
-// An option by the name that messages use, and whether it is given.
+// An option by its name in messages, and whether it is given.
 template <class Options>
 struct NamedOption {
   std::string_view name;
   bool (*is_given)(const Options&);
 };
 
-// Rejects the first pair of which both options are given (kUsage). `is_given` says by name whether an option is given.
-// The message leaves out what a name has in brackets, such as a default.
+// Rejects the first pair whose options are both given (kUsage). `is_given` returns by name whether an option is given.
+// The message omits the bracketed part of a name, such as a default.
 template <class IsGiven>
 Status check_pairs(std::span<const ExcludedPair> pairs, const IsGiven& is_given) {
   const auto found = std::find_if(pairs.begin(), pairs.end(),

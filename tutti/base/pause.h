@@ -1,5 +1,5 @@
 #pragma once
-// What a thread does between two looks at memory that another core is about to write.
+// Relaxes the CPU between two reads of memory that another core is about to write.
 
 namespace tutti {
 

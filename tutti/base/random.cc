@@ -1,9 +1,9 @@
-// MT19937 (M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 8, 1998) makes 624 words at a time, in loops that
-// the compiler can vectorise: this is what random click data wait for, and std::mt19937 took twice as long. Blocks that
-// are skipped need no words.
+// MT19937 (M. Matsumoto, T. Nishimura, "Mersenne Twister", ACM TOMACS 8, 1998) generates 624 words at a time, in loops
+// that the compiler can vectorize. The speed matters for random click data; std::mt19937 took twice as long. Skipped
+// blocks do not generate words.
 //
-// What numpy makes of the words: a double takes two, the high one first. Rejection masks a word with the smallest
-// 2^k - 1 that covers the range and draws again while the result is too large; ranges above 32 bits take two words.
+// How numpy uses the words: a double takes two, the high one first. Rejection masks a word with the smallest 2^k - 1
+// that covers the range, and draws again while the result is too large. Ranges above 32 bits take two words.
 #include "tutti/base/random.h"
 
 #include <bit>
@@ -54,7 +54,7 @@ void NumpyRandom::skip_uniform(std::uint64_t count) {
     next_ += std::size_t(words);
     return;
   }
-  const std::uint64_t beyond = words - left;  // of the end of this block; at least 1
+  const std::uint64_t beyond = words - left;  // the end of this block; at least 1
   refill((beyond + kWords - 1) / kWords);
   next_ = std::size_t((beyond - 1) % kWords) + 1;
 }

@@ -10,18 +10,18 @@
 
 namespace tutti {
 
-// Where in a run random numbers are used. The coordinates do not depend on the number of processes, so a place has the
-// same numbers on any grid and after any resume. An unused coordinate stays 0.
+// The place in a run where random numbers are used. The coordinates do not depend on the number of processes. So a
+// place has the same numbers on any grid and after any resume. Unused coordinates stay 0.
 struct RandomPlace {
   std::int64_t step = 0;
-  std::int64_t replica = 0;      // the data-parallel rank, or the logical one
+  std::int64_t replica = 0;      // the data-parallel rank, real or logical
   std::int64_t micro_batch = 0;  // within the step
   std::int64_t layer = 0;        // or another number that distinguishes two uses
   bool operator==(const RandomPlace&) const = default;
 };
 
-// The seed of a place: `seed` itself if all coordinates are 0, else a hash of `seed` and the coordinates. Two places
-// have the same seed with probability 2^-64.
+// The seed of a place: `seed` itself if all coordinates are 0, otherwise a hash of `seed` and the coordinates. Two
+// places have the same seed with probability 2^-64.
 constexpr std::uint64_t seed_at(std::uint64_t seed, const RandomPlace& place) {
   if (place == RandomPlace{}) return seed;
   for (const std::int64_t coordinate : {place.step, place.replica, place.micro_batch, place.layer}) {
@@ -35,9 +35,9 @@ constexpr std::uint64_t seed_at(std::uint64_t seed, const RandomPlace& place) {
 }
 
 // numpy.random.RandomState, draw for draw: MT19937 seeded by one integer, doubles of 53 bits, normals by Marsaglia's
-// polar method, integers by masking and rejection, Fisher and Yates from the end. The same seed and the same calls give
-// the same numbers as numpy's legacy generator, which numpy has promised never to change. A value of 5 KB: a copy
-// continues at the same place. Threads: one at a time.
+// polar method, integers by masking and rejection, Fisher-Yates shuffles from the end. The same seed and calls give the
+// same numbers as numpy's legacy generator, which numpy has promised never to change. A value of 5 KB; a copy continues
+// at the same place. Threads: one at a time.
 class NumpyRandom {
  public:
   explicit NumpyRandom(std::uint32_t seed);
@@ -54,9 +54,9 @@ class NumpyRandom {
   }
   // Skips `count` calls of uniform().
   void skip_uniform(std::uint64_t count);
-  // normal(mean, deviation). They come in pairs: the second of a pair is kept for the next call.
+  // normal(mean, deviation). Normals are generated in pairs; the second one is kept for the next call.
   double normal(double mean = 0, double deviation = 1) { return mean + deviation * standard_normal(); }
-  // randint(low, high): low <= result < high. `high` must be above `low`.
+  // randint(low, high): low <= result < high. Requires high > low.
   std::int64_t integer(std::int64_t low, std::int64_t high);
   // permutation(count): 0 .. count-1, shuffled.
   std::vector<std::int64_t> permutation(std::int64_t count);
@@ -75,7 +75,7 @@ class NumpyRandom {
   // Advances by `blocks` blocks of kWords, to the start of the last one.
   void refill(std::uint64_t blocks);
 
-  std::array<std::uint32_t, kWords> state_, words_;  // of this block, and the words that are made of it
+  std::array<std::uint32_t, kWords> state_, words_;  // of this block, and the words generated from it
   std::size_t next_ = kWords;
   std::optional<double> kept_normal_;
 };

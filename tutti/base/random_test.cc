@@ -29,14 +29,14 @@ TEST(RandomPlace, EveryPlaceHasItsOwnSeed) {
   EXPECT_GT(low_halves.size(), 29980u) << "a Mersenne twister takes the low 32 bits only";
 }
 
-TEST(RandomPlace, CoordinatesDoNotStandForEachOther) {
+TEST(RandomPlace, CoordinatesAreNotInterchangeable) {
   EXPECT_NE(seed_at(1, {.step = 2}), seed_at(1, {.replica = 2}));
   EXPECT_NE(seed_at(1, {.step = 2}), seed_at(2, {.step = 1}));
 }
 
 }  // namespace
 
-// The golden values are those of numpy.random.RandomState.
+// The golden values come from numpy.random.RandomState.
 
 namespace {
 
@@ -49,7 +49,7 @@ TEST(NumpyRandom, DrawsUniformsAndNormals) {
   for (const double expected :
        {-0.5786002519685364, 1.651436537097151, -2.426679243393074, -0.42891262885617726, 1.265936258705534})
     EXPECT_DOUBLE_EQ(random.normal(), expected);
-  EXPECT_EQ(random.uniform(), 0.4385722446796244);  // the normal that was kept is still there
+  EXPECT_EQ(random.uniform(), 0.4385722446796244);  // the second normal of the pair is still kept
   EXPECT_EQ(random.uniform(), 0.05967789660956835);
   EXPECT_DOUBLE_EQ(random.normal(3, 0.5), 2.5666297988674494);
   EXPECT_DOUBLE_EQ(random.normal(3, 0.5), 3.745694813062144);
@@ -83,7 +83,7 @@ TEST(NumpyRandom, DrawsIntegers) {
   EXPECT_THAT(draw(4, -5, 3), ElementsAre(-5, -4, 1, 2));
   EXPECT_THAT(draw(3, 0, std::int64_t(1) << 40), ElementsAre(315254969888, 750018615520, 478133587353));
   EXPECT_THAT(draw(2, 0, std::int64_t(1) << 32), ElementsAre(1883653459, 1051233102));
-  EXPECT_THAT(draw(1, 7, 8), ElementsAre(7));  // takes no word
+  EXPECT_THAT(draw(1, 7, 8), ElementsAre(7));  // uses no word
   EXPECT_EQ(random.uniform(), 0.05967789660956835);
 }
 

@@ -26,7 +26,7 @@ std::string short_number(double value) {
   return out;
 }
 
-// A number followed by a unit: both halves of "1.5h".
+// A number followed by a unit: the two parts of "1.5h".
 std::optional<std::pair<double, std::string_view>> number_and_unit(std::string_view text) {
   text = trim(text);
   const size_t end = text.find_first_not_of("0123456789.");
@@ -45,7 +45,7 @@ std::string seconds_text(double seconds) {
     const int whole = int(std::lround(seconds));
     return std::to_string(whole / 60) + " min" + (whole % 60 ? " " + std::to_string(whole % 60) + " s" : "");
   }
-  // What would be rounded to 1000 is one of the next unit.
+  // A value that would round to 1000 uses the next unit.
   if (seconds >= 0.9995 || seconds == 0) return short_number(seconds) + " s";
   if (seconds >= 0.9995e-3) return short_number(seconds * 1e3) + " ms";
   return short_number(seconds * 1e6) + " us";
@@ -145,8 +145,8 @@ std::optional<std::uint64_t> parse_bytes(std::string_view text) {
 
 namespace {
 
-// Letters to insert, to leave out or to change, or neighbours to swap, until one word is the other (optimal string
-// alignment).
+// The number of insertions, deletions, substitutions and swaps of adjacent letters that turn one word into the other
+// (optimal string alignment).
 size_t edits(std::string_view from, std::string_view to) {
   std::vector<size_t> before(to.size() + 1), row(to.size() + 1), next(to.size() + 1);
   std::iota(row.begin(), row.end(), size_t(0));
@@ -180,8 +180,8 @@ std::string did_you_mean(const std::optional<std::string>& near, std::string oth
   return near ? "did you mean " + *near + "?" : std::move(otherwise);
 }
 
-// A terminal that takes bytes for Latin-1 obeys a lone 0x9b as it does ESC [, so what is not UTF-8 does not pass; nor
-// does the same character in an overlong form, which some decoders accept.
+// A terminal that interprets bytes as Latin-1 treats a lone 0x9b like ESC [. So bytes that are not UTF-8 are replaced,
+// and so are overlong forms of that character, which some decoders accept.
 
 namespace {
 

@@ -22,7 +22,7 @@ TEST(Text, Seconds) {
   EXPECT_EQ(seconds_text(300), "5 min");
   EXPECT_EQ(seconds_text(3 * 3600 + 5 * 60), "3 h 5 min");
   EXPECT_EQ(seconds_text(-2), "-2 s");
-  // Never 1000 of one unit.
+  // Never 1000 of a unit.
   EXPECT_EQ(seconds_text(0.9994), "999 ms");
   EXPECT_EQ(seconds_text(0.9996), "1 s");
   EXPECT_EQ(seconds_text(0.9996e-3), "1 ms");
@@ -113,12 +113,12 @@ TEST(Text, FindsTheNearestKnownName) {
 
 namespace {
 
-TEST(Tame, WordsOfAnyLanguageStay) {
+TEST(Sanitize, KeepsTextOfAnyLanguage) {
   for (const char* text : {"", "plain", "two\n\tlines", "Grüße, 你好, שלום 😀", "a\u00a0b"})
     EXPECT_EQ(sanitize(text), text);
 }
 
-TEST(Tame, WhatATerminalObeysDoesNot) {
+TEST(Sanitize, ReplacesTerminalControls) {
   EXPECT_EQ(sanitize("red \033[31m, a bell \a,\r\x7f"), "red ?[31m, a bell ?,??");
   EXPECT_EQ(sanitize(std::string_view("a\0b", 3)), "a?b");
   EXPECT_EQ(sanitize("\u0080\u009b31m\u009f"), "??31m?");
@@ -126,7 +126,7 @@ TEST(Tame, WhatATerminalObeysDoesNot) {
   EXPECT_EQ(sanitize("one\u2028line"), "one?line");
 }
 
-TEST(Tame, WhatIsNotUtf8DoesNotPass) {
+TEST(Sanitize, ReplacesInvalidUtf8) {
   EXPECT_EQ(sanitize("\x9b"
                      "31m"),
             "?31m");
@@ -139,7 +139,7 @@ TEST(Tame, WhatIsNotUtf8DoesNotPass) {
   EXPECT_EQ(sanitize("\xf4\x90\x80\x80"), "????") << "beyond Unicode";
 }
 
-TEST(Tame, OneLine) { EXPECT_EQ(sanitize_line("a\n\tb\033"), "a??b?"); }
+TEST(Sanitize, OneLine) { EXPECT_EQ(sanitize_line("a\n\tb\033"), "a??b?"); }
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 #pragma once
-// Threads, whose start may fail: ulimit -u, the cgroup's limit of tasks, or no memory for the stack.
+// Starts threads. This may fail: ulimit -u, the cgroup's limit of tasks, or no memory for the stack.
 #include <csignal>
 #include <exception>
 #include <future>
@@ -21,7 +21,7 @@ class SignalsBlocked {
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before_);
   }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }  // also where no thread can be had
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }  // also if the thread cannot be started
   SignalsBlocked(const SignalsBlocked&) = delete;
 
  private:
@@ -41,21 +41,22 @@ auto started(const Start& start) -> Result<decltype(start())> {
 
 }  // namespace detail
 
-// Starts a thread with all signals blocked: another thread waits for them. kSystem.
+// Starts a thread with all signals blocked, so that other threads handle them. kSystem: it cannot be started.
 template <class Function>
 Result<std::thread> start_thread(Function&& function) {
   return detail::started([&] { return std::thread(std::forward<Function>(function)); });
 }
 
-// std::async() on a new thread, whose signals are blocked. The destructor of the future waits. kSystem.
+// std::async() on a new thread with all signals blocked. The destructor of the future waits. kSystem: it cannot be
+// started.
 template <class Function>
 auto start_async(Function&& function) -> Result<std::future<std::invoke_result_t<Function>>> {
   return detail::started([&] { return std::async(std::launch::async, std::forward<Function>(function)); });
 }
 
-// A member of an object, whose destructor asks whether an exception is unwinding the stack past the object. An
-// exception in flight alone does not mean that: objects may be constructed and destroyed in a destructor that unwinding
-// called.
+// A member whose owner's destructor asks whether an exception is unwinding the stack past the owner. An exception in
+// flight alone does not mean that: objects may be constructed and destroyed inside a destructor that the unwinding
+// calls.
 class Unwinding {
  public:
   bool is_past() const { return std::uncaught_exceptions() > before_; }

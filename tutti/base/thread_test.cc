@@ -16,7 +16,7 @@ struct Seen {
   Unwinding unwinding;
 };
 
-TEST(Unwinding, IsAnExceptionsOnly) {
+TEST(Unwinding, IsTrueOnlyForExceptions) {
   std::optional<bool> plain, thrown_past;
   { const Seen seen(plain); }
   try {
@@ -28,7 +28,7 @@ TEST(Unwinding, IsAnExceptionsOnly) {
   EXPECT_EQ(thrown_past, true);
 }
 
-TEST(Unwinding, IsNotOfWhatComesAndGoesMeanwhile) {
+TEST(Unwinding, IgnoresExceptionsOutsideTheObjectsLifetime) {
   struct AtEnd {
     std::function<void()> act;
     ~AtEnd() { act(); }

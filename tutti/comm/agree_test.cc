@@ -17,11 +17,11 @@ void on_ranks(int size, const test::RankBody& body) {
   for (int r = 0; r < size; ++r) EXPECT_EQ(outcomes[std::size_t(r)].error, "") << "rank " << r;
 }
 
-TEST(Agree, AllWell) {
+TEST(Agree, AllOk) {
   on_ranks(3, [](Group& world) { agree(world, {}).or_throw(); });
 }
 
-TEST(Agree, TheLowestRanksErrorReachesAll) {
+TEST(Agree, AllGetTheErrorOfTheLowestRank) {
   on_ranks(4, [](Group& world) {
     Status mine;
     if (world.rank() == 2) mine = system_error(ENOSPC, "cannot write x", "make room");
@@ -35,7 +35,7 @@ TEST(Agree, TheLowestRanksErrorReachesAll) {
   });
 }
 
-TEST(Agree, WhatAnotherRankToldWrongIsAnErrorAllTheSame) {
+TEST(Agree, AnUnreadableErrorOfAPeerIsStillAnError) {
   EXPECT_EQ(to_string(decode_told("no JSON", 3)), "Internal: rank 3 reported an error that cannot be read");
   const Error numbers = decode_told(
       R"({"code":1e300,"detail":"d","hint":"","operation":"","errno":99999999999,"waited":1e300,"limit":-2,"cause":""})",
@@ -48,7 +48,7 @@ TEST(Agree, WithoutAGroup) {
   EXPECT_THAT(to_string(agree(Group(), invalid_argument("mine")).error()), HasSubstr("mine"));
 }
 
-TEST(Agree, AGroupThatHasEndedSaysWhy) {
+TEST(Agree, AFailedGroupReportsItsError) {
   on_ranks(2, [](Group& world) {
     if (world.rank() == 0) world.abort(invalid_argument("ended"));
     const Status status = agree(world, {});

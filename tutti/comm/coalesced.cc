@@ -1,12 +1,12 @@
-// A pack is one call in place of several. Its buffers are the buffers of the calls one behind the other, part by part
-// where they have a part for each rank:
+// A pack is one call that replaces several calls. Its buffers are the concatenated buffers of the calls. If those have
+// a part per rank, they are concatenated part by part:
 //
 //   reduce_scatter of a and b on two ranks:   a0 a1, b0 b1   ->   a0 b0 a1 b1
 //
-// Which calls are packed depends on what all ranks know alike (kind, type, op, root, count), in the order in which they
-// were added, so all ranks make the same packs. Copying costs more than a meeting from some size on; on the direct
-// path, where a meeting is a microsecond, that is early. A premultiplied sum is not packed: its factor belongs to the
-// call, and to the rank. Nor is memory of a GPU, which is not for the host to copy.
+// All ranks know what decides which calls are packed (kind, type, op, root, count) and the order of the calls, so all
+// ranks make the same packs. From some size on, copying costs more than a separate call. In shared memory a call takes
+// about a microsecond, so that size is small. Premultiplied sums are not packed, because each call and rank has its own
+// factor. GPU memory is not packed, because the host cannot copy it.
 #include "tutti/comm/coalesced.h"
 
 #include <algorithm>
@@ -19,12 +19,12 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kPackedDirect = 4 << 10;  // bytes of a call up to which it is packed: shared memory
-constexpr std::size_t kPackedLinks = 64 << 10;  // likewise: over links
+constexpr std::size_t kPackedDirect = 4 << 10;  // largest bytes of a packed call in shared memory
+constexpr std::size_t kPackedLinks = 64 << 10;  // largest bytes of a packed call over links
 constexpr std::size_t kMostOfAPack = 256 << 10;
 
 bool takes_parts(Kind kind) { return kind == Kind::kGather || kind == Kind::kAllGather || kind == Kind::kAllToAll; }
-// Bytes of the larger of its two buffers.
+// Bytes of the larger one of its two buffers.
 std::size_t bytes_of(const Request& r, int size) {
   const std::size_t parts = gives_parts(r.kind) || takes_parts(r.kind) ? std::size_t(size) : 1;
   return r.count * parts * size_of(r.dtype);
@@ -42,14 +42,14 @@ bool go_together(const Request& a, const Request& b) {
 struct CoalescedPack {
   std::vector<Request> calls;
   std::size_t bytes = 0;  // of the larger buffer
-  Request request;        // what is submitted
+  Request request;        // the call that is submitted
   std::shared_ptr<std::byte> in, out;
 
   Status fill(const Group& group);
   void empty(const Group& group);
 
  private:
-  // Copies between the buffers of the calls and that of the pack, part by part.
+  // Copies between the buffers of the calls and the buffer of the pack, part by part.
   template <class Copy>
   void each_stretch(std::size_t parts, Copy copy) const {
     const std::size_t element = size_of(request.dtype);
@@ -113,7 +113,7 @@ std::vector<CoalescedPack> make_packs(std::span<const Request> requests, int siz
 
 struct CoalescedWork::Flight {
   Group group;
-  Status failed;  // before anything was started
+  Status failed;  // an error before anything was started
   std::vector<CoalescedPack> packs;
   std::vector<std::vector<std::size_t>> splits;  // of the packs' requests
   Works works;
@@ -123,8 +123,8 @@ struct CoalescedWork::Flight {
   explicit Flight(const Group& of) : group(of) {}
   Flight(const Flight&) = delete;
   ~Flight() {
-    if (!unwinding.is_past()) (void)works.wait();  // else the Works end what is under way
-    works = Works();                               // before the memory goes
+    if (!unwinding.is_past()) (void)works.wait();  // otherwise the Works end the pending calls
+    works = Works();                               // before the memory is freed
   }
 };
 
@@ -151,7 +151,7 @@ void Coalesced::add(const Request& request) {
   }
 }
 
-// All that was added, ready to go.
+// Prepares all added calls for their start.
 std::shared_ptr<CoalescedWork::Flight> Coalesced::pack() {
   auto flight = std::make_shared<CoalescedWork::Flight>(group_);
   flight->splits = std::move(splits_);

@@ -1,9 +1,9 @@
 #pragma once
-// The verbs on typed spans. The plain form blocks and throws Exception; the ..._async form (isend, irecv) returns a
-// Work, and the memory has to stay until that has ended. Shapes: see comm/request.h. T is float, double, Half,
-// BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool, std::complex<float>, std::complex<double>.
-// `at`, last, is the place of the call, which the flight recorder keeps; a function of yours that wraps a verb may take
-// and hand on its caller's.
+// The verbs on typed spans. The plain form blocks and throws Exception. The ..._async form (isend, irecv) returns a
+// Work, and the memory must stay valid until the Work has ended. comm/request.h defines the shapes. T is float, double,
+// Half, BFloat16, std::int8_t, std::uint8_t, std::int32_t, std::int64_t, bool, std::complex<float>,
+// std::complex<double>. The last argument `at` is the call site for the flight recorder. A function of yours that wraps
+// a verb may pass on the call site of its own caller.
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -26,7 +26,7 @@ Work all_reduce_async(const Group& group, std::span<T> data, Reduction op = Redu
                       CallSite at = CallSite::here()) {
   return group.submit(requests::all_reduce(data, op), at);
 }
-// One number.
+// A single number.
 template <class T>
 T all_reduce(const Group& group, T value, Reduction op = ReduceOp::kSum,
              CallSite at = CallSite::here()) requires std::is_arithmetic_v<T> {
@@ -44,7 +44,7 @@ Work reduce_async(const Group& group, std::span<const T> in, std::span<T> out, i
                   CallSite at = CallSite::here()) {
   return group.submit(requests::reduce(group, in, out, root, op), at);
 }
-// Rank r gets the reduction of the inputs of ranks 0 to r, added in this order. In place where `in` is `out`.
+// Rank r gets the reduction of the inputs of ranks 0 to r, added in rank order. In place if `in` is `out`.
 template <class T>
 void scan(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
           CallSite at = CallSite::here()) {
@@ -55,7 +55,8 @@ Work scan_async(const Group& group, std::span<const T> in, std::span<T> out, Red
                 CallSite at = CallSite::here()) {
   return group.submit(requests::scan(Kind::kScan, group, in, out, op), at);
 }
-// The reduction of ranks 0 to r - 1. Rank 0 gets nothing: its `out` is not written and may be empty.
+// Rank r gets the reduction of the inputs of ranks 0 to r - 1. Rank 0 gets nothing: its `out` is not written and may be
+// empty.
 template <class T>
 void exscan(const Group& group, std::span<const T> in, std::span<T> out, Reduction op = ReduceOp::kSum,
             CallSite at = CallSite::here()) {
@@ -120,7 +121,7 @@ template <class T>
 Work all_to_all_async(const Group& group, std::span<const T> in, std::span<T> out, CallSite at = CallSite::here()) {
   return group.submit(requests::all_to_all(group, in, out), at);
 }
-// Uneven parts: in_splits[r] elements go to rank r, out_splits[r] come from rank r.
+// Uneven parts: in_splits[r] elements go to rank r, out_splits[r] elements come from rank r.
 template <class T>
 void all_to_all(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out,
                 std::span<const std::size_t> out_splits, CallSite at = CallSite::here()) {
@@ -132,8 +133,8 @@ Work all_to_all_async(const Group& group, std::span<const T> in, std::span<const
   return group.submit(requests::all_to_all(in, in_splits, out, out_splits), at);
 }
 
-// The _v verbs: parts of different sizes, empty ones included, one after another in the large buffer.
-// Rank r gives out_splits[r] elements; every rank gives the same splits.
+// The _v verbs have parts of different sizes, one after another in the large buffer. Parts may be empty. In
+// all_gather_v rank r contributes out_splits[r] elements. Every rank passes the same splits.
 template <class T>
 void all_gather_v(const Group& group, std::span<const T> in, std::span<T> out, std::span<const std::size_t> out_splits,
                   CallSite at = CallSite::here()) {
@@ -144,7 +145,7 @@ Work all_gather_v_async(const Group& group, std::span<const T> in, std::span<T> 
                         std::span<const std::size_t> out_splits, CallSite at = CallSite::here()) {
   return group.submit(requests::all_gather_v(group, in, out, out_splits), at);
 }
-// Rank r gets the reduced in_splits[r] elements of its part; every rank gives the same splits.
+// Rank r gets the reduced in_splits[r] elements of its part. Every rank passes the same splits.
 template <class T>
 void reduce_scatter_v(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits,
                       std::span<T> out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
@@ -155,7 +156,8 @@ Work reduce_scatter_v_async(const Group& group, std::span<const T> in, std::span
                             std::span<T> out, Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
   return group.submit(requests::reduce_scatter_v(group, in, in_splits, out, op), at);
 }
-// `out` and out_splits (what rank r gives) matter on the root and may be empty elsewhere.
+// out_splits[r] is the number of elements of rank r. `out` and out_splits are used on the root and may be empty
+// elsewhere.
 template <class T>
 void gather_v(const Group& group, std::span<const T> in, std::span<T> out, std::span<const std::size_t> out_splits,
               int root, CallSite at = CallSite::here()) {
@@ -166,7 +168,8 @@ Work gather_v_async(const Group& group, std::span<const T> in, std::span<T> out,
                     std::span<const std::size_t> out_splits, int root, CallSite at = CallSite::here()) {
   return group.submit(requests::gather_v(group, in, out, out_splits, root), at);
 }
-// `in` and in_splits (what rank r gets) matter on the root and may be empty elsewhere.
+// in_splits[r] is the number of elements for rank r. `in` and in_splits are used on the root and may be empty
+// elsewhere.
 template <class T>
 void scatter_v(const Group& group, std::span<const T> in, std::span<const std::size_t> in_splits, std::span<T> out,
                int root, CallSite at = CallSite::here()) {
@@ -178,8 +181,8 @@ Work scatter_v_async(const Group& group, std::span<const T> in, std::span<const 
   return group.submit(requests::scatter_v(group, in, in_splits, out, root), at);
 }
 
-// Several buffers at once, small ones packed into one call: see comm/coalesced.h, which also takes other verbs and
-// mixed types. The vectors are copied; the buffers stay the caller's.
+// Several buffers at once; small ones are packed into one call. comm/coalesced.h also supports other verbs and mixed
+// types. The vectors of spans are copied; the buffers remain the caller's.
 template <class T>
 CoalescedWork all_reduce_coalesced_async(const Group& group, const std::vector<std::span<T>>& buffers,
                                          Reduction op = ReduceOp::kSum, CallSite at = CallSite::here()) {
@@ -237,27 +240,27 @@ template <class T>
 void send(const Group& group, std::span<const T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
   isend(group, data, peer, tag, at).get();
 }
-// In place: `data` must have the size that the sender sent.
+// `data` must have the size that the sender sent.
 template <class T>
 void recv(const Group& group, std::span<T> data, int peer, int tag = 0, CallSite at = CallSite::here()) {
   irecv(group, data, peer, tag, at).get();
 }
-// From whichever rank sends first with this tag: its number. Ranks that all have something to send take turns; one that
-// has left the job in good order is not waited for.
+// Receives from the first rank that sends with this tag, and returns its number. If several ranks send, they take
+// turns. A rank that has left the job regularly is not waited for.
 template <class T>
 int recv_any(const Group& group, std::span<T> data, int tag = 0, CallSite at = CallSite::here()) {
   std::int32_t source = kAnySource;
   group.run(requests::recv_any(data, source, tag), at).or_throw();
   return source;
 }
-// `source` is written before the Work ends, and has to stay as long as the data.
+// `source` is written before the Work ends, and must stay valid as long as the data.
 template <class T>
 Work irecv_any(const Group& group, std::span<T> data, std::int32_t& source, int tag = 0,
                CallSite at = CallSite::here()) {
   return group.submit(requests::recv_any(data, source, tag), at);
 }
-// Sends and receives (requests::send, recv, recv_any) that are started together: no order of them, here or on the
-// peers, can make them wait for one another, except that those between two ranks with one tag match in their order.
+// Starts sends and receives together (requests::send, recv, recv_any). Their order, here or on the peers, cannot cause
+// a deadlock. Only messages between two ranks with one tag match in their order.
 inline Works batch_isend_irecv(const Group& group, std::span<const Request> batch, CallSite at = CallSite::here()) {
   for (const Request& request : batch)
     TUTTI_REQUIRE(is_point_to_point(request.kind), "batch_isend_irecv: ", to_string(request),
@@ -274,7 +277,7 @@ inline void barrier(const Group& group, CallSite at = CallSite::here()) {
 inline Work barrier_async(const Group& group, CallSite at = CallSite::here()) {
   return group.submit({.kind = Kind::kBarrier}, at);
 }
-// Group::monitored_barrier(), which names the ranks that have not come within `limit`, as an Exception.
+// Group::monitored_barrier(), which names the ranks that have not arrived within `limit`. Throws.
 inline void monitored_barrier(const Group& group, Duration limit = {}) { group.monitored_barrier(limit).or_throw(); }
 
 }  // namespace tutti

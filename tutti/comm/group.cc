@@ -1,4 +1,4 @@
-// The handle: facts, sub-groups, and the small courtesies built from the verbs.
+// The handle: metadata, sub-groups, and the convenience functions built from the verbs.
 #include "tutti/comm/group.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tutti {
 namespace {
 
-// A short text from every rank of `group`, by rank; longer ones are cut.
+// Exchanges a short text with every rank of `group`, by rank. Longer texts are truncated.
 constexpr std::size_t kNote = 512;
 Result<std::vector<std::string>> exchange_notes(const Group& group, std::string mine) {
   mine.resize(kNote - 1);  // zero-filled
@@ -28,7 +28,7 @@ Result<std::vector<std::string>> exchange_notes(const Group& group, std::string 
   return notes;
 }
 
-// Runs `act` if it is this rank's turn; then all ranks learn how it went.
+// Runs `act` if it is this rank's turn. Then all ranks learn whether it failed.
 void act_and_tell(const Group& group, bool my_turn, const std::function<void()>& act) {
   group.status().or_throw();
   std::string trouble;
@@ -60,10 +60,10 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
   std::uint64_t h = (a + 0x9e3779b97f4a7c15ull) ^ (b * 0xbf58476d1ce4e5b9ull);
   h ^= h >> 31;
   h *= 0x94d049bb133111ebull;
-  return (h ^ h >> 29) >> 2;  // two bits are kept for the purpose of a link
+  return (h ^ h >> 29) >> 2;  // the shift leaves two bits for the purpose of a link
 }
 
-// A deadline for a new group; 0 is none of its own.
+// Checks the deadline of a new group; 0 means none of its own.
 Status check_timeout(const char* verb, Duration timeout) {
   const Duration most = from_seconds(std::numeric_limits<double>::infinity());
   if (timeout >= Duration(0) && timeout <= most) return {};
@@ -80,7 +80,7 @@ const Process::Rank& whereabouts(const GroupState& state, int rank) {
   return state.process().world[state.spec().global_ranks[rank]];
 }
 
-// What the handles of a group share: with it goes the last of them.
+// Shared by all handles of a group. Its destructor leaves the group.
 struct Handles {
   explicit Handles(std::shared_ptr<GroupState> of) : group(std::move(of)) { group->process().add_member(); }
   Handles(const Handles&) = delete;
@@ -168,7 +168,7 @@ Status Group::status() const { return state().status(); }
 
 struct Group::Choice {
   std::int32_t color, key;
-  std::uint64_t list;  // of new_group, new_subgroups: a digest of what they were given
+  std::uint64_t list;  // for new_group and new_subgroups: a digest of their arguments
   Duration timeout;    // 0: that of this group
 };
 
@@ -196,7 +196,7 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
     if (all[r].color == color) members.push_back(r);
   std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[a].key < all[b].key; });
 
-  // Every rank takes part in the one exchange of create(), member or not, whatever happens to it.
+  // Every rank takes part in the one exchange of create(), member or not, even if it fails.
   bool exchanged = false;
   const auto exchange = [&](const std::string& note) -> Result<std::vector<std::string>> {
     exchanged = true;
@@ -256,7 +256,7 @@ Result<Group> Group::new_subgroups(std::span<const std::vector<int>> lists, cons
   return divide("new_subgroups", lists, name, true, timeout);
 }
 
-// The group of the list that this rank is in, and the place in it.
+// The group whose list contains this rank. Its place in the list becomes its key.
 Result<Group> Group::divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
                             bool numbered, Duration timeout) const {
   TUTTI_TRY(check_timeout(verb, timeout));
@@ -301,7 +301,7 @@ Result<std::shared_ptr<std::byte>> Group::allocate(std::size_t bytes) const {
     const auto place = heap->allocate(bytes);
     if (!place.ok()) return refused(place.error());
     const std::size_t offset = *place;
-    // The block lives as long as the process's heap does, which the deleter keeps alive.
+    // The block needs the process's heap, which the deleter keeps alive.
     return std::shared_ptr<std::byte>(heap->at(offset), [process = state().process_ptr(), offset, bytes](std::byte*) {
       process->heap->release(offset, bytes);
     });

@@ -49,19 +49,19 @@ class Group {
   // from it how long a step takes, so that it can tell a hang. Of any group, the number is the rank's. Costs less than
   // 0.1 us; any number, in any order.
   void step(std::int64_t number) const;
-  // Whether the job was told to stop, by SIGTERM or SIGUSR1 to any of the ranks or by tutti run: the same answer on
-  // every rank at the same call. Save, then leave with code 75 ("saved, start it again later"). A collective: every
-  // rank of this group calls it once a step; a small all_reduce, 0.2 us on one host. From the first call on such a
-  // signal does not end the process any more, a second one more than a second later does. A signal that the program
-  // has a handler for stays its own (comm/stop_request.h).
+  // Whether the job was asked to stop, by SIGTERM or SIGUSR1 to any rank or by tutti run. The same call returns the
+  // same answer on every rank. Then save, and exit with code 75 ("saved, start it again later"). This is a collective:
+  // every rank of this group calls it once per step. It costs a small all_reduce, 0.2 us on one host. After the first
+  // call such a signal no longer ends the process, but a second one more than a second later does. If the program has a
+  // handler for a signal, that handler stays in place (comm/stop_request.h).
   bool should_stop(CallSite at = CallSite::here()) const;
 
-  // `at`: the place of the call, for the flight recorder.
-  // Starts an operation; errors of the call itself come out of the Work as well.
+  // `at` is the call site for the flight recorder. Starts an operation. The Work also reports errors of the call
+  // itself.
   Work submit(const Request& request, CallSite at = CallSite::here()) const;
-  // Starts several at once, in their order; if one of them cannot be right, none, and every Work says why.
+  // Starts several operations together, in order. If one of them is invalid, none starts, and every Work has the error.
   Works submit(std::span<const Request> requests, CallSite at = CallSite::here()) const;
-  // Carries out an operation on the calling thread.
+  // Runs an operation on the calling thread.
   Status run(const Request& request, CallSite at = CallSite::here()) const;
   // A barrier that tells who has not come: a kTimeout on every rank that was there in time names all the late ones,
   // after `limit` (0: the group's deadline; the shortest that a rank gives counts). It does not end the group: the late
@@ -73,30 +73,32 @@ class Group {
   // The error that poisoned the group, or ok.
   Status status() const;
 
-  // Sub-groups. Every rank of this group must call, in the same order. `color` < 0: this rank takes no part and gets an
-  // empty Group. Ranks of the new group are ordered by key, then by rank here. `timeout`: the deadline of the new
-  // group's calls, the same from all its ranks; 0: that of this group. Making it has this group's deadline.
+  // Sub-groups. Every rank of this group must make these calls, in the same order. A rank with `color` < 0 takes no
+  // part and gets an empty Group. The ranks of the new group are ordered by key, then by rank in this group. `timeout`
+  // is the deadline of the new group's calls and must be the same on all its ranks; 0: that of this group. Creating a
+  // group has the deadline of this group.
   Result<Group> split(int color, int key, const std::string& name = {}, Duration timeout = {}) const;
-  // The ranks listed, in that order; empty Group for the others. All give the same list.
+  // The listed ranks, in that order. Other ranks get an empty Group. All ranks pass the same list.
   Result<Group> new_group(std::span<const int> ranks, const std::string& name = {}, Duration timeout = {}) const;
-  // The ranks in runs of `group_size`, which has to divide their number: the run of this rank.
+  // Consecutive ranks in groups of `group_size`, which must divide size(). Returns the group of this rank.
   Result<Group> new_subgroups(int group_size, const std::string& name = {}, Duration timeout = {}) const;
-  // Several groups at once, a list of ranks each, in that order: the one that this rank is in; empty Group if in none.
-  // A rank is in one list at most. All give the same lists.
+  // Several groups at once, each a list of ranks in order. Returns the group that contains this rank, or an empty
+  // Group. A rank may be in only one list. All ranks pass the same lists.
   Result<Group> new_subgroups(std::span<const std::vector<int>> lists, const std::string& name = {},
                               Duration timeout = {}) const;
   // (Along the axes of a mesh: comm/mesh_groups.h.)
 
-  // One rank runs `prepare` (a download, a cache), the others wait until it has: rank 0 of the group, or the lowest
-  // rank of each host. Whether this rank was the one. An exception on it reaches all. The limit is the group's deadline
-  // for collectives.
+  // One rank runs `prepare` (a download, a cache) while the other ranks wait: rank 0 of the group, or the lowest rank
+  // of each host. Returns whether this rank ran it. An exception in `prepare` is thrown on all ranks. The limit is the
+  // group's deadline for collectives.
   enum class Scope { kGroup, kHost };
   bool first(const std::function<void()>& prepare, Scope scope = Scope::kGroup) const;
-  // Every rank runs `act`, one after another, by rank. An exception on one ends the turn and reaches all.
+  // Every rank runs `act`, one after another in rank order. An exception on one rank ends the sequence and is thrown on
+  // all.
   void in_order(const std::function<void()>& act) const;
 
   // Memory that the peers on this host can read: collectives on it copy nothing. 64-byte aligned, prefaulted, not
-  // zeroed; from ordinary memory where no peer shares this host. Freed when the last copy is gone.
+  // zeroed. It is ordinary memory if no peer shares this host. Freed with the last copy of the pointer.
   Result<std::shared_ptr<std::byte>> allocate(std::size_t bytes) const;
   template <class T>
   std::shared_ptr<T[]> allocate_array(std::size_t count) const {
@@ -104,8 +106,8 @@ class Group {
     auto memory = allocate(count * sizeof(T)).or_throw();
     return std::shared_ptr<T[]>(memory, reinterpret_cast<T*>(memory.get()));
   }
-  // Which way a call takes: "alone" (size 1), "direct" (shared memory), "link" (send, recv), the name of the
-  // engine if that is not tutti, else of a plan: "ring", "recursive_doubling", ...
+  // The path of a call: "alone" (size 1), "direct" (shared memory), "link" (send, recv), the name of the backend if it
+  // is not tutti, otherwise the algorithm of its plan: "ring", "recursive_doubling", ...
   std::string plan_name(const Request& request) const;
 
   GroupState& state() const;  // for the library; throws if this is no group

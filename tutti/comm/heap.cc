@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t kAlignment = Heap::kAlignment;
 constexpr std::size_t kPage = 4096;
-constexpr std::size_t kSlab = std::size_t(64) << 10;  // pages that are cut into blocks of one class, for good
+constexpr std::size_t kSlab = std::size_t(64) << 10;  // pages that are cut into blocks of one class, permanently
 constexpr std::size_t kLeastGrowth = std::size_t(256) << 10;
-constexpr std::size_t kMost = std::size_t(1) << 47;  // more than a process can address
+constexpr std::size_t kMost = std::size_t(1) << 47;  // more than the address space of a process
 
 std::size_t round_up(std::size_t bytes, std::size_t step) { return (bytes + step - 1) / step * step; }
 
-// Eight classes for each power of two: at most an eighth is wasted.
+// Eight classes per power of two, so at most an eighth of a block is wasted.
 std::size_t class_of(std::size_t bytes) {
   bytes = std::max(bytes, kAlignment);
   return round_up(bytes, std::max(kAlignment, std::bit_floor(bytes) / 8));
@@ -50,7 +50,8 @@ void Heap::release(std::size_t offset, std::size_t bytes) {
     add_pages(offset, round_up(bytes, kPage));
 }
 
-// The smallest run that holds it; of several, the first. If none does, the arena grows by what its last run lacks.
+// Takes the smallest run that is large enough; among equal ones, the first. If there is none, the arena grows by what
+// its last run lacks.
 Result<std::size_t> Heap::take_pages(std::size_t bytes) {
   auto best = free_by_size_.lower_bound({bytes, 0});
   if (best == free_by_size_.end()) {

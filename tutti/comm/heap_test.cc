@@ -40,7 +40,7 @@ TEST(Heap, BlocksAreAlignedApartAndReused) {
   EXPECT_LT(arena.size(), std::size_t(100) << 20) << "freed blocks are not reused";
 }
 
-TEST(Heap, WhatIsReleasedServesOtherSizes) {
+TEST(Heap, ReleasedMemoryServesOtherSizes) {
   constexpr std::size_t kMiB = std::size_t(1) << 20;
   Arena arena = Arena::create(64 * kMiB).or_throw();
   Heap heap(arena);
@@ -61,7 +61,7 @@ TEST(Heap, RefusesMoreThanAProcessCanAddress) {
     EXPECT_EQ(heap.allocate(bytes).status().error().code, Code::kLimit);
 }
 
-TEST(Arena, GrowsInPlaceForWhoeverMappedIt) {
+TEST(Arena, GrowsInPlaceInAllMappings) {
   Arena mine = Arena::create(64 << 20).or_throw();
   Arena theirs = Arena::map(Fd(::dup(mine.fd())), 64 << 20).or_throw();
   const std::size_t at = mine.grow(3 << 20).or_throw();
@@ -69,7 +69,7 @@ TEST(Arena, GrowsInPlaceForWhoeverMappedIt) {
   EXPECT_EQ(theirs.base()[at + 12345], std::byte{42});
 }
 
-TEST(Heap, APeersWordOfABlockMustFitItsArena) {
+TEST(Heap, ABlockReportedByAPeerMustFitItsArena) {
   EXPECT_EQ(parse_block_place("128", 64, 1024), 128u);
   EXPECT_EQ(parse_block_place("960", 64, 1024), 960u);
   for (const char* place : {"", "x", "-64", "100", "1024", "961", "18446744073709551552", "9223372036854775744"})
@@ -77,7 +77,7 @@ TEST(Heap, APeersWordOfABlockMustFitItsArena) {
   EXPECT_EQ(parse_block_place("0", 2048, 1024), std::nullopt);
 }
 
-TEST(Arena, RefusesToGrowBeyondItsLimitInASentence) {
+TEST(Arena, ExplainsWhyItCannotGrowBeyondItsLimit) {
   Arena arena = Arena::create(2 << 20).or_throw();
   const auto more = arena.grow(64 << 20);
   ASSERT_FALSE(more.ok());

@@ -14,12 +14,12 @@
 namespace tutti {
 namespace {
 
-// Both ends of a link are made by whoever asks first; the other end waits here for its owner.
+// The rank that asks first creates both ends of a link. The other end waits here for its owner.
 class SimNetwork {
  public:
   explicit SimNetwork(const ModelledNetwork& model) : model_(model) {}
 
-  // `host` is that of `rank`, whose process owns the end.
+  // `host` is the Host of `rank`, whose process owns the returned end.
   std::unique_ptr<Link> link(int rank, int peer, std::uint64_t channel, const Host& host) {
     MutexLock lock(mutex_);
     if (auto waiting = ends_.extract({rank, peer, channel})) return std::move(waiting.mapped());

@@ -1,5 +1,5 @@
-// A rank that cannot write its value tells nobody before it throws: the peers then wait for it, as for any rank that
-// does not come. A rank that cannot read what it got has taken part to the end.
+// A rank that cannot write its value throws without a message to its peers. They then wait for it as for any missing
+// rank. A rank that cannot read a received value has completed its part of the call.
 #include "tutti/comm/json_objects.h"
 
 #include <nlohmann/json.hpp>

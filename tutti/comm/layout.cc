@@ -3,7 +3,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t kMostParts = std::size_t(1) << 47;  // bytes: what a process can address
+constexpr std::size_t kMostParts = std::size_t(1) << 47;  // bytes: the address space of a process
 
 bool fits(std::span<const std::size_t> splits) {
   std::size_t sum = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// Where the elements of a call are: how its buffers are divided among the ranks of the group, and which stretch of one
-// rank's input goes into which stretch of another rank's output.
+// The layout of a call: how its buffers are divided among the ranks of the group, and which stretch of one rank's input
+// is transferred to which stretch of another rank's output.
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -11,7 +11,8 @@
 
 namespace tutti {
 
-// The parts of all ranks in a buffer, one after another: `count` elements each, or by splits. Borrows the splits.
+// The parts of all ranks in a buffer, one after another: `count` elements each, or as the splits say. Borrows the
+// splits.
 class Parts {
  public:
   Parts(std::size_t count, std::span<const std::size_t> splits) : count_(count), splits_(splits) {}
@@ -26,33 +27,33 @@ class Parts {
   std::span<const std::size_t> splits_;
 };
 
-// A number that two lists of splits share only if they are equal, as good as surely.
+// A hash of a list of splits. Different lists have different hashes with near certainty.
 std::uint64_t digest_of(std::span<const std::size_t> splits);
 
-// Whether the parts come from splits: the _v verbs, and an all_to_all that was given some.
+// Whether splits define the parts: in the _v verbs, and in an all_to_all with splits.
 inline bool has_splits(const Request& r) { return is_uneven(r.kind) || !r.in_splits.empty(); }
-// Of a verb whose splits all ranks give alike (has_common_splits): those.
+// The splits of a verb in which all ranks pass the same splits (has_common_splits).
 inline std::span<const std::size_t> common_splits(const Request& r) {
   return gives_parts(r.kind) ? r.in_splits : r.out_splits;
 }
 
-// Whether the rank reads its input for the others, and whether it writes an output.
+// Whether the rank contributes an input (gives), and whether it writes an output (gets).
 inline bool gives(const Request& r, int rank) {
   return verb(r.kind).gives == Verb::Ranks::kAll || (verb(r.kind).gives == Verb::Ranks::kRoot && rank == r.root);
 }
 inline bool gets(const Request& r, int rank) {
-  if (verb(r.kind).combine == Verb::Combine::kReduceBefore && rank == 0) return false;  // there is nobody before
+  if (verb(r.kind).combine == Verb::Combine::kReduceBefore && rank == 0) return false;  // there is no rank before it
   return verb(r.kind).gets == Verb::Ranks::kAll || (verb(r.kind).gets == Verb::Ranks::kRoot && rank == r.root);
 }
-// The buffer that a rank gives from: the one buffer of a broadcast is `out`.
+// The buffer that a rank contributes. For a broadcast it is its only buffer, `out`.
 inline const void* given(const Request& r) { return verb(r.kind).in == Verb::Buffer::kNone ? r.out : r.in; }
 
-// What moves between two ranks, in elements: from `in_begin` in the giver's buffer to `out_begin` in the getter's.
+// The elements transferred between two ranks: from `in_begin` in the sender's buffer to `out_begin` in the receiver's.
 struct Stretch {
   std::size_t in_begin = 0, out_begin = 0, count = 0;
 };
-// `me` is one of the two. It knows both places from its own splits, except that those of a getter in an all_to_all or a
-// scatter_v do not say where its part is in the giver's buffer.
+// `me` must be one of the two ranks. It computes both positions from its own splits, with one exception: the receiver's
+// splits in an all_to_all or scatter_v do not determine where its part is in the sender's buffer.
 inline Stretch stretch_of(const Request& r, int me, int from, int to) {
   const Parts ins(r.count, r.in_splits), outs(r.count, r.out_splits);
   Stretch s{.count = r.count};
@@ -64,12 +65,12 @@ inline Stretch stretch_of(const Request& r, int me, int from, int to) {
   return s;
 }
 
-// Elements that a rank reads at `in` and writes at `out` (a broadcast has its one buffer at `out`).
+// Elements that a rank reads at `in` and writes at `out`. (The one buffer of a broadcast is at `out`.)
 struct Extent {
   std::size_t in = 0, out = 0;
 };
 inline Extent elements_of(const Request& r, int rank, int size) {
-  // A vector: `count` elements, or this rank's part by the splits that all give.
+  // A vector has `count` elements, or those of this rank's part in the common splits.
   const std::size_t vector = has_common_splits(r.kind) ? common_splits(r)[std::size_t(rank)] : r.count;
   const auto elements = [&](Verb::Buffer buffer, std::span<const std::size_t> splits) {
     if (buffer == Verb::Buffer::kNone) return std::size_t(0);
@@ -81,11 +82,11 @@ inline Extent elements_of(const Request& r, int rank, int size) {
   if (gets(r, rank)) extent.out = elements(verb(r.kind).out, r.out_splits);
   return extent;
 }
-// The same; none where the number of elements does not fit the machine.
+// Like elements_of(), but empty if the number of elements exceeds the address space.
 std::optional<Extent> extent_of(const Request& request, int rank, int size);
 
-// Of a valid request, in bytes: where `in` is when the call is in place and one buffer is the rank's own part of the
-// other.
+// The offset of `in` or `out`, in bytes, if the call is in place and one buffer is the rank's own part of the other.
+// The request must be valid.
 std::size_t own_part_offset(const Request& request, int rank);
 
 }  // namespace tutti

@@ -8,7 +8,7 @@
 namespace tutti {
 namespace {
 
-// By the bits of `chosen`, in the order of the mesh.
+// The names of the axes in the bit mask `chosen`, in mesh order.
 std::vector<std::string> axes_of(const Mesh& mesh, std::size_t chosen) {
   std::vector<std::string> along;
   for (std::size_t a = 0; a < mesh.axes().size(); ++a)
@@ -16,7 +16,7 @@ std::vector<std::string> axes_of(const Mesh& mesh, std::size_t chosen) {
   return along;
 }
 
-// Each names a group that is about to be made.
+// Checks that every name belongs to a group that will be created.
 Status check_names(const Mesh& mesh, const Group& world, const AxisTimeouts& timeouts) {
   const std::size_t all = (std::size_t(1) << mesh.axes().size()) - 1;
   std::vector<std::string> known;

@@ -1,8 +1,8 @@
-// Lengths first, then the bytes. In a collective every rank tells the length of its largest value and its limit, in one
-// all_gather: all see the same numbers, so all refuse or none does.
+// Lengths are transferred first, then the bytes. In a collective every rank sends the length of its largest value and
+// its limit in one all_gather. All ranks see the same numbers, so either all reject the call or none does.
 //
-// A message to one rank opens with a head that says how long it is; the bytes follow in pieces, so that a receiver that
-// will not hold all of it can take it off the link with the memory of one piece.
+// A message to one rank starts with a head that contains its length. The bytes follow in pieces, so that a receiver can
+// discard a message above its limit with the memory of one piece.
 #include "tutti/comm/objects.h"
 
 #include <algorithm>
@@ -52,7 +52,7 @@ std::string too_large(std::uint64_t bytes, std::uint64_t most) {
   return "a value of " + bytes_text(bytes) + ", at most " + bytes_text(most) + " are allowed";
 }
 
-// What every rank gives, after a look at the limits.
+// The sizes of all ranks, after a check of the limits.
 std::vector<std::size_t> agree_on_sizes(const Group& group, const char* verb, std::size_t bytes, ObjectLimit limit,
                                         CallSite at) {
   const Size mine{bytes, limit.most};

@@ -13,7 +13,7 @@ Result<std::vector<std::byte*>> peer_memory(const Group& group, std::span<const 
   }
   if (!group.state().is_direct() || mine.empty()) return memory;
   struct Place {
-    std::int64_t owner = -1;  // rank on this host
+    std::int64_t owner = -1;  // local rank on this host
     std::uint64_t offset = 0, bytes = 0;
   };
   const Host& host = *group.state().process().host;
@@ -53,7 +53,7 @@ Result<std::byte*> owners_memory(const Group& group, int owner, std::span<std::b
   if (group.size() == 1) return mine.data();
   if (!group.state().is_direct()) return nullptr;
   struct Place {
-    std::int64_t owner = -1;  // rank on this host
+    std::int64_t owner = -1;  // local rank on this host
     std::uint64_t offset = 0;
   } place;
   const Host& host = *group.state().process().host;

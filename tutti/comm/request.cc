@@ -1,4 +1,4 @@
-// Names of the operations and how a call reads in an error.
+// The names of the operations and the text of a call in errors.
 #include "tutti/comm/request.h"
 
 namespace tutti {
@@ -29,7 +29,7 @@ const char* name(ReduceOp op) {
 
 namespace {
 
-// "8"; with splits "3+0+5", or their number and sum where there are many.
+// "8"; with splits "3+0+5", or their sum and number if there are many.
 std::string count_text(const Request& request) {
   const auto splits = request.in_splits.empty() ? request.out_splits : request.in_splits;
   if (splits.empty()) return std::to_string(request.count);

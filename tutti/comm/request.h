@@ -1,6 +1,6 @@
 #pragma once
-// One operation of a group, as a value. The free functions of collectives.h fill it in; Group::run() and
-// Group::submit() number, check and start it.
+// One operation of a group, as a value. The free functions of collectives.h create it. Group::run() and Group::submit()
+// number, check and start it.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -18,23 +18,23 @@ inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kAvg,  Reduc
                                           ReduceOp::kMin, ReduceOp::kMax,  ReduceOp::kBand,
                                           ReduceOp::kBor, ReduceOp::kBxor, ReduceOp::kPremulSum};
 
-// How the elements of the ranks are combined: an op, which converts to this, or premul_sum(factor).
+// How the inputs of the ranks are combined: an op, which converts to this type, or premul_sum(factor).
 struct Reduction {
   ReduceOp op = ReduceOp::kSum;
-  double factor = 1;                                // premul_sum: of this rank's input
+  double factor = 1;                                // for premul_sum: the factor of this rank's input
   constexpr Reduction(ReduceOp what) : op(what) {}  // NOLINT: meant to convert
   constexpr Reduction(ReduceOp what, double by) : op(what), factor(by) {}
 };
-// The sum of factor * in, each rank with a factor of its own: a weighted average where the factors add up to one.
-// Floating and complex numbers only; 16-bit ones are multiplied and added in f32, and rounded once.
+// The sum of factor * in. Each rank has its own factor; if the factors add up to one, this is a weighted average.
+// Floating and complex types only. 16-bit types are multiplied and added in f32 and rounded once.
 constexpr Reduction premul_sum(double factor) { return {ReduceOp::kPremulSum, factor}; }
 
 // "sum", "avg", ...
 const char* name(ReduceOp op);
 
-// The buffers of the verbs. n = size of the group, `count` = elements as said here; `in` may equal `out` (in place)
-// where the two have the same size, and for all_gather, gather, reduce_scatter, scatter where the small one is the
-// rank's own part of the large.
+// The buffers of the verbs, where n is the size of the group and `count` is in elements. `in` may equal `out` (in
+// place) if both have the same size. In all_gather, gather, reduce_scatter and scatter, in place means that the small
+// buffer is the rank's own part of the large one.
 //   barrier          none
 //   broadcast        out: count elements; read on root, written elsewhere
 //   reduce           in: count; out: count, on root only
@@ -45,16 +45,16 @@ const char* name(ReduceOp op);
 //   all_gather       in: count; out: n * count, by rank
 //   scatter          in: n * count, on root only, by rank; out: count
 //   reduce_scatter   in: n * count; out: count: the reduced part of this rank
-//   all_to_all       in: n * count; out: n * count; part r goes to, and came from, rank r. With in_splits/out_splits
-//                    (elements for / from each rank, n entries each): uneven parts, one after another, and count is
-//                    not used
+//   all_to_all       in: n * count; out: n * count; part r goes to, or comes from, rank r. With in_splits, out_splits
+//                    (elements for and from each rank, n entries each): uneven parts, one after another; count is
+//                    unused
 //   gather_v         in: count; out: out_splits[r] from rank r, one after another, on root only, as are the splits
-//   all_gather_v     in: out_splits[rank]; out: out_splits[r] from rank r; all ranks give the same splits
+//   all_gather_v     in: out_splits[rank]; out: out_splits[r] from rank r; all ranks pass the same splits
 //   scatter_v        in: in_splits[r] for rank r, on root only, as are the splits; out: count
-//   reduce_scatter_v in: in_splits[r] for rank r; out: in_splits[rank]; all ranks give the same splits
-//                    (the _v verbs: part r may be empty; in place means as above)
+//   reduce_scatter_v in: in_splits[r] for rank r; out: in_splits[rank]; all ranks pass the same splits
+//                    (in the _v verbs part r may be empty; in place as above)
 //   send, recv       in (send) or out (recv): count; `root` is the peer, `tag` must match. A recv from kAnySource takes
-//                    the first message with its tag, whoever sent it, and says who in *source
+//                    the first message with its tag from any rank, and stores the sender in *source
 inline constexpr std::int32_t kAnySource = -1;
 inline constexpr std::int32_t kHost = -1;  // a Request::device: memory of the CPU
 
@@ -67,14 +67,14 @@ struct Request {
   const void* in = nullptr;
   void* out = nullptr;
   std::size_t count = 0;
-  double factor = 1;                          // premul_sum: of this rank's input; ranks may give different ones
+  double factor = 1;                          // for premul_sum: of this rank's input; may differ between ranks
   std::span<const std::size_t> in_splits{};   // copied by submit()
-  std::span<const std::size_t> out_splits{};  // likewise
-  std::int32_t* source = nullptr;             // recv: who sent; written before the call ends, where it is not null
+  std::span<const std::size_t> out_splits{};  // copied by submit()
+  std::int32_t* source = nullptr;             // recv: set to the sender before the call ends, if not null
   Duration limit{0};                          // 0: the group's default
-  // Where both buffers are: kHost, or the number of a CUDA device (docs/engines.md). On a device they are used after
-  // all that stands on `stream` (a cudaStream_t; null is the default stream) at the time of the call, and the end of
-  // the call means that the results are there, for every stream.
+  // The memory of both buffers: kHost, or the number of a CUDA device (docs/engines.md). On a device they are used
+  // after all work that is on `stream` at the time of the call (a cudaStream_t; null is the default stream). When the
+  // call has ended, the results are visible to every stream.
   std::int32_t device = kHost;
   void* stream = nullptr;
 };

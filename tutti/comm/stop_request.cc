@@ -1,5 +1,5 @@
-// The signal's handler only takes a note. A scheduler that ends a job often sends the signal to every process of it,
-// so a rank gets it twice, from there and from its agent: two within a second are one wish.
+// The signal handler only records the request. A scheduler that ends a job often sends the signal to every process of
+// the job, so a rank gets it twice: from the scheduler and from its agent. Two signals within a second are one request.
 #include "tutti/comm/stop_request.h"
 
 #include <unistd.h>
@@ -65,7 +65,7 @@ void request_stop(int signal) {
 
 int stop_requested() { return requested.load(); }
 
-// The largest number wins, which is as good as any: what matters is that all ranks see one at the same call.
+// The largest signal number wins. Which one is irrelevant, as long as all ranks see one in the same call.
 bool Group::should_stop(CallSite at) const {
   const Process& process = state().process();
   listen_for_stop(process.launcher != nullptr);

@@ -1,5 +1,5 @@
 #pragma once
-// Requests from typed spans, and which DType an element type has.
+// Creates requests from typed spans, and maps element types to DType.
 #include <complex>
 #include <cstdint>
 #include <numeric>
@@ -39,15 +39,15 @@ constexpr DType dtype_of() {
     static_assert(sizeof(T) == 0, "no DType for this element type");
 }
 
-// A Request from typed spans. What the group cannot see, the sizes of both spans, is checked here: throws Exception.
+// Creates a Request from typed spans. Checks the sizes of the spans, which the group cannot see. Throws Exception.
 namespace requests {
 
 inline std::size_t sum(std::span<const std::size_t> splits) {
   return std::accumulate(splits.begin(), splits.end(), std::size_t(0));
 }
-// Throws if this is no group, whose size would be 0.
+// Throws if `group` is no group, whose size would be 0.
 inline std::size_t ranks_in(const Group& group) { return group.global_ranks().size(); }
-// The entry of this rank; throws where there is none.
+// The entry of this rank. Throws if the number of splits is wrong.
 inline std::size_t own(const Group& group, const char* verb, const char* what, std::span<const std::size_t> splits) {
   TUTTI_REQUIRE(splits.size() == ranks_in(group), verb, ": ", what, " has ", splits.size(), " entries, expected ",
                 group.size(), ", one for each rank of group ", group.name());

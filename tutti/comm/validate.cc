@@ -22,7 +22,7 @@ bool overlap(ByteRange a, ByteRange b) {
   return a.bytes > 0 && b.bytes > 0 && before(a.begin, b.begin + b.bytes) && before(b.begin, a.begin + a.bytes);
 }
 
-// Splits stand where the verb has them and nowhere else, one for each rank.
+// Splits must be present exactly where the verb has them, with one entry per rank.
 Status check_splits(const Request& r, int rank, int size) {
   const auto wrong = [&](const char* what, std::span<const std::size_t> splits) {
     return invalid_argument(detail::words(what, " has ", std::to_string(splits.size()), " entries, expected ", size,
@@ -51,7 +51,7 @@ Status check_splits(const Request& r, int rank, int size) {
   return part == r.count ? Status() : own(ins ? "in_splits" : "out_splits", part);
 }
 
-// The buffers that this rank gives to the call: what it reads and what it writes.
+// The buffers that this rank passes to the call: one to read, one to write.
 struct Buffers {
   ByteRange in, out;
 };
@@ -70,7 +70,7 @@ Status find_buffers(const Request& r, int rank, int size, Buffers& buffers) {
   return {};
 }
 
-// Peers read the input while this rank's output is written.
+// Overlaps are rejected because peers read the input while this rank's output is written.
 Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
   const bool exchanges_unevenly = r.kind == Kind::kAllToAll && !r.in_splits.empty();
   if (b.in.begin == b.out.begin && b.in.bytes == b.out.bytes && !exchanges_unevenly) return {};
@@ -81,7 +81,7 @@ Status check_overlap(const Request& r, const Buffers& b, int rank, int size) {
   if (gives_parts(r.kind) == gets_parts(r.kind))
     return invalid_argument("in and out (" + sizes + ") overlap in part",
                             "give the same memory twice (in place), or memory apart");
-  // In place is the rank's own part of the larger one.
+  // In place, the smaller buffer is the rank's own part of the larger one.
   const ByteRange large = gives_parts(r.kind) ? b.in : b.out, small = gives_parts(r.kind) ? b.out : b.in;
   if (small.begin == large.begin + own_part_offset(r, rank)) return {};
   return invalid_argument(

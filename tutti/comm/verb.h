@@ -1,6 +1,6 @@
 #pragma once
-// The verbs as data: one row says what a verb does. Everything that carries out, checks or simulates a call reads the
-// row; docs/collectives.md lists what else a new verb needs.
+// The verbs as data: one row defines a verb. All code that runs, checks or simulates a call reads its row.
+// docs/collectives.md lists what else a new verb needs.
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -29,17 +29,17 @@ enum class Kind : std::uint8_t {
 
 struct Verb {
   enum class Ranks : std::uint8_t { kNone, kRoot, kAll };
-  // A buffer is one vector, or has a part for each rank, by rank. A broadcast has one buffer, `out`.
+  // A buffer is one vector, or has a part for each rank, by rank. The only buffer of a broadcast is `out`.
   enum class Buffer : std::uint8_t { kNone, kVector, kParts };
-  // A reduction adds the inputs of all ranks, of those up to its own, or of those before its own.
+  // A reduction adds the inputs of all ranks, of the ranks up to its own, or of the ranks before its own.
   enum class Combine : std::uint8_t { kNothing, kCopy, kReduce, kReduceUpTo, kReduceBefore };
-  // Which splits a call gives. kBoth: an all_to_all gives both or none. The splits of a verb with a root are given on
-  // the root alone.
+  // The splits that a call passes. kBoth: an all_to_all passes both or none. For a verb with a root only the root
+  // passes splits.
   enum class Splits : std::uint8_t { kNone, kIn, kOut, kBoth };
 
   Kind kind;
   const char* name;
-  Ranks gives, gets;  // who reads `in` (a broadcast: `out`), who writes `out`
+  Ranks gives, gets;  // the ranks that read `in` (a broadcast: `out`); the ranks that write `out`
   Buffer in, out;
   Combine combine;
   Splits splits = Splits::kNone;
@@ -79,7 +79,7 @@ constexpr bool rows_are_in_order() {
 static_assert(rows_are_in_order());
 }  // namespace detail
 
-// The last verb that all ranks of a group call.
+// The last verb that is a collective.
 inline constexpr Kind kLastCollective = Kind::kExscan;
 
 constexpr const Verb& verb(Kind kind) { return detail::kVerbs[std::size_t(kind)]; }
@@ -96,13 +96,13 @@ constexpr int summands(Kind kind, int rank, int size) {
 constexpr bool has_root(Kind kind) {
   return verb(kind).gives == Verb::Ranks::kRoot || verb(kind).gets == Verb::Ranks::kRoot;
 }
-// The parts of the ranks differ in size. (Those of an all_to_all differ if it is given splits.)
+// Whether the parts of the ranks differ in size. (In an all_to_all they differ if it has splits.)
 constexpr bool is_uneven(Kind kind) {
   return verb(kind).splits == Verb::Splits::kIn || verb(kind).splits == Verb::Splits::kOut;
 }
-// All ranks give the same splits.
+// Whether all ranks pass the same splits.
 constexpr bool has_common_splits(Kind kind) { return is_uneven(kind) && !has_root(kind); }
-// A rank's own buffer holds a part for every rank.
+// Whether a rank's `in` (gives) or `out` (gets) holds a part for every rank.
 constexpr bool gives_parts(Kind kind) { return verb(kind).in == Verb::Buffer::kParts; }
 constexpr bool gets_parts(Kind kind) { return verb(kind).out == Verb::Buffer::kParts; }
 

@@ -1,6 +1,6 @@
-// Samples are drawn by the thread that calls, in order; a batch has its place in a queue from then on. Threads take the
-// first place that nobody works at, and the caller waits for the first of all. So neither the number of threads nor
-// their speed changes what comes out.
+// The calling thread draws samples in order, and each batch gets its place in a queue. A thread takes the first place
+// that no other thread works on, and the caller waits for the first place. So neither the number of threads nor their
+// speed changes the result.
 #include "tutti/data/loader.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 namespace tutti {
 namespace {
 
-constexpr Duration kLongWait = std::chrono::seconds(5);  // before forget() says what it waits for
+constexpr Duration kLongWait = std::chrono::seconds(5);  // before forget() logs what it waits for
 
 enum class BatchProgress { kWaiting, kBeingMade, kReady };
 
@@ -162,7 +162,7 @@ std::optional<Prefetcher::Made> Prefetcher::next() {
     first->progress = BatchProgress::kReady;
   }
   const auto place = state.wait_for_first();
-  // For the threads, while the program works on this one; which is still the next one should the sampler throw.
+  // For the threads, while the program works on this batch. If the sampler throws, this batch remains the next one.
   if (!here) state.draw_ahead(ahead + 1);
   state.let_go_of_first();
   return std::move(place->made);

@@ -1,5 +1,5 @@
 #pragma once
-// Batches made ahead of time by threads, in an order that depends on the sampler alone.
+// Batches that threads prepare in advance, in an order that depends only on the sampler.
 //
 //   tutti::Loader loader(tutti::BatchSampler(world, {.dataset_size = data.size(), .batch_size = 64, .seed = seed}),
 //                        [&](const std::vector<std::int64_t>& samples) { return data.batch(samples); });
@@ -20,35 +20,35 @@
 namespace tutti {
 
 struct LoaderOptions {
-  // That make batches, each one at a time. 0: next() makes them itself, when asked.
+  // Threads that prepare batches, each one batch at a time. 0: next() prepares each batch itself.
   int threads = 1;
-  // Batches that are ready or being made while the program works on one; with threads, 1 or more.
+  // Batches that are ready or in preparation while the program works on one. With threads: at least 1.
   int ahead = 2;
-  // How long next() waits for a batch. Then it throws an Exception (kTimeout) that names its samples.
+  // How long next() waits for a batch. Then it throws Exception (kTimeout), which names the batch's samples.
   Duration patience = std::chrono::minutes(10);
 };
 
-// The threads and the queue of a Loader, which do not depend on what a batch is. One thread at a time calls it.
+// The threads and the queue of a Loader; independent of the batch type. Threads: one at a time.
 class Prefetcher {
  public:
   using Samples = std::vector<std::int64_t>;
-  using Draw = std::function<Samples()>;                              // the next samples; none: there are no more
-  using Make = std::function<std::shared_ptr<void>(const Samples&)>;  // by several threads at once
+  using Draw = std::function<Samples()>;                              // the next samples; empty at the end
+  using Make = std::function<std::shared_ptr<void>(const Samples&)>;  // called by several threads at once
 
-  struct Made {  // a batch, or what make() threw for it
+  struct Made {  // a batch, or the exception that make() threw for it
     std::shared_ptr<void> batch;
     std::exception_ptr failure;
   };
 
-  // Throws Exception for options that cannot be.
+  // Throws Exception for invalid options.
   Prefetcher(Draw draw, Make make, const LoaderOptions& options);
-  ~Prefetcher();  // as forget()
+  ~Prefetcher();  // like forget()
   Prefetcher(const Prefetcher&) = delete;
 
-  // The next batch in the order of draw(); none after the last. Throws Exception (kTimeout) where it does not come in
-  // time: then it is still the next one.
+  // Returns the next batch in the order of draw(), or none after the last one. Throws Exception (kTimeout) if the batch
+  // is not ready in time; it then remains the next batch.
   std::optional<Made> next();
-  // Forgets what was drawn ahead. Waits for the batches that are being made, and says so in the log if that takes long.
+  // Discards the batches drawn in advance. Waits for those in preparation, and logs a message if that takes long.
   void forget();
 
  private:
@@ -56,12 +56,12 @@ class Prefetcher {
   std::unique_ptr<State> state_;
 };
 
-// Sampler: take() gives the samples of the next batch, none at the end; state() and restore() are its place (a
-// BatchSampler; or EpochBatches over a DistributedSampler). Batch: what `make` returns, movable.
+// Sampler: take() returns the samples of the next batch, none at the end; state() and restore() are its position (a
+// BatchSampler, or EpochBatches over a DistributedSampler). Batch: the return type of `make`; must be movable.
 //
-// `make` runs on the loader's threads and must give the same batch for the same samples: draw random numbers by sample
-// index and epoch, not by thread. What it throws comes out of the next() whose batch it was, which is passed over by
-// that. One thread at a time uses the Loader.
+// `make` runs on the loader's threads and must return the same batch for the same samples. So draw random numbers by
+// sample index and epoch, not by thread. If `make` throws, the next() of that batch throws the exception and skips the
+// batch. Threads: one at a time may use the Loader.
 template <class Sampler, class Make>
 class Loader {
  public:
@@ -84,7 +84,7 @@ class Loader {
             options) {}
   Loader(const Loader&) = delete;  // its threads hold its address
 
-  // The next batch; none once the sampler has no more: then restore() or set_epoch() goes on.
+  // The next batch, or none at the end of the sampler. restore() or set_epoch() then starts again.
   std::optional<Batch> next() {
     const auto made = prefetcher_.next();
     if (!made) return std::nullopt;
@@ -94,8 +94,8 @@ class Loader {
     return std::move(*static_cast<Batch*>(made->batch.get()));
   }
 
-  // Where the sampler stood after the batch that next() gave last, whatever is made ahead: a run that restores it gets
-  // the batches that this one would have got.
+  // The sampler's state after the last batch that next() returned, regardless of batches prepared in advance. A run
+  // that restores it gets the same batches that this run would get next.
   const State& state() const { return state_; }
   void restore(const State& state) {
     prefetcher_.forget();
@@ -103,7 +103,7 @@ class Loader {
     sampler_.restore(state);
     state_ = sampler_.state();
   }
-  // For a Sampler that has set_epoch().
+  // Requires a Sampler with set_epoch().
   void set_epoch(std::int64_t epoch) {
     prefetcher_.forget();
     drawn_.clear();
@@ -114,7 +114,7 @@ class Loader {
  private:
   Sampler sampler_;
   State state_;
-  std::deque<State> drawn_;  // after each batch that was drawn, and not given yet
+  std::deque<State> drawn_;  // the state after each batch that is drawn but not yet returned
   Prefetcher prefetcher_;
 };
 

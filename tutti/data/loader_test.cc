@@ -29,7 +29,7 @@ BatchSampler in_order(std::size_t size, std::size_t batch = 2) {
   return BatchSampler(0, 1, {.dataset_size = size, .batch_size = batch, .order = SampleOrder::kSequential});
 }
 
-// The first sample's batch takes the longest, so that threads overtake each other.
+// The batch of the first sample takes longest, so that threads overtake each other.
 Samples slowly(const Samples& samples) {
   std::this_thread::sleep_for((samples.front() / 2) % 3 == 0 ? 3ms : 0ms);
   return samples;
@@ -42,7 +42,7 @@ std::vector<Samples> rest_of(L& loader) {
   return batches;
 }
 
-TEST(Loader, TheOrderIsTheSamplersWhateverTheThreads) {
+TEST(Loader, TheOrderDependsOnlyOnTheSampler) {
   for (const LoaderOptions& options :
        {LoaderOptions{.threads = 0}, {.threads = 1, .ahead = 1}, {.threads = 4, .ahead = 9}}) {
     Loader loader(in_order(60), slowly, options);
@@ -53,7 +53,7 @@ TEST(Loader, TheOrderIsTheSamplersWhateverTheThreads) {
   }
 }
 
-TEST(Loader, ItsStateIsThatOfTheBatchesGivenNotOfThoseMadeAhead) {
+TEST(Loader, ItsStateFollowsReturnedBatchesNotPreparedOnes) {
   Loader loader(in_order(40), slowly, {.threads = 3, .ahead = 8});
   EXPECT_EQ(loader.state(), 0u);
   for (int i = 0; i < 5; ++i) loader.next();
@@ -79,7 +79,7 @@ TEST(Loader, GoesThroughTheEpochsOfADistributedSampler) {
   EXPECT_EQ(rest_of(whole).back().size(), 2u);
 }
 
-TEST(Loader, ThreadsMakeBatchesAheadWhileTheProgramWorks) {
+TEST(Loader, ThreadsPrepareBatchesWhileTheProgramWorks) {
   std::mutex mutex;
   std::set<std::thread::id> makers;
   std::latch all_made(5);
@@ -91,12 +91,12 @@ TEST(Loader, ThreadsMakeBatchesAheadWhileTheProgramWorks) {
                   return samples;
                 },
                 {.threads = 2, .ahead = 4});
-  loader.next();  // the other four are made though nobody asks for them
+  loader.next();  // the other four are prepared without a call of next()
   all_made.wait();
   EXPECT_EQ(makers.count(std::this_thread::get_id()), 0u);
 }
 
-TEST(Loader, NeverMakesMoreThanItMayAhead) {
+TEST(Loader, NeverPreparesMoreThanItsLimit) {
   std::atomic<int> made = 0;
   Loader loader(in_order(100),
                 [&](const Samples& samples) {
@@ -110,7 +110,7 @@ TEST(Loader, NeverMakesMoreThanItMayAhead) {
   }
 }
 
-TEST(Loader, WhatMakingThrowsComesOutInItsPlace) {
+TEST(Loader, AnExceptionOfMakeIsThrownInItsPlace) {
   for (const int threads : {0, 2}) {
     Loader loader(in_order(8),
                   [](const Samples& samples) -> Samples {
@@ -125,7 +125,7 @@ TEST(Loader, WhatMakingThrowsComesOutInItsPlace) {
   }
 }
 
-TEST(Loader, ABatchThatDoesNotComeIsNamed) {
+TEST(Loader, ATimeoutNamesTheBatch) {
   std::latch go(1);
   Loader loader(in_order(20, 5),
                 [&](const Samples& samples) {
@@ -147,7 +147,7 @@ TEST(Loader, ABatchThatDoesNotComeIsNamed) {
   EXPECT_THAT(rest_of(loader).front(), ElementsAre(5, 6, 7, 8, 9)) << "still the next one";
 }
 
-TEST(Loader, CarriesBatchesThatCanOnlyBeMoved) {
+TEST(Loader, SupportsMoveOnlyBatches) {
   Loader loader(in_order(4), [](const Samples& samples) { return std::make_unique<Samples>(samples); });
   EXPECT_THAT(**loader.next(), ElementsAre(0, 1));
 }
@@ -179,7 +179,7 @@ TEST(Loader, AThreadThatCannotBeStartedIsAnError) {
 #endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto with_little_memory = [] {
-    const rlimit little{.rlim_cur = rlim_t(256) << 20, .rlim_max = rlim_t(256) << 20};  // of stacks: 8 MiB each
+    const rlimit little{.rlim_cur = rlim_t(256) << 20, .rlim_max = rlim_t(256) << 20};  // stacks: 8 MiB each
     setrlimit(RLIMIT_AS, &little);
     try {
       Loader loader(in_order(40), slowly, {.threads = 1000});
@@ -192,7 +192,7 @@ TEST(Loader, AThreadThatCannotBeStartedIsAnError) {
   EXPECT_EXIT(with_little_memory(), testing::ExitedWithCode(3), "Loader: cannot start thread [0-9]+ of 1000");
 }
 
-TEST(Loader, RefusesOptionsThatCannotBe) {
+TEST(Loader, RejectsInvalidOptions) {
   EXPECT_THAT([] { Loader(in_order(4), slowly, {.threads = -1}); },
               testing::ThrowsMessage<Exception>(HasSubstr("-1 threads; expected 0 or more")));
   EXPECT_THAT([] { Loader(in_order(4), slowly, {.threads = 2, .ahead = 0}); },

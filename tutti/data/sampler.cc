@@ -1,8 +1,8 @@
-// PyTorch writes the sampler as list operations: shuffle, append a prefix (as often as it takes), slice with a stride.
-// The same indices without the lists: the sample at place p of the endless order is order[p % size], a round is
-// world_size places, and an epoch is the number of rounds that covers the dataset (rounded up, or down with drop_last).
-// So the state of a sampler is one number, the places passed, and a world of another size can go on from it without a
-// sample lost or seen twice.
+// PyTorch implements the sampler with list operations: shuffle, append a prefix (repeatedly if needed), slice with a
+// stride. This class computes the same indices without the lists. The sample at position p of the endless order is
+// order[p % size]. A round is world_size positions. An epoch is the number of rounds that covers the dataset (rounded
+// up, or down with drop_last). So the state of a sampler is one number, the positions passed. A world of another size
+// can resume from it without losing or repeating a sample.
 #include "tutti/data/sampler.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Which samples a rank trains on: PyTorch's DistributedSampler, index for index, and resumable inside an epoch.
+// The samples that a rank trains on: PyTorch's DistributedSampler, index for index, and resumable within an epoch.
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -13,41 +13,41 @@ struct SamplerOptions {
       false;  // drop the samples that do not fill a round of all ranks, instead of repeating the first ones
 };
 
-// Where a sampler stands: enough to go on in the middle of an epoch, also with another number of ranks.
+// The position of a sampler: enough to resume within an epoch, also with another number of ranks.
 struct SamplerState {
   std::int64_t epoch = 0;
-  std::uint64_t position = 0;  // places of the epoch's order that all ranks together have passed
+  std::uint64_t position = 0;  // positions of the epoch's order that all ranks together have passed
   bool operator==(const SamplerState&) const = default;
 };
 
-// The order of an epoch is random_permutation(size, seed + epoch), or 0 .. size-1; it is filled up by repetition from
-// its start (or cut, with drop_last) to a multiple of the world size, and rank r takes places r, r + world, r + 2
-// world, ...
+// The order of an epoch is random_permutation(size, seed + epoch), or 0 .. size-1. It is padded with samples from its
+// start (or cut, with drop_last) to a multiple of the world size. Rank r takes the positions r, r + world, r + 2 world,
+// ...
 //
-// Call set_epoch() before every epoch, or the order repeats. Not thread-safe. Throws Exception for a rank outside the
-// world.
+// Call set_epoch() before every epoch; otherwise the order repeats. Not thread-safe. Throws Exception for a rank
+// outside the world.
 class DistributedSampler {
  public:
   DistributedSampler(std::size_t dataset_size, int rank, int world_size, SamplerOptions options = {});
-  // A Group, or anything else with rank() and size().
+  // Takes a Group, or any other type with rank() and size().
   template <class Ranks>
     requires requires(const Ranks& ranks) { int(ranks.rank()), int(ranks.size()); }
   DistributedSampler(std::size_t dataset_size, const Ranks& ranks, SamplerOptions options = {})
       : DistributedSampler(dataset_size, ranks.rank(), ranks.size(), options) {}
 
-  // Samples of a rank in a whole epoch; the same on every rank.
+  // Samples per rank in a whole epoch; the same on every rank.
   std::size_t size() const { return rounds(0); }
   // Samples of this rank that are left in this epoch.
   std::size_t remaining() const { return rounds(state_.position); }
-  // The next samples of this rank, at most `count`; none at the end of the epoch.
+  // Takes the next samples of this rank, at most `count`; none at the end of the epoch.
   std::vector<std::int64_t> take(std::size_t count);
-  // All that remaining() counts, without taking it.
+  // The remaining() samples, without taking them.
   std::vector<std::int64_t> indices() const { return peek(remaining()); }
 
-  // Starts the epoch from its first sample.
+  // Starts the epoch at its first sample.
   void set_epoch(std::int64_t epoch);
   const SamplerState& state() const { return state_; }
-  // Goes on where another sampler of the same dataset, seed and options stood.
+  // Resumes at the position of another sampler with the same dataset, seed and options.
   void restore(const SamplerState& state);
 
  private:
@@ -60,7 +60,7 @@ class DistributedSampler {
   std::size_t world_size_;
   SamplerOptions options_;
   SamplerState state_;
-  std::vector<std::int64_t> order_;  // of this epoch; empty when not shuffled: the identity
+  std::vector<std::int64_t> order_;  // of this epoch; empty if not shuffled: the identity
 };
 
 }  // namespace tutti

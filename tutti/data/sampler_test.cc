@@ -32,7 +32,7 @@ TEST(RandomPermutation, EqualsTorchRandperm) {
   EXPECT_THAT(random_permutation(17, 1), ElementsAre(2, 12, 11, 13, 10, 6, 0, 8, 16, 9, 14, 4, 3, 7, 15, 5, 1));
 }
 
-TEST(RandomPermutation, TakesSeedsAsTorchDoes) {
+TEST(RandomPermutation, InterpretsSeedsLikeTorch) {
   EXPECT_THAT(random_permutation(10, std::uint64_t(-1)), ElementsAre(1, 4, 6, 2, 0, 5, 8, 7, 9, 3));
   EXPECT_THAT(random_permutation(10, (std::uint64_t(1) << 33) + 5), ElementsAre(1, 4, 9, 6, 3, 5, 0, 2, 8, 7));
 }
@@ -93,7 +93,7 @@ TEST(DistributedSampler, AnEpochHasItsOwnOrder) {
   EXPECT_EQ(sampler.indices(), random_permutation(100, 1));
 }
 
-TEST(DistributedSampler, GoesOnInMidEpoch) {
+TEST(DistributedSampler, ResumesWithinAnEpoch) {
   DistributedSampler before(101, 2, 4, {.seed = 3});
   before.set_epoch(5);
   before.take(7);
@@ -103,7 +103,7 @@ TEST(DistributedSampler, GoesOnInMidEpoch) {
   EXPECT_EQ(after.remaining(), before.size() - 7);
 }
 
-TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
+TEST(DistributedSampler, ResumesWithAnotherNumberOfRanks) {
   Indices seen;
   SamplerState state;
   for (int rank = 0; rank < 4; ++rank) {
@@ -130,7 +130,7 @@ TEST(DistributedSampler, TakesRankAndSizeFromAGroup) {
   EXPECT_THAT(DistributedSampler(5, Ranks{}, {.shuffle = false}).indices(), ElementsAre(1, 3, 0));
 }
 
-TEST(DistributedSampler, RefusesARankOutsideTheWorld) {
+TEST(DistributedSampler, RejectsARankOutsideTheWorld) {
   try {
     DistributedSampler(10, 3, 3);
     FAIL() << "accepted";

@@ -19,13 +19,13 @@ Error refused_shape(std::string detail, std::string hint = {}) {
   return invalid_argument(std::move(detail), std::move(hint));
 }
 
-// The nearest multiples of `unit` around `value`, for a hint.
+// The multiples of `unit` next to `value`, for a hint.
 std::string multiples_around(std::int64_t value, std::int64_t unit) {
   const std::int64_t below = value / unit * unit;
   return below > 0 ? fmt::format("{} or {} would do", below, below + unit) : fmt::format("{} would do", unit);
 }
 
-// What divides a number, as "1, 2 or 4".
+// The divisors of a number, as "1, 2 or 4".
 std::string divisors_of(std::int64_t value, int most = 64) {
   std::vector<std::string> divisors;
   for (int divisor = 1; divisor <= most && divisor <= value; ++divisor)

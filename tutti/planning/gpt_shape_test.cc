@@ -1,4 +1,4 @@
-// Sizes of a GPT that fit together, its tensors, its closed forms, and the sentences for what does not fit.
+// Tests sizes of a GPT that fit together, its tensors, its closed forms, and the messages for sizes that do not fit.
 #include "tutti/planning/gpt_shape.h"
 
 #include <gmock/gmock.h>
@@ -59,7 +59,7 @@ TEST(GptShape, ClosedFormsAreTheSumOverTheTensors) {
           }
 }
 
-// GPT-2's published size, and Megatron-LM's formula for its FLOPs written out.
+// GPT-2's published size, and Megatron-LM's formula for its FLOPs.
 TEST(GptShape, Gpt2Small) {
   GptShape shape;
   shape.layers = 12;
@@ -74,7 +74,7 @@ TEST(GptShape, Gpt2Small) {
   EXPECT_DOUBLE_EQ(flops_per_token(shape), 6 * (layers * (12 * h * h + h * s) + h * 50257));
 }
 
-TEST(GptShape, RefusesWhatDoesNotFit) {
+TEST(GptShape, RejectsSizesThatDoNotFit) {
   EXPECT_EQ(refusal([](auto&, auto&) {}), "accepted");
   EXPECT_THAT(refusal([](auto& s, auto&) { s.groups = 3; }),
               AllOf(HasSubstr("4 attention heads cannot be divided into 3 query groups"),

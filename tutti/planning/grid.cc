@@ -27,7 +27,7 @@ std::string product_text(const GridOptions& options) {
   return detail::words("tensor ", options.tensor, " x pipeline ", options.pipeline, " x context ", options.context);
 }
 
-// What the other axes leave for data.
+// The data-parallel size: the ranks divided by the sizes of the other axes.
 int data_size(int world, const GridOptions& options) {
   TUTTI_REQUIRE(world >= 1, "grid: ", world, " ranks, expected 1 or more");
   for (const auto& [size, name] :

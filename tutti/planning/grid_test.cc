@@ -20,9 +20,9 @@ std::string sentence(const std::function<void()>& act) {
   return "none";
 }
 
-// The 35 grids of Megatron-LM's test_parallel_state.py (test_rank_generator_for_tp_dp_pp), as tensor, pipeline and
-// world, against the closed forms of the groups in the default order.
-TEST(Grid, GroupsAreMegatrons) {
+// The 35 grids of Megatron-LM's test_parallel_state.py (test_rank_generator_for_tp_dp_pp), given as tensor, pipeline
+// and world size, compared with the closed forms of the groups in the default order.
+TEST(Grid, GroupsMatchMegatrons) {
   struct Case {
     int world, tensor, pipeline;
   };
@@ -71,8 +71,8 @@ TEST(Grid, SixteenRanksOfMegatronsExample) {
   EXPECT_EQ(Grid(1, {}).embedding_group(0), std::vector{0});
 }
 
-// As many groups of a token as the world has ranks over the product of the sizes that it names; and each rank is in
-// one.
+// The number of groups of a token is the number of ranks divided by the product of the sizes that it names. Each rank
+// is in exactly one.
 TEST(Grid, GroupsOfEveryTokenAndOrder) {
   for (const char* order : {"tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp", "dp-tp-pp-cp", "pp-dp-cp-tp-ep"}) {
     const Grid grid(24 * 3, {.tensor = 2, .pipeline = 4, .context = 3, .order = order});
@@ -100,7 +100,7 @@ TEST(Grid, GroupsOfEveryTokenAndOrder) {
   EXPECT_EQ(Grid(8, {.tensor = 2, .pipeline = 2, .order = "tp-cp-ep-pp-dp"}).group_of(0, "pp"), (std::vector{0, 2}));
 }
 
-TEST(Grid, ImpossibleOnesAreSentences) {
+TEST(Grid, ImpossibleGridsAreExplained) {
   EXPECT_EQ(
       sentence([] { Grid(12, {.tensor = 4, .pipeline = 2}); }),
       "grid: 12 ranks cannot be laid out as tensor 4 x pipeline 2 x context 1 (= 8) x data: start 8 or 16 ranks, or "

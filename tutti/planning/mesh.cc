@@ -1,5 +1,6 @@
-// A rank is a number in a mixed radix: rank = sum of coordinate * stride, where an axis's stride is the product of the
-// sizes after it. A group along some axes fixes the digits of the others; its number is what those digits spell.
+// A rank is a number in a mixed radix: rank = sum of coordinate * stride, where the stride of an axis is the product of
+// the sizes after it. A group along some axes fixes the digits of all other axes. The group's index is the number that
+// these digits form.
 #include "tutti/planning/mesh.h"
 
 #include <algorithm>

@@ -43,7 +43,7 @@ TEST(Mesh, CoordinatesAndRanksAreInverse) {
   for (int rank = 0; rank < 16; ++rank) EXPECT_EQ(kMegatron.rank_at(kMegatron.coordinates(rank)), rank);
 }
 
-TEST(Mesh, MistakesAreSentences) {
+TEST(Mesh, MistakesAreExplained) {
   const auto text = [](auto act) {
     try {
       act();

@@ -46,14 +46,14 @@ std::vector<LayerRange> given_stages(int layers, std::span<const int> sizes) {
 std::vector<LayerRange> balanced_stages(std::span<const double> costs, int stages) {
   const int layers = int(costs.size());
   require_a_layer_each(layers, stages);
-  std::vector<double> before(costs.size() + 1);  // sum of the costs of the layers before
+  std::vector<double> before(costs.size() + 1);  // sum of the costs of all earlier layers
   for (int i = 0; i < layers; ++i) {
     TUTTI_REQUIRE(costs[i] >= 0 && costs[i] < std::numeric_limits<double>::infinity(), "pipeline: layer ", i,
                   " has a cost of ", costs[i], ", expected 0 or more");
     before[i + 1] = before[i] + costs[i];
   }
-  // least[s][i]: the cheapest dearest stage where s stages have the layers from i on; its first stage ends at
-  // ends[s][i].
+  // least[s][i]: the minimal cost of the most expensive stage when s stages hold the layers from i on. The first of
+  // these stages then ends at ends[s][i].
   const double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> least(stages + 1, std::vector<double>(layers + 1, kNever));
   std::vector<std::vector<int>> ends(stages + 1, std::vector<int>(layers + 1, 0));

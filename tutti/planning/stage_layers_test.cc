@@ -25,8 +25,8 @@ TEST(StageLayers, Given) {
   EXPECT_EQ(given_stages(5, std::vector{5}), (Ranges{{0, 5}}));
 }
 
-// Against all ways to cut, for lists of up to 9 layers.
-TEST(StageLayers, BalancedAsWellAsCanBe) {
+// Compares with all possible splits, for up to 9 layers.
+TEST(StageLayers, BalancedIsOptimal) {
   std::uint32_t state = 1;
   const auto random = [&] { return state = state * 1664525u + 1013904223u, double(state >> 24) / 16; };
   for (int layers = 1; layers <= 9; ++layers)
@@ -60,7 +60,7 @@ TEST(StageLayers, AnEmbeddingThatCostsTwoLayers) {
   EXPECT_EQ(balanced_stages(std::vector<double>{2, 1, 1, 1, 1, 2}, 4), (Ranges{{0, 1}, {1, 3}, {3, 5}, {5, 6}}));
 }
 
-TEST(StageLayers, MistakesAreSentences) {
+TEST(StageLayers, MistakesAreExplained) {
   const auto sentence = [](const std::function<void()>& act) {
     try {
       act();

@@ -1,12 +1,12 @@
 #pragma once
-// What carries the bytes of a group where tutti does not do it itself: MPI, Gloo, NCCL. Users choose it by name, as the
-// *engine* of a kind of device: TUTTI_ENGINE=gloo, or "cpu:mpi,cuda:nccl".
+// A Backend is a library that transfers the bytes of a group in place of tutti: MPI, Gloo or NCCL. Users choose it by
+// name for each kind of device: TUTTI_ENGINE=gloo, or "cpu:mpi,cuda:nccl".
 //
-// An adapter is a shared object of its own (libtutti_gloo.so), which is opened when it is asked for: no program links
-// what it does not use. The group keeps what users rely on whatever the engine: numbering, checking of arguments, the
-// queue, deadlines, root causes. An adapter only starts an operation and says when it has ended.
+// The adapter of a backend is a shared object (libtutti_gloo.so) that is opened on demand, so no program links
+// libraries that it does not use. With every backend the group itself provides what users rely on: numbering, checking
+// of arguments, the queue, deadlines, root causes. An adapter only starts an operation and reports when it has ended.
 //
-// Adapters link nothing of tutti; they include headers, and what they need of its code comes in BackendServices.
+// Adapters do not link tutti. They include its headers, and BackendServices gives them the functions that they need.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -29,45 +29,50 @@ struct BackendServices {
   Result<void*> (*find_cuda_library)(const cuda::LibraryQuery& query);
 };
 
-// A group that wants to be carried. What it borrows lives as long as the Backend.
+// A group that opens a backend. Everything borrowed here lives as long as the Backend.
 struct BackendSetup {
   std::string group;  // its name, for errors
-  std::string key;    // for whatever the adapter puts into the store: starts every key; the group's own
+  std::string key;    // prefix, unique to the group, for all keys that the adapter writes to the store
   int rank = 0, size = 1;
   Store* store = nullptr;        // of the job
-  std::string address;           // under which the other ranks reach this one: "10.0.0.7"
-  Duration limit{};              // of a collective, unless its Request says another
+  std::string address;           // under which the other ranks reach this rank: "10.0.0.7"
+  Duration limit{};              // of a collective, unless its Request sets another
   Deadline deadline;             // for opening
-  std::function<void()> notify;  // any thread: an operation may have moved
+  std::function<void()> notify;  // signals that an operation may have moved; call from any thread
   BackendServices services;
-  // Of an engine for GPUs:
-  int device = kHost;                          // where this rank computes, and is when the adapter is called
+  // For GPU backends:
+  int device = kHost;                          // this rank's device; it is current in every call of the adapter
   const cuda::Runtime* cuda = nullptr;         // null otherwise
-  std::function<bool()> is_anybody_lost = {};  // a member, since: nobody need wait for the whole deadline
+  std::function<bool()> is_anybody_lost = {};  // whether a member was lost since; ends a wait before its deadline
 };
 
 class Backend {
  public:
   virtual ~Backend() = default;
-  // Starts an operation; its step() must not block. The driver of the group calls, one call at a time, in the same
-  // order on every rank (sends and receives: on the two that they join). What arrives here is checked, and simpler than
-  // what users say: reductions are of f32, f64 and integers, never avg or premul_sum, and in and out are the same or do
-  // not overlap, except for gathers (in is the rank's own part of out) and scatters (the other way round). An operation
-  // that is destroyed before its end must have let go of its buffers when the destructor returns, or say in its
-  // adapter's essay why it cannot. An engine for GPUs gets what it says that it carries() as the user said it, f16 and
-  // averages included, and enqueues it on the request's stream, which is the same for all its calls.
+  // Starts an operation, whose step() must not block. Called by the driver of the group, one call at a time, in the
+  // same order on every rank (for sends and receives: on the two ranks involved).
+  //
+  // The requests are already checked and simpler than those of users. Reductions are of f32, f64 and integers, never
+  // avg or premul_sum. `in` and `out` are equal or do not overlap, except in gathers (in is the rank's own part of out)
+  // and scatters (the other way round).
+  //
+  // If an operation is destroyed before its end, its buffers must no longer be in use when the destructor returns. An
+  // adapter that cannot guarantee this explains why in its header comment. A GPU backend gets the requests that it
+  // carries() as the user made them, f16 and averages included. It enqueues them on the request's stream, which is the
+  // same for all its calls.
   virtual Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence) = 0;
-  // Asked of engines for GPUs; what one does not carry goes through the CPU. The same on all ranks that make this call.
+  // Only for GPU backends. Requests that a backend does not carry go through the CPU. All ranks of a call must get the
+  // same answer.
   virtual bool carries(const Request&) const { return true; }
-  // The group has failed: what is in flight ends soon, with any error. Any thread.
+  // Called from any thread when the group has failed. Operations in flight must end soon, with any error.
   virtual void abort() = 0;
 };
 
-// What the shared object of an adapter exports: an Abi that must be this one, and how to open.
+// The exports of an adapter's shared object: kBackendAbi, which must match, and the functions below.
 inline constexpr int kBackendAbi = 4;
 extern "C" {
 using OpenBackend = Backend* (*)(const BackendSetup* setup, Error* error);  // null: see error
-// Optional: whether it could be opened as far as this rank is concerned. Asks nobody.
+// Optional. Whether this rank could open the backend, without contacting other ranks.
 using ProbeBackend = bool (*)(const BackendSetup* setup, Error* error);
 }
 inline constexpr const char* kBackendAbiSymbol = "tutti_backend_abi";      // int

@@ -73,14 +73,14 @@ class CarriedOperation final : public Operation {
   }
 
  private:
-  // A part of the input is the output, which libraries take for something else or not at all.
+  // Whether the output is a part of the input. Libraries misinterpret or reject that.
   bool overlaps(std::size_t given) const {
     if (!gives_parts(request_.kind)) return false;
     const auto* const in = static_cast<const std::byte*>(request_.in);
     const auto* const out = static_cast<const std::byte*>(request_.out);
     return out >= in && out < in + given * size_of(request_.dtype);
   }
-  // A sum of complex numbers is one of twice as many real ones.
+  // A sum of complex numbers is a sum of twice as many real numbers.
   void carry_as_pairs() {
     carried_.dtype = real_of(request_.dtype);
     carried_.count *= 2;
@@ -103,7 +103,7 @@ class CarriedOperation final : public Operation {
   std::vector<float> wide_in_, wide_out_;
   std::vector<std::byte> copy_;
   std::vector<std::size_t> pairs_;
-  std::unique_ptr<Operation> inner_;  // goes first: it uses what stands above
+  std::unique_ptr<Operation> inner_;  // destroyed first: it uses the members above
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
-// An operation that a Backend carries: what libraries do not have (averages, premultiplied sums, sums of 16-bit floats
-// in f32, sums of complex numbers and bool) is made here from what they all have, so that adapters stay thin and
-// results are alike.
+// An operation that a Backend carries. Libraries do not have averages, premultiplied sums, sums of 16-bit floats in
+// f32, and sums of complex numbers and bool. These are composed here of operations that all libraries have. So adapters
+// stay thin and all backends give the same results.
 #include <cstdint>
 #include <memory>
 
@@ -9,7 +9,7 @@
 
 namespace tutti {
 
-// Starts `request` of rank `rank` of `size`. `backend` outlives the operation.
+// Starts `request` on rank `rank` of `size`. `backend` must outlive the operation.
 Result<std::unique_ptr<Operation>> start_carried(Backend& backend, const Request& request, std::uint64_t sequence,
                                                  int rank, int size);
 BackendServices backend_services();

@@ -25,7 +25,7 @@ std::vector<std::string> folders() {
   return all;
 }
 
-// An opened library, and where it lies.
+// An opened library and its path.
 struct Library {
   void* handle = nullptr;
   std::string path;
@@ -36,7 +36,7 @@ Result<Library> load(const std::string& name) {
   for (const std::string& folder : folders()) {
     const std::string path = folder + "/" + file;
     if (std::error_code failed; !std::filesystem::exists(path, failed)) continue;
-    // Global: Open MPI opens parts of itself, which look for the rest of it there.
+    // RTLD_GLOBAL: Open MPI loads plugins that search for its symbols there.
     if (void* const handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL)) return Library{handle, path};
     const char* const why = ::dlerror();
     return Error{
@@ -109,7 +109,7 @@ Status check_heeded(const Engines& engines, const std::string& transport) {
   for (const std::string variable :
        {"TUTTI_ALGORITHM", "TUTTI_TRANSPORT", "TUTTI_NETWORK", "TUTTI_STREAMS", "TUTTI_PEER_TIMEOUT"}) {
     const auto value = env(variable);
-    const bool says_way = variable == "TUTTI_TRANSPORT";  // which an option overrules
+    const bool says_way = variable == "TUTTI_TRANSPORT";  // which the option overrides
     if (value && !(says_way && (*value == "auto" || !transport.empty()))) given.push_back(variable + "=" + *value);
   }
   if (given.empty()) return {};

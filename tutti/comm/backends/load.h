@@ -1,5 +1,5 @@
 #pragma once
-// Finding and opening the adapter of an engine.
+// Finds and opens the adapter of a backend.
 #include <memory>
 #include <string>
 
@@ -7,24 +7,25 @@
 
 namespace tutti {
 
-// Who carries the memory of which kind of device.
+// The name of the backend for each kind of device memory.
 struct Engines {
   std::string cpu = "tutti";    // or gloo, mpi
-  std::string cuda = "staged";  // through pinned memory and the CPU's engine; or nccl
+  std::string cuda = "staged";  // through pinned memory and the CPU's backend; or nccl
 };
-// Of "gloo", "cpu:mpi", "cpu:tutti,cuda:nccl": a name without a device is the CPU's. kUsage for names that are not
-// known, with the nearest that is, and for two engines of one device.
+// Parses "gloo", "cpu:mpi", "cpu:tutti,cuda:nccl". A name without a device is for the CPU. Fails with kUsage for an
+// unknown name, with the nearest known name, and for two backends of one device.
 Result<Engines> parse_engines(const std::string& text);
-// Those of an option or, where it is empty, of TUTTI_ENGINE, which the sentence of a mistake then names.
+// Parses the option or, if it is empty, TUTTI_ENGINE, whose name then appears in the error.
 Result<Engines> chosen_engines(const std::string& option);
-// Other engines have ways and algorithms of their own. kUsage where one of them carries the CPU's memory and a variable
-// is set that only tutti heeds (TUTTI_ALGORITHM, ...), or `transport`, an option, says another way than "auto".
+// Other backends have their own transports and algorithms. Fails with kUsage if one of them is chosen for CPU memory
+// and a variable that only tutti uses (TUTTI_ALGORITHM, ...) is set, or the option `transport` is set to anything but
+// "auto".
 Status check_heeded(const Engines& engines, const std::string& transport = {});
 
-// Opens libtutti_NAME.so, from TUTTI_ENGINE_PATH, from ../lib/tutti beside the program, or from where tutti was
-// installed, and has it open the group. kNotFound says where it was looked for. The shared object stays loaded.
+// Opens libtutti_NAME.so and has it open the group. Searches TUTTI_ENGINE_PATH, ../lib/tutti beside the program, and
+// tutti's installation folder. Fails with kNotFound, with the list of folders. The shared object stays loaded.
 Result<std::unique_ptr<Backend>> open_backend(const std::string& name, const BackendSetup& setup);
-// Whether that could be done, as far as this rank alone can tell.
+// Whether open_backend() would succeed, as far as this rank alone can determine.
 Status probe_backend(const std::string& name, const BackendSetup& setup);
 
 }  // namespace tutti

@@ -33,7 +33,7 @@ TEST(EngineNames, OneOfEachDevice) {
   EXPECT_THAT(refusal("cuda:nccl,gloo,cuda:staged"), HasSubstr("more than one engine for cuda"));
 }
 
-TEST(EngineNames, AMistakeInTheVariableNamesIt) {
+TEST(EngineNames, AMistakeInTheVariableNamesTheVariable) {
   ::setenv("TUTTI_ENGINE", "glo", 1);
   const auto by_variable = chosen_engines(""), by_option = chosen_engines("mpi");
   ::unsetenv("TUTTI_ENGINE");
@@ -44,7 +44,7 @@ TEST(EngineNames, AMistakeInTheVariableNamesIt) {
   EXPECT_EQ(chosen_engines("")->cpu, "tutti");
 }
 
-TEST(EngineNames, OthersGetASentence) {
+TEST(EngineNames, UnknownNamesAreExplained) {
   EXPECT_THAT(refusal("glo"), HasSubstr("the engine is \"glo\", which is not known (hint: did you mean gloo?)"));
   EXPECT_THAT(refusal("cpu:mpich"), HasSubstr("the engine is \"mpich\", which is not known (hint: did you mean mpi?)"));
   EXPECT_THAT(refusal("cuda:ncl"), HasSubstr("the engine is \"ncl\", which is not known (hint: did you mean nccl?)"));
@@ -56,7 +56,7 @@ TEST(EngineNames, OthersGetASentence) {
                                               "cpu:tutti,cuda:nccl)"));
 }
 
-TEST(OpenBackend, SaysWhereItLooked) {
+TEST(OpenBackend, ListsTheFoldersItSearched) {
   ::setenv("TUTTI_ENGINE_PATH", "/nowhere:/neither", 1);
   const BackendSetup setup{.deadline = Deadline::after_seconds(1)};
   const auto opened = open_backend("gloo", setup);
@@ -69,7 +69,7 @@ TEST(OpenBackend, SaysWhereItLooked) {
 TEST(OpenBackend, NamesTheFileOfAnotherVersion) {
   const std::string folder = ::testing::TempDir() + "engine_of_another_version";
   std::filesystem::create_directories(folder);
-  Dl_info any = {};  // a library that is no engine: the one that has cos()
+  Dl_info any = {};  // a library that is no backend: the one with cos()
   ASSERT_NE(::dladdr(::dlsym(RTLD_DEFAULT, "cos"), &any), 0);
   std::filesystem::copy_file(any.dli_fname, folder + "/libtutti_gloo.so",
                              std::filesystem::copy_options::overwrite_existing);

@@ -10,14 +10,14 @@ namespace {
 
 constexpr Duration kLookAgain = std::chrono::microseconds(50);
 
-// What a collective of one rank is: a copy on the device.
+// A collective of a group of one: a copy on the device.
 class DeviceCopy final : public Operation {
  public:
   DeviceCopy(const Runtime& runtime, std::shared_ptr<Pool> pool, int device)
       : runtime_(runtime), pool_(std::move(pool)), device_(device) {}
   ~DeviceCopy() override {
     pool_->give_back_stream(device_, stream_);
-  }  // what is on it was waited for, or goes on alone
+  }  // its work is done, or finishes without this object
 
   Status begin(const Request& request, const Event& ready) {
     const OnDevice current(runtime_, device_);

@@ -1,6 +1,6 @@
 #pragma once
-// How a group carries the calls whose buffers are on a GPU: by NCCL where the group was opened with it and NCCL has the
-// verb, the type and the op; else staged through pinned memory by whatever carries CPU memory.
+// Runs the calls of a group whose buffers are on a GPU. NCCL carries a call if the group was opened with NCCL and NCCL
+// has the verb, type and op. Otherwise the call is staged through pinned memory by the path that carries CPU memory.
 #include <memory>
 #include <string>
 
@@ -20,16 +20,18 @@ class Calls {
   ~Calls();
   Calls(const Calls&) = delete;
 
-  // NCCL, opened on all members; this rank's buffers are on `device`. Before the first call.
+  // Carries calls by NCCL, which all members have opened. This rank's buffers are on `device`. Call before the first
+  // start().
   Status carry_by(std::unique_ptr<Backend> nccl, int device);
 
-  // Takes note of where the caller's stream stands, in the caller's thread. Finds what can be wrong about the device.
+  // Records the position of the caller's stream. Runs in the caller's thread. Reports errors of the device.
   Result<Event> mark(const Request& request) const;
-  // The driver of the group, one call at a time. `request` is valid; its splits live until the operation has ended.
+  // Called by the driver of the group, one call at a time. `request` is valid; its splits live until the operation has
+  // ended.
   Result<std::unique_ptr<Operation>> start(const Request& request, std::uint64_t sequence, Event ready);
-  // A group of one: does it, with the limit given.
+  // For a group of one: runs the call and waits for at most `limit`.
   Status run_alone(const Request& request, Duration limit);
-  // The group has failed: what is in flight ends soon. Any thread.
+  // The group has failed: operations in flight end soon. Any thread.
   void abort();
   bool is_by_nccl(const Request& request) const { return nccl_ && nccl_->carries(request); }
   bool has_nccl() const { return nccl_ != nullptr; }
@@ -38,10 +40,10 @@ class Calls {
   Result<std::shared_ptr<Pool>> pool(const Runtime& runtime);
 
   const Setup setup_;
-  std::shared_ptr<Pool> pool_;  // the driver's
+  std::shared_ptr<Pool> pool_;  // used by the driver only
   std::map<int, SendTurns> turns_;
   int nccl_device_ = kHost;
-  void* nccl_stream_ = nullptr;  // all that NCCL does for the group, in the order of the calls
+  void* nccl_stream_ = nullptr;  // runs all NCCL calls of the group, in order
   std::unique_ptr<Backend> nccl_;
 };
 

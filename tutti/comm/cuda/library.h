@@ -1,5 +1,5 @@
 #pragma once
-// Finding a library of CUDA's that nobody linked: the runtime, NCCL.
+// Finds CUDA libraries that the program is not linked with: the runtime, NCCL.
 #include <span>
 #include <string>
 
@@ -8,15 +8,15 @@
 namespace tutti::cuda {
 
 struct LibraryQuery {
-  std::string called;                    // for people: "the CUDA runtime"
-  std::span<const char* const> files{};  // in this order: "libcudart.so.13", "libcudart.so.12"
-  const char* symbol = nullptr;          // that tells it: "cudaMemcpyAsync"
+  std::string called;                    // name in messages: "the CUDA runtime"
+  std::span<const char* const> files{};  // file names in search order: "libcudart.so.13", "libcudart.so.12"
+  const char* symbol = nullptr;          // a symbol that identifies the library: "cudaMemcpyAsync"
 };
 
-// A handle for dlsym(). The folders of TUTTI_CUDA_PATH (separated by colons) where that is set, and nothing else; else
-// what this process has loaded already, since LibTorch carries a runtime and an NCCL of its own and two of them in one
-// process do not agree; else whatever the loader finds by name. kNotFound tells all that was tried. The library stays
-// loaded.
+// Returns a handle for dlsym(). If TUTTI_CUDA_PATH is set, only its folders (separated by colons) are searched.
+// Otherwise a library that the process has already loaded comes first. LibTorch brings its own runtime and NCCL, and
+// two copies in one process conflict. Last, the loader searches by name. Fails with kNotFound, which lists everything
+// that was tried. The library stays loaded.
 Result<void*> find_library(const LibraryQuery& query);
 
 }  // namespace tutti::cuda

@@ -1,9 +1,9 @@
-// A buffer is a row of parts: one, or one for each rank. Piece k of a call takes the elements from k * m to (k + 1) * m
-// of every part, so that it is a call of the same verb, with smaller parts, and all pieces together do what the call
-// would have done. m is the same on all ranks because it hangs on nothing but verb, type and size of the group.
+// A buffer consists of one part, or of one part per rank. Piece k of a call takes the elements k * m to (k + 1) * m of
+// every part. So it is a call of the same verb with smaller parts, and all pieces together do the work of the call. m
+// depends only on the verb, the type and the group size, so it is the same on all ranks.
 //
-// In the memory of a piece the parts stand one after another, and the call is in place wherever the verb has that: one
-// rank's part in the middle of all of them costs no memory and no copy.
+// In the memory of a piece the parts are stored one after another. The call is in place wherever the verb allows that:
+// one rank's part among all parts then needs neither memory nor a copy.
 #include "tutti/comm/cuda/pieces.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ Pieces::Pieces(const Request& request, int rank, int size, std::size_t most)
     else
       side.parts = splits.empty() ? std::vector<std::size_t>(std::size_t(size), request.count) : splits;
   };
-  const bool is_one_buffer = verb(request.kind).in == Verb::Buffer::kNone;  // which its giver does not write
+  const bool is_one_buffer = verb(request.kind).in == Verb::Buffer::kNone;  // which the sender does not write
   if (gives(request, rank)) lay_out(in_, verb(request.kind).in, in_splits_);
   if (gets(request, rank) && !(is_one_buffer && gives(request, rank)))
     lay_out(out_, verb(request.kind).out, out_splits_);
@@ -100,7 +100,7 @@ Piece Pieces::make(std::size_t index) const {
     piece.out = own_at(in_, index);
   } else if (out_.parts.size() > 1 && in_.parts.size() == 1) {
     piece.in = own_at(out_, index);
-  } else if (r.kind == Kind::kAllToAll && !in_splits_.empty()) {  // the one verb that is never in place
+  } else if (r.kind == Kind::kAllToAll && !in_splits_.empty()) {  // the only verb that is never in place
     piece.out = aligned(in_bytes);
     piece.bytes = piece.out + out_bytes;
   }
@@ -110,7 +110,7 @@ Piece Pieces::make(std::size_t index) const {
 }
 
 std::size_t Pieces::largest() const {
-  const Piece first = make(0);  // parts only get smaller
+  const Piece first = make(0);  // later parts are never larger
   return first.bytes;
 }
 

@@ -16,7 +16,7 @@ auto run(std::size_t from, std::size_t count, std::size_t at) {
   return testing::AllOf(Field(&Run::elements_from, from), Field(&Run::count, count), Field(&Run::bytes_at, at));
 }
 
-TEST(Pieces, OfOneBufferFollowOneAnother) {
+TEST(Pieces, OfOneBufferAreConsecutive) {
   const Pieces pieces({.kind = Kind::kAllReduce, .dtype = DType::kF32, .count = 10}, 0, 3, 16);
   ASSERT_EQ(pieces.number(), 3u);
   EXPECT_FALSE(pieces.needs_agreement());
@@ -31,24 +31,24 @@ TEST(Pieces, TakeARunOfEveryPart) {
   ASSERT_EQ(pieces.number(), 3u);
   const Piece second = pieces.make(1);
   EXPECT_THAT(second.to_write, ElementsAre(run(2, 2, 0), run(7, 2, 8)));
-  EXPECT_THAT(second.to_read, ElementsAre(run(2, 2, 8)));  // in place: its own part
+  EXPECT_THAT(second.to_read, ElementsAre(run(2, 2, 8)));  // in place: this rank's own part
   EXPECT_EQ(second.in, 8u);
   const Piece last = pieces.make(2);
   EXPECT_THAT(last.to_write, ElementsAre(run(4, 1, 0), run(9, 1, 4)));
   EXPECT_EQ(last.in, 4u);
 }
 
-TEST(Pieces, OfUnevenPartsHaveSplitsOfTheirOwn) {
+TEST(Pieces, OfUnevenPartsHaveTheirOwnSplits) {
   const std::vector<std::size_t> splits = {1, 0, 5};
   const Pieces pieces({.kind = Kind::kReduceScatterV, .dtype = DType::kI64, .in_splits = splits}, 2, 3, 48);
-  ASSERT_EQ(pieces.number(), 3u);  // of 2 elements of each part
+  ASSERT_EQ(pieces.number(), 3u);  // 2 elements of each part
   EXPECT_THAT(pieces.make(0).in_splits, ElementsAre(1, 0, 2));
   EXPECT_THAT(pieces.make(2).in_splits, ElementsAre(0, 0, 1));
   EXPECT_THAT(pieces.make(2).to_write, ElementsAre(run(4, 1, 0)));
   EXPECT_THAT(pieces.make(2).to_read, ElementsAre(run(5, 1, 0)));
 }
 
-// Ranks that do not know one another's parts: further pieces than this rank needs are empty.
+// Ranks that do not know each other's parts: pieces beyond those that this rank needs are empty.
 TEST(Pieces, BeyondTheLastAreEmpty) {
   const std::vector<std::size_t> ins = {1, 2}, outs = {1, 1};
   const Pieces pieces({.kind = Kind::kAllToAll, .dtype = DType::kU8, .in_splits = ins, .out_splits = outs}, 0, 2, 2);
@@ -60,14 +60,14 @@ TEST(Pieces, BeyondTheLastAreEmpty) {
   EXPECT_TRUE(beyond.reads && beyond.writes);
 }
 
-TEST(Pieces, MessagesAreOne) {
+TEST(Pieces, AMessageIsOnePiece) {
   const Pieces pieces({.kind = Kind::kSend, .dtype = DType::kF64, .root = 1, .count = 1000}, 0, 2, 16);
   EXPECT_EQ(pieces.number(), 1u);
   EXPECT_EQ(pieces.largest(), 8000u);
 }
 
-// Every element of every buffer is in one piece, once.
-TEST(Pieces, TogetherAreTheCall) {
+// Every element of every buffer is in exactly one piece.
+TEST(Pieces, TogetherCoverTheCall) {
   for (int kind = 0; kind <= int(kLastCollective); ++kind)
     for (const int size : {1, 2, 5})
       for (int rank = 0; rank < size; ++rank)

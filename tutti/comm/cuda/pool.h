@@ -1,6 +1,6 @@
 #pragma once
-// What staged calls use and give back: pinned memory, which GPUs read and write without help of the processor, and
-// streams. Both are too slow to make for every call.
+// Reusable resources of staged calls: pinned memory, which GPUs access without the CPU, and streams. Both are too slow
+// to create for every call.
 #include <map>
 #include <memory>
 #include <utility>
@@ -12,8 +12,8 @@
 
 namespace tutti::cuda {
 
-// Pinned memory. From the rank's heap, where the peers on this host can read it, so that a collective on it copies
-// nothing; else, or where such memory cannot be pinned, from CUDA.
+// Pinned memory. It comes from the rank's heap if possible: peers on this host can read the heap, so a collective on it
+// copies nothing. If there is no heap, or its memory cannot be pinned, it comes from CUDA.
 struct Pinned {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -21,17 +21,18 @@ struct Pinned {
   std::size_t offset = 0;  // in the heap
 };
 
-// Any thread. Gives back to the system only at its end.
+// Thread-safe. Returns memory to the system only when it is destroyed.
 class Pool {
  public:
   Pool(const Runtime& runtime, Heap* heap) : runtime_(runtime), heap_(heap) {}
   ~Pool();
   Pool(const Pool&) = delete;
 
-  // At least so many bytes: a power of two from 64 KiB. The device that is to use it is current.
+  // At least `bytes` bytes, rounded up to a power of two from 64 KiB. The device that will use the memory must be
+  // current.
   Result<Pinned> take(std::size_t bytes);
   void give_back(Pinned memory);
-  Result<void*> take_stream(int device);  // which is current
+  Result<void*> take_stream(int device);  // `device` must be current
   void give_back_stream(int device, void* stream);
 
  private:

@@ -10,7 +10,7 @@ namespace tutti::cuda {
 namespace {
 
 constexpr const char* kFiles[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcudart.so"};
-constexpr int kInsufficientDriver = 35;  // also where there is none
+constexpr int kInsufficientDriver = 35;  // also if there is no driver
 constexpr int kNoDevice = 100;
 
 Result<Runtime> load() {
@@ -55,7 +55,7 @@ Result<Runtime> load() {
 }  // namespace
 
 Result<const Runtime*> runtime() {
-  static const Result<Runtime>* const loaded = new Result<Runtime>(load());  // for ever: threads may end after main()
+  static const Result<Runtime>* const loaded = new Result<Runtime>(load());  // never freed: threads may outlive main()
   if (!loaded->ok()) return loaded->status();
   return &**loaded;
 }

@@ -1,7 +1,7 @@
 #pragma once
-// The CUDA runtime without its headers and without linking it: a program that meets no GPU loads nothing of CUDA, and
-// one binary serves every version. Only what tutti needs, and only functions that have been the same since CUDA 11.
-// (What adapters use of it is inline: they link nothing of tutti.)
+// The CUDA runtime without its headers and without linking it. A program without a GPU loads nothing of CUDA, and one
+// binary supports every version. Contains only what tutti needs, and only functions that are unchanged since CUDA 11.
+// (What adapters use is inline, because they do not link tutti.)
 #include <cstddef>
 #include <string>
 #include <utility>
@@ -10,8 +10,8 @@
 
 namespace tutti::cuda {
 
-// The functions, under their names in the CUDA documentation; each returns a cudaError_t, 0 for success. Streams and
-// events are the opaque pointers that they are in C.
+// The functions, under their names in the CUDA documentation. Each returns a cudaError_t, 0 for success. Streams and
+// events are opaque pointers, as in C.
 struct Runtime {
   int (*cudaGetDeviceCount)(int* count);
   int (*cudaGetDevice)(int* device);
@@ -35,10 +35,10 @@ struct Runtime {
   const char* (*cudaGetErrorString)(int error);
   int (*cudaGetLastError)();
 
-  // An error where `code` is not 0: "CUDA could not copy: out of memory (error 2)".
+  // An error if `code` is not 0: "CUDA could not copy: out of memory (error 2)".
   Status check(int code, const char* doing) const {
     if (code == 0) return {};
-    cudaGetLastError();  // or the next call of anybody in this thread returns this error
+    cudaGetLastError();  // otherwise a later call in this thread would return this error
     return Error{.code = Code::kSystem,
                  .detail = std::string("CUDA could not ") + doing + ": " + cudaGetErrorString(code) + " (error " +
                            std::to_string(code) + ")"};
@@ -46,17 +46,17 @@ struct Runtime {
 };
 
 inline constexpr int kNotReady = 600;          // cudaErrorNotReady
-inline constexpr int kAnyDirection = 4;        // cudaMemcpyDefault: the runtime knows where addresses are
+inline constexpr int kAnyDirection = 4;        // cudaMemcpyDefault: the runtime infers it from the addresses
 inline constexpr unsigned kNonBlocking = 1;    // cudaStreamNonBlocking: does not wait for the default stream
 inline constexpr unsigned kWithoutTiming = 2;  // cudaEventDisableTiming
 inline constexpr unsigned kPortable = 1;  // cudaHostAllocPortable, cudaHostRegisterPortable: pinned for all devices
 
-// Loads the runtime at the first call of this process; every later one gets the same answer.
+// Loads the runtime at the first call in this process. Later calls return the same result.
 Result<const Runtime*> runtime();
-// The runtime, if this process may use this device. Else a sentence: no runtime, no driver, no device, not so many.
+// The runtime, if this process may use this device. The error explains what is missing: runtime, driver or device.
 Result<const Runtime*> runtime_with(int device);
 
-// Makes a device the current one of this thread, and puts back which it was.
+// Makes a device current in this thread and restores the previous device at the end of the scope.
 class OnDevice {
  public:
   OnDevice(const Runtime& runtime, int device) : runtime_(runtime) {
@@ -75,7 +75,7 @@ class OnDevice {
   bool changed_ = false;
 };
 
-// A moment on a stream, of which one can ask whether it has passed. Empty, or made on the device that was current.
+// A position on a stream that can be queried for completion. Empty, or created on the device that was current.
 class Event {
  public:
   Event() = default;

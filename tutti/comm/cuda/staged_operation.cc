@@ -1,16 +1,16 @@
-// GPU memory through pinned memory, in pieces (pieces.h), a few in flight: while the CPU's engine carries piece k,
-// piece k + 1 is on its way from the GPU and piece k - 1 on its way back. So what a call takes in pinned memory is
-// bounded, and for large buffers the slowest of the three decides alone.
+// Transfers GPU memory through pinned memory in pieces (pieces.h), with a few in flight. While the CPU's backend
+// carries piece k, piece k + 1 is copied from the GPU and piece k - 1 is copied back. So the pinned memory of a call is
+// bounded, and for large buffers only the slowest of the three steps counts.
 //
-//     GPU -> pinned   on one stream, behind the event that says that the caller's data are there
-//     the call        of the CPU's engine, on this piece; in place in the pinned memory
-//     pinned -> GPU   on another stream, so that both directions of the bus are used
+//    GPU -> pinned   on one stream, behind the event that signals that the caller's data are ready
+//    the call        by the CPU's backend, on this piece; in place in the pinned memory
+//    pinned -> GPU   on another stream, so that both directions of the bus are used
 //
-// Nothing here waits: step() asks events whether they have passed. Every operation has streams of its own. On a shared
-// one a copy could stand behind a copy that waits for a caller, who waits for this very operation.
+// Nothing here waits: step() asks events whether they have passed. Every operation has its own streams. On a shared
+// stream a copy could be queued behind a copy that waits for a caller, which in turn waits for this operation.
 //
-// Sends and receives are one piece. A receive is begun on the host at once; a send when its copy is there, but in turn:
-// two copies may both be ready between two looks.
+// Sends and receives are one piece. A receive starts on the host at once. A send starts when its copy is done, but in
+// the order of the calls, because two copies may become ready between two polls.
 #include "tutti/comm/cuda/staged_operation.h"
 
 #include <thread>
@@ -28,11 +28,11 @@ constexpr std::size_t kInFlight = 3;
 constexpr Duration kCopyLookAgain = std::chrono::microseconds(50);
 constexpr Duration kLetGo = std::chrono::seconds(5);
 
-// A place for one piece at a time.
+// Memory that holds one piece at a time.
 struct Slot {
   Pinned memory;
   Piece piece;
-  Event copied;  // in, then out
+  Event copied;  // the copy in, then the copy out
 };
 
 class StagedOperation final : public Operation {
@@ -49,7 +49,7 @@ class StagedOperation final : public Operation {
   }
 
   ~StagedOperation() override {
-    on_host_.reset();  // lets go of the pinned memory
+    on_host_.reset();  // releases the pinned memory
     const OnDevice current(runtime_, device_);
     if (!is_quiet()) {
       log::warn("a GPU still uses the buffers of " + to_string(request_) + " " +
@@ -68,7 +68,7 @@ class StagedOperation final : public Operation {
     from_device_ = TUTTI_TRY(setup_.pool->take_stream(device_));
     to_device_ = TUTTI_TRY(setup_.pool->take_stream(device_));
     TUTTI_TRY(runtime_.check(runtime_.cudaStreamWaitEvent(from_device_, ready_.get(), 0), "order two streams"));
-    // What the caller reads of the old contents has to be over before they are written.
+    // The caller's reads of the old contents must finish before the result overwrites them.
     TUTTI_TRY(runtime_.check(runtime_.cudaStreamWaitEvent(to_device_, ready_.get(), 0), "order two streams"));
     const std::size_t slots = pieces_.needs_agreement() ? kInFlight : std::min(kInFlight, number_);
     const std::size_t bytes = pieces_.largest();
@@ -77,7 +77,7 @@ class StagedOperation final : public Operation {
       slots_.back().memory = TUTTI_TRY(setup_.pool->take(bytes));
       slots_.back().copied = TUTTI_TRY(Event::make(runtime_));
     }
-    if (request_.kind == Kind::kRecv) {  // receives match in the order of the calls: now
+    if (request_.kind == Kind::kRecv) {  // receives match in the order of the calls, so start it now
       slots_[0].piece = pieces_.make(0);
       TUTTI_TRY(start_on_host(slots_[0]));
     }
@@ -89,7 +89,7 @@ class StagedOperation final : public Operation {
     auto progress = advance();
     if (progress.ok()) return progress;
     Error error = progress.error();
-    error.operation.clear();  // it speaks of a piece; the group knows the call
+    error.operation.clear();  // it describes a piece; the group adds the call
     return error;
   }
 
@@ -114,7 +114,7 @@ class StagedOperation final : public Operation {
       TUTTI_TRY(start_on_host(slot(carried_)));
       moved = true;
     }
-    if (on_host_) {  // a receive perhaps before `ready` has passed, which its copy to the GPU waits for
+    if (on_host_) {  // a receive may run before `ready` has passed; its copy to the GPU waits for `ready`
       const Progress progress = TUTTI_TRY(on_host_->step());
       moved |= progress != Progress::kBlocked;
       if (progress == Progress::kDone) {
@@ -127,7 +127,7 @@ class StagedOperation final : public Operation {
     return moved ? Progress::kMoved : Progress::kBlocked;
   }
 
-  // On the largest number of pieces of all ranks.
+  // Agrees on the largest number of pieces of all ranks.
   Result<Progress> agree() {
     if (!on_host_) {
       agreed_ = std::int64_t(pieces_.number());
@@ -190,7 +190,7 @@ class StagedOperation final : public Operation {
     return s.copied.record(to_device_);
   }
 
-  // Whether the copies are over, or soon are.
+  // Waits up to kLetGo for the copies. Returns whether they are done.
   bool is_quiet() const {
     const auto patience = Deadline::after(kLetGo);
     for (void* const stream : {from_device_, to_device_})
@@ -205,18 +205,18 @@ class StagedOperation final : public Operation {
   const StagedSetup setup_;
   const Runtime& runtime_;
   const int device_;
-  const Request request_;  // its splits are the submission's
+  const Request request_;  // its splits belong to the submission
   const std::uint64_t sequence_;
   const Pieces pieces_;
-  std::size_t number_;  // of pieces; 0: not agreed on yet
+  std::size_t number_;  // number of pieces; 0: not agreed on yet
   std::int64_t agreed_ = 0;
-  std::uint64_t my_turn_ = 0;  // of a send
+  std::uint64_t my_turn_ = 0;  // for a send
   Event ready_;
   void *from_device_ = nullptr, *to_device_ = nullptr;
   std::vector<Slot> slots_;
-  // Pieces that have come so far; each is at most the one before it.
+  // Pieces that have reached each step so far. Each number is at most the one before it.
   std::size_t sent_in_ = 0, copied_in_ = 0, carried_ = 0, copied_out_ = 0;
-  std::unique_ptr<Operation> on_host_;  // goes first: uses a slot
+  std::unique_ptr<Operation> on_host_;  // destroyed first: uses a slot
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// A call on GPU memory that the CPU's engine carries, through pinned memory: see staged_operation.cc for how.
+// A call on GPU memory that the CPU's backend carries through pinned memory. staged_operation.cc explains how.
 #include <functional>
 #include <map>
 #include <memory>
@@ -13,7 +13,7 @@ namespace tutti::cuda {
 // Starts a call on CPU memory, as the group would.
 using StartOnHost = std::function<Result<std::unique_ptr<Operation>>(const Request& request, std::uint64_t sequence)>;
 
-// Sends to one peer begin in the order of the calls, whichever copy is ready first. The driver's.
+// Makes sends to one peer start in the order of the calls, whichever copy is ready first. Used by the driver only.
 struct SendTurns {
   std::uint64_t taken = 0, begun = 0;
 };
@@ -26,9 +26,9 @@ struct StagedSetup {
   std::map<int, SendTurns>* turns = nullptr;  // by peer
 };
 
-// `ready`: what stands before the call on the caller's stream has been done once it has passed. The driver of the group
-// calls. What is lent outlives the operation; if the GPU does not let go of the buffers within a few seconds of its
-// end, the memory and streams that it uses are given up, never reused.
+// `ready` passes when the work before the call on the caller's stream is done. Called by the driver of the group.
+// Borrowed objects must outlive the operation. If the GPU still uses the buffers a few seconds after the operation's
+// end, the memory and streams are abandoned and never reused.
 Result<std::unique_ptr<Operation>> start_staged(const StagedSetup& setup, const Request& request,
                                                 std::uint64_t sequence, Event ready);
 

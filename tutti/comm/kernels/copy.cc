@@ -1,6 +1,6 @@
-// An ordinary store to a line that is not in the cache first reads it; a streaming store does not, which saves a third
-// of the traffic of a large copy. Below a megabyte the data stays in the second-level cache, where that costs more than
-// it saves.
+// An ordinary store to a line that is not in the cache reads the line first; a streaming store does not. This saves a
+// third of the traffic of a large copy. Below one MiB the data stays in the L2 cache, and streaming costs more than it
+// saves.
 #include "tutti/comm/kernels/copy.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ void fence_streams() {
 }
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
-  if (bytes == 0) return;  // the ranges may lie nowhere
+  if (bytes == 0) return;  // the ranges may be null
   if (bytes < kStreamFrom) {
     std::memcpy(to, from, bytes);
     return;

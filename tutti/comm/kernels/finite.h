@@ -1,13 +1,13 @@
 #pragma once
-// NaN and infinity, wherever numbers pass by.
+// Detects NaN and infinity in buffers of numbers.
 #include <cstddef>
 
 #include "tutti/base/dtype.h"
 
 namespace tutti {
 
-// Whether none of them is NaN or infinity: of floating and complex numbers; of others always true. At the speed of what
-// they lie in: a few KiB that are in the first-level cache cost a tenth of a microsecond.
+// Whether no element is NaN or infinity. Checks floating and complex types; always true for all others. Runs at the
+// speed of the memory: a few KiB in the L1 cache take a tenth of a microsecond.
 bool all_finite(DType dtype, const void* data, std::size_t count);
 
 }  // namespace tutti

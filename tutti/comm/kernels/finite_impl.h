@@ -1,9 +1,9 @@
 // The loops behind finite.h, compiled once per instruction set: each reduce_<isa>.cc defines TUTTI_ISA and includes
 // this file. Not for other includes.
 //
-// Without its sign a floating number is in the order of its bits, and an infinity or a NaN is beyond all others. So the
-// greatest whole number of a block tells, which is an "and" and a maximum an element; the first block that holds one
-// ends it.
+// Without the sign bit, floating point numbers are ordered like their bits as integers, and infinity and NaN are above
+// all finite numbers. So the largest integer of a block decides, which costs one "and" and one maximum per element. The
+// loop ends at the first block with such a value.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -44,7 +44,7 @@ bool all_finite(DType dtype, const void* data, std::size_t count) {
     case DType::kI32:
     case DType::kI64:
     case DType::kBool:
-    case DType::kC64:  // finite.cc has turned them into twice as many real numbers
+    case DType::kC64:  // finite.cc has split them into twice as many real numbers
     case DType::kC128:
       return true;
   }

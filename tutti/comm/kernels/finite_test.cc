@@ -1,4 +1,4 @@
-// NaN and infinity are found wherever they stand, and nothing else is taken for one.
+// NaN and infinity are found at every position, and no other value is taken for one.
 #include "tutti/comm/kernels/finite.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ struct Look {
   bool (*run)(DType, const void*, std::size_t);
 };
 
-// The one that is chosen, and those of all instruction sets that this CPU has, which know no complex numbers.
+// The selected loop, and those of all instruction sets of this CPU, which do not support complex numbers.
 std::vector<Look> looks(bool complex) {
   std::vector<Look> all = {{"chosen", all_finite}};
   if (complex) return all;
@@ -29,7 +29,7 @@ std::vector<Look> looks(bool complex) {
   return all;
 }
 
-// `bad`: the bits of what is not finite; `largest`: of the largest number.
+// `bad`: bit patterns of non-finite values. `largest`: the bits of the largest finite number.
 template <class Word>
 void look(DType dtype, const std::vector<Word>& bad, Word largest, std::size_t words_each = 1) {
   for (const auto& way : looks(words_each > 1)) {
@@ -49,7 +49,7 @@ void look(DType dtype, const std::vector<Word>& bad, Word largest, std::size_t w
   }
 }
 
-TEST(AllFinite, LooksAtEveryElement) {
+TEST(AllFinite, ChecksEveryElement) {
   look<std::uint16_t>(DType::kF16, {0x7c00, 0xfc00, 0x7e00, 0x7c01}, 0xfbff);
   look<std::uint16_t>(DType::kBF16, {0x7f80, 0xff80, 0x7fc0, 0x7f81}, 0xff7f);
   const std::vector<std::uint32_t> bad = {0x7f800000, 0xff800000, 0x7fc00000, 0x7f800001};
@@ -60,7 +60,7 @@ TEST(AllFinite, LooksAtEveryElement) {
   look<std::uint64_t>(DType::kC128, bad_double, 0xffefffffffffffff, 2);
 }
 
-TEST(AllFinite, NumbersThatAreWholeAlwaysAre) {
+TEST(AllFinite, IntegersAreAlwaysFinite) {
   for (const auto dtype : {DType::kI8, DType::kU8, DType::kI32, DType::kI64, DType::kBool}) {
     const std::vector<std::uint64_t> words(10, std::numeric_limits<std::uint64_t>::max());
     EXPECT_TRUE(all_finite(dtype, words.data(), 10)) << name(dtype);

@@ -1,5 +1,5 @@
 #pragma once
-// The one choice of an instruction set that reduce.cc and finite.cc share.
+// Selects the instruction set, for both reduce.cc and finite.cc.
 #include "tutti/comm/kernels/reduce_isa.h"
 
 namespace tutti::kernels {
@@ -9,7 +9,7 @@ struct Loops {
   bool (*all_finite)(DType dtype, const void* data, std::size_t count);
 };
 
-// For the widest instruction set that this CPU has.
+// The loops for the widest instruction set of this CPU.
 inline Loops widest_loops() {
   switch (widest_isa()) {
 #ifdef __x86_64__

@@ -1,6 +1,7 @@
-// Chooses, once, the loops for the widest instruction set that this CPU has; and for each call how it stores: a result
-// that goes where no input was would first be read from memory, line by line, only to be overwritten. From some size on
-// it is therefore streamed past the caches, which saves a fourth of what a reduce_scatter of 64 MiB moves.
+// Selects the loops for the widest instruction set of this CPU once, and the kind of stores for each call. An ordinary
+// store to an output that is not an input would read each line from memory only to overwrite it. From kStreamFrom bytes
+// on the result is therefore streamed past the caches. This saves a fourth of the traffic of a reduce_scatter of 64
+// MiB.
 #include "tutti/comm/kernels/reduce.h"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ namespace {
 
 const auto kLoop = kernels::widest_loops().reduce;
 
-// Whether the outputs can be streamed: they are large, none is an input, and all begin at the same place of a line.
+// Streams the outputs if they are large, none is an input, and all have the same alignment within a line.
 void choose_stores(kernels::Inputs& io) {
   constexpr std::uintptr_t kLine = 64;
   const std::size_t size = size_of(io.dtype);
@@ -61,7 +62,7 @@ ReduceOp op_for_bool(ReduceOp op) {
 
 void reduce_many(DType dtype, ReduceOp op, std::span<const void* const> in, std::span<void* const> out,
                  std::size_t count, int divisor, const double* factors) {
-  if (is_complex(dtype)) {  // what is left of the operations acts on the real and the imaginary part alike
+  if (is_complex(dtype)) {  // the supported ops treat real and imaginary parts alike
     dtype = dtype == DType::kC64 ? DType::kF32 : DType::kF64;
     count *= 2;
   }

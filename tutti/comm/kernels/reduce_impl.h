@@ -1,9 +1,9 @@
 // The loops behind reduce.h, compiled once per instruction set: each reduce_<isa>.cc defines TUTTI_ISA and includes
 // this file. Not for other includes.
 //
-// One pass: load element i of every input in rank order, combine in registers, store to every output. For p = 2..4 the
-// loop over inputs is unrolled at compile time. Inputs and outputs may be the same buffer at the same index, never
-// shifted against one another, so no iteration depends on another.
+// One pass: load element i of every input in rank order, combine in registers, store to every output. For 2 to 4 inputs
+// the loop over inputs is unrolled at compile time. An output may be the same buffer as an input, but never shifted
+// against it, so no iteration depends on another.
 #include <algorithm>
 #include <type_traits>
 #ifdef __SSE2__
@@ -17,7 +17,7 @@
 namespace tutti::kernels::TUTTI_ISA {
 namespace {
 
-// How an element is stored, and in which type it is combined.
+// How an element is stored, and the type in which it is combined.
 template <class Stored>
 struct Element {
   using Wide = Stored;
@@ -37,7 +37,7 @@ struct Element<Half> {
   static Half store(float value) { return to_half(value); }
 };
 
-// T is a number or a vector of numbers; integer sums and products wrap (-fwrapv).
+// T is a number or a vector of numbers. Integer sums and products wrap (-fwrapv).
 template <ReduceOp op, bool kInteger, class T>
 [[gnu::always_inline]] inline T combine(T a, T b) {
   if constexpr (op == ReduceOp::kSum || op == ReduceOp::kAvg || op == ReduceOp::kPremulSum)
@@ -58,7 +58,7 @@ template <ReduceOp op, bool kInteger, class T>
     return a;  // excluded by check_reduction()
 }
 
-// An element of input `r`, before it is combined.
+// An element of input `r` before it is combined.
 template <ReduceOp op, class Wide>
 [[gnu::always_inline]] inline Wide scaled(const Inputs& io, int r, Wide value) {
   if constexpr (op == ReduceOp::kPremulSum)
@@ -67,7 +67,7 @@ template <ReduceOp op, class Wide>
     return value;
 }
 
-// A line of 64 bytes, to an aligned place past the caches.
+// Stores a line of 64 bytes to an aligned address, bypassing the caches.
 [[gnu::always_inline]] inline void stream_line(void* to, const void* from) {
 #if defined(__AVX512F__)
   _mm512_stream_si512(static_cast<__m512i*>(to), _mm512_loadu_si512(from));
@@ -82,7 +82,7 @@ template <ReduceOp op, class Wide>
 #endif
 }
 
-// Elements from `begin` to `end`, one by one.
+// The elements from `begin` to `end`, one by one.
 template <class Stored, ReduceOp op>
 void run_scalar(const Inputs& io, std::size_t begin, std::size_t end) {
   using E = Element<Stored>;
@@ -133,8 +133,8 @@ void run_widened(const Inputs& io) {
   run_scalar<Stored, op>(io, i, io.count);
 }
 
-// Everything else: four vectors of 64 bytes at a time. The pointers are copied to the stack first: a store through a
-// vector type may alias anything, and would have them read again after each.
+// All other types: four vectors of 64 bytes at a time. The pointers are first copied to the stack. A store through a
+// vector type may alias anything, so otherwise the pointers would be reloaded after each store.
 template <class Stored, ReduceOp op, int kInputs, int kOutputs, bool kStreams>
 void run_vectors(const Inputs& io) {
   typedef Stored Vector __attribute__((vector_size(64)));
@@ -182,8 +182,8 @@ void run(const Inputs& io) {
     run_widened<Stored, op, kInputs, kStreams>(io);
 }
 
-// The shapes that training has most are unrolled: floating sums of 2 to 4 ranks into one place or into all. Each shape
-// is one more function to compile, so the other operations and types share the general loop.
+// The most frequent shapes in training are unrolled: floating sums of 2 to 4 ranks into one output or into all. Each
+// shape compiles one more function, so the other operations and types share the general loop.
 template <class Stored, ReduceOp op>
 void by_shape(const Inputs& io) {
   constexpr bool kIsSum = !std::is_integral_v<Stored> && (op == ReduceOp::kSum || op == ReduceOp::kAvg);
@@ -202,7 +202,7 @@ void by_shape(const Inputs& io) {
   run<Stored, op, 0, 0>(io);
 }
 
-// What check_reduction() rejects is not compiled.
+// Combinations that check_reduction() rejects are not compiled.
 template <class Stored>
 void by_op(const Inputs& io) {
   constexpr bool kInteger = std::is_integral_v<Stored>;
@@ -254,10 +254,10 @@ void reduce(const Inputs& io) {
     case DType::kI64:
       return by_op<std::int64_t>(io);
     case DType::kBool:
-      return by_op<std::uint8_t>(io);  // 0 or 1; reduce.cc has turned sum into bor, product into band
+      return by_op<std::uint8_t>(io);  // 0 or 1; reduce.cc has replaced sum by bor and product by band
     case DType::kC64:
     case DType::kC128:
-      return;  // reduce.cc has turned them into twice as many real numbers
+      return;  // reduce.cc has split them into twice as many real numbers
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// The loops of one instruction set (reduce_impl.h, finite_impl.h), and what reduce.cc and finite.cc hand to them.
+// The loops of one instruction set (reduce_impl.h, finite_impl.h), and their arguments.
 #include <cstddef>
 
 #include "tutti/comm/request.h"
@@ -14,15 +14,16 @@ struct Inputs {
   void* const* out;
   int outputs;
   std::size_t count;
-  int divisor;                      // kAvg only
-  const double* factors = nullptr;  // kPremulSum only: by input
-  // The outputs are written past the caches. They are aligned alike, and to a line from element `head` on.
+  int divisor;                      // for kAvg only
+  const double* factors = nullptr;  // for kPremulSum only; by input
+  // Bypass the caches for the outputs. They have the same alignment, and from element `head` on they are aligned to a
+  // line.
   bool streams = false;
   std::size_t head = 0;
 };
 
 enum class Isa { kGeneric, kAvx2, kAvx512 };
-Isa widest_isa();  // that this CPU has
+Isa widest_isa();  // of this CPU
 
 namespace generic {
 void reduce(const Inputs& io);

@@ -1,4 +1,4 @@
-// Every instruction set that this CPU has gives the bits of the plainest loop, for every dtype, op and shape.
+// For every dtype, op and shape, each instruction set of this CPU gives the same bits as the plainest loop.
 #include "tutti/comm/kernels/reduce.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ std::vector<Loop> loops() {
   return all;
 }
 
-// Random bits are hard cases: NaN, infinities, subnormals, overflow. Booleans are 0 or 1.
+// Random bits include hard cases: NaN, infinities, subnormals, overflow. Booleans are 0 or 1.
 std::vector<std::byte> random_elements(DType dtype, std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
   std::vector<std::byte> bytes(count * size_of(dtype));
@@ -50,7 +50,7 @@ T element(const void* at, std::size_t i) {
 
 constexpr double kFactors[] = {0.5, -3, 1.0 / 3, 1, 1e-3, 7, 0};
 
-// NaN compares as a class: which NaN comes out of an addition depends on the order of operands in the instruction.
+// All NaNs count as equal: which NaN an addition returns depends on the order of operands in the instruction.
 bool same(DType dtype, const void* a, const void* b, std::size_t i) {
   switch (dtype) {
     case DType::kF32:
@@ -90,14 +90,14 @@ TEST(Reduce, EveryInstructionSetAgreesWithOneElementAtATime) {
             for (int r = 0; r < inputs; ++r) data.push_back(random_elements(dtype, count, unsigned(100 * inputs + r)));
             for (auto& d : data) in.push_back(d.data());
             std::vector<std::byte> expected(count * size_of(dtype)), other = expected;
-            // One element at a time never reaches the vector loop.
+            // One element at a time never enters the vector loop.
             for (std::size_t i = 0; i < count; ++i) {
               std::vector<const void*> one;
               for (const void* p : in) one.push_back(static_cast<const std::byte*>(p) + i * size_of(dtype));
               void* const out[] = {expected.data() + i * size_of(dtype)};
               kernels::generic::reduce({dtype, op, one.data(), inputs, out, 1, 1, 3, kFactors});
             }
-            void* const outs[] = {data[0].data(), other.data()};  // one of them in place
+            void* const outs[] = {data[0].data(), other.data()};  // one of them is in place
             loop.run({dtype, op, in.data(), inputs, outs, 2, count, 3, kFactors});
             for (std::size_t i = 0; i < count; ++i) {
               ASSERT_TRUE(same(dtype, data[0].data(), expected.data(), i))
@@ -109,7 +109,7 @@ TEST(Reduce, EveryInstructionSetAgreesWithOneElementAtATime) {
 }
 
 TEST(Reduce, SixteenBitSumsRoundOnce) {
-  // 256 + 1 is not a bfloat16, but 256 + 1 + 1 is: a sum rounded at every step would stay at 256.
+  // 256 + 1 is not a bfloat16 value, but 256 + 1 + 1 is. A sum rounded at every step would stay at 256.
   const BFloat16 big = to_bfloat16(256), one = to_bfloat16(1);
   const void* const in[] = {&big, &one, &one};
   BFloat16 sum;
@@ -149,7 +149,7 @@ TEST(Reduce, ComplexNumbersAreAddedAndScaledByPart) {
 }
 
 TEST(Reduce, APremultipliedSumOfSixteenBitsRoundsOnce) {
-  // 2049 is no half and a product of its own would be rounded to 2048; 2049 * 1 + 1 * 1 is 2050.
+  // 2049 is not a half value, and a product rounded on its own would become 2048. 2049 * 1 + 1 * 1 is 2050.
   const Half a = to_half(683), b = to_half(1);
   const void* const in[] = {&a, &b};
   const double factors[] = {3, 1};
@@ -159,7 +159,7 @@ TEST(Reduce, APremultipliedSumOfSixteenBitsRoundsOnce) {
   EXPECT_EQ(to_float(sum), 2050);
 }
 
-TEST(Reduce, WhatDoesNotExistIsASentence) {
+TEST(Reduce, UnsupportedReductionsAreExplained) {
   EXPECT_EQ(to_string(check_reduction(DType::kC64, ReduceOp::kProduct).error()),
             "InvalidArgument: the operation product is not for complex numbers (c64) (hint: they take sum, avg and "
             "premul_sum)");
@@ -171,9 +171,9 @@ TEST(Reduce, WhatDoesNotExistIsASentence) {
   EXPECT_FALSE(check_reduction(DType::kBool, ReduceOp::kAvg).ok());
 }
 
-// Large results that go where no input was are streamed, from wherever they begin; two that begin at unlike places of
-// a line are not.
-TEST(Reduce, LargeResultsElsewhereAreTheSameAsInPlace) {
+// Large outputs that are not inputs are streamed, at any alignment. Two outputs with different alignments within a line
+// are not streamed.
+TEST(Reduce, LargeResultsOutOfPlaceEqualThoseInPlace) {
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32, DType::kU8})
     for (const std::size_t inputs : {2u, 3u})
       for (const std::pair<std::size_t, std::size_t> at : {std::pair(0, 0), {5, 5}, {16, 3}}) {

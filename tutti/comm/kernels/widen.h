@@ -1,5 +1,5 @@
 #pragma once
-// 16-bit floats to f32 and back: sums of them run in f32 and are rounded once.
+// Converts 16-bit floats to f32 and back, for sums that run in f32 and are rounded once.
 #include <cstddef>
 
 #include "tutti/base/dtype.h"

@@ -1,5 +1,5 @@
-// Headers are compared field by field, after what does not matter for a verb (the root of an all_reduce) was set to
-// zero. The peer's call is shown in the words in which it would read there.
+// Headers are compared field by field. Fields that a verb does not use (the root of an all_reduce) are set to zero
+// first. The error text shows the peer's call as it reads on the peer.
 #include "tutti/comm/links/call_header.h"
 
 #include <numeric>
@@ -10,7 +10,8 @@
 namespace tutti {
 namespace {
 
-// What one rank sends another, by the splits of one of the two. Where all give the same splits: those as a whole.
+// The header of a rank's messages to another, from the splits of one of the two. If all ranks pass the same splits, the
+// header covers all of them.
 CallHeader header(const Request& request, Algorithm algorithm, std::uint64_t sequence,
                   std::span<const std::size_t> splits, int peer) {
   const bool all_give = has_common_splits(request.kind);

@@ -1,5 +1,5 @@
 #pragma once
-// What a rank says of its call at the head of its messages, so that ranks which make different calls find out at once.
+// The description of a call that opens each rank's messages, so that ranks that make different calls detect it at once.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,28 +10,28 @@
 
 namespace tutti {
 
-// As it travels, in the byte order of the machine: the magic number tells if the two differ.
+// The wire format, in the byte order of the machine. The magic number detects a peer with another byte order.
 struct CallHeader {
   static constexpr std::uint32_t kMagic = 0x49545554;  // "TUTI"
 
   std::uint32_t magic = kMagic;
   Kind kind = Kind::kBarrier;
   DType dtype = DType::kU8;
-  ReduceOp op = ReduceOp::kSum;              // kSum where the verb reduces nothing
+  ReduceOp op = ReduceOp::kSum;              // kSum if the verb does not reduce
   Algorithm algorithm = Algorithm::kDirect;  // kDirect for send and recv
-  std::uint64_t sequence = 0;  // of the group; send and recv: of the messages between two ranks, in one direction
-  std::uint64_t count = 0;     // elements; with splits: those for the receiver of this header, or where all ranks give
-                               // the same splits their sum
-  std::int32_t root = 0;       // 0 where the verb has none
-  std::int32_t tag = 0;        // send and recv; where all ranks give the same splits: a digest of them
+  std::uint64_t sequence = 0;  // of the group; for send and recv: of the messages between two ranks in one direction
+  std::uint64_t count = 0;     // elements; with splits: those for the receiver of this header, or their sum if all
+                               // ranks pass the same splits
+  std::int32_t root = 0;       // 0 if the verb has no root
+  std::int32_t tag = 0;        // for send and recv; if all ranks pass the same splits: a digest of the splits
 };
 static_assert(sizeof(CallHeader) == 32);
 
-// This rank's header for messages to (and from: `expected`) `peer`.
+// header_of() is this rank's header for messages to `peer`. expected_header() is the header that `peer` must send.
 CallHeader header_of(const Request& request, Algorithm algorithm, std::uint64_t sequence, int peer);
 CallHeader expected_header(const Request& request, Algorithm algorithm, std::uint64_t sequence, int peer);
 
-// kMismatch that shows both calls, or nothing if they agree. Operation and peer's address are the caller's to add.
+// Returns kMismatch with a text that shows both calls, or nothing if they agree. The caller adds operation and address.
 std::optional<Error> compare(const CallHeader& came, const CallHeader& expected, const Request& request, int peer);
 
 // "all_reduce #42 (f32[1048576], sum)"

@@ -22,7 +22,7 @@ Request with(auto change) {
 
 TEST(CallHeader, EqualCallsAgree) { EXPECT_EQ(difference(kSum, 42, kSum, 42), ""); }
 
-TEST(CallHeader, WhatDoesNotMatterIsNotCompared) {
+TEST(CallHeader, UnusedFieldsAreNotCompared) {
   EXPECT_EQ(difference(with([](Request& r) { r.root = 3; }), 1, kSum, 1), "");
   const Request gather{.kind = Kind::kGather, .op = ReduceOp::kMax, .count = 1};
   EXPECT_EQ(difference(gather, 1, with([](Request& r) { r = {.kind = Kind::kGather, .count = 1}; }), 1), "");
@@ -53,7 +53,7 @@ TEST(CallHeader, SplitsMustAgree) {
             "out_splits of the receiver must agree)");
 }
 
-TEST(CallHeader, SplitsThatAllGiveMustBeTheSame) {
+TEST(CallHeader, CommonSplitsMustBeEqual) {
   const std::size_t some[] = {3, 4}, others[] = {4, 3};
   const Request ours{.kind = Kind::kAllGatherV, .dtype = DType::kF32, .out_splits = some};
   Request theirs = ours;
@@ -73,7 +73,7 @@ TEST(CallHeader, PlansMustAgree) {
             std::string::npos);
 }
 
-TEST(CallHeader, ForeignBytesAreNotACall) {
+TEST(CallHeader, ForeignBytesAreRejected) {
   CallHeader came = header_of(kSum, Algorithm::kRing, 1, 0);
   const CallHeader expected = came;
   came.magic = 0x20544547;

@@ -1,14 +1,14 @@
-// A plan in motion. Its steps stand in queues: for each peer a queue of sends and one of receives, because a link is a
-// stream of bytes in each direction, and one queue of local steps. Only the head of a queue can move, and only when the
-// steps that it comes after are done. Each call of step() gives every head one try, so all peers and both directions
-// progress together and nothing ever waits.
+// Runs a plan. Steps wait in queues: one queue of sends and one of receives per peer, because a link is a byte stream
+// in each direction, and one queue of local steps. Only the head of a queue can run, and only when its dependencies are
+// done. Each call of step() tries every head once, so all peers and both directions progress together and step() never
+// blocks.
 //
-// What is received to be added comes in chunks of the size of an L2 cache, and is added while it is still there, or
-// from where it lies if both ranks see that memory. A stream knows nothing of elements: the bytes of an element whose
-// end has not come are carried over to the next chunk.
+// Data to add is received in chunks of the size of an L2 cache and added while it is in the cache. If both ranks share
+// the memory, it is added directly from there. A stream has no element boundaries: the bytes of an incomplete element
+// are carried over to the next chunk.
 //
-// 16-bit sums: the inputs are widened into a staging buffer, the plan runs on that, in place, and the results are
-// rounded once. A premultiplied sum likewise adds a copy of the input, multiplied; then the plan adds as for any sum.
+// For 16-bit sums the inputs are widened into a staging buffer, the plan runs in place on that buffer, and the results
+// are rounded once. A premultiplied sum likewise runs on a multiplied copy of the input, as a plain sum.
 #include "tutti/comm/links/executor.h"
 
 #include <poll.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::size_t kChunk = 128 << 10;  // bytes: half of a small L2
 
-// The plan runs on a copy of the input that was multiplied by the factor.
+// Such a plan runs on a copy of the input that was multiplied by the factor.
 bool premultiplies(const Request& request) { return is_reduction(request.kind) && request.op == ReduceOp::kPremulSum; }
 
 class Execution final : public PlanOperation {
@@ -106,22 +106,22 @@ class Execution final : public PlanOperation {
  private:
   struct Queue {
     std::vector<std::uint32_t> steps;
-    std::size_t next = 0;   // of steps
+    std::size_t next = 0;   // index into steps
     std::size_t moved = 0;  // bytes of the step `next`
     void rewind() { next = moved = 0; }
   };
   struct Lane {
     int peer;
     Link* link;
-    CallHeader header{};  // ours
+    CallHeader header{};  // of this rank's call
     Queue sends{}, recvs{};
     std::size_t header_sent = 0, header_received = 0;  // bytes
     CallHeader came{};
-    std::array<std::byte, 16> carried{};  // of an element whose end has not come yet
+    std::array<std::byte, 16> carried{};  // of an element whose end has not arrived
     std::size_t carried_bytes = 0;
   };
 
-  // The step that may move now, if any.
+  // The step at the head of the queue if it can run now, otherwise null.
   const Step* head(const Queue& queue) const {
     if (queue.next == queue.steps.size()) return nullptr;
     const Step& step = plan_->steps[queue.steps[queue.next]];
@@ -138,7 +138,8 @@ class Execution final : public PlanOperation {
     --left_;
   }
 
-  // Bytes. The header alone tells of a peer that makes another call, whose bytes may be fewer than are awaited.
+  // Bytes to wait for. It waits for the header alone first: a peer that makes another call may send fewer bytes than
+  // this rank expects.
   std::size_t awaited(const Lane& lane) const {
     const Step* step = head(lane.recvs);
     if (!step || lane.header_received < sizeof lane.came) return 1;
@@ -167,7 +168,7 @@ class Execution final : public PlanOperation {
     if (gives_parts(request_.kind)) bases_[int(Area::kOut)] = memory_.get(PlanMemory::kOut, results() * element_);
   }
 
-  // Copies elements of the input, in the type in which they travel, and multiplied where that is asked for.
+  // Copies elements of the input, in wire_dtype(), multiplied if the op requires it.
   void stage(std::size_t first, std::size_t count, std::byte* into) {
     const void* from = static_cast<const std::byte*>(request_.in) + first * size_of(request_.dtype);
     if (wire_ != request_.dtype) {
@@ -179,7 +180,7 @@ class Execution final : public PlanOperation {
     reduce_many(wire_, ReduceOp::kPremulSum, {&from, 1}, to, count, 1, &request_.factor);
   }
 
-  // Elements of the piece that this rank has in the end.
+  // Elements of the piece that this rank receives as the result.
   std::size_t results() const { return piece_.length(extent_of(request_, rank_, size_)->out); }
 
   void finish() {
@@ -224,9 +225,9 @@ class Execution final : public PlanOperation {
     return true;
   }
 
-  // Blocked in sending to a peer from which the plan expects nothing: if that peer sends as well, as in this call or an
-  // earlier one, it makes another call than this rank, and both could wait for ever. (A peer that is ahead may already
-  // send for the next call.)
+  // Checks peers to which this rank cannot send and from which the plan expects nothing. If such a peer sends, in this
+  // call or an earlier one, it makes another call than this rank, and both could wait forever. (A peer that is ahead
+  // may already send for the next call.)
   Status look_for_strays() {
     for (Lane& lane : lanes_) {
       if (!lane.recvs.steps.empty() || head(lane.sends) == nullptr) continue;
@@ -274,8 +275,8 @@ class Execution final : public PlanOperation {
     return true;
   }
 
-  // Adds the whole elements that lie in shared memory: whether there were some. Whatever else there is to a message
-  // (its header, the ends of elements, a peer that is gone) is the business of recv().
+  // Adds the whole elements that are in shared memory, and returns whether there were any. recv() handles the rest of a
+  // message: its header, partial elements, a lost peer.
   bool add_from_link(Lane& lane, const Step& step) {
     if (lane.header_received < sizeof lane.came || lane.carried_bytes > 0) return false;
     const std::span<const std::byte> come = lane.link->front();
@@ -287,7 +288,7 @@ class Execution final : public PlanOperation {
     return true;
   }
 
-  // The chunk holds what was carried over and `came` bytes more: adds the whole elements, keeps the rest.
+  // The chunk holds the carried bytes and `came` new bytes. Adds the whole elements and carries the rest over.
   void add_chunk(Lane& lane, const Step& step, std::size_t came) {
     const std::size_t bytes = lane.carried_bytes + came, count = bytes / element_;
     add(lane, step, chunk_, count);
@@ -323,11 +324,11 @@ class Execution final : public PlanOperation {
   Queue local_;
   std::size_t chunk_bytes_ = 0;
 
-  // Of the call.
+  // State of the current call.
   Request request_;
   Piece piece_;
   std::uint64_t sequence_ = 0;
-  ReduceOp op_ = ReduceOp::kSum;  // of the plan
+  ReduceOp op_ = ReduceOp::kSum;  // that the plan uses
   bool started_ = false;
   std::vector<bool> done_;
   std::size_t left_ = 0;  // steps
@@ -375,7 +376,7 @@ Shape shape_of(const Request& request, int rank, int size, std::size_t segment) 
   else if (gives_parts(request.kind))
     shape.in_place = in && out == in + own && !widens && !multiplies;
   else if (is_reduction(request.kind))
-    shape.in_place = widens || (in == out && !multiplies);  // a buffer that widens is both
+    shape.in_place = widens || (in == out && !multiplies);  // a widened copy is both buffers
   return shape;
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // Runs any Plan over Links.
 //
-// On each link and in each direction the first message of an operation opens with a CallHeader: group sequence number,
-// kind, dtype, op, root, count and plan. A receiver whose own call differs ends with kMismatch at once; the text shows
-// both calls.
+// On each link and in each direction the first message of an operation starts with a CallHeader: group sequence number,
+// kind, dtype, op, root, count and plan. A receiver whose own call differs fails with kMismatch at once. The error text
+// shows both calls.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -17,19 +17,19 @@
 
 namespace tutti {
 
-// The type in which the elements of a request travel and are added. Sums, averages and products of f16 and bf16 run in
-// f32: they are converted once before the plan and rounded once after it, so a sum over many ranks loses no more than
-// one rounding. Everything else keeps its type.
+// The type in which the elements of a request are transferred and added. Sums, averages and products of f16 and bf16
+// run in f32. They are converted once before the plan and rounded once after it, so a sum over many ranks loses only
+// one rounding. All other operations keep their type.
 DType wire_dtype(const Request& request);
 
-// What an algorithm has to know of a request, in elements of wire_dtype(). Borrows the splits of the request.
+// The Shape of a request for an algorithm, in elements of wire_dtype(). Borrows the splits of the request.
 Shape shape_of(const Request& request, int rank, int size, std::size_t segment = Shape{}.segment);
 
-// Memory for the operations of a group, of which one runs at a time: what one has used the next one uses again.
+// Reusable memory for the operations of a group. Only one operation of a group runs at a time.
 class PlanMemory {
  public:
   enum Use { kScratch, kChunk, kIn, kOut };
-  std::byte* get(Use use, std::size_t bytes);  // contents undefined; valid until the same use is asked for again
+  std::byte* get(Use use, std::size_t bytes);  // contents undefined; valid until the next get() for this use
 
  private:
   struct Block {
@@ -39,27 +39,28 @@ class PlanMemory {
   Block blocks_[4];
 };
 
-// Some elements of a call: of its vector, or where it has a part for each rank, of each part.
+// A range of elements of a call: of its vector, or of each part if it has one part per rank.
 struct Piece {
   std::size_t first = 0, count = ~std::size_t(0);
-  // Of a part of so many elements.
+  // The elements of this piece in a part of `part` elements.
   std::size_t length(std::size_t part) const { return first < part ? std::min(count, part - first) : 0; }
 };
 
-// A plan in motion; may be begun again after it has ended, for requests of the same shape.
+// A plan in progress. After it has finished, begin() may start it again for a request of the same shape.
 class PlanOperation : public Operation {
  public:
-  // Allocates nothing but, the first time, memory of the PlanMemory. A piece that is not the whole call needs a plan
-  // for its shape, and a call that is staged (is_staged()) or has no parts.
+  // Allocates only from the PlanMemory, and only the first time. A piece that is not the whole call needs a plan for
+  // its own shape, and its call must be staged (is_staged()) or have no parts.
   virtual void begin(const Request& request, std::uint64_t sequence, Piece piece = {}) = 0;
 };
 
-// Whether the plan runs on a copy of the input: 16-bit sums, which travel as f32, and premultiplied ones.
+// Whether the plan runs on a copy of the input: for 16-bit sums, which run in f32, and premultiplied sums.
 bool is_staged(const Request& request);
 
-// Operations of requests like `request`, by a plan that was made with shape_of(request, rank, size). links[r] leads to
-// rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory
-// must outlive the operation. Errors carry operation, peer and address; group, rank and times are the engine's to add.
+// Creates the operation for requests like `request`, with a plan that was made with shape_of(request, rank, size).
+// links[r] connects to rank r of the group. It is null for this rank and for ranks that the plan does not use. Links,
+// buffers and memory must outlive the operation. Errors carry operation, peer and address; the caller adds group, rank
+// and times.
 std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
                                                    std::span<Link* const> links, int rank, int size,
                                                    PlanMemory& memory);

@@ -1,4 +1,4 @@
-// Ranks are threads over inproc links, or take turns on one thread where the order matters.
+// Ranks are threads over inproc links. If the order matters, they take turns on one thread.
 #include "tutti/comm/links/executor.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ class World {
   }
   int size() const { return int(rows_.size()); }
   std::span<Link* const> links(int rank) const { return rows_[rank]; }
-  // The rank is gone: its ends are closed.
+  // Simulates the loss of a rank: closes its ends of the links.
   void lose(int rank) { mesh_[rank].clear(); }
 
   std::unique_ptr<Operation> start(int rank, const Request& request, Algo algorithm, std::uint64_t sequence = 1,
@@ -45,8 +45,8 @@ class World {
  private:
   std::vector<std::vector<std::unique_ptr<Link>>> mesh_;
   std::vector<std::vector<Link*>> rows_;
-  std::mutex mutex_;                                 // of the next
-  std::vector<std::unique_ptr<PlanMemory>> memory_;  // of each operation
+  std::mutex mutex_;                                 // protects memory_
+  std::vector<std::unique_ptr<PlanMemory>> memory_;  // one per operation
 };
 
 Status drive(Operation& operation) {
@@ -78,7 +78,7 @@ Status drive_all(std::vector<std::unique_ptr<Operation>>& operations) {
 
 double number(int rank, std::size_t i) { return double((rank + 1) * 3 + int(i % 17)); }
 
-TEST(PlanOperation, AllReduceOnThreadsInBothPlans) {
+TEST(PlanOperation, AllReduceOnThreadsWithBothPlans) {
   for (const Algo algorithm : {all_reduce_ring, all_reduce_recursive_doubling}) {
     for (const int size : {1, 2, 3, 4, 7}) {
       World world(size, 1 << 12);
@@ -111,8 +111,8 @@ TEST(PlanOperation, AllReduceOnThreadsInBothPlans) {
   }
 }
 
-// Bytes that come one at a time never split an element's sum.
-TEST(PlanOperation, ElementsThatComeInPieces) {
+// Bytes that arrive one at a time never split the addition of an element.
+TEST(PlanOperation, AddsElementsThatArriveInPieces) {
   World world(3, 13);
   std::vector<std::vector<double>> data(3, std::vector<double>(50));
   std::vector<std::unique_ptr<Operation>> operations;
@@ -129,7 +129,7 @@ TEST(PlanOperation, ElementsThatComeInPieces) {
 
 template <class T>
 void check_16_bit(DType dtype, T (*to)(float), float ulp_of_one) {
-  // 1 and four times 0.4 ulp: added in 16 bits, one after another, the small ones would be lost.
+  // 1 and four times 0.4 ulp. If added in 16 bits one after another, the small values would be lost.
   constexpr int kSize = 5;
   for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAvg}) {
     for (const Algo algorithm : {all_reduce_ring, all_reduce_recursive_doubling}) {
@@ -244,7 +244,7 @@ TEST(PlanOperation, AllToAllWithSplits) {
   EXPECT_EQ(out[2], (std::vector<std::int64_t>{2, 2, 12, 12, 12, 22, 22, 22, 22}));
 }
 
-TEST(PlanOperation, TwoOperationsOneAfterAnotherOnTheSameLinks) {
+TEST(PlanOperation, ConsecutiveOperationsShareTheLinks) {
   World world(4);
   for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) {
     std::vector<std::int64_t> value(4);
@@ -263,7 +263,7 @@ TEST(PlanOperation, TwoOperationsOneAfterAnotherOnTheSameLinks) {
   }
 }
 
-// The first error of an operation in which rank 0 makes `ours` and rank 1 `theirs`.
+// The first error of an operation in which rank 0 calls `ours` and rank 1 calls `theirs`.
 std::string mismatch(const Request& ours, Algo our_plan, const Request& theirs, Algo their_plan) {
   World world(2);
   auto other = world.start(1, theirs, their_plan, 7), own = world.start(0, ours, our_plan, 7);
@@ -275,7 +275,7 @@ std::string mismatch(const Request& ours, Algo our_plan, const Request& theirs, 
   return "";
 }
 
-TEST(PlanOperation, DifferentCallsAreToldAtOnce) {
+TEST(PlanOperation, DifferentCallsFailAtOnce) {
   float a[8] = {}, b[8] = {};
   const Request ours{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = a, .out = a, .count = 8};
   const Request fewer{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = b, .out = b, .count = 7};
@@ -289,7 +289,7 @@ TEST(PlanOperation, DifferentCallsAreToldAtOnce) {
               HasSubstr("rank 1 at inproc called all_reduce #7 (f32[8], sum), this rank barrier #7"));
 }
 
-TEST(PlanOperation, AMismatchOfNothingIsToldToo) {
+TEST(PlanOperation, DifferentCallsWithoutDataFailToo) {
   float b[8] = {};
   const Request nothing{.kind = Kind::kAllReduce, .dtype = DType::kF32},
       some{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = b, .out = b, .count = 8};
@@ -299,7 +299,7 @@ TEST(PlanOperation, AMismatchOfNothingIsToldToo) {
               HasSubstr("rank 1 at inproc called all_reduce #7 (f32[0], sum)"));
 }
 
-TEST(PlanOperation, ALostPeerIsNamed) {
+TEST(PlanOperation, NamesALostPeer) {
   World world(3);
   float data[8] = {};
   const Request request{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = data, .out = data, .count = 8};
@@ -311,7 +311,7 @@ TEST(PlanOperation, ALostPeerIsNamed) {
   EXPECT_EQ(to_string(status.error()), "PeerLost: all_reduce #42 (f32[8], sum): rank 2 at inproc left the group");
 }
 
-TEST(PlanOperation, SaysForWhomItWaits) {
+TEST(PlanOperation, ReportsThePeersItWaitsFor) {
   World world(3);
   float data[8] = {};
   const Request request{.kind = Kind::kAllReduce, .dtype = DType::kF32, .in = data, .out = data, .count = 8};
@@ -325,7 +325,7 @@ TEST(PlanOperation, SaysForWhomItWaits) {
   EXPECT_TRUE(blockers.fds.empty());
 }
 
-// Passes on to another link as one with a descriptor would, and remembers when to wake.
+// Forwards to another link as a link with a descriptor would, and records when it is to be woken.
 class Polled final : public Link {
  public:
   explicit Polled(Link* link) : link_(link) {}
@@ -341,10 +341,10 @@ class Polled final : public Link {
   Link* link_;
 };
 
-// The header of another call comes alone: who waited for more than that would learn of it late.
-TEST(PlanOperation, SleepsForTheHeaderThenForWhatIsLeft) {
+// The header of a different call arrives alone. A rank that waits for more bytes would detect it late.
+TEST(PlanOperation, SleepsForTheHeaderThenForTheRemainingBytes) {
   constexpr std::size_t kCount = 50'000, kBytes = kCount * 4, kHalf = kBytes / 2;
-  World world(2, kHalf / 2);  // a link holds less than what is sent at once
+  World world(2, kHalf / 2);  // a link holds less than one send
   std::vector<float> data[2] = {std::vector<float>(kCount), std::vector<float>(kCount)};
   const auto request = [&](int rank) {
     float* const mine = data[rank].data();

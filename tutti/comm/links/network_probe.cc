@@ -1,5 +1,5 @@
-// The least of several round trips is the latency: everything else that happens on a machine only adds to it. The
-// bandwidth is the best of several megabytes, for a connection begins slowly.
+// The latency is the minimum of several round trips, because every disturbance only adds to it. The bandwidth is the
+// best of several transfers of one MiB, because a connection starts slowly.
 #include "tutti/comm/links/network_probe.h"
 
 #include <poll.h>
@@ -16,8 +16,9 @@ namespace tutti {
 namespace {
 
 enum Command : unsigned char { kEcho, kSwallow, kEnd };
-constexpr std::size_t kShort = 64, kLong = 1 << 20;  // bytes, the command among them
-constexpr double kFar = 0.01;  // seconds there and back; then a megabyte takes many of them, and one must do
+constexpr std::size_t kShort = 64, kLong = 1 << 20;  // bytes, including the command
+constexpr double kFar = 0.01;  // round trip in seconds; above it one MiB takes many round trips, so one measurement
+                               // must do
 constexpr Duration kPatience = std::chrono::milliseconds(10), kLongPatience = std::chrono::milliseconds(50);
 
 template <class Try>
@@ -45,7 +46,7 @@ Status recv_all(Link& link, std::span<std::byte> bytes, Deadline deadline) {
   return all(link, bytes, POLLIN, deadline, [&](std::span<const iovec> rest) { return link.try_recv(rest); });
 }
 
-// What predictions can be made of.
+// Whether predictions can be computed from the figures.
 bool is_sensible(const LinkCost& cost) {
   return cost.latency > 0 && cost.bandwidth > 0 && cost.overhead >= 0 && std::isfinite(cost.latency) &&
          std::isfinite(cost.bandwidth) && std::isfinite(cost.overhead);
@@ -53,7 +54,8 @@ bool is_sensible(const LinkCost& cost) {
 
 double power_of_two_near(double value) { return std::exp2(std::round(std::log2(value))); }
 
-// The least time of sending `message` and receiving `answer`, of at least `times`, for at most `patience`.
+// The minimum time to send `message` and receive `answer`. Tries at least `times` times, and more until `patience` is
+// over.
 Result<double> least(Link& link, std::span<std::byte> message, std::span<std::byte> answer, int times,
                      Duration patience, Deadline deadline) {
   double best = 0;

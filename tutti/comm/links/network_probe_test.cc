@@ -23,7 +23,7 @@ class Probe : public testing::Test {
   const Deadline deadline_ = Deadline::after_seconds(60);
 };
 
-TEST_F(Probe, FiguresArePowersOfTwoAndTravelToTheLastBit) {
+TEST_F(Probe, FiguresArePowersOfTwoAndSerializeWithoutLoss) {
   Status answered;
   std::thread peer([&] { answered = answer_network(*links_[1], deadline_); });
   const LinkCost cost = ask_network(*links_[0], deadline_).or_throw();
@@ -39,19 +39,19 @@ TEST_F(Probe, FiguresArePowersOfTwoAndTravelToTheLastBit) {
   EXPECT_EQ(told.overhead, cost.overhead);
 }
 
-TEST_F(Probe, APeerThatGoesIsAnErrorOfBoth) {
+TEST_F(Probe, ALostPeerFailsBothSides) {
   links_[1].reset();
   EXPECT_EQ(ask_network(*links_[0], deadline_).status().error().code, Code::kPeerLost);
   EXPECT_EQ(answer_network(*links_[0], deadline_).error().code, Code::kPeerLost);
 }
 
-TEST_F(Probe, OneThatNeverAnswersIsWaitedForUntilTheDeadline) {
+TEST_F(Probe, AskingAMutePeerFailsAtTheDeadline) {
   const auto cost = ask_network(*links_[0], Deadline::after_seconds(0.2));
   ASSERT_FALSE(cost.ok());
   EXPECT_THAT(to_string(cost.status().error()), HasSubstr("did not answer after 2"));
 }
 
-TEST_F(Probe, OneThatAsksWithoutEndIsAnsweredUntilTheDeadline) {
+TEST_F(Probe, AnsweringAnEndlessPeerFailsAtTheDeadline) {
   std::thread asking([&] {
     std::vector<std::byte> questions(64, std::byte{0}), answers(64);
     const iovec out{questions.data(), questions.size()}, in{answers.data(), answers.size()};
@@ -64,7 +64,7 @@ TEST_F(Probe, OneThatAsksWithoutEndIsAnsweredUntilTheDeadline) {
   EXPECT_THAT(to_string(answered.error()), HasSubstr("the other side asks without end"));
 }
 
-TEST_F(Probe, SaysWhatItCannotRead) {
+TEST_F(Probe, RejectsMalformedInputWithAReason) {
   EXPECT_EQ(parse_network("10us,12.5").or_throw().bandwidth, 12.5e9);
   for (const char* text : {"", "10us", "10us,", ",5", "fast,5", "10us,0", "-1us,5", "10us,5GB/s", "inf,5", "10us,inf"})
     EXPECT_THAT(to_string(parse_network(text).status().error()),

@@ -1,9 +1,9 @@
-// A plan depends on the shape of a call, not on its buffers, so operations are kept by shape and begun again. The last
-// one used is looked at first; the others are few enough for a walk. What is kept is bounded by number and by steps:
-// beyond, the entry that was used longest ago goes.
+// A plan depends on the shape of a call, not on its buffers, so operations are cached by shape and restarted. The
+// lookup tries the last used operation first and then scans the others, which are few. Both the number of cached
+// operations and their total steps are bounded; beyond, the least recently used entry is evicted.
 //
-// Memory is bounded as well. Plans that need a copy of the vector (16-bit sums travel as f32; a rank in the middle of a
-// tree adds into memory of its own) run on pieces of it, one after another, through the same memory.
+// Memory is bounded as well. Some plans need a copy of the vector: 16-bit sums run in f32, and an inner rank of a tree
+// adds into its own memory. These run on pieces of the vector, one after another, through the same memory.
 #include "tutti/comm/links/planned_calls.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace tutti {
 PlannedCalls::PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector)
     : links_(links), rank_(rank), hosts_(hosts), selector_(selector) {}
 
-// Staged copies and scratch memory are as long as what they are for, and the same on all ranks but for a factor; so all
-// ranks cut alike.
+// Staged copies and scratch memory are proportional to the vector, by the same factor on all ranks, so all ranks cut at
+// the same positions.
 Result<Operation*> PlannedCalls::start(const Request& request, std::uint64_t sequence) {
   const bool sums_aside =
       request.kind == Kind::kReduce || selector_.algorithm(request) == Algorithm::kRecursiveDoubling;
@@ -93,7 +93,7 @@ PlannedCalls::Entry* PlannedCalls::find(const Key& key, const Shape& shape) {
   return found == kept_.end() ? nullptr : &*found;
 }
 
-// For one more plan, of so many steps.
+// Evicts entries until a plan of `steps` steps fits.
 void PlannedCalls::make_room(std::size_t steps) {
   while (!kept_.empty() && (kept_.size() == kKept || steps_ + steps > kKeptSteps)) {
     const auto oldest =

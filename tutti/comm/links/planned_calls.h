@@ -1,7 +1,6 @@
 #pragma once
-// The collectives of a group over links: chooses an algorithm, makes the plan, and keeps both for the next call of the
-// same shape. A training step makes the same calls over and over: from the second one on nothing is planned and nothing
-// allocated.
+// The collectives of a group over links. Chooses an algorithm, makes the plan, and caches both for the next call of the
+// same shape. A training step repeats the same calls, so from its second run on it plans and allocates nothing.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,22 +16,22 @@ namespace tutti {
 // Threads: one at a time (the driver of the group).
 class PlannedCalls {
  public:
-  static constexpr std::size_t kKept = 64;  // plans; of those that are asked for seldom the oldest goes first
-  static constexpr std::size_t kKeptSteps = 256 << 10;  // of all plans kept: about 25 MB
+  static constexpr std::size_t kKept = 64;  // cached plans; the least recently used one is evicted
+  static constexpr std::size_t kKeptSteps = 256 << 10;  // of all cached plans: about 25 MB
 
   // `links`, `hosts` and `selector` must outlive it.
   PlannedCalls(std::span<Link* const> links, int rank, const Hosts& hosts, const Selector& selector);
 
-  // Bytes of staging that a call may need: longer ones run in pieces. So a group over links holds at most three times
-  // this, and kChunk.
+  // Bytes of staging that a call may need. Longer calls run in pieces. So a group over links holds at most three times
+  // this size, plus kChunk.
   static constexpr std::size_t kStaging = 16 << 20;
 
-  // Valid until the next call: a group carries out its collectives one after another.
+  // The operation is valid until the next call: a group runs its collectives one after another.
   Result<Operation*> start(const Request& request, std::uint64_t sequence);
   std::size_t kept() const { return kept_.size(); }
 
  private:
-  // What a plan depends on.
+  // The properties of a call that its plan depends on.
   struct Key {
     Kind kind = Kind::kBarrier;
     Algorithm algorithm = Algorithm::kDirect;
@@ -47,9 +46,9 @@ class PlannedCalls {
     std::vector<std::size_t> splits[2];
     std::unique_ptr<PlanOperation> operation;
     std::size_t steps = 0;
-    std::uint64_t used = 0;  // when, in calls
+    std::uint64_t used = 0;  // value of calls_ at the last use
   };
-  // A call that is too long for the staging, piece after piece.
+  // Runs a call that is too long for the staging memory, piece after piece.
   class InPieces final : public Operation {
    public:
     explicit InPieces(PlannedCalls& calls) : calls_(calls) {}
@@ -61,7 +60,7 @@ class PlannedCalls {
     PlannedCalls& calls_;
     Request request_;
     std::uint64_t sequence_ = 0;
-    std::size_t longest_ = 0;  // part
+    std::size_t longest_ = 0;  // elements of the longest part
     Piece piece_;
     PlanOperation* now_ = nullptr;
   };
@@ -76,8 +75,8 @@ class PlannedCalls {
   const Selector& selector_;
   PlanMemory memory_;
   std::vector<Entry> kept_;
-  std::size_t steps_ = 0;  // of all that are kept
-  std::size_t last_ = 0;   // place of the entry that was used last
+  std::size_t steps_ = 0;  // of all cached plans
+  std::size_t last_ = 0;   // index of the entry that was used last
   std::uint64_t calls_ = 0;
   InPieces in_pieces_{*this};
   std::vector<std::size_t> splits_;  // of a piece

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-// Calls of operator new on this thread.
+// Counts the calls of operator new on this thread.
 thread_local std::size_t allocations = 0;
 
 // Two ranks that take turns on this thread.
@@ -34,7 +34,7 @@ class Pair : public testing::Test {
     ASSERT_TRUE(done[0] && done[1]) << "no end";
   }
 
-  // The sum of both ranks' vectors of ones and twos.
+  // Checks an all_reduce of a vector of ones and a vector of twos.
   void sum(std::size_t count, std::uint64_t sequence) {
     std::vector<float> values[2] = {std::vector<float>(count, 1), std::vector<float>(count, 2)};
     Request requests[2];
@@ -55,15 +55,15 @@ class Pair : public testing::Test {
   std::unique_ptr<PlannedCalls> calls_[2];
 };
 
-TEST_F(Pair, TheSameCallAgainIsPlannedOnce) {
+TEST_F(Pair, ARepeatedCallIsPlannedOnce) {
   for (std::uint64_t sequence = 1; sequence <= 20; ++sequence) sum(sequence % 2 ? 3 : 100'000, sequence);
   EXPECT_EQ(calls_[0]->kept(), 2u);
 }
 
-TEST_F(Pair, WhatIsKeptIsBounded) {
+TEST_F(Pair, TheCacheIsBounded) {
   for (std::uint64_t sequence = 1; sequence <= 3 * PlannedCalls::kKept; ++sequence) sum(sequence, sequence);
   EXPECT_EQ(calls_[0]->kept(), PlannedCalls::kKept);
-  sum(1, 1000);  // the oldest was forgotten, and is planned again
+  sum(1, 1000);  // the oldest entry was evicted, so it is planned again
   EXPECT_EQ(calls_[0]->kept(), PlannedCalls::kKept);
 }
 
@@ -81,7 +81,7 @@ TEST_F(Pair, ACallLikeTheLastOneAllocatesNothing) {
   }
 }
 
-// Half as long again as the staging, so that the last piece is shorter.
+// One and a half times the staging size, so that the last piece is shorter.
 constexpr std::size_t kLong = PlannedCalls::kStaging / sizeof(float) * 3 / 2 + 7;
 
 TEST_F(Pair, LongSumsOf16BitsRunInPieces) {
@@ -108,7 +108,7 @@ TEST_F(Pair, LongSumsOf16BitsRunInPieces) {
   EXPECT_EQ(calls_[0]->kept(), 2u) << "a plan for whole pieces, and one for the last";
 }
 
-TEST_F(Pair, LongReductionsAsideRunInPieces) {
+TEST_F(Pair, LongReductionsThatNeedScratchRunInPieces) {
   std::vector<std::int32_t> values[2] = {std::vector<std::int32_t>(kLong), std::vector<std::int32_t>(kLong)};
   for (std::size_t i = 0; i < kLong; ++i) values[0][i] = std::int32_t(i), values[1][i] = 3;
   std::vector<std::int32_t> sum(kLong);
@@ -124,7 +124,7 @@ TEST_F(Pair, LongReductionsAsideRunInPieces) {
   for (std::size_t i = 0; i < kLong; ++i) ASSERT_EQ(sum[i], std::int32_t(i) + 3);
 }
 
-// Parts of different lengths: one of them ends pieces before the other.
+// Parts of different lengths: one of them ends some pieces before the other.
 TEST_F(Pair, LongUnevenPartsRunInPieces) {
   const std::size_t splits[] = {kLong, 1000};
   std::vector<float> values[2] = {std::vector<float>(kLong + 1000), std::vector<float>(kLong + 1000)};
@@ -147,8 +147,7 @@ TEST_F(Pair, LongUnevenPartsRunInPieces) {
 }  // namespace
 }  // namespace tutti
 
-// Counted, for ACallLikeTheLastOneAllocatesNothing. (Not inlined: the compiler would take malloc and delete for a
-// pair.)
+// Counts for ACallLikeTheLastOneAllocatesNothing. (Not inlined: otherwise the compiler would pair malloc with delete.)
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++tutti::allocations;
   if (void* const memory = std::malloc(bytes)) return memory;

@@ -1,17 +1,17 @@
-// Two ranks share one link for all their sends and receives, so a message is a header (CallHeader, with a tag) and its
-// bytes, and the state of both streams belongs to the pair, not to an operation. An operation is an entry in a queue of
-// its peer; whichever is stepped moves the stream on for all.
+// Two ranks share one link for all their sends and receives. So a message is a header (CallHeader, with a tag) followed
+// by its bytes, and the state of both streams belongs to the pair, not to an operation. An operation is an entry in a
+// queue of its peer. Whichever operation is stepped advances the stream for all of them.
 //
-// Sending is a queue: the first entry is on the link. Receiving reads a header and then decides: the oldest posted
-// receive with the tag gets the bytes where they belong; where there is none, and only because a receive of another tag
-// is waiting behind it, the message goes into a buffer. With no receive posted nothing is read at all. A receive that
-// is posted later looks into the buffers first.
+// Sending is a queue whose first entry is on the link. Receiving reads a header and then decides. The oldest posted
+// receive with the tag gets the bytes directly in its buffer. If there is none, the message goes to memory, because a
+// receive of another tag waits behind it. With no receive posted nothing is read at all. A new receive first searches
+// the messages in memory.
 //
 // A receive from any source is posted with every peer. The first peer that has a message for it claims it, and it is
-// taken from the lists of the others. Who is asked first moves on with every message that was received so, or a peer
-// that sends without pause would be the only one heard.
+// removed from the lists of the other peers. After each such message the search starts at the next rank; otherwise a
+// peer that sends without pause could starve the others.
 //
-// A pair that has failed stays failed: its streams may have stopped in the middle of a message.
+// A pair that has failed stays failed, because its streams may have stopped in the middle of a message.
 #include "tutti/comm/links/point_to_point.h"
 
 #include <poll.h>
@@ -49,7 +49,7 @@ class PointToPoint::Send final : public Operation {
   const Request request;
   const std::uint64_t sequence;
   CallHeader header;
-  std::size_t moved = 0;  // bytes, the header included
+  std::size_t moved = 0;  // bytes, including the header
   bool done = false;
   std::size_t total() const { return sizeof header + request.count * size_of(request.dtype); }
 };
@@ -60,12 +60,12 @@ class PointToPoint::Recv final : public Operation {
   ~Recv() override;
   Result<Progress> step() override;
   void blockers(Blockers& blockers) const override;
-  // The message is `peer`'s: nobody else needs to ask for it any more.
+  // Assigns the receive to `peer`: removes it from the lists of all other peers.
   void claim(Peer& peer);
   void finish(Peer& peer);
 
   PointToPoint& all;
-  std::vector<Peer*> from;  // by rank: those whose message it may be
+  std::vector<Peer*> from;  // by rank: the peers that may send the message
   const Request request;
   const std::uint64_t sequence;
   bool done = false;
@@ -79,17 +79,17 @@ struct PointToPoint::Peer {
   int rank;
   Link* link;
   Status broken{};        // the first failure of the pair
-  bool has_left = false;  // in good order: asked for once the link had ended
+  bool has_left = false;  // regularly; queried once the link has closed
 
   std::deque<Send*> sends{};
   std::uint64_t messages_sent = 0;
 
   std::list<Recv*> posted{};  // in the order in which they were made
-  std::list<Message> kept{};  // complete, asked for by nobody yet
+  std::list<Message> kept{};  // complete messages without a receive
   std::size_t kept_bytes = 0;
-  // The message that is coming in: first its header, then its bytes, into a receive or into a buffer.
+  // The message that is being received: first its header, then its bytes, into a receive or into memory.
   Message coming{};
-  std::size_t header_bytes = 0, payload_bytes = 0;  // that have come
+  std::size_t header_bytes = 0, payload_bytes = 0;  // received so far
   Recv* target = nullptr;
   std::uint64_t messages_received = 0;
 
@@ -123,7 +123,7 @@ struct PointToPoint::Peer {
   std::string kept_tags() const;
 };
 
-// Moves the first send on. Whether anything moved.
+// Advances the first send. Returns whether anything moved.
 Result<bool> PointToPoint::Peer::push(const Send& by) {
   if (!broken.ok()) return broken;
   Send& first = *sends.front();
@@ -144,7 +144,7 @@ Result<bool> PointToPoint::Peer::push(const Send& by) {
   return true;
 }
 
-// Takes what has come, as far as somebody wants it. Whether anything moved.
+// Receives arrived bytes, as far as a receive wants them. Returns whether anything moved.
 Result<bool> PointToPoint::Peer::pull(const Recv& by) {
   if (!broken.ok()) return broken;
   std::byte* place = nullptr;
@@ -187,7 +187,7 @@ Status PointToPoint::Peer::read_header(const Recv& by) {
   return {};
 }
 
-// A message and the receive of its tag must be of one type and size.
+// A message and the receive that takes it must have the same type and count.
 Status PointToPoint::Peer::check(const CallHeader& header, const Recv& recv) const {
   if (header.dtype == recv.request.dtype && header.count == recv.request.count) return {};
   const Request theirs{
@@ -198,7 +198,7 @@ Status PointToPoint::Peer::check(const CallHeader& header, const Recv& recv) con
   return fail(std::move(error), recv.request, recv.sequence);
 }
 
-// The receive that gets the message, or a buffer where none has its tag. Once chosen it stays.
+// Chooses the receive that gets the message, or memory if no receive has its tag. The choice is final.
 Status PointToPoint::Peer::choose_target(const Recv& by) {
   if (target || coming.bytes) return {};
   const CallHeader& header = coming.header;
@@ -227,14 +227,14 @@ void PointToPoint::Peer::finish_message() {
     target = nullptr;
   } else {
     kept.push_back(std::move(coming));
-    // Somebody may have asked for it while it came.
+    // A receive for it may have been posted while it arrived.
     if (Recv* recv = first_posted(kept.back().header.tag)) take_kept(*recv);
   }
   coming = {};
   header_bytes = payload_bytes = 0;
 }
 
-// The oldest kept message of the receive's tag, if there is one.
+// Gives the receive the oldest message in memory with its tag, if there is one.
 void PointToPoint::Peer::take_kept(Recv& recv) {
   const auto at = std::find_if(kept.begin(), kept.end(),
                                [&](const Message& message) { return message.header.tag == recv.request.tag; });
@@ -335,14 +335,14 @@ Result<Progress> PointToPoint::Recv::step() {
   bool any = false;
   for (std::size_t i = 0, first = first_asked(); i < asked.size(); ++i) {
     Peer& peer = *asked[(first + i) % asked.size()];
-    if (std::find(from.begin(), from.end(), &peer) == from.end()) continue;  // another has claimed it
+    if (std::find(from.begin(), from.end(), &peer) == from.end()) continue;  // another peer has claimed it
     any |= TUTTI_TRY(pull(peer));
     if (done) return Progress::kDone;
   }
   return any ? Progress::kMoved : Progress::kBlocked;
 }
 
-// As Peer::pull(); but one that has left in good order leaves the others to wait for.
+// Like Peer::pull(), but if the peer has left regularly the receive waits for the remaining peers.
 Result<bool> PointToPoint::Recv::pull(Peer& peer) {
   auto moved = peer.pull(*this);
   if (moved.ok() || request.root != kAnySource || peer.target == this || moved.error().code != Code::kPeerLost)

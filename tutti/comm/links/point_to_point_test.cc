@@ -35,7 +35,7 @@ struct Pair {
   std::uint64_t sends = 0, recvs = 0;
 };
 
-// Steps in turn until all are done or one fails.
+// Steps the operations in turn until all are done or one fails.
 Status drive(std::initializer_list<Operation*> operations) {
   const Deadline deadline = Deadline::after_seconds(60);
   for (;;) {
@@ -64,7 +64,7 @@ TEST(PointToPoint, CarriesAMessage) {
   EXPECT_EQ(got, sent);
 }
 
-TEST(PointToPoint, ASendIsDoneWhenItsBytesAreHandedOver) {
+TEST(PointToPoint, ASendIsDoneWhenItsBytesAreInTheLink) {
   Pair pair;
   Ints sent{1, 2, 3}, got(3);
   auto send = pair.send(sent, 0);
@@ -110,9 +110,9 @@ TEST(PointToPoint, KeepsOrderPerTagAndMatchesTagsInAnyOrder) {
   auto s1 = pair.send(a, 10), s2 = pair.send(b, 20), s3 = pair.send(c, 10), s4 = pair.send(d, 20);
   Ints first_20(1), second_20(1), first_10(1), second_10(1);
   auto r1 = pair.recv(first_20, 20);
-  ASSERT_TRUE(drive({s1.get(), s2.get(), s3.get(), s4.get(), r1.get()}).ok());  // gets past a
+  ASSERT_TRUE(drive({s1.get(), s2.get(), s3.get(), s4.get(), r1.get()}).ok());  // skips a
   auto r2 = pair.recv(second_20, 20);
-  ASSERT_TRUE(drive({r2.get()}).ok());  // gets past c
+  ASSERT_TRUE(drive({r2.get()}).ok());  // skips c
   auto r3 = pair.recv(first_10, 10), r4 = pair.recv(second_10, 10);
   ASSERT_TRUE(drive({r4.get(), r3.get()}).ok()) << "order of posting decides, not of stepping";
   EXPECT_EQ(first_20, b);
@@ -121,12 +121,12 @@ TEST(PointToPoint, KeepsOrderPerTagAndMatchesTagsInAnyOrder) {
   EXPECT_EQ(second_10, c);
 }
 
-TEST(PointToPoint, AReceivePostedWhileItsMessageIsBeingKept) {
+TEST(PointToPoint, AReceivePostedWhileItsMessageIsBeingStored) {
   Pair pair(1000);
   Ints large(5000, 9), small{5}, got_large(5000), got_small(1);
   auto send_large = pair.send(large, 1), send_small = pair.send(small, 2);
   auto recv_small = pair.recv(got_small, 2);
-  for (int i = 0; i < 5; ++i) {  // the large message is in the middle of being kept
+  for (int i = 0; i < 5; ++i) {  // the large message has been stored in part
     ASSERT_TRUE(send_large->step().ok());
     ASSERT_TRUE(recv_small->step().ok());
   }
@@ -136,7 +136,7 @@ TEST(PointToPoint, AReceivePostedWhileItsMessageIsBeingKept) {
   EXPECT_EQ(got_small, small);
 }
 
-TEST(PointToPoint, NothingIsReadThatNobodyAskedFor) {
+TEST(PointToPoint, ReadsNothingWithoutAReceive) {
   Pair pair(1000);
   Ints large(5000, 9);
   auto send = pair.send(large, 1);
@@ -146,7 +146,7 @@ TEST(PointToPoint, NothingIsReadThatNobodyAskedFor) {
   ASSERT_TRUE(drive({send.get(), recv.get()}).ok());
 }
 
-TEST(PointToPoint, KeepsNoMoreThanItsLimit) {
+TEST(PointToPoint, StoresNoMoreThanItsLimit) {
   Pair pair(1 << 20);
   const Ints chunk(4 << 20, 1);  // 16 MiB
   const Ints last{1};
@@ -164,7 +164,7 @@ TEST(PointToPoint, KeepsNoMoreThanItsLimit) {
             "MiB are kept (hint: receive in the order in which it is sent, or post those receives too)");
 }
 
-TEST(PointToPoint, WhatWasTakenNoLongerCounts) {
+TEST(PointToPoint, ReceivedMessagesNoLongerCountTowardsTheLimit) {
   Pair pair(1 << 20);
   const Ints chunk(4 << 20, 1), last{1};  // 16 MiB
   Ints got(4 << 20), got_last(1);
@@ -190,7 +190,7 @@ TEST(PointToPoint, AMismatchShowsBothCalls) {
             "receive needs the type and count that were sent)");
 }
 
-TEST(PointToPoint, AMismatchWithAKeptMessage) {
+TEST(PointToPoint, AMismatchWithAStoredMessage) {
   Pair pair;
   const Ints sent{1, 2, 3}, other{1};
   Ints got_other(1);
@@ -206,7 +206,7 @@ TEST(PointToPoint, AMismatchWithAKeptMessage) {
       HasSubstr("Mismatch: recv #5 (f64[1], from 0, tag 7): rank 0 at inproc called send (i32[3], to 1, tag 7)"));
 }
 
-TEST(PointToPoint, ALostPeerIsNamedAfterItsLastMessage) {
+TEST(PointToPoint, NamesALostPeerAfterItsLastMessage) {
   Pair pair;
   const Ints sent{1};
   Ints got(1), more(1);
@@ -221,7 +221,7 @@ TEST(PointToPoint, ALostPeerIsNamedAfterItsLastMessage) {
   EXPECT_EQ(to_string(status.error()), "PeerLost: recv #2 (i32[1], from 0, tag 1): rank 0 at inproc left the group");
 }
 
-TEST(PointToPoint, OperationsThatAreGivenUpLeaveNoTrap) {
+TEST(PointToPoint, AnAbandonedHalfMessageFailsLaterOperations) {
   Pair pair(100);
   const Ints large(1000, 1);
   Ints got(1000);
@@ -241,7 +241,7 @@ TEST(PointToPoint, OperationsThatAreGivenUpLeaveNoTrap) {
   EXPECT_EQ(result.error().code, Code::kAborted);
 }
 
-TEST(PointToPoint, NotToItself) {
+TEST(PointToPoint, RejectsMessagesToItself) {
   Pair pair;
   char byte = 0;
   auto send = pair.zero->make_send({.kind = Kind::kSend, .root = 0, .in = &byte, .count = 1}, 1);
@@ -251,7 +251,7 @@ TEST(PointToPoint, NotToItself) {
   EXPECT_THROW(pair.zero->make_send({.kind = Kind::kSend, .root = 2, .in = &byte, .count = 1}, 1), Exception);
 }
 
-TEST(PointToPoint, SaysForWhomItWaits) {
+TEST(PointToPoint, ReportsThePeersItWaitsFor) {
   Pair pair;
   Ints got(1);
   auto recv = pair.recv(got, 1);
@@ -275,7 +275,7 @@ struct Star {
     }
     zero = std::make_unique<PointToPoint>(links, std::move(has_left));
   }
-  // Rank `from` has sent it when this returns.
+  // The message from rank `from` is in the link when this returns.
   void send(int from, std::int32_t value, int tag) {
     auto send = peers[from - 1]->make_send(
         {.kind = Kind::kSend, .dtype = DType::kI32, .root = 0, .tag = tag, .in = &value, .count = 1}, 1);
@@ -297,7 +297,7 @@ struct Star {
   std::uint64_t recvs = 0;
 };
 
-TEST(AnySource, TakesWhatComesAndSaysFromWhom) {
+TEST(AnySource, TakesTheFirstMessageAndReportsItsSource) {
   Star star(3);
   std::int32_t value = 0, source = -7;
   auto recv = star.recv(value, source, 4);
@@ -308,7 +308,7 @@ TEST(AnySource, TakesWhatComesAndSaysFromWhom) {
   EXPECT_EQ(source, 2);
 }
 
-TEST(AnySource, HearsAPeerBesideOneThatNeverPauses) {
+TEST(AnySource, APeerThatNeverPausesDoesNotStarveOthers) {
   Star star(3);
   for (int i = 0; i < 20; ++i) star.send(1, 100 + i, 0);
   for (int r : {2, 3})
@@ -334,7 +334,7 @@ TEST(AnySource, MatchesTagsAndLeavesOtherMessagesForTheirReceives) {
   EXPECT_EQ(source, 1);
   ASSERT_TRUE(drive({star.recv(five, source, 5, 2).get()}).ok());
   EXPECT_EQ(five, 25);
-  ASSERT_TRUE(drive({star.recv(other, source, 5).get()}).ok());  // was kept while tag 6 was awaited
+  ASSERT_TRUE(drive({star.recv(other, source, 5).get()}).ok());  // was stored while tag 6 was awaited
   EXPECT_EQ(other, 15);
   EXPECT_EQ(source, 1);
 }
@@ -350,28 +350,28 @@ TEST(AnySource, ReceivesMatchInTheOrderInWhichTheyWereMade) {
   EXPECT_EQ(mine, 2);
 }
 
-TEST(AnySource, GoesOnWithoutWhoHasLeftInGoodOrder) {
+TEST(AnySource, ContinuesWithoutPeersThatLeftRegularly) {
   std::vector<bool> left(4);
   Star star(3, [&](int rank) { return left[std::size_t(rank)]; });
   std::int32_t value = 0, source = -1;
   star.send(1, 11, 0);
   star.fars[0].reset();
   left[1] = true;
-  ASSERT_TRUE(drive({star.recv(value, source, 0).get()}).ok());  // what it sent before it left
+  ASSERT_TRUE(drive({star.recv(value, source, 0).get()}).ok());  // the message it sent before it left
   EXPECT_EQ(source, 1);
   auto recv = star.recv(value, source, 0);
   EXPECT_FALSE(is_done(*recv));
   star.send(3, 33, 0);
   EXPECT_TRUE(is_done(*recv));
   EXPECT_EQ(source, 3);
-  star.fars[1].reset();  // this one did not say that it leaves
+  star.fars[1].reset();  // this peer did not leave regularly
   auto last = star.recv(value, source, 0);
   const Status status = drive({last.get()});
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().peer, 2);
 }
 
-TEST(AnySource, SaysWhenNobodyIsLeftToSend) {
+TEST(AnySource, FailsWhenNoPeerIsLeftToSend) {
   Star star(2, [](int) { return true; });
   for (auto& link : star.fars) link.reset();
   std::int32_t value = 0, source = -1;

@@ -12,12 +12,12 @@
 namespace tutti {
 namespace {
 
-constexpr int kKinds = int(Kind::kSend);  // those with plans
-constexpr double kWorthIt = 0.9;  // of the simpler one's time
+constexpr int kKinds = int(Kind::kSend);  // the kinds that have plans
+constexpr double kWorthIt = 0.9;  // of the simpler algorithm's time
 constexpr std::size_t kLongest = std::size_t(1) << 40;
 constexpr std::size_t kNoEnd = ~std::size_t(0);
 
-// Of the whole vector on a rank: what the verb gives or takes altogether.
+// Bytes of the whole vector on a rank: all that the verb sends or receives.
 std::size_t selected_bytes(const Request& request, int ranks) {
   const auto common = common_splits(request);
   if (has_common_splits(request.kind)) return std::reduce(common.begin(), common.end()) * size_of(request.dtype);
@@ -47,7 +47,7 @@ Selector::Selector(const Hosts& hosts, const Network& network, std::string force
   for (int kind = 0; kind < kKinds; ++kind) {
     for (const bool uneven : {false, true}) {
       Stretches& stretches = uneven ? choices_[kind].uneven : choices_[kind].even;
-      // Of twice the size of the border below, in between nothing is looked at.
+      // Evaluates powers of two only. Each decides for all sizes up to twice itself.
       for (std::size_t bytes = 64; bytes <= kLongest; bytes *= 2) {
         const Algorithm algorithm = best(Kind(kind), uneven, bytes);
         if (!stretches.empty() && stretches.back().algorithm == algorithm)

@@ -1,7 +1,7 @@
 #pragma once
-// Which algorithm carries out a request over links: the one table. (Ranks of one host use the direct path instead,
-// comm/direct.) The choice depends on the call, on where the ranks of the group are and on figures of the network that
-// all ranks know alike, so all ranks choose alike.
+// Chooses the algorithm for a request over links. (Ranks of one host use comm/shared_memory instead.) The choice
+// depends on the call, on the hosts of the group's ranks, and on network figures that are equal on all ranks. So all
+// ranks make the same choice.
 #include <map>
 #include <string>
 #include <vector>
@@ -14,15 +14,16 @@
 
 namespace tutti {
 
-// The choices of one group. Of the algorithms that a verb has, the one that should take the least time by
-// comm/plans/predict.h; a simpler one stays where the gain is below a tenth.
+// The choices of one group. It picks the algorithm of a verb with the shortest predicted time (comm/plans/predict.h). A
+// simpler algorithm stays if the gain is below a tenth.
 class Selector {
  public:
-  // `forced`: an algorithm's name from TUTTI_ALGORITHM; used where it implements the verb, else the table decides.
+  // `forced`: an algorithm's name from TUTTI_ALGORITHM. It is used if it implements the verb; otherwise the table
+  // decides.
   Selector(const Hosts& hosts, const Network& network, std::string forced);
 
   Algorithm algorithm(const Request& request) const;
-  // "all_reduce: recursive_doubling below 64 KiB, ring", a line for each verb that has a choice.
+  // "all_reduce: recursive_doubling below 64 KiB, ring"; one line per verb that has several algorithms.
   std::string to_string() const;
 
  private:
@@ -30,7 +31,7 @@ class Selector {
     std::size_t below;  // bytes of the whole vector on a rank
     Algorithm algorithm;
   };
-  using Stretches = std::vector<Stretch>;  // ascending; the last has no end
+  using Stretches = std::vector<Stretch>;  // ascending; the last one has no upper bound
   struct Choice {
     Stretches even, uneven;
   };
@@ -39,7 +40,7 @@ class Selector {
 };
 
 bool implements(Algorithm algorithm, Kind kind);
-// kUnsupported where the algorithm does not implement the verb.
+// Fails with kUnsupported if the algorithm does not implement the verb.
 Result<Plan> make_plan(Algorithm algorithm, Kind kind, const Shape& shape);
 
 }  // namespace tutti

@@ -13,7 +13,7 @@ Algorithm chosen(Kind kind, std::size_t count, std::vector<int> ranks_of_hosts, 
   return Selector(Hosts::of_sizes(ranks_of_hosts), network, forced).algorithm(request);
 }
 
-TEST(Select, ByBytesAndByWhereTheRanksAre) {
+TEST(Select, DependsOnBytesAndHosts) {
   EXPECT_EQ(chosen(Kind::kAllReduce, 100, {1, 1}), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllReduce, 64 << 20, {1, 1}), Algorithm::kRing);
   EXPECT_NE(chosen(Kind::kAllReduce, 1 << 20, {1, 1, 1, 1, 1}), Algorithm::kTwoLevel) << "one rank a host: one level";
@@ -21,12 +21,12 @@ TEST(Select, ByBytesAndByWhereTheRanksAre) {
   EXPECT_EQ(chosen(Kind::kBroadcast, 64 << 20, {1, 1, 1, 1}), Algorithm::kChain);
 }
 
-TEST(Select, TheSimplestWhereAllTakeNoTime) {
+TEST(Select, TheSimplestIfAllTakeNoTime) {
   EXPECT_EQ(chosen(Kind::kAllReduce, 100, {1}), Algorithm::kRecursiveDoubling);
   EXPECT_EQ(chosen(Kind::kAllToAll, 100, {1}), Algorithm::kPairwise);
 }
 
-TEST(Select, ByTheNetwork) {
+TEST(Select, DependsOnTheNetwork) {
   Network slow_to_answer{.between = {.latency = 1e-3, .bandwidth = 12.5e9}};
   Network narrow{.between = {.latency = 1e-6, .bandwidth = 1e8}};
   const std::vector<int> hosts(8, 1);
@@ -34,7 +34,7 @@ TEST(Select, ByTheNetwork) {
   EXPECT_EQ(chosen(Kind::kAllReduce, 10'000, hosts, {}, narrow), Algorithm::kRing);
 }
 
-TEST(Select, TheForcedOneWhereItImplementsTheVerb) {
+TEST(Select, TheForcedOneIfItImplementsTheVerb) {
   EXPECT_EQ(chosen(Kind::kAllReduce, 100, {1, 1}, "bruck"), Algorithm::kBruck);
   EXPECT_EQ(chosen(Kind::kBroadcast, 100, {1, 1}, "bruck"), Algorithm::kBinomial);
   const std::size_t splits[] = {1, 2};
@@ -43,14 +43,14 @@ TEST(Select, TheForcedOneWhereItImplementsTheVerb) {
       << "Bruck's all_to_all is for even parts";
 }
 
-TEST(Select, SaysWhatItChose) {
+TEST(Select, DescribesItsChoices) {
   const std::string table = Selector(Hosts::of_sizes(std::vector<int>{1, 1}), {}, "").to_string();
   EXPECT_THAT(table, HasSubstr("all_reduce: recursive_doubling below "));
   EXPECT_THAT(table, HasSubstr(", ring\n"));
   EXPECT_THAT(table, HasSubstr("\nscatter_v: direct"));
 }
 
-TEST(Select, APlanThatIsNot) {
+TEST(Select, RejectsAPlanThatDoesNotExist) {
   const auto plan = make_plan(Algorithm::kPairwise, Kind::kBroadcast, {.size = 2});
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(to_string(plan.error()), "Unsupported: there is no pairwise for broadcast");

@@ -1,4 +1,4 @@
-// How many steps and how much memory plans take. What they compute, the simulator checks (simulator_test.cc).
+// The number of steps and the memory of plans. The simulator checks their results (simulator_test.cc).
 #include "tutti/comm/plans/algorithms.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ namespace tutti {
 namespace {
 
 // The steps of all ranks but one run as far as they can. No rank may finish.
-TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
+TEST(BarrierDissemination, NoRankLeavesWhileOneIsMissing) {
   for (const int size : {2, 3, 4, 7, 8}) {
     for (int missing = 0; missing < size; ++missing) {
       std::vector<Plan> plans;
@@ -38,19 +38,19 @@ TEST(BarrierDissemination, NobodyLeavesWhileOneIsMissing) {
   }
 }
 
-TEST(Algorithms, AThousandRanksAreFewStepsEach) {
+TEST(Algorithms, PlansOfAThousandRanksHaveFewSteps) {
   EXPECT_EQ(all_reduce_recursive_doubling({.rank = 5, .size = 1024, .count = 1, .element = 4}).steps.size(),
             31u);  // 10 x 3 and a copy
   EXPECT_EQ(barrier_dissemination({.rank = 5, .size = 1000}).steps.size(), 20u);
   EXPECT_EQ(all_reduce_halving_doubling({.rank = 5, .size = 1024, .count = 1024, .element = 4}).steps.size(), 40u);
-  // 10 rounds each way, each of one or two ranges to send and to receive.
+  // 10 rounds each way, each with one or two ranges to send and to receive.
   EXPECT_LE(all_reduce_bruck({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 80u);
   EXPECT_EQ(all_gather_bruck({.rank = 0, .size = 1000, .count = 1, .element = 4}).steps.size(), 21u);
   EXPECT_EQ(all_reduce_ring({.rank = 5, .size = 1000, .count = 1000, .element = 4}).steps.size(), 4u * 999);
 }
 
-// Memory beside the buffers does not grow with the vector (comm/links/planned_calls.h cuts the calls of the others).
-TEST(Algorithms, ScratchOfLongVectorsIsBounded) {
+// Scratch memory does not grow with the vector. (comm/links/planned_calls.h splits the calls of the other algorithms.)
+TEST(Algorithms, ScratchForLongVectorsIsBounded) {
   for (const int size : {2, 3, 8, 64}) {
     const Shape shape{.rank = 1, .size = size, .count = (std::size_t(1) << 30) / std::size_t(size), .element = 4};
     EXPECT_LE(reduce_scatter_ring(shape).scratch_bytes, 8u << 20) << size;

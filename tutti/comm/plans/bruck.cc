@@ -1,15 +1,17 @@
 // Bruck's circulant exchanges, for any number of members n [Bruck, Ho, Kipnis, Upfal, Weathersby 1997].
 //
-// All-gather: before the round of distance d = 1, 2, 4 ... a member has the d parts from its own on (counted round). It
-// sends them to the member d before it and gets as many from the member d after it; in the last round only what is
-// missing. Every part reaches every member once: ceil(log2 n) rounds, n-1 parts each way, whatever n is.
+// All-gather: before the round of distance d = 1, 2, 4 ... each member holds d parts: its own and the d-1 that follow
+// it, modulo n. It sends these parts to the member d before it and receives d parts from the member d after it. The
+// last round transfers only the missing parts. Every part reaches every member once: ceil(log2 n) rounds, n-1 parts
+// each way, for any n.
 //
-// Reduce-scatter is the same film run backwards [Träff 2024]: with the largest distance first a member gives away its
-// partial sums of the parts from d on, to the member d after it, and adds those that come to its own. The sum of a part
-// is a tree over the members relative to its owner, the same for every part: a fixed order.
+// Reduce-scatter runs the same exchanges backwards, largest distance first [Träff 2024]. In the round of distance d a
+// member sends its partial sums of the parts from d on to the member d after it. It adds the partial sums that it
+// receives to its own. The sum of a part is a tree over the members relative to the part's owner. The tree is the same
+// for every part, so the order of additions is fixed.
 //
-// Parts stay where they are in the vector, so nothing is rotated in the end; a round's parts are one range, or two
-// where they go round the end.
+// Parts keep their positions in the vector, so no final rotation is needed. The parts of a round are one range, or two
+// ranges where they wrap around the end.
 #include <algorithm>
 #include <bit>
 
@@ -44,12 +46,12 @@ void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts
                           const Pieces& pieces) {
   const int n = members.size(), me = members.place;
   if (n == 1) return plan.copy(in[me], sums[me]);
-  Parts so_far = in;  // where a part's partial sum is
+  Parts so_far = in;  // where the partial sum of each part is
   for (int distance = int(std::bit_ceil(unsigned(n))) / 2; distance > 0; distance /= 2) {
     const int count = std::min(distance, n - distance);
     plan.next_round();
     send(plan, members.at(me + distance), joined(so_far, me + distance, count), pieces);
-    // Runs of parts that lie side by side in both places are added as one.
+    // Adjacent parts whose sources and destinations are both contiguous are added as one range.
     for (int i = 0; i < count;) {
       Range from = so_far[(me + i) % n], into = sums[(me + i) % n];
       const auto follows = [](const Range& a, const Range& b) {
@@ -68,7 +70,7 @@ void reduce_scatter_bruck(PlanBuilder& plan, const Members& members, const Parts
   }
 }
 
-// Bruck's concatenation: in each round a rank doubles the number of parts it has.
+// Bruck's concatenation: each round doubles the number of parts that a rank has.
 Plan all_gather_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const Parts parts = parts_of(Area::kOut, shape, shape.out_splits);
@@ -77,13 +79,13 @@ Plan all_gather_bruck(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Circulant halving. `in` is not ours to change: partial sums of other ranks' parts live in scratch memory, side by
-// side in the order in which they are passed on, so that each round sends one range.
+// Circulant halving. The plan must not change `in`. Partial sums of other ranks' parts are in scratch memory, in the
+// order in which they are sent, so each round sends one range.
 Plan reduce_scatter_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const int n = shape.size;
   const Parts in = parts_of(Area::kIn, shape, shape.in_splits);
-  // Partial sums exist of the parts at most this far behind the own one.
+  // Partial sums exist only for the parts at most this far after this rank's own part.
   const int farthest = std::min(int(std::bit_ceil(unsigned(n))) / 2, n) - 1;
   std::size_t bytes = 0;
   Parts sums = in;
@@ -98,7 +100,7 @@ Plan reduce_scatter_bruck(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Circulant halving, then Bruck's all-gather: the hops and the bytes of halving-doubling, for any number of ranks.
+// Circulant halving, then Bruck's all-gather. Same hops and bytes as halving-doubling, but for any number of ranks.
 Plan all_reduce_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const std::size_t bytes = shape.count * shape.element;
@@ -110,18 +112,20 @@ Plan all_reduce_bruck(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Bruck's index algorithm [Bruck 1997], for small parts: ceil(log2 n) messages of half the parts each instead of n-1 of
-// one part. A part that has i ranks to go travels by the set bits of i: in the round of bit b every rank sends all
-// parts with that bit to the rank b after it, and the part that comes instead has the same way behind and before it.
+// Bruck's index algorithm [Bruck 1997], for small parts: ceil(log2 n) messages of half the parts each, instead of n-1
+// messages of one part. A part that must move i ranks forward moves by the set bits of i. In the round of bit b every
+// rank sends all parts whose distance has that bit to the rank b after it. It receives parts of the same remaining
+// distances.
 //
-// A message must be one range, so a round's parts are copied side by side first; what comes is left where it came, and
-// `where` remembers. The result is written at the very end, for in place it lies over the input.
+// A message must be one range, so the parts of a round are first copied side by side. Received parts stay where they
+// arrived, and `where` records their positions. The output is written at the very end, because in place it overlaps the
+// input.
 Plan all_to_all_bruck(const Shape& shape) {
   PlanBuilder plan(Algorithm::kBruck);
   const int n = shape.size;
   const std::size_t part = shape.count * shape.element;
   const Parts in = parts_of(shape.in_place ? Area::kOut : Area::kIn, shape, {}), out = parts_of(Area::kOut, shape, {});
-  Parts where = rotated(in, shape.rank);  // by the distance that a part has to go in all
+  Parts where = rotated(in, shape.rank);  // by the total distance that a part has to move
   for (int bit = 1; bit < n; bit *= 2) {
     std::vector<int> travel;
     for (int distance = bit; distance < n; ++distance) {

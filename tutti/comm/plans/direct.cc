@@ -1,11 +1,11 @@
-// Algorithms in which each rank talks to each peer, or to the root, without relays.
+// Algorithms in which each rank exchanges directly with each peer, or with the root.
 #include <algorithm>
 
 #include "tutti/comm/plans/algorithms.h"
 
 namespace tutti {
 
-// Every rank sends its part to the root, which takes them as they come.
+// Every rank sends its part to the root, which receives the parts in any order.
 Plan gather_direct(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDirect);
   if (shape.rank != shape.root) {
@@ -22,7 +22,7 @@ Plan gather_direct(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// The root sends every rank its part, all at once.
+// The root sends each rank its part, all at once.
 Plan scatter_direct(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDirect);
   if (shape.rank != shape.root) {
@@ -39,15 +39,15 @@ Plan scatter_direct(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// In round k each rank sends to the rank k after it and receives from the rank k before it, so that no rank is
-// everybody's target at once. The rounds overlap: their bytes do not conflict.
+// In round k each rank sends to the rank k after it and receives from the rank k before it, so that no rank is the
+// target of all others at once. The rounds overlap, because their bytes do not conflict.
 //
-// In place the parts that arrive take the place of those that leave, so what leaves is copied aside first: a segment of
-// every part, then the next one of every part, in memory for two such rows.
+// In place, received parts overwrite the parts to send, so those are first copied to scratch memory. The copies go by
+// rows: one segment of every part, then the next segment of every part. Scratch memory holds two rows.
 
 namespace {
 
-constexpr std::size_t kRow = 4 << 20;  // bytes aside at a time, in one of the two rows
+constexpr std::size_t kRow = 4 << 20;  // bytes of one row in scratch memory
 
 Plan in_place(const Shape& shape) {
   PlanBuilder plan(Algorithm::kPairwise);
@@ -94,8 +94,8 @@ Plan all_to_all_pairwise(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// In round k each rank signals the rank 2^k after it, once it has the signal of the round before. The signal is one
-// byte: a token in scratch memory, so that the order of the rounds follows from the bytes like everything else.
+// In round k each rank signals the rank 2^k after it, once it has received the signal of the round before. The signal
+// is one byte in scratch memory, so the order of the rounds follows from byte dependencies as in every other plan.
 Plan barrier_dissemination(const Shape& shape) {
   PlanBuilder plan(Algorithm::kDissemination);
   const Range token = plan.scratch(shape.size > 1 ? 1 : 0);

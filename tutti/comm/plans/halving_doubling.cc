@@ -1,4 +1,4 @@
-// Exchanges with ranks at distances that are powers of two.
+// All-reduce algorithms that exchange with ranks at power-of-two distances.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -8,13 +8,13 @@
 
 namespace tutti {
 
-// Recursive doubling: in round k the ranks whose numbers differ in bit k exchange all that they have added so far. With
-// n not a power of two, the first 2 * (n - p) ranks (p the largest power of two) pair up beforehand: the even one gives
-// its vector to the odd one, sits the rounds out, and gets the result.
+// Recursive doubling: in round k the ranks whose numbers differ in bit k exchange their sums so far. If n is not a
+// power of two, let p be the largest power of two below n. The first 2 * (n - p) ranks then pair up beforehand. The
+// even rank of a pair sends its vector to the odd one, skips the rounds, and receives the result.
 //
-// Both sides of an exchange must compute the same bits, also where an operation is not quite commutative (NaNs): the
-// vector of the lower half is always the left operand. So the sum so far lives in one of two places, `mine` and
-// `theirs`, which change names when the received vector is the left operand.
+// Both ranks of an exchange must compute the same bits, even where an operation is not quite commutative (NaNs). So the
+// left operand is always the vector of the rank with the lower number. The sum so far is in one of two buffers, `mine`
+// and `theirs`, which swap names when the received vector is the left operand.
 void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range& in, const Range& out) {
   const int n = members.size(), me = members.place;
   const int power = int(std::bit_floor(unsigned(n))), folded = n - power;
@@ -27,7 +27,7 @@ void all_reduce_doubling(PlanBuilder& plan, const Members& members, const Range&
   plan.copy(in, out);
   if (n == 1) return;
   Range mine = out, theirs = plan.scratch(out.bytes);
-  // The peer's vector comes into `theirs`; afterwards `mine` is the sum.
+  // Receives the peer's vector into `theirs`. Afterwards `mine` is the sum.
   const auto add = [&](int peer) {
     plan.recv(members.at(peer), theirs);
     if (peer < me) std::swap(mine, theirs);
@@ -53,13 +53,13 @@ Plan all_reduce_recursive_doubling(const Shape& shape) {
 }
 
 // Recursive halving and doubling [Rabenseifner 2004]. Halving: in round k the ranks whose numbers differ in bit k split
-// the stretch that both still hold; each gives away the half that the other keeps and adds what comes to its own. After
-// log2 n rounds every rank owns the sum of one nth. Doubling runs the rounds backwards: partners exchange what they own
-// until everybody has all. The nearest partners exchange the longest stretches, and ranks of neighbouring numbers are
-// likely to be near.
+// the stretch that both still hold. Each sends the half that its peer keeps, and adds the received half to its own.
+// After log2 n rounds every rank owns the sum of one nth of the vector. Doubling runs the rounds backwards: partners
+// exchange the parts that they own until every rank has all of them. The nearest partners exchange the longest
+// stretches, because ranks with adjacent numbers are likely to be close in the network.
 //
-// With n not a power of two, the first 2 * (n - p) ranks (p the largest power of two) pair up beforehand as in
-// recursive doubling; this costs the vector twice more. `bruck` does without.
+// If n is not a power of two, the first 2 * (n - p) ranks pair up beforehand as in recursive doubling. That transfers
+// the vector twice more. `bruck` avoids this cost.
 Plan all_reduce_halving_doubling(const Shape& shape) {
   PlanBuilder plan(Algorithm::kHalvingDoubling);
   const Pieces pieces = pieces_of(shape);
@@ -83,7 +83,7 @@ Plan all_reduce_halving_doubling(const Shape& shape) {
     const int partner = virtual_rank ^ bit;
     return partner < folded ? 2 * partner + 1 : partner + folded;
   };
-  // Parts are numbered 0 to p - 1; a stretch is `count` of them from `first` on.
+  // Parts are numbered 0 to p - 1. A stretch is `count` consecutive parts, starting with `first`.
   const auto stretch = [&](const Range& whole, int first, int count) {
     const Range begin = part_of(whole, shape.element, power, first);
     const Range last = part_of(whole, shape.element, power, first + count - 1);

@@ -7,7 +7,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(Hosts, AreCountedByTheirFirstRanks) {
+TEST(Hosts, AreNumberedByTheirFirstRanks) {
   const std::vector<int> where = {7, 3, 7, 9, 3, 7};
   const Hosts hosts(where);
   EXPECT_EQ(hosts.ranks(), 6);

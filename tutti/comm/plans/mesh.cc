@@ -1,9 +1,9 @@
-// Mesh: everybody exchanges with everybody at once. One hop, and every byte crosses one wire: what a switch that keeps
-// all ports busy does best, as long as n messages cost less than the hops that they save.
+// Mesh: every rank exchanges with every other rank at once. One hop, and every byte crosses one wire. This suits a
+// switch that keeps all ports busy, as long as n messages cost less than the hops that they save.
 //
-// All begin with the member after them, so that nobody is everybody's first target. The sum of a part starts with its
-// owner's values and follows the ring backwards; it is added by segments, each of them from all peers before the next,
-// so that no peer's stream has to hold more than is on its way.
+// Each rank sends to the member after it first, so that no rank is the first target of all others. The sum of a part
+// starts with its owner's values and adds the other members in descending order, modulo n. It is added by segments:
+// each segment from all peers before the next one, so that no stream has to hold more than the bytes in flight.
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
@@ -37,7 +37,7 @@ void all_gather_mesh(PlanBuilder& plan, const Members& members, const Parts& par
   }
 }
 
-// Every rank sends its part to every other, all at once.
+// Every rank sends its part to all other ranks at once.
 Plan all_gather_mesh(const Shape& shape) {
   PlanBuilder plan(Algorithm::kMesh);
   const Parts parts = parts_of(Area::kOut, shape, shape.out_splits);
@@ -46,7 +46,7 @@ Plan all_gather_mesh(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Every rank gets its part from all peers at once.
+// Every rank receives its part from all peers at once.
 Plan reduce_scatter_mesh(const Shape& shape) {
   PlanBuilder plan(Algorithm::kMesh);
   const Parts in = parts_of(Area::kIn, shape, shape.in_splits);
@@ -54,7 +54,7 @@ Plan reduce_scatter_mesh(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Each rank owns an nth of the vector: it gets this part from all peers at once, adds, and sends the sum to all.
+// Each rank owns one nth of the vector. It receives this part from all peers at once, adds, and sends the sum to all.
 Plan all_reduce_mesh(const Shape& shape) {
   PlanBuilder plan(Algorithm::kMesh);
   const std::size_t bytes = shape.count * shape.element;

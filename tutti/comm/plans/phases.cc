@@ -25,7 +25,7 @@ Parts rotated(Parts parts, int first) {
 
 namespace {
 
-// Appends a part to ranges of which the first may be a placeholder without bytes.
+// Appends a part. The first range may be an empty placeholder.
 void append(std::vector<Range>& ranges, const Range& part) {
   Range& last = ranges.back();
   if (last.bytes == 0)

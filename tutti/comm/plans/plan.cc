@@ -1,7 +1,7 @@
-// How dependencies are found. For each area the builder keeps a map of the bytes touched so far: for every stretch the
-// last step that wrote it and the steps that have read it since. A reader comes after the writer; a writer comes after
-// the readers, or after the writer where nobody has read. What lies further back follows by transitivity. Looking up
-// costs a logarithm, so a plan of a thousand steps is made in well under a millisecond.
+// How PlanBuilder finds dependencies. For each area it keeps a map of the bytes touched so far. Each stretch records
+// the last step that wrote it and the steps that have read it since. A reader depends on the writer. A writer depends
+// on the readers, or on the previous writer if there are none. Earlier steps follow by transitivity. A lookup is
+// logarithmic, so building a plan of a thousand steps takes well under a millisecond.
 #include "tutti/comm/plans/plan.h"
 
 #include <algorithm>
@@ -90,12 +90,12 @@ void PlanBuilder::add(Step step) {
   std::sort(begin, plan_.after.end());
   plan_.after.erase(std::unique(begin, plan_.after.end()), plan_.after.end());
   if (plan_.after.size() > step.after_begin && plan_.after.back() == index)
-    plan_.after.pop_back();  // itself, as reader and writer
+    plan_.after.pop_back();  // the step itself, as both reader and writer
   step.after_end = std::uint32_t(plan_.after.size());
   plan_.steps.push_back(step);
 }
 
-// Makes `offset` a boundary; what is known of the bytes before it holds for those behind it.
+// Makes `offset` a boundary. The bytes after it inherit the state of the bytes before it.
 PlanBuilder::Touched::iterator PlanBuilder::split(Touched& touched, std::size_t offset) {
   auto at = touched.lower_bound(offset);
   if (at != touched.end() && at->first == offset) return at;

@@ -1,11 +1,11 @@
 #pragma once
-// A Plan: what one rank does in a collective operation, as data. It knows nothing of links, pointers or element types:
-// the executor (comm/links/executor.h) runs it over any Link, a test or a simulator runs it over arrays.
+// A Plan is what one rank does in a collective operation, as data. It knows nothing of links, pointers or element
+// types. The executor (comm/links/executor.h) runs it over any Link; a test or the simulator runs it over arrays.
 //
-// A plan reads like a sequential program. Steps whose bytes do not conflict may overlap; steps that touch the same
-// bytes, one of them writing, are carried out in order: PlanBuilder finds these dependencies. Steps with one peer and
-// in one direction are always in order, for they share a stream of bytes; the sizes of the pieces in a stream need not
-// be the same on both sides.
+// A plan reads like a sequential program. Steps whose bytes do not conflict may overlap. If two steps touch the same
+// bytes and one of them writes, they run in order; PlanBuilder finds these dependencies. Steps with one peer in one
+// direction always run in order, because they share a byte stream. Sender and receiver may cut the stream into pieces
+// of different sizes.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -35,7 +35,7 @@ inline constexpr Algorithm kLastAlgorithm = Algorithm::kTwoLevel;
 const char* name(Algorithm algorithm);  // "ring", "recursive_doubling", ...
 std::vector<std::string> algorithm_names();
 
-// The buffers of a Request (comm/request.h), and memory that the executor provides.
+// The buffers of a Request (comm/request.h), and scratch memory that the executor provides.
 enum class Area : std::uint8_t { kIn, kOut, kScratch };
 
 struct Range {
@@ -48,7 +48,7 @@ struct Range {
 enum class StepKind : std::uint8_t {
   kSend,        // from -> peer
   kRecv,        // peer -> into
-  kRecvReduce,  // into = from op what the peer sends; `from` may be `into`
+  kRecvReduce,  // into = from op received bytes; `from` may be `into`
   kCopy,        // into = from
   kReduce,      // into = into op from
 };
@@ -72,8 +72,8 @@ struct Plan {
   }
 };
 
-// What an algorithm is told. `count` and the splits mean what they mean in Request, in elements of `element` bytes.
-// in_place: in and out are the same memory, or the small one is the rank's own part of the large one.
+// The input of an algorithm. `count` and the splits have the meaning they have in Request, in elements of `element`
+// bytes. in_place: in and out are the same memory, or the smaller buffer is the rank's own part of the larger one.
 struct Shape {
   int rank = 0;
   int size = 1;
@@ -81,14 +81,14 @@ struct Shape {
   std::size_t count = 0;
   std::size_t element = 1;
   bool in_place = false;
-  std::size_t segment = 256 << 10;  // bytes: the piece in which large transfers are pipelined
+  std::size_t segment = 256 << 10;  // bytes of a piece when large transfers are pipelined
   std::span<const std::size_t> in_splits{};
   std::span<const std::size_t> out_splits{};
-  const Hosts* hosts = nullptr;  // where the ranks are; null where that plays no part
+  const Hosts* hosts = nullptr;  // the host of each rank; null if the algorithm does not use it
 };
 
-// Collects the steps in program order. Steps with a peer are kept even if they move no byte: the first message between
-// two ranks carries the header by which they check one another's call.
+// Collects the steps in program order. Steps with a peer are kept even if they move no bytes: the first message between
+// two ranks carries the header with which they check each other's call.
 class PlanBuilder {
  public:
   explicit PlanBuilder(Algorithm algorithm) { plan_.algorithm = algorithm; }
@@ -99,13 +99,13 @@ class PlanBuilder {
   void recv_reduce(int peer, Range from, Range into);
   void copy(Range from, Range into);
   void reduce(Range from, Range into);
-  // What is sent from here on starts when the last send so far has left. Bytes alone would let a piece of a late round
-  // that is ready early take the wire from a piece for which somebody waits now.
+  // Sends added from here on start only after the last send so far has left. Byte dependencies alone would let a piece
+  // of a later round overtake a piece that a peer is waiting for now.
   void next_round() { round_ = sent_; }
   Plan build() &&;
 
  private:
-  // Who touched the bytes from this key up to the next one.
+  // The steps that touched the bytes from this key up to the next one.
   struct Toucher {
     std::int64_t writer = -1;
     std::vector<std::uint32_t> readers;  // since the last write
@@ -119,14 +119,14 @@ class PlanBuilder {
 
   Plan plan_;
   Touched touched_[3];
-  std::int64_t sent_ = -1, round_ = -1;  // the last send so far; the last before this round
+  std::int64_t sent_ = -1, round_ = -1;  // the last send so far; the last send before this round
 };
 
-// Part `index` when `bytes` are cut into `parts` pieces of whole elements whose sizes differ by at most one element.
+// Part `index` if `whole` is cut into `parts` pieces of whole elements whose sizes differ by at most one element.
 Range part_of(const Range& whole, std::size_t element, int parts, int index);
-// The parts of all ranks in a buffer, one after another: `shape.count` elements each, or by `splits`.
+// The parts of all ranks in a buffer, one after another: `shape.count` elements each, or as `splits` says.
 std::vector<Range> parts_of(Area area, const Shape& shape, std::span<const std::size_t> splits);
-// The pieces of at most `segment` bytes (whole elements) of a range; one empty piece for an empty range.
+// Cuts a range into pieces of at most `segment` bytes (whole elements). An empty range gives one empty piece.
 std::vector<Range> segments_of(const Range& whole, std::size_t element, std::size_t segment);
 
 }  // namespace tutti

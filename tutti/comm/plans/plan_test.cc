@@ -13,15 +13,15 @@ std::vector<std::uint32_t> after(const Plan& plan, std::size_t step) {
   return {dependencies.begin(), dependencies.end()};
 }
 
-TEST(PlanBuilder, OrdersWhatTouchesTheSameBytes) {
+TEST(PlanBuilder, OrdersStepsThatTouchTheSameBytes) {
   PlanBuilder builder(Algorithm::kRing);
   builder.recv(1, {Area::kOut, 0, 100});                                // 0: writes
   builder.send(2, {Area::kOut, 50, 10});                                // 1: reads part of it
   builder.send(3, {Area::kOut, 55, 100});                               // 2: overlaps 0 and 1
-  builder.copy({Area::kIn, 0, 10}, {Area::kOut, 58, 10});               // 3: overwrites what 1 and 2 read
+  builder.copy({Area::kIn, 0, 10}, {Area::kOut, 58, 10});               // 3: overwrites the bytes that 1 and 2 read
   builder.send(4, {Area::kOut, 0, 50});                                 // 4: only 0
   builder.send(5, {Area::kOut, 0, 100});                                // 5: 0 and 3
-  builder.recv_reduce(6, {Area::kIn, 0, 10}, {Area::kScratch, 0, 10});  // 6: nothing before it
+  builder.recv_reduce(6, {Area::kIn, 0, 10}, {Area::kScratch, 0, 10});  // 6: no dependency
   builder.reduce({Area::kScratch, 0, 10}, {Area::kOut, 200, 10});       // 7: after 6, not after itself
   const Plan plan = std::move(builder).build();
   EXPECT_THAT(after(plan, 0), IsEmpty());
@@ -34,11 +34,11 @@ TEST(PlanBuilder, OrdersWhatTouchesTheSameBytes) {
   EXPECT_THAT(after(plan, 7), ElementsAre(6));
 }
 
-TEST(PlanBuilder, SendsOfTheNextRoundWaitForThoseOfThisOne) {
+TEST(PlanBuilder, SendsOfTheNextRoundWaitForSendsOfThisRound) {
   PlanBuilder builder(Algorithm::kRing);
   builder.next_round();
   builder.send(1, {Area::kOut, 0, 8});  // 0
-  builder.recv(1, {Area::kIn, 0, 8});   // 1: receives do not
+  builder.recv(1, {Area::kIn, 0, 8});   // 1: receives do not wait
   builder.next_round();
   builder.recv(2, {Area::kIn, 8, 8});   // 2
   builder.send(2, {Area::kOut, 8, 8});  // 3

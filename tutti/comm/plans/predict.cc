@@ -1,10 +1,10 @@
-// Every algorithm is a sum of exchanges: all ranks send some bytes over some distance at once. What an exchange costs
-// depends on how many ranks of a host send past its card in it: at distance d (in ranks) min(d, ranks of the host), so
-// that the near exchanges of many-core hosts are cheap, and the far ones share the card.
+// Every algorithm is modeled as a sum of exchanges, in which all ranks send some bytes over some distance at once. The
+// cost of an exchange depends on how many ranks of a host send through its card. At distance d (in ranks) that is
+// min(d, ranks of the host). So near exchanges are cheap on hosts with many ranks, and far exchanges share the card.
 //
-// Long transfers flow in segments. A chain or ring of them costs the sum of the latencies once, plus the bytes over the
-// slowest link; exchanges that follow one another are counted as if each waited for the one before, which the simulator
-// shows to be within a third for those that the table would choose.
+// Long transfers flow in segments. A chain or ring of segments costs the sum of the latencies once, plus the bytes over
+// the slowest link. Consecutive exchanges are counted as if each waited for the one before. The simulator shows that
+// this is within a third of its result for the algorithms that the table would choose.
 #include "tutti/comm/plans/predict.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ namespace tutti {
 namespace {
 
 constexpr double kSegment = Shape{}.segment;
-constexpr double kCrowding = 1.5;  // where all carriers of all hosts send at once: they wait for one another's cards
+constexpr double kCrowding = 1.5;  // slowdown when all carriers of all hosts send at once: they wait for each other's
+                                   // cards
 
 class Costs {
  public:
@@ -37,33 +38,33 @@ class Costs {
   double inside(double bytes, int messages = 1) const {
     return net_.inside.latency + messages * net_.inside.overhead + bytes / net_.inside.bandwidth;
   }
-  // `flows` ranks of a host send so much each, to other hosts.
+  // `flows` ranks of a host each send `bytes` to other hosts.
   double between(double bytes, int flows, int messages = 1) const {
     const double each_card = std::ceil(double(flows) / net_.cards);
     return net_.between.latency + each_card * (messages * net_.between.overhead + bytes / net_.between.bandwidth);
   }
-  // All ranks send `bytes` to the rank `distance` after them.
+  // Every rank sends `bytes` to the rank `distance` after it.
   double shift(int distance, double bytes) const {
     if (h_ < 2) return inside(bytes);
     const int flows = std::min(distance, most_);
     return std::max(between(bytes, flows), distance < most_ ? inside(bytes) : 0);
   }
-  // All ranks exchange with the one whose number differs in one bit.
+  // Every rank exchanges with the rank whose number differs in one bit.
   double swap(int bit, double bytes) const {
     if (h_ < 2 || (bit < most_ && most_ % (2 * bit) == 0)) return inside(bytes);
     return between(bytes, std::min(bit, most_));
   }
-  // Every rank sends each other one a message of `bytes` at once.
+  // Every rank sends every other rank a message of `bytes` at once.
   double everybody(double bytes) const {
     const int here = most_ - 1, away = n_ - most_;
     const double near = here > 0 ? inside(here * bytes, here) : 0;
     return std::max(near, away > 0 ? between(away * bytes, most_, away) : 0);
   }
-  // One rank sends, or receives, all that.
+  // One rank sends, or receives, all the bytes.
   double at_one(double bytes, int messages) const {
     return h_ < 2 ? inside(bytes, messages) : between(bytes, 1, messages);
   }
-  // Every rank passes on `steps` parts round a ring, each as soon as it has come (and been added to its own).
+  // Every rank passes on `steps` parts around a ring, each as soon as it has arrived (and been added).
   double ring(int steps, double part, bool adds) const {
     const double lone = std::min(part, kSegment), added = adds ? add(lone) : 0;
     const double near = inside(lone) + added, far = between(lone, 1) + added;
@@ -78,14 +79,14 @@ class Costs {
            steps * (part - lone) /
                (crossing < 1 ? std::min(net_.inside.bandwidth, net_.between.bandwidth) : net_.between.bandwidth);
   }
-  // What adding costs a chain of so many hops beside its transfers: each hop adds the first segment, and then the
-  // slower of the two is waited for. Some rank adds each segment so many times.
+  // The cost of additions in a chain of `hops` hops, beyond the transfers. Each hop adds the first segment. For the
+  // others only the time by which adding exceeds the transfer counts. Some rank adds each segment `times` times.
   double chained_adds(int hops, double bytes, int times) const {
     const double lone = std::min(bytes, kSegment), segments = std::max(1.0, std::ceil(bytes / kSegment));
     const double transfer = lone / (h_ < 2 ? net_.inside.bandwidth : net_.between.bandwidth);
     return hops * add(lone) + (segments - 1) * std::max(0.0, times * add(lone) - transfer);
   }
-  // The segments of `bytes` pass through `hops` ranks in the order of their numbers.
+  // The segments of `bytes` pass through `hops` ranks in rank order.
   double pipe(int hops, double bytes) const {
     const double lone = std::min(bytes, kSegment);
     const int crossing = h_ < 2 ? 0 : std::max(1, int(std::lround(double(hops) * h_ / n_)));
@@ -103,7 +104,7 @@ class Costs {
 
 int power_below(int n) { return int(std::bit_floor(unsigned(n))); }
 
-// phases_bruck.cc; `part` is one rank's.
+// The phases of bruck.cc; `part` is the bytes of one rank's part.
 double gather_bruck(const Costs& c, double part) {
   double time = 0;
   for (int d = 1; d < c.ranks(); d *= 2) time += c.shift(d, std::min(d, c.ranks() - d) * part);
@@ -115,13 +116,13 @@ double reduce_scatter_bruck(const Costs& c, double part) {
   return gather_bruck(c, part) + added;
 }
 
-// A group of the shape of one level: `n` ranks alone on their hosts, or together on one.
+// A group that consists of one level only: `n` ranks on `n` hosts if `apart`, otherwise all on one host.
 Costs level(int n, bool apart, const Network& network) {
   const std::vector<int> sizes = apart ? std::vector<int>(std::size_t(n), 1) : std::vector<int>{n};
   return Costs(Hosts::of_sizes(sizes), network);
 }
 
-// Where a long vector costs more than the hops of segments: a tree's inner rank sends it once for each child.
+// For a long vector this costs more than a chain: an inner rank of a tree sends the vector once per child.
 double tree(const Costs& c, double bytes, bool adds) {
   double time = 0;
   for (int d = power_below(std::max(1, c.ranks() - 1)); d >= 1 && c.ranks() > 1; d /= 2)
@@ -177,12 +178,12 @@ double all_reduce(Algorithm algorithm, const Costs& c, double bytes, const Netwo
     case Algorithm::kPairwise:
     case Algorithm::kDissemination:
     case Algorithm::kVanDeGeijn:
-      break;  // none of them adds up on all ranks
+      break;  // not all-reduce algorithms
   }
   return 0;
 }
 
-// A broadcast, or a reduce.
+// A broadcast or a reduce.
 double rooted(Algorithm algorithm, const Costs& c, double bytes, bool adds, const Network& network) {
   const int n = c.ranks();
   const double part = bytes / n;
@@ -196,14 +197,14 @@ double rooted(Algorithm algorithm, const Costs& c, double bytes, bool adds, cons
   return away.pipe(std::max(1, c.hosts() - 1), bytes) + here.pipe(std::max(1, c.most() - 1), kSegment) + added;
 }
 
-// An all_gather, or a reduce_scatter.
+// An all_gather or a reduce_scatter.
 double gathered(Algorithm algorithm, const Costs& c, double bytes, bool adds, const Network& network) {
   const int n = c.ranks();
   const double part = bytes / n;
   if (algorithm == Algorithm::kBruck) return adds ? reduce_scatter_bruck(c, part) : gather_bruck(c, part);
   if (algorithm == Algorithm::kMesh) return c.everybody(part) + (adds ? c.add(bytes - part) : 0);
   if (algorithm == Algorithm::kRing) return c.ring(n - 1, part, adds);
-  const double own = part * c.most();  // of a host
+  const double own = part * c.most();  // bytes of one host's parts
   if (adds) {
     const double share = bytes / c.shares(),
                  away = kCrowding * c.between((c.hosts() - 1) * own / c.shares(), c.shares(), c.hosts() - 1);

@@ -1,7 +1,7 @@
 #pragma once
-// How long an algorithm should take, in closed form: for choosing among the algorithms of a verb in no time, where the
-// simulator (comm/plans/simulator) would run the plans of all ranks. The formulas are those of docs/collectives.md; the
-// tests hold them against the simulator.
+// Predicts in closed form how long an algorithm takes. It is cheap enough to choose among the algorithms of a verb,
+// where the simulator (comm/plans/simulator) would run the plans of all ranks. docs/collectives.md has the formulas.
+// The tests compare them with the simulator.
 #include <cstddef>
 
 #include "tutti/comm/plans/hosts.h"
@@ -11,8 +11,8 @@
 
 namespace tutti {
 
-// Seconds until the last rank has ended. `bytes`: of the whole vector on a rank, as in docs/collectives.md; parts are
-// taken as even and ranks as numbered host by host. The algorithm must implement the verb.
+// Seconds until the last rank has finished. `bytes` is the size of the whole vector on a rank, as in
+// docs/collectives.md. Assumes even parts and ranks numbered host by host. The algorithm must implement the verb.
 double predict(Algorithm algorithm, Kind kind, const Hosts& hosts, std::size_t bytes, const Network& network);
 
 }  // namespace tutti

@@ -1,4 +1,4 @@
-// The closed forms against the simulator, which runs the plans.
+// Compares the closed forms with the simulator, which runs the plans.
 #include "tutti/comm/plans/predict.h"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,8 @@ bool gives_a_part_each(Kind kind) {
   return kind == Kind::kAllGather || kind == Kind::kReduceScatter || kind == Kind::kAllToAll;
 }
 
-// Of each verb: the algorithm that predict() takes for the fastest is not much slower than the one that is, in the
-// simulator.
-TEST(Predict, WhatItChoosesIsFast) {
+// For each verb: the algorithm that predict() considers fastest is, in the simulator, not much slower than the fastest.
+TEST(Predict, ChosenAlgorithmIsFast) {
   const std::vector<std::vector<int>> layouts = {
       {1, 1},       {1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}, {2, 2}, {4, 4, 4, 4},
       {8, 8, 8, 8}, {3, 1, 2}, std::vector<int>(16, 4)};
@@ -59,9 +58,9 @@ TEST(Predict, WhatItChoosesIsFast) {
   if (std::getenv("TUTTI_SHOW")) printf("worst %.2f\n", worst);
 }
 
-// Where the ranks of both hosts share a few cores, a ring's messages between hosts and those inside do not flow at
-// once: measured on two network namespaces with two ranks each on two cores, 16 MiB, ring 7.8 ms, halving-doubling 6.9.
-TEST(Predict, WhereRanksOutnumberTheCoresARingsTwoKindsOfMessagesTakeTurns) {
+// If the ranks of both hosts share a few cores, the ring's messages inside and between hosts do not overlap. Measured
+// on two network namespaces with two ranks each on two cores, 16 MiB: ring 7.8 ms, halving-doubling 6.9 ms.
+TEST(Predict, CrowdedRingDoesNotOverlapItsTwoKindsOfMessages) {
   const Hosts hosts = Hosts::of_sizes(std::vector<int>{2, 2});
   Network network{.between = {16e-6, 8e9, 1e-6}};
   const auto ring = [&] { return predict(Algorithm::kRing, Kind::kAllReduce, hosts, 16 << 20, network); };

@@ -6,11 +6,12 @@
 namespace tutti {
 
 // Ring all-reduce. The vector is cut into n chunks. In hop k of the reduce-scatter each rank sends chunk (rank - k) to
-// the next rank and adds its own values to chunk (rank - k - 1), which the previous rank sends: after n-1 hops rank r
-// owns the sum of chunk r + 1. In the n-1 hops of the all-gather the finished chunks travel once around. Chunks are cut
-// into segments that go round in a wave: a rank sends segment s of hop k when segment s + kAllReduceLag of hop k-1 has
-// left, so that a segment is passed on while it is still in the cache, and the next ones are on their way meanwhile.
-// The sum of a chunk begins at the rank of the chunk's number and follows the ring.
+// the next rank. It adds its own values to chunk (rank - k - 1), which the previous rank sends. After n-1 hops rank r
+// owns the sum of chunk r + 1. In the n-1 hops of the all-gather the finished chunks go once around the ring.
+//
+// Chunks are cut into segments, which are pipelined. A rank sends segment s of hop k after segment s + kAllReduceLag of
+// hop k-1. So it passes on a segment while the segment is still in the cache, and the next segments are in flight
+// meanwhile. The sum of chunk c starts at rank c and follows the ring.
 
 namespace {
 
@@ -27,7 +28,7 @@ Plan all_reduce_ring(const Shape& shape) {
     plan.copy(in, out);
     return std::move(plan).build();
   }
-  // By chunk, of the input and of the output.
+  // The segments of each chunk: own in the input, sum in the output.
   std::vector<std::vector<Range>> own(n), sum(n);
   std::size_t most = 0;
   for (int chunk = 0; chunk < n; ++chunk) {
@@ -53,12 +54,12 @@ Plan all_reduce_ring(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// The first half of the ring all-reduce, shifted so that rank r ends with part r: the sum of a part begins at the rank
-// after its owner and ends with the owner. Segments go round in a wave, as there.
+// The first half of the ring all-reduce, shifted so that rank r ends with part r. The sum of a part starts at the rank
+// after its owner and ends at the owner. Segments are pipelined as in the ring all-reduce.
 //
-// `in` is not ours to change, so a sum on its way lives in scratch memory, which must not grow with the parts: the wave
-// takes kBlock segments of every part at a time, and there is room for two blocks, and in each for the sums of two
-// hops: of one that is being sent, and of the next that is being added.
+// The plan must not change `in`, so partial sums are in scratch memory, whose size must not grow with the parts. The
+// pipeline therefore takes kBlock segments of every part at a time. There is room for two blocks. Each block has room
+// for the sums of two hops: the one being sent and the next one being added.
 
 namespace {
 
@@ -74,7 +75,7 @@ Plan reduce_scatter_ring(const Shape& shape) {
   if (n == 1 && !shape.in_place) plan.copy(parts[0], out);
   if (n == 1) return std::move(plan).build();
   std::vector<std::vector<Range>> added;  // by part
-  std::size_t most = 0, largest = 0;      // segments; bytes of one
+  std::size_t most = 0, largest = 0;      // most segments of a part; bytes of the largest segment
   for (const Range& part : parts) {
     added.push_back(segments_of(part, shape.element, shape.segment));
     most = std::max(most, added.back().size());
@@ -85,7 +86,7 @@ Plan reduce_scatter_ring(const Shape& shape) {
   std::vector<Range> scratch;
   if (hops > 1)
     for (std::size_t room = 0; room < 4 * rooms; ++room) scratch.push_back(plan.scratch(largest));
-  // Where the sum of a segment is that came in this hop.
+  // Where the sum of a segment that arrives in this hop is stored.
   const auto sum = [&](std::size_t hop, std::size_t segment, std::size_t bytes) {
     if (hop == hops - 1) return results[segment];
     Range range = scratch[(segment / kBlock % 2 * 2 + hop % 2) * rooms + segment % kBlock];
@@ -115,7 +116,7 @@ Plan reduce_scatter_ring(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Every rank's part, equal or not, travels once around the ring, by segment: n-1 hops, each link carries n-1 parts.
+// Every rank's part, even or uneven, goes once around the ring by segment. n-1 hops; each link carries n-1 parts.
 Plan all_gather_ring(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRing);
   const int n = shape.size, next = (shape.rank + 1) % n, previous = (shape.rank + n - 1) % n;

@@ -1,4 +1,5 @@
-// Scans: rank r gets the sum of the inputs of ranks 0 to r; in an exscan of those before r, and rank 0 gets nothing.
+// Scans. In a scan rank r gets the sum of the inputs of ranks 0 to r, in an exscan of ranks 0 to r-1. Rank 0 of an
+// exscan gets nothing.
 #include "tutti/comm/plans/algorithms.h"
 #include "tutti/comm/plans/phases.h"
 
@@ -10,11 +11,11 @@ Range whole(Area area, const Shape& shape) { return {area, 0, shape.count * shap
 // Rank 0 of an exscan has no output.
 Area input_of(const Shape& shape, bool has_output) { return shape.in_place && has_output ? Area::kOut : Area::kIn; }
 
-// Hillis and Steele's scan: in the round of distance d a rank adds what the rank d before it has, the sum of the d
-// ranks up to that one. Returns where the sum is.
+// Hillis and Steele's scan. In the round of distance d a rank adds the sum that the rank d before it has, which covers
+// that rank and the d-1 ranks before it. Returns the range that holds the sum.
 Range scan_by_doubling(PlanBuilder& plan, const Shape& shape, bool has_output) {
   Range sum = whole(input_of(shape, has_output), shape);
-  Range rooms[] = {plan.scratch(sum.bytes), plan.scratch(sum.bytes)};  // what is sent must stay until it has left
+  Range rooms[] = {plan.scratch(sum.bytes), plan.scratch(sum.bytes)};  // two: a sum must stay until it is sent
   int room = 0;
   for (int distance = 1; distance < shape.size; distance *= 2) {
     plan.next_round();
@@ -35,7 +36,7 @@ Plan scan_recursive_doubling(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// A scan whose results move on by one rank.
+// A scan, followed by a shift of the results by one rank.
 Plan exscan_recursive_doubling(const Shape& shape) {
   PlanBuilder plan(Algorithm::kRecursiveDoubling);
   const Range sum = scan_by_doubling(plan, shape, shape.rank > 0);
@@ -45,8 +46,8 @@ Plan exscan_recursive_doubling(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Each rank adds its input to the sum of those before it and passes that on, a segment as soon as it has come. The
-// order is that of the ranks.
+// Each rank adds its input to the sum of the ranks before it and passes the sum on, segment by segment. The additions
+// are in rank order.
 Plan scan_chain(const Shape& shape) {
   PlanBuilder plan(Algorithm::kChain);
   const Area input = shape.in_place ? Area::kOut : Area::kIn;
@@ -61,7 +62,8 @@ Plan scan_chain(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// What comes is the result; what goes on is that and the own input, in scratch memory of two segments.
+// A received segment is the result. A rank passes on the result plus its own input, from two segments of scratch
+// memory.
 Plan exscan_chain(const Shape& shape) {
   PlanBuilder plan(Algorithm::kChain);
   const Area input = input_of(shape, shape.rank > 0);

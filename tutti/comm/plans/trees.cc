@@ -1,4 +1,4 @@
-// Broadcast and reduce along binomial trees and chains, and van de Geijn's scatter or gather over a binomial tree.
+// Broadcast and reduce along binomial trees and chains, and van de Geijn's algorithms over a binomial tree.
 #include <algorithm>
 
 #include "tutti/comm/plans/algorithms.h"
@@ -6,8 +6,9 @@
 
 namespace tutti {
 
-// Binomial tree, in places relative to the root: place p gets the vector from p without its lowest set bit, and passes
-// it on to p + b for every power of two b below that bit, the farthest first, because the largest subtree hangs there.
+// Binomial tree, in places relative to the root. Place p receives the vector from place p without its lowest set bit b.
+// It passes the vector on to p + b' for every power of two b' below b, the largest first, because that subtree is
+// largest.
 void broadcast_binomial(PlanBuilder& plan, const Members& members, const Range& vector) {
   const int n = members.size(), me = members.place;
   int bit = 1;
@@ -24,9 +25,10 @@ Plan broadcast_binomial(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// The binomial tree of broadcast_binomial, upwards, in ranks relative to the root: rank r adds the sums of r + 1, r +
-// 2, r + 4 ... as long as r has no such bit, then gives its own to r without its lowest set bit. The order of the sum
-// is relative rank order. Cut into segments, so that a parent adds one while the next is on its way.
+// The binomial tree of broadcast_binomial, from the leaves to the root, in places relative to the root. Place p adds
+// the sums of p + 1, p + 2, p + 4 ... up to its lowest set bit, then sends its sum to p without that bit. The additions
+// are in relative rank order. The vector is cut into segments, so that a parent adds one segment while the next is in
+// flight.
 Range reduce_binomial(PlanBuilder& plan, const Members& members, const Range& own, const Range& sum,
                       const Pieces& pieces) {
   const int n = members.size(), me = members.place;
@@ -51,15 +53,15 @@ Plan reduce_binomial(const Shape& shape) {
   const std::size_t bytes = shape.count * shape.element;
   const bool root = all.place == 0, leaf = all.place % 2 == 1 || all.place + 1 >= all.size();
   const Range in{root && shape.in_place ? Area::kOut : Area::kIn, 0, bytes};
-  // Inner ranks add in scratch memory: `out` belongs to the root, `in` is not ours to change.
+  // Inner ranks add in scratch memory: only the root has an `out`, and the plan must not change `in`.
   const Range sum = root ? Range{Area::kOut, 0, bytes} : leaf ? in : plan.scratch(bytes);
   if (root && all.size() == 1) plan.copy(in, sum);
   reduce_binomial(plan, all, in, sum, pieces_of(shape));
   return std::move(plan).build();
 }
 
-// A chain that begins at the root: each rank passes every segment on as soon as it has it, so for a long vector all
-// links are busy at once.
+// A chain that starts at the root. Each rank passes on every segment as soon as it arrives, so a long vector keeps all
+// links busy at once.
 void broadcast_chain(PlanBuilder& plan, const Members& members, const Range& vector, const Pieces& pieces) {
   const int n = members.size(), me = members.place;
   for (const Range& segment : segments_of(vector, pieces.element, pieces.segment)) {
@@ -74,8 +76,8 @@ Plan broadcast_chain(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// A chain that ends at the root: each rank adds its own values to every segment and passes it on, so for a long vector
-// all links are busy at once. The sum begins at the rank before the root and goes down in rank order.
+// A chain that ends at the root. Each rank adds its own values to every segment and passes the segment on, so a long
+// vector keeps all links busy at once. The sum starts at the rank before the root and follows descending rank order.
 Range reduce_chain(PlanBuilder& plan, const Members& members, const Range& own, const Range& sum,
                    const Pieces& pieces) {
   const int n = members.size(), me = members.place;
@@ -101,9 +103,9 @@ Plan reduce_chain(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Binomial trees over parts. Member p (its lowest set bit is b) stands for the members p to p + b - 1, and for the root
-// b is the power of two above n. In a scatter it gets their parts at once from member p - b and passes on the upper
-// half of what it has, again and again; a gather is the same backwards.
+// Binomial trees over parts. Member p with the lowest set bit b is responsible for the members p to p + b - 1. For the
+// root, b is the smallest power of two that is at least n. In a scatter a member receives all their parts from member p
+// - b. It repeatedly passes on the upper half of the parts that it holds. A gather runs the same messages backwards.
 
 namespace {
 
@@ -134,9 +136,9 @@ void gather_binomial(PlanBuilder& plan, const Members& members, const Parts& par
   if (me != 0) send(plan, members.at(me - own), joined(parts, me, std::min(own, n - me)), pieces);
 }
 
-// Scatter, then all-gather [Barnett et al. 1994; Chan et al. 2007]: the root gives every rank one nth through a
-// binomial tree, and all exchange their parts. Twice the vector over the root's link, but only 2 log2 n hops, whatever
-// n is: for vectors too long for the binomial tree and too short for a chain of n hops.
+// Scatter, then all-gather [Barnett et al. 1994; Chan et al. 2007]. The root distributes one nth to each rank through a
+// binomial tree, and all ranks exchange their parts. This takes twice the vector over the root's link, but only 2 log2
+// n hops for any n. It suits vectors too long for the binomial tree and too short for a chain of n hops.
 Plan broadcast_van_de_geijn(const Shape& shape) {
   PlanBuilder plan(Algorithm::kVanDeGeijn);
   const Members all = everybody(shape, shape.root);
@@ -146,8 +148,8 @@ Plan broadcast_van_de_geijn(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Reduce-scatter, then gather: broadcast_van_de_geijn backwards. Each rank adds one nth of the vector, so the adding is
-// shared out, and a binomial tree takes the parts to the root.
+// Reduce-scatter, then gather: broadcast_van_de_geijn backwards. Each rank adds one nth of the vector, so the work of
+// adding is shared. A binomial tree gathers the parts at the root.
 Plan reduce_van_de_geijn(const Shape& shape) {
   PlanBuilder plan(Algorithm::kVanDeGeijn);
   const std::size_t bytes = shape.count * shape.element;

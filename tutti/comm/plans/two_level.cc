@@ -1,4 +1,4 @@
-// Algorithms that treat ranks of one host and of several differently.
+// Algorithms that treat links inside a host and between hosts differently.
 #include <algorithm>
 
 #include "tutti/base/error.h"
@@ -38,22 +38,25 @@ Members carriers(const Shape& shape, int number) {
   return members;
 }
 
-// Two levels: a reduce-scatter inside each host, an all-reduce between hosts, an all-gather inside. What crosses the
-// wire is added up inside the host first, and every rank that can carries a share of it, so a host's card passes 2
-// (h-1)/h of the vector however many ranks the host has.
+// Two levels: a reduce-scatter inside each host, an all-reduce between hosts, an all-gather inside. Each host sums its
+// vectors before anything crosses the wire. As many of its ranks as possible carry a share of the sum. So a host's card
+// sends 2 (h-1)/h of the vector (h hosts), however many ranks the host has.
 //
-// Hosts may have different numbers of ranks. Then there are two ways to cut the vector: on a host of m ranks into m
-// *pieces*, one a rank, so that all of them add; and into c *shards*, the same everywhere, c the ranks of the smallest
-// host. A shard's *carrier* on a host is one of its ranks. Between the levels the owners of pieces hand what overlaps a
-// shard to its carrier, and get it back afterwards. Where all hosts are equal, pieces are shards, and nothing is handed
-// over.
+// Hosts may have different numbers of ranks. Then the vector is cut in two ways:
 //
-// Between hosts short shards take recursive doubling, long ones Bruck's exchanges. Segments run through all levels on
-// their own: the dependencies are those of the bytes.
+// - On a host of m ranks into m *pieces*, one per rank, so that all ranks add.
+// - Into c *shards*, the same on all hosts, where c is the number of ranks on the smallest host. On each host one rank
+//   is the *carrier* of a shard.
+//
+// Between the levels the owner of a piece sends the overlap of piece and shard to the shard's carrier. It receives the
+// result afterwards. If all hosts have equally many ranks, pieces are shards and nothing is sent here.
+//
+// Between hosts, short shards use recursive doubling, long ones Bruck's exchanges. Segments flow through all levels
+// independently: the only dependencies are those of the bytes.
 
 namespace {
 
-// Of a shard: here the hops of Bruck's exchanges, twice as many, begin to pay.
+// Shard size in bytes from which Bruck's exchanges, which need twice as many hops, are faster.
 constexpr std::size_t kLongShard = 32 << 10;
 
 Range overlap(const Range& a, const Range& b) {
@@ -82,7 +85,7 @@ Plan all_reduce_two_level(const Shape& shape) {
   const Parts pieces = even_parts(out, shape.element, m), shards = even_parts(out, shape.element, c);
 
   if (m > 1) reduce_scatter_mesh(plan, here, even_parts(in, shape.element, m), pieces[me], cut);
-  // What owner and carrier hand over, in one direction or the other.
+  // The transfers between owners and carriers, in one direction or the other.
   const auto hand_over = [&](bool to_carrier) {
     if (m == c) return;
     for (int shard = 0; shard < c; ++shard) {
@@ -109,10 +112,10 @@ Plan all_reduce_two_level(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Between hosts first, where every rank that can carries a share: the c carriers of a host (c the ranks of the smallest
-// host) take the parts of some ranks of their host each, their own among them, and exchange them with the carriers of
-// the same number on the other hosts. Then all ranks of a host exchange what they have. A host's card takes in each
-// part of another host once.
+// First between hosts, where as many ranks as possible carry a share. Each host has c carriers, where c is the number
+// of ranks on the smallest host. A carrier collects the parts of some ranks of its host, including its own. It
+// exchanges them with the carriers of the same number on the other hosts. Then all ranks of a host exchange the parts
+// that they have. A host's card receives each part of another host once.
 Plan all_gather_two_level(const Shape& shape) {
   PlanBuilder plan(Algorithm::kTwoLevel);
   const Pieces cut = pieces_of(shape);
@@ -122,7 +125,7 @@ Plan all_gather_two_level(const Shape& shape) {
   const int m = here.size(), me = here.place, c = hosts.fewest();
   if (!shape.in_place) plan.copy({Area::kIn, 0, parts[shape.rank].bytes}, parts[shape.rank]);
 
-  // The parts of a host that one carrier takes: those of the ranks from its place up to the next carrier's.
+  // The parts of a host that one carrier takes: those of the ranks from its own place up to the next carrier.
   const auto share = [&](int host, int carrier) {
     const auto& ranks = hosts.ranks_on(host);
     const int size = int(ranks.size());
@@ -144,7 +147,7 @@ Plan all_gather_two_level(const Shape& shape) {
     all_gather_bruck(plan, carriers(shape, mine), shares, cut);
   }
 
-  // Inside, a carrier has its share of every other host and gives its own part as all do.
+  // Inside a host, a carrier contributes its share of every other host, and its own part like every rank.
   ScatteredParts has(std::size_t(m), std::vector<Range>{});
   for (int place = 0; place < m; ++place) has[place].push_back(parts[here.at(place)]);
   for (int host = 0; host < hosts.count(); ++host) {
@@ -159,11 +162,11 @@ Plan all_gather_two_level(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// all_gather_two_level backwards. The carriers of a host (as many as the smallest host has ranks) share the parts of
-// all ranks out among themselves: carrier k those of the ranks that stand where carrier k stands, and up to the next
-// one, on every host. The ranks of a host send each carrier what is its share, and it adds. The carriers of the same
-// number on all hosts then exchange their sums, each getting those of its own host, and hand the parts to their owners.
-// A host's card takes in each part of its own ranks once from every other host.
+// all_gather_two_level backwards. Each host has as many carriers as the smallest host has ranks, and the carriers
+// divide the parts of all ranks among themselves. On every host carrier k takes the parts of the ranks from the place
+// of carrier k up to the next carrier. The ranks of a host send each carrier its share, and the carrier adds. Then the
+// carriers of the same number on all hosts exchange their sums: each receives the sums for its own host and sends the
+// parts to their owners. A host's card receives each part of its own ranks once from every other host.
 Plan reduce_scatter_two_level(const Shape& shape) {
   PlanBuilder plan(Algorithm::kTwoLevel);
   const Pieces cut = pieces_of(shape);
@@ -195,7 +198,7 @@ Plan reduce_scatter_two_level(const Shape& shape) {
     recv(plan, here.at(carrier_of(mine, c, m)), {out}, cut);
     return std::move(plan).build();
   }
-  // The sums of this host, where it adds any; of its own ranks they become the results.
+  // The sums that this carrier computes. Those for ranks of its own host become the results.
   Parts sums = in;
   for (int host = 0; host < hosts.count(); ++host) {
     for (const int owner : share(host, mine)) {
@@ -226,8 +229,8 @@ Plan reduce_scatter_two_level(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// From the root to one rank of every other host, and inside each host from there: the vector crosses each wire once. A
-// short vector takes binomial trees, a long one chains, whose segments flow through both levels at once.
+// From the root to one rank of every other host, and from there inside each host: the vector crosses each wire once. A
+// short vector uses binomial trees. A long vector uses chains, whose segments flow through both levels at once.
 
 namespace {
 
@@ -248,9 +251,9 @@ Plan broadcast_two_level(const Shape& shape) {
   return std::move(plan).build();
 }
 
-// Each host reduces to one of its ranks, on the root's host to the root, and these reduce to the root: the vector
-// crosses each wire once. A short vector takes binomial trees, a long one chains, whose segments flow through both
-// levels at once: broadcast_two_level backwards.
+// broadcast_two_level backwards. Each host reduces to one of its ranks (the root's host to the root), and these ranks
+// reduce to the root: the vector crosses each wire once. A short vector uses binomial trees. A long vector uses chains,
+// whose segments flow through both levels at once.
 
 namespace {
 

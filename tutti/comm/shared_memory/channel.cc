@@ -43,7 +43,7 @@ std::uint64_t DirectChannel::publish(std::uint16_t fingerprint) {
   const std::uint64_t word = tick << 16 | fingerprint;
   line.core.store(current_core(), std::memory_order_relaxed);
   line.word.store(word, std::memory_order_release);
-  __builtin_prefetch(&control_.lines(int((tick + 1) % kSlots))[rank_], 1);  // own it before it is needed
+  __builtin_prefetch(&control_.lines(int((tick + 1) % kSlots))[rank_], 1);  // acquires the cache line in advance
   ring_peers();
   return word;
 }
@@ -95,7 +95,8 @@ bool DirectChannel::awaits_this_core(std::uint64_t word, int next) const {
   return false;
 }
 
-// The kernel has its reasons, other programs for one: who has moved waits longer before it moves again.
+// The kernel may have reasons to move a thread back, such as other programs. So each move doubles the interval to the
+// next check.
 void DirectChannel::spread() {
   constexpr std::uint64_t kSeldom = 1 << 16;
   for (int r = 0; r < size_; ++r) room_.cores[r] = lines(tick_)[r].core.load(std::memory_order_relaxed);
@@ -123,7 +124,7 @@ Result<std::uint64_t> DirectChannel::slots() {
 
 namespace {
 
-// What all ranks know alike: the splits, where all give the same.
+// Only common splits are equal on all ranks, so only they enter the fingerprint.
 [[gnu::noinline]] std::uint64_t fingerprint_of_splits(const Request& r) {
   return has_common_splits(r.kind) ? digest_of(common_splits(r)) : ~0ull;
 }
@@ -131,7 +132,7 @@ namespace {
 }  // namespace
 
 std::uint16_t fingerprint_of(const Request& r) {
-  // Root and op count only where the verb has them, so that their default values elsewhere do not matter.
+  // Root and op count only for verbs that use them, so that their defaults elsewhere make no difference.
   const std::uint64_t op = is_reduction(r.kind) ? std::uint64_t(r.op) : 0;
   const std::uint64_t root = has_root(r.kind) ? std::uint32_t(r.root) : 0;
   const bool moves = verb(r.kind).combine != Verb::Combine::kNothing;

@@ -1,10 +1,10 @@
 #pragma once
-// What the ranks of one group on one host keep in shared memory: the lines through which they meet. It lies in the
-// arena of the group's lowest rank on that host and begins as zeros.
+// The shared memory of the ranks of one group on one host: mainly the lines through which they synchronize. It is in
+// the arena of the group's lowest rank on that host and starts as zeros.
 //
-// A *tick* is one meeting: every rank writes its line of the tick and waits for the lines of the others. Ticks are
-// counted alike on all ranks. Lines come in kSlots sets used in turn: a rank overwrites its line of tick t at tick t +
-// kSlots, long after every peer has read it, since a peer that posted t + 1 is done with t.
+// A *tick* is one barrier: every rank writes its line of the tick and waits for the lines of all other ranks. All ranks
+// count ticks alike. There are kSlots sets of lines, used in turn. A rank overwrites its line of tick t at tick t +
+// kSlots. By then every peer has read it, because a peer that has posted t + 1 is done with t.
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -17,44 +17,44 @@ namespace tutti {
 
 inline constexpr int kSlots = 4;
 inline constexpr std::size_t kLinePayload = 112;
-// Bytes that a rank contributes up to which they are copied into a slot of the control block instead.
+// Up to this size a rank's contribution, if it does not fit in the line, is copied to a slot of the control block.
 inline constexpr std::size_t kOneShotBytes = 2048;
 
 struct alignas(128) CallLine {
   std::atomic<std::uint64_t> word{0};  // tick << 16 | fingerprint of the call
-  std::atomic<std::uint32_t> core{0};  // where the rank ran when it posted
-  // Small data, or a Descriptor; valid once word is. 48 bytes of it share word's cache line.
+  std::atomic<std::uint32_t> core{0};  // on which the rank ran when it posted
+  // Small data or a Descriptor; valid once `word` is. 48 bytes of it share the cache line of `word`.
   alignas(16) std::byte payload[kLinePayload];
 };
 static_assert(sizeof(CallLine) == 128);
 
-// The call that a rank is making, written when it finds that a peer's differs: both find it at the same tick.
+// A rank's call, written when the rank finds that a peer's call differs. Both ranks find it at the same tick.
 struct alignas(128) CallRecord {
-  std::atomic<std::uint64_t> word{0};  // of the tick it belongs to; written last
+  std::atomic<std::uint64_t> word{0};  // of its tick; written last
   std::atomic<std::uint64_t> sequence{0};
   std::atomic<std::uint64_t> count{0};
   std::atomic<std::uint64_t> shape{0};  // kind, dtype, op, root: see pack_shape()
 };
 
-// Payload of a call whose data does not fit: where this rank's buffers are, as places in arenas (0: private memory).
+// The payload of a call whose data does not fit: the places of this rank's buffers in arenas (0: private memory).
 struct Descriptor {
   std::uint64_t in = 0, out = 0;  // place: (owner's local rank + 1) << 48 | offset
-  std::uint64_t slots = 0;        // this rank's staging memory, likewise
+  std::uint64_t slots = 0;        // place of this rank's staging memory
   std::uint64_t count = 0;
   std::uint64_t shape = 0;
   std::uint64_t largest_split = 0;  // with splits: elements of the largest part that this rank knows of
 };
-// Where ranks outnumber the cores, a sum is nobody's in particular: whoever runs takes the next slice of it, and all
-// are through when every slice is done, though some may not have run since they came. Fields say which tick they are
-// of.
+// If ranks outnumber the cores, a sum is not divided in advance: each running rank takes the next slice. The operation
+// ends when all slices are done, even if some ranks have not run since they entered. Fields contain the tick that they
+// belong to.
 struct alignas(128) SharedWork {
   static constexpr int kMostSlices = 64;
-  std::atomic<std::uint64_t> taken{0};              // tick << 16 | slices that somebody has taken upon himself
-  std::atomic<std::uint64_t> done{0};               // tick << 16 | slices
-  std::atomic<std::uint16_t> owner[kMostSlices]{};  // 1 + the rank that works on it; 0: nobody
+  std::atomic<std::uint64_t> taken{0};              // tick << 16 | number of slices taken
+  std::atomic<std::uint64_t> done{0};               // tick << 16 | number of slices done
+  std::atomic<std::uint16_t> owner[kMostSlices]{};  // 1 + the rank that works on the slice; 0: none
 };
 
-// A premultiplied sum: where in the payload a rank's factor lies; what rides in the line then ends before it.
+// For a premultiplied sum: the offset of a rank's factor in the payload. Inline data must end before it.
 inline constexpr std::size_t kFactorOffset = kLinePayload - sizeof(double);
 static_assert(sizeof(Descriptor) <= kFactorOffset);
 
@@ -82,28 +82,29 @@ class GroupControl {
   std::byte* one_shot(int slot, int rank) const {
     return base_ + layout_.one_shots + std::size_t(slot * ranks_ + rank) * kOneShotBytes;
   }
-  // Not 0: the group ended; 1 + the rank, in the group, that ended it.
+  // Nonzero if the group has failed: 1 + the rank, in the group, that failed it.
   std::atomic<std::uint32_t>& poison() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison);
   }
-  // How many members have left the group, and how many have given back their memory since all had: see group_memory.h.
+  // The number of members that have left the group, and the number that have freed their memory after all had left. See
+  // group_memory.h.
   std::atomic<std::uint32_t>& left() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 64);
   }
   std::atomic<std::uint32_t>& returned() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 68);
   }
-  // Not 0: ranks outnumber the cores. Written before the others know of the block.
+  // Nonzero if ranks outnumber the cores. Written before the other ranks know of the block.
   std::atomic<std::uint32_t>& crowded() const {
     return *reinterpret_cast<std::atomic<std::uint32_t>*>(base_ + layout_.poison + 72);
   }
   SharedWork& work(int slot) const { return reinterpret_cast<SharedWork*>(base_ + layout_.works)[slot]; }
-  // With splits: elements that `from` has for each rank (gather_v: for the root); where all ranks give the same splits:
-  // those that `from` has given.
+  // With splits: the elements that `from` has for each rank (gather_v: for the root). If all ranks pass the same
+  // splits: the splits that `from` has passed.
   std::uint64_t* splits(int from) const {
     return reinterpret_cast<std::uint64_t*>(base_ + layout_.splits) + from * ranks_;
   }
-  // The link between two ranks (a < b) for one of two purposes (0: collectives, 1: send and recv).
+  // The link between two ranks (a < b) for one of two purposes: 0 for collectives, 1 for send and recv.
   ShmLinkControl* link(int purpose, int a, int b) const {
     const int pair = b * (b - 1) / 2 + a;
     return reinterpret_cast<ShmLinkControl*>(base_ + layout_.links) + purpose * (ranks_ * (ranks_ - 1) / 2) + pair;

@@ -1,21 +1,24 @@
-// Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's
-// buffers, and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
+// Ranks of one host share memory, so a collective needs no messages. The ranks synchronize in a barrier, read and write
+// each other's buffers, and synchronize again. There are three paths. The choice depends only on the call, so all ranks
+// make the same choice:
 //
-//   inline    up to 112 bytes from each rank ride in the flag line itself: one meeting, one or two cache
-//             misses a peer
-//   one-shot  up to 2 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
-//   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that
-//             matters lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all
-//             outputs, which moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
-//             Who gives a few KiB of private memory gives a copy of it, so that the peers can read it all the same;
-//             where all do, an all_reduce needs no second meeting: each rank adds the copies, which nobody overwrites.
+//   inline    Up to 112 bytes per rank are stored in the flag line itself. One barrier, one or two cache misses per
+//             peer.
+//   one-shot  Up to 2 KiB: each rank copies its bytes into a slot, waits in the barrier, and reads all slots.
+//   large     Each rank posts the addresses of its buffers (they may differ between ranks) and waits in the barrier. If
+//             all relevant buffers are in shared arenas, the transfer is *direct*: rank r adds slice r of all inputs,
+//             in rank order, and stores it to all outputs. This moves 2 bytes per byte. A second barrier ends the call.
+//             Otherwise the transfer is *staged* (staged.cc). A rank that contributes a few KiB of private memory posts
+//             a shared copy instead, so that the peers can read it. If all ranks post copies, an all_reduce needs no
+//             second barrier: each rank adds the copies, which no rank overwrites.
 //
-// Where ranks outnumber the cores, the slices of a short direct all_reduce are taken by whoever runs (share()).
+// If ranks outnumber the cores, any running rank takes the slices of a short direct all_reduce (share()).
 //
-// The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
+// Sums are always in rank order, so all ranks and all runs get the same bits.
 //
-// Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for
-// large ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
+// Calls are compared at the first barrier, by a 16-bit fingerprint in the word that every rank reads anyway. Large
+// calls are also compared field by field. A rank that finds a difference writes its call to its CallRecord, reads the
+// peer's record, and reports both calls.
 #include "tutti/comm/shared_memory/direct.h"
 
 #include <algorithm>
@@ -38,7 +41,7 @@ constexpr std::size_t kSlice = 2048;  // bytes of a sum that all ranks share
 constexpr std::size_t kMostCopied = 8 << 10, kMostRead = 64 << 10;
 static_assert(kMostCopied <= kPieceBytes);
 
-// What does not tell one call from another is made equal.
+// Normalizes the fields that do not distinguish calls.
 Request canonical(Request r) {
   if (!is_reduction(r.kind)) r.op = ReduceOp::kSum;
   if (!has_root(r.kind)) r.root = 0;
@@ -47,7 +50,8 @@ Request canonical(Request r) {
   return r;
 }
 
-// The most bytes that any rank gives, where all ranks know that alike; else too many to be small.
+// The most bytes that any rank contributes, if all ranks can compute that alike; otherwise a value too large for the
+// small paths.
 std::size_t most_given(const Request& r, int size) {
   if (!has_splits(r)) return contributed(r, size);
   if (!has_common_splits(r.kind)) return ~std::size_t(0);
@@ -82,7 +86,7 @@ std::optional<bool> DirectOperation::awaits_this_core() const {
   return stage_ == Stage::kShare || channel_.awaits_this_core(word_, next_);
 }
 
-// Tells this rank's call, and waits for the peer, which finds the difference at the same tick, to tell its own.
+// Writes this rank's call to its record and waits for the peer's. The peer finds the difference at the same tick.
 Result<Progress> DirectOperation::compare_with(int peer) {
   CallRecord& mine = channel_.control().record(channel_.rank());
   mine.sequence.store(sequence_, std::memory_order_relaxed);
@@ -126,7 +130,7 @@ void DirectOperation::blockers(Blockers& blockers) const {
   if (stage_ == Stage::kShare) {
     for (const int owner : channel_.owners_of_slices(tick))
       if (owner != channel_.rank()) blockers.ranks.push_back(owner);
-    // Who ended between taking a slice and writing its name is no owner: any of them may be that one.
+    // A rank may have taken a slice and exited before it wrote its name as owner. Then any rank may be that one.
     if (blockers.ranks.empty())
       for (int r = 0; r < channel_.size(); ++r)
         if (r != channel_.rank()) blockers.ranks.push_back(r);
@@ -164,8 +168,8 @@ Result<Progress> DirectOperation::step() {
   return stage_ == Stage::kMeet ? after_meeting() : after_piece();
 }
 
-// Iteration k of the pipeline: piece k was copied in before the meeting, piece k - 1 is combined, piece k - 2 copied
-// out.
+// Iteration k of the pipeline. Piece k was copied in before the barrier. Now piece k - 1 is combined and piece k - 2 is
+// copied out.
 Result<Progress> DirectOperation::after_piece() {
   StagedTransfer& s = *staged_;
   s.waiting = false;
@@ -176,7 +180,7 @@ Result<Progress> DirectOperation::after_piece() {
   return k == s.pieces() + 1 ? Progress::kDone : Progress::kMoved;
 }
 
-// Bytes that this rank gives to the others.
+// Bytes that this rank contributes.
 std::size_t DirectOperation::given_bytes() const {
   if (!gives(request_, channel_.rank())) return 0;
   if (!has_splits(request_)) return contributed(request_, channel_.size());
@@ -207,11 +211,11 @@ Result<Progress> DirectOperation::enter() {
       break;
     case Way::kLarge: {
       mine.slots = TUTTI_TRY(c.slots());
-      // Who gives nothing has it at hand, wherever that is.
+      // An empty contribution is readable from anywhere.
       mine.in = bytes == 0 && gives(request_, c.rank()) ? mine.slots : c.place_of(request_.in, bytes);
       if (!has_splits(request_)) mine.out = c.place_of(request_.out, request_.count * element_);
       if (request_.kind == Kind::kAllToAll && request_.in == request_.out)
-        mine.in = 0;  // peers would read what was overwritten
+        mine.in = 0;  // peers would read overwritten data
       if (mine.in == 0 && bytes > 0 && bytes <= most_copied()) {
         mine.in = c.copy_place(mine.slots, c.tick() + 1);
         std::memcpy(c.resolve(mine.in), request_.in, bytes);
@@ -267,14 +271,14 @@ Result<Progress> DirectOperation::after_meeting() {
   return Progress::kMoved;
 }
 
-// Bytes of private memory that this rank copies to where the peers can read them. Where each of them reads all, fewer
-// if there are many.
+// Bytes of private memory that this rank copies to shared memory. In an all_reduce every peer reads all copies, so the
+// limit is lower if there are many ranks.
 std::size_t DirectOperation::most_copied() const {
   if (request_.kind != Kind::kAllReduce) return kMostCopied;
   return std::min(kMostCopied, kMostRead / std::size_t(channel_.size()));
 }
 
-// Of an all_reduce. The copies of a call stay as they are until all ranks have come to the next.
+// Whether all ranks of an all_reduce posted copies. They stay unchanged until all ranks have entered the next call.
 bool DirectOperation::all_gave_copies() const {
   if (request_.kind != Kind::kAllReduce) return false;
   const auto& theirs = channel_.room().descriptors;
@@ -283,15 +287,15 @@ bool DirectOperation::all_gave_copies() const {
                      [&](const Descriptor& d) { return d.in == channel_.copy_place(d.slots, tick); });
 }
 
-// Where that pays: the ranks outnumber the cores, and the vector is short. Slices of a long one lie in the cache of the
-// core that had them in the last call, if they always fall to the same rank.
+// Sharing pays if ranks outnumber the cores and the vector is short. For a long vector a fixed division is better: each
+// slice is still in the cache of the core that had it in the last call.
 bool DirectOperation::is_shared() const {
   const std::size_t slices = std::min(channel_.size(), SharedWork::kMostSlices);
   return channel_.shares_work() && request_.kind == Kind::kAllReduce && request_.count * element_ <= slices * kSlice;
 }
 
-// All ranks have come, and all have said where their buffers are. So one that runs can add what is to be added while
-// others wait for a core, and these find it done when they run again: one turn of all ranks a call, not two.
+// All ranks have entered and posted the addresses of their buffers. So a running rank can add slices while other ranks
+// wait for a core. Those find the work done when they run again. A call costs one turn of all ranks instead of two.
 Result<Progress> DirectOperation::share() {
   DirectChannel& c = channel_;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
@@ -314,7 +318,7 @@ Result<Progress> DirectOperation::share() {
   return moved ? Progress::kMoved : Progress::kBlocked;
 }
 
-// The same answer on every rank: it depends on what all of them have read.
+// All ranks get the same answer, because it depends only on the posted descriptors.
 bool DirectOperation::can_go_direct() const {
   const auto& theirs = channel_.room().descriptors;
   const bool writes_all = is_reduction(request_.kind) && !has_root(request_.kind) && !gives_parts(request_.kind);
@@ -343,7 +347,7 @@ void DirectOperation::act_direct() {
     for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before, outs[r] = out_of(r) + before;
     reduce_many(request_.dtype, request_.op, ins, outs, mine.end - mine.begin, divisor, factors);
   } else if (is_scan(request_.kind)) {
-    // From the last rank down: in place, the output of a rank is an input of those after it.
+    // From the last rank down, because in place the output of a rank is an input of the ranks after it.
     const std::size_t before = mine.begin * element_;
     for (int r = 0; r < size; ++r) ins[r] = in_of(r) + before;
     for (int r = size - 1; r >= 0 && gets(request_, r); --r) {
@@ -353,7 +357,7 @@ void DirectOperation::act_direct() {
                   request_.op == ReduceOp::kAvg ? added : 1, factors);
     }
   } else if (request_.kind == Kind::kReduce) {
-    const bool shared = theirs[root].out != 0;  // else the root adds alone
+    const bool shared = theirs[root].out != 0;  // otherwise the root adds alone
     if (!shared && rank != root) return;
     const auto [begin, end] = shared ? mine : ElementRange{0, count};
     for (int r = 0; r < size; ++r) ins[r] = in_of(r) + begin * element_;
@@ -365,11 +369,11 @@ void DirectOperation::act_direct() {
     outs[0] = out;
     reduce_many(request_.dtype, request_.op, ins, one_out, own.count, divisor, factors);
   } else if (request_.kind == Kind::kBroadcast && size == 2 && theirs[1 - root].out != 0 && bytes >= kStreamFrom) {
-    const std::size_t begin = mine.begin * element_, end = mine.end * element_;  // both cores move a half
+    const std::size_t begin = mine.begin * element_, end = mine.end * element_;  // each core moves one half
     copy_bytes(out_of(1 - root) + begin, in_of(root) + begin, end - begin);
   } else if (gets(request_, rank)) {
     for (int k = 0; k < size; ++k) {
-      const int r = (rank + k) % size;  // not all at the same rank at once
+      const int r = (rank + k) % size;  // each rank starts at another peer
       if (!gives(request_, r)) continue;
       const Stretch s = stretch_of(request_, rank, r, rank);
       const std::size_t from = tells_splits() ? split_before(r) : s.in_begin;
@@ -379,22 +383,22 @@ void DirectOperation::act_direct() {
   }
 }
 
-// A giver alone knows where its parts begin.
+// Whether the peers need this rank's splits: only the sender knows where its parts begin.
 bool DirectOperation::tells_splits() const {
   return gives_parts(request_.kind) && has_splits(request_) && !has_common_splits(request_.kind);
 }
 
-// Where the part for this rank begins in the buffer of `from`, which has told its splits.
+// The element at which the part for this rank begins in the buffer of `from`, which has published its splits.
 std::size_t DirectOperation::split_before(int from) const {
   const std::uint64_t* const splits = channel_.control().splits(from);
   return std::size_t(std::accumulate(splits, splits + channel_.rank(), std::uint64_t(0)));
 }
 
-// Writes what this rank knows of the parts where the peers can read it.
+// Writes what this rank knows of the splits to shared memory.
 void DirectOperation::tell_splits(Descriptor& mine) const {
   std::uint64_t* const splits = channel_.control().splits(channel_.rank());
   const bool same = has_common_splits(request_.kind);
-  mine.count = 0;  // ranks may have different ones
+  mine.count = 0;  // may differ between ranks
   if (!gives(request_, channel_.rank())) return;
   if (!same && !gives_parts(request_.kind)) {
     splits[request_.root] = mine.largest_split = request_.count;
@@ -406,7 +410,7 @@ void DirectOperation::tell_splits(Descriptor& mine) const {
   if (same) mine.count = std::accumulate(known.begin(), known.end(), std::uint64_t(0));
 }
 
-// Where all ranks give the same splits: the first at which the peer's differ from this rank's.
+// If all ranks must pass the same splits: an error for the first one in which the peer's differ from this rank's.
 std::optional<Error> DirectOperation::different_splits(int peer) const {
   if (!has_common_splits(request_.kind)) return {};
   const auto mine = common_splits(request_);
@@ -421,7 +425,7 @@ std::optional<Error> DirectOperation::different_splits(int peer) const {
   return {};
 }
 
-// Of the large way, where all that the ranks have told can be read: whether what is sent is what is expected.
+// For large calls, where all splits are readable: checks that sent and expected sizes agree.
 Status DirectOperation::check_splits() const {
   const int rank = channel_.rank();
   for (int r = 0; r < channel_.size(); ++r) {

@@ -1,5 +1,5 @@
 #pragma once
-// Collectives between ranks of one host, straight through shared memory: see direct.cc for how.
+// Collectives between ranks of one host through shared memory. direct.cc explains the algorithms.
 #include <optional>
 
 #include "tutti/comm/operation.h"
@@ -11,7 +11,7 @@ namespace tutti {
 
 class DirectOperation final : public Operation {
  public:
-  // begun: what call_at_once() has done of it already.
+  // begun: the part of the call that call_at_once() has already done.
   DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, const AtOnce& begun = {});
   Result<Progress> step() override;
   std::optional<bool> awaits_this_core() const override;
@@ -45,7 +45,7 @@ class DirectOperation final : public Operation {
   std::size_t element_;
   std::uint16_t fingerprint_;
   Stage stage_ = Stage::kEnter;
-  int next_ = 0;  // first peer not yet seen at this tick; in kCompare, the one with another call
+  int next_ = 0;  // first peer not yet seen at this tick; in kCompare: the peer with another call
   Clock::time_point compared_since_{};
   enum class Way : std::uint8_t { kInline, kOneShot, kLarge } way_;
   std::optional<StagedTransfer> staged_;

@@ -1,6 +1,6 @@
-// An operation of a few bytes takes about as long as its two cache misses, one of a few KiB as two meetings, so what
-// stands around them counts: nothing here allocates, asks for the time, or copies the Request (a vector load of fields
-// just written by scalar stores waits for the stores to leave).
+// An operation of a few bytes takes about as long as its two cache misses, one of a few KiB as long as two barriers. So
+// the overhead matters: nothing here allocates, reads the clock, or copies the Request. (A vector load of fields just
+// written by scalar stores waits until the stores have left the store buffer.)
 #include "tutti/comm/shared_memory/small.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-constexpr int kMostRanks = 64;  // of which the places are kept on the stack
+constexpr int kMostRanks = 64;  // limit for arrays on the stack
 constexpr std::size_t kMostSummed = std::size_t(64) << 10;
 
 bool meet_soon(const DirectChannel& channel, std::uint64_t word, int& tries) {
@@ -25,14 +25,15 @@ bool meet_soon(const DirectChannel& channel, std::uint64_t word, int& tries) {
   return true;
 }
 
-// After the post: the peers' lines are on their way meanwhile.
+// Called after the post, while the peers' lines are in transit.
 void put_on_record(AtOnce& call, const Request& r, FlightRing* flight, std::atomic<std::uint64_t>& sequence,
                    CallSite at) {
   call.sequence = sequence.fetch_add(1, std::memory_order_relaxed) + 1;
   if (flight) flight->started(call.sequence, flight_call(r, at, FlightWay::kDirect));
 }
 
-// An all_reduce of some KiB between arenas, as DirectOperation carries it out: it may take over after either meeting.
+// An all_reduce of a few KiB between arenas, with the protocol of DirectOperation, which may take over after either
+// barrier.
 AtOnce sum_at_once(DirectChannel& channel, const Request& r, std::size_t bytes, int tries, FlightRing* flight,
                    std::atomic<std::uint64_t>& sequence, CallSite at) {
   const int rank = channel.rank(), size = channel.size();
@@ -104,7 +105,7 @@ void finish_small(const Request& r, int rank, int size, std::span<const void*> p
       return;
     }
     const Stretch own = stretch_of(r, rank, rank, rank);
-    if (own.count == 0) return;  // buffers may lie nowhere
+    if (own.count == 0) return;  // the buffers may be null
     const std::size_t before = own.in_begin * size_of(r.dtype);
     for (const void*& part : parts) part = static_cast<const std::byte*>(part) + before;
     void* const outs[] = {r.out};

@@ -13,7 +13,7 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
   const std::uint32_t mine = cores[std::size_t(rank)];
   if (usable.empty() || std::find(usable.begin(), usable.end(), mine) == usable.end()) return {};
   for (const std::uint32_t core : cores)
-    if (load(core) > load(mine) || (load(core) == load(mine) && core < mine)) return {};  // somebody of that one moves
+    if (load(core) > load(mine) || (load(core) == load(mine) && core < mine)) return {};  // a rank of that core moves
   if (std::find(cores.begin() + rank + 1, cores.end(), mine) != cores.end()) return {};
   const std::uint32_t emptiest = *std::min_element(usable.begin(), usable.end(),
                                                    [&](std::uint32_t a, std::uint32_t b) { return load(a) < load(b); });
@@ -22,7 +22,7 @@ std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, i
 }
 
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank) {
-  if (std::count(cores.begin(), cores.end(), cores[std::size_t(rank)]) < 2) return false;  // it has a core to itself
+  if (std::count(cores.begin(), cores.end(), cores[std::size_t(rank)]) < 2) return false;  // the rank is alone on it
   cpu_set_t allowed;
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return false;  // more CPUs than a cpu_set_t holds
   std::array<std::uint32_t, CPU_SETSIZE> usable;

@@ -1,21 +1,22 @@
 #pragma once
-// The kernel sometimes puts three ranks of four on one of two cores, or two of two, and leaves them there, since none
-// of them seems busy: each call then takes a switch of tasks more. Ranks know better: each tells in its line where it
-// runs.
+// Moves ranks apart if the kernel does not. The kernel sometimes puts three of four ranks, or two of two, on one of two
+// cores and leaves them there, because none of them seems busy. Each call then costs an additional context switch. The
+// ranks can detect that, because each publishes its core in its line.
 #include <cstdint>
 #include <optional>
 #include <span>
 
 namespace tutti {
 
-// cores[r]: where rank r runs. The core that rank `rank` should move to, if it is the one to move: the highest rank of
-// the fullest core, when that has two ranks more than the emptiest of `usable` (those that this rank may run on). From
-// the same cores all ranks conclude alike, so one moves at a time.
+// cores[r] is the core on which rank r runs. Returns the core that rank `rank` should move to, if it is the one to
+// move: the highest rank of the fullest core, if that core has at least two ranks more than the emptiest core of
+// `usable` (the cores on which this rank may run). All ranks with the same `cores` conclude alike, so one rank moves at
+// a time.
 std::optional<std::uint32_t> better_core(std::span<const std::uint32_t> cores, int rank,
                                          std::span<const std::uint32_t> usable);
 
-// Moves the calling thread to the core that better_core() gives, and leaves the kernel free to move it again. Whether
-// it moved. No system call where no other rank is on its core; else two, four if it moves.
+// Moves the calling thread to the core that better_core() returns, and leaves the kernel free to move it again. Returns
+// whether it moved. Makes no system call if no other rank is on its core; otherwise two, or four if it moves.
 bool move_to_better_core(std::span<const std::uint32_t> cores, int rank);
 
 }  // namespace tutti

@@ -11,7 +11,7 @@ namespace {
 
 using Cores = std::vector<std::uint32_t>;
 
-// What every rank concludes: (rank, core) of those that move.
+// The conclusion of every rank: (rank, core) for the ranks that move.
 std::vector<std::pair<int, std::uint32_t>> moves(const Cores& cores, const Cores& usable) {
   std::vector<std::pair<int, std::uint32_t>> found;
   for (int rank = 0; rank < int(cores.size()); ++rank)
@@ -26,7 +26,7 @@ TEST(BetterCore, TheHighestRankOfTheFullestCoreMovesToTheEmptiest) {
   EXPECT_EQ(moves({0, 0, 0, 1, 1, 1, 2, 2}, {0, 1, 2, 3}), (Moves{{2, 3}})) << "one at a time";
 }
 
-TEST(BetterCore, NobodyMovesWhereItWouldNotHelp) {
+TEST(BetterCore, NoRankMovesIfItWouldNotHelp) {
   EXPECT_TRUE(moves({0, 0, 1, 1}, {0, 1}).empty());
   EXPECT_TRUE(moves({0, 1, 0}, {0, 1}).empty());
   EXPECT_TRUE(moves({0, 0, 0, 0}, {0}).empty()) << "a rank that is bound stays";
@@ -34,7 +34,7 @@ TEST(BetterCore, NobodyMovesWhereItWouldNotHelp) {
   EXPECT_TRUE(moves({0}, {0, 1}).empty());
 }
 
-TEST(BetterCore, RepeatedItLeavesNoCoreWithTwoMore) {
+TEST(BetterCore, RepeatedMovesBalanceTheCores) {
   Cores cores(16, 0);
   const Cores usable = {0, 1, 2};
   for (int turn = 0; turn < 100; ++turn) {

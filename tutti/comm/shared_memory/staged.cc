@@ -16,7 +16,7 @@ StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, s
       rank_(channel.rank()),
       size_(channel.size()),
       element_(size_of(request.dtype)) {
-  // Where the input is n parts, a piece holds a stretch of each.
+  // If the input has n parts, a piece holds a stretch of each.
   per_piece_ = kPieceBytes / element_ / (gives_parts(request.kind) ? std::size_t(size_) : 1);
   const std::size_t total = has_splits(request) ? largest_split : request.count;
   pieces_ = (total + per_piece_ - 1) / per_piece_;
@@ -27,7 +27,7 @@ StagedTransfer::Span StagedTransfer::piece(std::size_t k, std::size_t total) con
   return {begin, std::min(total - begin, per_piece_)};
 }
 
-// Cuts on cache lines, so that no two ranks write one line.
+// Cuts at cache lines, so that no two ranks write the same line.
 StagedTransfer::Span StagedTransfer::slice(Span whole, int rank) const {
   const auto [begin, end] = own_slice(whole.count, element_, rank, size_);
   return {begin, end - begin};  // from the start of the piece
@@ -40,17 +40,17 @@ void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* con
               room_.factors.data());
 }
 
-// Of a reduction of whole vectors each rank adds a slice of every piece.
+// In a reduction of whole vectors each rank adds a slice of every piece.
 bool StagedTransfer::adds_slices() const { return is_reduction(request_.kind) && !gives_parts(request_.kind); }
 
 void StagedTransfer::copy_in(std::size_t k) {
   if (!gives(request_, rank_)) return;
   if (adds_slices() && size_ == 2 &&
-      !is_scan(request_.kind)) {  // each adds its own half from where it is: only the other's half moves
+      !is_scan(request_.kind)) {  // each rank reads its own half in place, so only the other half is copied
     const Span p = piece(k, request_.count), half = slice(p, 1 - rank_);
     std::memcpy(slot(rank_, k) + half.begin * element_, in(p.begin + half.begin), half.count * element_);
   } else if (gives_parts(request_.kind)) {
-    // The own part too: an all_to_all in place overwrites it before it is taken.
+    // Copies this rank's own part too, because an in-place all_to_all overwrites it before it is read.
     for (int to = 0; to < size_; ++to) {
       const Span p = piece(k, part_count(rank_, to));
       if (p.count > 0) std::memcpy(sub_slot(rank_, k, to), in(in_parts_.begin(to) + p.begin), p.count * element_);
@@ -68,9 +68,9 @@ void StagedTransfer::combine(std::size_t k) {
     const Span mine = slice(p, rank_);
     const std::size_t at = mine.begin * element_;
     auto& outs = room_.outs;
-    std::size_t last = 0;  // of outs
+    std::size_t last = 0;  // index into outs
     for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
-    if (is_scan(request_.kind)) {  // from the last rank down: the output of a rank takes the place of its input
+    if (is_scan(request_.kind)) {  // from the last rank down: a rank's output overwrites its input
       for (int r = size_ - 1; r >= 0 && gets(request_, r); --r) {
         outs[0] = slot(r, k) + at;
         reduce(std::span(ins).first(std::size_t(summands(request_.kind, r, size_))), std::span(outs).first(1),
@@ -79,7 +79,7 @@ void StagedTransfer::combine(std::size_t k) {
       return;
     }
     if (has_root(request_.kind)) {
-      // The root's slot, or straight to its place where the root adds itself.
+      // Into the root's slot. If the root itself adds, directly into its output.
       outs[0] = rank_ == request_.root ? static_cast<void*>(out(p.begin + mine.begin)) : slot(request_.root, k) + at;
     } else {
       outs[0] = out(p.begin + mine.begin);
@@ -104,7 +104,7 @@ void StagedTransfer::combine(std::size_t k) {
   }
 }
 
-// The slices that the others added into this rank's slot.
+// Copies out the slices that the peers added into this rank's slot.
 void StagedTransfer::copy_out(std::size_t k) {
   if (!adds_slices() || !gets(request_, rank_)) return;
   const Span p = piece(k, request_.count);

@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-// The part of time that is drawn.
+// The time range to draw.
 struct Span {
   double begin = std::numeric_limits<double>::infinity(), shortest = begin, end = 0;
   std::size_t longest_name = 1;
@@ -44,15 +44,15 @@ std::string escaped(const std::string& text) {
 struct Colour {
   int red, green, blue;
 };
-// Forward blue, backward and the gradient of the input green, that of the weights brown; of the first chunk and the
-// last.
+// Forward is blue, backward and the gradient of the input are green, the gradient of the weights is brown. Each has a
+// shade for the first and one for the last chunk.
 struct Shades {
   Colour first, last;
 };
 constexpr Shades kForward{{92, 148, 214}, {196, 218, 244}}, kBackward{{104, 176, 114}, {200, 230, 204}},
     kWeight{{214, 158, 88}, {246, 224, 194}};
 
-// "#5c94d6": not every program that shows SVG knows hsl().
+// "#5c94d6": not all SVG viewers support hsl().
 std::string colour(const Action& action, int chunks) {
   const Shades& shades = action.kind == ActionKind::kForward          ? kForward
                          : action.kind == ActionKind::kBackwardWeight ? kWeight
@@ -81,7 +81,7 @@ std::string draw_text(const Timeline& timeline, int columns) {
       if (width <= 0) continue;
       std::string name = to_string(timed.action, timeline.chunks);
       if (int(name.size()) > width) name = name.substr(0, 1);
-      // The last column stays free, so that neighbours can be told apart.
+      // Leaves the last column free, so that adjacent actions can be distinguished.
       std::string cell = name + std::string(std::size_t(width) - name.size(), name.size() > 1 ? '-' : name[0]);
       if (width > 1 && int(name.size()) < width) cell.back() = ' ';
       row.replace(std::size_t(begin), std::size_t(width), cell);

@@ -1,17 +1,17 @@
 #pragma once
-// A timeline of a pipeline as a picture: a row for each rank, time to the right.
+// Draws the timeline of a pipeline: one row per rank, time to the right.
 #include <string>
 
 #include "tutti/planning/schedules/timeline.h"
 
 namespace tutti {
 
-// For a terminal: each action as its name where that fits, else as its letter; dots where a rank waits. `columns`: the
-// width to fill, without the names of the rows; 0: as wide as the shortest action needs to show its name, at most 240.
+// For a terminal. Shows each action by its name if it fits, otherwise by its letter, and waiting as dots. `columns` is
+// the width to fill, without the row labels. 0: wide enough for the name of the shortest action, at most 240.
 std::string draw_text(const Timeline& timeline, int columns = 0);
 
-// For a page: colours by kind of action, light or dark by chunk. `title` stands above (plain text), `seconds` makes the
-// axis one of time, else it counts units.
+// For a web page. The color shows the kind of action, its lightness the chunk. `title` is plain text above the drawing.
+// With `seconds` the axis shows time; otherwise it shows units.
 std::string draw_svg(const Timeline& timeline, const std::string& title, bool seconds = false);
 
 }  // namespace tutti

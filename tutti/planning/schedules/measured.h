@@ -1,5 +1,5 @@
 #pragma once
-// A measured Timeline as text, so that a picture can be drawn of it later: `tutti plan pipeline --measured FILE`.
+// A measured Timeline as text, to be drawn later: `tutti plan pipeline --measured FILE`.
 #include <string>
 #include <string_view>
 
@@ -9,13 +9,13 @@
 namespace tutti {
 
 struct MeasuredPipeline {
-  std::string title;  // what it is of, one line
+  std::string title;  // description of the run, one line
   Timeline timeline;  // in seconds
 };
 
 // One JSON object: {"tutti_pipeline": 1, "title": ..., "chunks": 2, "ranks": [[["F0a", begin, end], ...], ...]}
 std::string to_json(const MeasuredPipeline& measured);
-// What is not such an object is refused with where and why.
+// Rejects any other text. The error names the position and the reason.
 Result<MeasuredPipeline> measured_pipeline(std::string_view json);
 
 }  // namespace tutti

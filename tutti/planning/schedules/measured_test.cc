@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(MeasuredPipeline, ComesBackFromItsText) {
+TEST(MeasuredPipeline, RoundTripsThroughItsText) {
   for (const int chunks : {1, 2, 30}) {
     MeasuredPipeline measured{.title = "a run", .timeline = {.chunks = chunks}};
     measured.timeline.ranks = {
@@ -28,7 +28,7 @@ TEST(MeasuredPipeline, ComesBackFromItsText) {
   }
 }
 
-TEST(MeasuredPipeline, WhatIsNotOneIsRefused) {
+TEST(MeasuredPipeline, RejectsInvalidText) {
   const std::pair<const char*, const char*> kTexts[] = {
       {"", "no JSON object"},
       {"[1]", "no JSON object"},

@@ -1,6 +1,6 @@
 #pragma once
-// What the ranks of a pipeline send one another, and in which order. All of it follows from the schedule, which every
-// rank has: so a receiver knows what each peer will send next, and can have a place ready for it. Pure arithmetic.
+// The messages between the ranks of a pipeline and their order. Everything follows from the schedule, which every rank
+// knows. So a receiver knows the next message of each peer and can prepare a buffer for it. Pure arithmetic.
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,22 +16,22 @@ struct StageMessage {
   };
   Kind kind;
   int microbatch;
-  int stage;     // that makes it
+  int stage;     // the stage that produces it
   int from, to;  // ranks of the pipeline, never the same
   bool operator==(const StageMessage&) const = default;
 };
 
 // "the output of stage 1 for microbatch 3", "the gradient of stage 2's input for microbatch 3".
 std::string to_string(const StageMessage& message);
-// Tells the messages of one step apart: from 0 on, less than 2 x stages x microbatches.
+// A unique number for each message of a step, from 0 to less than 2 x stages x microbatches.
 int number_of(const StageMessage& message, int stages);
 
-// What an action of `rank` waits for, and what it makes for others. None where the stage beside it does not exist, or
-// lies on the same rank (a V's turn; a pipeline of one rank).
+// The message that an action of `rank` waits for (needed_by) or produces (made_by). None if the adjacent stage does not
+// exist or is on the same rank (the turn of a V; a pipeline of one rank).
 std::optional<StageMessage> needed_by(const Schedule& schedule, int rank, const Action& action);
 std::optional<StageMessage> made_by(const Schedule& schedule, int rank, const Action& action);
 
-// What `peer` sends to `rank`, in the order in which it does.
+// The messages from `peer` to `rank`, in the order in which they are sent.
 std::vector<StageMessage> sent(const Schedule& schedule, int peer, int rank);
 
 }  // namespace tutti

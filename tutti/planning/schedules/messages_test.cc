@@ -21,7 +21,7 @@ TEST(StageMessages, GoInTheOrderOfTheSendersActions) {
   EXPECT_EQ(brief(sent(plain, 0, 1)), "o0.0 o0.1 o0.2 o0.3");
   EXPECT_EQ(brief(sent(plain, 1, 0)), "g1.0 g1.1 g1.2 g1.3");
   EXPECT_EQ(brief(sent(plain, 0, 2)), "");
-  // Two ranks, two chunks each: both directions of both neighbours share one pair.
+  // Two ranks with two chunks each: both directions between adjacent stages use one pair of ranks.
   const Schedule looped = make_schedule(ScheduleKind::kInterleaved, {.ranks = 2, .microbatches = 2, .chunks = 2});
   EXPECT_EQ(to_string(looped.actions[1], 2), "F0a F1a F0b B0b F1b B1b B0a B1a");
   EXPECT_EQ(brief(sent(looped, 1, 0)), "o1.0 o1.1 g3.0 g3.1 g1.0 g1.1");
@@ -29,7 +29,7 @@ TEST(StageMessages, GoInTheOrderOfTheSendersActions) {
   EXPECT_EQ(brief(sent(looped, 0, 1)), "o0.0 o0.1 o2.0 o2.1 g2.0 g2.1");
 }
 
-TEST(StageMessages, NothingIsSentWhereAVTurns) {
+TEST(StageMessages, NothingIsSentAtTheTurnOfAV) {
   const Schedule v = make_schedule(ScheduleKind::kZeroBubbleV, {.ranks = 2, .microbatches = 1, .chunks = 2});
   EXPECT_EQ(brief(sent(v, 0, 1)), "o0.0 g3.0");
   EXPECT_EQ(brief(sent(v, 1, 0)), "o2.0 g1.0");
@@ -49,8 +49,8 @@ TEST(StageMessages, AreNumberedAndNamed) {
   EXPECT_EQ(number_of(gradient, 4), 29);
 }
 
-// Whatever the schedule: all that is needed is made, once, by the rank that it is expected from; numbers differ.
-TEST(StageMessages, EveryNeedIsMet) {
+// For every schedule: each needed message is produced once, by the expected rank, and numbers are unique.
+TEST(StageMessages, EveryNeededMessageIsSent) {
   for (const ScheduleKind kind : kScheduleKinds)
     for (const int ranks : {1, 2, 3, 5})
       for (const int microbatches : {1, 2, 7}) {

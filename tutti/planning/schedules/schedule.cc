@@ -7,7 +7,7 @@
 namespace tutti {
 namespace {
 
-// All forwards, then all backwards in the same order. Every rank keeps the activations of all microbatches; the bubble
+// All forwards, then all backwards in the same order. Every rank keeps the activations of all microbatches. The bubble
 // is that of 1F1B, (p-1)/m of the work.
 std::vector<Action> fill_drain(const PipelineShape& shape, int) {
   std::vector<Action> actions;
@@ -16,8 +16,8 @@ std::vector<Action> fill_drain(const PipelineShape& shape, int) {
   return actions;
 }
 
-// Rank r warms up with as many forwards as there are ranks after it, then alternates, then drains. So it never keeps
-// the activations of more than p - r microbatches, however many there are.
+// Rank r first runs as many forwards as there are ranks after it, then alternates, then drains. So it never keeps the
+// activations of more than p - r microbatches, however many there are.
 std::vector<Action> one_forward_one_backward(const PipelineShape& shape, int rank) {
   const int total = shape.microbatches, warm_up = std::min(shape.ranks - rank - 1, total);
   std::vector<Action> actions;
@@ -29,20 +29,20 @@ std::vector<Action> one_forward_one_backward(const PipelineShape& shape, int ran
   return actions;
 }
 
-// 1F1B over virtual stages. Microbatches pass in groups of N: a group goes through the rank's first chunk, then through
-// the second, and so on, before the next group comes. The order of (microbatch, chunk) that this gives is the table;
-// the k-th forward is its k-th line, the k-th backward the same line with the chunks counted from the end. The bubble
-// is (p-1)/(m v) of the work, v chunks a rank, for v times the messages and a little more memory.
+// 1F1B over virtual stages. Microbatches pass in groups of N: a group passes through the rank's first chunk, then
+// through the second, and so on, before the next group starts. This order of (microbatch, chunk) is the table. The k-th
+// forward is its k-th line. The k-th backward is the same line with the chunks in reverse. With v chunks per rank the
+// bubble is (p-1)/(m v) of the work, at the price of v times the messages and a little more memory.
 //
-// Megatron-LM refuses a number of microbatches that N does not divide with a rest below p: its rule of who is ahead of
-// whom would let ranks wait for one another for ever. Here the microbatches are then dealt out to as many groups as
-// before, as evenly as can be, the larger ones first. So any number will do, and the bubble stays that of the formula.
+// Megatron-LM rejects a number of microbatches whose remainder modulo N is between 1 and p - 1, because with its order
+// the ranks would deadlock. Here the microbatches are then distributed as evenly as possible over the same number of
+// groups, larger groups first. So any number works, and the bubble stays that of the formula.
 std::vector<int> group_sizes(const PipelineShape& shape) {
   const int total = shape.microbatches, size = shape.microbatch_group > 0 ? shape.microbatch_group : shape.ranks;
   const int rest = total % size, whole = total / size;
   if (rest == 0) return std::vector<int>(std::size_t(whole), size);
   std::vector<int> sizes;
-  if (rest >= shape.ranks) {  // a group like the others
+  if (rest >= shape.ranks) {  // the rest forms a group like the others
     sizes.assign(std::size_t(whole), size);
     sizes.push_back(rest);
     return sizes;
@@ -73,10 +73,10 @@ std::vector<Action> interleaved(const PipelineShape& shape, int rank) {
   return actions;
 }
 
-// 1F1B with each backward cut in two: the gradient of the input, which the rank before waits for, and the gradient of
-// the weights, for which nobody waits. Rank r lets the latter lag r microbatches behind: so the drain of the pipeline
-// is filled with it, and no rank keeps more than rank 0 of 1F1B, p microbatches. Where the two halves and a forward
-// take equal times, the bubble is a third of 1F1B's.
+// 1F1B with each backward split in two: the gradient of the input, which the rank before waits for, and the gradient of
+// the weights, which no rank waits for. Rank r delays the latter by r microbatches, so it fills the drain of the
+// pipeline. No rank keeps more than rank 0 of 1F1B does, p microbatches. If a forward and the two halves take equal
+// times, the bubble is a third of that of 1F1B.
 std::vector<Action> zero_bubble_h1(const PipelineShape& shape, int rank) {
   const int total = shape.microbatches, warm_up = std::min(shape.ranks - rank - 1, total);
   std::vector<Action> actions;
@@ -90,14 +90,14 @@ std::vector<Action> zero_bubble_h1(const PipelineShape& shape, int rank) {
   return actions;
 }
 
-// Two chunks a rank, laid out as a V: the first half of the model runs down the ranks, the second half back up, so rank
-// 0 has the first stage and the last, and the backward of a microbatch can begin on the rank where its forward ended.
-// With backwards cut in two as in ZB-H1, and 2p - 1 microbatches or more, no rank waits between its first action and
-// its last, where forward, gradient of the input and gradient of the weights take equal times. Every rank keeps 2p
-// chunks (half the layers of a 1F1B stage each), as much as rank 0 of 1F1B.
+// Two chunks per rank, arranged as a V: the first half of the model runs down the ranks, the second half runs back up.
+// So rank 0 has the first and the last stage, and the backward of a microbatch starts on the rank where its forward
+// ended. Backwards are split in two as in ZB-H1. With 2p - 1 microbatches or more, no rank waits between its first and
+// its last action, if forward, gradient of the input and gradient of the weights take equal times. Every rank keeps 2p
+// chunks (each half the layers of a 1F1B stage), as much as rank 0 of 1F1B.
 //
-// The list is that of at least 2p - 1 microbatches, less those that are not there.
-// The next microbatch of each kind of action in each chunk: they go in order.
+// The list is built for at least 2p - 1 microbatches; actions of microbatches that do not exist are omitted. InOrder
+// tracks the next microbatch of each kind of action in each chunk, because microbatches run in order.
 class InOrder {
  public:
   explicit InOrder(int microbatches) : microbatches_(microbatches) {}
@@ -123,17 +123,17 @@ std::vector<Action> zero_bubble_v(const PipelineShape& shape, int rank) {
   using enum ActionKind;
   const int ranks = shape.ranks, total = std::max(shape.microbatches, 2 * ranks - 1);
   InOrder order(shape.microbatches);
-  // Down the first arm until the first microbatch has come back up to this rank.
+  // Forwards in the first arm, until the first microbatch has come back to this rank.
   order.add(kForward, 0, 2 * (ranks - rank) - 1);
   for (int i = 0; i < rank; ++i) order.add(kForward, 1), order.add(kForward, 0);
   for (int i = 0; i < ranks - rank; ++i) order.add(kForward, 1), order.add_backward(1);
-  // Steady: each arm in turn, until all forwards are done.
+  // Steady state: the arms alternate until all forwards are done.
   while (order.done(kForward, 1) < order.done(kForward, 0) || order.done(kForward, 0) < total) {
     if (order.done(kForward, 0) < total) order.add(kForward, 0);
     order.add_backward(0);
     order.add(kForward, 1), order.add_backward(1);
   }
-  // Drain: what others wait for first.
+  // Drain: actions that other ranks wait for come first.
   for (int i = 0; i < rank; ++i) order.add(kBackwardInput, 0), order.add(kBackwardInput, 1);
   for (int i = 0; i < ranks - rank; ++i) order.add_backward(0);
   for (const int chunk : {1, 0}) order.add(kBackwardWeight, chunk, total - order.done(kBackwardWeight, chunk));
@@ -154,7 +154,7 @@ constexpr Row kTable[] = {
 };
 const Row& row_of(ScheduleKind kind) { return kTable[int(kind)]; }
 
-// What bounds the lists of all ranks together: a mistyped count shall be a sentence, not a machine without memory.
+// Limits the total length of the lists, so that a mistyped count gives an error message instead of exhausting memory.
 constexpr std::int64_t kMostActions = 1 << 24;
 
 void check(ScheduleKind kind, const PipelineShape& shape) {

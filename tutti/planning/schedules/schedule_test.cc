@@ -16,7 +16,7 @@ struct Golden {
   PipelineShape shape;
   std::vector<std::string> actions;
 };
-// As Megatron-LM's schedules.py orders them (megatron/core/pipeline_parallel, January 2026).
+// The orders of Megatron-LM's schedules.py (megatron/core/pipeline_parallel, January 2026).
 const Golden kGolden[] = {
     {ScheduleKind::kOneForwardOneBackward,
      {.ranks = 2, .microbatches = 4},
@@ -54,7 +54,7 @@ const Golden kGolden[] = {
       "B1b B2b B3b B0a B1a B2a B3a"}},
 };
 
-TEST(Schedules, AreMegatronsToTheLetter) {
+TEST(Schedules, MatchMegatronsExactly) {
   for (const Golden& golden : kGolden) {
     const Schedule schedule = make_schedule(golden.kind, golden.shape);
     for (int rank = 0; rank < golden.shape.ranks; ++rank)
@@ -63,8 +63,8 @@ TEST(Schedules, AreMegatronsToTheLetter) {
   }
 }
 
-// The tables of the papers' figures: Qi et al., "Zero Bubble Pipeline Parallelism", figure 2 (H1), and of the second
-// paper, figure 2 (V-ZB): rank 0 and the last one of a small pipeline, by hand.
+// The tables of the papers' figures: Qi et al., "Zero Bubble Pipeline Parallelism", figure 2 (H1), and figure 2 of the
+// second paper (V-ZB). Written by hand for rank 0 and the last rank of a small pipeline.
 TEST(Schedules, ZeroBubbleByHand) {
   const Schedule h1 = make_schedule(ScheduleKind::kZeroBubbleH1, {.ranks = 3, .microbatches = 4});
   EXPECT_EQ(to_string(h1.actions[0], 1), "F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3");
@@ -75,7 +75,7 @@ TEST(Schedules, ZeroBubbleByHand) {
   EXPECT_EQ(to_string(v.actions[1], 2), "F0a F0b F1a F1b I0b W0b F2a I0a W0a F2b I1b W1b I1a I2b I2a W1a W2b W2a");
 }
 
-TEST(Schedules, StagesOfAVComeBack) {
+TEST(Schedules, StagesOfAVTurnBack) {
   const Schedule v = make_schedule(ScheduleKind::kZeroBubbleV, {.ranks = 3, .microbatches = 1, .chunks = 2});
   const Schedule looped = make_schedule(ScheduleKind::kInterleaved, {.ranks = 3, .microbatches = 1, .chunks = 2});
   const int v_ranks[] = {0, 1, 2, 2, 1, 0}, looped_ranks[] = {0, 1, 2, 0, 1, 2};
@@ -87,8 +87,8 @@ TEST(Schedules, StagesOfAVComeBack) {
   }
 }
 
-// Of all shapes up to 6 ranks, 4 chunks and 13 microbatches: each action is there once, and nobody waits for ever.
-TEST(Schedules, AreWholeAndEnd) {
+// For all shapes up to 6 ranks, 4 chunks and 13 microbatches: each action occurs once, and no rank waits forever.
+TEST(Schedules, AreCompleteAndTerminate) {
   for (const ScheduleKind kind : kScheduleKinds)
     for (int ranks = 1; ranks <= 6; ++ranks)
       for (int microbatches = 1; microbatches <= 13; ++microbatches)
@@ -121,7 +121,7 @@ TEST(Schedules, AreWholeAndEnd) {
             }
 }
 
-TEST(Schedules, WhatTheyCannotTakeIsASentence) {
+TEST(Schedules, UnsupportedShapesAreExplained) {
   const auto text = [](ScheduleKind kind, PipelineShape shape) {
     try {
       make_schedule(kind, shape);

@@ -1,7 +1,7 @@
-// An action can begin when its rank is free and what it needs is there: a forward needs the forward of the stage
-// before, the gradient of an input that of the stage after (the last stage: its own forward), the gradient of the
-// weights that of the input. So each rank goes through its list as far as it can, again and again, until all lists are
-// done, or nobody moves.
+// An action can start when its rank is free and its input is ready. A forward needs the forward of the stage before.
+// The gradient of an input needs that of the stage after; on the last stage it needs the stage's own forward. The
+// gradient of the weights needs that of the input. Each rank advances in its list as far as possible, repeatedly, until
+// all lists are done or no rank advances.
 #include "tutti/planning/schedules/timeline.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ void check(const char* what, const std::vector<double>& costs, int stages) {
                   what, ", expected 0 or more");
 }
 
-// When the forward, and the gradient of the input, of each microbatch in each stage were done; negative: not yet.
+// The end times of the forward and of the input gradient of each microbatch in each stage. Negative: not done yet.
 class Ends {
  public:
   Ends(int stages, int microbatches)
@@ -62,7 +62,7 @@ class StageClock {
   }
 
  private:
-  // When what the action needs is there: 0 if it needs nothing, none if that is not known yet.
+  // The time when the action's input is ready: 0 if it needs none; empty if not known yet.
   std::optional<double> ready(const Action& action, int rank, int stage) {
     const auto over = [&](double end, int other) -> std::optional<double> {
       if (end < 0) return {};

@@ -12,8 +12,8 @@ Timeline timeline_of(ScheduleKind kind, const PipelineShape& shape, const StageC
   return simulate(make_schedule(kind, shape), costs);
 }
 
-// The published formulas, wherever they claim to hold.
-TEST(Timelines, HaveTheBubbleOfTheFormula) {
+// Compares with the published formulas wherever they apply.
+TEST(Timelines, BubbleMatchesTheFormula) {
   int compared = 0;
   for (const ScheduleKind kind : kScheduleKinds)
     for (const int ranks : {1, 2, 3, 4, 8})
@@ -51,7 +51,7 @@ TEST(Timelines, KeepAsManyActivationsAsPublished) {
   EXPECT_EQ(kept(kZeroBubbleV, {.ranks = 4, .microbatches = 8, .chunks = 2}), (std::vector{8, 8, 8, 8}));
 }
 
-TEST(Timelines, ASlowStageAndAMessageShow) {
+TEST(Timelines, SlowStagesAndMessagesShow) {
   const PipelineShape shape{.ranks = 2, .microbatches = 4};
   const Timeline slow = timeline_of(ScheduleKind::kOneForwardOneBackward, shape, {{1, 3}, {1, 3}, {1, 3}, 0});
   EXPECT_DOUBLE_EQ(slow.busy(0), 12);
@@ -63,7 +63,7 @@ TEST(Timelines, ASlowStageAndAMessageShow) {
   EXPECT_DOUBLE_EQ(far.length(), 1 + 10 + 3 + 10 + 2);
 }
 
-TEST(Timelines, RanksThatWaitForEverAreNamed) {
+TEST(Timelines, NamesRanksThatWaitForever) {
   Schedule schedule = make_schedule(ScheduleKind::kOneForwardOneBackward, {.ranks = 2, .microbatches = 2});
   std::swap(schedule.actions[1][0], schedule.actions[1][1]);  // its backward before its forward
   try {

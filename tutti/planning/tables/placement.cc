@@ -1,5 +1,5 @@
-// A placement is right if the boxes of each table tile it. Row-wise and column-wise boxes lie in one line, so tiling is
-// a matter of one walk along them: each must begin where the last one ended.
+// A placement is valid if the parts of each table tile it. Row-wise and column-wise parts form a line, so one walk
+// along it checks the tiling: each part must begin where the last one ended.
 #include "tutti/planning/tables/placement.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ Error misplaced(const TableSpec& table, std::string what, std::string hint = {})
   return invalid_argument(fmt::format("the placement of table {} {}", table.name, what), std::move(hint));
 }
 
-// A box of a table that is cut along one axis. `what`: "row" or "column".
+// Checks a table that is split along one axis. `what`: "row" or "column".
 Status check_run(const TableSpec& table, const TablePlacement::Table& placed, Slice TableShard::*along,
                  Slice TableShard::*across, std::int64_t length, std::int64_t width, const char* what) {
   std::int64_t next = 0;

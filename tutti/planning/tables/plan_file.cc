@@ -21,7 +21,7 @@ Error refused_plan(const TableSpec& table, std::string what, std::string hint = 
   return refused_plan(fmt::format("says of table {} {}", table.name, what), std::move(hint));
 }
 
-// Only these words, so that none that is misspelt goes unnoticed.
+// Accepts only these words, so that a misspelt one is an error.
 Status check_words(const Json& object, std::initializer_list<const char*> known, const std::string& where) {
   const std::vector<std::string> words(known.begin(), known.end());
   for (const auto& [word, value] : object.items())
@@ -40,7 +40,7 @@ std::optional<std::int64_t> whole_number(const Json& object, const char* word) {
 Result<int> rank_of(const Json& value, const TableSpec& table) {
   if (!value.is_number_integer()) return refused_plan(table, fmt::format("rank {}, which is no number", value.dump()));
   const auto rank = value.get<std::int64_t>();
-  return int(std::clamp<std::int64_t>(rank, -1, 1 << 30));  // check() says which there are
+  return int(std::clamp<std::int64_t>(rank, -1, 1 << 30));  // check() reports ranks out of range
 }
 
 // "rows": [begin, end]
@@ -113,7 +113,7 @@ Result<TablePlacement::Table> parse_table(const Json& entry, const TableSpec& ta
 }  // namespace
 
 Result<TablePlacement> parse_plan(std::string_view text, std::span<const TableSpec> tables, int ranks) {
-  std::string twice;  // a name that an object has twice, of which JSON would keep the last
+  std::string twice;  // a key that an object has twice; JSON would keep the last one
   std::vector<std::set<std::string>> open;
   const auto watch = [&](int, Json::parse_event_t event, Json& value) {
     if (event == Json::parse_event_t::object_start) open.emplace_back();

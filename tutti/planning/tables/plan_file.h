@@ -1,5 +1,5 @@
 #pragma once
-// A placement as text that people write, in place of the planner's:
+// A placement as text that people write, instead of the planner's:
 //
 //   { "ranks": 4,
 //     "tables": {
@@ -8,8 +8,8 @@
 //       "places": {"sharding": "column-wise", "parts": [{"rank": 0, "columns": [0, 48]}, {"rank": 1, "columns": [48,
 //       64]}]}, "hours":  {"sharding": "replicated"} } }
 //
-// Tables by the names of their TableSpecs, in any order, each once. "ranks" cuts into even runs; "parts" says them, in
-// any order: "rows" or "columns" from the first up to the one after the last.
+// Tables are identified by the names of their TableSpecs, in any order, each once. "ranks" splits into even ranges.
+// "parts" lists the ranges in any order: "rows" or "columns", from the first to one past the last.
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,11 +19,11 @@
 
 namespace tutti {
 
-// A placement that passes check(), on `ranks` ranks. The error says what is wrong and where: text that is not JSON, a
-// word that is not known, a table that the model does not have or the plan leaves out, a gap, an overlap, a rank out of
+// A placement on `ranks` ranks that passes check(). The error names the mistake and its position: text that is not
+// JSON, an unknown word, a table that is not in the model or is missing in the plan, a gap, an overlap, a rank out of
 // range.
 Result<TablePlacement> parse_plan(std::string_view text, std::span<const TableSpec> tables, int ranks);
-// The text that parse_plan() makes this placement of.
+// Text from which parse_plan() creates this placement.
 std::string plan_text(const TablePlacement& placement, std::span<const TableSpec> tables);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
-// A table is looked at three times: whether to replicate it, whether to cut it and into how many parts, and where its
-// parts go. The first two ask for the cost of the table alone; only the third looks at ranks.
+// The planner decides three things: whether to replicate a table, whether to split it and into how many parts, and
+// where its parts go. The first two decisions need only the cost of the table; only the third considers ranks.
 #include "tutti/planning/tables/planner.h"
 
 #include <fmt/format.h>
@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// Bytes that a lookup costs beside its row: an index read, a use written, sorted twice and read.
+// Bytes of a lookup in addition to its row: the index is read; the use is written, sorted twice and read.
 constexpr double kLookupBytes = 8 + 5 * 16;
 
 std::int64_t kept_bytes(const TableShard& shard, const PlannerOptions& options) {
@@ -21,8 +21,8 @@ std::int64_t kept_bytes(const TableShard& shard, const PlannerOptions& options) 
   return shard.rows.size() * a_row * options.number_bytes;
 }
 
-// A row is read in forward, and read and written in the step. A pooled row is written and read, and so is its gradient;
-// in a replicated table each of them once less, since they stay where they are.
+// A row is read in the forward pass, and read and written in the step. A pooled row is written and read, and so is its
+// gradient. In a replicated table this saves one transfer each, because they stay on the rank.
 double moved_bytes(const TableSpec& table, TableSharding sharding, const TableShard& shard,
                    const PlannerOptions& options) {
   const double lookups = double(options.batch) * table.lookups, width = double(shard.columns.size());
@@ -32,7 +32,7 @@ double moved_bytes(const TableSpec& table, TableSharding sharding, const TableSh
     case TableSharding::kTableWise:
     case TableSharding::kColumnWise:
       return lookups * (3 * row + kLookupBytes) + 2 * pooled;
-    case TableSharding::kRowWise:  // partial sums are added up by the reader
+    case TableSharding::kRowWise:  // the reader adds partial sums
       return lookups * (8 + share * (3 * row + kLookupBytes)) + 3 * pooled;
     case TableSharding::kReplicated:  // a share of the samples; then a reduction and a step of all rows
       return (lookups * (3 * row + 8) + pooled) / options.ranks + 6 * double(table.rows) * row;
@@ -73,7 +73,7 @@ class Planner {
     }
     std::stable_sort(parts.begin(), parts.end(),
                      [](const TablePart& a, const TablePart& b) { return a.moved > b.moved; });
-    // Where memory counts, what is largest has to find its place first.
+    // If memory is limited, the largest parts must be placed first.
     if (options_.memory_bytes > 0)
       std::stable_sort(parts.begin(), parts.end(), [&](const TablePart& a, const TablePart& b) {
         return std::max(a.kept, b.kept) > options_.memory_bytes / 4 && a.kept > b.kept;
@@ -97,7 +97,7 @@ class Planner {
   bool should_replicate(std::size_t t) const {
     if (options_.table_wise_only || options_.ranks == 1) return false;
     const std::int64_t kept = kept_bytes(whole(t), options_);
-    // A replica takes memory on every rank, of which small tables may have a tenth.
+    // A replica takes memory on every rank. Small tables may take a tenth of it.
     if (options_.memory_bytes > 0 && kept_[0] + kept > options_.memory_bytes / 10) return false;
     return moved_bytes(tables_[t], TableSharding::kReplicated, whole(t), options_) < whole_cost(t) / options_.ranks;
   }
@@ -109,7 +109,8 @@ class Planner {
     }
   }
 
-  // Into as few parts as make each no more than a share, and than a rank's memory; the kind that moves less.
+  // Splits into as few parts as possible such that no part exceeds a share or a rank's memory. Picks the axis that
+  // moves less.
   TablePlacement::Table cut(std::size_t t, double share) const {
     const TableSpec& table = tables_[t];
     const std::int64_t kept = kept_bytes(whole(t), options_);
@@ -126,7 +127,7 @@ class Planner {
       return std::all_of(placed.shards.begin(), placed.shards.end(),
                          [&](const TableShard& shard) { return fits(kept_bytes(shard, options_)); });
     };
-    std::optional<TablePlacement::Table> best, smallest;  // of those that fit, of all
+    std::optional<TablePlacement::Table> best, smallest;  // among those that fit; among all
     for (int parts = 2; parts <= options_.ranks; ++parts) {
       std::vector<int> ranks(static_cast<std::size_t>(parts));
       std::iota(ranks.begin(), ranks.end(), 0);
@@ -140,7 +141,7 @@ class Planner {
       if (best && worst(*best) <= share * 1.1) break;
     }
     if (best && (too_large || worst(*best) < whole_cost(t))) return *best;
-    return too_large && smallest ? *smallest : place_whole(table, 0);  // in the first case place() says what is missing
+    return too_large && smallest ? *smallest : place_whole(table, 0);  // if too large, place() reports what is missing
   }
 
   Status place(const TablePart& part) {

@@ -1,4 +1,5 @@
-// Placements: what is refused, and in which words; plan files there and back; what the planner balances.
+// Tests placements: which ones are rejected and with which messages, plan files in both directions, and the planner's
+// balance.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ std::vector<TableSpec> specs() {
   return {{"users", 100, 64, 10}, {"items", 30, 32, 1}, {"places", 8, 16, 1}, {"hours", 24, 16, 1}};
 }
 
-TEST(Slices, AreThoseOfDivmodAndCoverEverything) {
+TEST(Slices, MatchDivmodAndCoverEverything) {
   EXPECT_EQ(split_lengths(10, 4), (std::vector<std::int64_t>{3, 3, 2, 2}));
   EXPECT_EQ(split_lengths(8, 4), (std::vector<std::int64_t>{2, 2, 2, 2}));
   EXPECT_EQ(split_lengths(2, 3), (std::vector<std::int64_t>{1, 1, 0}));
@@ -34,7 +35,7 @@ TEST(Slices, AreThoseOfDivmodAndCoverEverything) {
     }
 }
 
-TEST(Placement, ByCountIsContiguousAndFewerTablesThanRanksLeaveSomeWithout) {
+TEST(Placement, ByCountIsContiguousAndMayLeaveRanksWithoutTables) {
   const auto tables = specs();
   const auto placement = place_by_count(tables, 3);
   EXPECT_TRUE(check(placement, tables).ok());
@@ -49,7 +50,7 @@ std::string refusal_of(const TablePlacement& placement, const std::vector<TableS
   return status.ok() ? "" : to_string(status.error());
 }
 
-TEST(Placement, GapsOverlapsAndRanksThatAreNotThereAreRefused) {
+TEST(Placement, RejectsGapsOverlapsAndUnknownRanks) {
   const std::vector<TableSpec> tables{{"users", 100, 64}};
   const auto with = [&](TableSharding sharding, std::vector<TableShard> shards) {
     return refusal_of({2, {{sharding, std::move(shards)}}}, tables);
@@ -87,7 +88,7 @@ constexpr const char* kPlan = R"({"ranks": 4, "tables": {
   "places": {"sharding": "table-wise", "rank": 2},
   "hours":  {"sharding": "replicated"}}})";
 
-TEST(PlanFile, SaysWhatItsTextSaysAndGoesThereAndBack) {
+TEST(PlanFile, ParsesItsTextAndRoundTrips) {
   const auto tables = specs();
   const auto plan = parse_plan(kPlan, tables, 4).or_throw();
   EXPECT_EQ(plan.tables[0].shards, (std::vector<TableShard>{{0, {0, 100}, {0, 48}}, {1, {0, 100}, {48, 64}}}));
@@ -108,7 +109,7 @@ std::string refusal_of(std::string text, const std::string& from = "", const std
   return plan.ok() ? "" : to_string(plan.error());
 }
 
-TEST(PlanFile, WhatIsWrongGetsASentence) {
+TEST(PlanFile, MistakesAreExplained) {
   EXPECT_EQ(refusal_of(kPlan), "");
   EXPECT_THAT(refusal_of("{"), HasSubstr("the plan of the tables is not JSON, at byte"));
   EXPECT_THAT(refusal_of("[]"), HasSubstr("is no JSON object"));
@@ -142,7 +143,7 @@ std::int64_t most_kept(const TablePlacement& placement, const std::vector<TableS
   return *std::max_element(kept.begin(), kept.end());
 }
 
-TEST(Planner, EqualTablesAreDealtOutEvenly) {
+TEST(Planner, EqualTablesAreDistributedEvenly) {
   std::vector<TableSpec> tables;
   for (int t = 0; t < 8; ++t) tables.push_back({"t" + std::to_string(t), 1'000'000, 64, 50});
   const PlannerOptions options{.ranks = 4};
@@ -152,7 +153,7 @@ TEST(Planner, EqualTablesAreDealtOutEvenly) {
 }
 
 TEST(Planner, CountsCostAndNotTables) {
-  // One table is as much work as the seven others.
+  // One table costs as much as the seven others together.
   std::vector<TableSpec> tables{{"hot", 1'000'000, 64, 70}};
   for (int t = 0; t < 7; ++t) tables.push_back({"t" + std::to_string(t), 1'000'000, 64, 10});
   const PlannerOptions options{.ranks = 2, .table_wise_only = true};
@@ -162,7 +163,7 @@ TEST(Planner, CountsCostAndNotTables) {
   EXPECT_GT(cost_of(place_by_count(tables, 2), tables, options).imbalance, 1.3);
 }
 
-TEST(Planner, OneLargeTableIsCutAndSmallOnesAreReplicated) {
+TEST(Planner, OneLargeTableIsSplitAndSmallOnesAreReplicated) {
   const std::vector<TableSpec> tables{{"large", 10'000'000, 64, 100}, {"small", 50, 64, 1}};
   const PlannerOptions options{.ranks = 4};
   const auto placement = plan_tables(tables, options).or_throw();
@@ -175,7 +176,7 @@ TEST(Planner, OneLargeTableIsCutAndSmallOnesAreReplicated) {
   EXPECT_EQ(whole.tables[1].sharding, TableSharding::kTableWise);
 }
 
-TEST(Planner, ATableLargerThanARanksMemoryIsCutAndTheLimitHolds) {
+TEST(Planner, ATableLargerThanARanksMemoryIsSplitWithinTheLimit) {
   const std::int64_t gib = std::int64_t(1) << 30;
   const std::vector<TableSpec> tables{
       {"large", 12'000'000, 64, 1}, {"other", 1'000'000, 64, 50}, {"third", 4'000'000, 64, 1}};
@@ -186,7 +187,7 @@ TEST(Planner, ATableLargerThanARanksMemoryIsCutAndTheLimitHolds) {
   EXPECT_EQ(cost_of(place_by_count(tables, 1), tables, options).bytes_kept[0], std::int64_t(17'000'000) * 65 * 4);
 }
 
-TEST(Planner, WhatDoesNotFitIsRefusedWithWhatIsNeeded) {
+TEST(Planner, RejectsTablesThatDoNotFitWithTheRequiredMemory) {
   const std::vector<TableSpec> tables{{"large", 12'000'000, 64, 1}};
   const auto plan = plan_tables(tables, {.ranks = 2, .memory_bytes = std::int64_t(1) << 30});
   ASSERT_FALSE(plan.ok());
@@ -208,7 +209,7 @@ TEST(Planner, PrintsItsTableAndTheImbalance) {
                     HasSubstr("replicated on all")));
 }
 
-TEST(Planner, AnyMixHasAPlaceForEveryRow) {
+TEST(Planner, EveryRowOfAnyMixIsPlaced) {
   for (int seed = 0; seed < 200; ++seed) {
     std::vector<TableSpec> tables;
     std::uint64_t state = std::uint64_t(seed) * 7919 + 1;
@@ -220,7 +221,7 @@ TEST(Planner, AnyMixHasAPlaceForEveryRow) {
     for (std::int64_t t = 0; t < count; ++t)
       tables.push_back({std::to_string(t), std::int64_t(1) << next(24), 1 + next(130), double(next(100))});
     const PlannerOptions options{.ranks = int(1 + next(9))};
-    const auto placement = plan_tables(tables, options).or_throw();  // which checks itself
+    const auto placement = plan_tables(tables, options).or_throw();  // plan_tables() checks its result
     EXPECT_EQ(plan_tables(tables, options).or_throw(), placement);
     EXPECT_EQ(parse_plan(plan_text(placement, tables), tables, options.ranks).or_throw(), placement);
   }

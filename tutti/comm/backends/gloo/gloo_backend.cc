@@ -1,12 +1,13 @@
-// The engine gloo. Gloo's calls block, so collectives run one after another on a thread of the group's, and each send
-// or receive that is under way has a thread that waits for it; they are posted in the order of the calls.
+// The backend gloo. Gloo's calls block, so collectives run one after another on a thread of the group. Each send or
+// receive in flight has a thread that waits for it; they are posted in the order of the calls.
 //
-// A blocked call of Gloo cannot be interrupted: closing its connections wakes nobody, only its own limit does. So all
-// calls work on copies of the buffers, which a stuck thread owns, and whoever gives up leaves it with them. That costs
-// a copy in and out, on an engine that is not chosen for its speed.
+// A blocked call of Gloo cannot be interrupted. Closing its connections does not wake it; only its own timeout does. So
+// all calls work on copies of the buffers, owned by the flight. If a call is abandoned, the stuck thread keeps the
+// copies. This costs one copy in and one out, on a backend that is not chosen for its speed.
 //
-// What Gloo has not: reduce_scatter is an all_reduce of which each rank keeps its part, an uneven gather or scatter an
-// all_to_all in which all but the root's parts are empty. Gloo asks peers for no secret.
+// Operations that Gloo does not have are composed of others. A reduce_scatter is an all_reduce of which each rank keeps
+// its part. An uneven gather or scatter is an all_to_all in which all parts but the root's are empty. Gloo does not
+// authenticate peers.
 #include <gloo/allgather.h>
 #include <gloo/allgatherv.h>
 #include <gloo/allreduce.h>
@@ -41,7 +42,7 @@ namespace {
 using Context = std::shared_ptr<::gloo::Context>;
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr Duration kSlack = std::chrono::seconds(5);  // so that the group's own limit passes first, and finds the words
+constexpr Duration kSlack = std::chrono::seconds(5);  // the group's own limit, with its better message, expires first
 constexpr std::size_t kScanBlock = 4 << 20;           // bytes of all ranks
 
 constexpr std::chrono::milliseconds kFarewell{1000};
@@ -50,7 +51,7 @@ std::chrono::milliseconds in_milliseconds(Duration limit) {
   return std::chrono::ceil<std::chrono::milliseconds>(limit + kSlack);
 }
 
-// Gloo writes to sockets whose other end may be gone, without asking for an error in place of SIGPIPE.
+// Gloo writes to sockets whose peer may be gone without suppressing SIGPIPE.
 class NoBrokenPipes {
  public:
   NoBrokenPipes() {
@@ -81,16 +82,16 @@ struct Flight {
   int rank, size;
   std::vector<std::size_t> in_splits, out_splits;  // bytes
   Bytes in, out;
-  void* result = nullptr;  // where `out` goes at the end, on the caller's side; null: nowhere
+  void* result = nullptr;  // the caller's buffer for `out`; null: none
   std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;  // of a send or receive
-  int source = -1;                                           // of what was received
+  int source = -1;                                           // the sender of the received message
   Job job;
 
   std::size_t element() const { return size_of(request.dtype); }
   std::size_t bytes() const { return request.count * element(); }
 };
 
-// Which bytes of the caller's go in and come out.
+// Copies the caller's input and allocates the output.
 void take_buffers(Flight& f) {
   const Request& r = f.request;
   const bool is_one_buffer = verb(r.kind).in == Verb::Buffer::kNone;
@@ -104,7 +105,7 @@ void take_buffers(Flight& f) {
   f.result = writes && elements.out > 0 ? r.out : nullptr;
 }
 
-// Gloo's reductions are told the size of an element and a function.
+// Gloo's reductions take only an element size and a function.
 template <class Options>
 void set_typed(Options& options, Flight& f, std::uint8_t* in, std::uint8_t* out, std::size_t count) {
   switch (f.element()) {
@@ -199,8 +200,8 @@ class GlooBackend final : public Backend {
  private:
   using Reduce = void (*)(DType, ReduceOp, void*, const void*, std::size_t);
 
-  // Closing a connection throws away what its other end has not read yet. So all meet once more, or do not, in a
-  // second.
+  // Closing a connection discards the bytes that the peer has not read yet. So all ranks try one more barrier, for at
+  // most a second.
   void leave() {
     auto left = std::make_shared<std::promise<void>>();
     auto job = std::make_shared<Job>();
@@ -209,7 +210,7 @@ class GlooBackend final : public Backend {
       options.setTimeout(kFarewell);
       try {
         ::gloo::barrier(options);
-      } catch (const std::exception&) {  // they have gone already, or go on
+      } catch (const std::exception&) {  // the peers have already left, or do not leave
       }
       left->set_value();
     };
@@ -219,9 +220,9 @@ class GlooBackend final : public Backend {
 
   void post(Flight& f) {
     Bytes& bytes = f.request.kind == Kind::kSend ? f.in : f.out;
-    if (bytes.empty()) bytes.resize(1);  // Gloo receives nothing empty from several sources
+    if (bytes.empty()) bytes.resize(1);  // Gloo cannot receive an empty message from any source
     f.buffer = context_->createUnboundBuffer(bytes.data(), bytes.size());
-    const auto slot = std::uint64_t(std::uint32_t(f.request.tag));  // collectives have a prefix in the upper bits
+    const auto slot = std::uint64_t(std::uint32_t(f.request.tag));  // collectives use a prefix in the upper bits
     if (f.request.kind == Kind::kSend)
       f.buffer->send(f.request.root, slot);
     else
@@ -264,7 +265,7 @@ class GlooBackend final : public Backend {
     ::gloo::alltoallv(options);
   }
 
-  // Gloo has no scans: each rank gathers a block of all inputs, and adds those that are its own to add.
+  // Gloo has no scans. Each rank gathers a block of all inputs and adds the inputs that belong to its result.
   template <class Add>
   static void scan(Flight& f, const Context& context, const Add& add, std::chrono::milliseconds limit) {
     const std::size_t n = std::size_t(f.size), added = std::size_t(summands(f.request.kind, f.rank, f.size));
@@ -420,7 +421,7 @@ class GlooBackend final : public Backend {
   const BackendSetup setup_;
   const Context context_;
   Worker collectives_;
-  std::vector<std::unique_ptr<Worker>> waiters_;  // the driver's
+  std::vector<std::unique_ptr<Worker>> waiters_;  // used by the driver only
   std::atomic<bool> aborted_{false};
   Mutex mutex_;
   std::vector<std::weak_ptr<Flight>> exchanges_ TUTTI_GUARDED_BY(mutex_);
@@ -433,7 +434,7 @@ extern "C" {
 
 [[gnu::visibility("default")]] Backend* tutti_open_backend(const BackendSetup* setup, Error* error) {
   try {
-    const NoBrokenPipes guard;  // for the threads that Gloo starts as well, which inherit it
+    const NoBrokenPipes guard;  // threads that Gloo starts inherit it
     auto device = ::gloo::transport::tcp::CreateDevice(::gloo::transport::tcp::attr(setup->address.c_str()));
     auto context = std::make_shared<::gloo::rendezvous::Context>(setup->rank, setup->size);
     context->setTimeout(std::chrono::ceil<std::chrono::milliseconds>(setup->deadline.remaining()));

@@ -1,5 +1,5 @@
 #pragma once
-// The job's Store as Gloo's rendezvous wants it. Gloo's interface throws.
+// Adapts the job's Store to the interface of Gloo's rendezvous, which throws on failure.
 #include <gloo/rendezvous/store.h>
 
 #include <string>
@@ -11,7 +11,7 @@ namespace tutti::gloo_engine {
 
 class GlooStore final : public ::gloo::rendezvous::Store {
  public:
-  // Every key begins with `prefix`.
+  // `prefix` is put before every key.
   GlooStore(tutti::Store& store, std::string prefix, Deadline deadline)
       : store_(store), prefix_(std::move(prefix)), deadline_(deadline) {}
   void set(const std::string& key, const std::vector<char>& data) override;

@@ -19,7 +19,7 @@ Worker::Worker(std::function<void()> notify) : state_(std::make_shared<State>())
 Worker::~Worker() {
   MutexLock lock(state_->mutex);
   state_->ending = true;
-  state_->notify = nullptr;  // whom it would tell may be gone
+  state_->notify = nullptr;  // the object that it notifies may be gone
   state_->changed.notify_all();
 }
 

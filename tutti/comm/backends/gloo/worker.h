@@ -13,18 +13,18 @@
 
 namespace tutti::gloo_engine {
 
-// Something that blocks, carried out on a Worker. Any thread may look at `done`; `failure` is valid once it is set.
+// A blocking action that runs on a Worker. Any thread may read `done`; `failure` is valid once `done` is set.
 struct Job {
   std::function<void()> act;  // throws to fail
-  std::string failure;        // empty: it succeeded
+  std::string failure;        // empty if it succeeded
   std::atomic<bool> done{false};
 };
 
-// One thread and its queue: jobs in the order given. The thread outlives the Worker where it is stuck in a job: it
-// holds on to what the job needs, and ends with it.
+// One thread and its queue. Jobs run in the order given. If the thread is stuck in a job, it outlives the Worker. It
+// then owns what the job needs, and ends together with the job.
 class Worker {
  public:
-  // `notify`: after every job, from the thread. Throws std::system_error if there is no thread to be had.
+  // `notify` is called after every job, from the thread. Throws std::system_error if the thread cannot be started.
   explicit Worker(std::function<void()> notify);
   ~Worker();
   Worker(const Worker&) = delete;

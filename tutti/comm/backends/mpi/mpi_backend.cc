@@ -1,8 +1,8 @@
-// The engine mpi: each operation is one of MPI's non-blocking calls, which MPI_Test moves on. MPI has no descriptor to
-// wait for, so where all else sleeps it is looked at five thousand times a second.
+// The backend mpi. Each operation is one of MPI's non-blocking calls, which MPI_Test advances. MPI has no descriptor to
+// wait for, so a waiting thread polls it five thousand times a second.
 //
-// A collective of MPI cannot be taken back. After an error no further call is made to MPI in this process, so on this
-// side nothing moves any more; but a peer may still read from the buffers of the calls that were under way.
+// A collective of MPI cannot be canceled. After an error this process makes no further MPI calls, so on this rank
+// nothing moves any more. But a peer may still read from the buffers of the calls in flight.
 #include <algorithm>
 #include <climits>
 #include <cstddef>
@@ -30,7 +30,7 @@ MPI_Datatype type_of(DType dtype) {
     case DType::kU8:
     case DType::kBool:
       return MPI_UINT8_T;
-    case DType::kF16:  // moved, not added
+    case DType::kF16:  // transferred, but not added
     case DType::kBF16:
       return MPI_UINT16_T;
     case DType::kI32:
@@ -67,7 +67,7 @@ MPI_Op op_of(ReduceOp op) {
   return MPI_OP_NULL;
 }
 
-// Counts and places of uneven parts, as MPI wants them: while the call is under way.
+// Counts and displacements of uneven parts for MPI. Must live while the call is in flight.
 struct MpiParts {
   std::vector<int> counts, places;
   explicit MpiParts(std::span<const std::size_t> splits) {
@@ -120,7 +120,7 @@ class MpiOperation final : public Operation {
     const Request& r = request_;
     const MPI_Datatype type = type_of(r.dtype);
     const int count = int(r.count);
-    const std::size_t own = size_of(r.dtype) * own_part();  // where this rank's part is, in bytes
+    const std::size_t own = size_of(r.dtype) * own_part();  // the offset of this rank's part in bytes
     const auto* const in_bytes = static_cast<const std::byte*>(r.in);
     auto* const out_bytes = static_cast<std::byte*>(r.out);
     const bool root = rank_ == r.root, same = r.in == r.out;
@@ -229,7 +229,7 @@ class MpiBackend final : public Backend {
   MPI_Comm comm_;
 };
 
-// The rank in MPI's world of every member, by rank; they tell one another through the store.
+// The rank of every member in MPI_COMM_WORLD, by rank in the group. The members exchange them through the store.
 Result<std::vector<int>> mpi_ranks(const BackendSetup& setup) {
   int mine = 0, all = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &mine);
@@ -261,7 +261,7 @@ Result<Backend*> open(const BackendSetup& setup) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_group(MPI_COMM_WORLD, &world);
   MPI_Group_incl(world, setup.size, ranks.data(), &members);
-  const int tag = int(std::hash<std::string>{}(setup.key) % 32768);  // concurrent groups of the same ranks: told apart
+  const int tag = int(std::hash<std::string>{}(setup.key) % 32768);  // separates concurrent groups of the same ranks
   const int failed = MPI_Comm_create_group(MPI_COMM_WORLD, members, tag, &comm);
   MPI_Group_free(&members);
   MPI_Group_free(&world);

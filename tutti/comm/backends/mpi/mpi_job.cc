@@ -6,9 +6,9 @@
 namespace tutti::mpi_engine {
 namespace {
 
-// MPI is one in a process, and so is this.
+// MPI is one instance per process, and so is this state.
 Mutex mpi_mutex;
-bool one_thread_at_a_time = false;  // before other threads call
+bool one_thread_at_a_time = false;  // written before other threads call MPI
 std::atomic<bool> given_up{false};
 
 bool was_started_by_mpi() {

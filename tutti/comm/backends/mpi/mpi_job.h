@@ -1,5 +1,5 @@
 #pragma once
-// MPI as it is in a process: begun once, ended once, and maybe not for several threads at a time.
+// The MPI of this process. It is initialized once and finalized once, and may not support several threads at a time.
 #include <mpi.h>
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace tutti::mpi_engine {
 
-// Begins MPI if nobody has; it ends with the process. kUnsupported where MPI cannot be used from several threads, even
-// one at a time; kUsage where no mpirun or srun has started this process.
+// Initializes MPI if it is not yet initialized, and finalizes it when the process exits. Fails with kUnsupported if MPI
+// cannot be used from several threads, even one at a time. Fails with kUsage if no mpirun or srun started this process.
 Status begin_mpi();
 
-// Held around every call of MPI. Free where MPI takes calls from several threads at once.
+// Held around every call of MPI. Does nothing if MPI accepts calls from several threads at once.
 class MpiCall {
  public:
   MpiCall();
@@ -23,7 +23,7 @@ class MpiCall {
   std::optional<MutexLock> lock_;
 };
 
-// A group has failed: MPI's own end would wait for ranks that may be gone, so it is left out.
+// Called when a group has failed: MPI_Finalize would wait for ranks that may be gone, so it is skipped.
 void give_mpi_up();
 bool is_given_up();
 

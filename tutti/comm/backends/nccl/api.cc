@@ -60,7 +60,7 @@ Result<Api> load(const BackendServices& services) {
 Error Api::failure(ncclResult_t result, const char* doing, ncclComm_t comm) const {
   const char* const words = ncclGetErrorString(result);
   const char* const last = comm ? ncclGetLastError(comm) : nullptr;
-  // An error of another rank is told as ncclRemoteError, and whoever has died is found out by the group.
+  // NCCL reports an error of another rank as ncclRemoteError. The group itself determines which rank died.
   return Error{
       .code = result == ncclInvalidArgument || result == ncclInvalidUsage ? Code::kUnsupported : Code::kPeerLost,
       .detail =

@@ -1,5 +1,6 @@
 #pragma once
-// NCCL's functions, found at run time: in what the process has loaded, as LibTorch brings it, else by name.
+// NCCL's functions, resolved at run time: from libraries that the process has loaded (LibTorch brings NCCL), or by
+// name.
 #include <nccl.h>
 
 #include <string>
@@ -34,7 +35,8 @@ struct Api {
   Error failure(ncclResult_t result, const char* doing, ncclComm_t comm) const;
 };
 
-// At least 2.14, which can be opened without blocking. The same answer at every call of this process.
+// Requires NCCL 2.14, the first version that can be opened without blocking. Every call of this process gets the same
+// result.
 Result<const Api*> api(const BackendServices& services);
 
 }  // namespace tutti::nccl_engine

@@ -1,10 +1,9 @@
-// NCCL without blocking: a call that returns ncclInProgress goes on in a thread of NCCL's, and ncclCommGetAsyncError
-// says when it has ended. There is nothing to sleep on, so whoever waits looks again and again.
+// NCCL without blocking. A call that returns ncclInProgress continues in a thread of NCCL, and ncclCommGetAsyncError
+// reports when it has ended. There is nothing to sleep on, so waiting means polling.
 //
-// ncclCommAbort may be called while another thread is inside a call to NCCL; that is what it is for. It may also take
-// long, or hang with the driver of the GPU. So it runs in a thread that nobody waits for. The mutex keeps it from
-// freeing what a call that is about to return still uses; a call that does not return within two seconds is aborted
-// regardless.
+// ncclCommAbort may be called while another thread is inside a call of NCCL; that is its purpose. It may also take
+// long, or hang with the GPU driver. So it runs in a detached thread. The mutex prevents it from freeing memory that a
+// call about to return still uses. A call that does not return within two seconds is aborted regardless.
 #include "tutti/comm/backends/nccl/communicator.h"
 
 #include <cstring>
@@ -19,7 +18,7 @@ constexpr Duration kNap = std::chrono::milliseconds(1);
 constexpr Duration kFarewell = std::chrono::seconds(1);
 constexpr Duration kCallReturns = std::chrono::seconds(2);
 
-// Random bytes of NCCL's, in letters: the file of a store may hold lines.
+// Encodes NCCL's random bytes as letters, because the file of a store may be line-based.
 std::string in_letters(const ncclUniqueId& id) {
   std::string text;
   for (const char c : id.internal) {
@@ -103,7 +102,7 @@ void Communicator::abort() {
   };
   try {
     std::thread(abort_now).detach();
-  } catch (const std::system_error&) {  // no thread can be had
+  } catch (const std::system_error&) {  // no thread available
     abort_now();
   }
 }
@@ -121,7 +120,7 @@ Communicator::~Communicator() {
     }
     std::this_thread::sleep_for(kNap);
   }
-  abort();  // the others have gone another way
+  abort();  // the other members have not finalized in time
 }
 
 }  // namespace tutti::nccl_engine

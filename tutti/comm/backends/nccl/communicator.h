@@ -1,5 +1,5 @@
 #pragma once
-// One ncclComm_t, never waited for inside NCCL: opened without blocking, aborted from a thread of its own.
+// One ncclComm_t that never blocks inside NCCL: it is opened non-blocking and aborted from a separate thread.
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -8,16 +8,16 @@
 
 namespace tutti::nccl_engine {
 
-// Threads: calls are made by the driver of the group, one at a time; abort() comes from any.
+// Threads: the driver of the group makes the calls, one at a time. abort() may be called from any thread.
 class Communicator {
  public:
-  // Every member calls; meets the others in the store and in NCCL by the deadline. The device is current.
+  // Every member calls this with its device current. Connects through the store and NCCL by the deadline.
   static Result<std::unique_ptr<Communicator>> open(const Api& api, const BackendSetup& setup);
-  // Takes leave of the others, a second at most.
+  // Waits for the other members for at most a second.
   ~Communicator();
   Communicator(const Communicator&) = delete;
 
-  // Calls NCCL. kAborted once abort() was called.
+  // Calls NCCL. Fails with kAborted after abort().
   template <class Act>
   Status call(const char* doing, const Act& act) {
     std::unique_lock lock(state_->mutex);
@@ -26,17 +26,17 @@ class Communicator {
     if (result == ncclSuccess || result == ncclInProgress) return {};
     return api_.failure(result, doing, state_->comm);
   }
-  // Whether what was called has been taken over: until then nothing else may be called.
+  // Whether NCCL has accepted the last call. Until then no other call may be made.
   Result<bool> is_settled();
-  // What is under way ends soon, on the GPU as well; no call reaches NCCL any more. Returns at once.
+  // Ends operations in flight soon, also on the GPU, and prevents further calls of NCCL. Does not block.
   void abort();
 
  private:
-  // Outlives this where NCCL is stuck: held by the thread that aborts.
+  // Shared with the thread that aborts, which keeps it alive if NCCL is stuck.
   struct State {
     const Api* api = nullptr;
     ncclComm_t comm = nullptr;
-    std::timed_mutex mutex;  // around calls
+    std::timed_mutex mutex;  // held around calls
     std::atomic<bool> aborted{false};
   };
   explicit Communicator(const Api& api) : api_(api), state_(std::make_shared<State>()) { state_->api = &api; }

@@ -1,17 +1,16 @@
-// The engine nccl. A call is enqueued on the group's stream for NCCL, behind whatever the caller had on its own stream,
-// and has ended when an event behind it has passed. NCCL's own threads make the enqueuing happen (nothing here blocks),
-// and once it has, the next call of the group is enqueued behind it while this one runs: the GPU never waits for the
+// The backend nccl. A call is enqueued on the group's NCCL stream, behind the work that the caller had on its own
+// stream. It has ended when an event behind it has passed. Threads of NCCL do the enqueuing, so nothing here blocks.
+// Once it is done, the next call of the group is enqueued while this one still runs, so the GPU never waits for the
 // host.
 //
-// What NCCL has not is put together from what it has, in one group of its calls, which it carries out at once:
-// gathers, scatters and exchanges of sends and receives, the _v forms of all_gather and reduce_scatter of one broadcast
-// or reduce for each rank. What it cannot do at all (scans; bits, averages of integers; sends and receives of users,
-// since it knows neither tags nor a receive from any source, and blocks a stream until the other side comes) it does
-// not carry: that goes through the CPU (tutti/comm/cuda).
+// Operations that NCCL does not have are composed of others, in one group of calls that NCCL runs at once. Gathers,
+// scatters and exchanges use sends and receives. The _v forms of all_gather and reduce_scatter use one broadcast or
+// reduce per rank. This backend does not carry operations that NCCL cannot do at all, so they go through the CPU
+// (tutti/comm/cuda): scans, bit operations, averages of integers, and sends and receives of users. (NCCL has neither
+// tags nor a receive from any source, and blocks a stream until the peer arrives.)
 //
-// An operation that is destroyed before its end waits for the GPU to let go of the buffers, which it does within
-// milliseconds of an abort; after five seconds it does not wait any longer, and a GPU that hangs may write to them
-// still.
+// An operation that is destroyed before its end waits until the GPU no longer uses the buffers. After an abort this
+// takes milliseconds. After five seconds it stops waiting, and a GPU that hangs may still write to them.
 #include <thread>
 #include <vector>
 
@@ -26,14 +25,14 @@ namespace {
 constexpr Duration kLookAgain = std::chrono::microseconds(50);
 constexpr Duration kLetGo = std::chrono::seconds(5);
 
-// Memory on the device that calls on one stream use one after another.
+// Device memory that consecutive calls on one stream share.
 class Scratch {
  public:
   explicit Scratch(const cuda::Runtime& runtime) : runtime_(runtime) {}
   ~Scratch() {
     for (void* block : blocks_) runtime_.cudaFree(block);
   }
-  // Freeing the smaller ones would wait for the calls that use them.
+  // Smaller blocks are kept, because freeing them would wait for the calls that use them.
   Result<std::byte*> take(std::size_t bytes) {
     if (bytes > size_) {
       void* block = nullptr;
@@ -47,11 +46,11 @@ class Scratch {
 
  private:
   const cuda::Runtime& runtime_;
-  std::vector<void*> blocks_;  // the last is the largest
+  std::vector<void*> blocks_;  // the last one is the largest
   std::size_t size_ = 0;
 };
 
-// What the operations of a group share.
+// The state that the operations of a group share.
 struct Shared {
   const Api& api;
   const cuda::Runtime& cuda;
@@ -98,7 +97,7 @@ class NcclOperation final : public Operation {
       return Progress::kMoved;
     }
     const bool passed = TUTTI_TRY(ended_.has_passed());
-    TUTTI_TRY(s_.communicator.is_settled());  // else why not: a stream goes on past a call that has failed
+    TUTTI_TRY(s_.communicator.is_settled());  // reports a failed call, past which a stream continues
     done_ = passed;
     return passed ? Progress::kDone : Progress::kBlocked;
   }
@@ -190,7 +189,7 @@ class NcclOperation final : public Operation {
     return Error{.code = Code::kInternal, .detail = "NCCL was given a call that it does not carry"};
   }
 
-  // One group of NCCL's calls: act(rank, first element, elements, comm) for every part that is not empty.
+  // One group of NCCL calls: act(rank, first element, elements, comm) for every non-empty part.
   template <class Act>
   Status for_each_part(std::span<const std::size_t> splits, const Act& act) {
     return call("carry out the parts of a call", [&](ncclComm_t comm) {
@@ -210,7 +209,7 @@ class NcclOperation final : public Operation {
   struct Part {
     std::size_t begin = 0, count = 0;  // elements
   };
-  // What this rank sends to, or receives from, each rank.
+  // The parts that this rank sends to, or receives from, each rank.
   std::vector<Part> parts(bool sends) const {
     const Request& r = request_;
     std::vector<Part> all(std::size_t(s_.size), Part{});
@@ -225,7 +224,7 @@ class NcclOperation final : public Operation {
     const bool gathers = r.kind == Kind::kGather || r.kind == Kind::kGatherV;
     if (r.kind == Kind::kAllToAll)
       row(sends ? r.in_splits : r.out_splits);
-    else if (gathers == sends)  // the side that has one part: to, or from, the root
+    else if (gathers == sends)  // the side that has one part: to or from the root
       all[std::size_t(r.root)] = {0, r.count};
     else if (root)
       row(sends ? r.in_splits : r.out_splits);

@@ -53,7 +53,7 @@ bool has_reduction(DType dtype, ReduceOp op) {
   return false;
 }
 
-// Of truth values, which are bytes of 0 and 1, "or" is the largest and "and" the smallest.
+// Bool elements are bytes of 0 and 1, so "or" is the maximum and "and" is the minimum.
 ncclRedOp_t op_of(DType dtype, ReduceOp op) {
   const bool truth = dtype == DType::kBool;
   switch (op) {

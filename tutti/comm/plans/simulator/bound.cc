@@ -1,7 +1,8 @@
-// Counting bytes. Take a host as one party: what its ranks send to other hosts passes its cards. All-reduce among h
-// parties of s bytes: some party sends 2 (h-1)/h s [Patarasuk, Yuan 2009]. Reduce and broadcast: a party that is not
-// the root's sends or gets s. In the others a party gets, or gives away, the parts that are not its own. The same holds
-// for single ranks as parties, whose bytes may take the port and the cards at once.
+// The bounds count bytes. Regard each host as one party: the bytes that its ranks send to other hosts pass its cards.
+// In an all-reduce among h parties of s bytes some party sends 2 (h-1)/h s [Patarasuk, Yuan 2009]. In a reduce or
+// broadcast each party other than the root's sends or receives s. In the other collectives a party receives, or sends,
+// all parts but its own. The same bounds hold with single ranks as parties; their bytes may use the port and the cards
+// at once.
 #include "tutti/comm/plans/simulator/bound.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace tutti {
 namespace {
 
-// Bytes one way that the busiest party must pass, of parties of these sizes (ranks).
+// Bytes in one direction that the busiest party must pass. `parties` holds the ranks of each party.
 double busiest(Kind kind, const Shape& shape, const std::vector<int>& parties, int roots_party) {
   const double part = double(shape.count) * double(shape.element), n = shape.size;
   const double all = double(parties.size());

@@ -1,5 +1,5 @@
 #pragma once
-// What no algorithm can beat on a network of the model (network.h).
+// Lower bounds that no algorithm can beat on a network of the model (network.h).
 #include "tutti/comm/plans/network.h"
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/verb.h"
@@ -7,12 +7,12 @@
 namespace tutti {
 
 struct Bound {
-  double latency = 0;    // seconds: of the one hop that somebody must wait for
-  double bandwidth = 0;  // seconds: of the bytes that must pass the busiest card, or the busiest rank
+  double latency = 0;    // seconds for one hop, which every collective needs
+  double bandwidth = 0;  // seconds for the bytes that must pass the busiest card or the busiest rank
   double seconds() const { return latency + bandwidth; }
 };
 
-// `shape` as in Scenario. Adding and the overhead of messages are left out.
+// `shape` as in Scenario. Ignores the cost of additions and the overhead of messages.
 Bound bound_of(Kind kind, const Shape& shape, const Network& network);
 
 }  // namespace tutti

@@ -22,7 +22,7 @@ double bandwidth(Kind kind, const std::vector<int>& ranks_of_hosts, int root = 0
   return bound_of(kind, {.size = hosts.ranks(), .root = root, .count = kCount, .hosts = &hosts}, n).bandwidth;
 }
 
-TEST(Bound, OfSingleRanks) {
+TEST(Bound, SingleRanks) {
   constexpr double s = kCount / kCard;
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kAllReduce, {1, 1, 1, 1}), 1.5 * s);
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kBroadcast, {1, 1, 1, 1}), s);
@@ -35,7 +35,7 @@ TEST(Bound, OfSingleRanks) {
   EXPECT_EQ(bandwidth(Kind::kBarrier, {1, 1, 1, 1}), 0);
 }
 
-TEST(Bound, OfHostsThatShareACard) {
+TEST(Bound, RanksOfAHostShareItsCard) {
   constexpr double s = kCount / kCard;
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kAllReduce, {4, 4}), s);
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kAllReduce, {4, 4}, 0, 2), s / 2);
@@ -46,7 +46,7 @@ TEST(Bound, OfHostsThatShareACard) {
   EXPECT_DOUBLE_EQ(bandwidth(Kind::kAllReduce, {4}), 1.5 * kCount / kInside) << "one host: the ports of its ranks";
 }
 
-TEST(Bound, OneHopIsTheLeast) {
+TEST(Bound, IsAtLeastOneHop) {
   const Hosts one = Hosts::of_sizes(std::vector<int>{4});
   EXPECT_EQ(bound_of(Kind::kBarrier, {.size = 4}, network()).seconds(), kAlpha);
   EXPECT_EQ(bound_of(Kind::kBarrier, {.size = 4, .hosts = &one}, network()).seconds(), 1e-6);

@@ -1,5 +1,5 @@
-// Real elements. The floating point values have digits enough that every sum rounds: an order of additions that differs
-// on two ranks shows in their bits.
+// Real elements. The floating point values have so many digits that every sum rounds. If two ranks add in different
+// orders, their bits differ.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

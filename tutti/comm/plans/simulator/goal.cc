@@ -1,5 +1,5 @@
-// The verbs as comm/request.h has them. Positions count in a rank's own input: in an all_to_all the part that rank r
-// has for rank q is at position q * part, in a broadcast the root's input is its `out`.
+// The verbs as defined in comm/request.h. Positions are offsets in a rank's own input. In an all_to_all the part of
+// rank r for rank q is at position q * part. In a broadcast the root's input is its `out`.
 #include "tutti/comm/plans/simulator/goal.h"
 
 #include <numeric>
@@ -8,7 +8,7 @@ namespace tutti {
 
 namespace {
 
-// Bytes of the parts before that of `rank`, or of all parts.
+// Bytes of the parts before that of `rank`. With rank == size: bytes of all parts.
 std::size_t bytes_before(const Shape& shape, std::span<const std::size_t> splits, int rank) {
   const std::size_t elements = splits.empty() ? shape.count * std::size_t(rank)
                                               : std::accumulate(splits.begin(), splits.begin() + rank, std::size_t(0));
@@ -49,12 +49,12 @@ Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank) {
     const std::size_t position = gives_parts(kind) ? bytes_before(theirs, theirs.in_splits, rank) : 0;
     goal.after.push_back({{Area::kOut, begin, end - begin}, from, position});
   }
-  if (goal.overlap && gives_parts(kind) && !gets_parts(kind)) {  // the other parts stay
+  if (goal.overlap && gives_parts(kind) && !gets_parts(kind)) {  // the other parts stay unchanged
     const std::size_t behind = goal.out_at + goal.out_bytes;
     goal.after.push_back({{Area::kIn, 0, goal.out_at}, rank, 0});
     goal.after.push_back({{Area::kIn, behind, goal.in_bytes - behind}, rank, behind});
   }
-  // Inputs are only read.
+  // Inputs must stay unchanged.
   if (!goal.overlap && !is_one_buffer) goal.after.insert(goal.after.end(), goal.before.begin(), goal.before.end());
   return goal;
 }

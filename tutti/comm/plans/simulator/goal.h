@@ -1,5 +1,5 @@
 #pragma once
-// What a verb promises, as data: what the buffers of a rank hold before, and what they must hold after.
+// The promise of a verb, as data: the contents of a rank's buffers before the call, and the required contents after it.
 #include <span>
 #include <string>
 #include <vector>
@@ -10,7 +10,8 @@
 namespace tutti {
 
 struct Goal {
-  // Bytes `position` and following of rank `source`'s input, or of the sum of the inputs of `ranks` ranks from there.
+  // Bytes from `position` on of rank `source`'s input, or of the sum of the inputs of `ranks` ranks starting with
+  // `source`.
   struct Piece {
     Range range;
     int source;
@@ -18,13 +19,13 @@ struct Goal {
     int ranks = 1;
   };
 
-  std::size_t in_bytes = 0, out_bytes = 0;  // 0 where the rank has no such buffer
-  bool overlap = false;                     // the buffers share memory (in place):
-  std::size_t in_at = 0, out_at = 0;        //   where each begins in it
+  std::size_t in_bytes = 0, out_bytes = 0;  // 0 if the rank has no such buffer
+  bool overlap = false;                     // in place: the buffers share memory,
+  std::size_t in_at = 0, out_at = 0;        // and begin at these offsets in it
   std::vector<Piece> before, after;
 };
 
-// Of `rank`. `shapes`: of all ranks.
+// The goal of `rank`. `shapes` holds the shapes of all ranks.
 Goal goal_of(Kind kind, std::span<const Shape> shapes, int rank);
 
 }  // namespace tutti

@@ -1,6 +1,6 @@
 #pragma once
-// The memory of one simulation. It asks for small pieces by the million, gives back most of them and never finds one in
-// the cache; on small pages it would hardly find one in the TLB either.
+// The memory of one simulation. The simulator requests millions of small blocks, returns most of them, and never finds
+// one in the cache. On small pages most accesses would miss the TLB, too.
 #include <array>
 #include <cstddef>
 #include <memory_resource>
@@ -10,14 +10,16 @@
 
 namespace tutti {
 
-// Pieces of 32 bytes and more from huge pages. What is given back waits in a list for the next request of its size, and
-// goes to the system with the pool. One thread. std::bad_alloc if the system has no more.
+// Blocks of 32 bytes and more from huge pages. A returned block goes to a list for the next request of its size. The
+// system gets memory back when the pool is destroyed. Not thread-safe. Throws std::bad_alloc if the system has no
+// memory.
 class Pool final : public std::pmr::memory_resource {
  private:
   static constexpr std::size_t kUnit = 32,
-                               kSmall = 64 * kUnit;  // sizes are rounded up: by units, then to powers of two
+                               kSmall = 64 * kUnit;  // sizes are rounded up to units, above kSmall to powers of two
 
-  // Where the pool takes its memory, more at a time the more it has: from mappings, once that fills huge pages.
+  // The upstream of the pool. It takes more at a time the more it has, from mappings once a request is worth huge
+  // pages.
   class Pages final : public std::pmr::memory_resource {
     void* do_allocate(std::size_t bytes, std::size_t alignment) override;
     void do_deallocate(void* at, std::size_t bytes, std::size_t alignment) override;

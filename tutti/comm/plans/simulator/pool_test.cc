@@ -21,8 +21,8 @@ struct Piece {
   }
 };
 
-// As a simulation does: most pieces small, some of hundreds of KB, given back in any order.
-TEST(Pool, PiecesDoNotOverlapAndKeepTheirBytes) {
+// The pattern of a simulation: most blocks are small, some have hundreds of KB, and they are returned in any order.
+TEST(Pool, BlocksDoNotOverlapAndKeepTheirBytes) {
   Pool pool;
   std::mt19937 random(1);
   std::vector<Piece> pieces;
@@ -44,7 +44,7 @@ TEST(Pool, PiecesDoNotOverlapAndKeepTheirBytes) {
   while (!pieces.empty()) give_back(0);
 }
 
-TEST(Pool, GivesAgainWhatWasGivenBack) {
+TEST(Pool, ReusesReturnedBlocks) {
   Pool pool;
   for (const std::size_t bytes : {32u, 2'048u, 2'049u, 5'000'000u}) {
     void* const first = pool.allocate(bytes);

@@ -1,14 +1,14 @@
-// A discrete-event simulation. What happens stands in a queue by time: a message has left its sender's port (the send
-// step is done), its first byte reaches the receiver's port, its last byte is there, a rank has added or copied.
-// Between events nothing changes, so a second in which nothing happens costs nothing.
+// A discrete-event simulation. A queue holds the events by time: a message has left its sender's port (so the send step
+// is done), its first byte reaches the receiver's port, its last byte has arrived, a rank has finished an addition or a
+// copy. Nothing changes between events, so simulated time without events costs nothing.
 //
-// Ports and cards serve messages in the order in which they come: a time `free` is all there is to know of each.
+// Ports and cards serve messages in arrival order, so the time at which a port becomes free is all of its state.
 //
-// Which steps may start is found without looking at steps that may not: only the first unfinished step of a lane (a
-// stream's sends, its receives, a rank's local steps) is ever looked at, and one that must wait for an earlier step
-// hangs itself into that step's list and is looked at again when that is done. So a run costs a constant for each step
-// and a logarithm for each event. What it really costs is memory that is not in the cache, for time takes all ranks
-// forward together: so all that is known of a step lies in one cache line, and the plans themselves are not kept.
+// The simulator finds runnable steps without examining blocked ones. It only examines the first unfinished step of a
+// lane. A lane is the sends of a stream, its receives, or the local steps of a rank. A step that must wait for an
+// earlier step enters that step's list and is examined again when the earlier step is done. So a run costs a constant
+// per step and a logarithm per event. The real cost is cache misses, because time advances all ranks together.
+// Therefore the state of a step fits in one cache line, and the plans themselves are not kept.
 #include "tutti/comm/plans/simulator/simulator.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace tutti {
 namespace {
 
 constexpr std::uint32_t kNone = ~std::uint32_t(0);
-constexpr std::uint64_t kMostSteps = 32'000'000;  // 64 bytes each, and what they move
+constexpr std::uint64_t kMostSteps = 32'000'000;  // 64 bytes each, plus the data that they move
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::uint64_t mix(std::uint64_t x) {
@@ -119,10 +119,10 @@ class Simulator {
     std::uint64_t from, into, bytes;       // offsets
     std::uint32_t after_begin, after_end;  // its dependencies: a slice of Rank::after
     std::uint32_t stream = kNone;
-    std::uint32_t next = kNone;          // of its lane
-    std::uint32_t first_waiter = kNone;  // of the steps that wait for this one
-    std::uint32_t next_waiter = kNone;   // of those that wait for the same step as this one
-    std::uint32_t depth = 0;             // messages in the longest chain that leads here
+    std::uint32_t next = kNone;          // the next step of its lane
+    std::uint32_t first_waiter = kNone;  // head of the list of steps that wait for this one
+    std::uint32_t next_waiter = kNone;   // the next step in the list that this one is in
+    std::uint32_t depth = 0;             // messages in the longest chain that leads to this step
     StepKind kind;
     Area from_area, into_area;
     bool done = false;
@@ -140,29 +140,29 @@ class Simulator {
     Range target() const { return {into_area, into, bytes}; }
   };
   struct Port {
-    double sends_free = 0, recvs_free = 0;  // from then on
+    double sends_free = 0, recvs_free = 0;  // times from which they are free
   };
   struct Rank {
-    std::span<Cell> cells;  // of the pool
+    std::span<Cell> cells;  // allocated from the pool
     std::vector<std::uint32_t> after;
-    std::vector<std::uint32_t> heads;  // of its lanes, before it starts
-    std::size_t left = 0;              // steps
+    std::vector<std::uint32_t> heads;  // first steps of its lanes, before it starts
+    std::size_t left = 0;              // unfinished steps
     double died = kNever;
     double factor = 1;
-    double busy_until = 0;  // adding or copying
+    double busy_until = 0;  // with an addition or a copy
     Port port;
   };
   struct Stream {
     int from, to;
     double cut_at = kNever;
-    double last_arrival = 0, last_delivery = 0;  // of what was sent: streams keep their order
-    std::uint64_t there = 0;                     // bytes that have come and were not received
-    std::uint32_t first = kNone, last = kNone;   // messages that were sent and not received
+    double last_arrival = 0, last_delivery = 0;  // keeps the stream in order
+    std::uint64_t there = 0;                     // bytes that have arrived and were not received
+    std::uint32_t first = kNone, last = kNone;   // list of messages that were sent and not received
     std::uint32_t waiting = kNone;               // the receiver's step that waits for bytes
     bool sent = false, received = false;         // the first message, with its header
     bool lost = false;                           // nothing arrives any more
   };
-  // Of a stream that holds a limited number of bytes.
+  // The state of a stream that holds a limited number of bytes.
   struct Bound {
     std::uint64_t held = 0;         // bytes that were sent and not received
     std::uint64_t claimed = 0;      // bytes that the waiting receive has taken so far
@@ -170,7 +170,7 @@ class Simulator {
   };
   struct Message {
     std::uint64_t bytes;
-    double sent, last_byte;  // leaves the sender; reaches the receiver if its port is free
+    double sent, last_byte;  // departure from the sender; arrival if the receiver's port is free
     std::uint32_t stream;
     std::uint32_t depth;
     std::uint32_t next;
@@ -179,10 +179,10 @@ class Simulator {
   enum class What : std::uint8_t { kSent, kArrives, kDelivered, kComputed, kDeath };
   struct Event {
     double time;
-    std::uint64_t order;            // 24 bits that are drawn, 37 that count, 3 that say What
+    std::uint64_t order;            // 24 random bits, 37 bits of a counter, 3 bits of What
     std::uint32_t subject, detail;  // rank and step, or message
     What what() const { return What(order & 7); }
-    bool operator<(const Event& other) const {  // the earliest is the top of the queue
+    bool operator<(const Event& other) const {  // makes the earliest event the top of the queue
       return time != other.time ? time > other.time : order > other.order;
     }
   };
@@ -199,7 +199,7 @@ class Simulator {
     rank.after = std::move(plan.after);
     outcome_.steps += rank.left;
     std::uint32_t local = kNone;                               // the last local step so far
-    std::unordered_map<std::uint64_t, std::uint32_t> last_of;  // step of each lane
+    std::unordered_map<std::uint64_t, std::uint32_t> last_of;  // the last step so far, by lane
     std::uint64_t last_key[2] = {~std::uint64_t(0), ~std::uint64_t(0)};
     std::uint32_t* last_place[2] = {nullptr, nullptr};
     for (std::uint32_t i = 0; i < plan.steps.size(); ++i) {
@@ -241,8 +241,8 @@ class Simulator {
     return at->second;
   }
 
-  // What happens at the same time happens in the order of planning; with a seed, in an order drawn from it. Events of
-  // one owner, a stream or a rank, keep theirs.
+  // Simultaneous events happen in the order in which they were pushed. With a seed they happen in an order drawn from
+  // it, but the events of one owner (a stream or a rank) keep their order.
   void push(double time, What what, std::uint64_t owner, std::uint32_t subject, std::uint32_t detail = 0) {
     const std::uint64_t drawn =
         scenario_.seed == 0 ? 0 : mix(scenario_.seed ^ mix(owner) ^ std::bit_cast<std::uint64_t>(time));
@@ -252,8 +252,8 @@ class Simulator {
     push(time, what, ~std::uint64_t(rank), std::uint32_t(rank), step);
   }
 
-  // Looks at every step that has become the first of its lane, or whose last known obstacle is gone; what is earlier in
-  // a plan comes first, as with the executor.
+  // Examines every step that has become the first of its lane or whose last known obstacle is done. Earlier steps of a
+  // plan come first, as in the executor.
   void advance() {
     while (!ready_.empty()) {
       std::swap(ready_, batch_);
@@ -341,7 +341,7 @@ class Simulator {
     push(stream.last_arrival, What::kArrives, number, message);
   }
 
-  // Asks for what an event will look at, while another is being handled.
+  // Prefetches the data of an event while another event is handled.
   void fetch(const Event& event) const {
     if (event.what() == What::kSent || event.what() == What::kComputed)
       __builtin_prefetch(&ranks_[event.subject].cells[event.detail]);
@@ -394,7 +394,7 @@ class Simulator {
       complete(r, i);
   }
 
-  // The waiting receive, which needs `needs` bytes, takes those that are there.
+  // Takes the bytes that have arrived for the waiting receive, which needs `needs` bytes.
   void take(std::uint32_t number, std::uint64_t needs) {
     const Stream& stream = streams_[number];
     Bound& bound = bounds_[number];
@@ -406,7 +406,7 @@ class Simulator {
     if (ranks_[stream.from].died > now_) complete(stream.from, step);
   }
 
-  // The step that waits at the end of a stream, if all of its bytes have come.
+  // Completes the step that waits at the end of a stream, if all of its bytes have arrived.
   void receive(std::uint32_t number) {
     Stream& stream = streams_[number];
     if (stream.waiting == kNone) return;
@@ -425,7 +425,7 @@ class Simulator {
       cell.depth = std::max(cell.depth, message.depth);
       needs -= some;
       message.bytes -= some;
-      if (message.bytes > 0) break;  // of a later step
+      if (message.bytes > 0) break;  // the rest is for a later step
       const std::uint32_t empty = stream.first;
       stream.first = message.next;
       message.next = free_message_;
@@ -508,7 +508,7 @@ class Simulator {
 
   const Scenario& scenario_;
   std::vector<Shape> shapes_;
-  std::vector<std::vector<std::size_t>> came_;  // of an all_to_all: out_splits by rank
+  std::vector<std::vector<std::size_t>> came_;  // out_splits of an all_to_all, by rank
   const Network& network_;
   const int size_;
   const Hosts hosts_;

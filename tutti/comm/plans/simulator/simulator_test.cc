@@ -23,7 +23,7 @@ void PrintTo(const Verb& verb, std::ostream* out) {
   *out << name(verb.kind) << ' ' << name(verb.plan(Shape{.size = 2, .hosts = &hosts}).algorithm);
 }
 
-// All on one host, each on its own, and uneven.
+// All ranks on one host, each on its own host, and uneven layouts.
 std::vector<Hosts> layouts(int size) {
   std::vector<std::vector<int>> of(5, std::vector<int>(std::size_t(size), 0));
   for (int r = 0; r < size; ++r) {
@@ -42,14 +42,14 @@ std::vector<Verb> verbs() {
   return all;
 }
 
-constexpr double kRounding = 1 - 1e-12;  // of sums in another order
+constexpr double kRounding = 1 - 1e-12;  // tolerance for sums in another order
 
 Outcome run(const Scenario& scenario) { return simulate(scenario).or_throw(); }
 
 class EveryAlgorithm : public testing::TestWithParam<Verb> {};
 
-// Two checks judge each plan, the expressions and the real elements. Streams hold any number of bytes, or so few that a
-// plan that relies on buffering comes to a halt.
+// Both kinds of Contents, expressions and real elements, check each plan. Streams hold any number of bytes, or so few
+// that a plan that relies on buffering stalls.
 constexpr std::size_t kStreamBytes[] = {Network::kUnbounded, 11};
 
 TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
@@ -94,8 +94,8 @@ TEST_P(EveryAlgorithm, IsRightAndNotBelowTheBound) {
 
 INSTANTIATE_TEST_SUITE_P(Plans, EveryAlgorithm, testing::ValuesIn(verbs()));
 
-// Parts of which every third is empty; in an all_to_all what a rank gives to each is another for every rank.
-TEST(UnevenParts, OfEveryAlgorithmThatTakesSplits) {
+// Every third part is empty. In an all_to_all the parts that a rank sends differ from rank to rank.
+TEST(UnevenParts, IsRightForEveryAlgorithmWithSplits) {
   for (const AlgorithmRow& row : algorithm_table())
     for (const int size : {1, 2, 3, 4, 7, 8})
       for (const bool in_place : {false, true})
@@ -124,7 +124,7 @@ TEST(UnevenParts, OfEveryAlgorithmThatTakesSplits) {
         }
 }
 
-// Equal links, nothing but alpha, beta and gamma: what the simulator counts is what the books say.
+// Equal links with nothing but alpha, beta and gamma: the simulated times must equal the textbook formulas.
 Network by_the_book() {
   Network network;
   network.between = {.latency = 10e-6, .bandwidth = 1e9};
@@ -144,7 +144,7 @@ double seconds_of(Kind kind, Plan (*plan)(const Shape&), int size, std::size_t b
   return outcome.seconds;
 }
 
-TEST(Cost, IsThatOfTheBooks) {
+TEST(Cost, MatchesTheTextbookFormulas) {
   constexpr double n = 16, m = 4, s = 1 << 20, each = s / n;
   const auto near = [](double expected) { return testing::DoubleNear(expected, expected * 1e-9); };
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_ring, n, s),
@@ -153,7 +153,7 @@ TEST(Cost, IsThatOfTheBooks) {
               near(m * (kSimulatedAlpha + s * kBeta + s * kGamma)));
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_halving_doubling, n, s),
               near(2 * m * kSimulatedAlpha + 2 * (n - 1) * each * kBeta + (n - 1) * each * kGamma));
-  // The sums overlap with what still comes, but for the last.
+  // The additions overlap with the bytes that still arrive, except for the last addition.
   EXPECT_THAT(seconds_of(Kind::kAllReduce, all_reduce_mesh, n, s),
               near(2 * kSimulatedAlpha + 2 * (n - 1) * each * kBeta + each * kGamma));
   EXPECT_THAT(seconds_of(Kind::kBroadcast, broadcast_van_de_geijn, n, s),
@@ -163,8 +163,8 @@ TEST(Cost, IsThatOfTheBooks) {
   EXPECT_THAT(seconds_of(Kind::kBarrier, barrier_dissemination, n, 0), near(m * (kSimulatedAlpha + kBeta)));
 }
 
-// With pieces smaller than a message the hops and the adding overlap with what still comes.
-TEST(Cost, OfBruckIsThatOfHalvingForAnySize) {
+// With segments smaller than a message the hops and the additions overlap with the bytes that still arrive.
+TEST(Cost, BruckCostsWhatHalvingCostsForAnySize) {
   for (const int size : {8, 13, 16, 60}) {
     const double n = size, m = std::ceil(std::log2(n)), s = 1 << 20;
     const Outcome outcome = run({.plan = all_reduce_bruck,
@@ -192,7 +192,7 @@ TEST(Cost, CountsRoundsMessagesAndBytes) {
 }
 
 TEST(Network, RanksOfAHostShareItsCards) {
-  // Both ranks of host 0 send a megabyte to host 1 at once.
+  // Both ranks of host 0 send one MiB to host 1 at once.
   const std::vector<int> sizes = {2, 2};
   const Hosts hosts = Hosts::of_sizes(sizes);
   const auto shift = [](const Shape& shape) {
@@ -242,7 +242,7 @@ TEST(Simulator, AFullStreamHoldsUpTheSender) {
             "not receive 40 bytes; ranks 0, 1 wait");
 }
 
-TEST(Simulator, RefusesWhatDoesNotFitInMemory) {
+TEST(Simulator, RejectsPlansThatDoNotFitInMemory) {
   const auto result = simulate({.plan = all_reduce_mesh, .shape = {.size = 20000, .count = 20000}});
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, Code::kLimit);
@@ -252,7 +252,7 @@ TEST(Simulator, RefusesWhatDoesNotFitInMemory) {
 
 Scenario ring_of_eight() { return {.plan = all_reduce_ring, .shape = {.size = 8, .count = 8000, .element = 4}}; }
 
-TEST(Faults, ADeathLeavesTheOthersWaiting) {
+TEST(Faults, ADeathLeavesItsPeersWaiting) {
   Scenario scenario = ring_of_eight();
   scenario.faults.deaths = {{.rank = 3, .at = 25e-6}};
   const Outcome outcome = run(scenario);
@@ -293,7 +293,7 @@ TEST(Faults, ASlowRankHoldsUpTheRing) {
   EXPECT_GT(outcome.seconds, 2 * good);
 }
 
-// A plan that is broken on purpose, on rank 2 of 5.
+// A plan that is damaged on purpose, on rank 2 of 5.
 class BrokenPlan : public testing::Test {
  protected:
   Outcome broken(Kind kind, Plan (*plan)(const Shape&), const std::function<void(Plan&)>& damage,
@@ -332,7 +332,7 @@ TEST_F(BrokenPlan, AnotherChunk) {
   EXPECT_EQ(outcome.wrong, "rank 0, out byte 1600: not every rank was added once");
 }
 
-TEST_F(BrokenPlan, BytesThatNobodyWrote) {
+TEST_F(BrokenPlan, BytesThatNoStepWrote) {
   const Outcome outcome =
       broken(Kind::kAllGather, all_gather_ring, [](Plan& plan) { first(plan, StepKind::kCopy).into.offset = 0; });
   EXPECT_EQ(outcome.wrong, "rank 0, out byte 8000: was never written");
@@ -357,7 +357,7 @@ TEST_F(BrokenPlan, AnotherOrderOfAdditions) {
     const Outcome outcome = broken(
         Kind::kAllReduce,
         [](const Shape& shape) {
-          // Everybody's vector goes to everybody, and is added in rank order.
+          // Every rank sends its vector to every other rank, and adds the vectors in rank order.
           PlanBuilder plan(Algorithm::kDirect);
           const Range in{Area::kIn, 0, 4000}, out{Area::kOut, 0, 4000};
           const Range other = plan.scratch(4000);
@@ -388,15 +388,15 @@ TEST_F(BrokenPlan, AMessageThatIsNotSent) {
             "rank 2 ended without sending 4032 bytes that rank 1 expects; ranks 0, 1 wait");
 }
 
-TEST_F(BrokenPlan, RealElementsSeeItToo) {
+TEST_F(BrokenPlan, RealElementsDetectItToo) {
   const Outcome outcome = broken(
       Kind::kAllGather, all_gather_ring,
       [](Plan& plan) { std::swap(plan.steps[1].from.offset, plan.steps[3].from.offset); }, true);
   EXPECT_NE(outcome.wrong, "");
 }
 
-// Every host's card passes the least bytes that it can, however many ranks a host has.
-TEST(TwoLevel, SendsNoMoreBetweenHostsThanItMust) {
+// Every host's card sends the minimum of bytes, however many ranks a host has.
+TEST(TwoLevel, SendsTheMinimumOfBytesBetweenHosts) {
   for (const std::vector<int>& sizes : {std::vector<int>{4, 4, 4, 4}, {3, 1, 2, 5}, {8, 1}}) {
     const Hosts hosts = Hosts::of_sizes(sizes);
     const std::size_t bytes = std::size_t(1) << 20, h = sizes.size();
@@ -411,7 +411,7 @@ TEST(TwoLevel, SendsNoMoreBetweenHostsThanItMust) {
   }
 }
 
-TEST(Simulator, ManyRanksOnTwoLevels) {
+TEST(Simulator, FiveHundredRanksOnTwoLevels) {
   const Hosts hosts = Hosts::of_sizes(std::vector<int>(64, 8));
   const Outcome outcome =
       run({.plan = all_reduce_two_level, .shape = {.size = 512, .count = 16 << 20, .element = 4, .hosts = &hosts}});
@@ -419,7 +419,7 @@ TEST(Simulator, ManyRanksOnTwoLevels) {
   EXPECT_LE(outcome.rounds, 2 + 2 * 6);
 }
 
-TEST(Simulator, ManyRanksOfARing) {
+TEST(Simulator, ThreeHundredRanksOnARing) {
   const Outcome outcome = run({.plan = all_reduce_ring, .shape = {.size = 300, .count = 16 << 20, .element = 4}});
   EXPECT_TRUE(outcome.right()) << outcome.wrong;
   EXPECT_EQ(outcome.rounds, 598);

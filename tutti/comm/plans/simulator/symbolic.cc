@@ -1,14 +1,14 @@
 // Expressions instead of values. A stretch of memory whose bytes all have the same history is an ElementRun: "the sum
-// of these ranks' inputs, added in this order, from this position on". The history is kept as two numbers of 64 bits:
-//   set    the sum of a random number for each rank that was added: equal to that of all ranks only if each was added
-//          once, none twice, none forgotten (but for a chance of 2^-64);
-//   order  a hash of the tree of additions, left and right operand apart: equal on two ranks only if both added in the
-//          same order, which gives the same bits.
-// Bytes that nobody wrote, and sums of bytes that do not belong together, get a set that no sum of ranks has.
+// of these ranks' inputs, added in this order, from this position on". Two 64-bit numbers represent the history:
+//   set    the sum of one random number per added rank. It equals the sum over all ranks only if each rank was added
+//          exactly once (with an error probability of 2^-64).
+//   order  a hash of the tree of additions that distinguishes left and right operands. It is equal on two ranks only if
+//          both added in the same order, which gives the same bits.
+// Bytes that no step wrote, and sums that contain such bytes or mix positions, get a set that no sum of ranks has.
 //
-// The runs that one step wrote stay together as one block of the rank's memory, so a step costs a search among the
-// blocks and a little for each run, whatever the number of bytes. (In the end each of 4,096 ranks may well hold 4,096
-// runs, one for each rank that added up a part.)
+// The runs that one step wrote form one block of the rank's memory. So a step costs one search among the blocks and a
+// little per run, whatever the number of bytes. (At the end each of 4,096 ranks may hold 4,096 runs, one for each rank
+// that added up a part.)
 #include <algorithm>
 
 #include "tutti/base/error.h"
@@ -29,7 +29,7 @@ struct ElementRun {
   std::uint64_t set, order;
   std::uint64_t position;  // of the first byte, in the vector
 };
-using ElementRuns = std::pmr::vector<ElementRun>;  // all of one Pool: then they are moved, not copied
+using ElementRuns = std::pmr::vector<ElementRun>;  // all from one Pool, so that they can be moved instead of copied
 
 constexpr std::uint64_t kUnwritten = 0x6e6f7468696e6721u, kMixedUp = 0x6d69786564757021u;
 
@@ -60,8 +60,8 @@ ElementRun part(const ElementRun& run, std::uint64_t from, std::uint64_t bytes) 
   return {bytes, run.set, run.order, run.position + from};
 }
 
-// A rank's memory: sorted addresses, and for each the runs from there to the next. The two lie apart so that what a
-// search goes through is short; thousands of ranks take turns, and none of them finds its memory in the cache.
+// A rank's memory: sorted block addresses, and the runs of each block. They are two arrays so that a search touches
+// little memory. Thousands of ranks take turns, and none of them finds its memory in the cache.
 class Memory {
  public:
   Memory(std::uint64_t bytes, Pool& pool) : begins_(1, 0, &pool), blocks_(1, &pool), bytes_(bytes) {
@@ -98,11 +98,11 @@ class Memory {
   }
 
  private:
-  // The block that this address lies in.
+  // The block that contains this address.
   std::size_t at(std::uint64_t address) const {
     return std::size_t(std::upper_bound(begins_.begin(), begins_.end(), address) - begins_.begin()) - 1;
   }
-  // The block that begins at this address; one that lies across it becomes two.
+  // The block that begins at this address. Splits the block that contains the address if necessary.
   std::size_t split(std::uint64_t address) {
     const std::size_t block = at(address);
     if (begins_[block] == address) return block;
@@ -111,7 +111,7 @@ class Memory {
     std::uint64_t run_begins = begins_[block];
     auto run = runs.begin();
     for (; run_begins + run->bytes <= address; ++run) run_begins += run->bytes;
-    const std::uint64_t stays = address - run_begins;  // of the run that lies across
+    const std::uint64_t stays = address - run_begins;  // the part of the split run that stays in the first block
     behind.reserve(std::size_t(runs.end() - run));
     behind.push_back(part(*run, stays, run->bytes - stays));
     behind.insert(behind.end(), run + 1, runs.end());
@@ -127,7 +127,7 @@ class Memory {
   std::uint64_t bytes_;
 };
 
-// First in, first out: what each send put in, in one pool for all streams.
+// A FIFO of sent runs per stream. All streams share one pool of packets.
 class ElementStreams {
  public:
   explicit ElementStreams(Pool& pool) : pool_(pool) {}
@@ -157,7 +157,7 @@ class ElementStreams {
       const std::uint32_t index = ends.first;
       TUTTI_INVARIANT(index != kNone, "a step takes bytes that were not sent");
       Packet& packet = packets_[index];
-      if (runs.empty() && packet.taken == 0 && packet.bytes == bytes) {  // all that is left of a message
+      if (runs.empty() && packet.taken == 0 && packet.bytes == bytes) {  // exactly the rest of a message
         runs = std::move(packet.runs);
         bytes = 0;
         remove_first(ends);
@@ -184,7 +184,7 @@ class ElementStreams {
   static constexpr std::uint32_t kNone = ~std::uint32_t(0);
   struct Packet {
     ElementRuns runs;
-    std::uint64_t bytes = 0;  // that are left
+    std::uint64_t bytes = 0;  // not yet taken
     std::size_t taken = 0;    // runs
     std::uint32_t next = kNone;
   };
@@ -265,7 +265,7 @@ class Symbolic final : public Contents {
     memories_[rank].write(places_[rank].at(range), std::move(runs));
   }
 
-  // Each stretch in which neither side changes.
+  // Calls `each` for every stretch in which neither side changes.
   template <class Each>
   static void zip(const ElementRuns& left, const ElementRuns& right, const Each& each) {
     std::uint64_t of_left = 0, of_right = 0;  // bytes of the current runs that are done
@@ -298,11 +298,11 @@ class Symbolic final : public Contents {
   }
 
   Pool& pool_;
-  std::vector<std::uint64_t> before_{0};  // by rank: the set of all ranks before it
+  std::vector<std::uint64_t> before_{0};  // by rank: the sum of the sets of all lower ranks
   std::vector<Placement> places_;
   std::vector<Memory> memories_;
   ElementStreams streams_;
-  ElementRuns first_;  // of rank 0, in the end
+  ElementRuns first_;  // the final output of rank 0
 };
 
 }  // namespace
