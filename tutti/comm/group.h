@@ -7,8 +7,8 @@
 // handle (Work included) that goes waits for what is pending, at most 10 s (TUTTI_LEAVE_TIMEOUT), and tells the peers
 // that this rank leaves; in the unwinding of an exception it gives up at once what is pending, which ends the group on
 // every rank. Failure: every operation ends by its deadline. After the first error the group is poisoned: every later
-// call returns that error at once, and buffers that were in flight are undefined. For the few seconds in which a rank
-// finds out the root cause of a loss, what it has submitted to other groups may stand still.
+// call returns that error at once, and buffers that were in flight are undefined. A rank may take some seconds to find
+// out the root cause; other groups go on meanwhile.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,12 +22,14 @@
 
 namespace tutti {
 
+namespace comm {
 class GroupState;  // comm/group/group_state.h
+}  // namespace comm
 
 class Group {
  public:
-  Group() = default;                                  // no group: size 0, and every call but this and bool throws
-  explicit Group(std::shared_ptr<GroupState> state);  // the first handle of this group; null: no group
+  Group() = default;                                        // no group: size 0, and every call but this and bool throws
+  explicit Group(std::shared_ptr<comm::GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 
   int rank() const;  // of this process, in this group
@@ -108,7 +110,7 @@ class Group {
   // engine if that is not tutti, else of a plan: "ring", "recursive_doubling", ...
   std::string plan_name(const Request& request) const;
 
-  GroupState& state() const;  // for the library; throws if this is no group
+  comm::GroupState& state() const;  // for the library; throws if this is no group
 
  private:
   struct Choice;
@@ -116,7 +118,7 @@ class Group {
   Result<Group> divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
                        bool numbered, Duration timeout) const;
 
-  std::shared_ptr<GroupState> state_;
+  std::shared_ptr<comm::GroupState> state_;
 };
 
 }  // namespace tutti

@@ -8,8 +8,10 @@
 
 namespace tutti {
 
-class Submission;  // comm/group/group_state.h
-class GroupState;
+namespace comm {
+class GroupState;  // comm/group/group_state.h
+class Submission;  // comm/group/call_queue.h
+}  // namespace comm
 
 // Copies share the operation. Dropping every copy does not cancel it: buffers stay in use until it has ended, so keep
 // them alive until wait() returned. Only when an exception unwinds the stack past the last copy is the operation ended
@@ -18,7 +20,7 @@ class GroupState;
 class Work {
  public:
   Work() = default;
-  Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> group);
+  Work(std::shared_ptr<comm::Submission> submission, std::shared_ptr<comm::GroupState> group);
   explicit Work(Status failed) : failed_(std::move(failed)) {}
 
   bool done() const;

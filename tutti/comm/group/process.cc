@@ -10,7 +10,7 @@
 
 #include "tutti/base/log.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr const char* kErrorKey = "error";
@@ -23,8 +23,8 @@ constexpr Duration kEchoPatience = std::chrono::seconds(8);      // for another 
 Process::~Process() {
   leave(false);
   // Its thread uses the members below, and until it has ended also this pointer.
-  if (engine) engine->stop();
-  engine.reset();
+  if (progress_thread) progress_thread->stop();
+  progress_thread.reset();
 }
 
 void Process::remove_member(bool unwinding) {
@@ -89,7 +89,7 @@ void Process::fault_arrived(const std::string& text) {
     fault_ = text;
   }
   has_fault_.store(true, std::memory_order_release);
-  if (engine) engine->notify();
+  if (progress_thread) progress_thread->notify();
   write_flight(FlightRecorder::Why::kFailure, text);  // this rank may be in no call, and learn of it nowhere else
 }
 
@@ -109,4 +109,4 @@ std::string Process::fault() const {
   return fault_;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

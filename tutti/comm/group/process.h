@@ -21,7 +21,7 @@
 #include "tutti/transport/shm/host.h"
 #include "tutti/transport/tcp/tcp_transport.h"
 
-namespace tutti {
+namespace tutti::comm {
 
 struct Process {
   struct Rank {
@@ -66,7 +66,7 @@ struct Process {
   // Instead, where ranks are threads: this rank's end of a link to a global rank of another host, of those that have
   // the same channel on both.
   std::function<std::unique_ptr<Link>(int peer, std::uint64_t channel)> modelled_link;
-  std::unique_ptr<ProgressThread> engine;
+  std::unique_ptr<ProgressThread> progress_thread;
   bool serves_store = false;       // on this rank
   std::function<void()> farewell;  // leaves the job; called once, at the end
 
@@ -109,4 +109,4 @@ struct Process {
   std::atomic<bool> has_fault_{false};
 };
 
-}  // namespace tutti
+}  // namespace tutti::comm
