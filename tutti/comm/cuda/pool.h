@@ -28,7 +28,7 @@ class Pool {
   ~Pool();
   Pool(const Pool&) = delete;
 
-  // At least so many bytes: a power of two from 64 KiB. The device that is to use it is current.
+  // At least `bytes`: a power of two from 64 KiB. The device that is to use the memory is current.
   Result<Pinned> take(std::size_t bytes);
   void give_back(Pinned memory);
   Result<void*> take_stream(int device);  // which is current

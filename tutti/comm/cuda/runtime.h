@@ -53,7 +53,7 @@ inline constexpr unsigned kPortable = 1;  // cudaHostAllocPortable, cudaHostRegi
 
 // Loads the runtime at the first call of this process; every later one gets the same answer.
 Result<const Runtime*> runtime();
-// The runtime, if this process may use this device. Else a sentence: no runtime, no driver, no device, not so many.
+// The runtime, if this process may use this device. Else an error: no runtime, no driver, no such device.
 Result<const Runtime*> runtime_with(int device);
 
 // Makes a device the current one of this thread, and puts back which it was.

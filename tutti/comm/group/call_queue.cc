@@ -195,7 +195,7 @@ void CallQueue::enqueue(std::span<const std::shared_ptr<Submission>> submissions
       submission->sequence = sequence(kind).fetch_add(1) + 1;
       if (FlightRing* const record = flight(kind))
         record->scheduled(submission->sequence,
-                          flight_call(submission->request, submission->site, FlightWay::kNotYetKnown));
+                          flight_call(submission->request, submission->site, FlightPath::kNotYetKnown));
       fresh_.push_back(submission);
       pending_.fetch_add(1);
     }
@@ -382,7 +382,7 @@ bool CallQueue::start(Submission& submission) {
                : setup_.paths->start_on_device(request, submission.sequence, std::move(submission.ready));
   });
   if (FlightRing* const record = flight(request.kind))
-    record->started(submission.sequence, flight_shape(request, setup_.paths->flight_way(request)));
+    record->started(submission.sequence, flight_shape(request, setup_.paths->flight_path(request)));
   if (!started.ok()) {
     owner_.call_failed(request, submission.sequence, {.error = started.error()});
     return false;

@@ -95,20 +95,20 @@ Status GroupState::run_inline(const Request& request, CallSite at) {
   std::atomic<std::uint64_t>& last = queue_.sequence(request.kind);
   FlightRing* const flight = queue_.flight(request.kind);
   if (DirectChannel* const direct = paths_.direct(); direct && !is_point_to_point(request.kind)) {
-    AtOnce call = call_at_once(*direct, request, queue_.spin().pauses, flight, last, at);
+    InlineCall call = try_inline(*direct, request, queue_.spin().pauses, flight, last, at);
     if (call.done) {
       queue_.unlock();
       return {};
     }
     if (call.word == 0) {
       call.sequence = last.fetch_add(1, std::memory_order_relaxed) + 1;
-      if (flight) flight->started(call.sequence, flight_call(request, at, FlightWay::kDirect));
+      if (flight) flight->started(call.sequence, flight_call(request, at, FlightPath::kDirect));
     }
     DirectOperation operation(*direct, request, call.sequence, call);
     return queue_.run_inline(operation, request, call.sequence);
   }
   const std::uint64_t sequence = last.fetch_add(1) + 1;
-  if (flight) flight->started(sequence, flight_call(request, at, paths_.flight_way(request)));
+  if (flight) flight->started(sequence, flight_call(request, at, paths_.flight_path(request)));
   return queue_.run_inline(request, sequence);
 }
 
@@ -244,7 +244,7 @@ Status GroupState::turn_away(const Request& request, CallSite at) {
   if (failure_.has_begun()) return failure_.status();
   FlightRing* const flight = queue_.flight(request.kind);
   const std::uint64_t sequence = queue_.last_sequence(request.kind) + 1;
-  if (flight) flight->started(sequence, flight_call(request, at, FlightWay::kNotYetKnown));
+  if (flight) flight->started(sequence, flight_call(request, at, FlightPath::kNotYetKnown));
   const Status failed = why_ended(request);
   if (flight) flight->ended(sequence, false);
   return failed;

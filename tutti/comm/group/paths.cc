@@ -242,14 +242,14 @@ Result<Started> Paths::start(const Request& request, std::uint64_t sequence) {
   return Started(TUTTI_TRY(planned_->start(request, sequence)));
 }
 
-FlightWay Paths::flight_way(const Request& request) const {
-  if (request.device != kHost) return cuda_.is_by_nccl(request) ? FlightWay::kNccl : FlightWay::kStaged;
+FlightPath Paths::flight_path(const Request& request) const {
+  if (request.device != kHost) return cuda_.is_by_nccl(request) ? FlightPath::kNccl : FlightPath::kStaged;
   if (backend_)
-    return process_.engine_name == "gloo"  ? FlightWay::kGloo
-           : process_.engine_name == "mpi" ? FlightWay::kMpi
-                                           : FlightWay::kNotYetKnown;
-  if (is_point_to_point(request.kind)) return FlightWay::kLink;
-  return direct_ ? FlightWay::kDirect : way_of(selector_->algorithm(request));
+    return process_.engine_name == "gloo"  ? FlightPath::kGloo
+           : process_.engine_name == "mpi" ? FlightPath::kMpi
+                                           : FlightPath::kNotYetKnown;
+  if (is_point_to_point(request.kind)) return FlightPath::kLink;
+  return direct_ ? FlightPath::kDirect : path_of(selector_->algorithm(request));
 }
 
 void Paths::abort() {

@@ -62,7 +62,7 @@ class Paths {
   bool is_direct() const { return direct_ != nullptr; }  // collectives go through shared memory
   DirectChannel* direct() const { return direct_.get(); }
   const Selector* selector() const { return selector_.get(); }  // null unless plans over links carry collectives
-  FlightWay flight_way(const Request& request) const;
+  FlightPath flight_path(const Request& request) const;
   const char* device_engine(const Request& request) const { return cuda_.is_by_nccl(request) ? "nccl" : "staged"; }
   // Whether a collective that differs from the peers' may leave all of them waiting.
   bool may_hide_mismatch() const { return !direct_ || cuda_.has_nccl(); }

@@ -43,7 +43,7 @@ TEST(PathsOfAGroup, ABackendCarriesCollectivesSendsAndReceives) {
     const Request request{.kind = kind, .root = 1};
     const Started started = paths.start(request, 1).or_throw();
     EXPECT_EQ(started.operation, started.owned.get()) << "nobody else owns it";
-    EXPECT_EQ(paths.flight_way(request), FlightWay::kGloo);
+    EXPECT_EQ(paths.flight_path(request), FlightPath::kGloo);
   }
   paths.abort();
   EXPECT_THAT(calls, ElementsAre("barrier", "broadcast", "send", "recv", "abort"));

@@ -42,7 +42,7 @@ class PlanMemory {
 // Some elements of a call: of its vector, or where it has a part for each rank, of each part.
 struct Piece {
   std::size_t first = 0, count = ~std::size_t(0);
-  // Of a part of so many elements.
+  // The elements of the piece in a part of `part` elements.
   std::size_t length(std::size_t part) const { return first < part ? std::min(count, part - first) : 0; }
 };
 

@@ -23,7 +23,7 @@ inline constexpr int kTriesPerCoreCheck = 16;
 
 // What an operation writes down of all ranks, by rank. A group carries out its collectives one after another, so they
 // share it, and a call allocates nothing.
-struct CallRoom {
+struct CallScratch {
   std::vector<Descriptor> descriptors;
   std::vector<const void*> ins;
   std::vector<void*> outs;
@@ -70,7 +70,7 @@ class DirectChannel {
   // A peer that has not posted `word` ran last on this thread's core.
   bool awaits_this_core(std::uint64_t word, int next) const;
   void ring_peers() const;
-  CallRoom& room() { return room_; }
+  CallScratch& scratch() { return scratch_; }
   // After the meeting of the tick posted last: now and then moves this thread if the ranks are spread unevenly over the
   // cores.
   void spread_now_and_then() {
@@ -106,7 +106,7 @@ class DirectChannel {
   GroupMemory& memory_;
   GroupControl control_;
   std::vector<Bell> bells_;  // of the peers
-  CallRoom room_;
+  CallScratch scratch_;
   int rank_, size_;
   std::uint64_t tick_ = 0;
   std::uint64_t next_spread_ = 64, spread_every_ = 64;  // ticks

@@ -1,21 +1,22 @@
 // Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's
-// buffers, and meet again. Three ways, chosen from the call alone, so that all ranks choose alike:
+// buffers, and meet again. There are three paths, chosen from the call alone, so that all ranks choose alike:
 //
 //   inline    up to 112 bytes from each rank ride in the flag line itself: one meeting, one or two cache
 //             misses a peer
 //   one-shot  up to 2 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
-//   large     each rank says where its buffers are (they need not be at the same place), meets, and then, if all that
-//             matters lies in arenas, *direct*: rank r adds slice r of all inputs, in rank order, and stores it to all
-//             outputs, which moves 2 bytes per byte; a second meeting ends it. Otherwise *staged* (staged.cc).
-//             Who gives a few KiB of private memory gives a copy of it, so that the peers can read it all the same;
-//             where all do, an all_reduce needs no second meeting: each rank adds the copies, which nobody overwrites.
+//   large     each rank says where its buffers are (they need not be at the same place), and meets. If all buffers
+//             involved are in shared arenas: *direct*. Rank r adds slice r of all inputs, in rank order, and stores it
+//             to all outputs, which moves 2 bytes per byte; a second meeting ends the call. Otherwise *staged*
+//             (staged.cc). A rank that gives a few KiB of private memory gives a copy in shared memory instead. If all
+//             ranks do, an all_reduce needs no second meeting: each rank adds the copies, which no rank overwrites.
 //
-// Where ranks outnumber the cores, the slices of a short direct all_reduce are taken by whoever runs (share()).
+// Where ranks outnumber the cores, each rank that runs takes the next slice of a short direct all_reduce (share()).
 //
-// The order of every sum is the rank order, whatever the way, so all ranks and all runs get the same bits.
+// The order of every sum is the rank order on every path, so all ranks and all runs get the same bits.
 //
-// Calls are compared at the first meeting by a 16-bit fingerprint in the word that everybody reads anyway, and, for
-// large ones, field by field. Who finds a difference tells its call in its CallRecord, reads the peer's, and says both.
+// Calls are compared at the first meeting by a 16-bit fingerprint in the word that every rank reads anyway, and large
+// calls field by field. A rank that finds a difference writes its call into its CallRecord, reads the peer's, and
+// reports both.
 #include "tutti/comm/shared_memory/direct.h"
 
 #include <algorithm>
@@ -58,7 +59,7 @@ std::size_t most_given(const Request& r, int size) {
 }  // namespace
 
 DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence,
-                                 const AtOnce& begun)
+                                 const InlineCall& begun)
     : channel_(channel),
       request_(canonical(request)),
       sequence_(sequence),
@@ -228,23 +229,24 @@ Result<Progress> DirectOperation::after_meeting() {
   DirectChannel& c = channel_;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const CallLine* lines = c.lines(tick);
-  CallRoom& room = c.room();
+  CallScratch& scratch = c.scratch();
   if (request_.op == ReduceOp::kPremulSum)
-    for (int r = 0; r < c.size(); ++r) std::memcpy(&room.factors[r], lines[r].payload + kFactorOffset, sizeof(double));
+    for (int r = 0; r < c.size(); ++r)
+      std::memcpy(&scratch.factors[r], lines[r].payload + kFactorOffset, sizeof(double));
   if (way_ != Way::kLarge) {
     for (int r = 0; r < c.size(); ++r)
-      room.ins[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
-    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
+      scratch.ins[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
+    finish_small(request_, c.rank(), c.size(), scratch.ins, scratch.factors.data());
     return Progress::kDone;
   }
-  auto& theirs = room.descriptors;
+  auto& theirs = scratch.descriptors;
   for (int r = 0; r < c.size(); ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size(); ++r)
     if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
   if (has_splits(request_)) TUTTI_TRY(check_splits());
   if (all_gave_copies()) {
-    for (int r = 0; r < c.size(); ++r) room.ins[r] = r == c.rank() ? request_.in : c.resolve(theirs[r].in);
-    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
+    for (int r = 0; r < c.size(); ++r) scratch.ins[r] = r == c.rank() ? request_.in : c.resolve(theirs[r].in);
+    finish_small(request_, c.rank(), c.size(), scratch.ins, scratch.factors.data());
     return Progress::kDone;
   }
   if (can_go_direct()) {
@@ -259,7 +261,7 @@ Result<Progress> DirectOperation::after_meeting() {
   }
   std::uint64_t largest = 0;
   for (int r = 0; r < c.size(); ++r) {
-    room.slots[r] = c.resolve(theirs[r].slots);
+    scratch.slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
   staged_.emplace(c, request_, largest);
@@ -277,7 +279,7 @@ std::size_t DirectOperation::most_copied() const {
 // Of an all_reduce. The copies of a call stay as they are until all ranks have come to the next.
 bool DirectOperation::all_gave_copies() const {
   if (request_.kind != Kind::kAllReduce) return false;
-  const auto& theirs = channel_.room().descriptors;
+  const auto& theirs = channel_.scratch().descriptors;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   return std::all_of(theirs.begin(), theirs.end(),
                      [&](const Descriptor& d) { return d.in == channel_.copy_place(d.slots, tick); });
@@ -297,7 +299,7 @@ Result<Progress> DirectOperation::share() {
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const std::size_t bytes = request_.count * element_;
   const int slices = int((bytes + kSlice - 1) / kSlice);
-  auto& [descriptors, ins, outs, slots, factors, cores] = c.room();
+  auto& [descriptors, ins, outs, slots, factors, cores] = c.scratch();
   bool moved = false;
   while (const auto slice = c.take_slice(tick, slices)) {
     const std::size_t begin = std::size_t(*slice) * kSlice;
@@ -316,7 +318,7 @@ Result<Progress> DirectOperation::share() {
 
 // The same answer on every rank: it depends on what all of them have read.
 bool DirectOperation::can_go_direct() const {
-  const auto& theirs = channel_.room().descriptors;
+  const auto& theirs = channel_.scratch().descriptors;
   const bool writes_all = is_reduction(request_.kind) && !has_root(request_.kind) && !gives_parts(request_.kind);
   for (int r = 0; r < channel_.size(); ++r)
     if ((gives(request_, r) && theirs[r].in == 0) || (writes_all && gets(request_, r) && theirs[r].out == 0))
@@ -326,17 +328,17 @@ bool DirectOperation::can_go_direct() const {
 
 void DirectOperation::act_direct() {
   DirectChannel& c = channel_;
-  const auto& theirs = c.room().descriptors;
+  const auto& theirs = c.scratch().descriptors;
   const int rank = c.rank(), size = c.size(), root = request_.root;
   const std::size_t count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
-  const double* const factors = c.room().factors.data();
+  const double* const factors = c.scratch().factors.data();
   const ElementRange mine = own_slice(count, element_, rank, size);
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
   const auto out_of = [&](int r) { return c.resolve(theirs[r].out); };
   std::byte* const out = static_cast<std::byte*>(request_.out);
-  auto& ins = c.room().ins;
-  auto& outs = c.room().outs;
+  auto& ins = c.scratch().ins;
+  auto& outs = c.scratch().outs;
   const std::span<void* const> one_out = std::span(outs).first(1);
   if (request_.kind == Kind::kAllReduce) {
     const std::size_t before = mine.begin * element_;

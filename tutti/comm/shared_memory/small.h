@@ -23,7 +23,7 @@ void finish_small(const Request& request, int rank, int size, std::span<const vo
                   const double* factors = nullptr);
 
 // A call from end to end on the caller's stack, for as long as that means a short spin.
-struct AtOnce {
+struct InlineCall {
   std::uint64_t word = 0;  // 0: nothing has been posted, the call is not for this way. Else what this rank has posted
   std::uint64_t sequence = 0;  // the number that the call has then taken
   bool is_leaving = false;     // this rank has done its part of the work, `word` says so
@@ -39,7 +39,7 @@ inline ElementRange own_slice(std::size_t count, std::size_t element, int rank, 
   return {cut(std::size_t(rank)), cut(std::size_t(rank) + 1)};
 }
 // A call that is posted takes the next number after `sequence`, under which it stands in `flight` (null: nowhere).
-AtOnce call_at_once(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
-                    std::atomic<std::uint64_t>& sequence, CallSite at);
+InlineCall try_inline(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
+                      std::atomic<std::uint64_t>& sequence, CallSite at);
 
 }  // namespace tutti
