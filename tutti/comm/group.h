@@ -29,7 +29,7 @@ class GroupState;  // comm/group/group_state.h
 
 class Group {
  public:
-  Group() = default;                                        // no group: every call but operator bool throws
+  Group() = default;                                        // no group: of size 0; other calls but operator bool throw
   explicit Group(std::shared_ptr<comm::GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 

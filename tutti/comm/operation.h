@@ -4,7 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -61,6 +63,15 @@ class Operation {
   virtual bool lets_next_start() const { return false; }
   // After kBlocked: adds what is awaited.
   virtual void blockers(Blockers& blockers) const = 0;
+};
+
+// An operation that has started. `owned` is null if its maker keeps it for the next call of its kind.
+struct Started {
+  Operation* operation = nullptr;
+  std::unique_ptr<Operation> owned;
+  Started() = default;
+  explicit Started(Operation* kept) : operation(kept) {}
+  explicit Started(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
 };
 
 }  // namespace tutti

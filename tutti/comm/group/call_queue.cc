@@ -88,15 +88,20 @@ bool CallQueue::keeps_core(const Operation& operation, int& tries) const {
 }
 
 // Peers that died and deadlines are the progress thread's to notice: no thread waits here for long.
-Status CallQueue::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
+Status CallQueue::run_inline(Started started, const Request& request, std::uint64_t sequence) {
+  Operation& operation = *started.operation;
   std::optional<Deadline> deadline;
   Clock::time_point blocked_since{};
   int tries = 0;
   for (;;) {
     Result<Progress> progress = step(operation);
-    if (!progress.ok()) return fail_inline(request, sequence, progress.error());
+    if (!progress.ok()) {
+      fail(request, sequence, {.error = progress.error()});
+      return hand_over(std::move(started), request, sequence, deadline_of(request));
+    }
     if (*progress == Progress::kDone) {
       if (FlightRing* const record = flight(request.kind)) record->ended(sequence, true);
+      started.owned.reset();  // with the lock: operations share what they are made of
       unlock();
       return {};
     }
@@ -117,34 +122,27 @@ Status CallQueue::run_inline(Operation& operation, const Request& request, std::
     const auto time = now();
     if (!deadline) deadline = deadline_of(request);
     if (blocked_since == Clock::time_point{}) blocked_since = time;
-    if (time - blocked_since > setup_.spin.yields) return hand_over(operation, request, sequence, *deadline);
+    if (time - blocked_since > setup_.spin.yields) return hand_over(std::move(started), request, sequence, *deadline);
   }
 }
 
 Status CallQueue::run_inline(const Request& request, std::uint64_t sequence) {
-  const Result<Started> started = guarded([&] { return setup_.paths->start(request, sequence); });
-  if (!started.ok()) return fail_inline(request, sequence, started.error());
-  return run_inline(*started->operation, request, sequence);
+  Result<Started> started = guarded([&] { return setup_.paths->start(request, sequence); });
+  if (started.ok()) return run_inline(*std::move(started), request, sequence);
+  fail(request, sequence, {.error = started.error()});
+  return hand_over({}, request, sequence, deadline_of(request));
 }
 
-// Waits for the end of the group, without the driver lock.
-Status CallQueue::fail_inline(const Request& request, std::uint64_t sequence, Error error) {
-  owner_.call_failed(request, sequence, {.error = std::move(error)});
-  unlock();
-  const Status failed = await_end();
-  if (FlightRing* const record = flight(request.kind)) record->ended(sequence, false);
-  return failed;
-}
-
-// A long wait: the progress thread goes on with the operation while this thread sleeps. The operation stays on this
-// stack, which does not unwind before the operation has ended.
-Status CallQueue::hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline) {
+// A long wait: the progress thread goes on with the operation while this thread sleeps. So it does with a call that has
+// failed, and ends when the cause is known. An operation on the stack of this thread stays there until it has ended.
+Status CallQueue::hand_over(Started started, const Request& request, std::uint64_t sequence, Deadline deadline) {
   // Another thread's call may have been handed over, and ended, but its result not yet been read.
   const bool kept = !long_call_in_use_.exchange(true, std::memory_order_acquire);
   const std::shared_ptr<Submission> submission = kept ? long_call_ : std::make_shared<Submission>();
   submission->request = request;
   submission->sequence = sequence;
-  submission->operation = &operation;
+  submission->operation = started.operation;
+  submission->owned = std::move(started.owned);
   submission->deadline = deadline;
   submission->warn_at = deadline.begin() + setup_.hang_warning;
   submission->compare_after = Submission::kCompareAfter;
@@ -268,14 +266,7 @@ void CallQueue::end_with(Status error) {
     end_ = std::move(error);
   }
   state_.store(State::kEnded);
-  state_.notify_all();
   notify_progress_thread();
-}
-
-Status CallQueue::await_end() {
-  state_.wait(State::kStopped, std::memory_order_acquire);
-  MutexLock lock(mutex_);
-  return end_;
 }
 
 void CallQueue::drain(Clock::time_point by) {
@@ -384,7 +375,7 @@ bool CallQueue::start(Submission& submission) {
   if (FlightRing* const record = flight(request.kind))
     record->started(submission.sequence, flight_shape(request, setup_.paths->flight_path(request)));
   if (!started.ok()) {
-    owner_.call_failed(request, submission.sequence, {.error = started.error()});
+    fail(request, submission.sequence, {.error = started.error()});
     return false;
   }
   submission.operation = started->operation;
@@ -392,42 +383,48 @@ bool CallQueue::start(Submission& submission) {
   return true;
 }
 
+void CallQueue::fail(const Request& request, std::uint64_t sequence, Trouble trouble) {
+  stop();
+  owner_.call_failed(request, sequence, std::move(trouble));
+}
+
 // Whether it moved, or the queue was stopped because of it.
 bool CallQueue::drive_one(Submission& submission, Clock::time_point time, bool checks) {
-  const auto fail = [&](Trouble trouble) {
-    owner_.call_failed(submission.request, submission.sequence, std::move(trouble));
-    return true;
-  };
   bool moved = false;
+  std::optional<Trouble> trouble;
   for (;;) {
     Result<Progress> progress = step(*submission.operation);
-    if (!progress.ok()) return fail({.error = progress.error()});
+    if (!progress.ok()) {
+      fail(submission.request, submission.sequence, {.error = progress.error()});
+      return true;
+    }
     if (*progress == Progress::kDone) {
       finish(submission, {});
       return true;
     }
-    if (*progress == Progress::kBlocked) break;
-    moved = true;
+    if (*progress == Progress::kMoved) {
+      moved = true;
+      trouble.reset();
+    } else if (trouble) {
+      fail(submission.request, submission.sequence, *std::move(trouble));
+      return true;
+    } else if (moved) {
+      return true;
+    } else if (time >= due(submission)) {
+      stop();
+      owner_.call_overdue(submission, submission);
+      return true;
+    } else if (!checks || !(trouble = owner_.check(submission, time))) {
+      return false;
+    }  // else once more: the peer may have acted before it went
   }
-  if (moved) return true;
-  if (time >= due(submission)) {
-    owner_.call_overdue(submission, submission);
-    return true;
-  }
-  if (!checks) return false;
-  auto trouble = owner_.check(submission, time);
-  if (!trouble) return false;
-  const Result<Progress> progress = step(*submission.operation);  // the peer may have acted before it went
-  if (!progress.ok()) return fail({.error = progress.error()});
-  if (*progress == Progress::kBlocked) return fail(*std::move(trouble));
-  if (*progress == Progress::kDone) finish(submission, {});
-  return true;
 }
 
 // A call behind the head of the queue is not driven, and has its deadline all the same. Whether one has passed.
 bool CallQueue::report_overdue(Clock::time_point time) {
   for (const auto& submission : collectives_) {
     if (submission->operation || time < due(*submission)) continue;
+    stop();
     owner_.call_overdue(*submission, *collectives_.front());
     return true;
   }
@@ -436,10 +433,11 @@ bool CallQueue::report_overdue(Clock::time_point time) {
 
 // Whether any was pending.
 bool CallQueue::end_all() {
-  const Status end = await_end();
+  Status end;
   bool any = false;
   {
     MutexLock lock(mutex_);
+    end = end_;
     arriving_.swap(fresh_);
   }
   for (auto& submission : arriving_) collectives_.push_back(std::move(submission));

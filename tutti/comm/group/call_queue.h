@@ -6,8 +6,8 @@
 // progress thread. Driving never blocks. A call that finds the queue empty is carried out on the caller's stack without
 // a queue entry; if that takes long, the call is handed to the progress thread.
 //
-// How a group fails is its owner's business: the queue reports what went wrong, the owner stops the queue at once and,
-// when the cause is known, ends every pending call with it. Until then calls may be queued, and none is stepped.
+// How a group fails is its owner's business: the queue stops, reports what went wrong, and the owner ends every pending
+// call once it knows the cause. Until then calls may be queued, and none is stepped.
 //
 // Time is an argument of try_drive() and next_check(), so both can be tested without a clock. Threads: any, except
 // where a function says otherwise.
@@ -91,11 +91,11 @@ class CallQueue {
   DriverLock driver_;  // first, since annotations of functions name it
 
  public:
-  // The driver calls, with the driver lock held. No function may block, nor call the queue except for stop().
+  // The driver calls, with the driver lock held. No function may block.
   class Owner {
    public:
-    // The call cannot go on, and the group has to end: calls stop() before it returns, and end_with() later, from any
-    // thread.
+    // The call cannot go on, and the group has to end. The queue has stopped; the owner calls end_with() in the end,
+    // from any thread.
     virtual void call_failed(const Request& request, std::uint64_t sequence, Trouble trouble) = 0;
     // Likewise: the deadline of `call` has passed. It waits for the ranks that `blocked` waits for, which is `call`
     // itself or the one at the head of the queue.
@@ -133,8 +133,9 @@ class CallQueue {
   bool lock_soon() TUTTI_TRY_ACQUIRE(true, driver_);
   void unlock() TUTTI_RELEASE(driver_);
   DriverLock& driver() TUTTI_RETURNS_CAPABILITY(driver_) { return driver_; }
-  // Carry out a call on the calling thread: one whose operation has started, or one that the paths start.
-  Status run_inline(Operation& operation, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
+  // Carry out a call on the calling thread: one whose operation has started, or one that the paths start. An operation
+  // that is not owned has to stay until they return.
+  Status run_inline(Started started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
   Status run_inline(const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
 
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
@@ -175,10 +176,9 @@ class CallQueue {
   bool end_all() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   void finish(Submission& submission, Status result) TUTTI_REQUIRES(driver_);
   Entries::iterator remove(Entries& from, Entries::iterator entry) TUTTI_REQUIRES(driver_);
-  Status fail_inline(const Request& request, std::uint64_t sequence, Error error) TUTTI_RELEASE(driver_);
-  Status hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline)
+  Status hand_over(Started started, const Request& request, std::uint64_t sequence, Deadline deadline)
       TUTTI_RELEASE(driver_);
-  Status await_end() TUTTI_EXCLUDES(mutex_);
+  void fail(const Request& request, std::uint64_t sequence, Trouble trouble) TUTTI_REQUIRES(driver_);
   bool keeps_core(const Operation& operation, int& tries) const;
   Clock::time_point due(const Submission& submission) const;
   Deadline deadline_of(const Request& request) const {

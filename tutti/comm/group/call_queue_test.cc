@@ -79,11 +79,9 @@ class CallQueueTest : public testing::Test, public CallQueue::Owner {
   }
 
   void call_failed(const Request&, std::uint64_t sequence, Trouble trouble) override {
-    queue_.stop();
     reports_.push_back("#" + std::to_string(sequence) + " " + trouble.error.detail);
   }
   void call_overdue(const Submission& call, const Submission& blocked) override {
-    queue_.stop();
     reports_.push_back("#" + std::to_string(call.sequence) + " overdue behind #" + std::to_string(blocked.sequence));
   }
   std::optional<Trouble> check(Submission& call, Clock::time_point time) override {
@@ -271,7 +269,7 @@ TEST_F(CallQueueTest, AnInlineCallThatTakesLongIsHandedOver) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(operation, {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(Started(&operation), {.kind = Kind::kBarrier}, 1);
   });
   EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
   EXPECT_FALSE(queue_.try_drive(now()));
@@ -289,10 +287,12 @@ TEST_F(CallQueueTest, AnInlineCallThatFailsWaitsForTheCause) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(operation, {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(Started(&operation), {.kind = Kind::kBarrier}, 1);
   });
-  EXPECT_TRUE(test::eventually([&] { return lock_is_free() && call.steps > 0; }));
+  EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
+  EXPECT_FALSE(queue_.try_drive(now())) << "the cause is not known";
   queue_.end_with(Error{.detail = "the cause"});
+  EXPECT_TRUE(test::eventually([&] { return queue_.try_drive(now()); }));
   caller.join();
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().detail, "the cause");
@@ -317,7 +317,6 @@ TEST_F(CallQueueTest, ACallThatCannotStartIsReported) {
   queue.enqueue({&submission, 1});
   EXPECT_TRUE(queue.try_drive(now()));
   EXPECT_THAT(reports_, ElementsAre("#1 cannot start"));
-  queue.stop();
   queue.end_with(Error{.detail = "the cause"});
   EXPECT_TRUE(queue.try_drive(now()));
   EXPECT_TRUE(submission->done.load());

@@ -26,14 +26,6 @@
 
 namespace tutti::comm {
 
-// An operation that has started; `owned` is null where the paths keep it for the next call of its kind.
-struct Started {
-  Operation* operation = nullptr;
-  std::unique_ptr<Operation> owned;
-  explicit Started(Operation* kept) : operation(kept) {}
-  explicit Started(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
-};
-
 class Paths {
  public:
   // Gathers a text from every member, by rank.
