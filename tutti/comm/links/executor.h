@@ -59,7 +59,7 @@ bool is_staged(const Request& request);
 
 // Operations of requests like `request`, by a plan that was made with shape_of(request, rank, size). links[r] leads to
 // rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory
-// must outlive the operation. Errors carry operation, peer and address; group, rank and times are the engine's to add.
+// must outlive the operation. Errors carry operation, peer and address; the group adds its name, the rank and times.
 std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
                                                    std::span<Link* const> links, int rank, int size,
                                                    PlanMemory& memory);
