@@ -2,7 +2,6 @@
 #include "tutti/comm/group/group_state.h"
 
 #include "tutti/base/text.h"
-#include "tutti/comm/group/local_operation.h"
 #include "tutti/comm/layout.h"
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/shared_memory/small.h"

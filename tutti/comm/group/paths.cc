@@ -11,6 +11,8 @@
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/carried_operation.h"
 #include "tutti/comm/backends/load.h"
+#include "tutti/comm/kernels/reduce.h"
+#include "tutti/comm/layout.h"
 #include "tutti/comm/links/network_probe.h"
 #include "tutti/comm/links/select.h"
 
@@ -233,6 +235,18 @@ Error Paths::with_cause(Error error) const {
 }
 
 // ---- Calls ----
+
+void run_alone(const Request& request) {
+  const std::size_t count = extent_of(request, 0, 1)->out;
+  if (count == 0 || !request.out || !request.in) return;
+  if (is_reduction(request.kind) && request.op == ReduceOp::kPremulSum) {
+    const void* const in[] = {request.in};
+    void* const out[] = {request.out};
+    reduce_many(request.dtype, request.op, in, out, count, 1, &request.factor);
+    return;
+  }
+  if (request.out != request.in) std::memmove(request.out, request.in, count * size_of(request.dtype));
+}
 
 Result<Started> Paths::start(const Request& request, std::uint64_t sequence) {
   if (backend_) return Started(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));

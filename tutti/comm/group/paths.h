@@ -26,6 +26,9 @@
 
 namespace tutti::comm {
 
+// A call on CPU memory in a group of one: a copy, or the products with the factor of a premultiplied sum.
+void run_alone(const Request& request);
+
 class Paths {
  public:
   // Gathers a text from every member, by rank.

@@ -10,7 +10,6 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
-#include "tutti/comm/group/local_operation.h"
 #include "tutti/comm/group/paths.h"
 
 namespace tutti::comm {
@@ -19,6 +18,20 @@ namespace {
 constexpr const char* kReady = "ready ";
 constexpr const char* kCannot = "cannot ";
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);
+
+// A call in a group of one.
+class Alone final : public Operation {
+ public:
+  explicit Alone(const Request& request) : request_(request) {}
+  Result<Progress> step() override {
+    run_alone(request_);
+    return Progress::kDone;
+  }
+  void blockers(Blockers&) const override {}
+
+ private:
+  const Request request_;
+};
 
 // An operation that the paths keep for the next call of its kind.
 class Kept final : public Operation {
@@ -43,7 +56,7 @@ std::string Paths::device() const {
 
 // The CPU's part of a call on a GPU.
 Result<std::unique_ptr<Operation>> Paths::start_for_device(const Request& request, std::uint64_t sequence) {
-  if (size() == 1) return make_alone(request);
+  if (size() == 1) return std::unique_ptr<Operation>(std::make_unique<Alone>(request));
   Started started = TUTTI_TRY(start(request, sequence));
   if (started.owned) return std::move(started.owned);
   return std::unique_ptr<Operation>(std::make_unique<Kept>(*started.operation));

@@ -12,10 +12,10 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/mutex.h"
-#include "tutti/comm/group/group_memory.h"
 #include "tutti/comm/group/progress_thread.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/plans/network.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/store/store.h"
 #include "tutti/trace/flight_recorder.h"
 #include "tutti/transport/shm/host.h"

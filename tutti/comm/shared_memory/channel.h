@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "tutti/comm/group/group_memory.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/shared_memory/control.h"
 #include "tutti/transport/shm/host.h"
