@@ -66,12 +66,12 @@ class Operation {
 };
 
 // An operation that has started. `owned` is null if its maker keeps it for the next call of its kind.
-struct Started {
+struct StartedOperation {
   Operation* operation = nullptr;
   std::unique_ptr<Operation> owned;
-  Started() = default;
-  explicit Started(Operation* kept) : operation(kept) {}
-  explicit Started(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
+  StartedOperation() = default;
+  explicit StartedOperation(Operation* kept) : operation(kept) {}
+  explicit StartedOperation(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
 };
 
 }  // namespace tutti

@@ -88,7 +88,7 @@ bool CallQueue::keeps_core(const Operation& operation, int& tries) const {
 }
 
 // Peers that died and deadlines are the progress thread's to notice: no thread waits here for long.
-Status CallQueue::run_inline(Started started, const Request& request, std::uint64_t sequence) {
+Status CallQueue::run_inline(StartedOperation started, const Request& request, std::uint64_t sequence) {
   Operation& operation = *started.operation;
   std::optional<Deadline> deadline;
   Clock::time_point blocked_since{};
@@ -127,7 +127,7 @@ Status CallQueue::run_inline(Started started, const Request& request, std::uint6
 }
 
 Status CallQueue::run_inline(const Request& request, std::uint64_t sequence) {
-  Result<Started> started = guarded([&] { return setup_.paths->start(request, sequence); });
+  Result<StartedOperation> started = guarded([&] { return setup_.paths->start(request, sequence); });
   if (started.ok()) return run_inline(*std::move(started), request, sequence);
   fail(request, sequence, {.error = started.error()});
   return hand_over({}, request, sequence, deadline_of(request));
@@ -135,7 +135,8 @@ Status CallQueue::run_inline(const Request& request, std::uint64_t sequence) {
 
 // A long wait: the progress thread goes on with the operation while this thread sleeps. So it does with a call that has
 // failed, and ends when the cause is known. An operation on the stack of this thread stays there until it has ended.
-Status CallQueue::hand_over(Started started, const Request& request, std::uint64_t sequence, Deadline deadline) {
+Status CallQueue::hand_over(StartedOperation started, const Request& request, std::uint64_t sequence,
+                            Deadline deadline) {
   // Another thread's call may have been handed over, and ended, but its result not yet been read.
   const bool kept = !long_call_in_use_.exchange(true, std::memory_order_acquire);
   const std::shared_ptr<Submission> submission = kept ? long_call_ : std::make_shared<Submission>();
@@ -367,7 +368,7 @@ void CallQueue::take_arrivals() {
 bool CallQueue::start(Submission& submission) {
   const Request& request = submission.request;
   if (is_tracing()) submission.traced_since = now();
-  auto started = guarded([&]() -> Result<Started> {
+  auto started = guarded([&]() -> Result<StartedOperation> {
     return request.device == kHost
                ? setup_.paths->start(request, submission.sequence)
                : setup_.paths->start_on_device(request, submission.sequence, std::move(submission.ready));

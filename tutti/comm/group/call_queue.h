@@ -135,7 +135,7 @@ class CallQueue {
   DriverLock& driver() TUTTI_RETURNS_CAPABILITY(driver_) { return driver_; }
   // Carry out a call on the calling thread: one whose operation has started, or one that the paths start. An operation
   // that is not owned has to stay until they return.
-  Status run_inline(Started started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
+  Status run_inline(StartedOperation started, const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
   Status run_inline(const Request& request, std::uint64_t sequence) TUTTI_RELEASE(driver_);
 
   std::shared_ptr<Submission> make_submission(const Request& request, CallSite at) const;
@@ -176,7 +176,7 @@ class CallQueue {
   bool end_all() TUTTI_REQUIRES(driver_) TUTTI_EXCLUDES(mutex_);
   void finish(Submission& submission, Status result) TUTTI_REQUIRES(driver_);
   Entries::iterator remove(Entries& from, Entries::iterator entry) TUTTI_REQUIRES(driver_);
-  Status hand_over(Started started, const Request& request, std::uint64_t sequence, Deadline deadline)
+  Status hand_over(StartedOperation started, const Request& request, std::uint64_t sequence, Deadline deadline)
       TUTTI_RELEASE(driver_);
   void fail(const Request& request, std::uint64_t sequence, Trouble trouble) TUTTI_REQUIRES(driver_);
   bool keeps_core(const Operation& operation, int& tries) const;

@@ -269,7 +269,7 @@ TEST_F(CallQueueTest, AnInlineCallThatTakesLongIsHandedOver) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(Started(&operation), {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
   });
   EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
   EXPECT_FALSE(queue_.try_drive(now()));
@@ -287,7 +287,7 @@ TEST_F(CallQueueTest, AnInlineCallThatFailsWaitsForTheCause) {
   std::thread caller([&] {
     while (!queue_.lock_soon()) {
     }
-    result = queue_.run_inline(Started(&operation), {.kind = Kind::kBarrier}, 1);
+    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
   });
   EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
   EXPECT_FALSE(queue_.try_drive(now())) << "the cause is not known";

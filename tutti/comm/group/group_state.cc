@@ -104,7 +104,7 @@ Status GroupState::run_inline(const Request& request, CallSite at) {
       if (flight) flight->started(call.sequence, flight_call(request, at, FlightPath::kDirect));
     }
     DirectOperation operation(*direct, request, call.sequence, call);
-    return queue_.run_inline(Started(&operation), request, call.sequence);
+    return queue_.run_inline(StartedOperation(&operation), request, call.sequence);
   }
   const std::uint64_t sequence = last.fetch_add(1) + 1;
   if (flight) flight->started(sequence, flight_call(request, at, paths_.flight_path(request)));

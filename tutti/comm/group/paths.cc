@@ -248,12 +248,12 @@ void run_alone(const Request& request) {
   if (request.out != request.in) std::memmove(request.out, request.in, count * size_of(request.dtype));
 }
 
-Result<Started> Paths::start(const Request& request, std::uint64_t sequence) {
-  if (backend_) return Started(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));
-  if (request.kind == Kind::kSend) return Started(point_to_point_->make_send(request, sequence));
-  if (request.kind == Kind::kRecv) return Started(point_to_point_->make_recv(request, sequence));
-  if (direct_) return Started(std::make_unique<DirectOperation>(*direct_, request, sequence));
-  return Started(TUTTI_TRY(planned_->start(request, sequence)));
+Result<StartedOperation> Paths::start(const Request& request, std::uint64_t sequence) {
+  if (backend_) return StartedOperation(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));
+  if (request.kind == Kind::kSend) return StartedOperation(point_to_point_->make_send(request, sequence));
+  if (request.kind == Kind::kRecv) return StartedOperation(point_to_point_->make_recv(request, sequence));
+  if (direct_) return StartedOperation(std::make_unique<DirectOperation>(*direct_, request, sequence));
+  return StartedOperation(TUTTI_TRY(planned_->start(request, sequence)));
 }
 
 FlightPath Paths::flight_path(const Request& request) const {

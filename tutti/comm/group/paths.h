@@ -45,8 +45,8 @@ class Paths {
   void carry_by(std::unique_ptr<Backend> backend) { backend_ = std::move(backend); }
 
   // Starts a call on CPU memory, or on a GPU: `ready` is where the caller's stream stood.
-  Result<Started> start(const Request& request, std::uint64_t sequence);
-  Result<Started> start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready);
+  Result<StartedOperation> start(const Request& request, std::uint64_t sequence);
+  Result<StartedOperation> start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready);
   // Notes where the caller's stream stands, in the caller's thread: what it puts there later is not waited for.
   Result<cuda::Event> mark(const Request& request) const { return cuda_.mark(request); }
   // In a group of one, on a GPU.

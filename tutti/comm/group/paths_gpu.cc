@@ -57,13 +57,13 @@ std::string Paths::device() const {
 // The CPU's part of a call on a GPU.
 Result<std::unique_ptr<Operation>> Paths::start_for_device(const Request& request, std::uint64_t sequence) {
   if (size() == 1) return std::unique_ptr<Operation>(std::make_unique<Alone>(request));
-  Started started = TUTTI_TRY(start(request, sequence));
+  StartedOperation started = TUTTI_TRY(start(request, sequence));
   if (started.owned) return std::move(started.owned);
   return std::unique_ptr<Operation>(std::make_unique<Kept>(*started.operation));
 }
 
-Result<Started> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
-  return Started(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
+Result<StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
+  return StartedOperation(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
 }
 
 Status Paths::run_alone_on_device(const Request& request) {

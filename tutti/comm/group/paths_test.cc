@@ -41,7 +41,7 @@ TEST(PathsOfAGroup, ABackendCarriesCollectivesSendsAndReceives) {
   paths.carry_by(std::make_unique<Library>(calls));
   for (const Kind kind : {Kind::kBarrier, Kind::kBroadcast, Kind::kSend, Kind::kRecv}) {
     const Request request{.kind = kind, .root = 1};
-    const Started started = paths.start(request, 1).or_throw();
+    const StartedOperation started = paths.start(request, 1).or_throw();
     EXPECT_EQ(started.operation, started.owned.get()) << "nobody else owns it";
     EXPECT_EQ(paths.flight_path(request), FlightPath::kGloo);
   }
