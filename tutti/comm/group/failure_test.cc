@@ -97,7 +97,7 @@ TEST_F(GroupFailure, TheOtherRanksOfTheHostSeeTheMarkOfTheFirst) {
   std::atomic<std::uint32_t> word{0};
   failure_.set_poison_word(&word);
   (void)failure_.fail(broken());
-  EXPECT_EQ(word, 1u);
+  EXPECT_EQ(word.load(), 1u);
 }
 
 // The driver reports an error while the store gives no answer: it returns, and a thread waits for the store.
