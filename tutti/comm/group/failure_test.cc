@@ -15,17 +15,22 @@ using testing::IsEmpty;
 using Evidence = Process::Evidence;
 
 // Rank 0 of two, on different hosts.
+struct Rank0 : Process {
+  explicit Rank0(Store* owned_store) {
+    world = {{.node = 0}, {.node = 1}};
+    store.reset(owned_store);
+  }
+};
+
 class GroupFailure : public testing::Test {
  protected:
   explicit GroupFailure(bool store_answers = true) {
-    process_.world = {{.node = 0}, {.node = 1}};
     if (store_answers) store_->open();
-    process_.store = std::unique_ptr<Store>(store_);
   }
   Result<std::string> in_store(const std::string& key) { return store_->fast().get(key, Deadline::after_seconds(0)); }
 
-  test::SlowStore* const store_ = new test::SlowStore;  // the process owns it
-  Process process_;
+  test::SlowStore* const store_ = new test::SlowStore;
+  Rank0 process_{store_};
   const GroupSpec spec_{.name = "pair", .id = 7, .rank = 0, .global_ranks = {0, 1}};
   const Peers peers_{process_, spec_};
   Diagnosis diagnosis_{spec_, peers_, store_, [] {}};

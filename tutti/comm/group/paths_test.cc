@@ -69,10 +69,11 @@ TEST_P(PathsOfAWorld, AreChosenByWhereTheRanksAre) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, PathsOfAWorld,
-                         testing::Values(Choice{{}, "direct", true},
-                                         Choice{{.algorithm = "ring"}, "dissemination", false},
-                                         Choice{{.network = ModelledNetwork{}}, "dissemination", false}));
+INSTANTIATE_TEST_SUITE_P(
+    Worlds, PathsOfAWorld,
+    testing::Values(
+        Choice{{}, "direct", true}, Choice{{.algorithm = "ring"}, "dissemination", false},
+        Choice{{.network = ModelledNetwork{.between = {.latency = 20e-6, .bandwidth = 1e9}}}, "dissemination", false}));
 
 }  // namespace
 }  // namespace tutti::comm
