@@ -74,7 +74,7 @@ double receive_stream(const Fd& stream, Deadline deadline) {
 }  // namespace
 
 double memory_speed(const Group& world, int cores, std::byte* a, const std::byte* b, std::size_t bytes) {
-  const Process& process = world.state().process();
+  const comm::Process& process = world.state().process();
   const int own_place = process.world[std::size_t(process.rank)].machine_rank;
   const int active = std::min(cores, process.ranks_on_machine);
   const std::size_t count = bytes / sizeof(float);

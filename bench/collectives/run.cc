@@ -24,7 +24,7 @@ namespace {
 // Binds the calling thread to one of the cores that it may use, if there is one for each rank of the machine: what
 // mpirun does. The library's own thread stays free. Whether it did.
 bool pin(const Group& world) {
-  const Process& process = world.state().process();
+  const comm::Process& process = world.state().process();
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < process.ranks_on_machine)

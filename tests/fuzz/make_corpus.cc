@@ -10,10 +10,10 @@
 #include "tests/fuzz/targets.h"
 #include "tutti/checkpoint/manifest.h"
 #include "tutti/checkpoint/safetensors.h"
+#include "tutti/comm/agree.h"
 #include "tutti/comm/links/call_header.h"
 #include "tutti/comm/links/network_probe.h"
-#include "tutti/comm/sparse_facts.h"
-#include "tutti/comm/told_error.h"
+#include "tutti/comm/sparse_metadata.h"
 #include "tutti/data/clicks/packed_format.h"
 #include "tutti/doctor/doctor_note.h"
 #include "tutti/doctor/probe_command.h"
@@ -192,19 +192,19 @@ void add_what_others_tell() {
        bytes_of({4}) + encode(RoundEnd{.kind = RoundEnd::Kind::kMembership, .text = "node d came", .gentle = true}));
 
   const Error full{.code = Code::kSystem, .detail = "cannot write x", .hint = "make room", .errno_value = 28};
-  seed("told_error", "full", encode_told(full));
+  seed("remote_error", "full", encode_error(full));
   seed(
-      "told_error", "numbers_too_large",
+      "remote_error", "numbers_too_large",
       R"({"code":1e300,"detail":"d","hint":"","operation":"","errno":99999999999,"waited":1e300,"limit":-2,"cause":""})");
   const std::int64_t sizes[] = {5, 2};
   const auto row = [&](std::int64_t entries) {
     return raw(to_row({.entries = entries, .sparse_dimensions = 1, .sizes = sizes}));
   };
-  seed("sparse_facts", "tensor", row(3));
-  seed("sparse_facts", "too_many_entries", row(6));
+  seed("sparse_metadata", "tensor", row(3));
+  seed("sparse_metadata", "too_many_entries", row(6));
   SparseRow dimensions = to_row({.sizes = sizes});
   dimensions[4] = 1000;  // beyond the row
-  seed("sparse_facts", "too_many_dimensions", raw(dimensions));
+  seed("sparse_metadata", "too_many_dimensions", raw(dimensions));
 
   DoctorNote about;
   about.host = "a", about.version = "0.1.0", about.ranks = 2;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/comm/group/group_memory.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/transport/shm/arena.h"
 #include "tutti/transport/socket.h"
 

@@ -33,15 +33,15 @@ void plan(Input input);            // comm/executor: the streams of a collective
 void point_to_point(Input input);  // comm/point_to_point: the streams of sends
 void probe_command(Input input);   // doctor: what one host asks of another while it measures the way there
 void pulse_datagram(Input input);  // launch/rounds: heartbeats
+void remote_error(Input input);    // comm/agree: errors of other ranks
 void rendezvous(Input input);      // rendezvous, transport/address: arrivals, troubles, URLs, host lists, addresses
 void safetensors(Input input);     // checkpoint: files of others
 void shm(Input input);             // transport/shm: what a peer hands over, where it says that a block lies
-void sparse_facts(Input input);    // comm/sparse_facts: what ranks announce of sparse tensors
+void sparse_metadata(Input input); // comm/sparse_metadata: what ranks announce of sparse tensors
 void ssh(Input input);             // launch/ssh: lists of hosts, what the ends of a session say to each other
 void status(Input input);         // launch/watch, launch/places: how ranks of other nodes are doing, and where they run
 void store_frame(Input input);    // store: clients of a store
 void striped_link(Input input);   // transport/striped_link: chunks
-void told_error(Input input);     // comm/told_error: errors of other ranks
 void torch_file(Input input);     // checkpoint/torch: zip archives, and what PyTorch puts in them
 void trace_profile(Input input);  // data/clicks: traces of accesses, and profiles of them
 
@@ -71,15 +71,15 @@ inline constexpr Target kTargets[] = {
     {"point_to_point", point_to_point},
     {"probe_command", probe_command},
     {"pulse_datagram", pulse_datagram},
+    {"remote_error", remote_error},
     {"rendezvous", rendezvous},
     {"safetensors", safetensors},
     {"shm", shm},
-    {"sparse_facts", sparse_facts},
+    {"sparse_metadata", sparse_metadata},
     {"ssh", ssh},
     {"status", status},
     {"store_frame", store_frame},
     {"striped_link", striped_link},
-    {"told_error", told_error},
     {"torch_file", torch_file},
     {"trace_profile", trace_profile},
 };

@@ -11,6 +11,7 @@ namespace tutti {
 class Deadline {
  public:
   static Deadline after(Duration limit) { return Deadline(now(), limit); }
+  static Deadline from(Clock::time_point begin, Duration limit) { return Deadline(begin, limit); }
   static Deadline after_seconds(double seconds) { return after(from_seconds(seconds)); }
 
   bool expired() const { return now() >= at(); }
@@ -21,6 +22,7 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(remaining()).count();
     return int(std::min<std::int64_t>(left, 86400000));
   }
+  Clock::time_point begin() const { return begin_; }
   double waited() const { return to_seconds(now() - begin_); }
   double limit() const { return to_seconds(limit_); }
   // The earlier of this deadline and `limit` from now, for one attempt among several.

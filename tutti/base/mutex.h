@@ -11,31 +11,38 @@
 #define TUTTI_GUARDED_BY(mutex) TUTTI_THREAD_ANNOTATION(guarded_by(mutex))
 #define TUTTI_REQUIRES(mutex) TUTTI_THREAD_ANNOTATION(requires_capability(mutex))  // the caller holds it
 #define TUTTI_EXCLUDES(mutex) TUTTI_THREAD_ANNOTATION(locks_excluded(mutex))       // the caller does not hold it
+// For other kinds of lock: the type, its functions, and a function that returns a reference to one.
+#define TUTTI_CAPABILITY(name) TUTTI_THREAD_ANNOTATION(capability(name))
+#define TUTTI_SCOPED_CAPABILITY TUTTI_THREAD_ANNOTATION(scoped_lockable)
+#define TUTTI_ACQUIRE(...) TUTTI_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
+#define TUTTI_TRY_ACQUIRE(...) TUTTI_THREAD_ANNOTATION(try_acquire_capability(__VA_ARGS__))
+#define TUTTI_RELEASE(...) TUTTI_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
+#define TUTTI_RETURNS_CAPABILITY(mutex) TUTTI_THREAD_ANNOTATION(lock_returned(mutex))
 
 namespace tutti {
 
-class TUTTI_THREAD_ANNOTATION(capability("mutex")) Mutex {
+class TUTTI_CAPABILITY("mutex") Mutex {
  public:
-  void lock() TUTTI_THREAD_ANNOTATION(acquire_capability()) { mutex_.lock(); }
-  void unlock() TUTTI_THREAD_ANNOTATION(release_capability()) { mutex_.unlock(); }
+  void lock() TUTTI_ACQUIRE() { mutex_.lock(); }
+  void unlock() TUTTI_RELEASE() { mutex_.unlock(); }
 
  private:
   std::mutex mutex_;
 };
 
 // Holds a Mutex during its lifetime, except between unlock() and lock(), which std::condition_variable_any uses.
-class TUTTI_THREAD_ANNOTATION(scoped_lockable) MutexLock {
+class TUTTI_SCOPED_CAPABILITY MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) TUTTI_THREAD_ANNOTATION(acquire_capability(mutex)) : mutex_(mutex) { mutex_.lock(); }
-  ~MutexLock() TUTTI_THREAD_ANNOTATION(release_capability()) {
+  explicit MutexLock(Mutex& mutex) TUTTI_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~MutexLock() TUTTI_RELEASE() {
     if (locked_) mutex_.unlock();
   }
   MutexLock(const MutexLock&) = delete;
-  void lock() TUTTI_THREAD_ANNOTATION(acquire_capability()) {
+  void lock() TUTTI_ACQUIRE() {
     mutex_.lock();
     locked_ = true;
   }
-  void unlock() TUTTI_THREAD_ANNOTATION(release_capability()) {
+  void unlock() TUTTI_RELEASE() {
     locked_ = false;
     mutex_.unlock();
   }

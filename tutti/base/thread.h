@@ -1,7 +1,9 @@
 #pragma once
 // Starts threads. This may fail: ulimit -u, the cgroup's limit of tasks, or no memory for the stack.
 #include <csignal>
+#include <deque>
 #include <exception>
+#include <functional>
 #include <future>
 #include <system_error>
 #include <thread>
@@ -9,6 +11,7 @@
 #include <utility>
 
 #include "tutti/base/error.h"
+#include "tutti/base/mutex.h"
 
 namespace tutti {
 
@@ -53,6 +56,56 @@ template <class Function>
 auto start_async(Function&& function) -> Result<std::future<std::invoke_result_t<Function>>> {
   return detail::started([&] { return std::async(std::launch::async, std::forward<Function>(function)); });
 }
+
+// Runs tasks one after another on a thread that exists only while there are tasks. Any thread may call run(). A task
+// must not throw.
+class BackgroundTasks {
+ public:
+  BackgroundTasks() = default;
+  BackgroundTasks(const BackgroundTasks&) = delete;
+  // Waits until all tasks have run.
+  ~BackgroundTasks() {
+    MutexLock lock(mutex_);
+    std::thread last = std::move(thread_);
+    lock.unlock();
+    if (last.joinable()) last.join();
+  }
+
+  // kSystem if no thread can be had; then the task does not run.
+  Status run(std::function<void()> task) TUTTI_EXCLUDES(mutex_) {
+    MutexLock lock(mutex_);
+    tasks_.push_back(std::move(task));
+    if (is_working_) return {};
+    if (thread_.joinable()) thread_.join();  // it has left work(), or is about to return
+    auto thread = start_thread([this] { work(); });
+    if (!thread.ok()) {
+      tasks_.pop_back();
+      return thread.status();
+    }
+    thread_ = *std::move(thread);
+    is_working_ = true;
+    return {};
+  }
+
+ private:
+  void work() {
+    MutexLock lock(mutex_);
+    while (!tasks_.empty()) {
+      std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = nullptr;
+      lock.lock();
+    }
+    is_working_ = false;
+  }
+
+  Mutex mutex_;
+  std::deque<std::function<void()>> tasks_ TUTTI_GUARDED_BY(mutex_);
+  bool is_working_ TUTTI_GUARDED_BY(mutex_) = false;
+  std::thread thread_ TUTTI_GUARDED_BY(mutex_);
+};
 
 // A member whose owner's destructor asks whether an exception is unwinding the stack past the owner. An exception in
 // flight alone does not mean that: objects may be constructed and destroyed inside a destructor that the unwinding

@@ -5,7 +5,6 @@
 #include <cerrno>
 
 #include "tests/harness/ranks.h"
-#include "tutti/comm/told_error.h"
 
 namespace tutti {
 namespace {
@@ -36,8 +35,8 @@ TEST(Agree, AllGetTheErrorOfTheLowestRank) {
 }
 
 TEST(Agree, AnUnreadableErrorOfAPeerIsStillAnError) {
-  EXPECT_EQ(to_string(decode_told("no JSON", 3)), "Internal: rank 3 reported an error that cannot be read");
-  const Error numbers = decode_told(
+  EXPECT_EQ(to_string(parse_remote_error("no JSON", 3)), "Internal: rank 3 reported an error that cannot be read");
+  const Error numbers = parse_remote_error(
       R"({"code":1e300,"detail":"d","hint":"","operation":"","errno":99999999999,"waited":1e300,"limit":-2,"cause":""})",
       3);
   EXPECT_EQ(to_string(numbers), "Internal: rank 3: d");

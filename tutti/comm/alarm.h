@@ -1,14 +1,14 @@
 #pragma once
-// What people should know of a rank while its job runs on.
+// A message of a rank to the people who watch the job, while it runs.
 #include <string>
 
 #include "tutti/comm/group.h"
 
 namespace tutti {
 
-// Shown by `tutti status` and `tutti top`, and in the report of a failure, until the rank sets another; empty: nothing
-// any more. One line; what is beyond 1023 bytes is cut off. Of any group, the alarm is the rank's. Does nothing without
-// a group, or where no agent looks. Any thread.
+// `tutti status`, `tutti top` and failure reports show the alarm until the rank sets another; an empty text clears it.
+// One line; text beyond 1023 bytes is cut off. The alarm belongs to the rank, whatever the group. Does nothing without
+// a group or without an agent. Any thread.
 void set_alarm(const Group& group, const std::string& text);
 
 }  // namespace tutti

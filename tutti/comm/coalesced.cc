@@ -157,7 +157,7 @@ std::shared_ptr<CoalescedWork::Flight> Coalesced::pack() {
   flight->splits = std::move(splits_);
   const std::vector<Request> requests = std::exchange(requests_, {});
   splits_.clear();
-  const GroupState& state = group_.state();
+  const comm::GroupState& state = group_.state();
   for (const Request& request : requests)
     if (flight->failed = state.validate(request); !flight->failed.ok()) return flight;
   const std::size_t most = group_.size() == 1 ? 0 : state.is_direct() ? kPackedDirect : kPackedLinks;

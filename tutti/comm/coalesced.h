@@ -1,15 +1,14 @@
 #pragma once
-// Several collectives of one group as one call: started together and waited for together. Small ones of one kind,
-// element type, op and root are packed and travel as one, so that many small buffers cost one meeting instead of one
-// each.
+// Several collectives of one group as one call: started together and waited for together. Small ones of the same kind,
+// element type, op and root are packed into one collective, so many small buffers cost one instead of one each.
 //
 //   Coalesced together(group);
 //   together.add(requests::all_reduce(std::span(loss), ReduceOp::kAvg));
 //   together.add(requests::all_reduce(std::span(seen), ReduceOp::kSum));
 //   together.run();                       // or: CoalescedWork work = together.submit(); ... work.get();
 //
-// The calls of one Coalesced are independent: no one's output is another's input. All ranks add the same calls in the
-// same order. Sums are in the same order as those of one longer vector.
+// The calls of one Coalesced are independent: no output is the input of another call. All ranks add the same calls in
+// the same order. Sums are added in the same order as those of one longer vector.
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,7 +17,8 @@
 
 namespace tutti {
 
-// What was submitted. Copies share it. The outputs are valid once wait() has returned; the last copy that goes waits.
+// Submitted calls. Copies share them. The outputs are valid once wait() has returned. The destructor of the last copy
+// waits.
 class CoalescedWork {
  public:
   CoalescedWork() = default;
@@ -38,12 +38,12 @@ class CoalescedWork {
 class Coalesced {
  public:
   explicit Coalesced(const Group& group) : group_(group) {}
-  // Any collective, the buffers of which stay until the end. Splits are copied.
+  // Any collective. Its buffers have to stay until it has ended; splits are copied.
   void add(const Request& request);
   std::size_t size() const { return requests_.size(); }
-  // Starts all that was added since the last time. If one call cannot be right none is started: the work says why.
+  // Starts all calls added since the last time. If one is invalid, none is started, and the work has the error.
   CoalescedWork submit(CallSite at = CallSite::here());
-  // The same on the calling thread, to its end. Throws.
+  // Carries them out on the calling thread. Throws.
   void run(CallSite at = CallSite::here());
 
  private:

@@ -76,17 +76,17 @@ std::string timeout_text(Duration timeout) {
   return timeout.count() > 0 ? "a timeout of " + seconds_text(to_seconds(timeout)) : "no timeout of its own";
 }
 
-const Process::Rank& whereabouts(const GroupState& state, int rank) {
+const comm::Process::Rank& whereabouts(const comm::GroupState& state, int rank) {
   return state.process().world[state.spec().global_ranks[rank]];
 }
 
 // Shared by all handles of a group. Its destructor leaves the group.
 struct Handles {
-  explicit Handles(std::shared_ptr<GroupState> of) : group(std::move(of)) { group->process().add_member(); }
+  explicit Handles(std::shared_ptr<comm::GroupState> of) : group(std::move(of)) { group->process().add_member(); }
   Handles(const Handles&) = delete;
   ~Handles() {
     if (group->process().is_copy()) {  // after a fork: the threads, sockets and peers are the parent's
-      new std::shared_ptr<GroupState>(std::move(group));  // never destroyed
+      new std::shared_ptr<comm::GroupState>(std::move(group));  // never destroyed
       return;
     }
     group->leave(unwinding.is_past());
@@ -94,19 +94,19 @@ struct Handles {
     group.reset();
     process->remove_member(unwinding.is_past());
   }
-  std::shared_ptr<GroupState> group;
+  std::shared_ptr<comm::GroupState> group;
   const Unwinding unwinding{};
 };
 
 }  // namespace
 
-Group::Group(std::shared_ptr<GroupState> state) {
+Group::Group(std::shared_ptr<comm::GroupState> state) {
   if (!state) return;
   const auto handles = std::make_shared<Handles>(std::move(state));
-  state_ = std::shared_ptr<GroupState>(handles, handles->group.get());
+  state_ = std::shared_ptr<comm::GroupState>(handles, handles->group.get());
 }
 
-GroupState& Group::state() const {
+comm::GroupState& Group::state() const {
   TUTTI_REQUIRE(state_,
                 "this rank is not in the group: split() and new_group() gave it an empty Group, which has no rank and "
                 "takes no calls (hint: ask `if (group)` first)");
@@ -205,7 +205,7 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
     for (int r : members) of_members.push_back(notes[r]);
     return of_members;
   };
-  Result<std::shared_ptr<GroupState>> made = std::shared_ptr<GroupState>();
+  Result<std::shared_ptr<comm::GroupState>> made = std::shared_ptr<comm::GroupState>();
   const auto differs =
       std::find_if(members.begin(), members.end(), [&](int r) { return all[r].timeout != mine.timeout; });
   if (color >= 0 && differs != members.end()) {
@@ -217,7 +217,7 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
                  .rank = rank(),
                  .peer = *differs};
   } else if (color >= 0) {
-    GroupState::Spec spec;
+    comm::GroupState::Spec spec;
     spec.limit = mine.timeout.count() > 0 ? mine.timeout : state().spec().limit;
     spec.name = this->name() + "/" + (name.empty() ? detail::words("split", std::to_string(child), ".", color) : name);
     spec.id = mix(mix(state().spec().id, child), std::uint64_t(color));
@@ -225,7 +225,7 @@ Result<Group> Group::split(const Choice& mine, const std::string& name) const {
       spec.global_ranks.push_back(global_ranks()[members[i]]);
       if (members[i] == rank()) spec.rank = int(i);
     }
-    made = GroupState::create(state().process_ptr(), std::move(spec), exchange, Deadline::after(state().limit()));
+    made = comm::GroupState::create(state().process_ptr(), std::move(spec), exchange, Deadline::after(state().limit()));
   }
   if (!exchanged) TUTTI_TRY(exchange({}));
   if (!made.ok()) return made.status();

@@ -1,14 +1,15 @@
 #pragma once
-// A Group: ranks that act together. It numbers, checks and starts operations; every rank of it must make the same calls
-// in the same order (send and recv: only the two ranks concerned). A handle: copies mean the same group.
+// A Group: ranks that act together. It numbers, checks and starts operations. Every rank of the group makes the same
+// calls in the same order (send and recv: only the two ranks concerned). A handle: copies mean the same group.
 //
-// Threads: any. Calls on one group from several threads are carried out one after another in the order in which they
-// arrive, which then has to be the same on every rank; different groups never block one another. Leaving: the last
-// handle (Work included) that goes waits for what is pending, at most 10 s (TUTTI_LEAVE_TIMEOUT), and tells the peers
-// that this rank leaves; in the unwinding of an exception it gives up at once what is pending, which ends the group on
-// every rank. Failure: every operation ends by its deadline. After the first error the group is poisoned: every later
-// call returns that error at once, and buffers that were in flight are undefined. For the few seconds in which a rank
-// finds out the root cause of a loss, what it has submitted to other groups may stand still.
+// Threads: any. Calls on one group from several threads are carried out in the order in which they arrive, which has to
+// be the same on every rank. Different groups never block one another.
+// Leaving: the last handle that goes (a Work is one too) waits for what is pending, for 10 s at the most
+// (TUTTI_LEAVE_TIMEOUT), and tells the peers that this rank leaves. If an exception unwinds the stack, it ends pending
+// calls at once, which ends the group on every rank.
+// Failure: every operation ends by its deadline. The first error ends the group: every later call returns that error at
+// once, and the contents of buffers in flight are undefined. A rank may take some seconds to find out the root cause;
+// other groups go on meanwhile.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,12 +23,14 @@
 
 namespace tutti {
 
+namespace comm {
 class GroupState;  // comm/group/group_state.h
+}  // namespace comm
 
 class Group {
  public:
-  Group() = default;                                  // no group: size 0, and every call but this and bool throws
-  explicit Group(std::shared_ptr<GroupState> state);  // the first handle of this group; null: no group
+  Group() = default;                                        // no group: of size 0; other calls but operator bool throw
+  explicit Group(std::shared_ptr<comm::GroupState> state);  // the first handle of this group; null: no group
   explicit operator bool() const { return state_ != nullptr; }
 
   int rank() const;  // of this process, in this group
@@ -39,15 +42,15 @@ class Group {
   int local_size() const;  // how many these are: LOCAL_WORLD_SIZE of the world
   int node() const;        // which host, numbered by its lowest rank; with TUTTI_TRANSPORT=tcp each rank is a host
   int nodes() const;
-  // How long a call of this group may wait for the peers, unless its Request says otherwise.
+  // How long a call of this group may wait for the peers, unless its Request has a limit.
   Duration timeout() const;
-  // Where this rank computes: "cpu", or where GPUs are visible "cuda:" and its number among the ranks of the machine
-  // (TUTTI_DEVICE says another). torch::Device(world.device()) takes it.
+  // Where this rank computes: "cpu", or "cuda:N" if GPUs are visible, with the number of the rank on its machine.
+  // TUTTI_DEVICE overrides it. For torch::Device(world.device()).
   std::string device() const;
 
-  // This rank begins a step of its training: its agent tells it in reports, `tutti status` and `tutti top`, and learns
-  // from it how long a step takes, so that it can tell a hang. Of any group, the number is the rank's. Costs less than
-  // 0.1 us; any number, in any order.
+  // This rank begins a training step. `tutti status`, `tutti top` and reports show the number, and the agent learns how
+  // long a step takes, so that it can detect a hang. The number belongs to the rank, whatever the group. Any number, in
+  // any order; costs less than 0.1 us.
   void step(std::int64_t number) const;
   // Whether the job was asked to stop, by SIGTERM or SIGUSR1 to any rank or by tutti run. The same call returns the
   // same answer on every rank. Then save, and exit with code 75 ("saved, start it again later"). This is a collective:
@@ -63,10 +66,10 @@ class Group {
   Works submit(std::span<const Request> requests, CallSite at = CallSite::here()) const;
   // Runs an operation on the calling thread.
   Status run(const Request& request, CallSite at = CallSite::here()) const;
-  // A barrier that tells who has not come: a kTimeout on every rank that was there in time names all the late ones,
-  // after `limit` (0: the group's deadline; the shortest that a rank gives counts). It does not end the group: the late
-  // ones get an error too when they come, and later calls go on as if nothing had been. It does not wait for operations
-  // under way. Meets in the store, which takes some round trips: for the start of a job, a phase, a hunt for a hang.
+  // A barrier that names late ranks: after `limit` every rank that was there in time gets a kTimeout with all ranks
+  // that have not come (0: the group's deadline; the shortest limit of all ranks counts). It does not end the group:
+  // the late ranks get an error when they come, and later calls work. It does not wait for operations under way. It
+  // meets in the store, which takes some round trips: for the start of a job or phase, or to find a hang.
   Status monitored_barrier(Duration limit = {}) const;
   // Poisons the group on every rank: pending and later operations end with this error.
   void abort(Error error) const;
@@ -110,7 +113,7 @@ class Group {
   // is not tutti, otherwise the algorithm of its plan: "ring", "recursive_doubling", ...
   std::string plan_name(const Request& request) const;
 
-  GroupState& state() const;  // for the library; throws if this is no group
+  comm::GroupState& state() const;  // for the library; throws if this is no group
 
  private:
   struct Choice;
@@ -118,7 +121,7 @@ class Group {
   Result<Group> divide(const char* verb, std::span<const std::vector<int>> lists, const std::string& name,
                        bool numbered, Duration timeout) const;
 
-  std::shared_ptr<GroupState> state_;
+  std::shared_ptr<comm::GroupState> state_;
 };
 
 }  // namespace tutti

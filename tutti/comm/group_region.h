@@ -1,17 +1,17 @@
 #pragma once
-// Communication that the calling thread does itself, in its peers' memory or in a call that blocks, for traces: a
-// region on the thread, so that tables count it, and a span on the lane of the group, beside the asynchronous
-// collectives'.
+// Traces communication that the calling thread does itself, in its peers' memory or in a call that blocks: as a region
+// of the thread, so that tables count it, and as a span on the lane of the group, beside the asynchronous collectives.
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "tutti/comm/group.h"
 #include "tutti/trace/region.h"
 
 namespace tutti {
 
-// From its construction to its destruction, on one thread. Costs a relaxed load where nobody traces; nothing is
-// recorded of a group of one. `name`: as of Region; `detail` is called only while tracing, and returns a std::string.
+// From its construction to its destruction, on one thread. Costs a relaxed load while no trace is under way; a group of
+// one records nothing. `name`: as for Region; `detail` is called only while tracing, and returns a std::string.
 class GroupRegion {
  public:
   template <class Detail>
@@ -36,5 +36,19 @@ class GroupRegion {
   std::string lane_, detail_;
   Clock::time_point begin_{};
 };
+
+inline void GroupRegion::open(const Group& group, const char* name, std::string detail) {
+  if (group.size() == 1) return;
+  name_ = name;
+  lane_ = "group " + group.name();
+  detail_ = std::move(detail);
+  begin_ = now();
+  region_.emplace(name, [&] { return detail_; });
+}
+
+inline void GroupRegion::close() {
+  region_.reset();
+  record_span(lane_, name_, std::move(detail_), begin_, now());
+}
 
 }  // namespace tutti

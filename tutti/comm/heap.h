@@ -1,7 +1,6 @@
 #pragma once
-// Allocates from this rank's arena. Blocks of a page or more are whole pages, taken where they fit best; what is
-// released joins its free neighbours, so memory that sufficed for some sizes suffices for others of the same sum.
-// Smaller blocks come in classes from slabs. Any thread.
+// Allocates from this rank's arena. Blocks of a page or more are whole pages, by best fit; free neighbours are merged.
+// Smaller blocks come in size classes from slabs. Any thread.
 #include <cstddef>
 #include <map>
 #include <set>
@@ -18,7 +17,7 @@ class Heap {
   static constexpr std::size_t kAlignment = 64;
 
   explicit Heap(Arena& arena) : arena_(arena) {}
-  // Aligned to kAlignment, not zeroed. The offset in the arena; kLimit when it cannot grow by what is missing.
+  // The offset in the arena of a block aligned to kAlignment, not zeroed. kLimit if the arena cannot grow enough.
   Result<std::size_t> allocate(std::size_t bytes);
   void release(std::size_t offset, std::size_t bytes);  // `bytes` as given to allocate()
   std::byte* at(std::size_t offset) const { return arena_.base() + offset; }

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-#include "tutti/comm/group/group_memory.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 
 namespace tutti {
 namespace {

@@ -47,12 +47,12 @@ class SimNetwork {
 std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
   auto hosts = Host::inproc(size, options.heap_limit).or_throw();
   MemoryStore table;
-  std::vector<Result<std::shared_ptr<GroupState>>> made(size, std::shared_ptr<GroupState>());
+  std::vector<Result<std::shared_ptr<comm::GroupState>>> made(size, std::shared_ptr<comm::GroupState>());
   std::vector<std::thread> threads;
   const auto network = options.network ? std::make_shared<SimNetwork>(*options.network) : nullptr;
   const int nodes = !network ? 1 : options.network->hosts > 0 ? std::min(size, options.network->hosts) : size;
   for (int rank = 0; rank < size; ++rank) {
-    auto process = std::make_shared<Process>();
+    auto process = std::make_shared<comm::Process>();
     process->rank = rank;
     process->ranks_on_machine = size;
     process->cores_of_ranks = usable_cores();
@@ -74,18 +74,18 @@ std::vector<Group> make_inproc_world(int size, const InprocOptions& options) {
           FlightRecorder::Options{.folder = options.flight_folder, .job = "threads", .rank = rank, .world_size = size},
           describe_flight_call);
     process->heap = std::make_unique<Heap>(process->host->arena());
-    process->engine = ProgressThread::create(process->host.get(), {}).or_throw();
+    process->progress_thread = comm::ProgressThread::create(process->host.get(), {}).or_throw();
     auto store = table.clone(Deadline::after_seconds(1)).or_throw();
     Store* const exchange_store = store.get();
     process->store = std::move(store);
     threads.emplace_back([=, &made] {
-      GroupState::Spec spec{.name = "world", .rank = rank};
+      comm::GroupState::Spec spec{.name = "world", .rank = rank};
       for (int r = 0; r < size; ++r) spec.global_ranks.push_back(r);
       const auto deadline = Deadline::after_seconds(60);
       const auto exchange = [&](const std::string& mine) {
         return exchange_store->gather_all("world", rank, size, mine, deadline);
       };
-      made[rank] = GroupState::create(process, std::move(spec), exchange, deadline);
+      made[rank] = comm::GroupState::create(process, std::move(spec), exchange, deadline);
     });
   }
   for (std::thread& thread : threads) thread.join();

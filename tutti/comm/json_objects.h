@@ -1,9 +1,9 @@
 #pragma once
-// JSON between ranks: comm/objects.h with a value that is written as text by the sender and read by the receiver. NaN
-// and infinity arrive as null, for JSON has neither. Text that cannot be read is kCorrupt, and names the rank that sent
-// it; so is text that nests more than 512 deep. A string that is not UTF-8 is refused where it is given.
+// JSON between ranks: comm/objects.h with a value that the sender writes as text and the receiver parses. NaN and
+// infinity arrive as null, for JSON has neither. Text that cannot be parsed, or nests more than 512 deep, is kCorrupt
+// and names the sender. A string that is not UTF-8 is an error of the sender.
 //
-// Whoever includes this needs the headers of nlohmann-json; the library itself does not hand them on.
+// Include this only with the headers of nlohmann-json installed; the library does not bring them.
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 

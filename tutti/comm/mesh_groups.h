@@ -1,5 +1,5 @@
 #pragma once
-// The groups of a mesh: for every axis, and every combination of axes, the one that this rank belongs to.
+// The groups of a mesh: for every axis, and every combination of axes, the group that this rank belongs to.
 #include <functional>
 #include <map>
 #include <string>
@@ -15,8 +15,8 @@ using AxisTimeouts = std::map<std::string, Duration, std::less<>>;
 
 class MeshGroups {
  public:
-  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". Unknown names throw, and list the
-  // known.
+  // Along one axis, "tp", or several joined by '+' in the order of the mesh, "dp+tp". An unknown name throws; the
+  // message lists the known names.
   const Group& along(std::string_view axes) const;
   const Mesh& mesh() const { return mesh_; }
 
@@ -29,7 +29,8 @@ class MeshGroups {
 };
 
 // Every rank of `world` calls; mesh.size() must be its size. With n axes this makes 2^n - 1 groups; the one over all
-// axes is the world itself, whose deadline stays. Those that `timeouts` does not name have the deadline of the world.
+// axes is the world itself, which keeps its deadline. Groups that `timeouts` does not name get the deadline of the
+// world.
 Result<MeshGroups> split(const Group& world, const Mesh& mesh, const AxisTimeouts& timeouts = {});
 
 }  // namespace tutti

@@ -1,10 +1,12 @@
 #pragma once
-// An operation in flight: a cursor that moves when it is stepped and never blocks, so that one thread can drive many,
-// and deadline, abort and waiting are written once, in the engine.
+// An operation in flight: a cursor that moves when it is stepped and never blocks. So one thread can drive many, and
+// deadlines, aborts and waiting are written once (comm/group/call_queue.h).
 #include <poll.h>
 
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "tutti/base/clock.h"
@@ -13,15 +15,15 @@
 
 namespace tutti {
 
-// What a blocked operation waits for: descriptors to poll, and ranks (of the group) whose arrival it needs.
+// What a blocked operation waits for: descriptors to poll, and ranks of the group that have to act.
 struct Blockers {
   std::vector<pollfd> fds;
-  std::vector<int> ranks;   // ranks of the group that have to act before this rank can go on
+  std::vector<int> ranks;   // of the group
   bool needs_bell = false;  // whether any of them is in shared memory and will ring this rank's bell
-  bool on_device = false;   // for work on a GPU, be it what the caller had put on its stream before
-  bool much = false;        // so many bytes are on their way that who looks again at once finds a few of them
+  bool on_device = false;   // waits for work on a GPU, perhaps what the caller put on its stream before
+  bool much = false;        // enough data is in flight that polling again now will find some
   bool carried = false;     // by another library (comm/backends): a rank that has left may have done its part
-  Duration look_again{};    // 0: what moves will ring, or make a descriptor ready. Else only looking tells, this often
+  Duration look_again{};  // 0: progress rings the bell or makes a descriptor ready. Else it has to be polled this often
 
   void clear() {
     fds.clear();
@@ -29,8 +31,7 @@ struct Blockers {
     needs_bell = on_device = much = carried = false;
     look_again = {};
   }
-  // For `events`, POLLIN or POLLOUT or both, of a blocked link to this rank of the group, from which so many bytes are
-  // awaited.
+  // For `events`, POLLIN or POLLOUT or both, of a blocked link to `rank` of the group, from which `bytes` are awaited.
   void add(int rank, Link& link, short events, std::size_t bytes = 1) {
     ranks.push_back(rank);
     if (link.poll_fd() >= 0) {
@@ -55,14 +56,22 @@ class Operation {
   virtual ~Operation() = default;
   // One thread at a time. An Error ends the operation; buffers are then undefined.
   virtual Result<Progress> step() = 0;
-  // After kBlocked: whether a rank that is awaited ran last on the core that this thread runs on, and so may need it.
-  // None: not known.
+  // After kBlocked: whether an awaited rank ran last on the core of this thread, and so may need it. None: not known.
   virtual std::optional<bool> awaits_this_core() const { return std::nullopt; }
-  // Whether the order of the group's collectives no longer hangs on this one: what is left happens on a GPU, in an
-  // order of its own. Then the next one is started beside it.
+  // Whether the order of the group's collectives no longer depends on this one: the rest happens on a GPU, in an order
+  // of its own. Then the next collective starts beside it.
   virtual bool lets_next_start() const { return false; }
-  // After kBlocked: what is awaited. Adds to `blockers`.
+  // After kBlocked: adds what is awaited.
   virtual void blockers(Blockers& blockers) const = 0;
+};
+
+// An operation that has started. `owned` is null if its maker keeps it for the next call of its kind.
+struct StartedOperation {
+  Operation* operation = nullptr;
+  std::unique_ptr<Operation> owned;
+  StartedOperation() = default;
+  explicit StartedOperation(Operation* kept) : operation(kept) {}
+  explicit StartedOperation(std::unique_ptr<Operation> made) : operation(made.get()), owned(std::move(made)) {}
 };
 
 }  // namespace tutti

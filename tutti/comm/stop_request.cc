@@ -12,7 +12,6 @@
 #include "tutti/comm/collectives.h"
 #include "tutti/comm/group.h"
 #include "tutti/comm/group/group_state.h"
-#include "tutti/comm/group/process.h"
 
 namespace tutti {
 namespace {
@@ -67,7 +66,7 @@ int stop_requested() { return requested.load(); }
 
 // The largest signal number wins. Which one is irrelevant, as long as all ranks see one in the same call.
 bool Group::should_stop(CallSite at) const {
-  const Process& process = state().process();
+  const comm::Process& process = state().process();
   listen_for_stop(process.launcher != nullptr);
   int wish = stop_requested();
   if (wish == 0 && process.page) wish = process.page->stop_request();

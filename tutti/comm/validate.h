@@ -1,19 +1,19 @@
 #pragma once
-// What can be wrong with a call on its own, before any peer is asked.
+// Checks of a call by itself, before any peer is involved.
 #include "tutti/base/error.h"
 #include "tutti/comm/request.h"
 
 namespace tutti {
 
-// For rank `rank` of a group of `size`: root, op and dtype, splits, null buffers, buffers that overlap other than as
-// comm/request.h allows. kInvalidArgument, without group and operation.
+// Checks root, op and dtype, splits, null buffers, and buffers that overlap in a way that comm/request.h does not
+// allow, for `rank` of a group of `size`. kInvalidArgument, without group and operation.
 Status validate(const Request& request, int rank, int size);
 
-// Of a root or peer that is none of the `size` ranks of the group; the hint says which there are. `what`: "root".
+// The error of a root or peer outside the `size` ranks of the group. `what`: "root".
 Error not_a_rank(const char* what, int given, int size);
 
-// The usual small call, a sum, broadcast or barrier on one whole buffer, of which validate() would find nothing to say.
-// A few instructions: a tenth of what such a call takes is saved by asking this first.
+// Whether this is the usual small call: a sum, broadcast or barrier on one whole buffer, for which validate() returns
+// ok. Asking this first saves a tenth of the time of such a call.
 inline bool is_right_at_a_glance(const Request& r, int size) {
   if (!r.in_splits.empty() || !r.out_splits.empty() || r.limit.count() < 0) return false;
   if (r.kind == Kind::kBarrier) return true;

@@ -88,7 +88,7 @@ constexpr const char* name(Kind kind) { return verb(kind).name; }  // "all_reduc
 constexpr bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
 constexpr bool is_reduction(Kind kind) { return verb(kind).combine >= Verb::Combine::kReduce; }
 constexpr bool is_scan(Kind kind) { return verb(kind).combine > Verb::Combine::kReduce; }
-// A reduction on `rank` adds the inputs of so many ranks, from 0 on.
+// How many ranks, from 0 on, a reduction on `rank` adds.
 constexpr int summands(Kind kind, int rank, int size) {
   if (verb(kind).combine == Verb::Combine::kReduceUpTo) return rank + 1;
   return verb(kind).combine == Verb::Combine::kReduceBefore ? rank : size;

@@ -8,11 +8,11 @@
 namespace tutti {
 
 struct Work::Pending {
-  std::shared_ptr<Submission> submission;
-  std::shared_ptr<GroupState> group;
+  std::shared_ptr<comm::Submission> submission;
+  std::shared_ptr<comm::GroupState> group;
   const Unwinding unwinding{};
 
-  Pending(std::shared_ptr<Submission> s, std::shared_ptr<GroupState> g)
+  Pending(std::shared_ptr<comm::Submission> s, std::shared_ptr<comm::GroupState> g)
       : submission(std::move(s)), group(std::move(g)) {}
   Pending(const Pending&) = delete;
   ~Pending() {
@@ -20,7 +20,7 @@ struct Work::Pending {
   }
 };
 
-Work::Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> group)
+Work::Work(std::shared_ptr<comm::Submission> submission, std::shared_ptr<comm::GroupState> group)
     : pending_(std::make_shared<Pending>(std::move(submission), std::move(group))) {}
 
 bool Work::done() const { return !pending_ || pending_->submission->done.load(std::memory_order_acquire); }

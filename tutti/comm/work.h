@@ -1,5 +1,5 @@
 #pragma once
-// The handle of an operation that was submitted.
+// The handle of an operation that was submitted. Threads: any.
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,22 +8,23 @@
 
 namespace tutti {
 
-class Submission;  // comm/group/group_state.h
-class GroupState;
+namespace comm {
+class GroupState;  // comm/group/group_state.h
+class Submission;  // comm/group/call_queue.h
+}  // namespace comm
 
-// Copies share the operation. Dropping every copy does not cancel it: buffers stay in use until it has ended, so keep
-// them alive until wait() returned. Only when an exception unwinds the stack past the last copy is the operation ended
-// first, and its group with it (Aborted on every rank): the buffers are about to go. A default Work is one that has
-// already succeeded.
+// Copies share the operation. Dropping every copy does not cancel it: keep the buffers until wait() has returned. If an
+// exception unwinds the stack past the last copy, the operation is ended first, since its buffers are about to go; this
+// ends the group too (Aborted on every rank). A default-constructed Work has already succeeded.
 class Work {
  public:
   Work() = default;
-  Work(std::shared_ptr<Submission> submission, std::shared_ptr<GroupState> group);
+  Work(std::shared_ptr<comm::Submission> submission, std::shared_ptr<comm::GroupState> group);
   explicit Work(Status failed) : failed_(std::move(failed)) {}
 
   bool done() const;
-  // Blocks until the operation ended; it has a deadline of its own, so this always returns. The waiting thread drives
-  // the group itself where it can.
+  // Blocks until the operation has ended. Returns by the operation's deadline, plus the seconds that finding the cause
+  // of an error takes. The waiting thread drives the group itself if no other thread does.
   Status wait() const;
   // wait(), and throws the error.
   void get() const { wait().or_throw(); }
@@ -43,7 +44,7 @@ class Works {
   std::size_t size() const { return works_.size(); }
   const Work& operator[](std::size_t i) const { return works_[i]; }
   bool done() const;
-  // Waits for all of them, whatever becomes of some; the first error in their order.
+  // Waits for all of them, even if some fail. Returns the first error, in their order.
   Status wait() const;
   void get() const { wait().or_throw(); }
 

@@ -34,6 +34,10 @@
 namespace tutti {
 namespace {
 
+using comm::GroupState;
+using comm::Process;
+using comm::ProgressThread;
+
 constexpr Duration kLauncherPatience = std::chrono::seconds(10);  // to be reached by tutti run's news
 constexpr Duration kStorePatience =
     std::chrono::seconds(3);  // once the world stands: errors are told through the store, and must not hang
@@ -296,17 +300,18 @@ Result<std::future<Result<Launcher>>> look_for_launcher(const Membership& m) {
   return start_async([&m] { return find_launcher(m); });
 }
 
-// The engine, which also listens for such news, for SIGUSR2, and sweeps the TCP port. They may have come already, and
-// end all groups through process->engine: so its thread reads nothing before that is there.
-Status start_engine(Process& p, std::future<Result<Launcher>> looking) {
+// The progress thread, which also watches for faults of the job and for SIGUSR2, and sweeps the TCP port. A fault may
+// have come already, and ends all groups through process->progress_thread: so the thread reads nothing before that is
+// set.
+Status start_progress_thread(Process& p, std::future<Result<Launcher>> looking) {
   std::vector<ProgressThread::Watched> watched;
-  const auto engine_stands = std::make_shared<std::latch>(1);
+  const auto thread_is_set = std::make_shared<std::latch>(1);
   if (looking.valid()) {
     auto launcher = looking.get();
     if (launcher.ok()) {
       p.launcher = std::move(launcher->store);
-      watched.push_back({launcher->watch->fd(), [&p, engine_stands, watch = launcher->watch] {
-                           engine_stands->wait();
+      watched.push_back({launcher->watch->fd(), [&p, thread_is_set, watch = launcher->watch] {
+                           thread_is_set->wait();
                            const auto news = watch->try_read();
                            if (!news) return true;
                            if (news->ok()) p.fault_arrived(**news);
@@ -329,8 +334,8 @@ Status start_engine(Process& p, std::future<Result<Launcher>> looking) {
                          tcp->sweep();
                          return true;
                        }});
-  p.engine = TUTTI_TRY(ProgressThread::create(p.host.get(), std::move(watched)));
-  engine_stands->count_down();
+  p.progress_thread = TUTTI_TRY(ProgressThread::create(p.host.get(), std::move(watched)));
+  thread_is_set->count_down();
   return {};
 }
 
@@ -424,7 +429,7 @@ Result<Group> join_world(const Options& options, int& rank) {
   auto launcher = TUTTI_TRY(look_for_launcher(m));
   const JobMeeting meeting = TUTTI_TRY(meet(m, machine_id(), host ? host->contact() : "", settings, deadline, waiting));
   TUTTI_TRY(open_ways(*process, m, settings, std::move(host), meeting, deadline));
-  TUTTI_TRY(start_engine(*process, std::move(launcher)));
+  TUTTI_TRY(start_progress_thread(*process, std::move(launcher)));
   Store* const store = m.store.get();
   const bool serves = m.server != nullptr;
   process->store = std::move(m.store);

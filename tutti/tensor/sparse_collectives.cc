@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tutti/comm/kernels/reduce.h"
-#include "tutti/comm/sparse_facts.h"
+#include "tutti/comm/sparse_metadata.h"
 #include "tutti/tensor/collectives.h"
 
 namespace tutti {
@@ -143,30 +143,31 @@ struct PendingSparse::State {
   CallSite at;
   at::ScalarType type;  // of the result
   std::vector<std::int64_t> sizes;
-  Entries mine;           // each index once, in the travelling type
-  at::Tensor facts;       // i64[1, kSparseFacts]
-  at::Tensor all_facts;   // i64[size(), kSparseFacts]
-  TensorWork announcing;  // goes first
+  Entries mine;             // each index once, in the travelling type
+  at::Tensor metadata;      // i64[1, kSparseMetadata]
+  at::Tensor all_metadata;  // i64[size(), kSparseMetadata]
+  TensorWork announcing;    // goes first
   at::Tensor result{};
 
-  std::vector<SparseFacts> gathered() const;  // by rank
-  void require_alike(const std::vector<SparseFacts>& all) const;
+  std::vector<SparseMetadata> gathered() const;  // by rank
+  void require_alike(const std::vector<SparseMetadata>& all) const;
   void exchange();
 };
 
-std::vector<SparseFacts> PendingSparse::State::gathered() const {
-  std::vector<SparseFacts> all;
+std::vector<SparseMetadata> PendingSparse::State::gathered() const {
+  std::vector<SparseMetadata> all;
   for (int r = 0; r < group.size(); ++r) {
-    const std::int64_t* const row = all_facts.data_ptr<std::int64_t>() + std::int64_t(r) * std::int64_t(kSparseFacts);
-    const auto facts = parse_sparse_facts(std::span<const std::int64_t, kSparseFacts>(row, kSparseFacts));
-    if (!facts.ok()) refuse(group, facts.error().code, facts.error().detail, facts.error().hint, r);
-    all.push_back(*facts);
+    const std::int64_t* const row =
+        all_metadata.data_ptr<std::int64_t>() + std::int64_t(r) * std::int64_t(kSparseMetadata);
+    const auto metadata = parse_sparse_metadata(std::span<const std::int64_t, kSparseMetadata>(row, kSparseMetadata));
+    if (!metadata.ok()) refuse(group, metadata.error().code, metadata.error().detail, metadata.error().hint, r);
+    all.push_back(*metadata);
   }
   return all;
 }
 
 // Of ranks that differ one is named, the same on all.
-void PendingSparse::State::require_alike(const std::vector<SparseFacts>& all) const {
+void PendingSparse::State::require_alike(const std::vector<SparseMetadata>& all) const {
   std::size_t with_entries = all.size();  // the first that has any
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].entries > 0 && with_entries == all.size()) with_entries = r;
@@ -183,11 +184,11 @@ void PendingSparse::State::require_alike(const std::vector<SparseFacts>& all) co
 namespace {
 
 // That of who has entries: others may say what they like.
-std::int64_t sparse_dimensions(const std::vector<SparseFacts>& all) {
+std::int64_t sparse_dimensions(const std::vector<SparseMetadata>& all) {
   std::int64_t most = 0;
-  for (const SparseFacts& facts : all) {
-    if (facts.entries > 0) return facts.sparse_dimensions;
-    most = std::max(most, facts.sparse_dimensions);
+  for (const SparseMetadata& metadata : all) {
+    if (metadata.entries > 0) return metadata.sparse_dimensions;
+    most = std::max(most, metadata.sparse_dimensions);
   }
   return most;
 }
@@ -197,15 +198,15 @@ std::int64_t sparse_dimensions(const std::vector<SparseFacts>& all) {
 void PendingSparse::State::exchange() {
   const at::NoGradGuard no_grad;
   announcing.get();
-  const std::vector<SparseFacts> facts_of = gathered();
-  require_alike(facts_of);
-  const std::int64_t sparse = sparse_dimensions(facts_of);
+  const std::vector<SparseMetadata> announced = gathered();
+  require_alike(announced);
+  const std::int64_t sparse = sparse_dimensions(announced);
   std::vector<std::int64_t> value_sizes(sizes.begin() + sparse, sizes.end()), runs;
   std::int64_t width = 1, count = 0;
   for (const auto extent : value_sizes) width *= extent;
   std::vector<std::size_t> index_splits, value_splits;
   for (int r = 0; r < group.size(); ++r) {
-    const std::int64_t here = facts_of[std::size_t(r)].entries;
+    const std::int64_t here = announced[std::size_t(r)].entries;
     runs.push_back(count);
     count += here;
     index_splits.push_back(std::size_t(here * sparse));
@@ -245,14 +246,14 @@ PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tens
   if (op.op == ReduceOp::kPremulSum) mine.values = at::mul(mine.values, op.factor);
   if (!tensor.is_coalesced()) mine = added_up(mine, {});
 
-  const SparseRow facts = to_row({.entries = mine.count(),
-                                  .dtype = dtype,
-                                  .op = op.op,
-                                  .sparse_dimensions = tensor.sparse_dim(),
-                                  .sizes = tensor.sizes()});
-  const auto width = std::int64_t(kSparseFacts);
-  const auto own_facts = at::tensor(at::ArrayRef<std::int64_t>(facts), at::kLong).view({1, width}),
-             all_facts = at::empty({group.size(), width}, at::kLong);
+  const SparseRow metadata = to_row({.entries = mine.count(),
+                                     .dtype = dtype,
+                                     .op = op.op,
+                                     .sparse_dimensions = tensor.sparse_dim(),
+                                     .sizes = tensor.sizes()});
+  const auto width = std::int64_t(kSparseMetadata);
+  const auto own_metadata = at::tensor(at::ArrayRef<std::int64_t>(metadata), at::kLong).view({1, width}),
+             all_metadata = at::empty({group.size(), width}, at::kLong);
   const std::shared_ptr<PendingSparse::State> state(
       new PendingSparse::State{.group = group,
                                .op = op,
@@ -260,9 +261,9 @@ PendingSparse all_reduce_sparse_async(const Group& group, const at::Tensor& tens
                                .type = tensor.scalar_type(),
                                .sizes = tensor.sizes().vec(),
                                .mine = mine,
-                               .facts = own_facts,
-                               .all_facts = all_facts,
-                               .announcing = all_gather_async(group, own_facts, all_facts, at)});
+                               .metadata = own_metadata,
+                               .all_metadata = all_metadata,
+                               .announcing = all_gather_async(group, own_metadata, all_metadata, at)});
   return PendingSparse(state);
 }
 

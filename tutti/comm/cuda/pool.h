@@ -28,8 +28,7 @@ class Pool {
   ~Pool();
   Pool(const Pool&) = delete;
 
-  // At least `bytes` bytes, rounded up to a power of two from 64 KiB. The device that will use the memory must be
-  // current.
+  // At least `bytes`: a power of two from 64 KiB. The device that is to use the memory is current.
   Result<Pinned> take(std::size_t bytes);
   void give_back(Pinned memory);
   Result<void*> take_stream(int device);  // `device` must be current

@@ -53,7 +53,7 @@ inline constexpr unsigned kPortable = 1;  // cudaHostAllocPortable, cudaHostRegi
 
 // Loads the runtime at the first call in this process. Later calls return the same result.
 Result<const Runtime*> runtime();
-// The runtime, if this process may use this device. The error explains what is missing: runtime, driver or device.
+// The runtime, if this process may use this device. Else an error: no runtime, no driver, no such device.
 Result<const Runtime*> runtime_with(int device);
 
 // Makes a device current in this thread and restores the previous device at the end of the scope.

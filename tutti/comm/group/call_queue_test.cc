@@ -1,135 +1,326 @@
-// What a group does while its calls wait, seen from outside: two ranks as threads of this process.
-#include <gmock/gmock.h>
-#include <poll.h>
-#include <sched.h>
+// The queue alone: the operations, the owner and the clock are the test's.
+#include "tutti/comm/group/call_queue.h"
 
-#include <ctime>
-#include <latch>
+#include <gmock/gmock.h>
+
+#include <deque>
+#include <stdexcept>
 #include <thread>
 
-#include "tests/harness/limits.h"
-#include "tutti/base/machine.h"
-#include "tutti/comm/collectives.h"
-#include "tutti/comm/group/progress_thread.h"
-#include "tutti/comm/inproc_world.h"
+#include "tests/harness/eventually.h"
+#include "tutti/comm/group/paths.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
+using testing::ElementsAre;
+using testing::IsEmpty;
 
-double cpu_seconds(clockid_t of) {
-  timespec time{};
-  (void)::clock_gettime(of, &time);
-  return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
-}
+// What becomes of one call; the test changes it between turns.
+struct Call {
+  std::atomic<Progress> next{Progress::kBlocked};
+  std::function<Result<Progress>()> act;  // instead, if there is one
+  bool lets_next_start = false;
+  std::atomic<int> steps{0};
+  std::shared_ptr<Submission> submission;
 
-class LatePeer : public testing::Test {
- protected:
-  static constexpr std::size_t kFloats = 1 << 18;
-
-  void begin(const InprocOptions& options) {
-    auto world = make_inproc_world(2, options);
-    mine_ = std::move(world[0]);
-    peer_ = std::thread([this, theirs = std::move(world[1])] {
-      come_.wait();
-      const Works works = submit_two(theirs, {});
-      (void)works.wait();
-    });
+  bool is_done() const { return submission->done.load(); }
+  std::string error() const {
+    return !is_done() ? "pending" : submission->result.ok() ? "" : submission->result.error().detail;
   }
-  void let_peer_come() { come_.count_down(); }
-  void TearDown() override {
-    if (!come_.try_wait()) come_.count_down();
-    if (peer_.joinable()) peer_.join();
-  }
-  // `limit`: of the second.
-  static Works submit_two(const Group& group, Duration limit) {
-    thread_local std::vector<float> first, second;
-    first.assign(kFloats, 1), second.assign(kFloats, 2);
-    Request requests[] = {requests::all_reduce(std::span(first), ReduceOp::kSum),
-                          requests::all_reduce(std::span(second), ReduceOp::kSum)};
-    requests[1].limit = limit;
-    return group.submit(requests);
-  }
-
-  Group mine_;
-
- private:
-  std::latch come_{1};
-  std::thread peer_;
 };
 
-TEST_F(LatePeer, CostsNoProcessorTimeHoweverManyCallsAreQueued) {
-  begin({.hang_warning = milliseconds(10)});
-  const Works works = submit_two(mine_, {});
-  (void)::poll(nullptr, 0, 100);  // beyond the warning
-  const double before = cpu_seconds(CLOCK_PROCESS_CPUTIME_ID);
-  (void)::poll(nullptr, 0, 500);  // a rate needs an interval
-  EXPECT_LT(cpu_seconds(CLOCK_PROCESS_CPUTIME_ID) - before, 0.1);
-  let_peer_come();
-  EXPECT_TRUE(works.wait().ok());
-}
-
-TEST_F(LatePeer, ACallThatIsQueuedEndsByItsOwnDeadline) {
-  begin({.collective_timeout = seconds(20)});
-  const Works works = submit_two(mine_, milliseconds(100));
-  const Status second = works[1].wait();
-  ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.error().code, Code::kTimeout);
-  EXPECT_THAT(to_string(second.error()), HasSubstr("all_reduce #2 (f32[262144], sum) on group world, rank 0: still "
-                                                   "waiting for its turn behind all_reduce #1 (f32[262144], sum), "
-                                                   "which waits for rank 1 after "));
-  EXPECT_FALSE(works[0].wait().ok()) << "a call that fails ends the group";
-}
-
-// The processor time of one all_reduce of 256 KiB, of both ranks, on one core.
-double cpu_of_call(bool known_to_be_one_core) {
-  cpu_set_t all, one;
-  (void)::sched_getaffinity(0, sizeof all, &all);
-  CPU_ZERO(&one);
-  CPU_SET(::sched_getcpu(), &one);
-  const auto bind = [](const cpu_set_t& cores) { (void)::sched_setaffinity(0, sizeof cores, &cores); };
-  if (known_to_be_one_core) bind(one);
-  auto world = make_inproc_world(2);
-  bind(all);
-  constexpr int kCalls = 200;
-  double times[2] = {};
-  std::vector<std::thread> ranks;
-  for (int rank : {0, 1})
-    ranks.emplace_back([&, rank, group = std::move(world[std::size_t(rank)])] {
-      bind(one);
-      std::vector<float> values(1 << 16, 1);
-      for (int call = -20; call < kCalls; ++call) {
-        if (call == 0) times[rank] = -cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
-        group.run(requests::all_reduce(std::span(values), ReduceOp::kMax)).or_throw();
-      }
-      times[rank] += cpu_seconds(CLOCK_THREAD_CPUTIME_ID);
-    });
-  for (auto& rank : ranks) rank.join();
-  return (times[0] + times[1]) / kCalls;
-}
-
-TEST(OneCore, AWaitingRankGivesWayThoughThereAreMoreCores) {
-  if (usable_cores() < 2) GTEST_SKIP() << "one core is all there is";
-  const double known = cpu_of_call(true), unknown = cpu_of_call(false);
-  EXPECT_LT(unknown, 2.5 * known) << known * 1e6 << " us where the ranks outnumber the cores that they may use, "
-                                  << unknown * 1e6 << " us where they do not";
-}
-
-TEST(ProgressThread, WithoutADescriptorOrAThreadIsAnError) {
-  {
-    const test::FewDescriptors none(0);
-    const auto engine = ProgressThread::create(nullptr, {});
-    ASSERT_FALSE(engine.ok());
-    EXPECT_THAT(to_string(engine.error()), HasSubstr("cannot make an eventfd: Too many open files"));
+class FakeOperation final : public Operation {
+ public:
+  explicit FakeOperation(Call& call) : call_(call) {}
+  Result<Progress> step() override {
+    ++call_.steps;
+    return call_.act ? call_.act() : call_.next.load();
   }
-  const test::NoThreads none;
-  const auto engine = ProgressThread::create(nullptr, {});
-  ASSERT_FALSE(engine.ok());
-  EXPECT_THAT(to_string(engine.error()), HasSubstr("could not start a thread"));
+  bool lets_next_start() const override { return call_.lets_next_start; }
+  void blockers(Blockers& blockers) const override { blockers.ranks.push_back(1); }
+
+ private:
+  Call& call_;
+};
+
+class CallQueueTest : public testing::Test, public CallQueue::Owner {
+ protected:
+  // Queues a call that begins now, by the clock of the test.
+  Call& submit(Kind kind, Duration limit = seconds(10)) {
+    Call& call = calls_.emplace_back();
+    call.submission = std::make_shared<Submission>();
+    Submission& s = *call.submission;
+    s.request = {.kind = kind, .count = 1 << 20};
+    s.owned = std::make_unique<FakeOperation>(call);
+    s.operation = s.owned.get();
+    s.deadline = Deadline::from(time_, limit);
+    s.warn_at = time_ + kHangWarning;
+    queue_.enqueue({&call.submission, 1});
+    return call;
+  }
+  Call& collective(Duration limit = seconds(10)) { return submit(Kind::kAllReduce, limit); }
+  // The same, which has yet to be started.
+  Call& collective_behind(Duration limit) {
+    Call& call = collective(limit);
+    call.submission->operation = nullptr;
+    return call;
+  }
+  bool turn(Duration later = milliseconds(1)) {
+    time_ += later;
+    return queue_.try_drive(time_);
+  }
+  bool lock_is_free() {
+    if (!queue_.driver().try_lock()) return false;
+    queue_.driver().unlock();
+    return true;
+  }
+
+  void call_failed(const Request&, std::uint64_t sequence, Trouble trouble) override {
+    reports_.push_back("#" + std::to_string(sequence) + " " + trouble.error.detail);
+  }
+  void call_overdue(const Submission& call, const Submission& blocked) override {
+    reports_.push_back("#" + std::to_string(call.sequence) + " overdue behind #" + std::to_string(blocked.sequence));
+  }
+  std::optional<Trouble> check(Submission& call, Clock::time_point time) override {
+    checked_.push_back(call.sequence);
+    if (check_throws_) throw std::runtime_error("check");
+    if (time >= call.warn_at) call.warn_at = Clock::time_point::max();
+    return std::exchange(trouble_, std::nullopt);
+  }
+
+  static constexpr Duration kHangWarning = seconds(1);
+  Clock::time_point time_ = now();
+  std::vector<std::string> reports_;
+  std::vector<std::uint64_t> checked_;
+  std::optional<Trouble> trouble_;
+  bool check_throws_ = false;
+  std::deque<Call> calls_;
+  CallQueue queue_{*this, {.limit = seconds(10), .hang_warning = kHangWarning, .spin = {.pauses = 0, .yields = {}}}};
+};
+
+TEST_F(CallQueueTest, CollectivesAreCarriedOutOneAfterAnotherInTheirOrder) {
+  Call &first = collective(), &second = collective();
+  EXPECT_EQ(first.submission->sequence, 1u);
+  EXPECT_EQ(second.submission->sequence, 2u);
+  EXPECT_FALSE(turn());
+  EXPECT_EQ(first.steps, 1);
+  second.next = Progress::kDone;
+  EXPECT_FALSE(turn());
+  EXPECT_FALSE(second.is_done()) << "it would meet the peers in the middle of the first";
+  EXPECT_EQ(second.steps, 0);
+  first.next = Progress::kDone;
+  EXPECT_TRUE(turn());
+  EXPECT_TRUE(first.is_done() && second.is_done());
+  EXPECT_TRUE(queue_.is_idle());
+}
+
+TEST_F(CallQueueTest, SendsAndReceivesProceedBesideACollective) {
+  Call &blocked = collective(), &receive = submit(Kind::kRecv), &send = submit(Kind::kSend);
+  EXPECT_EQ(receive.submission->sequence, 1u) << "numbered by themselves";
+  EXPECT_FALSE(turn());
+  send.next = Progress::kDone;
+  EXPECT_TRUE(turn());
+  EXPECT_TRUE(send.is_done());
+  EXPECT_FALSE(receive.is_done() || blocked.is_done());
+}
+
+TEST_F(CallQueueTest, ACollectiveThatGoesOnByItselfLetsTheNextOneStart) {
+  Call &on_gpu = collective(), &next = collective(), &last = collective();
+  on_gpu.lets_next_start = true;
+  next.next = Progress::kDone;
+  EXPECT_TRUE(turn());
+  EXPECT_TRUE(next.is_done());
+  EXPECT_FALSE(on_gpu.is_done());
+  EXPECT_EQ(last.steps, 1);
+  on_gpu.next = Progress::kDone;
+  EXPECT_TRUE(turn());
+  EXPECT_TRUE(on_gpu.is_done());
+}
+
+TEST_F(CallQueueTest, ACallBehindAnotherHasItsOwnDeadline) {
+  Call &first = collective(seconds(10)), &second = collective_behind(seconds(2));
+  EXPECT_FALSE(turn(milliseconds(1999)));
+  EXPECT_THAT(reports_, IsEmpty());
+  EXPECT_TRUE(turn(milliseconds(1)));
+  EXPECT_THAT(reports_, ElementsAre("#2 overdue behind #1"));
+  queue_.end_with(Error{.detail = "too late"});
+  EXPECT_TRUE(turn());
+  EXPECT_EQ(first.error(), "too late");
+  EXPECT_EQ(second.error(), "too late");
+}
+
+TEST_F(CallQueueTest, TheCallThatRunsHasItsDeadlineToo) {
+  collective(seconds(2));
+  EXPECT_TRUE(turn(seconds(2)));
+  EXPECT_THAT(reports_, ElementsAre("#1 overdue behind #1"));
+}
+
+// A rank that waits for a late peer sleeps until something is due, however many calls are queued.
+TEST_F(CallQueueTest, AfterTheWarningNothingIsDueBeforeTheDeadline) {
+  collective(seconds(10));
+  collective_behind(seconds(20));
+  turn();
+  EXPECT_EQ(queue_.next_check(time_), kHangWarning - milliseconds(1));
+  turn(seconds(1));  // the owner warns
+  EXPECT_EQ(queue_.next_check(time_), seconds(9) - milliseconds(1));
+  turn(seconds(3));
+  EXPECT_EQ(queue_.next_check(time_), seconds(6) - milliseconds(1));
+}
+
+TEST_F(CallQueueTest, AStoppedQueueWaitsForItsOwner) {
+  collective(seconds(2));
+  turn(seconds(2));
+  EXPECT_GT(queue_.next_check(time_), seconds(60)) << "what is overdue has been reported";
+  EXPECT_FALSE(turn());
+}
+
+TEST_F(CallQueueTest, AnErrorEndsEveryCallAndLaterOnesWithTheErrorOfTheOwner) {
+  Call &failing = collective(), &behind = collective(), &receive = submit(Kind::kRecv);
+  failing.act = [] { return Error{.detail = "broken"}; };
+  EXPECT_TRUE(turn());
+  EXPECT_THAT(reports_, ElementsAre("#1 broken"));
+  const int steps = receive.steps;
+  Call& later = submit(Kind::kSend);
+  for (Call* call : {&failing, &behind, &receive, &later}) call->next = Progress::kDone;
+  EXPECT_FALSE(turn()) << "no call is stepped while the cause is being found out";
+  EXPECT_EQ(receive.steps, steps);
+  queue_.end_with(Error{.detail = "the cause"});
+  EXPECT_TRUE(turn());
+  Call& last = collective();
+  EXPECT_TRUE(turn());
+  for (const Call* call : {&failing, &behind, &receive, &later, &last}) EXPECT_EQ(call->error(), "the cause");
+  EXPECT_TRUE(queue_.is_idle());
+  EXPECT_THAT(reports_, ElementsAre("#1 broken")) << "reported once";
+}
+
+TEST_F(CallQueueTest, AnOperationThatThrowsIsAnErrorAndTheDriverLockIsFree) {
+  collective().act = []() -> Result<Progress> { throw std::runtime_error("no invariant"); };
+  EXPECT_TRUE(turn());
+  EXPECT_THAT(reports_, ElementsAre("#1 no invariant"));
+  EXPECT_TRUE(lock_is_free());
+}
+
+TEST_F(CallQueueTest, MemoryThatRunsOutIsAnError) {
+  submit(Kind::kRecv).act = []() -> Result<Progress> { throw std::bad_alloc(); };
+  EXPECT_TRUE(turn());
+  EXPECT_THAT(reports_, ElementsAre("#1 no memory is left for the call"));
+}
+
+TEST_F(CallQueueTest, ADriverThatThrowsLeavesTheQueueUsable) {
+  Call& call = collective();
+  check_throws_ = true;
+  EXPECT_THROW(turn(), std::runtime_error);
+  EXPECT_TRUE(lock_is_free());
+  check_throws_ = false;
+  call.next = Progress::kDone;
+  EXPECT_TRUE(turn());
+  EXPECT_TRUE(call.is_done());
+}
+
+TEST_F(CallQueueTest, TheOwnerIsAskedNowAndThenAndAtOnceWhenSomethingHappened) {
+  collective();
+  turn();
+  turn(std::chrono::microseconds(100));
+  turn(std::chrono::microseconds(100));
+  EXPECT_THAT(checked_, ElementsAre(1));
+  queue_.look_again();
+  turn(std::chrono::microseconds(100));
+  EXPECT_THAT(checked_, ElementsAre(1, 1));
+  turn(std::chrono::microseconds(600));
+  EXPECT_THAT(checked_, ElementsAre(1, 1, 1));
+}
+
+TEST_F(CallQueueTest, APeerThatIsGoneFailsTheCall) {
+  collective();
+  trouble_ = Trouble{Error{.detail = "has died"}};
+  EXPECT_TRUE(turn());
+  EXPECT_THAT(reports_, ElementsAre("#1 has died"));
+}
+
+TEST_F(CallQueueTest, APeerThatHasDoneItsPartMayGo) {
+  Call& call = collective();
+  call.act = [&]() -> Result<Progress> { return call.steps > 1 ? Progress::kDone : Progress::kBlocked; };
+  trouble_ = Trouble{Error{.detail = "has left"}};
+  EXPECT_TRUE(turn());
+  EXPECT_EQ(call.error(), "");
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(CallQueueTest, OnlyOneThreadDrives) {
+  Call& call = collective();
+  call.next = Progress::kDone;
+  if (!queue_.driver().try_lock()) FAIL() << "nobody drives";
+  EXPECT_FALSE(turn());
+  Blockers blockers;
+  queue_.blockers(blockers);
+  EXPECT_THAT(blockers.ranks, IsEmpty());
+  queue_.driver().unlock();
+  EXPECT_TRUE(turn());
+}
+
+// The caller sleeps, and whoever drives the queue ends its call.
+TEST_F(CallQueueTest, AnInlineCallThatTakesLongIsHandedOver) {
+  Call call;
+  FakeOperation operation(call);
+  Status result = Error{.detail = "not run"};
+  std::thread caller([&] {
+    while (!queue_.lock_soon()) {
+    }
+    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
+  });
+  EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
+  EXPECT_FALSE(queue_.try_drive(now()));
+  call.next = Progress::kDone;
+  EXPECT_TRUE(test::eventually([&] { return queue_.try_drive(now()); }));
+  caller.join();
+  EXPECT_TRUE(result.ok());
+}
+
+TEST_F(CallQueueTest, AnInlineCallThatFailsWaitsForTheCause) {
+  Call call;
+  call.act = [] { return Error{.detail = "broken"}; };
+  FakeOperation operation(call);
+  Status result;
+  std::thread caller([&] {
+    while (!queue_.lock_soon()) {
+    }
+    result = queue_.run_inline(StartedOperation(&operation), {.kind = Kind::kBarrier}, 1);
+  });
+  EXPECT_TRUE(test::eventually([&] { return !queue_.is_idle(); }));
+  EXPECT_FALSE(queue_.try_drive(now())) << "the cause is not known";
+  queue_.end_with(Error{.detail = "the cause"});
+  EXPECT_TRUE(test::eventually([&] { return queue_.try_drive(now()); }));
+  caller.join();
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.error().detail, "the cause");
+}
+
+class Unwilling final : public Backend {
+  Result<std::unique_ptr<Operation>> start(const Request&, std::uint64_t) override {
+    throw std::runtime_error("cannot start");
+  }
+  void abort() override {}
+};
+
+TEST_F(CallQueueTest, ACallThatCannotStartIsReported) {
+  Process process;
+  process.world.resize(2);
+  const GroupSpec spec{.name = "pair", .global_ranks = {0, 1}};
+  const Peers peers(process, spec);
+  Paths paths(process, spec, peers, seconds(1));
+  paths.carry_by(std::make_unique<Unwilling>());
+  CallQueue queue(*this, {.paths = &paths});
+  const auto submission = queue.make_submission({.kind = Kind::kBarrier}, {});
+  queue.enqueue({&submission, 1});
+  EXPECT_TRUE(queue.try_drive(now()));
+  EXPECT_THAT(reports_, ElementsAre("#1 cannot start"));
+  queue.end_with(Error{.detail = "the cause"});
+  EXPECT_TRUE(queue.try_drive(now()));
+  EXPECT_TRUE(submission->done.load());
 }
 
 }  // namespace
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -5,26 +5,26 @@
 namespace tutti {
 namespace {
 
-std::string way_name(FlightWay way) {
+std::string path_name(FlightPath way) {
   switch (way) {
-    case FlightWay::kNotYetKnown:
+    case FlightPath::kNotYetKnown:
       return {};
-    case FlightWay::kDirect:
+    case FlightPath::kDirect:
       return "direct";
-    case FlightWay::kLink:
+    case FlightPath::kLink:
       return "link";
-    case FlightWay::kGloo:
+    case FlightPath::kGloo:
       return "gloo";
-    case FlightWay::kMpi:
+    case FlightPath::kMpi:
       return "mpi";
-    case FlightWay::kNccl:
+    case FlightPath::kNccl:
       return "nccl";
-    case FlightWay::kStaged:
+    case FlightPath::kStaged:
       return "staged";
-    case FlightWay::kPlan:
+    case FlightPath::kPlan:
       break;
   }
-  return name(Algorithm(int(way) - int(FlightWay::kPlan)));
+  return name(Algorithm(int(way) - int(FlightPath::kPlan)));
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ void describe_flight_call(const FlightCall& call, FlightOperation& o) {
   o.tag = r.tag;
   o.count = r.count;
   o.bytes = o.count * size_of(r.dtype);
-  o.way = way_name(FlightWay(call.shape >> 56));
+  o.way = path_name(FlightPath(call.shape >> 56));
 }
 
 Result<std::string> write_flight_record(const Group& group, const std::string& reason) {

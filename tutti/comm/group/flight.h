@@ -1,5 +1,5 @@
 #pragma once
-// How a Request stands in the flight recorder (tutti/trace/flight_recorder.h), and what it writes on demand.
+// A Request as an entry of the flight recorder (tutti/trace/flight_recorder.h), and writing the record on demand.
 #include <string>
 
 #include "tutti/base/call_site.h"
@@ -10,25 +10,25 @@
 
 namespace tutti {
 
-// Which way an operation went: one byte of FlightCall::shape. kPlan + n: Algorithm(n).
-enum class FlightWay : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kStaged, kPlan };
-inline FlightWay way_of(Algorithm algorithm) { return FlightWay(int(FlightWay::kPlan) + int(algorithm)); }
+// The path of an operation: one byte of FlightCall::shape. kPlan + n: Algorithm(n).
+enum class FlightPath : std::uint8_t { kNotYetKnown, kDirect, kLink, kGloo, kMpi, kNccl, kStaged, kPlan };
+inline FlightPath path_of(Algorithm algorithm) { return FlightPath(int(FlightPath::kPlan) + int(algorithm)); }
 
-inline std::uint64_t flight_shape(const Request& r, FlightWay way) {
+inline std::uint64_t flight_shape(const Request& r, FlightPath way) {
   return std::uint64_t(way) << 56 | std::uint64_t(r.kind) << 48 | std::uint64_t(r.dtype) << 40 |
          std::uint64_t(r.op) << 32 | std::uint32_t(r.root);
 }
-inline FlightCall flight_call(const Request& r, CallSite at, FlightWay way) {
+inline FlightCall flight_call(const Request& r, CallSite at, FlightPath way) {
   return {.shape = flight_shape(r, way),
           .count = r.count,
           .extra = std::uint64_t(!r.in_splits.empty()) << 32 | std::uint32_t(r.tag),
           .site = at};
 }
-// The other way round; a FlightRecorder::Describe.
+// The reverse; a FlightRecorder::Describe.
 void describe_flight_call(const FlightCall& call, FlightOperation& operation);
 
-// Writes the record of this rank now, as SIGUSR2 does: for programs that keep that signal for themselves. Its path.
-// kUnsupported: the recorder is off (TUTTI_FLIGHT_SIZE=0), or this is a world of one.
+// Writes the record of this rank now, as SIGUSR2 does, and returns its path: for programs that use that signal
+// themselves. kUnsupported: the recorder is off (TUTTI_FLIGHT_SIZE=0), or this is a world of one.
 Result<std::string> write_flight_record(const Group& group, const std::string& reason = "the program asked for it");
 
 }  // namespace tutti

@@ -1,104 +1,72 @@
-// Numbering, checking, starting, driving and ending operations.
-//
-// A blocking call on an idle group costs no allocation, no lock but the driver's flag, and no look at the clock before
-// it has spun for a while; its deadline counts from the first look.
+// Checks calls, chooses between the inline path and the queue, and turns what the queue reports into errors.
 #include "tutti/comm/group/group_state.h"
 
-#include <sched.h>
-
-#include <algorithm>
-#include <new>
-
-#include "tutti/base/log.h"
-#include "tutti/base/pause.h"
 #include "tutti/base/text.h"
-#include "tutti/comm/backends/carried_operation.h"
-#include "tutti/comm/group/local_operation.h"
-#include "tutti/comm/links/executor.h"
-#include "tutti/comm/links/select.h"
+#include "tutti/comm/layout.h"
+#include "tutti/comm/links/call_header.h"
 #include "tutti/comm/shared_memory/small.h"
 #include "tutti/comm/validate.h"
-#include "tutti/trace/region.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
-constexpr Duration kHealthPeriod = std::chrono::microseconds(500);
-constexpr std::size_t kSmallExchange = 64 << 10;  // bytes
-
-bool are_small_exchanges(std::span<const std::shared_ptr<Submission>> submissions) {
-  return std::all_of(submissions.begin(), submissions.end(), [](const auto& submission) {
-    const Request& request = submission->request;
-    return is_point_to_point(request.kind) && request.device == kHost &&
-           request.count * size_of(request.dtype) <= kSmallExchange;
-  });
+std::shared_ptr<FlightTrack> record(const Process& process, const GroupSpec& spec) {
+  if (!process.flight || spec.size() == 1) return nullptr;
+  return process.flight->add({.id = spec.id, .name = spec.name, .rank = spec.rank, .global_ranks = spec.global_ranks});
 }
 
 }  // namespace
 
+GroupState::GroupState(std::shared_ptr<Process> process, Spec spec)
+    : process_(std::move(process)),
+      spec_(std::move(spec)),
+      limit_(spec_.limit.count() > 0 ? spec_.limit : process_->collective_timeout),
+      flight_(record(*process_, spec_)),
+      peers_(*process_, spec_),
+      paths_(*process_, spec_, peers_, limit_),
+      queue_(*this, queue_setup()),
+      diagnosis_(spec_, peers_, process_->store.get(),
+                 [this] {
+                   queue_.look_again();
+                   process_->progress_thread->notify();
+                 }),
+      failure_(*process_, spec_, peers_, diagnosis_,
+               {.stop = [this] { queue_.stop(); },
+                .end =
+                    [this](const Status& error) {
+                      paths_.abort();
+                      queue_.end_with(error);
+                    }}),
+      barrier_(*process_, spec_, peers_) {
+  // So that not even the first check of the peers allocates.
+  blockers_.ranks.reserve(spec_.global_ranks.size());
+  blockers_.fds.reserve(spec_.global_ranks.size());
+}
+
+CallQueue::Setup GroupState::queue_setup() {
+  return {.lane = "group " + spec_.name,
+          .limit = limit_,
+          .hang_warning = process_->hang_warning,
+          .spin = spin_policy(process_->ranks_on_machine, process_->cores_of_ranks),
+          .flight = {flight_ ? &flight_->collectives : nullptr, flight_ ? &flight_->exchanges : nullptr},
+          .paths = &paths_,
+          .progress_thread = process_->progress_thread.get()};
+}
+
+Result<std::shared_ptr<GroupState>> GroupState::create(std::shared_ptr<Process> process, Spec spec,
+                                                       const Paths::GatherTexts& gather, Deadline deadline) {
+  auto group = std::shared_ptr<GroupState>(new GroupState(std::move(process), std::move(spec)));
+  TUTTI_TRY(group->paths_.open(gather, deadline));
+  group->failure_.set_poison_word(group->paths_.poison_word());
+  return group;
+}
+
+// ---- Calls ----
+
 Status GroupState::validate(const Request& request) const {
   if (is_right_at_a_glance(request, size())) return {};
   const Status status = tutti::validate(request, rank(), size());
-  return status.ok() ? status : complete(status.error(), request, sequence_.load());
-}
-
-// What goes wrong inside an operation without being its result (memory that runs out, a broken invariant of ours) is an
-// error of the group too: nothing is thrown through whoever drives.
-template <class Act>
-auto GroupState::guarded(const Act& act) -> decltype(act()) {
-  try {
-    return act();
-  } catch (const Exception& e) {
-    return e.error();
-  } catch (const std::bad_alloc&) {
-    return Error{.code = Code::kLimit, .detail = "no memory is left for the call"};
-  } catch (const std::exception& e) {
-    return Error{.code = Code::kInternal, .detail = e.what()};
-  }
-}
-
-Result<Progress> GroupState::step(Operation& operation) {
-  return guarded([&] { return operation.step(); });
-}
-
-Result<GroupState::Started> GroupState::start(const Request& request, std::uint64_t sequence) {
-  return guarded([&]() -> Result<Started> { return make_operation(request, sequence); });
-}
-
-// Whether it could be started; if not, it has ended.
-bool GroupState::start(Submission& submission) {
-  if (is_tracing()) submission.traced_since = now();
-  auto operation = submission.request.device == kHost
-                       ? start(submission.request, submission.sequence)
-                       : guarded([&]() -> Result<Started> {
-                           return Started(TUTTI_TRY(
-                               cuda_->start(submission.request, submission.sequence, std::move(submission.ready))));
-                         });
-  if (FlightRing* const flight = flight_ring(submission.request.kind))
-    flight->started(submission.sequence, flight_shape(submission.request, flight_way(submission.request)));
-  if (operation.ok()) {
-    submission.operation = operation->operation;
-    submission.owned = std::move(operation->owned);
-    return true;
-  }
-  finish(submission, fail(trouble_of(complete(operation.error(), submission.request, submission.sequence))));
-  return false;
-}
-
-Result<GroupState::Started> GroupState::make_operation(const Request& request, std::uint64_t sequence) {
-  if (backend_) return Started(TUTTI_TRY(start_carried(*backend_, request, sequence, rank(), size())));
-  if (request.kind == Kind::kSend) return Started(point_to_point_->make_send(request, sequence));
-  if (request.kind == Kind::kRecv) return Started(point_to_point_->make_recv(request, sequence));
-  if (direct_) return Started(std::make_unique<DirectOperation>(*direct_, request, sequence));
-  return Started(TUTTI_TRY(planned_->start(request, sequence)));
-}
-
-FlightWay GroupState::flight_way(const Request& request) const {
-  if (request.device != kHost) return cuda_->is_by_nccl(request) ? FlightWay::kNccl : FlightWay::kStaged;
-  if (backend_)
-    return engine() == "gloo" ? FlightWay::kGloo : engine() == "mpi" ? FlightWay::kMpi : FlightWay::kNotYetKnown;
-  if (is_point_to_point(request.kind)) return FlightWay::kLink;
-  return direct_ ? FlightWay::kDirect : way_of(selector_->algorithm(request));
+  return status.ok() ? status : complete(status.error(), request, queue_.last_sequence(Kind::kBarrier));
 }
 
 Status GroupState::run(const Request& request, CallSite at) {
@@ -106,149 +74,41 @@ Status GroupState::run(const Request& request, CallSite at) {
     const auto submission = TUTTI_TRY(submit(request, at));
     return wait(*submission);
   }
-  if (is_ended()) return turn_away(request, at);
+  if (failure_.is_ended()) return turn_away(request, at);
   if (Status status = validate(request); !status.ok()) return status;
   if (size() == 1) {
     run_alone(request);
     return {};
   }
-  if (pending_.load(std::memory_order_acquire) == 0 && lock_driver_soon()) {
-    if (pending_.load(std::memory_order_acquire) == 0) {
-      if (direct_ && !is_point_to_point(request.kind)) {
-        FlightRing* const flight = flight_ring(request.kind);
-        AtOnce call = call_at_once(*direct_, request, spin_.pauses, flight, sequence_, at);
-        if (call.done) {
-          unlock_driver();
-          return {};
-        }
-        if (call.word == 0) {
-          call.sequence = sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
-          if (flight) flight->started(call.sequence, flight_call(request, at, FlightWay::kDirect));
-        }
-        DirectOperation operation(*direct_, request, call.sequence, call);
-        return run_inline(operation, request, call.sequence);
-      }
-      const std::uint64_t sequence = (is_point_to_point(request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
-      FlightRing* const flight = flight_ring(request.kind);
-      if (flight) flight->started(sequence, flight_call(request, at, flight_way(request)));
-      const auto operation = start(request, sequence);
-      if (operation.ok()) return run_inline(*operation->operation, request, sequence);
-      unlock_driver();
-      const Status failed = fail(trouble_of(complete(operation.error(), request, sequence)));
-      if (flight) flight->ended(sequence, false);
-      return failed;
-    }
-    unlock_driver();
+  if (queue_.is_idle() && queue_.lock_soon()) {
+    if (queue_.is_idle()) return run_inline(request, at);
+    queue_.unlock();
   }
-  const std::shared_ptr<Submission> submission = make_submission(request, at);
-  enqueue({&submission, 1});
+  const std::shared_ptr<Submission> submission = queue_.make_submission(request, at);
+  queue_.enqueue({&submission, 1});
   return wait(*submission);
 }
 
-// The engine still holds it for a moment after a call that it has ended; another thread may hold it for long.
-bool GroupState::lock_driver_soon() {
-  constexpr int kTries = 60, kWithoutYield = 50;
-  for (int tries = 0; !lock_driver(); ++tries) {
-    if (tries == kTries || pending_.load(std::memory_order_acquire) != 0) return false;
-    if (tries < kWithoutYield && spin_.pauses > 0)
-      pause_cpu();
-    else
-      ::sched_yield();
-  }
-  return true;
-}
-
-void GroupState::unlock_driver() {
-  driver_.clear(std::memory_order_release);
-  if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
-}
-
-// Whether to try again at once rather than to give the core away. Where ranks outnumber the cores: only if it is known
-// that no awaited rank needs this one. Elsewhere: unless it is known that one does.
-bool GroupState::keeps_core(const Operation& operation, int& tries) const {
-  if (spin_.pauses == 0) return tries < spin_.stays && operation.awaits_this_core() == false;
-  if (tries < spin_.pauses && tries % kTriesPerCoreCheck == 0 && operation.awaits_this_core() == true)
-    tries = spin_.pauses;
-  return tries < spin_.pauses;
-}
-
-// With the driver lock, which it gives back. Peers that died and deadlines are the engine's to notice: nobody waits
-// here for long.
-Status GroupState::run_inline(Operation& operation, const Request& request, std::uint64_t sequence) {
-  std::optional<Deadline> deadline;
-  Clock::time_point blocked_since{};
-  int tries = 0;
-  for (;;) {
-    Result<Progress> progress = step(operation);
-    if (!progress.ok()) {
-      const Status failed = fail(trouble_of(complete(progress.error(), request, sequence)));
-      if (FlightRing* const flight = flight_ring(request.kind)) flight->ended(sequence, false);
-      unlock_driver();
-      return failed;
-    }
-    if (*progress == Progress::kDone) {
-      if (FlightRing* const flight = flight_ring(request.kind)) flight->ended(sequence, true);
-      unlock_driver();
+// On an idle queue, by the thread that calls.
+Status GroupState::run_inline(const Request& request, CallSite at) {
+  std::atomic<std::uint64_t>& last = queue_.sequence(request.kind);
+  FlightRing* const flight = queue_.flight(request.kind);
+  if (DirectChannel* const direct = paths_.direct(); direct && !is_point_to_point(request.kind)) {
+    InlineCall call = try_inline(*direct, request, queue_.spin().pauses, flight, last, at);
+    if (call.done) {
+      queue_.unlock();
       return {};
     }
-    if (*progress == Progress::kMoved) {
-      tries = 0;
-      blocked_since = {};
-      continue;
+    if (call.word == 0) {
+      call.sequence = last.fetch_add(1, std::memory_order_relaxed) + 1;
+      if (flight) flight->started(call.sequence, flight_call(request, at, FlightPath::kDirect));
     }
-    if (keeps_core(operation, ++tries)) {
-      pause_cpu();
-      continue;
-    }
-    // Sends and receives that were submitted beside this go on. A collective that another thread submitted waits for
-    // its turn: it would meet the peers in the middle of this one.
-    if (pending_.load(std::memory_order_acquire) > 0) drive(is_point_to_point(request.kind));
-    ::sched_yield();
-    if (tries % 8 != 0) continue;
-    const auto time = now();
-    if (!deadline) deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
-    if (blocked_since == Clock::time_point{}) blocked_since = time;
-    if (time - blocked_since > spin_.yields) return hand_over(operation, request, sequence, *deadline);
+    DirectOperation operation(*direct, request, call.sequence, call);
+    return queue_.run_inline(StartedOperation(&operation), request, call.sequence);
   }
-}
-
-// A long wait: the engine goes on with the operation while this thread sleeps. The operation stays on this stack, which
-// does not unwind before it has ended.
-Status GroupState::hand_over(Operation& operation, const Request& request, std::uint64_t sequence, Deadline deadline) {
-  // Another thread's call may have been handed over, and ended, but its result not yet been read.
-  const bool kept = !long_call_in_use_.exchange(true, std::memory_order_acquire);
-  const std::shared_ptr<Submission> submission = kept ? long_call_ : std::make_shared<Submission>();
-  submission->request = request;
-  submission->sequence = sequence;
-  submission->operation = &operation;
-  submission->deadline = deadline;
-  submission->warned = false;
-  submission->compare_after = kCompareAfter;
-  submission->done.store(false, std::memory_order_relaxed);
-  pending_.fetch_add(1);
-  Entries& queue = is_point_to_point(request.kind) ? exchanges_ : queue_;
-  if (kept)
-    queue.splice(queue.begin(), long_call_entry_);
-  else
-    queue.push_front(submission);
-  driver_.clear(std::memory_order_release);
-  if (!active_.exchange(true))
-    process_->engine->activate(shared_from_this());
-  else
-    process_->engine->notify();
-  submission->done.wait(false, std::memory_order_acquire);
-  Status result = std::move(submission->result);
-  if (kept) long_call_in_use_.store(false, std::memory_order_release);
-  return result;
-}
-
-GroupState::Entries::iterator GroupState::remove(Entries& from, Entries::iterator entry) {
-  const auto next = std::next(entry);
-  if (*entry == long_call_)
-    long_call_entry_.splice(long_call_entry_.begin(), from, entry);
-  else
-    from.erase(entry);
-  return next;
+  const std::uint64_t sequence = last.fetch_add(1) + 1;
+  if (flight) flight->started(sequence, flight_call(request, at, paths_.flight_path(request)));
+  return queue_.run_inline(request, sequence);
 }
 
 Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request, CallSite at) {
@@ -259,261 +119,168 @@ Result<std::shared_ptr<Submission>> GroupState::submit(const Request& request, C
 Result<std::vector<std::shared_ptr<Submission>>> GroupState::submit(std::span<const Request> requests, CallSite at) {
   std::vector<std::shared_ptr<Submission>> submissions;
   for (const Request& request : requests) {
-    if (is_ended()) return turn_away(request, at);
+    if (failure_.is_ended()) return turn_away(request, at);
     TUTTI_TRY(validate(request));
   }
   for (const Request& request : requests) {
-    submissions.push_back(make_submission(request, at));
-    if (request.device != kHost && size() > 1) TUTTI_TRY(mark(*submissions.back()));
+    submissions.push_back(queue_.make_submission(request, at));
+    if (request.device == kHost || size() == 1) continue;
+    auto ready = paths_.mark(submissions.back()->request);
+    if (!ready.ok()) return complete(ready.error(), request, queue_.last_sequence(Kind::kBarrier));
+    submissions.back()->ready = *std::move(ready);
   }
-  enqueue(submissions);
+  if (size() > 1) {
+    queue_.enqueue(submissions);
+    return submissions;
+  }
+  for (const auto& submission : submissions) {
+    if (submission->request.device == kHost)
+      run_alone(submission->request);
+    else
+      run_alone_on_device(*submission);
+    submission->done.store(true);
+  }
   return submissions;
 }
 
-std::shared_ptr<Submission> GroupState::make_submission(const Request& request, CallSite at) const {
-  auto submission = std::make_shared<Submission>();
-  submission->request = request;
-  submission->site = at;
-  submission->splits[0].assign(request.in_splits.begin(), request.in_splits.end());
-  submission->splits[1].assign(request.out_splits.begin(), request.out_splits.end());
-  submission->request.in_splits = submission->splits[0];
-  submission->request.out_splits = submission->splits[1];
-  submission->deadline = Deadline::after(request.limit.count() ? request.limit : limit_);
-  return submission;
+void GroupState::run_alone_on_device(Submission& submission) {
+  const Status status = paths_.run_alone_on_device(submission.request);
+  if (!status.ok())
+    submission.result = complete(status.error(), submission.request, queue_.last_sequence(Kind::kBarrier));
 }
 
-// One lock and one look of the engine for all of them.
-void GroupState::enqueue(std::span<const std::shared_ptr<Submission>> submissions) {
-  if (submissions.empty()) return;
-  if (size() == 1) {
-    for (const auto& submission : submissions) {
-      if (submission->request.device == kHost)
-        run_alone(submission->request);
-      else
-        run_alone_on_device(*submission);
-      submission->done.store(true);
-    }
-    return;
-  }
-  {
-    MutexLock lock(queue_mutex_);
-    for (const auto& submission : submissions) {
-      submission->sequence = (is_point_to_point(submission->request.kind) ? p2p_sequence_ : sequence_).fetch_add(1) + 1;
-      if (FlightRing* const flight = flight_ring(submission->request.kind))
-        flight->scheduled(submission->sequence,
-                          flight_call(submission->request, submission->site, FlightWay::kNotYetKnown));
-      fresh_.push_back(submission);
-      pending_.fetch_add(1);
-    }
-  }
-  // A small send is gone after one look, and a small receive there if its message is: the engine, whose way back to
-  // sleep interrupts all cores, need not be woken for what has ended.
-  if (are_small_exchanges(submissions) && lock_driver()) {
-    drive(/*collectives_too=*/false);
-    driver_.clear(std::memory_order_release);
-    if (pending_.load(std::memory_order_acquire) == 0) return;
-  }
-  if (!active_.exchange(true))
-    process_->engine->activate(shared_from_this());
-  else
-    process_->engine->notify();
+// ---- What the queue reports ----
+
+void GroupState::call_failed(const Request& request, std::uint64_t sequence, Trouble trouble) {
+  trouble.error = complete(std::move(trouble.error), request, sequence);
+  failure_.fail_in_background(std::move(trouble));
 }
 
-// The waiting thread drives the group while nobody else does, for a while; then it leaves that to the engine. Until
-// then the engine may sleep: to wake it after each look, as unlock_driver() does, would have the two take turns on the
-// core.
-Status GroupState::wait(Submission& submission) {
-  Clock::time_point still_since{};
-  waiting_.fetch_add(1);
-  for (int tries = 0; !submission.done.load(std::memory_order_acquire);) {
-    if (lock_driver()) {
-      const bool moved = drive();
-      driver_.clear(std::memory_order_release);
-      if (moved) {
-        tries = 0;
-        still_since = {};
-        continue;
+// A call that has not started waits for whatever the head of the queue waits for.
+void GroupState::call_overdue(const Submission& call, const Submission& blocked) {
+  Blockers blockers;
+  blocked.operation->blockers(blockers);
+  std::string detail = "still waiting for ";
+  if (&blocked != &call)
+    detail += "its turn behind " + call_text(blocked.request, blocked.sequence) + ", which waits for ";
+  Error error = call.deadline->error(detail + awaited_text(blocked.request, blockers), limit_text(call.request));
+  if (!call.deadline->expired()) {
+    error.limit = -1;
+    error.hint = "this rank left the group with the call under way: wait() for every Work first";
+  }
+  call_failed(call.request, call.sequence,
+              {.error = std::move(error), .evidence = Process::Evidence::kCause, .is_overdue = true});
+}
+
+std::optional<Trouble> GroupState::check(Submission& call, Clock::time_point time) {
+  if (auto trouble = failure_.ended_elsewhere()) return trouble;
+  blockers_.clear();
+  call.operation->blockers(blockers_);
+  if (process_->host)
+    for (const int r : blockers_.ranks)
+      if (auto departure = peers_.departure_of(r)) {
+        if (blockers_.carried && departure->evidence == Process::Evidence::kCause) continue;  // it left in order
+        paths_.mark_peer_gone(r);
+        return departure;
       }
-    }
-    if (++tries < spin_.pauses / 16) {
-      pause_cpu();
-      continue;
-    }
-    ::sched_yield();
-    if (tries % 8 != 0) continue;
-    const auto time = now();
-    if (still_since == Clock::time_point{}) still_since = time;
-    if (time - still_since > spin_.yields) break;
+  if (!is_point_to_point(call.request.kind)) {
+    if (auto mismatch = diagnosis_.mismatch(call.sequence))
+      return Trouble{*std::move(mismatch), Process::Evidence::kCause};
+    if (paths_.may_hide_mismatch() && time - call.deadline->begin() >= call.compare_after)
+      compare(call, blockers_.ranks);
   }
-  waiting_.fetch_sub(1);
-  if (pending_.load(std::memory_order_acquire) > 0) process_->engine->notify();
+  if (time >= call.warn_at) warn(call, blockers_);
+  return {};
+}
+
+void GroupState::compare(Submission& call, const std::vector<int>& awaited) {
+  const Request& r = call.request;
+  call.compare_after *= 2;
+  const std::string count = r.kind == Kind::kBarrier || has_splits(r) ? std::string("-") : std::to_string(r.count);
+  diagnosis_.compare({.sequence = call.sequence,
+                      .signature = detail::words(
+                          std::to_string(call.sequence), " ", name(r.kind), " ", name(r.dtype), " ",
+                          is_reduction(r.kind) ? name(r.op) : "-", " ", has_root(r.kind) ? r.root : 0, " ", count,
+                          r.device == kHost ? "" : " ", r.device == kHost ? "" : paths_.device_engine(r)),
+                      .text = call_text(r, call.sequence),
+                      .awaited = awaited});
+}
+
+void GroupState::warn(Submission& call, const Blockers& blockers) {
+  call.warn_at = Clock::time_point::max();
+  diagnosis_.warn(call_text(call.request, call.sequence) + " on group " + spec_.name + ", rank " +
+                  std::to_string(rank()) + ", has waited " + seconds_text(call.deadline->waited()) + " of " +
+                  seconds_text(call.deadline->limit()) + " for " + awaited_text(call.request, blockers));
+}
+
+Error GroupState::complete(Error error, const Request& request, std::uint64_t sequence) const {
+  if (error.group.empty()) error.group = spec_.name;
+  if (error.rank < 0) error.rank = rank();
+  if (error.operation.empty()) error.operation = call_text(request, sequence);
+  return error;
+}
+
+const char* GroupState::limit_text(const Request& request) const {
+  if (request.limit.count() != 0) return "the call came with this limit";
+  if (spec_.limit.count() != 0) return "the group was made with this timeout";
+  return "TUTTI_TIMEOUT sets the limit";
+}
+
+// ---- The end ----
+
+Status GroupState::why_ended(const Request& request) {
+  if (!failure_.has_begun())
+    if (auto trouble = failure_.ended_elsewhere()) {
+      trouble->error = complete(std::move(trouble->error), request, queue_.last_sequence(request.kind) + 1);
+      return failure_.fail(*std::move(trouble));
+    }
+  return failure_.status();
+}
+
+// The call has come, though too late to begin. On record it takes the number that it would have had, so that this rank
+// does not seem to have stayed away.
+Status GroupState::turn_away(const Request& request, CallSite at) {
+  if (failure_.has_begun()) return failure_.status();
+  FlightRing* const flight = queue_.flight(request.kind);
+  const std::uint64_t sequence = queue_.last_sequence(request.kind) + 1;
+  if (flight) flight->started(sequence, flight_call(request, at, FlightPath::kNotYetKnown));
+  const Status failed = why_ended(request);
+  if (flight) flight->ended(sequence, false);
+  return failed;
+}
+
+Status GroupState::monitored_barrier(Duration limit) {
+  const auto is_ended = [this] { return failure_.is_ended(); };
+  if (is_ended()) return why_ended({});
+  if (limit < Duration(0))
+    return complete(invalid_argument("the limit of monitored_barrier is " + seconds_text(to_seconds(limit)),
+                                     "give the seconds that the slowest rank may take"),
+                    {}, queue_.last_sequence(Kind::kBarrier));
+  if (size() == 1) return {};
+  const Status status = barrier_.run(limit.count() ? limit : limit_, is_ended);
+  return is_ended() ? why_ended({}) : status;
+}
+
+void GroupState::abort(Error error) { (void)failure_.fail({std::move(error), Process::Evidence::kCause}); }
+
+void GroupState::abandon(Submission& submission) {
+  const Error error{.code = Code::kAborted, .detail = "an exception drove this rank out of the call"};
+  (void)failure_.fail({complete(error, submission.request, submission.sequence), Process::Evidence::kCause});
   submission.done.wait(false, std::memory_order_acquire);
-  return submission.result;
 }
 
-bool GroupState::try_drive() {
-  if (pending_.load(std::memory_order_acquire) == 0 || !lock_driver()) return false;
-  const bool moved = drive();
-  driver_.clear(std::memory_order_release);
-  return moved;
+void GroupState::leave(bool unwinding) {
+  if (size() == 1) return;
+  if (!queue_.is_idle()) {
+    if (unwinding)
+      (void)failure_.fail(
+          {Error{.code = Code::kAborted, .detail = "an exception drove this rank out with calls under way"},
+           Process::Evidence::kCause});
+    queue_.drain(now() + process_->farewell_timeout);
+  }
+  queue_.close();
+  if (flight_) flight_->leave();
+  if (!failure_.has_begun()) peers_.announce_leaving(unwinding);
 }
 
-bool GroupState::drive(bool collectives_too) {
-  {
-    MutexLock lock(queue_mutex_);
-    arriving_.swap(fresh_);
-  }
-  // Started without the mutex: a send that cannot start fails the group, which takes seconds where the store is slow.
-  for (auto& submission : arriving_) {
-    // Sends and receives exist from here on in the order of submission, which is the order in which they match.
-    if (!is_point_to_point(submission->request.kind))
-      queue_.push_back(std::move(submission));
-    else if (start(*submission))
-      exchanges_.push_back(std::move(submission));
-  }
-  arriving_.clear();
-  // One look at the peers serves all operations of this turn: each waits for peers of its own.
-  const auto time = now();
-  const bool look = unwell_.exchange(false, std::memory_order_acquire) || time - last_health_ > kHealthPeriod;
-  if (look) last_health_ = time;
-  bool moved = false;
-  while (!queue_.empty() && collectives_too) {
-    const std::shared_ptr<Submission> head = queue_.front();
-    if (!head->operation && !start(*head)) {
-      remove(queue_, queue_.begin());
-      moved = true;
-      continue;
-    }
-    const bool head_moved = drive_one(*head, time, look);
-    moved |= head_moved;
-    if (!head->done.load(std::memory_order_relaxed)) {
-      if (!head->operation->lets_next_start()) break;
-      exchanges_.splice(exchanges_.end(), queue_, queue_.begin());
-      continue;
-    }
-    remove(queue_, queue_.begin());
-  }
-  if (look && collectives_too) moved |= end_overdue(time);
-  for (auto it = exchanges_.begin(); it != exchanges_.end();) {
-    moved |= drive_one(**it, time, look);
-    it = (*it)->done.load(std::memory_order_relaxed) ? remove(exchanges_, it) : std::next(it);
-  }
-  return moved;
-}
-
-// A call that waits behind the head of the queue is not driven, and has its deadline all the same. Its end is the end
-// of the group, so the first one that is overdue is enough; the next turn ends the rest. Whether there was one.
-bool GroupState::end_overdue(Clock::time_point time) {
-  for (auto it = queue_.begin(); it != queue_.end(); ++it) {
-    Submission& submission = **it;
-    if (submission.operation || time < due(submission)) continue;
-    finish(submission,
-           fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
-    remove(queue_, it);
-    return true;
-  }
-  return false;
-}
-
-bool GroupState::drive_one(Submission& submission, Clock::time_point time, bool look_at_peers) {
-  if (poisoned_.load(std::memory_order_relaxed)) {
-    finish(submission, status());
-    return true;
-  }
-  bool moved = false;
-  for (;;) {
-    Result<Progress> progress = step(*submission.operation);
-    if (!progress.ok()) {
-      finish(submission, fail(trouble_of(complete(progress.error(), submission.request, submission.sequence))));
-      return true;
-    }
-    if (*progress == Progress::kDone) {
-      finish(submission, {});
-      return true;
-    }
-    if (*progress == Progress::kBlocked) break;
-    moved = true;
-  }
-  if (moved) return true;
-  if (time >= due(submission)) {
-    finish(submission,
-           fail({complete(overdue(submission), submission.request, submission.sequence), Process::Evidence::kCause}));
-    return true;
-  }
-  if (look_at_peers) {
-    if (auto trouble = health(*submission.operation)) {
-      const Result<Progress> progress = step(*submission.operation);  // it may have acted before it went
-      if (progress.ok() && *progress != Progress::kBlocked) {
-        if (*progress == Progress::kDone) finish(submission, {});
-        return true;
-      }
-      if (!progress.ok()) trouble = trouble_of(progress.error());
-      finish(submission, fail({complete(trouble->error, submission.request, submission.sequence), trouble->evidence}));
-      return true;
-    }
-    if (auto different = compare_calls(submission)) {
-      finish(submission, fail({complete(*std::move(different), submission.request, submission.sequence),
-                               Process::Evidence::kCause}));
-      return true;
-    }
-    if (!submission.warned && submission.deadline->waited() > to_seconds(process_->hang_warning))
-      warn_of_hang(submission);
-  }
-  return false;
-}
-
-void GroupState::finish(Submission& submission, Status result) {
-  submission.result = std::move(result);
-  if (FlightRing* const flight = flight_ring(submission.request.kind))
-    flight->ended(submission.sequence, submission.result.ok());
-  if (is_tracing() && submission.traced_since != Clock::time_point{} && !is_point_to_point(submission.request.kind))
-    record_span("group " + spec_.name, name(submission.request.kind), to_string(submission.request),
-                submission.traced_since, now());
-  submission.owned.reset();
-  submission.operation = nullptr;
-  // Counted out first: who sees it done and leaves the group at once must not find it pending.
-  if (pending_.fetch_sub(1) == 1) pending_.notify_all();
-  submission.done.store(true, std::memory_order_release);
-  submission.done.notify_all();
-}
-
-Clock::time_point GroupState::due(const Submission& submission) const {
-  const auto leave_by = leave_by_.load(std::memory_order_acquire);
-  const auto deadline = submission.deadline->at();
-  return leave_by == 0 ? deadline : std::min(deadline, Clock::time_point(Clock::duration(leave_by)));
-}
-
-void GroupState::blockers(Blockers& blockers) {
-  if (waiting_.load() > 0 || !lock_driver()) return;
-  if (!queue_.empty() && queue_.front()->operation) queue_.front()->operation->blockers(blockers);
-  for (const auto& submission : exchanges_) submission->operation->blockers(blockers);
-  driver_.clear(std::memory_order_release);
-}
-
-bool GroupState::retire_if_idle() {
-  if (pending_.load(std::memory_order_acquire) != 0) return false;
-  active_.store(false);
-  if (pending_.load() == 0) return true;
-  return active_.exchange(true);  // somebody has activated us again: stay if they did not
-}
-
-Duration GroupState::earliest_check(const std::vector<std::shared_ptr<GroupState>>& groups) {
-  Duration least = std::chrono::hours(1);
-  for (const auto& group : groups) {
-    if (!group->lock_driver()) continue;
-    const auto look = [&](const Submission& submission) {
-      Clock::time_point next = group->due(submission);
-      const double waited = submission.deadline->waited(), warning = to_seconds(group->process_->hang_warning);
-      // drive() warns of the calls that have started, not of those behind them.
-      if (submission.operation && !submission.warned)
-        next = std::min(next, now() + from_seconds(std::max(0.0, warning - waited)));
-      least = std::min(least, std::max(Duration(0), Duration(next - now())));
-    };
-    for (const auto& submission : group->queue_) look(*submission);
-    for (const auto& submission : group->exchanges_) look(*submission);
-    group->driver_.clear(std::memory_order_release);
-  }
-  return least;
-}
-
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -1,16 +1,16 @@
-// Who caused it? A rank that dies takes others with it: they lose a peer, end their group, and so are a lost peer in
-// turn for the next. Every rank shall print the first of these errors, whatever it saw itself. Two rules see to that:
-//   tell before you show: the first error of a group is in the store before any other rank can notice that this rank
+// The root cause. A rank that dies takes others with it: they lose a peer, end their group, and so are a lost peer in
+// turn for the next. Every rank shall print the first of these errors, whatever it saw itself. Two rules ensure that:
+//   report before you stop: the first error of a group is in the store before any other rank can notice that this rank
 //   has given up;
-//   the nearer witness wins: who lost a peer looks whether that peer has told an error, and gives the launcher, which
-//   reaps the dead, a moment to say how it ended, before it tells its own.
+//   the nearer witness wins: a rank that lost a peer checks whether the peer has reported an error, and gives the
+//   launcher, which reaps the process, a moment to say how it ended, before it reports its own error.
 #include "tutti/comm/group/process.h"
 
 #include <algorithm>
 
 #include "tutti/base/log.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr const char* kErrorKey = "error";
@@ -23,15 +23,15 @@ constexpr Duration kEchoPatience = std::chrono::seconds(8);      // for another 
 Process::~Process() {
   leave(false);
   // Its thread uses the members below, and until it has ended also this pointer.
-  if (engine) engine->stop();
-  engine.reset();
+  if (progress_thread) progress_thread->stop();
+  progress_thread.reset();
 }
 
 void Process::remove_member(bool unwinding) {
   if (members_.fetch_sub(1) == 1) leave(unwinding);
 }
 
-// The goodbye comes first: who waits for this rank must not wait for its farewell as well.
+// The goodbye comes first: a rank that waits for this one must not wait for its farewell as well.
 void Process::leave(bool unwinding) {
   if (left_.exchange(true)) return;
   if (host) host->goodbye(unwinding);
@@ -89,7 +89,7 @@ void Process::fault_arrived(const std::string& text) {
     fault_ = text;
   }
   has_fault_.store(true, std::memory_order_release);
-  if (engine) engine->notify();
+  if (progress_thread) progress_thread->notify();
   write_flight(FlightRecorder::Why::kFailure, text);  // this rank may be in no call, and learn of it nowhere else
 }
 
@@ -109,4 +109,4 @@ std::string Process::fault() const {
   return fault_;
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -1,6 +1,6 @@
 #pragma once
-// One thread a process that drives what nobody else is driving, sleeps when all are blocked, and watches the peers.
-// Threads: the public calls from any but its own; the rest is its own.
+// One thread of the process that drives the calls which no other thread drives, sleeps when all are blocked, and
+// watches the peers. Threads: the public calls from any but its own; the rest is its own.
 #include <poll.h>
 
 #include <atomic>
@@ -15,14 +15,14 @@
 #include "tutti/comm/operation.h"
 #include "tutti/transport/shm/host.h"
 
-namespace tutti {
+namespace tutti::comm {
 
-class GroupState;
+class CallQueue;
 
 class ProgressThread {
  public:
-  // Another descriptor to poll, and what to do when it can be read; returns whether to go on watching. That is how a
-  // fault of the job arrives through the store, and SIGUSR2.
+  // Another descriptor to poll, and what to do when it can be read; returns whether to keep watching it. A fault of the
+  // job arrives so through the store, and SIGUSR2.
   struct Watched {
     int fd;
     std::function<bool()> on_ready;
@@ -31,11 +31,11 @@ class ProgressThread {
   static Result<std::unique_ptr<ProgressThread>> create(Host* host, std::vector<Watched> watched);
   ~ProgressThread();
 
-  // The group has operations pending.
-  void activate(std::shared_ptr<GroupState> group);
-  // The group has none, and is about to go: returns when the engine holds no reference to it, which takes one turn.
-  void forget(const GroupState* group);
-  // Looks again at all pending operations.
+  // The queue has calls pending. It has to outlive forget().
+  void activate(CallQueue& queue);
+  // The queue has none, and is about to go: returns when this thread does not use it any more, which takes one turn.
+  void forget(CallQueue& queue);
+  // Looks again at all pending calls.
   void notify();
   void stop();
 
@@ -50,29 +50,21 @@ class ProgressThread {
   void act_on(const pollfd* watched);  // as add_watched() gave them, polled
 
   Host* host_;
-  std::vector<Watched> watched_;  // the engine's own
+  std::vector<Watched> watched_;  // this thread's own
   Fd own_bell_;                   // where there is no host
   int bell_fd_;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> sleeping_{false};
   Mutex mutex_;
   std::condition_variable_any forgot_;
-  std::vector<std::shared_ptr<GroupState>> fresh_ TUTTI_GUARDED_BY(mutex_);
-  std::vector<const GroupState*> to_forget_ TUTTI_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<GroupState>> active_;  // the engine's own
-  // The engine's own, of one sleep; kept, so that sleeping allocates nothing.
+  std::vector<CallQueue*> fresh_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<CallQueue*> to_forget_ TUTTI_GUARDED_BY(mutex_);
+  std::vector<CallQueue*> active_;  // this thread's own
+  // This thread's own, of one sleep; kept, so that sleeping allocates nothing.
   Blockers blockers_;
   std::vector<pollfd> polled_;
   std::vector<int> peers_;  // local ranks
   std::thread thread_;
 };
 
-// How long to try before giving the processor away, and before sleeping.
-struct SpinPolicy {
-  int pauses = 2000;                               // tries with a pause instruction; 0 if ranks outnumber the cores
-  int stays = 200;                                 // likewise, even then, where no awaited rank needs this core
-  Duration yields = std::chrono::milliseconds(1);  // then sched_yield for this long; then the engine sleeps for it
-};
-SpinPolicy spin_policy(int ranks_on_this_host, int their_cores);
-
-}  // namespace tutti
+}  // namespace tutti::comm

@@ -42,7 +42,7 @@ class PlanMemory {
 // A range of elements of a call: of its vector, or of each part if it has one part per rank.
 struct Piece {
   std::size_t first = 0, count = ~std::size_t(0);
-  // The elements of this piece in a part of `part` elements.
+  // The elements of the piece in a part of `part` elements.
   std::size_t length(std::size_t part) const { return first < part ? std::min(count, part - first) : 0; }
 };
 
@@ -57,10 +57,9 @@ class PlanOperation : public Operation {
 // Whether the plan runs on a copy of the input: for 16-bit sums, which run in f32, and premultiplied sums.
 bool is_staged(const Request& request);
 
-// Creates the operation for requests like `request`, with a plan that was made with shape_of(request, rank, size).
-// links[r] connects to rank r of the group. It is null for this rank and for ranks that the plan does not use. Links,
-// buffers and memory must outlive the operation. Errors carry operation, peer and address; the caller adds group, rank
-// and times.
+// Operations of requests like `request`, by a plan that was made with shape_of(request, rank, size). links[r] leads to
+// rank r of the group (null for this rank and for ranks that the plan does not name); they, the buffers and the memory
+// must outlive the operation. Errors carry operation, peer and address; the group adds its name, the rank and times.
 std::unique_ptr<PlanOperation> make_plan_operation(DType wire, std::shared_ptr<const Plan> plan,
                                                    std::span<Link* const> links, int rank, int size,
                                                    PlanMemory& memory);

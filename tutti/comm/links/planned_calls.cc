@@ -93,7 +93,7 @@ PlannedCalls::Entry* PlannedCalls::find(const Key& key, const Shape& shape) {
   return found == kept_.end() ? nullptr : &*found;
 }
 
-// Evicts entries until a plan of `steps` steps fits.
+// Evicts plans until one more plan of `steps` fits.
 void PlannedCalls::make_room(std::size_t steps) {
   while (!kept_.empty() && (kept_.size() == kKept || steps_ + steps > kKeptSteps)) {
     const auto oldest =

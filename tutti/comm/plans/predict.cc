@@ -79,8 +79,8 @@ class Costs {
            steps * (part - lone) /
                (crossing < 1 ? std::min(net_.inside.bandwidth, net_.between.bandwidth) : net_.between.bandwidth);
   }
-  // The cost of additions in a chain of `hops` hops, beyond the transfers. Each hop adds the first segment. For the
-  // others only the time by which adding exceeds the transfer counts. Some rank adds each segment `times` times.
+  // What adding costs a chain of `hops` beside its transfers: each hop adds the first segment; from then on the slower
+  // of adding and transferring counts. Some rank adds each segment `times` times.
   double chained_adds(int hops, double bytes, int times) const {
     const double lone = std::min(bytes, kSegment), segments = std::max(1.0, std::ceil(bytes / kSegment));
     const double transfer = lone / (h_ < 2 ? net_.inside.bandwidth : net_.between.bandwidth);

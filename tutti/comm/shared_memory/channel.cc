@@ -20,12 +20,12 @@ DirectChannel::DirectChannel(Host& host, Heap& heap, GroupMemory& memory, std::v
   for (int r = 0; r < size_; ++r)
     if (r != rank_) bells_.push_back(host_.bell(local_ranks[r]));
   const auto n = std::size_t(size_);
-  room_ = {.descriptors = std::vector<Descriptor>(n),
-           .ins = std::vector<const void*>(n),
-           .outs = std::vector<void*>(n),
-           .slots = std::vector<std::byte*>(n),
-           .factors = std::vector<double>(n),
-           .cores = std::vector<std::uint32_t>(n)};
+  scratch_ = {.descriptors = std::vector<Descriptor>(n),
+              .ins = std::vector<const void*>(n),
+              .outs = std::vector<void*>(n),
+              .slots = std::vector<std::byte*>(n),
+              .factors = std::vector<double>(n),
+              .cores = std::vector<std::uint32_t>(n)};
 }
 
 std::uint64_t DirectChannel::post(std::uint16_t fingerprint, const void* payload, std::size_t bytes) {
@@ -99,8 +99,8 @@ bool DirectChannel::awaits_this_core(std::uint64_t word, int next) const {
 // next check.
 void DirectChannel::spread() {
   constexpr std::uint64_t kSeldom = 1 << 16;
-  for (int r = 0; r < size_; ++r) room_.cores[r] = lines(tick_)[r].core.load(std::memory_order_relaxed);
-  if (move_to_better_core(room_.cores, rank_)) spread_every_ = std::min(2 * spread_every_, kSeldom);
+  for (int r = 0; r < size_; ++r) scratch_.cores[r] = lines(tick_)[r].core.load(std::memory_order_relaxed);
+  if (move_to_better_core(scratch_.cores, rank_)) spread_every_ = std::min(2 * spread_every_, kSeldom);
   next_spread_ = tick_ + spread_every_;
 }
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "tutti/comm/group/group_memory.h"
+#include "tutti/comm/shared_memory/group_memory.h"
 #include "tutti/comm/heap.h"
 #include "tutti/comm/shared_memory/control.h"
 #include "tutti/transport/shm/host.h"
@@ -23,7 +23,7 @@ inline constexpr int kTriesPerCoreCheck = 16;
 
 // Scratch arrays for an operation, with one entry per rank. A group runs its collectives one after another, so they
 // share these arrays and a call allocates nothing.
-struct CallRoom {
+struct CallScratch {
   std::vector<Descriptor> descriptors;
   std::vector<const void*> ins;
   std::vector<void*> outs;
@@ -70,7 +70,7 @@ class DirectChannel {
   // Whether a peer that has not posted `word` ran last on this thread's core.
   bool awaits_this_core(std::uint64_t word, int next) const;
   void ring_peers() const;
-  CallRoom& room() { return room_; }
+  CallScratch& scratch() { return scratch_; }
   // Call after the barrier of the last posted tick. From time to time it moves this thread to another core, if the
   // ranks are spread unevenly over the cores.
   void spread_now_and_then() {
@@ -106,7 +106,7 @@ class DirectChannel {
   GroupMemory& memory_;
   GroupControl control_;
   std::vector<Bell> bells_;  // of the peers
-  CallRoom room_;
+  CallScratch scratch_;
   int rank_, size_;
   std::uint64_t tick_ = 0;
   std::uint64_t next_spread_ = 64, spread_every_ = 64;  // ticks

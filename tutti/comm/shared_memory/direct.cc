@@ -1,24 +1,22 @@
-// Ranks of one host share memory, so a collective needs no messages. The ranks synchronize in a barrier, read and write
-// each other's buffers, and synchronize again. There are three paths. The choice depends only on the call, so all ranks
-// make the same choice:
+// Ranks of one host share memory, so a collective needs no messages: the ranks meet, read and write one another's
+// buffers, and meet again. There are three paths, chosen from the call alone, so that all ranks choose alike:
 //
-//   inline    Up to 112 bytes per rank are stored in the flag line itself. One barrier, one or two cache misses per
-//             peer.
-//   one-shot  Up to 2 KiB: each rank copies its bytes into a slot, waits in the barrier, and reads all slots.
-//   large     Each rank posts the addresses of its buffers (they may differ between ranks) and waits in the barrier. If
-//             all relevant buffers are in shared arenas, the transfer is *direct*: rank r adds slice r of all inputs,
-//             in rank order, and stores it to all outputs. This moves 2 bytes per byte. A second barrier ends the call.
-//             Otherwise the transfer is *staged* (staged.cc). A rank that contributes a few KiB of private memory posts
-//             a shared copy instead, so that the peers can read it. If all ranks post copies, an all_reduce needs no
-//             second barrier: each rank adds the copies, which no rank overwrites.
+//   inline    up to 112 bytes from each rank ride in the flag line itself: one meeting, one or two cache
+//             misses a peer
+//   one-shot  up to 2 KiB: each rank copies its bytes into a slot, meets, and reads everybody's
+//   large     each rank says where its buffers are (they need not be at the same place), and meets. If all buffers
+//             involved are in shared arenas: *direct*. Rank r adds slice r of all inputs, in rank order, and stores it
+//             to all outputs, which moves 2 bytes per byte; a second meeting ends the call. Otherwise *staged*
+//             (staged.cc). A rank that gives a few KiB of private memory gives a copy in shared memory instead. If all
+//             ranks do, an all_reduce needs no second meeting: each rank adds the copies, which no rank overwrites.
 //
-// If ranks outnumber the cores, any running rank takes the slices of a short direct all_reduce (share()).
+// Where ranks outnumber the cores, each rank that runs takes the next slice of a short direct all_reduce (share()).
 //
-// Sums are always in rank order, so all ranks and all runs get the same bits.
+// The order of every sum is the rank order on every path, so all ranks and all runs get the same bits.
 //
-// Calls are compared at the first barrier, by a 16-bit fingerprint in the word that every rank reads anyway. Large
-// calls are also compared field by field. A rank that finds a difference writes its call to its CallRecord, reads the
-// peer's record, and reports both calls.
+// Calls are compared at the first meeting by a 16-bit fingerprint in the word that every rank reads anyway, and large
+// calls field by field. A rank that finds a difference writes its call into its CallRecord, reads the peer's, and
+// reports both.
 #include "tutti/comm/shared_memory/direct.h"
 
 #include <algorithm>
@@ -62,7 +60,7 @@ std::size_t most_given(const Request& r, int size) {
 }  // namespace
 
 DirectOperation::DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence,
-                                 const AtOnce& begun)
+                                 const InlineCall& begun)
     : channel_(channel),
       request_(canonical(request)),
       sequence_(sequence),
@@ -232,23 +230,24 @@ Result<Progress> DirectOperation::after_meeting() {
   DirectChannel& c = channel_;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const CallLine* lines = c.lines(tick);
-  CallRoom& room = c.room();
+  CallScratch& scratch = c.scratch();
   if (request_.op == ReduceOp::kPremulSum)
-    for (int r = 0; r < c.size(); ++r) std::memcpy(&room.factors[r], lines[r].payload + kFactorOffset, sizeof(double));
+    for (int r = 0; r < c.size(); ++r)
+      std::memcpy(&scratch.factors[r], lines[r].payload + kFactorOffset, sizeof(double));
   if (way_ != Way::kLarge) {
     for (int r = 0; r < c.size(); ++r)
-      room.ins[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
-    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
+      scratch.ins[r] = way_ == Way::kInline ? static_cast<const void*>(lines[r].payload) : c.one_shot(tick, r);
+    finish_small(request_, c.rank(), c.size(), scratch.ins, scratch.factors.data());
     return Progress::kDone;
   }
-  auto& theirs = room.descriptors;
+  auto& theirs = scratch.descriptors;
   for (int r = 0; r < c.size(); ++r) std::memcpy(&theirs[r], lines[r].payload, sizeof(Descriptor));
   for (int r = 0; r < c.size(); ++r)
     if (theirs[r].shape != theirs[c.rank()].shape || theirs[r].count != theirs[c.rank()].count) return compare_with(r);
   if (has_splits(request_)) TUTTI_TRY(check_splits());
   if (all_gave_copies()) {
-    for (int r = 0; r < c.size(); ++r) room.ins[r] = r == c.rank() ? request_.in : c.resolve(theirs[r].in);
-    finish_small(request_, c.rank(), c.size(), room.ins, room.factors.data());
+    for (int r = 0; r < c.size(); ++r) scratch.ins[r] = r == c.rank() ? request_.in : c.resolve(theirs[r].in);
+    finish_small(request_, c.rank(), c.size(), scratch.ins, scratch.factors.data());
     return Progress::kDone;
   }
   if (can_go_direct()) {
@@ -263,7 +262,7 @@ Result<Progress> DirectOperation::after_meeting() {
   }
   std::uint64_t largest = 0;
   for (int r = 0; r < c.size(); ++r) {
-    room.slots[r] = c.resolve(theirs[r].slots);
+    scratch.slots[r] = c.resolve(theirs[r].slots);
     largest = std::max(largest, theirs[r].largest_split);
   }
   staged_.emplace(c, request_, largest);
@@ -281,7 +280,7 @@ std::size_t DirectOperation::most_copied() const {
 // Whether all ranks of an all_reduce posted copies. They stay unchanged until all ranks have entered the next call.
 bool DirectOperation::all_gave_copies() const {
   if (request_.kind != Kind::kAllReduce) return false;
-  const auto& theirs = channel_.room().descriptors;
+  const auto& theirs = channel_.scratch().descriptors;
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   return std::all_of(theirs.begin(), theirs.end(),
                      [&](const Descriptor& d) { return d.in == channel_.copy_place(d.slots, tick); });
@@ -301,7 +300,7 @@ Result<Progress> DirectOperation::share() {
   const std::uint64_t tick = DirectChannel::tick_of(word_);
   const std::size_t bytes = request_.count * element_;
   const int slices = int((bytes + kSlice - 1) / kSlice);
-  auto& [descriptors, ins, outs, slots, factors, cores] = c.room();
+  auto& [descriptors, ins, outs, slots, factors, cores] = c.scratch();
   bool moved = false;
   while (const auto slice = c.take_slice(tick, slices)) {
     const std::size_t begin = std::size_t(*slice) * kSlice;
@@ -320,7 +319,7 @@ Result<Progress> DirectOperation::share() {
 
 // All ranks get the same answer, because it depends only on the posted descriptors.
 bool DirectOperation::can_go_direct() const {
-  const auto& theirs = channel_.room().descriptors;
+  const auto& theirs = channel_.scratch().descriptors;
   const bool writes_all = is_reduction(request_.kind) && !has_root(request_.kind) && !gives_parts(request_.kind);
   for (int r = 0; r < channel_.size(); ++r)
     if ((gives(request_, r) && theirs[r].in == 0) || (writes_all && gets(request_, r) && theirs[r].out == 0))
@@ -330,17 +329,17 @@ bool DirectOperation::can_go_direct() const {
 
 void DirectOperation::act_direct() {
   DirectChannel& c = channel_;
-  const auto& theirs = c.room().descriptors;
+  const auto& theirs = c.scratch().descriptors;
   const int rank = c.rank(), size = c.size(), root = request_.root;
   const std::size_t count = request_.count, bytes = count * element_;
   const int divisor = request_.op == ReduceOp::kAvg ? size : 1;
-  const double* const factors = c.room().factors.data();
+  const double* const factors = c.scratch().factors.data();
   const ElementRange mine = own_slice(count, element_, rank, size);
   const auto in_of = [&](int r) { return c.resolve(theirs[r].in); };
   const auto out_of = [&](int r) { return c.resolve(theirs[r].out); };
   std::byte* const out = static_cast<std::byte*>(request_.out);
-  auto& ins = c.room().ins;
-  auto& outs = c.room().outs;
+  auto& ins = c.scratch().ins;
+  auto& outs = c.scratch().outs;
   const std::span<void* const> one_out = std::span(outs).first(1);
   if (request_.kind == Kind::kAllReduce) {
     const std::size_t before = mine.begin * element_;

@@ -11,8 +11,8 @@ namespace tutti {
 
 class DirectOperation final : public Operation {
  public:
-  // begun: the part of the call that call_at_once() has already done.
-  DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, const AtOnce& begun = {});
+  // begun: what try_inline() has done of it already.
+  DirectOperation(DirectChannel& channel, const Request& request, std::uint64_t sequence, const InlineCall& begun = {});
   Result<Progress> step() override;
   std::optional<bool> awaits_this_core() const override;
   void blockers(Blockers& blockers) const override;

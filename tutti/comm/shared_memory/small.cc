@@ -26,24 +26,24 @@ bool meet_soon(const DirectChannel& channel, std::uint64_t word, int& tries) {
 }
 
 // Called after the post, while the peers' lines are in transit.
-void put_on_record(AtOnce& call, const Request& r, FlightRing* flight, std::atomic<std::uint64_t>& sequence,
+void put_on_record(InlineCall& call, const Request& r, FlightRing* flight, std::atomic<std::uint64_t>& sequence,
                    CallSite at) {
   call.sequence = sequence.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (flight) flight->started(call.sequence, flight_call(r, at, FlightWay::kDirect));
+  if (flight) flight->started(call.sequence, flight_call(r, at, FlightPath::kDirect));
 }
 
 // An all_reduce of a few KiB between arenas, with the protocol of DirectOperation, which may take over after either
 // barrier.
-AtOnce sum_at_once(DirectChannel& channel, const Request& r, std::size_t bytes, int tries, FlightRing* flight,
-                   std::atomic<std::uint64_t>& sequence, CallSite at) {
+InlineCall try_inline_sum(DirectChannel& channel, const Request& r, std::size_t bytes, int tries, FlightRing* flight,
+                          std::atomic<std::uint64_t>& sequence, CallSite at) {
   const int rank = channel.rank(), size = channel.size();
   const std::uint64_t slots = channel.slots_if_there();
   const std::uint64_t in = channel.place_of(r.in, bytes), out = r.out == r.in ? in : channel.place_of(r.out, bytes);
   if (slots == 0 || in == 0 || out == 0 || channel.shares_work()) return {};
   const std::uint64_t shape = pack_shape(r);
   const std::uint16_t fingerprint = fingerprint_of(r);
-  AtOnce call{.word =
-                  channel.post(fingerprint, {.in = in, .out = out, .slots = slots, .count = r.count, .shape = shape})};
+  InlineCall call{
+      .word = channel.post(fingerprint, {.in = in, .out = out, .slots = slots, .count = r.count, .shape = shape})};
   put_on_record(call, r, flight, sequence, at);
   if (!meet_soon(channel, call.word, tries)) return call;
   const CallLine* const lines = channel.lines(DirectChannel::tick_of(call.word));
@@ -70,17 +70,17 @@ AtOnce sum_at_once(DirectChannel& channel, const Request& r, std::size_t bytes, 
 
 }  // namespace
 
-AtOnce call_at_once(DirectChannel& channel, const Request& r, int tries, FlightRing* flight,
-                    std::atomic<std::uint64_t>& sequence, CallSite at) {
+InlineCall try_inline(DirectChannel& channel, const Request& r, int tries, FlightRing* flight,
+                      std::atomic<std::uint64_t>& sequence, CallSite at) {
   const int rank = channel.rank(), size = channel.size();
   const std::size_t bytes = contributed(r, size);
   if (bytes > kMostSummed || size > kMostRanks || !r.in_splits.empty() || is_uneven(r.kind) ||
       r.op == ReduceOp::kPremulSum)
     return {};
   if (bytes > kOneShotBytes && r.kind == Kind::kAllReduce)
-    return sum_at_once(channel, r, bytes, tries, flight, sequence, at);
+    return try_inline_sum(channel, r, bytes, tries, flight, sequence, at);
   if (bytes > kInlineBytes) return {};
-  AtOnce call{.word = channel.post(fingerprint_of(r), given(r), gives(r, rank) ? bytes : 0)};
+  InlineCall call{.word = channel.post(fingerprint_of(r), given(r), gives(r, rank) ? bytes : 0)};
   put_on_record(call, r, flight, sequence, at);
   if (!meet_soon(channel, call.word, tries)) return call;
   const CallLine* const lines = channel.lines(DirectChannel::tick_of(call.word));

@@ -23,7 +23,7 @@ void finish_small(const Request& request, int rank, int size, std::span<const vo
                   const double* factors = nullptr);
 
 // The state of a call that runs entirely on the caller's stack, as long as it needs only a short spin.
-struct AtOnce {
+struct InlineCall {
   std::uint64_t word = 0;  // 0: nothing posted, the call cannot run this way; otherwise what this rank has posted
   std::uint64_t sequence = 0;  // the sequence number that the call has taken
   bool is_leaving = false;     // this rank has done its share of the work and has posted that in `word`
@@ -39,7 +39,7 @@ inline ElementRange own_slice(std::size_t count, std::size_t element, int rank, 
   return {cut(std::size_t(rank)), cut(std::size_t(rank) + 1)};
 }
 // A posted call takes the next number after `sequence`, and is recorded in `flight` under it (null: not recorded).
-AtOnce call_at_once(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
-                    std::atomic<std::uint64_t>& sequence, CallSite at);
+InlineCall try_inline(DirectChannel& channel, const Request& request, int tries, FlightRing* flight,
+                      std::atomic<std::uint64_t>& sequence, CallSite at);
 
 }  // namespace tutti

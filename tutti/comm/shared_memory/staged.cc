@@ -10,7 +10,7 @@ namespace tutti {
 
 StagedTransfer::StagedTransfer(DirectChannel& channel, const Request& request, std::uint64_t largest_split)
     : request_(request),
-      room_(channel.room()),
+      scratch_(channel.scratch()),
       in_parts_(request.count, request.in_splits),
       out_parts_(request.count, request.out_splits),
       rank_(channel.rank()),
@@ -37,7 +37,7 @@ std::size_t StagedTransfer::part_count(int from, int to) const { return stretch_
 
 void StagedTransfer::reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const {
   reduce_many(request_.dtype, request_.op, in, out, count, request_.op == ReduceOp::kAvg ? int(in.size()) : 1,
-              room_.factors.data());
+              scratch_.factors.data());
 }
 
 // In a reduction of whole vectors each rank adds a slice of every piece.
@@ -62,12 +62,12 @@ void StagedTransfer::copy_in(std::size_t k) {
 }
 
 void StagedTransfer::combine(std::size_t k) {
-  auto& ins = room_.ins;
+  auto& ins = scratch_.ins;
   if (adds_slices()) {
     const Span p = piece(k, request_.count);
     const Span mine = slice(p, rank_);
     const std::size_t at = mine.begin * element_;
-    auto& outs = room_.outs;
+    auto& outs = scratch_.outs;
     std::size_t last = 0;  // index into outs
     for (int r = 0; r < size_; ++r) ins[r] = slot(r, k) + at;
     if (is_scan(request_.kind)) {  // from the last rank down: a rank's output overwrites its input

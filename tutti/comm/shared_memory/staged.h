@@ -12,8 +12,8 @@ namespace tutti {
 // so the slot of a piece (k mod 3) is overwritten only after all ranks have combined its former content.
 class StagedTransfer {
  public:
-  // The channel's room must hold the start of every rank's three pieces and, for a premultiplied sum, the factors.
-  // `largest_split`: with splits, the elements of the largest part of all ranks.
+  // The channel's scratch holds where each rank's three pieces start and, for a premultiplied sum, the factors.
+  // `largest_split`: with splits, elements of the largest part of all.
   StagedTransfer(DirectChannel& channel, const Request& request, std::uint64_t largest_split);
 
   std::size_t pieces() const { return pieces_; }
@@ -34,7 +34,7 @@ class StagedTransfer {
   };
   Span piece(std::size_t k, std::size_t total) const;  // of a buffer or part of `total` elements
   Span slice(Span whole, int rank) const;              // of a piece: the part that `rank` adds
-  std::byte* slot(int rank, std::size_t k) const { return room_.slots[rank] + k % kPieces * kPieceBytes; }
+  std::byte* slot(int rank, std::size_t k) const { return scratch_.slots[rank] + k % kPieces * kPieceBytes; }
   std::byte* sub_slot(int rank, std::size_t k, int part) const {
     return slot(rank, k) + std::size_t(part) * per_piece_ * element_;
   }
@@ -48,7 +48,7 @@ class StagedTransfer {
   void reduce(std::span<const void* const> in, std::span<void* const> out, std::size_t count) const;
 
   const Request& request_;
-  CallRoom& room_;
+  CallScratch& scratch_;
   const Parts in_parts_, out_parts_;
   const int rank_, size_;
   const std::size_t element_;

@@ -1,4 +1,4 @@
-#include "tutti/comm/sparse_facts.h"
+#include "tutti/comm/sparse_metadata.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +8,7 @@ namespace {
 
 enum SparsePlace { kEntries, kType, kOp, kSparse, kDimensions, kSizes };
 
-Error no_facts(const std::string& why) {
+Error unusable(const std::string& why) {
   return Error{.code = Code::kCorrupt,
                .detail = "announced a sparse tensor that cannot be: " + why,
                .hint = "do all ranks run the same version of tutti?"};
@@ -30,45 +30,45 @@ std::int64_t places(std::span<const std::int64_t> sizes) {
 
 }  // namespace
 
-bool SparseFacts::is_like(const SparseFacts& other) const {
+bool SparseMetadata::is_like(const SparseMetadata& other) const {
   return dtype == other.dtype && op == other.op && std::ranges::equal(sizes, other.sizes);
 }
 
-SparseRow to_row(const SparseFacts& facts) {
+SparseRow to_row(const SparseMetadata& metadata) {
   SparseRow row{};
-  row[kEntries] = facts.entries;
-  row[kType] = std::int64_t(facts.dtype);
-  row[kOp] = std::int64_t(facts.op);
-  row[kSparse] = facts.sparse_dimensions;
-  row[kDimensions] = std::int64_t(facts.sizes.size());
-  std::copy(facts.sizes.begin(), facts.sizes.end(), row.begin() + kSizes);
+  row[kEntries] = metadata.entries;
+  row[kType] = std::int64_t(metadata.dtype);
+  row[kOp] = std::int64_t(metadata.op);
+  row[kSparse] = metadata.sparse_dimensions;
+  row[kDimensions] = std::int64_t(metadata.sizes.size());
+  std::copy(metadata.sizes.begin(), metadata.sizes.end(), row.begin() + kSizes);
   return row;
 }
 
-Result<SparseFacts> parse_sparse_facts(std::span<const std::int64_t, kSparseFacts> row) {
+Result<SparseMetadata> parse_sparse_metadata(std::span<const std::int64_t, kSparseMetadata> row) {
   const DType* const dtype = known(kDTypes, row[kType]);
-  if (!dtype) return no_facts(detail::words("there is no type ", row[kType]));
+  if (!dtype) return unusable(detail::words("there is no type ", row[kType]));
   const ReduceOp* const op = known(kReduceOps, row[kOp]);
-  if (!op) return no_facts(detail::words("there is no op ", row[kOp]));
+  if (!op) return unusable(detail::words("there is no op ", row[kOp]));
   if (row[kDimensions] < 0 || row[kDimensions] > kMostSparseDimensions)
-    return no_facts(detail::words("it has ", row[kDimensions], " dimensions"));
+    return unusable(detail::words("it has ", row[kDimensions], " dimensions"));
   if (row[kSparse] < 0 || row[kSparse] > row[kDimensions])
-    return no_facts(detail::words(row[kSparse], " of its ", row[kDimensions], " dimensions are sparse"));
+    return unusable(detail::words(row[kSparse], " of its ", row[kDimensions], " dimensions are sparse"));
   const auto sizes = row.subspan(kSizes, std::size_t(row[kDimensions]));
   for (const std::int64_t size : sizes)
-    if (size < 0) return no_facts(detail::words("one of its sizes is ", size));
+    if (size < 0) return unusable(detail::words("one of its sizes is ", size));
   if (row[kEntries] < 0 || row[kEntries] > places(sizes.first(std::size_t(row[kSparse]))))
-    return no_facts(detail::words("it has ", row[kEntries], " entries in ",
+    return unusable(detail::words("it has ", row[kEntries], " entries in ",
                                   places(sizes.first(std::size_t(row[kSparse]))), " places"));
-  return SparseFacts{
+  return SparseMetadata{
       .entries = row[kEntries], .dtype = *dtype, .op = *op, .sparse_dimensions = row[kSparse], .sizes = sizes};
 }
 
-std::string to_string(const SparseFacts& facts) {
-  std::string text = std::string(name(facts.dtype)) + "[";
-  for (std::size_t i = 0; i < facts.sizes.size(); ++i) text += (i ? ", " : "") + std::to_string(facts.sizes[i]);
-  return text + detail::words("] with ", facts.sparse_dimensions, " sparse dimension",
-                              facts.sparse_dimensions == 1 ? "" : "s", " to ", name(facts.op));
+std::string to_string(const SparseMetadata& metadata) {
+  std::string text = std::string(name(metadata.dtype)) + "[";
+  for (std::size_t i = 0; i < metadata.sizes.size(); ++i) text += (i ? ", " : "") + std::to_string(metadata.sizes[i]);
+  return text + detail::words("] with ", metadata.sparse_dimensions, " sparse dimension",
+                              metadata.sparse_dimensions == 1 ? "" : "s", " to ", name(metadata.op));
 }
 
 }  // namespace tutti

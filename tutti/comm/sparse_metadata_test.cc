@@ -1,4 +1,4 @@
-#include "tutti/comm/sparse_facts.h"
+#include "tutti/comm/sparse_metadata.h"
 
 #include <gmock/gmock.h>
 
@@ -16,23 +16,23 @@ SparseRow row() { return to_row({.entries = 3, .op = ReduceOp::kAvg, .sparse_dim
 std::string refusal(std::size_t place, std::int64_t value) {
   SparseRow changed = row();
   changed[place] = value;
-  const auto facts = parse_sparse_facts(changed);
-  if (facts.ok()) return "taken as " + to_string(*facts);
-  EXPECT_EQ(facts.error().code, Code::kCorrupt);
-  return facts.error().detail;
+  const auto metadata = parse_sparse_metadata(changed);
+  if (metadata.ok()) return "taken as " + to_string(*metadata);
+  EXPECT_EQ(metadata.error().code, Code::kCorrupt);
+  return metadata.error().detail;
 }
 
-TEST(SparseFacts, SurviveBeingAnnounced) {
+TEST(SparseMetadata, SurviveBeingAnnounced) {
   const SparseRow sent = row();
-  const auto facts = parse_sparse_facts(sent);
-  ASSERT_TRUE(facts.ok());
-  EXPECT_EQ(facts->entries, 3);
-  EXPECT_EQ(to_string(*facts), "f32[5, 2] with 1 sparse dimension to avg");
-  EXPECT_TRUE(facts->is_like({.op = ReduceOp::kAvg, .sparse_dimensions = 2, .sizes = kSizes}));
-  EXPECT_FALSE(facts->is_like({.sparse_dimensions = 1, .sizes = kSizes}));
+  const auto metadata = parse_sparse_metadata(sent);
+  ASSERT_TRUE(metadata.ok());
+  EXPECT_EQ(metadata->entries, 3);
+  EXPECT_EQ(to_string(*metadata), "f32[5, 2] with 1 sparse dimension to avg");
+  EXPECT_TRUE(metadata->is_like({.op = ReduceOp::kAvg, .sparse_dimensions = 2, .sizes = kSizes}));
+  EXPECT_FALSE(metadata->is_like({.sparse_dimensions = 1, .sizes = kSizes}));
 }
 
-TEST(SparseFacts, ThatCannotBeAreRefused) {
+TEST(SparseMetadata, ThatCannotBeAreRefused) {
   EXPECT_THAT(refusal(0, -1), HasSubstr("cannot be: it has -1 entries in 5 places"));
   EXPECT_THAT(refusal(0, 6), HasSubstr("it has 6 entries in 5 places"));
   EXPECT_THAT(refusal(1, 77), HasSubstr("there is no type 77"));
@@ -43,12 +43,12 @@ TEST(SparseFacts, ThatCannotBeAreRefused) {
   EXPECT_THAT(refusal(5, -5), HasSubstr("one of its sizes is -5"));
 }
 
-TEST(SparseFacts, PlacesBeyondAllNumbersAreManyEnough) {
+TEST(SparseMetadata, PlacesBeyondAllNumbersAreManyEnough) {
   constexpr std::int64_t kHuge[] = {std::int64_t(1) << 62, 8, 3};
   const SparseRow sent = to_row({.entries = std::int64_t(1) << 62, .sparse_dimensions = 2, .sizes = kHuge});
-  EXPECT_TRUE(parse_sparse_facts(sent).ok());
+  EXPECT_TRUE(parse_sparse_metadata(sent).ok());
   constexpr std::int64_t kEmpty[] = {std::int64_t(1) << 62, 8, 0};
-  EXPECT_FALSE(parse_sparse_facts(to_row({.entries = 1, .sparse_dimensions = 3, .sizes = kEmpty})).ok());
+  EXPECT_FALSE(parse_sparse_metadata(to_row({.entries = 1, .sparse_dimensions = 3, .sizes = kEmpty})).ok());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
-// The heap memory of one group on one host: its control block, staging memory, rings. A member that leaves may not take
-// its part along, since the others may still read it: it is given back when all members have left. A group that some
-// member died in keeps it: what the dead had read nobody knows.
+// The heap memory of one group on one host: its control block, staging memory, rings. A member that leaves cannot free
+// its part, since the others may still read it: the memory is freed when all members have left. If a member died, it is
+// leaked on purpose: nobody knows what that member still had in use.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,8 +14,8 @@
 
 namespace tutti {
 
-// Where a block of so many bytes begins, as the rank that made it tells the others, in an arena that reserves
-// `reserved` bytes; none if that cannot be.
+// Where a block of `bytes` begins, from the text of the rank that made it, in an arena that reserves `reserved` bytes;
+// none if that cannot be.
 std::optional<std::size_t> parse_block_place(const std::string& text, std::size_t bytes, std::size_t reserved);
 
 // Of one member. Threads: one at a time.
@@ -30,11 +30,11 @@ struct GroupMemory {
   Result<std::uint64_t> allocate(Heap& heap, std::size_t bytes);  // the offset; goes with the group
 };
 
-// What the groups that a rank has left hold still. Any thread.
+// The memory that groups which the rank has left still hold. Any thread.
 class LeftGroups {
  public:
   void add(GroupMemory memory);
-  // Gives back what nobody reads any more. Before a new group asks for memory.
+  // Frees what no member reads any more. Before a new group allocates.
   void collect(Heap& heap);
 
  private:

@@ -1,6 +1,6 @@
-// Two counts in the control block: of the members that have left, so that blocks may go, and of those that have seen
-// that, so that the block with the counts may go itself.
-#include "tutti/comm/group/group_memory.h"
+// The control block has two counts: of the members that have left, so that blocks may be freed, and of those that have
+// seen that, so that the block with the counts may be freed itself.
+#include "tutti/comm/shared_memory/group_memory.h"
 
 #include <utility>
 

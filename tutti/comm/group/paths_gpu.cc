@@ -1,8 +1,8 @@
-// The GPU's side of a group: where a rank computes, and NCCL.
+// The paths of calls on GPUs: where a rank computes, and NCCL.
 //
-// NCCL answers a rank that cannot take part, and two ranks on one GPU, by waiting or with words that name neither. So
-// before it is asked, every rank tells all others whether it could take part and on which GPU of which machine: one
-// that cannot is an error on all of them, which names it, and a GPU that is shared means that the group is staged.
+// Where a rank cannot take part, or two ranks use one GPU, NCCL waits, or fails with a message that names neither. So
+// before it is opened, every rank tells all others whether it could take part, and on which GPU of which machine. A
+// rank that could not is an error on all ranks, which names it. If a GPU is shared, the group is staged.
 #include <map>
 
 #include "tutti/base/env.h"
@@ -10,17 +10,30 @@
 #include "tutti/base/machine.h"
 #include "tutti/base/text.h"
 #include "tutti/comm/backends/load.h"
-#include "tutti/comm/group/group_state.h"
-#include "tutti/comm/group/local_operation.h"
+#include "tutti/comm/group/paths.h"
 
-namespace tutti {
+namespace tutti::comm {
 namespace {
 
 constexpr const char* kReady = "ready ";
 constexpr const char* kCannot = "cannot ";
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);
 
-// An operation that its group keeps for the next call of its kind.
+// A call in a group of one.
+class Alone final : public Operation {
+ public:
+  explicit Alone(const Request& request) : request_(request) {}
+  Result<Progress> step() override {
+    run_alone(request_);
+    return Progress::kDone;
+  }
+  void blockers(Blockers&) const override {}
+
+ private:
+  const Request request_;
+};
+
+// An operation that the paths keep for the next call of its kind.
 class Kept final : public Operation {
  public:
   explicit Kept(Operation& operation) : operation_(operation) {}
@@ -34,37 +47,31 @@ class Kept final : public Operation {
 
 }  // namespace
 
-std::string GroupState::device() const {
+std::string Paths::device() const {
   if (const auto chosen = env("TUTTI_DEVICE")) return *chosen;
   const int gpus = int(visible_gpus(current_environment()).size());
   if (gpus == 0) return "cpu";
-  return "cuda:" + std::to_string(process_->world[process_->rank].machine_rank % gpus);
+  return "cuda:" + std::to_string(process_.world[std::size_t(process_.rank)].machine_rank % gpus);
 }
 
 // The CPU's part of a call on a GPU.
-Result<std::unique_ptr<Operation>> GroupState::start_for_device(const Request& request, std::uint64_t sequence) {
-  if (size() == 1) return make_alone(request);
-  Started started = TUTTI_TRY(make_operation(request, sequence));
+Result<std::unique_ptr<Operation>> Paths::start_for_device(const Request& request, std::uint64_t sequence) {
+  if (size() == 1) return std::unique_ptr<Operation>(std::make_unique<Alone>(request));
+  StartedOperation started = TUTTI_TRY(start(request, sequence));
   if (started.owned) return std::move(started.owned);
   return std::unique_ptr<Operation>(std::make_unique<Kept>(*started.operation));
 }
 
-// Where the caller's stream stands is noted in the caller's thread: what it puts there later is not waited for.
-Status GroupState::mark(Submission& submission) {
-  auto ready = cuda_->mark(submission.request);
-  if (!ready.ok()) return complete(ready.error(), submission.request, sequence_.load());
-  submission.ready = *std::move(ready);
-  return {};
+Result<StartedOperation> Paths::start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready) {
+  return StartedOperation(TUTTI_TRY(cuda_.start(request, sequence, std::move(ready))));
 }
 
-void GroupState::run_alone_on_device(Submission& submission) {
+Status Paths::run_alone_on_device(const Request& request) {
   MutexLock lock(alone_mutex_);
-  const Request& request = submission.request;
-  const Status status = cuda_->run_alone(request, request.limit.count() ? request.limit : limit_);
-  if (!status.ok()) submission.result = complete(status.error(), request, sequence_.load());
+  return cuda_.run_alone(request, request.limit.count() ? request.limit : limit_);
 }
 
-Result<int> GroupState::nccl_device() const {
+Result<int> Paths::nccl_device() const {
   const std::string text = device();
   const std::optional<std::int64_t> number = text == "cuda"              ? 0
                                              : text.starts_with("cuda:") ? parse_int(text.substr(5))
@@ -80,24 +87,24 @@ Result<int> GroupState::nccl_device() const {
       .hint = "nvidia-smi shows the GPUs, CUDA_VISIBLE_DEVICES may hide them; without one leave cuda:nccl out"};
 }
 
-// Which GPU this rank would bring.
-Result<std::string> GroupState::nccl_probe(const BackendSetup& setup, int device) const {
+// The GPU that this rank would use.
+Result<std::string> Paths::nccl_probe(const BackendSetup& setup, int device) const {
   char bus[64] = "";
   TUTTI_TRY(setup.cuda->check(setup.cuda->cudaDeviceGetPCIBusId(bus, sizeof bus, device), "name the GPU"));
   TUTTI_TRY(probe_backend("nccl", setup));
   return boot_id() + " " + bus;
 }
 
-Status GroupState::open_nccl(Deadline deadline) {
-  if (process_->cuda_engine != "nccl") return {};
+Status Paths::open_nccl(Deadline deadline) {
+  if (process_.cuda_engine != "nccl") return {};
   BackendSetup setup = backend_setup("nccl", deadline);
-  // NCCL leaves the others waiting for a rank that could not go on, which therefore says so in the store.
+  // NCCL leaves the others waiting for a rank that fails, so that rank says so in the store.
   const std::string failed_key = setup.key + "failed";
   setup.is_anybody_lost = [this, failed_key, asked = now()]() mutable {
-    if (is_anybody_lost()) return true;
+    if (peers_.is_anybody_lost()) return true;
     if (now() - asked < kAskAgain) return false;
     asked = now();
-    const auto failed = process_->store->check({failed_key});
+    const auto failed = process_.store->check({failed_key});
     return failed.ok() && *failed;
   };
   const auto probe = [&]() -> Result<std::string> {
@@ -107,7 +114,7 @@ Status GroupState::open_nccl(Deadline deadline) {
   };
   const Result<std::string> mine = probe();
   const std::string word = mine.ok() ? kReady + *mine : kCannot + to_string(mine.error());
-  const auto told = process_->store->gather_all(setup.key + "gpus", rank(), size(), word, deadline);
+  const auto told = process_.store->gather_all(setup.key + "gpus", rank(), size(), word, deadline);
   if (!mine.ok()) return opening_failed("nccl", mine.error());
   if (!told.ok()) return opening_failed("nccl", told.error());
 
@@ -132,19 +139,19 @@ Status GroupState::open_nccl(Deadline deadline) {
   auto opened = open_backend("nccl", setup);
   if (!opened.ok()) {
     Error error = opened.error();
-    if (const auto told = process_->store->check({failed_key}); told.ok() && *told && error.code == Code::kPeerLost) {
-      const auto theirs = process_->store->get(failed_key, Deadline::after(kAskAgain));
+    if (const auto told = process_.store->check({failed_key}); told.ok() && *told && error.code == Code::kPeerLost) {
+      const auto theirs = process_.store->get(failed_key, Deadline::after(kAskAgain));
       const std::size_t space = theirs.ok() ? theirs->find(' ') : std::string::npos;
       if (space != std::string::npos && theirs->substr(0, space) != std::to_string(rank()))
         error = Error{.code = Code::kAborted,
                       .detail = "could not open it: " + theirs->substr(space + 1),
                       .peer = int(parse_int(theirs->substr(0, space)).value_or(-1))};
     } else {
-      (void)process_->store->set(failed_key, std::to_string(rank()) + " " + to_string(error));
+      (void)process_.store->set(failed_key, std::to_string(rank()) + " " + to_string(error));
     }
     return opening_failed("nccl", error);
   }
-  return cuda_->carry_by(*std::move(opened), setup.device);
+  return cuda_.carry_by(*std::move(opened), setup.device);
 }
 
-}  // namespace tutti
+}  // namespace tutti::comm

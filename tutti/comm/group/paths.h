@@ -1,0 +1,112 @@
+#pragma once
+// The ways of a group to its peers, and which of them carries a call: shared memory, links, another library (Gloo,
+// MPI), NCCL, or staging between a GPU and one of these.
+//
+//   CPU memory     a backend, if the group was opened with one
+//                  else: send and recv over links of their own; collectives through shared memory where all members are
+//                  on one host, by plans over links otherwise
+//   GPU memory     NCCL, if the group was opened with it and it has the verb; else staged through CPU memory
+//
+// Threads: open() before any call; start...() by the driver of the group; the rest by any thread.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tutti/comm/backends/backend.h"
+#include "tutti/comm/cuda/calls.h"
+#include "tutti/comm/group/flight.h"
+#include "tutti/comm/group/peers.h"
+#include "tutti/comm/links/planned_calls.h"
+#include "tutti/comm/links/point_to_point.h"
+#include "tutti/comm/operation.h"
+#include "tutti/comm/plans/hosts.h"
+#include "tutti/comm/request.h"
+#include "tutti/comm/shared_memory/direct.h"
+
+namespace tutti::comm {
+
+// A call on CPU memory in a group of one: a copy, or the products with the factor of a premultiplied sum.
+void run_alone(const Request& request);
+
+class Paths {
+ public:
+  // Gathers a text from every member, by rank.
+  using GatherTexts = std::function<Result<std::vector<std::string>>(const std::string& mine)>;
+
+  // `limit`: of a call. The references outlive the object.
+  Paths(Process& process, const GroupSpec& spec, const Peers& peers, Duration limit);
+  ~Paths();
+  Paths(const Paths&) = delete;
+
+  // Every member calls; `gather` is called once, on every member.
+  Status open(const GatherTexts& gather, Deadline deadline);
+  // Instead, for a group of which `backend` carries all CPU memory.
+  void carry_by(std::unique_ptr<Backend> backend) { backend_ = std::move(backend); }
+
+  // Starts a call on CPU memory, or on a GPU: `ready` is where the caller's stream stood.
+  Result<StartedOperation> start(const Request& request, std::uint64_t sequence);
+  Result<StartedOperation> start_on_device(const Request& request, std::uint64_t sequence, cuda::Event ready);
+  // Notes where the caller's stream stands, in the caller's thread: what it puts there later is not waited for.
+  Result<cuda::Event> mark(const Request& request) const { return cuda_.mark(request); }
+  // In a group of one, on a GPU.
+  Status run_alone_on_device(const Request& request);
+  // The group has failed: what is under way on any path ends soon.
+  void abort();
+
+  bool is_direct() const { return direct_ != nullptr; }  // collectives go through shared memory
+  DirectChannel* direct() const { return direct_.get(); }
+  const Selector* selector() const { return selector_.get(); }  // null unless plans over links carry collectives
+  FlightPath flight_path(const Request& request) const;
+  const char* device_engine(const Request& request) const { return cuda_.is_by_nccl(request) ? "nccl" : "staged"; }
+  // Whether a collective that differs from the peers' may leave all of them waiting.
+  bool may_hide_mismatch() const { return !direct_ || cuda_.has_nccl(); }
+  std::string device() const;                                               // where this rank computes: "cpu", "cuda:0"
+  std::atomic<std::uint32_t>* poison_word() const { return poison_word_; }  // in the memory of this host; null: none
+  void mark_peer_gone(int rank) { peer_gone_[std::size_t(rank)]->store(true); }  // of this host: its links end
+
+ private:
+  int rank() const { return spec_.rank; }
+  int size() const { return spec_.size(); }
+  const Process::Rank& member(int rank) const {
+    return process_.world[std::size_t(spec_.global_ranks[std::size_t(rank)])];
+  }
+
+  // paths.cc
+  Status open_control_block(const GatherTexts& gather);
+  Status open_links(Deadline deadline);
+  Status open_network_links(int purpose, Deadline deadline);
+  void open_shared_links(int purpose);
+  Status open_backend_for_cpu(Deadline deadline);
+  Status learn_network(Deadline deadline);
+  void open_plans();
+  BackendSetup backend_setup(const std::string& engine, Deadline deadline);
+  Error opening_failed(const std::string& engine, Error error) const;
+  Error with_cause(Error error) const;
+  // paths_gpu.cc
+  Status open_nccl(Deadline deadline);
+  Result<int> nccl_device() const;
+  Result<std::string> nccl_probe(const BackendSetup& setup, int device) const;
+  Result<std::unique_ptr<Operation>> start_for_device(const Request& request, std::uint64_t sequence);
+
+  Process& process_;
+  const GroupSpec& spec_;
+  const Peers& peers_;
+  const Duration limit_;
+  Hosts hosts_;            // of the members; none in a group of one
+  std::vector<int> here_;  // members on this host
+  std::atomic<std::uint32_t>* poison_word_ = nullptr;
+  GroupMemory memory_;
+  std::unique_ptr<DirectChannel> direct_;
+  std::unique_ptr<Backend> backend_;             // carries all CPU memory, if there is one
+  cuda::Calls cuda_;                             // the calls on GPUs; loads nothing before the first of them
+  Mutex alone_mutex_;                            // around cuda_ in a group of one, which has no driver
+  std::vector<std::unique_ptr<Link>> links_[2];  // by purpose: collectives, send and recv
+  std::vector<Link*> link_pointers_[2];
+  std::unique_ptr<Selector> selector_;
+  std::unique_ptr<PlannedCalls> planned_;
+  std::unique_ptr<PointToPoint> point_to_point_;
+  std::vector<std::unique_ptr<std::atomic<bool>>> peer_gone_;
+};
+
+}  // namespace tutti::comm
