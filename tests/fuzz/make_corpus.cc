@@ -28,7 +28,7 @@
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/runtime/meet_note.h"
 #include "tutti/store/wire.h"
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti::fuzz {
 namespace {

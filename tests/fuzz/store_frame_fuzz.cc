@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tests/fuzz/targets.h"
-#include "tutti/store/shared_table.h"
+#include "tutti/store/memory_store.h"
 #include "tutti/store/table.h"
 #include "tutti/store/wire.h"
 

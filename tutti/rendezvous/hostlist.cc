@@ -1,6 +1,6 @@
 // A recursive grammar of depth two, read in one pass: an item is a list of prefixes that every text lengthens and every
 // bracket multiplies. The limit is checked before a bracket is expanded, so "[0-999999999]" costs nothing.
-#include "tutti/rendezvous/hostlist.h"
+#include "tutti/rendezvous/schedulers.h"
 
 #include "tutti/base/text.h"
 

@@ -1,4 +1,4 @@
-#include "tutti/rendezvous/hostlist.h"
+#include "tutti/rendezvous/schedulers.h"
 
 #include <gmock/gmock.h>
 

@@ -15,9 +15,8 @@
 #include <algorithm>
 
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/hostlist.h"
-#include "tutti/rendezvous/job_names.h"
 #include "tutti/rendezvous/scheduler_nodes.h"
+#include "tutti/rendezvous/schedulers.h"
 #include "tutti/store/tcp_store.h"
 
 namespace tutti {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include "tutti/rendezvous/job_names.h"
 
 namespace tutti {
 namespace {

@@ -1,5 +1,5 @@
 // All are functions of one hash. It need not withstand anybody: who lets whom in is for the handshake to say.
-#include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/identity.h"
 
 #include <cstdio>
 

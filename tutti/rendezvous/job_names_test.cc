@@ -1,4 +1,4 @@
-#include "tutti/rendezvous/job_names.h"
+#include "tutti/rendezvous/identity.h"
 
 #include <gmock/gmock.h>
 

@@ -13,12 +13,11 @@
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/assembly.h"
 #include "tutti/rendezvous/identity.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/meet.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
+#include "tutti/rendezvous/reach_store.h"
 #include "tutti/store/prefix_store.h"
-#include "tutti/store/store_server.h"
-#include "tutti/transport/interface.h"
+#include "tutti/store/server/server.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

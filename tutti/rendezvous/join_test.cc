@@ -12,8 +12,8 @@
 #include "tests/harness/joining.h"
 #include "tests/launch/await_file.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/store/store_server.h"
+#include "tutti/rendezvous/identity.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 

@@ -1,7 +1,7 @@
 // Rank 0 owns the file and removes it at the end; the others wait until it has made it. The file has mode 0600, so
 // whoever reads it is this user: rank 0 puts a secret for the job's own connections into it, unless one was given.
-#include "tutti/rendezvous/meet.h"
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
+#include "tutti/rendezvous/reach_store.h"
 #include "tutti/store/file_store.h"
 
 namespace tutti {

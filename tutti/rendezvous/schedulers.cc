@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/hostlist.h"
 
 namespace tutti {
 namespace {

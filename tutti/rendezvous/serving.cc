@@ -2,7 +2,7 @@
 // loopback, elsewhere to the real address; rank 0 binds the one and the others dial the other. So loopback is the last
 // choice for a name, no choice at all where the ranks are known to be on several hosts, and worth a warning where that
 // is not known.
-#include "tutti/rendezvous/serving.h"
+#include "tutti/rendezvous/reach_store.h"
 
 #include <algorithm>
 #include <fstream>

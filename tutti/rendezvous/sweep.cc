@@ -1,6 +1,6 @@
 // No process numbers: a lock and a listening socket belong to the kernel, which ends them with their owner, whereas a
 // number may have been given to somebody else.
-#include "tutti/rendezvous/sweep.h"
+#include "tutti/rendezvous/job_secret.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

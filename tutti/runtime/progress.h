@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "tutti/base/error.h"
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 

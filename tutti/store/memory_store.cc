@@ -1,6 +1,5 @@
 #include "tutti/store/memory_store.h"
 
-#include "tutti/store/shared_table.h"
 
 namespace tutti {
 

@@ -1,4 +1,4 @@
-#include "tutti/store/role.h"
+#include "tutti/store/server/replication.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tutti/store/sessions.h"
+#include "tutti/store/memory_store.h"
 
 namespace tutti {
 

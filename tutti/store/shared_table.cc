@@ -8,7 +8,7 @@
 // An answer rests on all entries before it, also that of a call that only reads: what it has seen may be known to
 // nobody else yet. So answers are held in their order until the follower has acknowledged so many entries. While the
 // follower is still being given its copy nothing is held: until it has that, it cannot take over anyway.
-#include "tutti/store/shared_table.h"
+#include "tutti/store/memory_store.h"
 
 #include <algorithm>
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/store/sessions.h"
+#include "tutti/store/memory_store.h"
 #include "tutti/store/store.h"
 #include "tutti/store/table.h"
 #include "tutti/store/wire.h"

@@ -1,4 +1,4 @@
-#include "tutti/store/shared_table.h"
+#include "tutti/store/memory_store.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/store/store_connection.h"
+#include "tutti/store/server/connection.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>

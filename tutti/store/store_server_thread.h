@@ -10,10 +10,10 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/mutex.h"
-#include "tutti/store/role.h"
-#include "tutti/store/shared_table.h"
-#include "tutti/store/store_connection.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/memory_store.h"
+#include "tutti/store/server/connection.h"
+#include "tutti/store/server/replication.h"
+#include "tutti/store/server/server.h"
 #include "tutti/transport/event_loop.h"
 #include "tutti/transport/socket.h"
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "tests/conformance/store_conformance.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/transport/socket.h"
 
 namespace tutti {

@@ -31,9 +31,9 @@
 #include <string>
 #include <vector>
 
+#include "tutti/store/memory_store.h"
 #include "tutti/store/request.h"
-#include "tutti/store/role.h"
-#include "tutti/store/sessions.h"
+#include "tutti/store/server/replication.h"
 
 namespace tutti::wire {
 

@@ -1,6 +1,6 @@
 // Two readings of both clocks, one at the start and one when a time is asked for, give the rate of the time stamp: no
 // calibration that would take time, and the longer the job ran the better it is.
-#include "tutti/trace/flight_clock.h"
+#include "tutti/trace/flight/ring.h"
 
 #include <fstream>
 #include <string>

@@ -14,8 +14,7 @@
 #include "tutti/base/env.h"
 #include "tutti/base/file.h"
 #include "tutti/base/text.h"
-#include "tutti/trace/flight_dump.h"
-#include "tutti/trace/flight_folder.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/trace/flight_folder.h"
+#include "tutti/trace/flight/dump.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <filesystem>
 
-#include "tutti/trace/flight_dump.h"
 
 namespace tutti {
 namespace {

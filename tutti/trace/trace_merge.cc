@@ -1,4 +1,4 @@
-#include "tutti/trace/trace_merge.h"
+#include "tutti/trace/chrome_trace.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,7 +14,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/file.h"
 #include "tutti/base/gzip.h"
-#include "tutti/trace/chrome_trace.h"
 
 namespace tutti {
 namespace {

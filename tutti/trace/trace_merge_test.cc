@@ -1,4 +1,4 @@
-#include "tutti/trace/trace_merge.h"
+#include "tutti/trace/chrome_trace.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

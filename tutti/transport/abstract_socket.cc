@@ -1,4 +1,4 @@
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -22,8 +22,6 @@
 #include "tutti/base/fd.h"
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
-#include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {

@@ -1,6 +1,6 @@
 // An interface has several addresses, and a subnet may hold several of the machine's; the first in the system's order
 // counts, the same after each start.
-#include "tutti/transport/interface.h"
+#include "tutti/transport/address.h"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "tutti/base/text.h"
-#include "tutti/transport/sockaddr.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/transport/interface.h"
+#include "tutti/transport/address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

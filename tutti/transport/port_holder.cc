@@ -1,7 +1,7 @@
 // /proc/net/tcp lists each listening socket with its port, the owner's user id and an inode; /proc/PID/fd holds links
 // "socket:[INODE]". The link can be read for processes of the same user (all, for root); for the others the user's name
 // is what remains.
-#include "tutti/transport/port_holder.h"
+#include "tutti/transport/socket.h"
 
 #include <dirent.h>
 #include <pwd.h>

@@ -21,9 +21,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
-#include "tutti/transport/port_holder.h"
-#include "tutti/transport/sockaddr.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

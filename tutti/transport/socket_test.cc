@@ -15,7 +15,7 @@
 #include <fstream>
 #include <thread>
 
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

@@ -6,7 +6,7 @@
 #include "tutti/comm/group.h"
 #include "tutti/comm/plans/plan.h"
 #include "tutti/comm/request.h"
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 
 namespace tutti {
 

@@ -12,7 +12,7 @@
 #include "tutti/launch/membership/heartbeat.h"
 #include "tutti/launch/membership/ticker.h"
 #include "tutti/launch/membership/vote.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti {
 

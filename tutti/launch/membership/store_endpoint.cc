@@ -11,8 +11,8 @@
 #include "tutti/base/text.h"
 #include "tutti/launch/membership/keys.h"
 #include "tutti/launch/membership/own_address.h"
-#include "tutti/rendezvous/serving.h"
-#include "tutti/transport/port_holder.h"
+#include "tutti/rendezvous/reach_store.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {

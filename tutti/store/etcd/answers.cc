@@ -1,12 +1,11 @@
 // In proto3's JSON 64-bit numbers are strings, bytes are base64, and what has its default value is left out; so
 // everything is read through `number()` and `bytes()`, which supply it.
-#include "tutti/store/etcd/answers.h"
+#include "tutti/store/etcd/api.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
-#include "tutti/store/etcd/base64.h"
 
 namespace tutti::etcd {
 namespace {

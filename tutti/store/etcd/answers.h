@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/store/etcd/gateway.h"
+#include "tutti/store/etcd/api.h"
 
 namespace tutti::etcd {
 

@@ -1,6 +1,6 @@
 // Three bytes are four letters. OpenSSL's block functions do the work; they know nothing of padding on the way back,
 // where they count it as zero bytes.
-#include "tutti/store/etcd/base64.h"
+#include "tutti/store/etcd/api.h"
 
 #include <openssl/evp.h>
 

@@ -8,7 +8,6 @@
 
 #include "tutti/base/mutex.h"
 #include "tutti/base/text.h"
-#include "tutti/store/etcd/meeting.h"
 #include "tutti/store/etcd/session.h"
 #include "tutti/store/table_store.h"
 

@@ -1,6 +1,6 @@
 // Whoever comes first makes the lease and tells its number under the key "lease", which hangs on the lease itself: so
 // it goes with the job, and the next job of this name makes its own. Two that come first agree by a transaction.
-#include "tutti/store/etcd/lease.h"
+#include "tutti/store/etcd/session.h"
 
 #include <pthread.h>
 

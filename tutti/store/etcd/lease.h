@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "tutti/base/mutex.h"
-#include "tutti/store/etcd/gateway.h"
+#include "tutti/store/etcd/api.h"
 
 namespace tutti::etcd {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "tutti/store/etcd/gateway.h"
-#include "tutti/store/etcd/lease.h"
+#include "tutti/store/etcd/api.h"
+#include "tutti/store/etcd/session.h"
 
 namespace tutti::etcd {
 

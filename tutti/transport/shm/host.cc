@@ -13,7 +13,7 @@
 #include <new>
 
 #include "tutti/base/text.h"
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 

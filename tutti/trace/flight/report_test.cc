@@ -1,4 +1,4 @@
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/report.h"
 
 #include <gmock/gmock.h>
 

@@ -11,7 +11,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/store/store_server_thread.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti {
 namespace {

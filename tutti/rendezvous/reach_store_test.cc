@@ -1,4 +1,4 @@
-#include "tutti/rendezvous/serving.h"
+#include "tutti/rendezvous/reach_store.h"
 
 #include <gmock/gmock.h>
 

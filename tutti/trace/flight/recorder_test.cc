@@ -1,4 +1,4 @@
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
 //
 // The ranks of a job race to make the key. Each would-be maker writes a file of its own name and link()s it to the
 // common one: that either publishes the whole file or fails because another was first, so nobody ever reads half a key.
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -20,8 +20,7 @@
 
 #include "tutti/base/env.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/job_names.h"
-#include "tutti/rendezvous/sweep.h"
+#include "tutti/rendezvous/identity.h"
 
 namespace tutti {
 namespace {

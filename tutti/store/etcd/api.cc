@@ -3,15 +3,13 @@
 // An endpoint that cannot be reached, or that has no leader at the moment, is not the end: the next one is asked, and
 // after a whole round there is a pause. So it is with an answer that is lost, though the call may have been carried
 // out: only the caller's comparisons tell (session.cc).
-#include "tutti/store/etcd/gateway.h"
+#include "tutti/store/etcd/api.h"
 
 #include <poll.h>
 
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
-#include "tutti/store/etcd/answers.h"
-#include "tutti/store/etcd/base64.h"
 
 namespace tutti::etcd {
 namespace {

@@ -1,7 +1,7 @@
 // A slot is a seqlock: whoever reads looks at the mark, at the rest, and at the mark again, and has one moment's truth
 // if the mark is the same. The first write of a slot simply takes it over. Later ones (a queued call starts, ends)
 // may come when a lap has passed and the slot is another's: they swap the mark, and do nothing where it is not theirs.
-#include "tutti/trace/flight_ring.h"
+#include "tutti/trace/flight/ring.h"
 
 #include <sys/mman.h>
 

@@ -7,7 +7,7 @@
 // takes a millisecond; a slow loris is always the oldest), and new ones stay in the backlog until then: a thousand
 // honest ranks that arrive at once just queue, and behind a crowd that says nothing they wait for half a second, or
 // two.
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -19,8 +19,7 @@
 #include "tutti/base/log.h"
 #include "tutti/base/thread.h"
 #include "tutti/store/memory_store.h"
-#include "tutti/store/store_server_thread.h"
-#include "tutti/transport/abstract_socket.h"
+#include "tutti/transport/address.h"
 
 namespace tutti {
 namespace {

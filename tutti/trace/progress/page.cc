@@ -1,6 +1,6 @@
 // Everything lies in memory that outlives the rank: a process that is killed leaves its last words where they were.
 // The file grows by the rings of one group at a time and is sparse, so a rank with a few groups pays for a few.
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 #include <ctime>
 
 #include "tutti/base/file.h"
-#include "tutti/trace/flight_clock.h"
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
+#include "tutti/trace/flight/ring.h"
 
 namespace tutti {
 namespace {

@@ -8,7 +8,7 @@
 //
 // The records of a healthy job are written one after another while it goes on, so the later ones show more calls. A
 // group counts as stuck only where somebody had waited for long, or where the job had failed.
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/report.h"
 
 #include <fmt/format.h>
 

@@ -1,5 +1,5 @@
 // The server against clients that mean no good, or are broken. A victim works on beside them.
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,10 +10,9 @@
 #include <vector>
 
 #include "tutti/base/mutex.h"
-#include "tutti/trace/flight_clock.h"
-#include "tutti/trace/flight_dump.h"
-#include "tutti/trace/flight_ring.h"
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/flight/dump.h"
+#include "tutti/trace/flight/ring.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 

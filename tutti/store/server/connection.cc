@@ -4,7 +4,7 @@
 #include <sys/epoll.h>
 
 #include "tutti/base/log.h"
-#include "tutti/store/store_server_thread.h"
+#include "tutti/store/server/server.h"
 
 namespace tutti {
 namespace {

@@ -16,7 +16,7 @@
 
 #include "tutti/base/call_site.h"
 #include "tutti/base/fd.h"
-#include "tutti/trace/flight_clock.h"
+#include "tutti/trace/flight/ring.h"
 
 namespace tutti {
 

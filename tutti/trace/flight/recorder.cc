@@ -1,7 +1,7 @@
 // One ring for each group and not one for the rank: the group's sequence number then finds the slot, so recording takes
 // no counter that several threads share, which would cost a small call as much as all the rest of the record; and a
 // group that is always busy does not push out the last words of one that is seldom used, which is the one that hangs.
-#include "tutti/trace/flight_recorder.h"
+#include "tutti/trace/flight/recorder.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #include "tutti/base/clock.h"
 #include "tutti/base/machine.h"
-#include "tutti/trace/flight_folder.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

@@ -1,4 +1,4 @@
-#include "tutti/rendezvous/secret.h"
+#include "tutti/rendezvous/job_secret.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -15,7 +15,6 @@
 #include <set>
 #include <thread>
 
-#include "tutti/rendezvous/sweep.h"
 
 namespace tutti {
 namespace {

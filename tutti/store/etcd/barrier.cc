@@ -7,7 +7,7 @@
 // wait for the head's deletion, and read the entries as they stood one revision before it, for etcd keeps history. The
 // key is free again at once, and the next meeting has another epoch. If the last one dies between counting and closing,
 // whoever looks next (all do, every few seconds) closes in its place.
-#include "tutti/store/etcd/meeting.h"
+#include "tutti/store/etcd/session.h"
 
 #include <set>
 

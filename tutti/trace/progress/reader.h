@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "tutti/base/error.h"
-#include "tutti/trace/flight_clock.h"
-#include "tutti/trace/flight_ring.h"
+#include "tutti/trace/flight/ring.h"
 
 namespace tutti {
 

@@ -6,8 +6,7 @@
 #include <fstream>
 
 #include "tutti/base/env.h"
-#include "tutti/trace/flight_dump.h"
-#include "tutti/trace/flight_folder.h"
+#include "tutti/trace/flight/dump.h"
 
 namespace tutti {
 namespace {

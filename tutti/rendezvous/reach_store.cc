@@ -10,8 +10,7 @@
 
 #include "tutti/base/log.h"
 #include "tutti/base/text.h"
-#include "tutti/rendezvous/meet.h"
-#include "tutti/rendezvous/serving.h"
+#include "tutti/rendezvous/reach_store.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 

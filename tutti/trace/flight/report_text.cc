@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tutti/base/text.h"
-#include "tutti/trace/flight_report.h"
+#include "tutti/trace/flight/report.h"
 
 namespace tutti {
 namespace {

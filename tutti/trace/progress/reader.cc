@@ -1,5 +1,5 @@
 // pread() and not a mapping: it reads holes of the file without filling them, and cannot fault.
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/progress/reader.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <memory>
 
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 namespace tutti {
 namespace {

@@ -1,6 +1,6 @@
 // Lines of JSON rather than one value: they are written and read one by one, `grep` and `jq` work on them, and a file
 // that was cut still shows how far it goes.
-#include "tutti/trace/flight_dump.h"
+#include "tutti/trace/flight/dump.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "tutti/trace/flight_ring.h"
+#include "tutti/trace/flight/ring.h"
 
 #include <gmock/gmock.h>
 

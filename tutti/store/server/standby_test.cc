@@ -13,7 +13,7 @@
 #include "tests/conformance/store_conformance.h"
 #include "tests/harness/eventually.h"
 #include "tests/harness/store_wire.h"
-#include "tutti/store/store_server.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/tcp_store.h"
 #include "tutti/transport/socket.h"
 

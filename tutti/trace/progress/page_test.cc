@@ -1,4 +1,4 @@
-#include "tutti/trace/progress_page.h"
+#include "tutti/trace/progress/page.h"
 
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -8,8 +8,8 @@
 
 #include <csignal>
 
-#include "tutti/trace/flight_recorder.h"
-#include "tutti/trace/progress_reader.h"
+#include "tutti/trace/flight/recorder.h"
+#include "tutti/trace/progress/reader.h"
 
 namespace tutti {
 namespace {

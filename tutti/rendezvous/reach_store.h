@@ -6,8 +6,8 @@
 
 #include "tutti/base/deadline.h"
 #include "tutti/rendezvous/identity.h"
+#include "tutti/store/server/server.h"
 #include "tutti/store/store.h"
-#include "tutti/store/store_server.h"
 #include "tutti/transport/handshake.h"
 
 namespace tutti {

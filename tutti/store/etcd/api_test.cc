@@ -1,5 +1,5 @@
 // What becomes of a call when etcd does not answer, over an Http that answers what a test wants.
-#include "tutti/store/etcd/gateway.h"
+#include "tutti/store/etcd/api.h"
 
 #include <gmock/gmock.h>
 

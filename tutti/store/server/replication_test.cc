@@ -1,5 +1,5 @@
 // When silence means something, and when a closed connection does.
-#include "tutti/store/role.h"
+#include "tutti/store/server/replication.h"
 
 #include <gtest/gtest.h>
 
