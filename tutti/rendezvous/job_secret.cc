@@ -7,59 +7,24 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
 #include <ctime>
-#include <span>
+#include <filesystem>
 
 #include "tutti/base/env.h"
+#include "tutti/base/fd.h"
 #include "tutti/base/text.h"
 #include "tutti/rendezvous/identity.h"
+#include "tutti/transport/socket.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kMostTries = 1000;  // a millisecond each
-constexpr std::size_t kSecretSize = 32;
-
-Result<Secret> secret_of_descriptor(const std::string& text) {
-  const auto wrong = [&](const std::string& how) {
-    return Error{.code = Code::kUsage,
-                 .detail = "TUTTI_SECRET_FD is \"" + text + "\", " + how,
-                 .hint =
-                     "a program between tutti run and this one closes descriptors; give the secret as a file: tutti "
-                     "run --secret-file"};
-  };
-  const auto fd = parse_int(text);
-  if (!fd || *fd < 0 || *fd > INT32_MAX) return wrong("expected the number of a descriptor");
-  std::array<std::byte, kSecretSize + 1> bytes;
-  // From the start and without moving the offset, which all workers share.
-  const ssize_t size = ::pread(int(*fd), bytes.data(), bytes.size(), 0);
-  if (size < 0) return wrong(errno == EBADF ? "but no such descriptor is open" : "but it cannot be read as a secret");
-  if (std::size_t(size) != kSecretSize) return wrong("but it holds no secret of 32 bytes");
-  return Secret::from_bytes(std::span(bytes).first(kSecretSize));
-}
-
-}  // namespace
-
-Result<Fd> secret_descriptor(const Secret& secret) {
-  Fd fd(::memfd_create("tutti-secret", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  const auto bytes = secret.bytes();
-  if (!fd || ::write(fd.get(), bytes.data(), bytes.size()) != ssize_t(bytes.size()) ||
-      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-    return system_error(
-        errno, "could not make the descriptor with the job's secret",
-        errno == EFBIG ? "memory counts as a file for the limit of file sizes: ulimit -f unlimited" : "");
-  return fd;
-}
-
-namespace {
+constexpr std::time_t kYoung = 60;  // seconds
 
 // Whether `path` is a folder that only this user can enter; an errno or a clause that says why not.
 Status check_private(const std::string& path) {
@@ -80,21 +45,6 @@ Status make_private(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return system_error(errno, "cannot make the folder " + path);
   return check_private(path);
 }
-
-}  // namespace
-
-std::string random_secret_text() {
-  const Secret secret = Secret::random();
-  std::string text;
-  for (const std::byte byte : secret.bytes()) {
-    char digits[3];
-    std::snprintf(digits, sizeof digits, "%02x", unsigned(byte));
-    text += digits;
-  }
-  return text;
-}
-
-namespace {
 
 Status publish_new_secret(const std::string& path) {
   std::string own = path + ".XXXXXX";
@@ -123,15 +73,6 @@ Result<Fd> hold(const std::string& path) {
   return file;
 }
 
-}  // namespace
-
-void JobSecret::give_up() {
-  if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) == 0) (void)::unlink(file.c_str());
-  held.reset();
-}
-
-namespace {
-
 // The first that `usable` takes; the error is that of the last.
 Result<std::string> choose_runtime_directory(const Environment& environment, Status (*usable)(const std::string&)) {
   const std::string user_folder = "/run/user/" + std::to_string(::geteuid());
@@ -145,7 +86,19 @@ Result<std::string> choose_runtime_directory(const Environment& environment, Sta
   return path;
 }
 
+bool is_old(const struct stat& info) { return std::time(nullptr) - info.st_mtime >= kYoung; }
+
+void sweep_secret(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0) (void)::unlink(path.c_str());
+}
+
 }  // namespace
+
+void JobSecret::give_up() {
+  if (held && ::flock(held.get(), LOCK_EX | LOCK_NB) == 0) (void)::unlink(file.c_str());
+  held.reset();
+}
 
 Result<std::string> runtime_directory(const Environment& environment) {
   return choose_runtime_directory(environment, make_private);
@@ -165,7 +118,7 @@ Result<Secret> secret_in(const std::string& file) {
 
 Result<std::optional<Secret>> given_secret(const Environment& environment) {
   if (const auto fd = lookup(environment, "TUTTI_SECRET_FD"))
-    return std::optional(TUTTI_TRY(secret_of_descriptor(*fd)));
+    return std::optional(TUTTI_TRY(Secret::from_descriptor(*fd)));
   if (const auto path = lookup(environment, "TUTTI_SECRET_FILE")) return std::optional(TUTTI_TRY(secret_in(*path)));
   if (const auto text = lookup(environment, "TUTTI_SECRET")) return std::optional(Secret::from_text(*text));
   if (const auto text = lookup(environment, "TUTTI_INSECURE")) {
@@ -198,6 +151,23 @@ Result<JobSecret> job_secret(const Environment& environment, const std::string& 
     if (held.error().errno_value != ENOENT || attempt == kMostTries) return held.status();
     const timespec pause{0, 1'000'000};  // whoever removes it holds it for a moment
     (void)::nanosleep(&pause, nullptr);
+  }
+}
+
+// No process numbers: a lock and a listening socket belong to the kernel, which ends them with their owner, whereas a
+// number may have been given to another process.
+void sweep_runtime_directory(const std::string& folder) {
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator(folder, error); !error && entry != std::filesystem::end(entry);
+       entry.increment(error)) {
+    const std::string path = entry->path(), name = entry->path().filename();
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) continue;
+    if (S_ISSOCK(info.st_mode) && name.ends_with(".sock") && is_old(info) && is_abandoned_socket(path))
+      (void)::unlink(path.c_str());
+    if (!S_ISREG(info.st_mode)) continue;
+    const bool half_made = name.find(".secret.") != std::string::npos;
+    if (name.ends_with(".secret") || (half_made && is_old(info))) sweep_secret(path);
   }
 }
 

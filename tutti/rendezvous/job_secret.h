@@ -1,5 +1,5 @@
 #pragma once
-// Where a job's secret comes from, in this order:
+// The secret of a job comes from the first of these that is there:
 //   TUTTI_SECRET_FD    a descriptor with exactly 32 bytes that tutti run left open for its workers
 //   TUTTI_SECRET_FILE  a file of mode 0600 that belongs to this user
 //   TUTTI_SECRET       a text; at least 128 random bits, for it can be guessed at without limit
@@ -7,11 +7,12 @@
 //   on one host        a file of mode 0600 in the user's runtime folder, named after the job, made by whichever rank
 //                      comes first
 // Ranks on several hosts without any of these are refused: there is no constant to fall back to.
+#include <optional>
 #include <string>
 
+#include "tutti/base/env.h"
 #include "tutti/base/fd.h"
-#include "tutti/rendezvous/schedulers.h"
-#include "tutti/transport/handshake.h"
+#include "tutti/transport/secret.h"
 
 namespace tutti {
 
@@ -34,9 +35,6 @@ Result<Secret> secret_in(const std::string& file);
 // The secret that the environment gives; none if it gives none.
 Result<std::optional<Secret>> given_secret(const Environment& environment);
 
-// The secret for TUTTI_SECRET_FD, closed on exec: memory that nobody can change, in no file and on no command line.
-Result<Fd> secret_descriptor(const Secret& secret);
-
 // A folder that belongs to this user and that nobody else can enter, made if need be: tutti/ below XDG_RUNTIME_DIR or
 // /run/user/UID, else tutti-UID below TMPDIR or /tmp. kRefused if what is there belongs to somebody else or is open to
 // others.
@@ -45,7 +43,10 @@ Result<std::string> runtime_directory(const Environment& environment);
 // The same, but none is made: ENOENT where there is none yet.
 Result<std::string> find_runtime_directory(const Environment& environment);
 
-// 64 hexadecimal digits to make a secret of.
-std::string random_secret_text();
+// Removes what killed jobs left in the runtime folder: secrets that no process holds any more (job_secret() holds them by
+// a shared lock on the file, which ends with the process however that ends) and sockets at which nobody listens. Only
+// files of this user with mode 0600; sockets and half-made files only when they are a minute old, for a job that is just
+// starting has bound but does not listen yet.
+void sweep_runtime_directory(const std::string& folder);
 
 }  // namespace tutti

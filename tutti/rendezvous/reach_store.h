@@ -1,18 +1,20 @@
 #pragma once
-// The step between "where we meet" and the roll call: this rank reaches the common store, serving it first if that is
-// its part.
+// How a rank reaches the store that all ranks share, once it knows who it is (identity.h): rank 0 serves the store unless
+// an agent does, all others connect to it.
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "tutti/base/deadline.h"
 #include "tutti/rendezvous/identity.h"
 #include "tutti/store/server/server.h"
 #include "tutti/store/store.h"
+#include "tutti/transport/address.h"
 #include "tutti/transport/handshake.h"
 
 namespace tutti {
 
-struct MeetingPoint {
+struct ReachedStore {
   std::unique_ptr<StoreServer> server;  // rank 0's, unless an agent serves; destroyed after `store`
   std::unique_ptr<Store> store;
   Address address;              // of the server; empty for a file
@@ -20,16 +22,30 @@ struct MeetingPoint {
   std::string local_host;       // numeric address of this machine that reached it; empty where no network was used
 };
 
-// Over TCP or a Unix socket, for Meeting::kServed, kTcp, kPorts and kLocal. `identity.address` holds the place (for
+// Over TCP or a Unix socket, for RendezvousMethod::kAgent, kTcp, kPorts and kLocal. `identity.address` holds the place (for
 // kLocal: the path of the socket). Errors name the place, the variable it came from, and how long was tried.
-Result<MeetingPoint> meet_at_server(const Identity& identity, const Credentials& credentials, Deadline deadline);
+Result<ReachedStore> reach_served_store(const Identity& identity, const Credentials& credentials, Deadline deadline);
 
 // In the file at `identity.path`. The ranks share the secret through the file, which only this user may read
 // or write (else kRefused); `credentials.secret` is replaced by it unless `secret_given`.
-Result<MeetingPoint> meet_in_file(const Identity& identity, Credentials& credentials, bool secret_given,
+Result<ReachedStore> reach_store_file(const Identity& identity, Credentials& credentials, bool secret_given,
                                   Deadline deadline);
 
 // An Error of one rank's joining: the operation and the rank are filled in where they are not.
 Error joining_error(Error error, const Identity& identity);
+
+// Where rank 0 may serve. What it binds is what the others dial, so it must be an address of this machine that they can
+// reach.
+//
+// The numeric addresses of this machine that `wanted` (a name or an address) stands for, the best first; never empty
+// and never the wildcard. `source` names the variable or URL in errors. kUsage: it is no address of this machine (those
+// that are, are listed), or the ranks are on several hosts and only loopback is left (the line of /etc/hosts to change
+// is shown).
+Result<std::vector<Address>> serving_addresses(const Address& wanted, const std::string& source,
+                                               Identity::OneHost one_host);
+
+// "127.0.1.1 node1 (line 2 of /etc/hosts)": the line of a hosts file that makes `name` a loopback address; empty if
+// none does.
+std::string loopback_line(const std::string& name, const std::string& hosts_text);
 
 }  // namespace tutti

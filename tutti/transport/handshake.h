@@ -16,35 +16,12 @@
 // told apart in the errors.
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "tutti/base/deadline.h"
-#include "tutti/base/fd.h"
+#include "tutti/transport/secret.h"
 
 namespace tutti {
-
-// 32 bytes from getrandom, or derived from what the user gave. Never printed: to_string gives a short fingerprint.
-class Secret {
- public:
-  static Secret random();
-  static Secret from_text(std::string_view text);  // SHA-256 of the text, which should be random
-  static Secret none();                            // --insecure: the handshake still names job, role and generation
-  static Result<Secret> from_bytes(std::span<const std::byte> bytes);  // exactly 32
-  // A file of mode 0600 (or stricter) owned by this user; trailing white space is ignored.
-  static Result<Secret> from_file(const std::string& path);
-
-  std::span<const std::byte, 32> bytes() const { return bytes_; }
-  bool is_none() const { return none_; }
-  std::string fingerprint() const;  // first 4 bytes of its SHA-256, as hex
-  // A sentence for the log if it was made from a text so short that it may be guessed; else empty.
-  std::string warning() const;
-
- private:
-  std::array<std::byte, 32> bytes_{};
-  bool none_ = false, short_ = false;
-};
 
 enum class Role : std::uint8_t { kStore = 1, kLocal = 2, kData = 3 };
 

@@ -1,5 +1,8 @@
 #pragma once
 // Stream sockets, with deadlines and errors that say who holds a port or why nobody answers.
+#include <sys/socket.h>
+
+#include <optional>
 #include <span>
 
 #include "tutti/base/deadline.h"
@@ -28,6 +31,13 @@ Result<Fd> accept(const Listener& listener);
 
 Address local_address(int fd);
 Address peer_address(int fd);
+// The process at the other end of a connected Unix socket, from the kernel; none where it does not tell.
+std::optional<ucred> peer_process(int fd);
+// Whether a Unix socket file of this user is left over: its process was killed, and nobody listens there.
+bool is_abandoned_socket(const std::string& path);
+// The process that listens at a TCP port, as far as /proc shows it to this user: "pid 1234 (python3 train.py)", "a
+// process of user postgres", or empty.
+std::string port_holder(const Address& address);
 
 // All bytes, on a non-blocking socket. A closed connection is kPeerLost.
 Status send_all(int fd, std::span<const std::byte> bytes, Deadline deadline);

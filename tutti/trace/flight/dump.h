@@ -62,6 +62,13 @@ Result<FlightDump> parse_flight_dump(const std::string& text);
 std::string flight_file_name(int rank);
 // The folder for a job that was told none: under $TMPDIR or /tmp, for this user and job.
 std::string default_flight_folder(const std::string& job);
+// The folder for the flight records and stacks of a job; it may be there already, and those above it are made too. One
+// by the name of default_flight_folder(), which anybody can guess, is made in a folder that is there, and kRefused if
+// it is not this user's alone.
+Status make_flight_folder(const std::string& folder);
+// Whether what lies in it may be believed, and renamed: it is no folder of others that has that name. False where there
+// is none.
+bool is_own_flight_folder(const std::string& folder);
 // Makes the folder if need be, and writes the file whole or not at all (a temporary file, renamed). Its path.
 Result<std::string> write_flight_dump(const FlightDump& dump, const std::string& folder);
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <fstream>
+#include <string>
 
 #include "tutti/base/pause.h"
 
@@ -17,7 +19,45 @@ namespace {
 constexpr int kReadTries = 1000;
 constexpr std::size_t kMostEntries = std::size_t(1) << 24;
 
+std::int64_t read_clock(clockid_t id) {
+  timespec at{};
+  ::clock_gettime(id, &at);
+  return std::int64_t(at.tv_sec) * 1000000000 + at.tv_nsec;
+}
+
+// The kernel watches the time stamps of all cores, and takes another clock if they do not agree.
+bool kernel_trusts_time_stamps() {
+#if defined(__x86_64__)
+  std::ifstream file("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+  std::string name;
+  return file >> name && name == "tsc";
+#else
+  return false;
+#endif
+}
+
 }  // namespace
+
+// ---- the clock ----
+//
+// Two readings of both clocks, one at the start and one when a time is asked for, give the rate of the time stamp: no
+// calibration that would take time, and the longer the job ran the better it is.
+
+FlightClock::FlightClock()
+    : stamps_(kernel_trusts_time_stamps()), first_ticks_(ticks()), first_ns_(read_clock(CLOCK_MONOTONIC)) {}
+
+std::uint64_t FlightClock::coarse() { return std::uint64_t(read_clock(CLOCK_MONOTONIC_COARSE)); }
+
+FlightClock::Scale FlightClock::scale() const {
+  Scale scale;
+  scale.now_ticks_ = ticks();
+  scale.now_ns_ = read_clock(CLOCK_MONOTONIC);
+  if (stamps_ && scale.now_ticks_ > first_ticks_)
+    scale.ns_per_tick_ = double(scale.now_ns_ - first_ns_) / double(scale.now_ticks_ - first_ticks_);
+  return scale;
+}
+
+// ---- the ring ----
 
 std::size_t FlightRing::bytes_for(std::size_t entries) {
   return std::bit_ceil(std::clamp<std::size_t>(entries, 1, kMostEntries)) * sizeof(Slot);

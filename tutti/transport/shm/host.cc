@@ -35,17 +35,7 @@ Result<std::shared_ptr<Arena>> make_arena(std::size_t heap_limit) {
   return arena;
 }
 
-Result<std::shared_ptr<Fd>> make_bell() {
-  auto fd = std::make_shared<Fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!*fd) return system_error(errno, "cannot create an eventfd");
-  return fd;
-}
-
-pid_t peer_pid(int socket) {
-  ucred who{};
-  socklen_t size = sizeof who;
-  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 ? who.pid : 0;
-}
+Result<std::shared_ptr<Fd>> make_bell() { return std::make_shared<Fd>(TUTTI_TRY(make_eventfd())); }
 
 }  // namespace
 
@@ -161,7 +151,7 @@ Status Host::introduce(int local_rank, Fd socket, Deadline deadline) {
   peer.event_owner = std::make_shared<Fd>(std::move(received.fds[1]));
   peer.event_fd = peer.event_owner->get();
   peer.bell = Bell(peer.line, peer.event_fd);
-  peer.pid = peer_pid(socket.get());
+  if (const auto process = peer_process(socket.get())) peer.pid = process->pid;
   peer.socket = std::make_unique<Fd>(std::move(socket));
   return {};
 }
