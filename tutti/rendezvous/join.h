@@ -44,7 +44,7 @@ struct Membership {
   Credentials credentials;        // for connections between ranks
   Credentials store_credentials;  // for the store; an agent's outlives generations
   std::unique_ptr<Store> store;   // keys below the job's generation; null for a world of one
-  std::vector<Address> stores;    // where this rank reaches it: with a follower that stands in, two places
+  std::vector<Address> stores;    // where this rank reaches it: with a standby, two places
   Address store_address;   // where the store is served, the same for all ranks; empty for a file and for a world of one
   std::string local_host;  // numeric address of this machine that reached the store; empty where no network was used
   std::string started_by;  // "tutti run", "torchrun", "mpirun", "srun", "by hand", "alone"

@@ -1,14 +1,16 @@
-// Rank 0 serves, the others dial; under an agent all dial. Nobody knows who starts first, so dialling is patient, but
-// what waiting will not heal ends it at once: a foreign job at the place, a place that is not this machine's.
+// Rank 0 serves and the other ranks connect; under an agent all ranks connect. They start in any order, so connecting is
+// patient. An error that waiting will not mend ends it at once: a foreign job at the address, an address that is not this
+// machine's.
 //
-// Derived ports may be taken by strangers. Rank 0 then takes the next of the list, and who dials goes round the list
-// until one lets it in: the handshake tells our own job from any other program.
+// Strangers may hold derived ports. Rank 0 then takes the next port of the list, and the other ranks go round the list
+// until a server accepts them: the handshake tells our own job from any other program.
 //
-// An agent serves at a Unix socket too, which carries a third more calls a second than TCP on the same cores; the ranks
-// of its host take that way if they can.
+// An agent also serves at a Unix socket, which carries a third more calls a second than TCP on the same cores; the ranks
+// of its host use it if they can.
 //
-// Rank 0 owns the file and removes it at the end; the others wait until it has made it. The file has mode 0600, so
-// whoever reads it is this user: rank 0 puts a secret for the job's own connections into it, unless one was given.
+// A store file belongs to rank 0, which removes it at the end; the other ranks wait until rank 0 has made it. The file
+// has mode 0600, so its reader is this user: rank 0 puts a secret for the job's own connections into it, unless the user
+// gave one.
 #include "tutti/rendezvous/reach_store.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 #pragma once
 // How a rank reaches the store that all ranks share, once it knows who it is (identity.h): rank 0 serves the store unless
-// an agent does, all others connect to it.
+// an agent does, and all other ranks connect to it.
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,29 +18,27 @@ struct ReachedStore {
   std::unique_ptr<StoreServer> server;  // rank 0's, unless an agent serves; destroyed after `store`
   std::unique_ptr<Store> store;
   Address address;              // of the server; empty for a file
-  std::vector<Address> stores;  // where `store` was reached, for further connections of this rank; likewise
+  std::vector<Address> stores;  // where `store` was reached, for further connections of this rank; empty for a file
   std::string local_host;       // numeric address of this machine that reached it; empty where no network was used
 };
 
-// Over TCP or a Unix socket, for RendezvousMethod::kAgent, kTcp, kPorts and kLocal. `identity.address` holds the place (for
-// kLocal: the path of the socket). Errors name the place, the variable it came from, and how long was tried.
+// Over TCP or a Unix socket: RendezvousMethod::kAgent, kTcp, kPorts and kUnix. `identity.address` holds the address (for
+// kUnix: the path of the socket). Errors name the address, the variable it came from, and how long was tried.
 Result<ReachedStore> reach_served_store(const Identity& identity, const Credentials& credentials, Deadline deadline);
 
-// In the file at `identity.path`. The ranks share the secret through the file, which only this user may read
-// or write (else kRefused); `credentials.secret` is replaced by it unless `secret_given`.
+// In the file at `identity.path`. The ranks share the secret through the file, which only this user may read or write
+// (else kRefused); it replaces `credentials.secret` unless `secret_given`.
 Result<ReachedStore> reach_store_file(const Identity& identity, Credentials& credentials, bool secret_given,
-                                  Deadline deadline);
+                                      Deadline deadline);
 
-// An Error of one rank's joining: the operation and the rank are filled in where they are not.
+// Fills in the operation and the rank of an error of one rank's join where they are missing.
 Error joining_error(Error error, const Identity& identity);
 
-// Where rank 0 may serve. What it binds is what the others dial, so it must be an address of this machine that they can
-// reach.
-//
-// The numeric addresses of this machine that `wanted` (a name or an address) stands for, the best first; never empty
-// and never the wildcard. `source` names the variable or URL in errors. kUsage: it is no address of this machine (those
-// that are, are listed), or the ranks are on several hosts and only loopback is left (the line of /etc/hosts to change
-// is shown).
+// The addresses at which rank 0 may serve: the numeric addresses of this machine that `wanted` (a name or an address)
+// stands for, the best first; never empty and never the wildcard. What rank 0 binds is what the other ranks dial, so
+// they must be able to reach it. `source` names the variable or URL in errors. kUsage: `wanted` is no address of this
+// machine (the error lists those that are), or the ranks are on several hosts and only loopback is left (the error shows
+// the line of /etc/hosts to change).
 Result<std::vector<Address>> serving_addresses(const Address& wanted, const std::string& source,
                                                Identity::OneHost one_host);
 

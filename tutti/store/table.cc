@@ -237,7 +237,7 @@ void Table::release_waiters(const std::string& key, std::vector<Answer>& answers
   }
 }
 
-// There must be room for the value although a popper waits for it: a follower of this table stores it before it learns
+// There must be room for the value although a popper waits for it: a standby of this table stores it before it learns
 // of the pop.
 Status Table::push(const std::string& key, std::string value, std::vector<Answer>& answers) {
   const bool is_new = !queues_.contains(key);

@@ -131,12 +131,12 @@ Result<TcpStore::Found> TcpStore::find(std::size_t first, std::size_t tries, std
     } else {
       const auto serves = open_session(fd->get(), client, limit);
       if (serves.ok() && *serves) return Found{*std::move(fd), server};
-      last = serves.ok() ? Error{.code = Code::kPeerLost, .detail = "it is a follower that does not serve"}
+      last = serves.ok() ? Error{.code = Code::kPeerLost, .detail = "it is a standby that does not serve"}
                          : serves.error();
     }
     if (deadline.expired()) break;
     if ((tried + 1) % servers_.size() != 0) continue;
-    // Nothing tells when a follower takes over, so this one wait is a pause.
+    // Nothing tells when a standby takes over, so this one wait is a pause.
     ::poll(nullptr, 0, std::min(kReconnectPauseMs, deadline.poll_timeout_ms()));
   }
   return Error{.code = Code::kUnreachable,

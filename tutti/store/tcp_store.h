@@ -19,10 +19,10 @@ namespace tutti {
 // fd() for reading, then try_read(). Closing it ends the wait. Threads: one at a time.
 class Watch {
  public:
-  // The same number for as long as the watch lives, also where a follower of the store takes over.
+  // The same number for as long as the watch lives, also where a standby of the store takes over.
   int fd() const { return fd_.get(); }
   // The value once the key exists; none: not yet. An error (kPeerLost: the store has gone) is final, as is the value.
-  // Where the store has a follower, its taking over is waited for here, at most 10 s.
+  // Where the store has a standby, its taking over is waited for here, at most 10 s.
   std::optional<Result<std::string>> try_read();
 
  private:
@@ -41,7 +41,7 @@ class Watch {
 // Threads: any; calls are made one after another (clone() for a second connection). A connection that is lost, or left
 // in the middle of a frame by a deadline, stays broken: every later call gives the same error.
 //
-// Given several servers (a primary and its follower, in any order) it finds the one that serves, and goes over to the
+// Given several servers (a primary and its standby, in any order) it finds the one that serves, and goes over to the
 // other when that one is lost: what was pending is repeated there, and every change is made once. A server that is only
 // silent is left as soon as the other one serves.
 class TcpStore final : public TableStore {

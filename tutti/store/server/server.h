@@ -1,5 +1,5 @@
 #pragma once
-// Serves one table to the job, from one thread.
+// Serves one table to the job, from one thread; alone, or as one of two servers (a primary and its standby).
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,30 +12,33 @@
 
 namespace tutti {
 
-class StoreServerThread;
+namespace store_server {
+class ServerThread;
+}  // namespace store_server
 
 // What a server is to its clients.
 enum class StoreRole {
   kPrimary,    // it serves
-  kFollower,   // it keeps a copy, and sends clients to the primary
-  kUndecided,  // the other of the two is silent and may have gone on: nobody is answered until somebody decides
-  kDeposed,    // the other has gone on: this one never serves again
+  kStandby,    // it keeps a copy, and sends clients to the primary
+  kUndecided,  // the other server is silent and may have taken over: no client is answered until somebody decides
+  kDemoted,    // the other server has taken over: this one never serves again
 };
 
-// Two servers may share the work of remembering: a primary and a follower, which gets every change before the primary's
-// client gets its answer. If the primary's process ends, which its closed connection tells, the follower serves, and
-// clients that know both addresses repeat there what was pending. Silence tells nothing: then both stop answering until
-// the majority of the nodes says which one goes on. docs/store.md has the rules and why two halves never both go on.
+// A standby gets every change before the primary's client gets its answer. When the primary's process ends, which its
+// closed connection proves, the standby takes over, and clients that know both addresses repeat there what was pending.
+// Silence proves nothing: then both stop answering until the majority of the nodes decides which server serves.
+// docs/store.md has the rules and the proof that two servers never both serve; replication.h has the code.
 //
-// Threads: any. Only peers that pass the handshake (Role::kStore) get a word in; before it at most 512 are kept (a
-// quarter of the files that the process may have), for 5 s and 256 bytes each. Its end closes all connections (after
-// answers already given have been sent, at most a second): clients get a kPeerLost, and calls of local() a kAborted.
+// Threads: any. The server reads nothing but a handshake (Role::kStore) from a connection that has not passed it; it
+// keeps at most 512 such connections (a quarter of the files that the process may have), for 5 s and 256 bytes each. The
+// destructor closes all connections (after answers already given have been sent, at most a second): clients get a
+// kPeerLost, and calls of local() a kAborted.
 class StoreServer {
  public:
   // Listens at exactly `bind`: a TCP address of this machine (port 0: any free one) or a Unix socket. Errors as
   // listen().
   static Result<std::unique_ptr<StoreServer>> start(const Address& bind, Credentials credentials);
-  // Keeps a copy of the store at `primary`; returns once it is complete. kLimit: the primary has a follower already.
+  // A standby of the store at `primary`; returns once its copy is complete. kLimit: the primary has a standby already.
   static Result<std::unique_ptr<StoreServer>> follow(const Address& bind, Credentials credentials,
                                                      const Address& primary, Deadline deadline);
   ~StoreServer();
@@ -45,20 +48,20 @@ class StoreServer {
   // Where it listens; with the port that was chosen.
   Address address() const;
   // A Unix socket at which it listens too, from the first call on: for processes of this host and user, whom it serves
-  // a third faster than over TCP. It is in no folder (abstract_socket.h), so nobody has to remove it.
+  // a third faster than over TCP. It has no file (abstract, transport/address.h), so nothing has to remove it.
   Result<Address> unix_address();
-  StoreRole standing() const;
-  // To be called with the majority of the nodes behind it, when the other server is lost: a follower serves from now
-  // on, a primary goes on without its follower. The other one, should it live, never serves again. kRefused while the
-  // other was heard less than 2.5 s ago, or when this one is deposed. Harmless if nothing is to be decided.
-  Status go_on();
-  // Whether go_on() would decide something: the other one is lost, or was not heard for 2.5 s. Then nobody is answered,
-  // and no new client is let in.
+  StoreRole role() const;
+  // From now on this server serves without the other one, which never serves again if it is still running. Call it with
+  // the majority of the nodes behind you, when the other server is lost. kRefused while the other server was heard less
+  // than 2.5 s ago, or if this one is demoted. Harmless if there is nothing to decide.
+  Status serve_alone();
+  // Whether serve_alone() would decide something: the other server is lost, or was not heard for 2.5 s. Meanwhile no
+  // client is answered, and no new client accepted.
   bool in_doubt() const;
-  // What the key holds, also where a follower has it and does not serve: the newest that it was told.
+  // What the key holds, also in a standby that does not serve: the newest value that it received.
   std::optional<std::string> peek(const std::string& key) const;
 
-  // The same table without a connection. A follower's refuses calls until it serves. May outlive the server, but then
+  // The same table without a connection. A standby's refuses calls until it serves. May outlive the server, but then
   // only gives errors.
   std::unique_ptr<Store> local();
 
@@ -71,8 +74,8 @@ class StoreServer {
   Counts counts() const;
 
  private:
-  explicit StoreServer(std::unique_ptr<StoreServerThread> thread);
-  std::unique_ptr<StoreServerThread> thread_;
+  explicit StoreServer(std::unique_ptr<store_server::ServerThread> thread);
+  std::unique_ptr<store_server::ServerThread> thread_;
 };
 
 }  // namespace tutti

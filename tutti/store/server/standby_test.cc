@@ -1,4 +1,4 @@
-// A primary and its follower: one ends, is killed, falls silent, or only loses the connection.
+// A primary and its standby: one ends, is killed, falls silent, or only loses the connection.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using testing::HasSubstr;
 
 const Address kAny{.host = "127.0.0.1"};
 Credentials credentials() { return {.secret = Secret::from_text("open sesame, said the store"), .job = "job"}; }
-Deadline soon_with_follower() { return Deadline::after_seconds(60); }
+Deadline soon_with_standby() { return Deadline::after_seconds(60); }
 
 template <class T>
 std::string text_of_value(const T& result) {
@@ -35,38 +35,38 @@ std::string text_of_value(const T& result) {
 }
 
 std::unique_ptr<TcpStore> client(std::vector<Address> servers) {
-  return TcpStore::connect(std::move(servers), credentials(), 0, soon_with_follower()).or_throw();
+  return TcpStore::connect(std::move(servers), credentials(), 0, soon_with_standby()).or_throw();
 }
 
-// The suite of all stores over a primary with a follower: nothing else changes for a client.
+// The suite of all stores over a primary with a standby: nothing else changes for a client.
 class FollowedWorld : public StoreWorld {
  public:
   std::unique_ptr<Store> open() override {
     if (count_.fetch_add(1) % 3 == 2) return primary_->local();
-    return client({follower_->address(), primary_->address()});
+    return client({standby_->address(), primary_->address()});
   }
 
  private:
   std::unique_ptr<StoreServer> primary_ = StoreServer::start(kAny, credentials()).or_throw();
-  std::unique_ptr<StoreServer> follower_ =
-      StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower()).or_throw();
+  std::unique_ptr<StoreServer> standby_ =
+      StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_standby()).or_throw();
   std::atomic<int> count_ = 0;
 };
 const StoreMaker kFollowed{"Followed", [] { return std::make_unique<FollowedWorld>(); }};
 INSTANTIATE_TEST_SUITE_P(Followed, StoreConformance, testing::Values(kFollowed), name_of_store);
 
-class StoreFollower : public testing::Test {
+class StoreStandby : public testing::Test {
  protected:
   void follow(const Address& through) {
-    follower_ = StoreServer::follow(kAny, credentials(), through, soon_with_follower()).or_throw();
+    standby_ = StoreServer::follow(kAny, credentials(), through, soon_with_standby()).or_throw();
   }
   void SetUp() override { primary_ = StoreServer::start(kAny, credentials()).or_throw(); }
-  std::vector<Address> both() const { return {primary_->address(), follower_->address()}; }
+  std::vector<Address> both() const { return {primary_->address(), standby_->address()}; }
 
-  std::unique_ptr<StoreServer> primary_, follower_;
+  std::unique_ptr<StoreServer> primary_, standby_;
 };
 
-TEST_F(StoreFollower, HasWhatWasThereAndWhatCameLater) {
+TEST_F(StoreStandby, HasWhatWasThereAndWhatCameLater) {
   const auto before = primary_->local();
   before->set("old", "1").or_throw();
   before->push("queue", "a").or_throw();
@@ -75,48 +75,48 @@ TEST_F(StoreFollower, HasWhatWasThereAndWhatCameLater) {
   const auto store = client(both());
   store->set("new", "2").or_throw();
   EXPECT_EQ(store->add("n", 5).or_throw(), 5);
-  EXPECT_EQ(store->pop("queue", soon_with_follower()).or_throw(), "a");
+  EXPECT_EQ(store->pop("queue", soon_with_standby()).or_throw(), "a");
   before->append("old", "+").or_throw();
   EXPECT_TRUE(store->remove("new").or_throw());
   primary_.reset();
-  EXPECT_EQ(store->get("old", soon_with_follower()).or_throw(), "1+");
+  EXPECT_EQ(store->get("old", soon_with_standby()).or_throw(), "1+");
   EXPECT_EQ(store->add("n", 1).or_throw(), 6);
-  EXPECT_EQ(store->pop("queue", soon_with_follower()).or_throw(), "b");
+  EXPECT_EQ(store->pop("queue", soon_with_standby()).or_throw(), "b");
   EXPECT_FALSE(store->check({"new"}).or_throw());
-  EXPECT_EQ(follower_->standing(), StoreRole::kPrimary);
-  EXPECT_EQ(store->server(), follower_->address());
-  EXPECT_EQ(follower_->local()->get("old", soon_with_follower()).or_throw(), "1+");
+  EXPECT_EQ(standby_->role(), StoreRole::kPrimary);
+  EXPECT_EQ(store->server(), standby_->address());
+  EXPECT_EQ(standby_->local()->get("old", soon_with_standby()).or_throw(), "1+");
 }
 
-TEST_F(StoreFollower, DoesNotServeBeforeThat) {
+TEST_F(StoreStandby, DoesNotServeBeforeThat) {
   follow(primary_->address());
-  EXPECT_EQ(follower_->standing(), StoreRole::kFollower);
-  const auto local = follower_->local()->set("k", "v");
+  EXPECT_EQ(standby_->role(), StoreRole::kStandby);
+  const auto local = standby_->local()->set("k", "v");
   EXPECT_THAT(text_of_value(local), HasSubstr("this store follows the one at " + to_string(primary_->address()) +
                                               " and does not serve (hint: ask that one)"));
-  const auto found = client({follower_->address(), primary_->address()});
+  const auto found = client({standby_->address(), primary_->address()});
   found->set("k", "v").or_throw();
   EXPECT_EQ(found->server(), primary_->address());
 }
 
-TEST_F(StoreFollower, OneIsEnough) {
+TEST_F(StoreStandby, OneIsEnough) {
   follow(primary_->address());
-  const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower());
-  EXPECT_THAT(text_of_value(second), HasSubstr("has a follower already"));
-  const auto of_follower = StoreServer::follow(kAny, credentials(), follower_->address(), soon_with_follower());
-  EXPECT_THAT(text_of_value(of_follower), HasSubstr("does not serve itself (hint: follow the one that does)"));
-  follower_.reset();  // a place is free again, and the primary serves on
+  const auto second = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_standby());
+  EXPECT_THAT(text_of_value(second), HasSubstr("has a standby already"));
+  const auto of_standby = StoreServer::follow(kAny, credentials(), standby_->address(), soon_with_standby());
+  EXPECT_THAT(text_of_value(of_standby), HasSubstr("does not serve itself (hint: follow the one that does)"));
+  standby_.reset();  // a place is free again, and the primary serves on
   primary_->local()->set("k", "v").or_throw();
   EXPECT_TRUE(eventually([&] {
-    auto third = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_follower());
-    if (third.ok()) follower_ = *std::move(third);
-    return follower_ != nullptr;
+    auto third = StoreServer::follow(kAny, credentials(), primary_->address(), soon_with_standby());
+    if (third.ok()) standby_ = *std::move(third);
+    return standby_ != nullptr;
   }));
   primary_.reset();
-  EXPECT_EQ(client({follower_->address(), follower_->address()})->get("k", soon_with_follower()).or_throw(), "v");
+  EXPECT_EQ(client({standby_->address(), standby_->address()})->get("k", soon_with_standby()).or_throw(), "v");
 }
 
-TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
+TEST_F(StoreStandby, CallsThatWaitGoOverToIt) {
   follow(primary_->address());
   std::vector<std::thread> ranks;
   std::atomic<int> waiting = 0;
@@ -125,18 +125,18 @@ TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
     ranks.emplace_back([&, rank] {
       const auto store = client(both());
       ++waiting;
-      if (rank == 0) got[0] = store->get("late", soon_with_follower()).or_throw();
-      if (rank == 1) got[1] = store->pop("queue", soon_with_follower()).or_throw();
+      if (rank == 0) got[0] = store->get("late", soon_with_standby()).or_throw();
+      if (rank == 1) got[1] = store->pop("queue", soon_with_standby()).or_throw();
       if (rank >= 2)
-        got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon_with_follower()).or_throw()[2];
+        got[std::size_t(rank)] = store->gather_all("g", rank - 2, 3, "v", soon_with_standby()).or_throw()[2];
     });
   const auto store = client(both());
-  auto watch = store->watch("watched", soon_with_follower()).or_throw();
+  auto watch = store->watch("watched", soon_with_standby()).or_throw();
   EXPECT_TRUE(eventually([&] { return waiting == 4 && primary_->counts().calls >= 5; }));
   primary_.reset();
   store->set("late", "1").or_throw();
   store->push("queue", "2").or_throw();
-  EXPECT_EQ(store->gather_all("g", 2, 3, "last", soon_with_follower()).or_throw()[2], "last");
+  EXPECT_EQ(store->gather_all("g", 2, 3, "last", soon_with_standby()).or_throw()[2], "last");
   for (auto& rank : ranks) rank.join();
   EXPECT_THAT(got, ElementsAre("1", "2", "last", "last"));
   EXPECT_FALSE(watch.try_read().has_value());
@@ -147,11 +147,11 @@ TEST_F(StoreFollower, CallsThatWaitGoOverToIt) {
 }
 
 // The primary as a process, killed in the middle of everything; then the clients count.
-TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
+TEST_F(StoreStandby, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
   constexpr int kClients = 4, kRounds = 5;
   for (int round = 0; round < kRounds; ++round) {
     primary_.reset();
-    follower_.reset();
+    standby_.reset();
     int pipe[2];
     ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
     const pid_t parent = ::getpid(), pid = ::fork();
@@ -172,14 +172,14 @@ TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
     std::vector<std::thread> clients;
     for (int i = 0; i < kClients; ++i)
       clients.emplace_back([&, i] {
-        const auto store = client({primary, follower_->address()});
+        const auto store = client({primary, standby_->address()});
         const std::string own = std::to_string(i);
         for (int n = 1; !stop || n < 100; ++n) {
           EXPECT_EQ(store->add("own" + own, 1).or_throw(), n);
           store->add("all", 1).or_throw();
           ++added;
           store->push("queue", own).or_throw();
-          store->pop("queue", soon_with_follower()).or_throw();
+          store->pop("queue", soon_with_standby()).or_throw();
           ++popped;
           EXPECT_EQ(store
                         ->compare_set("c" + own, n == 1 ? std::nullopt : std::optional(std::to_string(n - 1)),
@@ -196,52 +196,52 @@ TEST_F(StoreFollower, NoChangeIsLostOrMadeTwiceWhenThePrimaryIsKilled) {
     EXPECT_TRUE(eventually([&] { return added > at_death + 200; }));
     stop = true;
     for (auto& one : clients) one.join();
-    EXPECT_EQ(follower_->standing(), StoreRole::kPrimary);
-    EXPECT_EQ(follower_->local()->add("all", 0).or_throw(), added);
-    EXPECT_EQ(follower_->local()->queue_length("queue").or_throw(), 0);
+    EXPECT_EQ(standby_->role(), StoreRole::kPrimary);
+    EXPECT_EQ(standby_->local()->add("all", 0).or_throw(), added);
+    EXPECT_EQ(standby_->local()->queue_length("queue").or_throw(), 0);
   }
 }
 
-TEST_F(StoreFollower, SilenceIsDecidedForTheFollower) {
+TEST_F(StoreStandby, SilenceIsDecidedForTheStandby) {
   StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client(both());
   EXPECT_EQ(store->add("n", 1).or_throw(), 1);
-  EXPECT_THAT(text_of_value(follower_->go_on()), HasSubstr("Refused: the other store was heard "));
+  EXPECT_THAT(text_of_value(standby_->serve_alone()), HasSubstr("Refused: the other store was heard "));
   wire.silence(true);
-  const auto pending = primary_->local()->clone(soon_with_follower()).or_throw();
+  const auto pending = primary_->local()->clone(soon_with_standby()).or_throw();
   pending->set_call_timeout(std::chrono::milliseconds(200));
   EXPECT_THAT(text_of_value(pending->set("k", "v")),
-              HasSubstr("it was carried out here, but the store's follower has not confirmed it"));
-  EXPECT_TRUE(eventually([&] { return follower_->go_on().ok(); }));
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kPrimary; }));
+              HasSubstr("it was carried out here, but the store's standby has not confirmed it"));
+  EXPECT_TRUE(eventually([&] { return standby_->serve_alone().ok(); }));
+  EXPECT_TRUE(eventually([&] { return standby_->role() == StoreRole::kPrimary; }));
   EXPECT_EQ(store->add("n", 1).or_throw(), 2);  // asked the silent one first, then found the other
-  EXPECT_EQ(store->server(), follower_->address());
+  EXPECT_EQ(store->server(), standby_->address());
   EXPECT_FALSE(store->check({"k"}).or_throw()) << "nobody was told that it had been stored";
   wire.silence(false);
-  EXPECT_TRUE(eventually([&] { return primary_->standing() == StoreRole::kDeposed; }));
+  EXPECT_TRUE(eventually([&] { return primary_->role() == StoreRole::kDemoted; }));
   EXPECT_THAT(
       text_of_value(primary_->local()->set("k", "v")),
-      HasSubstr("does not serve any more: its follower has taken over, because this store could not be reached"));
-  EXPECT_THAT(text_of_value(primary_->go_on()), HasSubstr("was replaced by the other"));
+      HasSubstr("does not serve any more: its standby has taken over, because this store could not be reached"));
+  EXPECT_THAT(text_of_value(primary_->serve_alone()), HasSubstr("was replaced by the other"));
 }
 
-TEST_F(StoreFollower, SilenceIsDecidedForThePrimary) {
+TEST_F(StoreStandby, SilenceIsDecidedForThePrimary) {
   StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client({primary_->address()});
   store->set("before", "1").or_throw();
   wire.silence(true);
   std::thread setter([&] { store->set("after", "2").or_throw(); });
-  EXPECT_TRUE(eventually([&] { return primary_->go_on().ok(); }));
+  EXPECT_TRUE(eventually([&] { return primary_->serve_alone().ok(); }));
   setter.join();
-  EXPECT_EQ(primary_->local()->get("after", soon_with_follower()).or_throw(), "2");
+  EXPECT_EQ(primary_->local()->get("after", soon_with_standby()).or_throw(), "2");
   wire.silence(false);
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kDeposed; }));
-  EXPECT_THAT(text_of_value(follower_->go_on()), HasSubstr("was replaced by the other"));
+  EXPECT_TRUE(eventually([&] { return standby_->role() == StoreRole::kDemoted; }));
+  EXPECT_THAT(text_of_value(standby_->serve_alone()), HasSubstr("was replaced by the other"));
 }
 
-TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
+TEST_F(StoreStandby, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   StoreWire wire(primary_->address());
   follow(wire.address());
   const auto store = client(both());
@@ -249,19 +249,19 @@ TEST_F(StoreFollower, ATornConnectionAloneDoesNotMakeTwoPrimaries) {
   // Let the two be in touch, so that the primary may go on by itself.
   EXPECT_TRUE(eventually([&] { return store->add("n", 1).or_throw() > 50; }));
   wire.tear();
-  EXPECT_TRUE(eventually([&] { return follower_->standing() == StoreRole::kDeposed; }));
-  EXPECT_THAT(text_of_value(follower_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
-  EXPECT_EQ(primary_->standing(), StoreRole::kPrimary);
+  EXPECT_TRUE(eventually([&] { return standby_->role() == StoreRole::kDemoted; }));
+  EXPECT_THAT(text_of_value(standby_->local()->set("k", "x")), HasSubstr("was cut while that one lived"));
+  EXPECT_EQ(primary_->role(), StoreRole::kPrimary);
   store->set("k", "w").or_throw();
   EXPECT_EQ(store->server(), primary_->address());
 }
 
-TEST_F(StoreFollower, NobodyServes) {
+TEST_F(StoreStandby, NobodyServes) {
   follow(primary_->address());
   const auto servers = both();
   const auto store = client(servers);
   primary_.reset();
-  follower_.reset();
+  standby_.reset();
   const Status lost = TcpStore::connect(servers, credentials(), 0, Deadline::after_seconds(0.3)).status();
   EXPECT_THAT(text_of_value(lost), HasSubstr("no store serves at " + to_string(servers) + " (cannot connect to "));
   EXPECT_EQ(lost.error().code, Code::kUnreachable);
